@@ -255,6 +255,7 @@ class FleetCheck:
         self._results.expect(order, self._gone | {machine: why for machine, (_, why) in list(self._away.items())})
         if self._cancelled.is_set():
             raise Cancelled("the check was cancelled")
+        self._source.prepare(order)
         self._orders.append(order)
         measured = self._results.wait()
         spread_s = self._results.start_spread_s

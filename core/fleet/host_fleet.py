@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from devexplorer.core.base import Clock
-from devexplorer.core.fleet.joint_groups import JointGroups
+from devexplorer.core.fleet.joint_groups import JointGroups, meeting
 from devexplorer.core.fleet.joint_start import JointStart
 from devexplorer.core.fleet.session_member import SessionMember
 from devexplorer.core.fleet.source import MOST_EVENTS
@@ -99,6 +99,12 @@ class HostFleet:
                 self._hosts[name].member.stop(group)
         self._start_together.beat([host.member for host in self._hosts.values() if not host.is_lost])
         return [self._events.popleft() for _ in range(min(len(self._events), MOST_EVENTS))]
+
+    def prepare(self, order: MeasureOrder) -> None:
+        """Ask for the addresses of machines that have to meet, which are kept: ssh is a process each."""
+        for name in meeting(order):
+            if (host := self._hosts.get(name)) is not None:
+                host.address()
 
     def measure(self, order: MeasureOrder) -> None:
         """Measure on the cards of these machines, each by its own engine."""

@@ -42,17 +42,20 @@ class JointGroups:
         self._stop: list[tuple[str, int]] = []
 
     def share(
-        self, order: MeasureOrder, addresses: Mapping[str, Callable[[], str]]
+        self,
+        order: MeasureOrder,
+        addresses: Mapping[str, Callable[[], str]],
+        why_not: Callable[[str], str] = lambda machine: f"{machine} is not there",
     ) -> tuple[dict[str, dict[int, Share]], list[GroupEnded]]:
         """What each machine measures, by group; and the groups that cannot be. `addresses`: of the machines that are
-        there, as others reach them."""
+        there, as others reach them. `why_not`: why another one takes no part."""
         self._number, self._joint, self._stop = order.number, {}, []
         shares: dict[str, dict[int, Share]] = {}
         failed: list[GroupEnded] = []
         for group, keys in enumerate(order.groups):
             devices = _by_machine(keys)
             if missing := [machine for machine in devices if machine not in addresses]:
-                failed.append(GroupEnded(number=order.number, group=group, failure=f"{missing[0]} is not there"))
+                failed.append(GroupEnded(number=order.number, group=group, failure=why_not(missing[0])))
             elif len(devices) == 1:
                 ((machine, own),) = devices.items()
                 shares.setdefault(machine, {})[group] = Share(own)
@@ -115,6 +118,12 @@ class JointGroups:
                 verified=all(verified) if verified else None,
             )
         ]
+
+
+def meeting(order: MeasureOrder) -> list[str]:
+    """The machines whose ranks have to meet those of others, each once."""
+    groups = [_by_machine(keys) for keys in order.groups]
+    return list(dict.fromkeys(name for group in groups if len(group) > 1 for name in group))
 
 
 def _by_machine(keys: Sequence[CardKey]) -> dict[str, tuple[str, ...]]:

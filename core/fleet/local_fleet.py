@@ -45,6 +45,9 @@ class LocalFleet:
         self._told = machine
         return [MachineChanged(machine=machine), *news]
 
+    def prepare(self, order: MeasureOrder) -> None:
+        """Nothing has to be found out."""
+
     def measure(self, order: MeasureOrder) -> None:
         """Measure on cards of this machine."""
         devices = {group: tuple(device for _, device in keys) for group, keys in enumerate(order.groups)}

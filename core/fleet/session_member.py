@@ -88,7 +88,10 @@ class SessionMember:
 
     def drain(self) -> list[FleetEvent]:
         """What is new on this machine."""
-        news = self.session.drain()
+        return self.take(self.session.drain())
+
+    def take(self, news: PollResult) -> list[FleetEvent]:
+        """The same of what somebody else has drained."""
         events: list[FleetEvent] = []
         samples: dict[str, DeviceSample] = {}
         if news.state is not None:  # of the snapshot with which a connection begins
@@ -131,6 +134,11 @@ class SessionMember:
         self._send()
 
     @property
+    def is_busy(self) -> bool:
+        """Whether anything of an order is still to be measured."""
+        return bool(self._waiting or self._running)
+
+    @property
     def has_virtual(self) -> bool:
         """Whether there are virtual GPUs."""
         return any(info.simulated for info in self._infos.values())
@@ -163,8 +171,8 @@ class SessionMember:
         for group, _ in self._waiting:
             self._end(self._order, group, "it was cancelled")
         self._waiting.clear()
-        if self._running:
-            self.session.send(StopBenchmark(run=None))
+        for request in self._running:  # and nothing else that runs there
+            self.session.send(StopBenchmark(run=request))
 
     def _listed(self, listed: CardsListed) -> CardsListed:
         self._infos = {info.id: info for info in listed.devices}

@@ -116,6 +116,9 @@ class SimulatedFleet:
         """What happened since the last call."""
         return [self._events.popleft() for _ in range(min(len(self._events), MOST_EVENTS))]
 
+    def prepare(self, order: MeasureOrder) -> None:
+        """Nothing has to be found out."""
+
     def measure(self, order: MeasureOrder) -> None:
         """Measure on simulated cards."""
         self._orders.append(_Measurement(order, self))

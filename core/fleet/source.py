@@ -31,6 +31,10 @@ class FleetSource(Protocol):
 class MeasuringSource(FleetSource, Protocol):
     """A source whose cards can be measured."""
 
+    def prepare(self, order: MeasureOrder) -> None:
+        """Find out what the order needs, as the addresses of machines; on the thread of the check, and may wait."""
+        ...
+
     def measure(self, order: MeasureOrder) -> None:
         """Measure on cards of this fleet, everywhere at the same time; events say what came of it, and each group ends
         with one `GroupEnded`. One order at a time."""

@@ -12,7 +12,7 @@ from devexplorer.core.fleet.check import CheckReport, FleetCheck
 from devexplorer.core.fleet.check_plan import CheckPlan, measured_cards
 from devexplorer.core.fleet.fleet_alerts import FleetAlerts
 from devexplorer.core.fleet.source import MOST_EVENTS, FleetSource, MeasuringSource
-from devexplorer.core.fleet.table import FleetTable
+from devexplorer.core.fleet.table import Card, FleetTable
 from devexplorer.core.fleet.window_machines import WindowMachines
 from devexplorer.core.records.fleet import CardVerdict
 from devexplorer.core.records.fleet_events import CardKey
@@ -24,10 +24,6 @@ LOOK_S = 0.95
 """Alerts are looked at about once a second."""
 CLOSE_S = 20.0
 """A cluster is given back in that time; nothing waits for it."""
-ONE_BY_ONE = (
-    "The machines of this window are measured one at a time, on the page Benchmark. Choose a simulated fleet, a list of"
-    " hosts or a cluster to check them together."
-)
 
 
 class WatchedFleet:
@@ -69,6 +65,7 @@ class WatchedFleet:
             if len(events) < MOST_EVENTS or self._monotonic() >= until:
                 break
         if self.check is not None and self.check.report is not None:
+            self._rest()
             self.report, self.check, self.started_s = self.check.report, None, None
             self.verdicts = {(card.machine, card.device): card for card in self.report.verdict.cards}
         if (now := self._monotonic()) >= self._look_due_s:
@@ -80,24 +77,45 @@ class WatchedFleet:
         """Reason why no check can begin now."""
         if self.check is not None:
             return "A check of this fleet is running."
-        if isinstance(self.source, WindowMachines):
-            return ONE_BY_ONE
-        if not measured_cards(self.table.cards):
+        left_out = self.left_out
+        cards = measured_cards(self.table.cards)
+        if not cards:
             return "No GPU of this fleet can be measured yet."
+        if all(card.machine in left_out for card in cards):
+            return f"{cards[0].machine} cannot be measured: {left_out[cards[0].machine].rstrip('.')}."
         return None
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Machines whose cards a check would leave out now, and why."""
+        if not isinstance(self.source, WindowMachines):
+            return {}
+        with_cards = {card.machine for card in measured_cards(self.table.cards)}
+        return {name: why for name, why in self.source.left_out().items() if name in with_cards}
+
+    @property
+    def measured(self) -> list[Card]:
+        """The cards that a check would measure now."""
+        left_out = self.left_out
+        return [card for card in measured_cards(self.table.cards) if card.machine not in left_out]
 
     def begin(self, plan: CheckPlan) -> None:
         """Check every card."""
         assert self.why_no_check is None
-        self.check = FleetCheck(cast(MeasuringSource, self.source), self.table.cards, plan, known=self.table)
+        self.check = FleetCheck(cast(MeasuringSource, self.source), self.measured, plan, known=self.table)
         self.started_s = self._monotonic()
         self.check.start()
+
+    def _rest(self) -> None:
+        if isinstance(self.source, WindowMachines):
+            self.source.rest()
 
     def end(self) -> Callable[[], Any]:
         """Watch it no more; returns what gives everything back, for another thread: that can take a while."""
         check, source = self.check, self.source
         if check is not None:
             check.cancel()
+            self._rest()
 
         def close() -> None:
             source.close(CLOSE_S)

@@ -91,6 +91,8 @@ class RemoteSession:
         self._known_actions = 0
         self.on_history: Callable[[HistoryChanged], None] = lambda changed: None
         """Told when the runs of that machine's history are others."""
+        self.on_drained: Callable[[PollResult], None] | None = None
+        """Told what each `drain` hands out: a fleet's check listens while it measures there."""
 
     # --- the link
 
@@ -243,7 +245,10 @@ class RemoteSession:
             self._engine = news.state.engine
         self._known_actions = len(self._incoming.actions)
         more = bool(self._past or self._arrived)
-        return PollResult(events, news.catalog, news.state, continues=True, away=self.why_not(), past=past, more=more)
+        result = PollResult(events, news.catalog, news.state, continues=True, away=self.why_not(), past=past, more=more)
+        if self.on_drained is not None:
+            self.on_drained(result)
+        return result
 
     def _begun(self, begin: Begin) -> None:
         """A connection was made; unless it goes on where it was, what was said and not answered is lost."""

@@ -92,6 +92,8 @@ class Session(EventHandlers):
         self._clock, self._interval_s, self._hidden = clock, interval_s, False
         self.run_recorder: RunRecorder | None = None
         """Adds finished runs to the history; None: runs are not recorded."""
+        self.on_drained: Callable[[PollResult], None] | None = None
+        """Told what each `drain` hands out: a fleet's check listens while it measures here."""
         self._asides: dict[int, Callable[[BaseEvent], None]] = {}
         """Who gets the events of what was sent with `send_aside`, by its number."""
         self._virtual_spec = virtual_spec
@@ -251,7 +253,10 @@ class Session(EventHandlers):
             self._tee.take(event)
             if self.run_recorder is not None:
                 self.run_recorder.handle(event)
-        return PollResult(events, catalog, more=bool(self._arrived))
+        result = PollResult(events, catalog, more=bool(self._arrived))
+        if self.on_drained is not None:
+            self.on_drained(result)
+        return result
 
     @property
     def recording(self) -> Recorder | None:

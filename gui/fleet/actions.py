@@ -90,7 +90,6 @@ def open_cluster(context: WindowContext, address: str) -> None:
 
 def check(context: WindowContext) -> None:
     """Choose what to measure, and begin."""
-    from devexplorer.core.fleet.check_plan import measured_cards
     from devexplorer.gui.fleet.dialogs import CheckDialog
     from devexplorer.gui.fleet.room import room_of
 
@@ -99,8 +98,10 @@ def check(context: WindowContext) -> None:
     if (reason := room.fleet.why_no_check) is not None:
         context.hint(reason)
         return
-    cards = measured_cards(room.fleet.table.cards)
-    dialog = CheckDialog(len(cards), all(card.info.simulated for card in cards), context.window)
+    cards = room.fleet.measured
+    dialog = CheckDialog(
+        len(cards), all(card.info.simulated for card in cards), room.fleet.left_out, parent=context.window
+    )
     dialog.chosen.connect(room.begin_check)
     context.open_dialog(dialog)
 

@@ -4,6 +4,7 @@ thread only."""
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import partial
 
 from PySide6.QtCore import Signal
@@ -136,10 +137,17 @@ class CheckDialog(FormDialog):
 
     chosen = Signal(object)
 
-    def __init__(self, cards: int, simulated: bool, parent: QWidget | None = None) -> None:
+    def __init__(
+        self, cards: int, simulated: bool, left_out: Mapping[str, str] | None = None, parent: QWidget | None = None
+    ) -> None:
+        """`left_out`: machines whose cards cannot be measured, and why."""
         super().__init__("Check the fleet", "Check", WIDTH_PX, parent)
         some = f"{count_text(cards, 'card')}{' (simulated)' * simulated}"
-        self.set_words(f"Measures {some} and finds those that are slower than their equals, with the likely cause.")
+        words = f"Measures {some} and finds those that are slower than their equals, with the likely cause."
+        if left_out:
+            listed = "; ".join(f"{name} ({why})" for name, why in left_out.items())
+            words += f" Left out: {listed}."
+        self.set_words(words)
         plan = CheckPlan()
         self.kinds = {
             kind: check_box(KIND_WORDS[kind][0], tip=KIND_WORDS[kind][1]) for kind in KINDS if kind in KIND_WORDS

@@ -4,8 +4,10 @@ a window."""
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from PySide6.QtCore import QObject, Signal
 
@@ -22,6 +24,7 @@ from devexplorer.core.fleet.source import FleetSource
 from devexplorer.core.fleet.watched_fleet import WatchedFleet
 from devexplorer.core.fleet.window_machines import Known, WindowMachines
 from devexplorer.core.machines.far_history import FarHistory
+from devexplorer.core.ssh.address import address
 from devexplorer.gui.actions import WindowContext, WindowWork
 from devexplorer.gui.machines.room import room_of as machines_of
 
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from devexplorer.core.benchmark.history.store_thread import StoreThread
+    from devexplorer.core.machines.remote_session import RemoteSession
+    from devexplorer.core.session.machine import Machine
 
 WINDOW = "Machines of this window"
 
@@ -115,7 +120,10 @@ class FleetRoom(QObject):
         room, state = machines_of(self._context), self._context.state
         for machine in room.machines:
             on_show = machine is room.shown and state.recording is None
-            yield Known(machine.name, state if on_show else machine.aside, machine.link)
+            yield Known(
+                machine.name, state if on_show else machine.aside, machine.link, machine.session,
+                *(() if machine.is_here else _far(machine)),
+            )  # fmt: skip
 
     # --- as time goes by
 
@@ -179,6 +187,12 @@ class FleetRoom(QObject):
         """End it with what was measured."""
         if self.fleet.check is not None:
             self.fleet.check.cancel()
+
+
+def _far(machine: Machine) -> tuple[Callable[[], str], Callable[[], bool], Callable[[], float]]:
+    """Of a machine behind a link: its address, whether benchmarks there can wait, by how much its clock is off."""
+    session = cast("RemoteSession", machine.session)
+    return partial(address, machine.name), lambda: session.can_wait, lambda: session.clock_error_s
 
 
 def room_of(context: WindowContext) -> FleetRoom:

@@ -73,6 +73,9 @@ class SourceFake:
         events, self.events = self.events[:512], self.events[512:]
         return events
 
+    def prepare(self, order: MeasureOrder) -> None:
+        """Nothing has to be found out."""
+
     def measure(self, order: MeasureOrder) -> None:
         self.orders.append(order)
 

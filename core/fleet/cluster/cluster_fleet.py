@@ -79,6 +79,9 @@ class ClusterFleet:
                     events.append(record)
         return events
 
+    def prepare(self, order: MeasureOrder) -> None:
+        """Nothing has to be found out."""
+
     def measure(self, order: MeasureOrder) -> None:
         """Measure on cards of the cluster; they are reserved meanwhile."""
         if not self._say(Measure(order=order)):

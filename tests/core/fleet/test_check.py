@@ -150,6 +150,9 @@ class Played:
     def drain(self) -> Sequence[FleetEvent]:
         return ()
 
+    def prepare(self, order: MeasureOrder) -> None:
+        """Nothing has to be found out."""
+
     def measure(self, order: MeasureOrder) -> None:
         self.orders.append(order)
 
