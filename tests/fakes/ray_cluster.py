@@ -6,9 +6,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,10 @@ class RayCluster:
     def add_node(self) -> None:
         """Another one joins."""
         self._ask("add")
+
+    def add_node_of(self, python: Path) -> None:
+        """Another one joins, of this Python."""
+        self._ask(f"add {python}")
 
     def left(self) -> dict[str, Any]:
         """Actors that live, placement groups, and whether resources are taken."""
@@ -67,6 +73,7 @@ def ray_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[RayCluster]:
     """Three nodes with a processor and a card each, as far as Ray is concerned."""
     folder = tempfile.mkdtemp(prefix="dx-ray-")  # short: it holds sockets
     monkeypatch.setenv("RAY_TMPDIR", folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", f"{folder}/cache")  # where our code is put
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # it would write a token into the user's home
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("RAY_health_check_initial_delay_ms", "500")
@@ -75,6 +82,21 @@ def ray_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[RayCluster]:
     yield made
     made.close()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+OURS = ("devexplorer", "__editable__", "msgspec", "safetensors", "pynvml", "nvidia_ml_py")
+"""What a Python lacks that only has Ray and torch."""
+
+
+def bare_python(folder: Path) -> Path:
+    """A Python with what is installed here, but for DevExplorer and some of the packages that it needs."""
+    venv.create(folder, with_pip=False, symlinks=True)
+    own = next((folder / "lib").glob("python*/site-packages"))
+    for place in (Path(path) for path in sys.path if Path(path).name in ("site-packages", "dist-packages")):
+        for entry in place.iterdir():
+            if not entry.name.startswith(OURS) and entry.suffix != ".pth" and not (own / entry.name).exists():
+                (own / entry.name).symlink_to(entry)
+    return folder / "bin" / "python"
 
 
 def serve(nodes: int) -> None:
@@ -103,18 +125,31 @@ def serve(nodes: int) -> None:
     head: dict[str, Any] = {"num_cpus": 1, "num_gpus": 1, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     more = [cluster.add_node(num_cpus=1, num_gpus=1) for _ in range(nodes - 1)]
+    started: list[subprocess.Popen[bytes]] = []
     say(cluster.address)
     for line in sys.stdin:
         match line.strip():
             case "kill":
                 cluster.remove_node(more.pop(), allow_graceful=False)
                 say(None)
+            case add if add.startswith("add "):
+                started.append(_started(add.removeprefix("add "), cluster.address))
+                say(None)
             case "add":
                 more.append(cluster.add_node(num_cpus=1, num_gpus=1))
                 say(None)
             case "left":
                 say(left())
+    for process in started:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
     cluster.shutdown()
+
+
+def _started(python: str, address: str) -> subprocess.Popen[bytes]:
+    """A node of another Python, with all its processes in a group of their own."""
+    words = ["-m", "ray.scripts.scripts", "start", f"--address={address}", "--num-cpus=1", "--num-gpus=1", "--block"]
+    return subprocess.Popen([python, "-P", *words], stdin=subprocess.DEVNULL, stdout=2, start_new_session=True)
 
 
 if __name__ == "__main__":

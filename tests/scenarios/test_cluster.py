@@ -4,12 +4,13 @@ joins."""
 from __future__ import annotations
 
 import importlib.util
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from fakes.ray_cluster import RayCluster, ray_cluster  # noqa: F401 - a fixture
+from fakes.ray_cluster import RayCluster, bare_python, ray_cluster  # noqa: F401 - a fixture
 
 from devexplorer.core.fleet.check import FleetCheck
 from devexplorer.core.fleet.check_plan import CheckPlan
@@ -103,8 +104,9 @@ def test_a_day_of_a_cluster(attached: Attached, ray_cluster: RayCluster, tmp_pat
     assert [card.verdict for card in check.report.verdict.cards if card.machine == dead] == [Verdict.FAILED]
     assert attached.of_state("lost") == [dead]
 
-    ray_cluster.add_node()
+    ray_cluster.add_node_of(bare_python(tmp_path / "bare"))  # DevExplorer is put there
     attached.until(lambda: attached.with_cards(3))
+    assert list(Path(os.environ["XDG_CACHE_HOME"]).glob("devexplorer/code/*/devexplorer/__init__.py"))
     assert attached.fleet.close()
     assert ray_cluster.left() == {"actors": 0, "groups": 0, "taken": []}
 

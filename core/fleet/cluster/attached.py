@@ -132,7 +132,9 @@ class _Following:
 
     def _follow(self, joined: tuple[str, ...], gone: tuple[str, ...]) -> None:
         for name in joined:
-            route = NodeRoute(partial(self._nodes.agent, name), partial(self._nodes.is_alive, name))
+            route = NodeRoute(
+                partial(self._nodes.agent, name), partial(self._nodes.bring, name), partial(self._nodes.is_alive, name)
+            )
             address = self._nodes.alive[name].address
             self._fleet.add(Member(name, route, address=lambda address=address: address))  # type: ignore[misc]
         for name in gone:

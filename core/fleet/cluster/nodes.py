@@ -13,6 +13,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from devexplorer.core.fleet.cluster.agent import CALLS, Agent
+from devexplorer.core.fleet.cluster.bringing import bring
 
 LOOK_S = 1.0
 """Between two looks at who is there."""
@@ -42,6 +43,8 @@ class Nodes:
         """By name."""
         self._virtual = virtual_spec
         self._agents: dict[str, Any] = {}
+        self._paths: dict[str, str] = {}
+        """The PYTHONPATH of agents on nodes to which our code was brought."""
         self._lock = threading.Lock()
         self._looked_s = 0.0
         self._reserved: list[PlacementGroup] = []
@@ -84,6 +87,14 @@ class Nodes:
                 self._agents[name] = self._place(self.alive[name])
             return self._agents[name]
 
+    def bring(self, name: str) -> Any:
+        """Our actor there, after our code was put there. Raises `CannotReach` and `RayError`."""
+        path = bring(self.alive[name].id)
+        self.forget(name)
+        with self._lock:
+            self._paths[name] = path
+        return self.agent(name)
+
     def forget(self, name: str) -> None:
         """The node is gone."""
         with self._lock:
@@ -124,6 +135,7 @@ class Nodes:
             _kill(agent)
 
     def _place(self, node: Node) -> Any:
+        path = self._paths.get(node.name)
         return (
             ray.remote(Agent)
             .options(
@@ -131,7 +143,7 @@ class Nodes:
                 max_restarts=-1,
                 max_concurrency=CALLS,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
-                runtime_env={"env_vars": SEES_ALL_CARDS},
+                runtime_env={"env_vars": SEES_ALL_CARDS | ({"PYTHONPATH": path} if path else {})},
             )
             .remote(self._virtual)
         )

@@ -9,12 +9,15 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
+import devexplorer
 from devexplorer.core.base import first_line
 from devexplorer.core.machines.link import CannotReach
 
 OPEN_S = 60.0
 """For an agent to start: Python, its modules, and a place among other jobs."""
 WRITE_S = 10.0
+IMPORT_FAILED = "failed to import"
+"""What Ray says of an actor whose class cannot be imported on its node."""
 
 
 class NodeChannel:
@@ -55,20 +58,19 @@ class NodeChannel:
 
 
 class NodeRoute:
-    """To one node. `agent` makes its actor, or returns the one that is there; `is_alive` says whether the node still
+    """To one node. `agent` makes its actor, or returns the one that is there; `bring` makes one for
+    which our code is put there first; `is_alive` says whether the node still
     belongs to the cluster."""
 
-    def __init__(self, agent: Callable[[], Any], is_alive: Callable[[], bool]) -> None:
-        self._agent, self._is_alive = agent, is_alive
+    def __init__(self, agent: Callable[[], Any], bring: Callable[[], Any], is_alive: Callable[[], bool]) -> None:
+        self._agent, self._bring, self._is_alive = agent, bring, is_alive
 
     def open(self, *, unasked: bool) -> NodeChannel:
         """A new channel. Raises `CannotReach`."""
         if not self._is_alive():
             raise CannotReach("the node has left the cluster or died", final=True)
         try:
-            agent = self._agent()
-            ray.get(agent.hello.remote(), timeout=OPEN_S)
-            return NodeChannel(agent)
+            return NodeChannel(self._ready())
         except GetTimeoutError:
             raise CannotReach(f"the node has not started our agent within {OPEN_S:.0f} s") from None
         except RayActorError as error:
@@ -76,11 +78,26 @@ class NodeRoute:
         except RayError as error:
             raise CannotReach(_why(error)) from None
 
+    def _ready(self) -> Any:
+        """The agent with our version of the code, which is put there where it is not."""
+        agent = self._agent()
+        try:
+            _, version = ray.get(agent.hello.remote(), timeout=OPEN_S)
+        except RayActorError as error:
+            if IMPORT_FAILED not in str(error):
+                raise
+            version = ""
+        if version != devexplorer.__version__:
+            agent = self._bring()
+            ray.get(agent.hello.remote(), timeout=OPEN_S)
+        return agent
+
     def cancel(self) -> None:
         """An `open` that waits ends by its limit."""
 
 
 def _why(error: RayError) -> str:
     if isinstance(error, RayActorError):
-        return "the agent was ended"
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        return lines[-1].strip() if IMPORT_FAILED in str(error) else "the agent was ended"
     return first_line(error)
