@@ -17,12 +17,12 @@ from devexplorer.core.ssh.connection import Connection
 def host_members(path: Path, virtual: str | None = None) -> list[Member]:
     """Those of the file; each gets these virtual GPUs. Raises `BadInput` with everything that is wrong in it."""
     return [
-        Member(host.name, SshRoute(host.host, host.python, _silently), host.rack, partial(address, host.host), virtual)
+        Member(host.name, SshRoute(host.host, host.python, silently), host.rack, partial(address, host.host), virtual)
         for host in read_hosts(path)
     ]
 
 
-def _silently(host: str, report: Callable[[Report], None]) -> Connection:
+def silently(host: str, report: Callable[[Report], None]) -> Connection:
     """A connection that gives up where ssh asks something: questions of a dozen hosts at once could not be told
     apart."""
     connection: Connection

@@ -58,8 +58,9 @@ def spec_of(order: MeasureOrder, cards: Sequence[DeviceInfo], meeting: Rendezvou
         case MeasuredKind.ALLREDUCE:
             devices = tuple(card.id for card in cards)
             return AllReduceSpec(
-                devices=devices, sizes=(REDUCED,), seconds=order.seconds, limit_seconds=MEET_S, rendezvous=meeting
-            )
+                devices=devices, ranks=len(devices), sizes=(REDUCED,), seconds=order.seconds, limit_seconds=MEET_S,
+                rendezvous=meeting,
+            )  # fmt: skip
     raise BadInput(f"{order.kind.value} cannot be measured")
 
 

@@ -74,18 +74,19 @@ def choose_hosts(context: WindowContext) -> None:
 def attach(context: WindowContext) -> None:
     """Name a cluster, and show it."""
     from devexplorer.gui.fleet.dialogs import ClusterDialog
+    from devexplorer.gui.machines.room import room_of as machines_of
 
-    dialog = ClusterDialog(context.window)
+    dialog = ClusterDialog([machine.name for machine in machines_of(context).others], context.window)
     dialog.chosen.connect(partial(open_cluster, context))
     context.open_dialog(dialog)
 
 
-def open_cluster(context: WindowContext, address: str) -> None:
-    """Show the nodes of this cluster."""
+def open_cluster(context: WindowContext, address: str, host: str = "", python: str = "") -> None:
+    """Show the nodes of this cluster; `host`: attached to on that machine, in this Python there."""
     from devexplorer.gui.fleet.room import room_of
 
     context.show_tab("fleet")
-    room_of(context).open_cluster(address)
+    room_of(context).open_cluster(address, host, python)
 
 
 def check(context: WindowContext) -> None:

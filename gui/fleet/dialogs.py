@@ -4,7 +4,7 @@ thread only."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from PySide6.QtCore import Signal
@@ -20,7 +20,7 @@ from devexplorer.core.records.fleet import MeasuredKind
 from devexplorer.gui.fleet.room import Simulation
 from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.widgets import check_box, hbox, holder, line_edit, vbox
-from devexplorer.gui.widgets.form_fields import MenuEdit
+from devexplorer.gui.widgets.form_fields import Choice, MenuEdit
 
 WIDTH_PX, FIELD_PX = 560, 400
 SIMULATED = (
@@ -107,15 +107,20 @@ class SimulatedFleetDialog(FormDialog):
 
 
 class ClusterDialog(FormDialog):
-    """`chosen` has the address."""
+    """`chosen` has the address, and the connected machine that is a node; empty: it is this one."""
 
-    chosen = Signal(str)
+    chosen = Signal(str, str)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
+    def __init__(self, connected: Sequence[str] = (), parent: QWidget | None = None) -> None:
         super().__init__("Ray cluster", "Attach", WIDTH_PX, parent)
         self.set_words(CLUSTER)
         self.address = line_edit("auto", "HOST:PORT", "address of the cluster")
         self.add_row("address", self.address)
+        here = ("", "this machine", "This machine is a node of the cluster, or reaches its head")
+        others = ((name, name, "The cluster is attached to on that machine, over ssh") for name in connected)
+        self.node = Choice("attached on", (here, *others))
+        if connected:
+            self.add_row("attached on", holder(hbox(self.node, None)))
         self.address.textChanged.connect(self.refresh)
         self.refresh()
 
@@ -128,7 +133,7 @@ class ClusterDialog(FormDialog):
             self.say("On a node of the cluster: auto. Elsewhere: HOST:PORT of its head.")
 
     def _accept(self) -> None:
-        self.chosen.emit(self.address.text().strip())
+        self.chosen.emit(self.address.text().strip(), self.node.value)
         self.accept()
 
 

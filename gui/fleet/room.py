@@ -16,6 +16,7 @@ from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.fleet.check_history import fleet_name, former, kept
 from devexplorer.core.fleet.check_plan import CheckPlan
 from devexplorer.core.fleet.cluster.cluster_fleet import ClusterFleet
+from devexplorer.core.fleet.cluster.ways import OverSsh
 from devexplorer.core.fleet.defects import Defect
 from devexplorer.core.fleet.host_fleet import HostFleet
 from devexplorer.core.fleet.host_members import host_members
@@ -90,9 +91,14 @@ class FleetRoom(QObject):
             return
         self.open(HostFleet(members), f"Hosts of {path.name}")
 
-    def open_cluster(self, address: str) -> None:
-        """The nodes of a Ray cluster."""
-        self.open(ClusterFleet(address), f"Cluster {address}")
+    def open_cluster(self, address: str, host: str = "", python: str = "") -> None:
+        """The nodes of a Ray cluster. `host`: the machine that is one of them; empty: it is this one. `python`: the one
+        there; empty: that of the window's machine."""
+        if host:
+            way = OverSsh(host, python or machines_of(self._context).python_of(host))
+            self.open(ClusterFleet(address, way=way), f"Cluster {address} on {host}")
+        else:
+            self.open(ClusterFleet(address), f"Cluster {address}")
 
     def open(self, source: FleetSource, name: str) -> None:
         """Watch this one in place of the present one."""

@@ -78,6 +78,11 @@ class MachineRoom(QObject):
         names = {machine.name for machine in self.machines}
         return tuple(one for one in self._context.settings.machines if one.host not in names)
 
+    def python_of(self, host: str) -> str:
+        """What was chosen for the engine there, now or formerly; empty: nothing."""
+        known = {one.host: one.python for one in self._context.settings.machines}
+        return self._pythons.get(host) or known.get(host, "")
+
     def find(self, name: str) -> Machine | None:
         """The machine of this name."""
         return next((machine for machine in self.machines if machine.name == name), None)

@@ -357,7 +357,7 @@ def open_window(
 ) -> int:
     """Run the application until its window closes; returns the exit code. `python`: what the engine runs in; `replay`:
     open it on this recording; `files`: open them in it; `far`: begin with this host
-    and this Python there, in place of this machine; `cluster`: show its nodes, too."""
+    and this Python there, in place of this machine; `cluster`: show its nodes, too, as that host reaches them."""
     gc.disable()  # the heartbeat collects: a collection on a worker thread may destroy Qt objects there
     qt = QApplication.instance() or QApplication(sys.argv[:1])
     assert isinstance(qt, QApplication)
@@ -375,7 +375,7 @@ def open_window(
         qt.commitDataRequest.connect(lambda _manager: app.leaving.session_ends())
         guide = _guide(app, screenshots) if tour else None
         if cluster is not None:
-            QTimer.singleShot(0, app.window, partial(open_cluster, app.window.context, cluster))
+            QTimer.singleShot(0, app.window, partial(open_cluster, app.window.context, cluster, *(far or ())))
         code = _run(app, virtual_spec, python, guide, replay, far)
     return code if guide is None else guide.report()
 

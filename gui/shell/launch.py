@@ -115,12 +115,12 @@ def _far(arguments: argparse.Namespace) -> tuple[str, str] | None:
 
 
 def _cluster(arguments: argparse.Namespace) -> str | None:
-    """The address of the cluster that the window opens on."""
+    """The address of the cluster that the window opens on; with `--ssh` as that machine reaches it."""
     address: str | None = arguments.cluster
     if address is None:
         return None
-    if arguments.command == "tour" or arguments.replay is not None or arguments.ssh is not None:
-        raise BadInput("--cluster opens the window on a cluster; leave tour, --replay and --ssh away")
+    if arguments.command == "tour" or arguments.replay is not None:
+        raise BadInput("--cluster opens the window on a cluster; leave tour and --replay away")
     if not address.strip() or address.startswith("-"):
         raise BadInput(f"--cluster '{address}' is no address; write auto or HOST:PORT of the cluster's head")
     return address

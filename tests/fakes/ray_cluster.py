@@ -68,17 +68,22 @@ class RayCluster:
         return json.loads(line)
 
 
+SETTINGS = {
+    "RAY_AUTH_MODE": "disabled",  # it would write a token into the user's home
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_health_check_initial_delay_ms": "500",
+    "RAY_health_check_period_ms": "500",  # a node that is killed is dead in seconds, not in 15
+}
+
+
 @pytest.fixture
-def ray_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[RayCluster]:
-    """Three nodes with a processor and a card each, as far as Ray is concerned."""
+def ray_cluster(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[RayCluster]:
+    """Three nodes, or as many as the parameter says, with a processor and a card each, as far as Ray is concerned."""
     folder = tempfile.mkdtemp(prefix="dx-ray-")  # short: it holds sockets
-    monkeypatch.setenv("RAY_TMPDIR", folder)
-    monkeypatch.setenv("XDG_CACHE_HOME", f"{folder}/cache")  # where our code is put
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # it would write a token into the user's home
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("RAY_health_check_initial_delay_ms", "500")
-    monkeypatch.setenv("RAY_health_check_period_ms", "500")  # a node that is killed is dead in seconds, not in 15
-    made = RayCluster(3, dict(os.environ))
+    own = {"RAY_TMPDIR": folder, "XDG_CACHE_HOME": f"{folder}/cache"}  # where our code is put
+    for name, value in (SETTINGS | own).items():
+        monkeypatch.setenv(name, value)
+    made = RayCluster(getattr(request, "param", 3), dict(os.environ))
     yield made
     made.close()
     shutil.rmtree(folder, ignore_errors=True)

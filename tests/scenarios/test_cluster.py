@@ -5,17 +5,20 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from fakes.ray_cluster import RayCluster, bare_python, ray_cluster  # noqa: F401 - a fixture
+from fakes.ray_cluster import SETTINGS, RayCluster, bare_python, ray_cluster  # noqa: F401 - a fixture
+from fakes.sshd import HOST, Sshd, sshd  # noqa: F401 - a fixture
 
 from devexplorer.core.fleet.check import FleetCheck
 from devexplorer.core.fleet.check_plan import CheckPlan
 from devexplorer.core.fleet.cluster.cluster_fleet import ClusterFleet
 from devexplorer.core.fleet.cluster.messages import DoneThere
+from devexplorer.core.fleet.cluster.ways import OverSsh, Way
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.records import NewTensor, Save
 from devexplorer.core.records.fleet import MeasuredKind, Verdict
@@ -28,8 +31,8 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason=
 class Attached:
     """A fleet of the cluster, and what is known of it."""
 
-    def __init__(self, address: str) -> None:
-        self.fleet, self.table = ClusterFleet(address, "1x Tesla T4"), FleetTable()
+    def __init__(self, address: str, way: Way | None = None) -> None:
+        self.fleet, self.table = ClusterFleet(address, "1x Tesla T4", way), FleetTable()
         self.done: list[DoneThere] = []
         self.fleet.on_done = self.done.append
         self.fleet.start()
@@ -109,6 +112,31 @@ def test_a_day_of_a_cluster(attached: Attached, ray_cluster: RayCluster, tmp_pat
     assert list(Path(os.environ["XDG_CACHE_HOME"]).glob("devexplorer/code/*/devexplorer/__init__.py"))
     assert attached.fleet.close()
     assert ray_cluster.left() == {"actors": 0, "groups": 0, "taken": []}
+
+
+@pytest.mark.parametrize("ray_cluster", [1], indirect=True)
+def test_a_window_elsewhere_attaches_on_a_node_behind_ssh(
+    ray_cluster: RayCluster,  # noqa: F811
+    sshd: Sshd,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sshd.stop()
+    settings = " ".join(f"{name}={value}" for name, value in SETTINGS.items())
+    sshd.start(SetEnv=f"{sshd.settings['SetEnv']} {settings}")
+    monkeypatch.setenv("PATH", sshd.environ()["PATH"])
+    attached = Attached(ray_cluster.address, OverSsh(HOST, sys.executable))
+    attached.until(lambda: attached.with_cards(1))
+    assert attached.fleet.close()
+    assert ray_cluster.left() == {"actors": 0, "groups": 0, "taken": []}
+
+    nowhere = Attached("127.0.0.1:1", OverSsh(HOST, sys.executable))
+    nowhere.until(lambda: nowhere.fleet.problem)
+    assert nowhere.fleet.problem == "there is no cluster at 127.0.0.1:1: connection refused"
+    assert nowhere.fleet.close()
+    gone = Attached("auto", OverSsh("no.such.place.invalid"))
+    gone.until(lambda: gone.fleet.problem)
+    assert "no.such.place.invalid" in gone.fleet.problem
+    assert gone.fleet.close()
 
 
 def test_where_there_is_no_cluster_one_line_says_so() -> None:

@@ -9,10 +9,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from fakes.sshd import HOST, Sshd, program, sshd  # noqa: F401 - a fixture
+from msgspec.structs import replace
 
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.fleet.command import fleet
@@ -24,7 +26,7 @@ from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.host import listing
 from devexplorer.core.machines.ssh_route import SshRoute
 from devexplorer.core.records.fleet import MeasuredKind
-from devexplorer.core.records.fleet_events import FleetEvent, GroupStarted
+from devexplorer.core.records.fleet_events import BlocksMeasured, FleetEvent, GroupEnded, GroupStarted, MeasureOrder
 from devexplorer.core.ssh import address
 
 PATIENCE_S = 90.0
@@ -79,25 +81,70 @@ def test_a_host_that_cannot_be_reached_hides_no_other(
     assert [line for line in said.err.decode().splitlines() if "gone: " in line]
 
 
-def test_a_link_that_is_cut_in_a_check_is_one_line(hosts: tuple[Sshd, Sshd], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("devexplorer.core.fleet.check.AWAY_S", 1.0)
-    assert address.address(HOST) == "127.0.0.1"
-    names = {"forge": HOST, "anvil": SECOND}
-    source = HostFleet(
-        [Member(name, SshRoute(host, sys.executable), virtual="1x Tesla T4") for name, host in names.items()]
-    )
-    table, started = FleetTable(), list[GroupStarted]()
-    source.start()
+class Both:
+    """The fleet of the two machines, and what is known of it."""
 
-    def until(happened: Callable[[], object], also: Callable[[list[FleetEvent]], None] = lambda _: None) -> None:
+    def __init__(self, virtual: str | None = None) -> None:
+        names = {"forge": HOST, "anvil": SECOND}
+        self.source = HostFleet(
+            [
+                Member(name, SshRoute(host, sys.executable), address=partial(address.address, host), virtual=virtual)
+                for name, host in names.items()
+            ]
+        )
+        self.table = FleetTable()
+        self.source.start()
+
+    def until(self, happened: Callable[[], object], also: Callable[[list[FleetEvent]], None] = lambda _: None) -> None:
         end = time.monotonic() + PATIENCE_S
         while not happened():
-            assert time.monotonic() < end, (table.machines, table.problems)
-            events = list(source.drain())
-            table.apply(events)
+            assert time.monotonic() < end, (self.table.machines, self.table.problems)
+            events = list(self.source.drain())
+            self.table.apply(events)
             also(events)
             time.sleep(0.005)
 
+
+RANKS = MeasureOrder(
+    number=1, kind=MeasuredKind.ALLREDUCE, dtype="", seconds=0.5, groups=((("forge", "cpu"), ("anvil", "cpu")),)
+)
+"""A rank on the CPU of each machine: they meet over gloo."""
+
+
+def test_ranks_of_two_machines_reduce_together(hosts: tuple[Sshd, Sshd]) -> None:
+    both = Both()
+    said: list[FleetEvent] = []
+    try:
+        both.until(lambda: both.table.settled and len(both.table.machines) == 2)
+        both.source.prepare(RANKS)
+        both.source.measure(RANKS)
+        both.until(lambda: any(isinstance(event, GroupEnded) for event in said), said.extend)
+        measured = [event for event in said if isinstance(event, GroupStarted | BlocksMeasured | GroupEnded)]
+        assert measured[0].group == 0
+        assert isinstance(measured[0], GroupStarted)
+        assert measured[-1] == GroupEnded(number=1, group=0, verified=True)
+        blocks = [event for event in measured if isinstance(event, BlocksMeasured)]
+        assert all(rate > 0 for event in blocks for rate in event.rates)
+        assert sum(len(event.rates) * event.block_s for event in blocks) >= 0.5
+        assert not any(event.simulated for event in blocks)
+
+        said.clear()  # and again, until it is cancelled
+        both.source.measure(replace(RANKS, number=2, seconds=600.0))
+        both.until(lambda: any(isinstance(event, BlocksMeasured) for event in said), said.extend)
+        both.source.cancel()
+        both.until(lambda: any(isinstance(event, GroupEnded) for event in said), said.extend)
+        (ended,) = (event for event in said if isinstance(event, GroupEnded))
+        assert "stopped" in ended.failure
+    finally:
+        both.source.close()
+
+
+def test_a_link_that_is_cut_in_a_check_is_one_line(hosts: tuple[Sshd, Sshd], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("devexplorer.core.fleet.check.AWAY_S", 1.0)
+    assert address.address(HOST) == "127.0.0.1"
+    both = Both("1x Tesla T4")
+    source, table, until = both.source, both.table, both.until
+    started: list[GroupStarted] = []
     try:
         until(lambda: len(measured_cards(table.cards)) == 2 and table.settled)
         check = FleetCheck(source, table.cards, CheckPlan(kinds=(MeasuredKind.MATMUL,), seconds=6.0), known=table)

@@ -1,4 +1,5 @@
-"""`python -m devexplorer.core.fleet.cluster ADDRESS [--virtual SPEC]`: the process that is attached to a Ray cluster.
+"""`python -m devexplorer.core.fleet.cluster ADDRESS [--virtual SPEC] [--marker HEX]`: the process that is attached to a
+Ray cluster.
 
 It says what happens there on standard output, is told what to do on standard input, and gives everything back when that
 ends. Main thread, one that reads, and those of the links."""
@@ -18,13 +19,15 @@ def main(argv: list[str]) -> int:
     """Attach, follow, leave; returns the exit code."""
     out = os.dup(1)
     os.dup2(2, 1)  # whatever Ray prints is none of ours
-    address, virtual = argv[0], (argv[2] if argv[1:2] == ["--virtual"] else None)
+    address, options = argv[0], dict(zip(argv[1::2], argv[2::2], strict=True))
+    if marker := options.get("--marker"):  # whatever was printed before it was none of ours
+        os.write(out, f"\n{marker}\n".encode())
     try:
         from devexplorer.core.fleet.cluster.attached import attached
     except ImportError as error:
-        os.write(out, frame(CannotAttach(reason=f"Ray is not installed here ({error}); {EXTRA}")))
+        os.write(out, frame(CannotAttach(reason=f"Ray is not installed in {sys.executable} ({error}); {EXTRA}")))
         return 2
-    return attached(address, virtual, out)
+    return attached(address, options.get("--virtual"), out)
 
 
 if __name__ == "__main__":

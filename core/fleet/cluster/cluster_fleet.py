@@ -1,22 +1,21 @@
 """A Ray cluster as a source of a fleet: starts the process that is attached to it, and ends it. Main thread; its output
-is read on the thread `cluster-in`.
+is read on the thread `cluster-in`, and it is told what to do on `cluster-out`.
 
 The window never imports Ray: a driver belongs to its process, and what comes from other nodes is unpickled there.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
+import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import BinaryIO, cast
+from typing import IO, BinaryIO, cast
 
 from msgspec.structs import replace
 
-from devexplorer.core.base import LinkError, module_command
+from devexplorer.core.base import LinkError, Unavailable
 from devexplorer.core.fleet.cluster.frames import Frames, frame
 from devexplorer.core.fleet.cluster.messages import (
     Attached,
@@ -29,6 +28,7 @@ from devexplorer.core.fleet.cluster.messages import (
     Measure,
     ToCluster,
 )
+from devexplorer.core.fleet.cluster.ways import Here, Way
 from devexplorer.core.fleet.source import MOST_EVENTS
 from devexplorer.core.records import Command
 from devexplorer.core.records.fleet_events import FleetEvent, GroupEnded, MachineChanged, MeasureOrder
@@ -40,8 +40,9 @@ LEAVE_S = 15.0
 class ClusterFleet:
     """`problem` says why there is no cluster."""
 
-    def __init__(self, address: str, virtual_spec: str | None = None) -> None:
-        """`address`: `auto`, or HOST:PORT of the cluster's head. `virtual_spec`: virtual GPUs for each node."""
+    def __init__(self, address: str, virtual_spec: str | None = None, way: Way | None = None) -> None:
+        """`address`: `auto`, or HOST:PORT of the cluster's head. `virtual_spec`: virtual GPUs for each node. `way`: to
+        the node on which the process runs; None: it is this machine."""
         self.address = address
         self.attached = False
         self.problem = ""
@@ -49,10 +50,11 @@ class ClusterFleet:
         """Told when a command or a copy is over."""
         self._virtual = [] if virtual_spec is None else ["--virtual", virtual_spec]
         self._came: deque[FromCluster] = deque()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._way = way or Here()
+        self._orders: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        """None: it is to leave."""
         self._reader: threading.Thread | None = None
-        self._started = threading.Event()
-        """Whether the process has been started, or could not be."""
+        self._opened = self._ended = False
         self._machines: dict[str, MachineChanged] = {}
 
     def start(self) -> None:
@@ -102,33 +104,21 @@ class ClusterFleet:
 
     def close(self, deadline_s: float = LEAVE_S) -> bool:
         """Give the cluster back as it was."""
-        if self._reader is None:
+        reader = self._reader
+        if reader is None:
             return True
-        self._started.wait(deadline_s)
-        process = self._process
-        if process is None or process.stdin is None or process.stdout is None:
-            return not self._reader.is_alive()
-        with suppress(OSError):
-            process.stdin.close()
-        try:
-            process.wait(deadline_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        self._reader.join(1.0)
-        process.stdout.close()
-        self._process = None
-        return True
+        self._orders.put(None)
+        if not self._opened:  # a login that waits
+            self._way.close()
+        reader.join(deadline_s)
+        self._way.close()
+        reader.join(1.0)
+        return not reader.is_alive()
 
     def _say(self, order: ToCluster) -> bool:
-        process = self._process
-        if process is None or process.stdin is None:
+        if self._ended or self._reader is None:
             return False
-        try:
-            process.stdin.write(frame(order))
-            process.stdin.flush()
-        except (OSError, ValueError):
-            return False
+        self._orders.put(frame(order))
         return True
 
     def _lost(self) -> list[FleetEvent]:
@@ -140,19 +130,30 @@ class ClusterFleet:
 
     def _run(self) -> None:
         """Its thread."""
-        command = module_command("devexplorer.core.fleet.cluster", self.address, *self._virtual)
-        environ = os.environ | {"RAY_DEDUP_LOGS": "0", "RAY_USAGE_STATS_ENABLED": "0"}
         try:
-            process = self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ,
-                start_new_session=True,  # Ctrl-C is for who started it
-            )  # fmt: skip
-        except OSError as error:
-            self._came.append(CannotAttach(reason=f"no process could be started for the cluster: {error.strerror}"))
+            streams = self._way.open([self.address, *self._virtual])
+        except Unavailable as error:
+            self._end(str(error))
             return
-        finally:
-            self._started.set()
-        self._read(cast(BinaryIO, process.stdout))
+        self._opened = True
+        threading.Thread(target=self._tell, args=(streams.into,), name="cluster-out", daemon=True).start()
+        self._read(cast(BinaryIO, streams.output))
+        self._orders.put(None)
+        self._end("the process that was attached to the cluster has ended")
+
+    def _end(self, why: str) -> None:
+        self._ended = True
+        self._came.append(CannotAttach(reason=why))
+
+    def _tell(self, into: IO[bytes]) -> None:
+        with suppress(OSError, ValueError):  # it has ended, which its output tells
+            while (order := self._orders.get()) is not None:
+                rest = memoryview(order)
+                while rest:
+                    rest = rest[into.write(rest) or 0 :]
+                into.flush()
+        with suppress(OSError, ValueError):
+            into.close()
 
     def _read(self, stream: BinaryIO) -> None:
         records = Frames[FromCluster](stream, cast(type[FromCluster], FromCluster))
@@ -164,6 +165,5 @@ class ClusterFleet:
             except (OSError, ValueError):
                 record = None
             if record is None:
-                self._came.append(CannotAttach(reason="the process that was attached to the cluster has ended"))
                 return
             self._came.append(record)

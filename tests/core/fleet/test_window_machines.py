@@ -1,5 +1,5 @@
-"""The machines of a window as a fleet: read once a second, nothing connected, and measured together through the sessions
-that the window drains."""
+"""The machines of a window as a fleet: read once a second, nothing connected, and measured together through the
+sessions that the window drains."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from PySide6.QtWidgets import QApplication, QDialog, QPushButton
 
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.fleet.check_plan import CheckPlan
+from devexplorer.core.fleet.cluster.ways import OverSsh
 from devexplorer.core.records import DeviceSample
 from devexplorer.core.records.fleet import Basis, MeasuredKind
 from devexplorer.core.records.fleet_events import FleetEvent, FleetMachine, MachineChanged, Readings
@@ -298,9 +299,11 @@ def test_a_check_is_kept_and_the_next_one_compares_cards_with_it(desk: Desk) -> 
 
 def test_a_window_for_a_cluster_opens_on_the_page_with_it(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
+    ways: list[object] = []
 
-    def cluster(address: str) -> SourceFake:
+    def cluster(address: str, way: object = None) -> SourceFake:
         asked.append(address)
+        ways.append(way)
         return SourceFake(*joined(2, 2))
 
     monkeypatch.setattr("devexplorer.gui.fleet.room.ClusterFleet", cluster)
@@ -311,6 +314,27 @@ def test_a_window_for_a_cluster_opens_on_the_page_with_it(desk: Desk, monkeypatc
     assert desk.page.isVisible()
     assert desk.page.source_button.text() == "Cluster head:6379 ▾"
     assert desk.page.count.full_text == "2 machines · 4 cards"
+    open_cluster(desk.context, "auto", "gpu1", "/opt/torch")
+    desk.tell()
+    assert asked[-1] == "auto"
+    assert ways[0] is None
+    assert isinstance(ways[1], OverSsh)
+    assert desk.page.source_button.text() == "Cluster auto on gpu1 ▾"
+
+
+def test_a_cluster_can_be_attached_to_on_a_connected_machine(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str]] = []
+    monkeypatch.setattr(
+        "devexplorer.gui.fleet.actions.open_cluster", lambda _, address, host: asked.append((address, host))
+    )
+    machines = MachinesFake(desk.context)
+    machines.machines = (*machines.machines, FarFake("gpu1", VGPU))
+    vars(desk.context)["machines"] = machines
+    desk.quiet.window.actions_by_id["fleet_cluster"].trigger()
+    dialog = desk.dialog(ClusterDialog)
+    dialog.node.choose("gpu1")
+    press(dialog.accept_button)
+    assert asked == [("auto", "gpu1")]
 
 
 def test_another_source_takes_the_place_of_one_that_is_closed_elsewhere(desk: Desk) -> None:
