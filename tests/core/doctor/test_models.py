@@ -7,6 +7,7 @@ with a defect ends in `# defect: RULE`; `# also: RULE` names one that the same l
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -89,11 +90,20 @@ def told(diagnosis: Diagnosis) -> str:
 
 
 @pytest.fixture
-def diagnosis(case: Case, caplog: pytest.LogCaptureFixture) -> Diagnosis:
+def quiet_accelerate() -> Iterator[None]:
+    """It warns when it places a model on the CPU."""
+    logger = logging.getLogger("accelerate")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    yield
+    logger.setLevel(before)
+
+
+@pytest.fixture
+def diagnosis(case: Case, quiet_accelerate: None) -> Diagnosis:
     """What the doctor says about the file; found out once."""
     if "needs" in case.directives:
         pytest.importorskip(case.directives["needs"])
-    caplog.set_level("ERROR", "accelerate")  # it warns when it places a model on the CPU
     return examined(case.file)
 
 

@@ -99,9 +99,12 @@ def test_a_double_click_in_the_tree_shows_the_line(start: Start) -> None:
     tree.expandAll()
     index = hands.window.objects.model.finding_index("mlp", 0)
     assert index.data(FINDING_ROLE) is not None
+    QApplication.processEvents()  # the panel has its size
     tree.scrollTo(index)
     where = tree.visualRect(index).center()
+    assert tree.indexAt(where) == index, "in sight"
     QTest.mouseClick(tree.viewport(), Qt.MouseButton.LeftButton, pos=where)
+    assert tree.currentIndex() == tree.indexAt(where) == index, "it stays where it is"
     QTest.mouseDClick(tree.viewport(), Qt.MouseButton.LeftButton, pos=where)
     assert hands.tab_shown == "Doctor"
     assert hands.window.bottom_dock.page("doctor").finding.source.line == 6

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SHOW = """
 import json, sys
 from PySide6.QtCore import QTimer
@@ -71,17 +73,22 @@ def test_an_open_window_has_no_torch_in_its_process_and_nothing_of_other_machine
     assert any("DevExplorer" in title for title in seen["windows"])
 
 
-def test_a_window_answers_before_its_pages_dialogs_and_session_are_loaded(tmp_path: Path) -> None:
-    done = run(ANSWER, tmp_path)
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """What a window has loaded when it answers: modules, and those whose source was read."""
+    done = run(ANSWER, tmp_path_factory.mktemp("home"))
     assert done.returncode == 0, done.stderr
-    modules = json.loads(done.stdout)["modules"]
-    assert "devexplorer.gui.shell.main_window" in modules
-    assert [module for module in modules if LATER.match(module)] == []
+    result: dict[str, list[str]] = json.loads(done.stdout)
+    return result
 
 
-def test_the_source_of_the_application_is_not_read_at_the_start(tmp_path: Path) -> None:
-    done = run(ANSWER, tmp_path)
-    assert json.loads(done.stdout)["read"] == [], "the import of PySide looks for `from __feature__ import` in it"
+def test_a_window_answers_before_its_pages_dialogs_and_session_are_loaded(loaded: dict[str, list[str]]) -> None:
+    assert "devexplorer.gui.shell.main_window" in loaded["modules"]
+    assert [module for module in loaded["modules"] if LATER.match(module)] == []
+
+
+def test_the_source_of_the_application_is_not_read_at_the_start(loaded: dict[str, list[str]]) -> None:
+    assert loaded["read"] == [], "the import of PySide looks for `from __feature__ import` in it"
 
 
 def test_a_configuration_folder_that_is_a_file_costs_the_layout_and_nothing_else(tmp_path: Path) -> None:
