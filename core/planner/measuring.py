@@ -64,6 +64,10 @@ class MeasuringMemory(CachingAllocator):
             self.events.append(~self._numbers[block.address])
             self._allocated.take(block.size)
 
+    def number(self, address: int) -> int:
+        """Of the block at this address."""
+        return self._numbers[address]
+
     def label(self, address: int, kind: str) -> None:
         """Say what the block at this address is for; what was said first counts."""
         if address in self._numbers:
@@ -123,6 +127,13 @@ class Measuring:
             held = None if tensor is None or is_irregular(tensor) else getattr(tensor.untyped_storage(), "_vgpu", None)
             if held is not None and isinstance(held.gpu.memory, MeasuringMemory):
                 held.gpu.memory.label(held.block.address, kind)
+
+    def block_number(self, tensor: torch.Tensor) -> int:
+        """The number of its block in the trace of its card. Raises `KeyError` for one that has none here."""
+        held = getattr(tensor.untyped_storage(), "_vgpu", None)
+        if held is None or not isinstance(held.gpu.memory, MeasuringMemory):
+            raise KeyError("a tensor elsewhere has no block on a measuring GPU")
+        return held.gpu.memory.number(held.block.address)
 
     def step_begins(self) -> None:
         """Forget the work so far: what comes is the step whose time counts."""

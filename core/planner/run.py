@@ -104,7 +104,7 @@ def warm() -> None:
 def _ran(subject: Subject, config: StepConfig, batch: int, device_map: DeviceMap, *, values: bool) -> tuple[Trace, ...]:
     cards = Measuring(device_map.profiles, HOST_BYTES if values else None)
     gc.collect()  # no collection happens during a step: what is alive then does not depend on what ran before
-    with no_collections(), _uncompiled():
+    with no_collections(), uncompiled():
         try:
             if values:
                 model, inputs = _with_values(subject, config, batch, cards)
@@ -229,7 +229,7 @@ def _backward(
         loss.backward()
 
 
-def _uncompiled() -> AbstractContextManager[None]:
+def uncompiled() -> AbstractContextManager[None]:
     """What torch.compile was to compile runs as it is: no compiler knows a measuring GPU. Nothing unless it is
     imported."""
     return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()

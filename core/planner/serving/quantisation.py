@@ -1,0 +1,257 @@
+"""How quantised weights are stored: the tensors of one linear layer, by the `quantization_config` of a configuration.
+Pure; no torch; any thread.
+
+| method | tensors for a layer of `out` x `in` | source |
+|---|---|---|
+| gptq | qweight int32 (in·bits/32, out), qzeros int32 (groups, out·bits/32), scales (groups, out), g_idx int32 (in) | AutoGPTQ, auto_gptq/nn_modules/qlinear |
+| awq | qweight int32 (in, out·bits/32), qzeros int32 (groups, out·bits/32), scales (groups, out) | AutoAWQ, awq/modules/linear/gemm.py |
+| bitsandbytes, 8 bits | int8 (out, in), float32 (out) | bitsandbytes, `Int8Params` (CB, SCB) |
+| bitsandbytes, 4 bits | uint8 (out·in/2), absmax float32 per 64, code float32 (16); nested: absmax uint8, float32 per 256 of them, code float32 (256), one offset | bitsandbytes/functional.py, `quantize_4bit` and `QuantState` |
+| fp8 | float8 (out, in), float32 per block of 128x128 or one | transformers, `FP8Linear` in integrations/finegrained_fp8.py |
+| compressed-tensors | packed int32 (out, in·bits/32) with an int64 (2), or int8 or float8 (out, in); scales per tensor, channel, group or block; zero points where asymmetric | compressed-tensors, `pack_quantized.py` and `naive_quantized.py` |
+
+A group's scale is of the dtype of the activations; GPTQ and AWQ write float16, which has as many bytes.
+"""  # noqa: E501  # a table
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from devexplorer.core.base import BadInput, suggestion
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "gptq": {"quant_method": "gptq", "bits": 4, "group_size": 128},
+    "awq": {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True},
+    "int4": {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {
+        "group_0": {"weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128,
+                                "symmetric": True}}}},
+    "int8": {"quant_method": "compressed-tensors", "format": "int-quantized", "config_groups": {
+        "group_0": {"weights": {"num_bits": 8, "type": "int", "strategy": "channel"},
+                    "input_activations": {"num_bits": 8, "type": "int", "dynamic": True}}}},
+    "fp8": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+    "bnb-int8": {"quant_method": "bitsandbytes", "load_in_8bit": True},
+    "bnb-nf4": {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
+}  # fmt: skip
+"""What `--weights` can be, as the configuration that it stands for."""
+METHODS = ("gptq", "awq", "bitsandbytes", "fp8", "compressed-tensors")
+NESTED_BLOCK = 256
+BNB_BLOCK = 64
+ACTIVATIONS = "activations"
+"""In place of a dtype: that of the activations."""
+WORD_BITS = 32
+
+
+class Part(NamedTuple):
+    """One tensor of a layer."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    """As torch writes it, or `ACTIVATIONS`."""
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """One way to store weights."""
+
+    method: str
+    bits: int
+    group: int = 0
+    """Weights that share a scale along a row; 0: a whole row; -1: the whole tensor."""
+    block: tuple[int, int] | None = None
+    """Rows and columns that share a scale."""
+    zeros: bool = False
+    nested: bool = False
+    packed: bool = False
+    """compressed-tensors: several weights in an int32."""
+    floating: bool = False
+    activations: str = ""
+    """dtype in which products are computed where the card has it: `int8`, `float8_e4m3fn`; empty: as without."""
+    skip: tuple[str, ...] = field(default=())
+    """Layers that stay as they are: paths, parts of paths, or `re:` and an expression."""
+    only: tuple[str, ...] = field(default=())
+    """Layers that are quantised; empty: all others."""
+
+    @property
+    def title(self) -> str:
+        """`gptq, 4 bits in groups of 128`."""
+        kind = "float" if self.floating else ""
+        groups = f" in groups of {self.group}" if self.group > 0 else ""
+        blocks = f" in blocks of {self.block[0]}x{self.block[1]}" if self.block else ""
+        return f"{self.method}, {self.bits} bits{' ' + kind if kind else ''}{groups}{blocks}"
+
+    def covers(self, path: str) -> bool:
+        """Whether the linear layer of this path is quantised."""
+        if any(_matches(path, item) for item in self.skip):
+            return False
+        return not self.only or any(_matches(path, item) for item in self.only)
+
+    def parts(self, outputs: int, inputs: int) -> tuple[Part, ...]:
+        """The tensors of a layer, its bias left out."""
+        groups = -(-inputs // self.group) if self.group > 0 else 1
+        words = -(-outputs * self.bits // WORD_BITS)
+        if self.method == "gptq":
+            return (
+                Part("qweight", (inputs * self.bits // WORD_BITS, outputs), "int32"),
+                Part("qzeros", (groups, words), "int32"),
+                Part("scales", (groups, outputs), ACTIVATIONS),
+                Part("g_idx", (inputs,), "int32"),
+            )
+        if self.method == "awq":
+            return (
+                Part("qweight", (inputs, words), "int32"),
+                Part("qzeros", (groups, words), "int32"),
+                Part("scales", (groups, outputs), ACTIVATIONS),
+            )
+        if self.method == "bitsandbytes":
+            return self._bitsandbytes(outputs, inputs)
+        return self._eight_bit_or_packed(outputs, inputs, groups)
+
+    def _bitsandbytes(self, outputs: int, inputs: int) -> tuple[Part, ...]:
+        if self.bits == 8:
+            return Part("weight", (outputs, inputs), "int8"), Part("SCB", (outputs,), "float32")
+        elements = outputs * inputs
+        blocks = -(-elements // BNB_BLOCK)
+        parts = [Part("weight", (-(-elements // 2), 1), "uint8"), Part("code", (16,), "float32")]
+        if not self.nested:
+            return *parts, Part("absmax", (blocks,), "float32")
+        return (
+            *parts,
+            Part("absmax", (blocks,), "uint8"),
+            Part("nested_absmax", (-(-blocks // NESTED_BLOCK),), "float32"),
+            Part("nested_code", (256,), "float32"),
+            Part("offset", (), "float32"),
+        )
+
+    def _eight_bit_or_packed(self, outputs: int, inputs: int, groups: int) -> tuple[Part, ...]:
+        """fp8 and compressed-tensors."""
+        scale = "float32" if self.method == "fp8" else ACTIVATIONS
+        shape: tuple[int, ...] = (outputs, groups)
+        if self.block is not None:
+            shape = (-(-outputs // self.block[0]), -(-inputs // self.block[1]))
+        elif self.group < 0:
+            shape = () if self.method == "fp8" else (1,)
+        parts = [Part("weight_scale", shape, scale)]
+        if self.packed:
+            per_word = WORD_BITS // self.bits
+            parts.append(Part("weight_packed", (outputs, -(-inputs // per_word)), "int32"))
+            parts.append(Part("weight_shape", (2,), "int64"))
+            if self.zeros:
+                parts.append(Part("weight_zero_point", (-(-outputs // per_word), *shape[1:]), "int32"))
+            return tuple(parts)
+        parts.append(Part("weight", (outputs, inputs), "float8_e4m3fn" if self.floating else "int8"))
+        if self.zeros:
+            parts.append(Part("weight_zero_point", shape, "int8"))
+        return tuple(parts)
+
+
+def _matches(path: str, item: str) -> bool:
+    """As the methods compare: a whole path, the end or the beginning of one, or an expression."""
+    if item.startswith("re:"):
+        return re.match(item[3:], path) is not None
+    return path == item or f".{item}." in f".{path}."
+
+
+def scheme(config: Mapping[str, Any], where: str) -> Scheme:
+    """What a `quantization_config` says. Raises `BadInput` in one line for what is not planned for; `where` says whose
+    it is."""
+    method = config.get("quant_method")
+    if method is None and (config.get("load_in_4bit") or config.get("load_in_8bit")):
+        method = "bitsandbytes"
+    if method not in METHODS:
+        raise BadInput(f"the quantisation '{method}' of {where} is not planned for; there are {', '.join(METHODS)}")
+    try:
+        return {"gptq": _gptq, "awq": _awq, "bitsandbytes": _bnb, "fp8": _fp8}.get(method, _compressed)(config)
+    except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
+        raise BadInput(f"the quantization_config of {where} cannot be read: {type(error).__name__}: {error}") from error
+
+
+def preset(name: str) -> Scheme:
+    """What `--weights` names. Raises `BadInput` with what there is."""
+    if name not in PRESETS:
+        raise BadInput(f"there are no weights '{name}'; {suggestion(name, list(PRESETS))}, or the path of a checkpoint")
+    return scheme(PRESETS[name], "--weights")
+
+
+def _names(config: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    given = config.get(key) or ()
+    if not all(isinstance(item, str) for item in given):
+        raise TypeError(f"{key} is no list of names")
+    return tuple(given)
+
+
+def _bits(config: Mapping[str, Any], key: str, known: tuple[int, ...]) -> int:
+    bits = config.get(key, known[0])
+    if bits not in known:
+        raise ValueError(f"{key} is {bits!r}; {', '.join(map(str, known))} are planned for")
+    return int(bits)
+
+
+def _group(config: Mapping[str, Any], key: str, otherwise: int) -> int:
+    group = config.get(key, otherwise)
+    if type(group) is not int or not (group == -1 or group > 0):
+        raise ValueError(f"{key} is {group!r}")
+    return 0 if group == -1 else group
+
+
+def _gptq(config: Mapping[str, Any]) -> Scheme:
+    only = tuple(name for some in config.get("modules_in_block_to_quantize") or () for name in some)
+    skip = () if config.get("lm_head") else ("lm_head",)
+    return Scheme("gptq", _bits(config, "bits", (4, 8, 3, 2)), _group(config, "group_size", 128), skip=skip, only=only)
+
+
+def _awq(config: Mapping[str, Any]) -> Scheme:
+    bits = _bits(config, "bits" if "bits" in config else "w_bit", (4,))
+    group = _group(config, "group_size" if "group_size" in config else "q_group_size", 128)
+    return Scheme("awq", bits, group, skip=("lm_head", *_names(config, "modules_to_not_convert")))
+
+
+def _bnb(config: Mapping[str, Any]) -> Scheme:
+    skip = _names(config, "llm_int8_skip_modules") or ("lm_head",)
+    if config.get("load_in_8bit"):
+        return Scheme("bitsandbytes", 8, activations="int8", skip=skip)
+    return Scheme("bitsandbytes", 4, nested=bool(config.get("bnb_4bit_use_double_quant")), skip=skip)
+
+
+def _fp8(config: Mapping[str, Any]) -> Scheme:
+    block = config.get("weight_block_size")
+    skip = ("lm_head", *_names(config, "modules_to_not_convert"))
+    blocks = None if block is None else (int(block[0]), int(block[1]))
+    if blocks is not None and min(blocks) < 1:
+        raise ValueError(f"weight_block_size is {block!r}")
+    return Scheme("fp8", 8, -1, blocks, floating=True, activations="float8_e4m3fn", skip=skip)
+
+
+def _compressed(config: Mapping[str, Any]) -> Scheme:
+    groups = list(config["config_groups"].values())
+    if len(groups) != 1:
+        raise ValueError(f"{len(groups)} groups of layers with different forms; one is planned for")
+    (group,) = groups
+    weights, given = group["weights"], group.get("input_activations")
+    floating = weights.get("type", "int") == "float"
+    bits = _bits(weights, "num_bits", (8,) if floating else (4, 8))
+    form = group.get("format") or config.get("format") or ""
+    packed = form == "pack-quantized"
+    if bits != 8 and not packed:
+        raise ValueError(f"{bits} bits in the format {form!r}")
+    strategy = weights.get("strategy") or ("group" if weights.get("group_size") else "channel")
+    if strategy not in ("tensor", "channel", "group", "block"):
+        raise ValueError(f"the strategy {strategy!r}")
+    block = weights.get("block_structure") if strategy == "block" else None
+    own = _group(weights, "group_size", 128) if strategy == "group" else -1 if strategy == "tensor" else 0
+    eight = given is not None and given.get("num_bits") == 8
+    activations = ("float8_e4m3fn" if floating else "int8") if eight else ""
+    return Scheme(
+        "compressed-tensors",
+        bits,
+        own,
+        None if block is None else (int(block[0]), int(block[1])),
+        zeros=not weights.get("symmetric", True),
+        packed=packed,
+        floating=floating,
+        activations=activations,
+        skip=_names(config, "ignore"),
+    )

@@ -1,0 +1,246 @@
+"""One run of a model that generates, without values: the prompts, then tokens with a cache of a given length. In the
+planner's process.
+
+The cache has its room from the start. Of decoding two steps are run, the first and the last; what lies between them
+grows evenly, token by token.
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from devexplorer.core.base import BadInput
+from devexplorer.core.devices.profiles import Profile, load_profiles
+from devexplorer.core.models import clone_model, error_text, no_collections
+from devexplorer.core.planner.measuring import Measuring
+from devexplorer.core.planner.run import uncompiled
+from devexplorer.core.planner.serving import kernels
+from devexplorer.core.planner.serving.cache import Heads, PlacedCache
+from devexplorer.core.planner.serving.depth import Depth, without_repeats
+from devexplorer.core.planner.serving.layout import LayerCache
+from devexplorer.core.planner.serving.quantised import compute_in_eight_bits
+from devexplorer.core.planner.serving.state_space import one_kernel
+from devexplorer.core.planner.serving.tensor_parallel import Exchange, Split
+from devexplorer.core.planner.trace import Numbers, Trace
+from devexplorer.core.virtual.backend import meta_empty
+
+NOTE_OWN_ATTENTION = (
+    "Its attention ran as transformers' own code, with masks and copies, because a single kernel in its place failed."
+)
+DIRECT, CAST, OWN_ATTENTION = range(3)
+"""Ways to attend: one kernel that reads the cache in its dtype, one that reads a cast of it, the model's own code."""
+NO_NUMBERS: Numbers = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model on `meta`, as one card holds it."""
+
+    title: str
+    model: nn.Module
+    split: Split
+    dtype: torch.dtype
+    """Of activations."""
+    kv_dtype: torch.dtype | None = None
+    block: int | None = None
+    chunk: int | None = None
+
+    @property
+    def config(self) -> Any:
+        """Of transformers."""
+        return self.model.config
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One pass through the model."""
+
+    trace: Trace
+    """Its work; nothing about memory."""
+    exchanges: Counter[Exchange]
+
+
+@dataclass(frozen=True)
+class Session:
+    """What was run."""
+
+    prefill: tuple[Phase, ...]
+    """The first piece of the prompts, and the last where it is another one."""
+    pieces: float
+    """How many pieces of that size the prompts are."""
+    decode: tuple[Phase, ...]
+    """The first token after the prompt's own, and the last one."""
+    trace: Trace
+    """All of it, for its memory."""
+    cache_blocks: Numbers
+    """Numbers of the blocks of the cache in that trace, in the order of `CacheLayout.sizes`."""
+
+
+class Runner:
+    """Runs sessions of one model."""
+
+    def __init__(self, served: ServedModel, *, every_layer: bool = False) -> None:
+        """Finds out what its cache is like. Raises `BadInput` where it has none, or cannot run."""
+        kernels.install()
+        self.served = served
+        self.notes: dict[str, None] = {}
+        self.layers: tuple[LayerCache, ...] = ()
+        """What each layer keeps."""
+        self.heads: tuple[Heads, ...] = ()
+        self.cache_name, self.slices_logits = _names_of(served.model)
+        self._own = served.config._attn_implementation
+        self._way = DIRECT
+        self.depth = (
+            Depth() if every_layer else without_repeats(served.model, PlacedCache(served.model, 1).cache.layers)
+        )
+        self._find_out()
+
+    @property
+    def direct(self) -> bool:
+        """Whether attention reads the cache in its dtype."""
+        return self._way == DIRECT
+
+    def _find_out(self) -> None:
+        """The first way to attend that works; where none does, with every layer."""
+        failure: Exception | None = None
+        profile = next(iter(load_profiles().values()))
+        for self._way in (DIRECT, CAST, OWN_ATTENTION):
+            try:
+                self.run(profile, batch=2, prompt=3, generate=3)
+            except (BadInput, ImportError):
+                raise
+            except Exception as error:
+                failure = failure or error
+                continue
+            if self._way == OWN_ATTENTION:
+                self.notes[NOTE_OWN_ATTENTION] = None
+            return
+        if self.depth.path:
+            self.depth = self.depth.restore(self.served.model)
+            self._find_out()
+            return
+        assert failure is not None
+        raise BadInput(f"'{self.served.title}' cannot generate without values: {error_text(failure)}") from failure
+
+    def run(
+        self, profile: Profile, *, batch: int, prompt: int, generate: int, eight_bit: bool = False, whole: bool = True
+    ) -> Session:
+        """Run a session. `eight_bit`: the card multiplies numbers of 8 bits. Without `whole` only what counts for
+        memory."""
+        cards = Measuring((profile,))
+        gc.collect()
+        with no_collections(), uncompiled(), self._implementation(), one_kernel(self.served.model):
+            run = _Run(self, cards, batch, prompt + generate, eight_bit)
+            chunk = min(prompt, self.served.chunk or prompt)
+            prefill = [run.tokens(chunk, 0)]
+            if chunk < prompt:
+                prefill.append(run.tokens(chunk, prompt - chunk))
+            last = prompt + generate - 2
+            lengths = dict.fromkeys((prompt, last) if whole else (last,)) if generate > 1 else ()
+            decode = [run.tokens(1, length) for length in lengths]
+            if not self.layers:
+                self._learn(run.cache, batch)
+            held = list(run.cache.tensors())
+            cards.label(held, "buffers")
+            numbers = np.array([cards.block_number(tensor) for tensor in held], dtype=np.int64)
+            trace = cards.traces()[0]
+            del run, held
+        return Session(tuple(prefill), prompt / chunk, tuple(decode), trace, numbers)
+
+    def _learn(self, cache: PlacedCache, batch: int) -> None:
+        layers, heads, like = cache.layers(batch), cache.heads(), self.depth.like
+        self.layers = tuple(layers[number] for number in like) if like else layers
+        self.heads = tuple(heads[number] for number in like) if like else heads
+        if not any(layer.parts or layer.state_bytes for layer in self.layers):
+            raise BadInput(f"'{self.served.title}' keeps no cache, so how it generates is not planned for")
+
+    @contextmanager
+    def _implementation(self) -> Iterator[None]:
+        config = self.served.config
+        config._attn_implementation = self._own if self._way == OWN_ATTENTION else kernels.NAME
+        config._experts_implementation = kernels.NAME
+        try:
+            yield
+        finally:
+            config._attn_implementation = self._own
+
+
+class _Run:
+    """The steps of one session."""
+
+    def __init__(self, runner: Runner, cards: Measuring, batch: int, length: int, eight_bit: bool) -> None:
+        served, device = runner.served, cards.devices[0]
+        self._runner, self._cards, self._batch, self._device = runner, cards, batch, device
+        dropped = [meta_empty(tensor.shape, tensor.dtype, device) for tensor in runner.depth.dropped]
+        self._model = clone_model(served.model, lambda tensor: meta_empty(tensor.shape, tensor.dtype, device)).eval()
+        cards.label(self._model.parameters(), "parameters")
+        cards.label(self._model.buffers(), "buffers")
+        self._dropped = dropped
+        for tensor, held in zip(runner.depth.dropped, dropped, strict=True):
+            cards.label([held], "parameters" if isinstance(tensor, nn.Parameter) else "buffers")
+        compute_in_eight_bits(self._model, eight_bit)
+        self._exchanges: list[Exchange] = []
+        served.split.watch(self._model, self._exchanges)
+        self._repeats: Counter[Any] = Counter()
+        self._more: Counter[Exchange] = Counter()
+        self._watch_layers()
+        self.cache = PlacedCache(self._model, length, served.kv_dtype, block=served.block, direct=runner.direct)
+        if runner.heads:
+            self.cache.make_room(batch, runner.heads, served.dtype, device)
+            for number, kept in enumerate(runner.depth.like):
+                if kept != number:
+                    self.cache.make_states(batch, number, runner.layers[number], device)
+
+    def _watch_layers(self) -> None:
+        """Add the work of each layer that stands for others, as often as there are others."""
+        depth = self._runner.depth
+        for name, times in depth.times.items():
+            if times > 1:
+                layer = self._model.get_submodule(f"{depth.path}.{name}")
+                began: list[tuple[Counter[Any], Counter[Exchange]]] = []
+                layer.register_forward_pre_hook(lambda *_, began=began: began.append(self._so_far()))
+                layer.register_forward_hook(lambda *_, began=began, more=times - 1: self._repeat(began.pop(), more))
+
+    def _so_far(self) -> tuple[Counter[Any], Counter[Exchange]]:
+        return Counter(self._cards.traces()[0].work), Counter(self._exchanges)
+
+    def _repeat(self, before: tuple[Counter[Any], Counter[Exchange]], more: int) -> None:
+        for total, now, then in zip((self._repeats, self._more), self._so_far(), before, strict=True):
+            for item, times in (now - then).items():
+                total[item] += more * times
+
+    def tokens(self, count: int, before: int) -> Phase:
+        """So many tokens of each sequence, with so many before them."""
+        self.cache.jump(before)
+        for noted in (self._exchanges, self._repeats, self._more):
+            noted.clear()
+        self._cards.step_begins()
+        options: dict[str, Any] = {self._runner.cache_name: self.cache.cache, "use_cache": True}
+        if self._runner.slices_logits:
+            options["logits_to_keep"] = 1
+        with torch.no_grad():
+            ids: Tensor = meta_empty((self._batch, count), torch.int64, self._device)
+            self._model(input_ids=ids, **options).logits[:, -1].argmax(-1)
+        ran = self._cards.traces()[0]
+        work = Counter(ran.work) + self._repeats
+        trace = replace(ran, sizes=NO_NUMBERS, events=NO_NUMBERS, kinds={}, work=work)
+        return Phase(trace, Counter(self._exchanges) + self._more)
+
+
+def _names_of(model: nn.Module) -> tuple[str, bool]:
+    """How forward calls the cache, and whether it can be asked for the last logits only."""
+    parameters = inspect.signature(model.forward).parameters
+    name = next((name for name in ("past_key_values", "cache_params") if name in parameters), None)
+    if name is None:
+        raise BadInput(f"the forward of {type(model).__name__} takes no cache, so how it generates is not planned for")
+    return name, "logits_to_keep" in parameters
