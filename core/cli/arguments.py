@@ -24,6 +24,10 @@ from devexplorer.core.cli.terminal.common_arguments import (
 THEMES = ("dark", "light", "high-contrast")
 WITH_VALUE = ("--virtual", "--python", "--ssh", "--theme", "--replay", "--cluster")
 """Options of the window that are followed by a word."""
+WEIGHTS = (
+    "with --generate: int4, int8, fp8, gptq, awq, bnb-int8 or bnb-nf4, or a checkpoint (a .safetensors file or a folder"
+    " of them; headers only)"
+)
 TIMEOUT = "seconds after which its process is ended (default 120)"
 
 
@@ -175,6 +179,13 @@ def _fit(fit: argparse.ArgumentParser) -> None:
         ("--optimizer", "NAME", "with --train: sgd, momentum, adam or adamw (default adamw)"),
         ("--checkpointing", None, "with --train: compute activations of blocks again in backward"),
         ("--input", "SHAPES", SHAPES),
+        ("--generate", "N", "generate so many tokens with a language model of transformers"),
+        ("--prompt", "N", "with --generate: tokens of each prompt (default 512)"),
+        ("--kv-dtype", "T", "with --generate: of keys and values (default: as activations), fp8 for example"),
+        ("--kv-block", "N", "with --generate: page the cache in blocks of so many tokens (vLLM: 16)"),
+        ("--prefill-chunk", "N", "with --generate: at most so many tokens of a prompt at a time (default: all)"),
+        ("--tensor-parallel", "N", "with --generate: split every layer over so many cards"),
+        ("--weights", "W", WEIGHTS),
         ("--timeout", "S", TIMEOUT),
     )
     json_option(fit)

@@ -12,6 +12,8 @@ from msgspec.structs import asdict
 
 from devexplorer.core.base import AUTOCAST, OPTIMIZERS, parse_dtype, parse_input_shapes, parse_model_dtype
 from devexplorer.core.cli.fit_print import print_report
+from devexplorer.core.cli.fit_serving import serving_document, serving_spec
+from devexplorer.core.cli.fit_serving_print import print_serving
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.options import current_folder, target
 from devexplorer.core.cli.terminal.output import console, print_document
@@ -31,6 +33,8 @@ def fit(arguments: argparse.Namespace) -> int:
         report = planned(spec, watch, limit)
     if arguments.json:
         print_document(**document(report))
+    elif spec.serving is not None:
+        print_serving(console(), report, chosen(report))
     else:
         print_report(console(), report, chosen(report))
     return 0
@@ -61,6 +65,7 @@ def document(report: FitReport) -> dict[str, Any]:
         "train": spec.train,
         "optimizer": spec.optimizer if spec.train else None,
         "checkpointing": spec.checkpointing,
+        "serving": None if spec.serving is None else asdict(spec.serving),
         "inputs": report.inputs,
         "parameters": report.parameters,
         "flop_per_step": report.flop_per_step,
@@ -73,11 +78,14 @@ def document(report: FitReport) -> dict[str, Any]:
 
 def _fit(item: Fit) -> dict[str, Any]:
     """One answer. What is unknown (it could not be split, so no card has anything to hold) is null, never 0."""
-    return asdict(item) | {
+    known = asdict(item)
+    serving = known.pop("serving")
+    return known | {
         "capacity_bytes": item.capacity_bytes,
         **_memory(item, sum(card.reserved_bytes for card in item.cards)),
         "simulated": True,
         "cards": [asdict(card) | _memory(card, card.reserved_bytes) for card in item.cards],
+        **serving_document(serving),
     }
 
 
@@ -130,6 +138,7 @@ def _spec(arguments: argparse.Namespace, findings: Findings) -> FitSpec:
         or "adamw",
         checkpointing=arguments.checkpointing,
         inputs=arguments.input or "",
+        serving=serving_spec(arguments, findings),
     )
 
 

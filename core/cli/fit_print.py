@@ -34,17 +34,22 @@ def print_report(out: Console, report: FitReport, chosen: Fit) -> None:
     shown = (chosen,) if several else report.fits
     worked_out = [item for item in shown if item.bytes.total]
     if worked_out:
-        out.print(_side_by_side(worked_out))
+        out.print(side_by_side(worked_out))
         out.print()
     for item in shown:
         out.print(Text(printable(verdict(item)), style="" if item.fits else "red"))
     _print_helps(out, report.helps)
     if report.untried:
         out.print(Text(f"not worked out for want of time: {', '.join(report.untried)}", style="dim"))
-    if report.assumptions:
+    print_assumptions(out, report.assumptions)
+
+
+def print_assumptions(out: Console, assumptions: Sequence[str]) -> None:
+    """What the figures rest on, a line each."""
+    if assumptions:
         out.print()
         out.print(Text("what these figures rest on", style="dim"))
-        for assumption in report.assumptions:
+        for assumption in assumptions:
             out.print(Text(f"    {printable(assumption)}", style="dim"))
 
 
@@ -104,7 +109,7 @@ def _list(fits: Sequence[Fit], width: int) -> Table:
     return listing
 
 
-def _side_by_side(fits: Sequence[Fit]) -> Table:
+def side_by_side(fits: Sequence[Fit]) -> Table:
     """Two columns for each card: at the peak and at rest (the allocator keeps what it reserved), of which many cards
     have the sum alone. A card that is one of several says which."""
     named = [(_card_name(item, index), card) for item in fits for index, card in enumerate(item.cards)]

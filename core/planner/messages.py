@@ -15,6 +15,7 @@ PARTS = {
     "gradients": "gradients",
     "optimizer": "optimizer state",
     "activations": "activations",
+    "kv_cache": "the KV cache",
     "library_workspace": "workspaces of libraries",
     "context": "the CUDA context",
 }

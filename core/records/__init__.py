@@ -164,6 +164,7 @@ from devexplorer.core.records.messages import (
 )
 from devexplorer.core.records.objects import CastError, MoveReport, ObjectSnapshot, Row
 from devexplorer.core.records.planner import Fit, FitBytes, FitCard, FitPlanned, FitReport, FitSpec, Help, PlanFit
+from devexplorer.core.records.serving import CacheLayers, ServingFit, ServingSpec
 from devexplorer.core.records.workspace_file import (
     NewWorkspace,
     OpenWorkspace,

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
+from devexplorer.core.records.serving import ServingFit, ServingSpec
 
 
 class FitSpec(Record):
@@ -38,6 +39,8 @@ class FitSpec(Record):
     patience_seconds: float = 15.0
     """After so long only what was asked for is worked out: largest batches are computed, and what would help is
     named."""
+    serving: ServingSpec | None = None
+    """Generate text; a step is then the whole request: prompts, and tokens one after the other."""
 
 
 class FitBytes(Record):
@@ -49,6 +52,8 @@ class FitBytes(Record):
     optimizer: int = 0
     activations: int = 0
     """Everything else that is alive then: inputs, what backward needs, temporary tensors."""
+    kv_cache: int = 0
+    """Keys and values of a model that generates, and states in their place."""
     library_workspace: int = 0
     """cuBLAS and cuDNN. It comes from PyTorch's allocator."""
     context: int = 0
@@ -57,7 +62,7 @@ class FitBytes(Record):
     @property
     def allocated(self) -> int:
         """All tensors."""
-        return self.parameters + self.buffers + self.gradients + self.optimizer + self.activations
+        return self.parameters + self.buffers + self.gradients + self.optimizer + self.activations + self.kv_cache
 
     @property
     def from_allocator(self) -> int:
@@ -108,6 +113,8 @@ class Fit(Record):
     """Simulated."""
     reason: str = ""
     """Why it does not fit, or could not be split; empty otherwise."""
+    serving: ServingFit | None = None
+    """Where text is generated."""
 
     @property
     def capacity_bytes(self) -> int:

@@ -1,0 +1,227 @@
+"""Works out what generating text takes on a card: memory, time to the first token, tokens a second, the largest batch,
+the longest context. In the planner's process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from devexplorer.core.devices.profiles import Profile
+from devexplorer.core.planner import messages
+from devexplorer.core.planner.largest import LIMIT
+from devexplorer.core.planner.serving.layout import CacheLayout
+from devexplorer.core.planner.serving.request import LONGEST, lacks
+from devexplorer.core.planner.serving.scaling import Law, Most, law, most
+from devexplorer.core.planner.serving.served import Served
+from devexplorer.core.planner.serving.session import Phase, Runner, Session
+from devexplorer.core.planner.trace import Trace, step_seconds
+from devexplorer.core.planner.trace_cache import runs_convolutions
+from devexplorer.core.planner.workspaces import library_bytes
+from devexplorer.core.records import Fit, FitBytes, FitCard, FitSpec, ServingFit
+from devexplorer.core.virtual.device.machine import CONTEXT_BYTES
+from devexplorer.core.virtual.device.memory import MIN_BLOCK
+
+LAW_BATCHES = (2, 3)
+LAW_TOKENS = 256
+"""Prompts of a law differ by multiples of it, so that states that are computed in chunks grow evenly."""
+NO_LAW = "Memory does not grow evenly with the {}, so the largest one was searched for by running; it may be larger."
+
+
+class ServingCalculator:
+    """Works out the fits of one request."""
+
+    def __init__(self, made: Served, runner: Runner, spec: FitSpec, has_time: Callable[[], bool]) -> None:
+        assert spec.serving is not None
+        self._made, self._runner, self._spec, self._serving = made, runner, spec, spec.serving
+        self._has_time = has_time
+        self._convolutions = runs_convolutions(made.served.model)
+        kv_dtype = made.served.kv_dtype or made.served.dtype
+        self.layout = CacheLayout(runner.layers, kv_dtype.itemsize, self._serving.kv_block)
+        self.notes: dict[str, None] = {}
+        self._sessions: dict[tuple[int, int, bool, bool], Session] = {}
+        self._laws: dict[tuple[str, bool], Law | None] = {}
+        self._searched: dict[tuple[str, int, int, bool], Most] = {}
+
+    def fit(self, profile: Profile) -> Fit:
+        """The answer for one card, or for as many of them as share the layers."""
+        ways, eight = self._serving.tensor_parallel, self._eight_bit(profile)
+        label = profile.name if ways == 1 else f"{ways}x {profile.name}"
+        session = self._session(self._spec.batch, self._serving.prompt, eight, whole=True)
+        card = self._card(session, profile)
+        missing = lacks(profile, self._serving)
+        fits = card.fits and missing is None
+        batch = self._largest_batch(profile, eight) if missing is None else Most(0, False)
+        context = self._largest_context(profile, eight) if missing is None else Most(0, False)
+        prefill, decode, shared = self._seconds(session, profile) if fits else (None, None, None)
+        answer = self._serving_fit(context, prefill, decode, shared)
+        seconds = None if prefill is None else prefill + (self._serving.generate - 1) * (decode or 0.0)
+        return Fit(
+            gpu=label,
+            fits=fits,
+            cards=(card,) * ways,
+            largest_batch=batch.number,
+            at_least=batch.at_least,
+            step_seconds=seconds,
+            samples_per_s=self._spec.batch / seconds if seconds else None,
+            reason=missing or messages.reason((card,)),
+            serving=answer,
+        )
+
+    def flop(self) -> int:
+        """Floating-point operations of the request on all cards."""
+        session = self._session(self._spec.batch, self._serving.prompt, False, whole=True)
+        prefill = session.pieces * _mean([phase.trace.flop for phase in session.prefill])
+        decode = (self._serving.generate - 1) * _mean([phase.trace.flop for phase in session.decode] or [0])
+        return round((prefill + decode) * self._serving.tensor_parallel)
+
+    # --- memory
+
+    def _eight_bit(self, profile: Profile) -> bool:
+        scheme = self._made.scheme
+        return scheme is not None and bool(scheme.activations) and scheme.activations in profile.tflops
+
+    def _session(self, batch: int, prompt: int, eight: bool, *, whole: bool = False) -> Session:
+        key = (batch, prompt, eight, whole)
+        if key not in self._sessions:
+            profile = _any_profile()
+            generate = self._serving.generate
+            self._sessions[key] = self._runner.run(
+                profile, batch=batch, prompt=prompt, generate=generate, eight_bit=eight, whole=whole
+            )
+        return self._sessions[key]
+
+    def _taken(self, profile: Profile) -> int:
+        """Bytes of a card that are not the allocator's."""
+        library = library_bytes(profile.compute_capability, products=True, convolutions=self._convolutions)
+        return CONTEXT_BYTES + library + self._made.more_bytes
+
+    def _card(self, session: Session, profile: Profile) -> FitCard:
+        replay = session.trace.replay(profile.memory_bytes, self._taken(profile))
+        sizes = session.trace.sizes[session.cache_blocks]
+        cache = int((-(-sizes // MIN_BLOCK) * MIN_BLOCK).sum())
+        parts = dict(replay.parts)
+        parts["parameters"] += self._made.more_bytes
+        # States get their room in the first pass, so at the peak it may not be there yet: then it is counted for what
+        # comes.
+        parts["buffers"] = max(parts["buffers"] - cache, 0)
+        library = self._taken(profile) - CONTEXT_BYTES - self._made.more_bytes
+        return FitCard(
+            gpu=profile.name,
+            capacity_bytes=profile.memory_bytes,
+            bytes=FitBytes(**parts, kv_cache=cache, library_workspace=library, context=CONTEXT_BYTES),
+            reserved_bytes=replay.reserved + library + self._made.more_bytes,
+            fits=replay.fits,
+        )
+
+    # --- the largest
+
+    def _law(self, what: str, eight: bool) -> Law | None:
+        key = (what, eight)
+        if key not in self._laws:
+            batch, prompt = self._spec.batch, self._serving.prompt
+            if what == "batch":
+                third = batch if batch > max(LAW_BATCHES) else 5
+                runs = {some: self._session(some, prompt, eight) for some in (*LAW_BATCHES, third)}
+            else:
+                first = LAW_TOKENS * (1 + (self._serving.prefill_chunk or 0) // LAW_TOKENS)
+                runs = {some: self._session(batch, some, eight) for some in (first, 2 * first, 4 * first)}
+            self._laws[key] = law(runs)
+            if self._laws[key] is None:
+                self.notes[NO_LAW.format("batch" if what == "batch" else "context")] = None
+        return self._laws[key]
+
+    def _largest_batch(self, profile: Profile, eight: bool) -> Most:
+        context, prompt = self._serving.context, self._serving.prompt
+        return self._search(
+            "batch", profile, eight, 1, LIMIT, lambda batch: (batch, prompt), lambda batch: (batch, batch, context)
+        )
+
+    def _largest_context(self, profile: Profile, eight: bool) -> Most:
+        batch, generate = self._spec.batch, self._serving.generate
+        limit = min(self._made.positions or LONGEST, LONGEST)
+        return self._search(
+            "context",
+            profile,
+            eight,
+            generate + 1,
+            limit,
+            lambda length: (batch, length - generate),
+            lambda length: (length - generate, batch, length),
+        )
+
+    def _search(
+        self,
+        what: str,
+        profile: Profile,
+        eight: bool,
+        least: int,
+        limit: int,
+        run: Callable[[int], tuple[int, int]],
+        computed: Callable[[int], tuple[int, int, int]],
+    ) -> Most:
+        """`run`: batch and prompt of a session; `computed`: where on the law, and batch and length of the cache."""
+        key = (what, profile.memory_bytes, self._taken(profile), eight)
+        if not self._spec.search or key in self._searched:
+            return self._searched.get(key, Most(0, False))
+        known = self._law(what, eight)
+
+        def trace(number: int) -> Trace:
+            if known is None:
+                return self._session(*run(number), eight).trace
+            at, batch, length = computed(number)
+            return known.at(at, self.layout.sizes(batch, length))
+
+        def fits(number: int) -> bool:
+            return trace(number).replay(profile.memory_bytes, self._taken(profile)).fits
+
+        result = most(fits, least, limit, (lambda: True) if known is not None else self._has_time)
+        self._searched[key] = result
+        return result
+
+    # --- time
+
+    def _seconds(self, session: Session, profile: Profile) -> tuple[float, float | None, float | None]:
+        """Of the prompts, of a later token, and the part of that in which cards exchange results."""
+        phase = partial(self._phase_seconds, profile)
+        prefill = session.pieces * _mean([sum(phase(item)) for item in session.prefill])
+        if not session.decode:
+            return prefill, None, None
+        alone = _mean([phase(item)[0] for item in session.decode])
+        exchanged = _mean([phase(item)[1] for item in session.decode])
+        return prefill, alone + exchanged, exchanged / (alone + exchanged)
+
+    def _phase_seconds(self, profile: Profile, phase: Phase) -> tuple[float, float]:
+        ways = self._serving.tensor_parallel
+        exchanged = sum(item.seconds(profile, ways) * times for item, times in phase.exchanges.items())
+        return step_seconds((phase.trace,), (profile,)), exchanged
+
+    def _serving_fit(
+        self, context: Most, prefill: float | None, decode: float | None, shared: float | None
+    ) -> ServingFit:
+        batch, ways = self._spec.batch, self._serving.tensor_parallel
+        rate = batch / decode if decode else None
+        limit = min(self._made.positions or LONGEST, LONGEST)
+        return ServingFit(
+            kv_cache_bytes=ways * self.layout.bytes(batch, self._serving.context),
+            kv_bytes_per_token=ways * self.layout.bytes_per_token,
+            cache=self.layout.groups(batch, self._serving.context),
+            largest_context=context.number if self._spec.search else None,
+            context_limit="" if not self._spec.search else "positions" if context.number == limit else "memory",
+            prefill_seconds=prefill,
+            decode_step_seconds=decode,
+            decode_tokens_per_s=rate,
+            decode_tokens_per_s_per_user=rate / batch if rate else None,
+            decode_tokens_per_s_per_card=rate / ways if rate else None,
+            communication_share=shared if ways > 1 else None,
+        )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _any_profile() -> Profile:
+    """Sessions are run on a measuring GPU, which has no end; whose profile it has makes no difference."""
+    from devexplorer.core.devices.profiles import load_profiles
+
+    return next(iter(load_profiles().values()))

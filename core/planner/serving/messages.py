@@ -1,0 +1,55 @@
+"""What figures about generated text rest on, in sentences. Pure functions; any thread."""
+
+from __future__ import annotations
+
+from devexplorer.core.base import bytes_text, count_text
+from devexplorer.core.planner.serving.served import Served
+from devexplorer.core.planner.serving.session import Runner
+from devexplorer.core.records import FitSpec
+from devexplorer.core.virtual.device.machine import CONTEXT_BYTES
+
+
+def assumptions(spec: FitSpec, made: Served, runner: Runner) -> list[str]:
+    """One sentence each."""
+    serving = spec.serving
+    assert serving is not None
+    dtype = str(made.served.dtype).removeprefix("torch.")
+    kept = "the whole sequence" if serving.kv_block is None else f"blocks of {serving.kv_block} tokens"
+    sentences = [
+        "No real card was asked: memory is counted by the rules of PyTorch's caching allocator, seconds are simulated"
+        " by a roofline.",
+        f"The CUDA context takes {bytes_text(CONTEXT_BYTES)}; a real one differs by card and grows with the kernels in"
+        " use.",
+        _weights(made, dtype),
+        f"The cache has room for {kept} from the start, and tokens are written in place; transformers' own DynamicCache"
+        " would copy it for each token.",
+        "All prompts have the same length, and all sequences end together; the first token is there when the whole"
+        " batch went through.",
+        "Attention is one kernel that reads keys and values as they are kept.",
+    ]
+    if serving.prefill_chunk is None:
+        sentences.append("Each prompt goes through the model as a whole; --prefill-chunk takes less memory.")
+    if any(layer.state_bytes for layer in runner.layers):
+        sentences.append("States (convolutions, recurrences) keep the dtype that the model gives them.")
+    if _has_experts(made):
+        sentences.append("Every expert is as likely as the others, and those that are chosen get equal shares.")
+    if serving.tensor_parallel > 1:
+        sentences.append(
+            f"Layers are split over {count_text(serving.tensor_parallel, 'card')} by transformers' plan for the model,"
+            " what it leaves out is on every card; exchanges are rings over the profile's link, and nothing overlaps"
+            " them."
+        )
+    return sentences
+
+
+def _weights(made: Served, dtype: str) -> str:
+    checkpoint, scheme = made.checkpoint, made.scheme
+    stored = f"{scheme.title}, everything else is {dtype}" if scheme is not None else dtype
+    if checkpoint is None:
+        return f"Weights are {stored}."
+    files = count_text(checkpoint.files, "file")
+    return f"Weights are {stored}: {bytes_text(checkpoint.nbytes)} by the headers of {files} of '{checkpoint.path}'."
+
+
+def _has_experts(made: Served) -> bool:
+    return any(hasattr(module, "num_experts") for module in made.served.model.modules())

@@ -1,0 +1,43 @@
+"""Plans for generating text: the key-value cache, prefill and decode on every card. In the planner's process (its main
+thread)."""
+
+from __future__ import annotations
+
+import time
+
+from devexplorer.core.base import Report
+from devexplorer.core.planner.serving import messages
+from devexplorer.core.planner.serving.calculator import ServingCalculator
+from devexplorer.core.planner.serving.request import checked
+from devexplorer.core.planner.serving.served import make
+from devexplorer.core.planner.serving.session import Runner
+from devexplorer.core.records import Fit, FitReport, FitSpec
+
+
+def plan_serving(spec: FitSpec, progress: Report) -> FitReport:
+    """Answer a request. It replaces the virtual GPUs of this process.
+
+    Raises `BadInput` where there is no such model, or it does not generate text.
+    """
+    serving = spec.serving
+    assert serving is not None
+    cards = checked(spec)
+    started = time.monotonic()
+    progress(0.0, f"making {spec.source}")
+    made = make(spec)
+    progress(0.1, f"generating with {spec.source} without values")
+    runner = Runner(made.served)
+    calculator = ServingCalculator(made, runner, spec, lambda: time.monotonic() - started < spec.patience_seconds)
+    fits: list[Fit] = []
+    for index, profile in enumerate(cards):
+        progress(0.3 + 0.7 * index / len(cards), f"{spec.source} on {profile.name}")
+        fits.append(calculator.fit(profile))
+    progress(1.0, f"done after {time.monotonic() - started:.1f} s")
+    return FitReport(
+        spec=spec,
+        fits=tuple(fits),
+        parameters=made.parameters,
+        inputs=f"{spec.batch}x{serving.prompt}:int64",
+        flop_per_step=calculator.flop() or None,
+        assumptions=(*messages.assumptions(spec, made, runner), *runner.notes, *calculator.notes),
+    )

@@ -1,0 +1,149 @@
+"""Makes the model that is planned for as one card holds it: its dtype, its quantised weights, its share of the layers.
+In the planner's process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from devexplorer.core.base import BadInput, Unavailable
+from devexplorer.core.isolation.model_source import LIBRARIES, parse
+from devexplorer.core.models import builder_of, floating_dtype, parameters_and_buffers
+from devexplorer.core.planner.serving.checkpoint import Checkpoint, quantisation_of, read_checkpoint
+from devexplorer.core.planner.serving.quantisation import PRESETS, Scheme, preset
+from devexplorer.core.planner.serving.quantised import quantise
+from devexplorer.core.planner.serving.session import ServedModel
+from devexplorer.core.planner.serving.tensor_parallel import split
+from devexplorer.core.records import FitSpec, ServingSpec
+
+COMPUTES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True)
+class Served:
+    """What is planned for, and what is known about its weights."""
+
+    served: ServedModel
+    parameters: int
+    """Elements of the whole model, tied ones once."""
+    positions: int | None
+    """Tokens that the model can tell apart; None: without a limit."""
+    scheme: Scheme | None
+    checkpoint: Checkpoint | None
+    more_bytes: int
+    """What one card's share of the checkpoint has beyond the parameters here; negative: less."""
+
+
+def make(spec: FitSpec) -> Served:
+    """Build it without values. Raises `BadInput` where there is no such model, or it does not generate text."""
+    serving = spec.serving
+    assert serving is not None
+    scheme, checkpoint = _weights(spec, serving)
+    model = _causal_model(spec)
+    positions = _positions(model, serving, spec.source)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    dtype = _dtype(spec, model, checkpoint)
+    model = model.to(dtype)
+    whole = _bytes(model)
+    parts = split(model, spec.source, serving.tensor_parallel)
+    share = _bytes(model) / whole
+    if scheme is not None and not quantise(model, scheme, dtype):
+        raise BadInput(f"'{spec.source}' has no linear layers that {scheme.method} would quantise")
+    more = 0 if checkpoint is None else round(checkpoint.nbytes * share) - _bytes(model)
+    kv_dtype = None if serving.kv_dtype is None else getattr(torch, serving.kv_dtype)
+    return Served(
+        ServedModel(
+            spec.source,
+            model,
+            parts,
+            dtype,
+            None if kv_dtype is dtype else kv_dtype,
+            serving.kv_block,
+            serving.prefill_chunk,
+        ),
+        parameters,
+        positions,
+        scheme,
+        checkpoint,
+        more,
+    )
+
+
+def _weights(spec: FitSpec, serving: ServingSpec) -> tuple[Scheme | None, Checkpoint | None]:
+    """How the weights are stored, and the checkpoint that holds them."""
+    text = serving.weights.strip()
+    if text in PRESETS:
+        return preset(text), None
+    if text:
+        if not (Path(spec.folder or ".") / Path(text).expanduser()).exists():
+            preset(text)  # which says what there is
+        checkpoint = read_checkpoint(text, spec.folder)
+        return checkpoint.scheme, checkpoint
+    if ":" not in spec.source:
+        return None, None
+    source = parse(spec.source)
+    if source.kind not in LIBRARIES or not source.place.endswith(".json"):
+        return None, None
+    file = source.file(spec.folder)
+    return (quantisation_of(file, source.place) if file.is_file() else None), None
+
+
+def _causal_model(spec: FitSpec) -> Any:
+    model: Any = builder_of(spec.source, spec.folder).build_without_values()
+    try:
+        from transformers import PreTrainedModel
+        from transformers.cache_utils import DynamicSlidingWindowLayer  # noqa: F401  # what the planner's cache is made of
+    except ImportError as error:
+        raise Unavailable(
+            "planning for generated text takes transformers 5 or newer, which is not installed; get it with pip install"
+            ' "devexplorer[models]"'
+        ) from error
+    kind = type(model).__name__
+    only = "--generate is for causal language models of transformers"
+    if not isinstance(model, PreTrainedModel):
+        raise BadInput(f"'{spec.source}' is a {kind}, which does not generate text; {only}")
+    if model.config.is_encoder_decoder:
+        raise BadInput(f"'{spec.source}' is a {kind} with an encoder, which is not planned for; {only}")
+    if not model.can_generate():
+        raise BadInput(f"'{spec.source}' is a {kind}, which does not generate text; {only} (option head=causal-lm)")
+    model.requires_grad_(False)
+    return model
+
+
+def _positions(model: Any, serving: ServingSpec, title: str) -> int | None:
+    """Raises `BadInput` where the request has more tokens than the model can tell apart."""
+    positions = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
+    if type(positions) is not int or positions < 1:
+        return None
+    if serving.context > positions:
+        raise BadInput(
+            f"a prompt of {serving.prompt:,} tokens and {serving.generate:,} more are {serving.context:,}, and"
+            f" '{title}' has positions for {positions:,} (max_position_embeddings)"
+        )
+    return positions
+
+
+def _dtype(spec: FitSpec, model: nn.Module, checkpoint: Checkpoint | None) -> torch.dtype:
+    """Of activations, and of the weights that are not quantised."""
+    if spec.dtype is not None:
+        dtype: torch.dtype = getattr(torch, spec.dtype)
+    elif checkpoint is not None and checkpoint.dtype is not None:
+        return checkpoint.dtype
+    else:
+        dtype = floating_dtype(model)
+    if dtype not in COMPUTES:
+        name = str(dtype).removeprefix("torch.")
+        raise BadInput(f"'{spec.source}' does not generate in {name}; take bfloat16, float16 or float32")
+    return dtype
+
+
+def _bytes(model: nn.Module) -> int:
+    """Of parameters, and of buffers that a checkpoint has too."""
+    kept = set(model.state_dict(keep_vars=True))
+    named = dict([*model.named_parameters(), *model.named_buffers()])
+    held = {id(tensor): tensor for name, tensor in named.items() if name in kept}
+    return sum(tensor.nbytes for tensor in parameters_and_buffers(model) if id(tensor) in held)
