@@ -21,7 +21,8 @@ from devexplorer.core.records import Fit, FitBytes, FitCard, FitSpec, ServingFit
 from devexplorer.core.virtual.device.machine import CONTEXT_BYTES
 from devexplorer.core.virtual.device.memory import MIN_BLOCK
 
-LAW_BATCHES = (2, 3)
+LAW_BATCHES = (8, 12, 20)
+"""With fewer tokens each expert may have a single one, for which other operations run."""
 LAW_TOKENS = 256
 """Prompts of a law differ by multiples of it, so that states that are computed in chunks grow evenly."""
 NO_LAW = "Memory does not grow evenly with the {}, so the largest one was searched for by running; it may be larger."
@@ -120,8 +121,7 @@ class ServingCalculator:
         if key not in self._laws:
             batch, prompt = self._spec.batch, self._serving.prompt
             if what == "batch":
-                third = batch if batch > max(LAW_BATCHES) else 5
-                runs = {some: self._session(some, prompt, eight) for some in (*LAW_BATCHES, third)}
+                runs = {some: self._session(some, prompt, eight) for some in LAW_BATCHES}
             else:
                 first = LAW_TOKENS * (1 + (self._serving.prefill_chunk or 0) // LAW_TOKENS)
                 runs = {some: self._session(batch, some, eight) for some in (first, 2 * first, 4 * first)}
@@ -165,16 +165,21 @@ class ServingCalculator:
             return self._searched.get(key, Most(0, False))
         known = self._law(what, eight)
 
-        def trace(number: int) -> Trace:
-            if known is None:
-                return self._session(*run(number), eight).trace
+        def fits(trace: Trace) -> bool:
+            return trace.replay(profile.memory_bytes, self._taken(profile)).fits
+
+        def fits_computed(number: int) -> bool:
+            assert known is not None
             at, batch, length = computed(number)
-            return known.at(at, self.layout.sizes(batch, length))
+            return fits(known.at(at, self.layout.sizes(batch, length)))
 
-        def fits(number: int) -> bool:
-            return trace(number).replay(profile.memory_bytes, self._taken(profile)).fits
+        def fits_in_a_run(number: int) -> bool:
+            return fits(self._session(*run(number), eight).trace)
 
-        result = most(fits, least, limit, (lambda: True) if known is not None else self._has_time)
+        result = None if known is None else most(fits_computed, least, limit, lambda: True)
+        if result is None or (known is not None and not known.exact and result.number and self._has_time()):
+            guess = None if result is None else result.number
+            result = most(fits_in_a_run, least, limit, self._has_time, guess)
         self._searched[key] = result
         return result
 

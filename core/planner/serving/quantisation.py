@@ -25,10 +25,10 @@ from devexplorer.core.base import BadInput, suggestion
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "gptq": {"quant_method": "gptq", "bits": 4, "group_size": 128},
     "awq": {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True},
-    "int4": {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {
+    "int4": {"quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head"], "config_groups": {
         "group_0": {"weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128,
                                 "symmetric": True}}}},
-    "int8": {"quant_method": "compressed-tensors", "format": "int-quantized", "config_groups": {
+    "int8": {"quant_method": "compressed-tensors", "format": "int-quantized", "ignore": ["lm_head"], "config_groups": {
         "group_0": {"weights": {"num_bits": 8, "type": "int", "strategy": "channel"},
                     "input_activations": {"num_bits": 8, "type": "int", "dynamic": True}}}},
     "fp8": {"quant_method": "fp8", "weight_block_size": [128, 128]},
@@ -172,7 +172,7 @@ def scheme(config: Mapping[str, Any], where: str) -> Scheme:
 def preset(name: str) -> Scheme:
     """What `--weights` names. Raises `BadInput` with what there is."""
     if name not in PRESETS:
-        raise BadInput(f"there are no weights '{name}'; {suggestion(name, list(PRESETS))}, or the path of a checkpoint")
+        raise BadInput(f"there are no weights '{name}'; {suggestion(name, list(PRESETS))}")
     return scheme(PRESETS[name], "--weights")
 
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from devexplorer.core.planner.serving.session import Session
 
 TOLERANCE = 0.002
-"""Of a block, or 512 B: shares of experts are rounded up to whole tokens."""
+"""Of a block: shares of experts are rounded up to whole tokens."""
+NEGLIGIBLE = 1e-4
+"""Of the peak: what a block may be off by in any case."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Law:
     _cache: Numbers
     _base: npt.NDArray[np.float64]
     _slope: npt.NDArray[np.float64]
+    exact: bool = True
+    """Whether the third run was foretold to the byte."""
 
     def at(self, x: int, cache_sizes: Sequence[int]) -> Trace:
         """The trace there, with blocks of the cache of these sizes."""
@@ -53,9 +57,10 @@ def law(runs: Mapping[int, Session]) -> Law | None:
         some[first.cache_blocks] = 0
     slope = (sizes[2] - sizes[0]) / (high - low)
     base = sizes[0] - slope * low
-    if np.any(np.abs(base + slope * middle - sizes[1]) > np.maximum(512, TOLERANCE * sizes[1])):
+    off = np.abs(base + slope * middle - sizes[1])
+    if np.any(off > np.maximum(NEGLIGIBLE * second.trace.least, TOLERANCE * sizes[1])):
         return None
-    return Law(first.trace, first.cache_blocks, base, slope)
+    return Law(first.trace, first.cache_blocks, base, slope, bool(np.all(off < 1e-3)))
 
 
 class Most(NamedTuple):
@@ -67,12 +72,19 @@ class Most(NamedTuple):
     """There was no time for more, or nothing larger was looked for."""
 
 
-def most(fits: Callable[[int], bool], least: int, limit: int, has_time: Callable[[], bool]) -> Most:
-    """The largest number up to a limit that fits, where everything smaller does, too: doubled, then halved."""
-    if least > limit or not fits(least):
+def most(
+    fits: Callable[[int], bool], least: int, limit: int, has_time: Callable[[], bool], guess: int | None = None
+) -> Most:
+    """The largest number up to a limit that fits, where everything smaller does, too: from a guess, or the least, on
+    doubled, then halved."""
+    if least > limit:
         return Most(0, False)
-    low, step = least, 1
-    high = limit + 1
+    low, step, high = max(guess or least, least), 1, limit + 1
+    while not fits(low):
+        if low == least:
+            return Most(0, False)
+        high, low, step = low, max(least, low - step), 2 * step
+    step = 1
     while low + step < high:
         if not has_time():
             return Most(low, True)

@@ -1,0 +1,202 @@
+"""What a session runs: layers that stand for others, tensor parallelism, experts, packed weights, pieces of a
+prompt."""
+
+from collections import Counter
+
+import pytest
+import torch
+from fakes.serving import DEEPSEEK, GEMMA, GPT2, JAMBA, LLAMA, MIXTRAL, served
+
+from devexplorer.core.base import BadInput
+from devexplorer.core.devices.profiles import parse_virtual
+from devexplorer.core.planner.serving import kernels
+from devexplorer.core.planner.serving.kernels import chosen_experts
+from devexplorer.core.planner.serving.layout import CacheLayout
+from devexplorer.core.planner.serving.quantisation import preset
+from devexplorer.core.planner.serving.quantised import quantise
+from devexplorer.core.planner.serving.session import CAST, DIRECT, Runner
+from devexplorer.core.planner.serving.tensor_parallel import Exchange
+from devexplorer.core.planner.trace import step_seconds
+
+pytest.importorskip("transformers.cache_utils")
+pytestmark = pytest.mark.usefixtures("virtual")
+
+A100 = parse_virtual("A100-SXM4-80GB")[0]
+T4 = parse_virtual("T4")[0]
+
+
+def flop(phase):
+    return sum(work.flop * times for work, times in phase.trace.work.items())
+
+
+def nbytes(phase):
+    """What products and attention read and write."""
+    return sum(work.nbytes * times for work, times in phase.trace.work.items() if work.flop)
+
+
+@pytest.mark.parametrize("source", [LLAMA, GEMMA, MIXTRAL, DEEPSEEK, JAMBA], ids=lambda text: text[:20])
+def test_layers_that_stand_for_others_are_what_they_are(source):
+    """The same work, the same parameters, the same cache and the same peak as with every layer."""
+    quick, whole = Runner(served(source)), Runner(served(source), every_layer=True)
+    assert quick.depth.path or source == DEEPSEEK
+    assert quick.layers == whole.layers
+    one, other = (runner.run(T4, batch=2, prompt=32, generate=9) for runner in (quick, whole))
+    for phase, same in zip((*one.prefill, *one.decode), (*other.prefill, *other.decode), strict=True):
+        assert dict(phase.trace.work) == dict(same.trace.work)
+    assert one.trace.without_end.parts["parameters"] == other.trace.without_end.parts["parameters"]
+    assert abs(one.trace.without_end.peak - other.trace.without_end.peak) < 16 << 10
+    sizes = CacheLayout(quick.layers, 2).sizes(2, 41)
+    assert list(one.trace.sizes[one.cache_blocks]) == list(other.trace.sizes[other.cache_blocks]) == sizes
+
+
+def test_a_decode_step_reads_weights_and_cache_once():
+    """Products and attention read all parameters but the table of the embedding, and keys and values of every token so
+    far; what else they read and write is small."""
+    model = served(LLAMA.replace("vocab_size=256", "vocab_size=20000"))
+    table = model.model.get_submodule("model.embed_tokens").weight
+    weights = sum(parameter.nbytes for parameter in model.model.parameters()) - table.nbytes
+    session = Runner(model).run(T4, batch=4, prompt=1000, generate=1000)
+    for phase, tokens in zip(session.decode, (1001, 1999), strict=True):
+        cache = 5 * 2 * 4 * 8 * 2 * 4 * tokens  # layers, keys and values, heads, width, bytes, sequences
+        logits = 4 * 20000 * 2
+        assert weights + cache + logits < nbytes(phase) < 1.02 * (weights + cache + logits)
+
+
+def test_decoding_grows_evenly_with_what_is_cached():
+    runner = Runner(served(LLAMA))
+    first, last = runner.run(T4, batch=2, prompt=100, generate=102).decode
+    middle = runner.run(T4, batch=2, prompt=150, generate=2).decode[0]
+    assert nbytes(first) + nbytes(last) == 2 * nbytes(middle)
+    assert flop(first) + flop(last) == 2 * flop(middle)
+
+
+def test_a_window_ends_what_is_read():
+    """Of Gemma's seven layers six have a window of 8 tokens."""
+    runner = Runner(served(GEMMA))
+    grown = [nbytes(runner.run(T4, batch=1, prompt=some, generate=2).decode[0]) for some in (100, 101)]
+    assert grown[1] - grown[0] == 2 * 2 * 16 * 2  # one layer: keys and values, heads, width, bytes
+
+
+def test_eight_bits_of_cache_are_read_as_they_are():
+    runner = Runner(served(LLAMA, kv_dtype=torch.float8_e4m3fn))
+    assert runner.direct
+    plain = Runner(served(LLAMA))
+    grown = []
+    for some in (runner, plain):
+        one, other = (nbytes(some.run(T4, batch=1, prompt=prompt, generate=2).decode[0]) for prompt in (100, 200))
+        grown.append(other - one)
+    assert grown[1] == 2 * grown[0] == 100 * 5 * 2 * 4 * 8 * 2
+
+
+def test_latents_in_eight_bits_are_cast_before_they_are_expanded():
+    runner = Runner(served(DEEPSEEK, kv_dtype=torch.float8_e4m3fn))
+    assert not runner.direct
+    assert runner._way == CAST
+    assert Runner(served(DEEPSEEK))._way == DIRECT
+
+
+def test_pieces_of_a_prompt_take_less_memory_and_compute_the_same():
+    """The products of all tokens are the same; each piece attends to what was before it."""
+    whole = Runner(served(LLAMA)).run(T4, batch=2, prompt=512, generate=2)
+    pieces = Runner(served(LLAMA, chunk=128)).run(T4, batch=2, prompt=512, generate=2)
+    assert pieces.pieces == 4
+    assert len(pieces.prefill) == 2
+    assert pieces.trace.without_end.parts["activations"] < 0.5 * whole.trace.without_end.parts["activations"]
+    mean = sum(map(flop, pieces.prefill)) / 2
+    assert mean * 4 < flop(whole.prefill[0])  # whole attention is counted as a square, pieces as a staircase
+
+
+def test_tensor_parallel_halves_the_work_and_exchanges_after_attention_and_mlp():
+    """Two exchanges of a hidden state for each of five layers, one for the table, one of logits."""
+    one = Runner(served(LLAMA)).run(T4, batch=3, prompt=10, generate=3)
+    two = Runner(served(LLAMA, ways=2)).run(T4, batch=3, prompt=10, generate=3)
+    hidden, logits = 3 * 64 * 2, 3 * 256 * 2
+    assert two.decode[0].exchanges == Counter({Exchange("all-reduce", hidden): 11, Exchange("all-gather", logits): 1})
+    assert two.prefill[0].exchanges[Exchange("all-reduce", 10 * hidden)] == 11
+    assert flop(one.prefill[0]) == 2 * flop(two.prefill[0])
+    assert not one.prefill[0].exchanges
+
+
+def test_exchanges_take_longer_over_a_slower_link():
+    exchange = Exchange("all-reduce", 64 << 20)
+    assert exchange.seconds(T4, 4) > 10 * exchange.seconds(A100, 4)
+    assert exchange.seconds(A100, 8) > exchange.seconds(A100, 2)
+    assert Exchange("all-gather", 64 << 20).seconds(A100, 4) == exchange.seconds(A100, 4) / 2
+
+
+def test_parameters_of_two_cards_are_those_of_one():
+    """Norms are on both; everything else of Llama is split."""
+    one, two = served(LLAMA).model, served(LLAMA, ways=2).model
+    norms = sum(parameter.numel() for name, parameter in one.named_parameters() if "norm" in name)
+    whole, half = (sum(parameter.numel() for parameter in model.parameters()) for model in (one, two))
+    assert 2 * half == whole + norms
+
+
+def test_what_is_tied_stays_tied():
+    model = served(GEMMA, ways=2).model
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+
+
+def test_experts_are_split_too():
+    one, two = (Runner(served(MIXTRAL, ways=ways)).run(T4, batch=4, prompt=64, generate=2) for ways in (1, 2))
+    experts = 2 * 3 * 64 * 96 * 2 * 4 * 64 * 4  # products, matrices, their elements, each token's two, tokens, layers
+    assert flop(one.prefill[0]) - flop(two.prefill[0]) > experts // 2
+
+
+def test_how_many_experts_are_chosen():
+    """Of eight with two for each token: two for one token, all of them for many."""
+    assert [chosen_experts(8, tokens, 2) for tokens in (1, 2, 3, 1000)] == [2, 4, 5, 8]
+
+
+def test_few_tokens_read_few_experts():
+    """One sequence reads two of eight experts in a step."""
+    model = served(MIXTRAL)
+    experts = sum(parameter.nbytes for name, parameter in model.model.named_parameters() if "experts" in name)
+    rest = sum(parameter.nbytes for name, parameter in model.model.named_parameters() if "experts" not in name)
+    step = Runner(model).run(T4, batch=1, prompt=8, generate=2).decode[0]
+    assert experts / 4 < nbytes(step) < experts / 4 + 2 * rest
+
+
+def test_packed_weights_are_read_as_they_are_stored():
+    plain, packed = served(LLAMA), served(LLAMA)
+    quantise(packed.model, preset("int4"), torch.bfloat16)
+    before, after = (Runner(some).run(T4, batch=1, prompt=8, generate=2).decode[0] for some in (plain, packed))
+    linear = 5 * (64 * 64 * 2 + 32 * 64 * 2 + 3 * 64 * 128)
+    scales = 5 * (64 + 64 + 32 + 32 + 128 + 128 + 64) * 2 + 5 * 7 * 16
+    assert nbytes(before) - nbytes(after) == linear * 2 - linear // 2 - scales
+    assert flop(before) == flop(after)
+
+
+def test_eight_bit_products_run_at_that_rate_where_the_card_has_it():
+    model = served(LLAMA)
+    quantise(model.model, preset("fp8"), torch.bfloat16)
+    runner = Runner(model)
+    rates = []
+    for eight in (False, True):
+        work = runner.run(T4, batch=1, prompt=64, generate=2, eight_bit=eight).prefill[0].trace.work
+        rates.append({item.dtype for item in work if item.flop})
+    assert rates == [{"bfloat16"}, {"bfloat16", "float8_e4m3fn"}]
+
+
+def test_time_follows_the_card():
+    session = Runner(served(LLAMA)).run(T4, batch=64, prompt=512, generate=8)
+    trace = session.prefill[0].trace
+    assert step_seconds((trace,), (T4,)) > step_seconds((trace,), (A100,))
+
+
+def test_what_cannot_be_split():
+    with pytest.raises(BadInput, match="transformers has no plan for tensor parallelism"):
+        served(GPT2, ways=2)
+    with pytest.raises(BadInput, match=r"the 8 attention heads of .* cannot be split over 3 cards"):
+        served(LLAMA, ways=3)
+
+
+def test_attention_in_its_own_code_where_one_kernel_fails(monkeypatch):
+    def failing(*_args, **_options):
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr(kernels, "attention", failing)
+    runner = Runner(served(LLAMA))
+    assert not runner.direct
+    assert any("own code" in note for note in runner.notes)
+    assert runner.run(T4, batch=1, prompt=8, generate=2).decode
