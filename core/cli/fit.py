@@ -104,7 +104,9 @@ def _memory(item: Fit | FitCard, reserved_bytes: int) -> dict[str, Any]:
 
 
 def _parts(parts: FitBytes) -> dict[str, int]:
-    return asdict(parts) | {"total": parts.total}
+    """With their sum; a cache only where text is generated."""
+    known = asdict(parts) | {"total": parts.total}
+    return known if parts.kv_cache else {key: value for key, value in known.items() if key != "kv_cache"}
 
 
 # --- what is asked for

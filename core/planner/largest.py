@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from devexplorer.core.base import BadInput
+from devexplorer.core.planner.limits import LARGEST_BATCH
 from devexplorer.core.planner.run import DeviceMap, StepConfig
 from devexplorer.core.planner.trace import Trace
 from devexplorer.core.planner.trace_cache import SCALING_BATCHES, TraceCache
 
-LIMIT = 1 << 16
-"""No larger batch is looked for."""
 UNCONFIRMED = (
     "Largest batches that were not run themselves (those of what would help, others when time was over or they could"
     " not run here) were computed from runs with small batches, between which every block grows evenly."
@@ -74,7 +73,7 @@ def largest(
     result = from_above(computed, peaks)
     if confirm and cache.has_time:
         try:
-            if runs(result.batch) and (result.batch == LIMIT or not runs(result.batch + 1)):
+            if runs(result.batch) and (result.batch == LARGEST_BATCH or not runs(result.batch + 1)):
                 return result
             return by_bisection(runs, lambda: cache.has_time, sure)
         except (
@@ -95,22 +94,22 @@ def smallest(fits: Callable[[int], bool]) -> bool:
 
 def from_above(fits: Callable[[int], bool], may_fit: Callable[[int], bool]) -> Largest:
     """The largest batch that fits, where a batch of 1 does; `may_fit` is quick, and True for everything that fits."""
-    batches = range(LIMIT + 1)
+    batches = range(LARGEST_BATCH + 1)
     high = bisect_left(batches, True, lo=2, key=lambda batch: not may_fit(batch))  # the first that cannot fit
     step, batch = max(1, high // 64), high - 1
     while batch > 1 and not fits(batch):
         high, batch, step = batch, max(1, batch - step), 2 * step
     batch = bisect_left(batches, True, lo=batch + 1, hi=high, key=lambda batch: not fits(batch)) - 1
-    return Largest(batch, batch == LIMIT)
+    return Largest(batch, batch == LARGEST_BATCH)
 
 
 def by_bisection(fits: Callable[[int], bool], has_time: Callable[[], bool], sure: int = 1) -> Largest:
     """By trying alone, from a batch that fits for `sure`: doubled until one does not fit, then halved in between."""
     low, high = sure, 0  # 0: none is known that does not fit
     while not high or high - low > 1:
-        if low == LIMIT or not has_time():
+        if low == LARGEST_BATCH or not has_time():
             return Largest(low, True)
-        middle = (low + high) // 2 if high else min(2 * low, LIMIT)
+        middle = (low + high) // 2 if high else min(2 * low, LARGEST_BATCH)
         try:
             fitted = fits(middle)
         except BadInput:

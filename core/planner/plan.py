@@ -16,7 +16,7 @@ from devexplorer.core.models.as_written import as_written
 from devexplorer.core.models.samples.input_spec import specs_text
 from devexplorer.core.planner import messages
 from devexplorer.core.planner.calculator import FitCalculator, helps_for, label
-from devexplorer.core.planner.largest import LIMIT
+from devexplorer.core.planner.limits import LARGEST_BATCH
 from devexplorer.core.planner.run import DeviceMap, StepConfig
 from devexplorer.core.planner.serving.plan import plan_serving
 from devexplorer.core.planner.subject import subject_of
@@ -32,8 +32,8 @@ def checked(spec: FitSpec) -> tuple[StepConfig, list[tuple[Profile, ...]]]:
     nothing."""
     findings = Findings()
     cards = [tuple(findings.checked(partial(parse_virtual, text), ())) for text in spec.gpus]
-    if not 1 <= spec.batch <= LIMIT:
-        findings.add(f"a batch of {spec.batch} cannot be planned for; it is from 1 to {LIMIT}")
+    if not 1 <= spec.batch <= LARGEST_BATCH:
+        findings.add(f"a batch of {spec.batch} cannot be planned for; it is from 1 to {LARGEST_BATCH}")
     if spec.optimizer not in OPTIMIZERS:
         findings.add(f"there is no optimizer '{spec.optimizer}' here; there are {', '.join(OPTIMIZERS)}")
     if spec.autocast not in (None, "float16", "bfloat16"):

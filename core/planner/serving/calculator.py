@@ -3,20 +3,20 @@ the longest context. In the planner's process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.planner import messages
-from devexplorer.core.planner.largest import LIMIT
+from devexplorer.core.planner.limits import LARGEST_BATCH, LONGEST_CONTEXT
 from devexplorer.core.planner.serving.layout import CacheLayout
-from devexplorer.core.planner.serving.request import LONGEST, lacks
+from devexplorer.core.planner.serving.request import lacks
 from devexplorer.core.planner.serving.scaling import Law, Most, law, most
 from devexplorer.core.planner.serving.served import Served
 from devexplorer.core.planner.serving.session import Phase, Runner, Session
 from devexplorer.core.planner.trace import Trace, step_seconds
 from devexplorer.core.planner.trace_cache import runs_convolutions
-from devexplorer.core.planner.workspaces import library_bytes
+from devexplorer.core.planner.workspaces import cublas_bytes, library_bytes
 from devexplorer.core.records import Fit, FitBytes, FitCard, FitSpec, ServingFit
 from devexplorer.core.virtual.device.machine import CONTEXT_BYTES
 from devexplorer.core.virtual.device.memory import MIN_BLOCK
@@ -93,26 +93,33 @@ class ServingCalculator:
 
     def _taken(self, profile: Profile) -> int:
         """Bytes of a card that are not the allocator's."""
-        library = library_bytes(profile.compute_capability, products=True, convolutions=self._convolutions)
-        return CONTEXT_BYTES + library + self._made.more_bytes
+        return CONTEXT_BYTES + self._library(profile) + self._made.more_bytes
+
+    def _library(self, profile: Profile) -> int:
+        chip = profile.compute_capability
+        return library_bytes(chip, products=True, convolutions=self._convolutions, train=False)
 
     def _card(self, session: Session, profile: Profile) -> FitCard:
         replay = session.trace.replay(profile.memory_bytes, self._taken(profile))
         sizes = session.trace.sizes[session.cache_blocks]
         cache = int((-(-sizes // MIN_BLOCK) * MIN_BLOCK).sum())
-        parts = dict(replay.parts)
-        parts["parameters"] += self._made.more_bytes
-        # States get their room in the first pass, so at the peak it may not be there yet: then it is counted for what
-        # comes.
-        parts["buffers"] = max(parts["buffers"] - cache, 0)
-        library = self._taken(profile) - CONTEXT_BYTES - self._made.more_bytes
+        library, kept = self._library(profile), cublas_bytes(profile.compute_capability, products=True, train=False)
         return FitCard(
             gpu=profile.name,
             capacity_bytes=profile.memory_bytes,
-            bytes=FitBytes(**parts, kv_cache=cache, library_workspace=library, context=CONTEXT_BYTES),
+            bytes=self._parts(replay.parts, cache, library),
+            rest=self._parts(replay.rest, cache, kept),
             reserved_bytes=replay.reserved + library + self._made.more_bytes,
             fits=replay.fits,
         )
+
+    def _parts(self, found: Mapping[str, int], cache: int, library: int) -> FitBytes:
+        """The cache was labelled as buffers; states get their room in the first pass, so at the peak it may not be
+        there yet, and is counted all the same."""
+        parts = dict(found)
+        parts["parameters"] += self._made.more_bytes
+        parts["buffers"] = max(parts["buffers"] - cache, 0)
+        return FitBytes(**parts, kv_cache=cache, library_workspace=library, context=CONTEXT_BYTES)
 
     # --- the largest
 
@@ -133,12 +140,18 @@ class ServingCalculator:
     def _largest_batch(self, profile: Profile, eight: bool) -> Most:
         context, prompt = self._serving.context, self._serving.prompt
         return self._search(
-            "batch", profile, eight, 1, LIMIT, lambda batch: (batch, prompt), lambda batch: (batch, batch, context)
+            "batch",
+            profile,
+            eight,
+            1,
+            LARGEST_BATCH,
+            lambda batch: (batch, prompt),
+            lambda batch: (batch, batch, context),
         )
 
     def _largest_context(self, profile: Profile, eight: bool) -> Most:
         batch, generate = self._spec.batch, self._serving.generate
-        limit = min(self._made.positions or LONGEST, LONGEST)
+        limit = min(self._made.positions or LONGEST_CONTEXT, LONGEST_CONTEXT)
         return self._search(
             "context",
             profile,
@@ -205,7 +218,7 @@ class ServingCalculator:
     ) -> ServingFit:
         batch, ways = self._spec.batch, self._serving.tensor_parallel
         rate = batch / decode if decode else None
-        limit = min(self._made.positions or LONGEST, LONGEST)
+        limit = min(self._made.positions or LONGEST_CONTEXT, LONGEST_CONTEXT)
         return ServingFit(
             kv_cache_bytes=ways * self.layout.bytes(batch, self._serving.context),
             kv_bytes_per_token=ways * self.layout.bytes_per_token,

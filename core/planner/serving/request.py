@@ -7,13 +7,11 @@ from itertools import groupby
 
 from devexplorer.core.base import Findings
 from devexplorer.core.devices.profiles import MAX_DEVICES, Profile, load_profiles, parse_virtual
-from devexplorer.core.planner.largest import LIMIT
+from devexplorer.core.planner.limits import LARGEST_BATCH, LONGEST_CONTEXT
 from devexplorer.core.records import FitSpec, ServingSpec
 
 KV_DTYPES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8")
 """What keys and values can be kept in."""
-LONGEST = 1 << 24
-"""Tokens; no longer context is looked for."""
 
 
 def checked(spec: FitSpec) -> list[Profile]:
@@ -22,13 +20,13 @@ def checked(spec: FitSpec) -> list[Profile]:
     serving = spec.serving
     assert serving is not None
     cards = [card for text in spec.gpus if (card := findings.checked(partial(one_card, text, serving))) is not None]
-    if not 1 <= spec.batch <= LIMIT:
-        findings.add(f"a batch of {spec.batch} cannot be planned for; it is from 1 to {LIMIT}")
+    if not 1 <= spec.batch <= LARGEST_BATCH:
+        findings.add(f"a batch of {spec.batch} cannot be planned for; it is from 1 to {LARGEST_BATCH}")
     counts = (
-        ("tokens to generate", serving.generate, LONGEST),
-        ("tokens of a prompt", serving.prompt, LONGEST),
-        ("tokens of a block", serving.kv_block, LONGEST),
-        ("tokens of a piece of the prompt", serving.prefill_chunk, LONGEST),
+        ("tokens to generate", serving.generate, LONGEST_CONTEXT),
+        ("tokens of a prompt", serving.prompt, LONGEST_CONTEXT),
+        ("tokens of a block", serving.kv_block, LONGEST_CONTEXT),
+        ("tokens of a piece of the prompt", serving.prefill_chunk, LONGEST_CONTEXT),
         ("cards for tensor parallelism", serving.tensor_parallel, MAX_DEVICES),
     )
     for what, number, limit in counts:

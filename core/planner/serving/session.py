@@ -153,6 +153,7 @@ class Runner:
             held = list(run.cache.tensors())
             cards.label(held, "buffers")
             numbers = np.array([cards.block_number(tensor) for tensor in held], dtype=np.int64)
+            cards.step_ends()
             trace = cards.traces()[0]
             del run, held
         return Session(tuple(prefill), prompt / chunk, tuple(decode), trace, numbers)
