@@ -31,6 +31,7 @@ from devexplorer.core.base.formats import (
     parse_count,
     parse_seconds,
     printable,
+    range_text,
     seconds_text,
     sentence,
     shape_text,

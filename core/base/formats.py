@@ -52,6 +52,16 @@ def left_text(seconds: float) -> str:
     return f"{math.ceil(seconds)} s left" if seconds < 100 else f"{math.ceil(seconds / 60)} min left"
 
 
+def range_text(low: str, high: str) -> str:
+    """Two texts of one kind as a range, the unit once: `280 ms` and `450 ms` -> `280 to 450 ms`."""
+    if MISSING in (low, high):
+        return MISSING
+    if low == high:
+        return low
+    (first, _, unit), (_, _, other) = low.partition(" "), high.partition(" ")
+    return f"{first if unit == other else low} to {high}"
+
+
 def number_text(value: float | None, digits: int = 3) -> str:
     """Significant digits without exponent for everyday sizes: `101.3` -> `101`, `8.123` -> `8.12`, `0.0123` ->
     `0.0123`."""

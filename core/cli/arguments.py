@@ -178,6 +178,8 @@ def _fit(fit: argparse.ArgumentParser) -> None:
         ("--train", None, "forward, backward and optimizer step; otherwise forward"),
         ("--optimizer", "NAME", "with --train: sgd, momentum, adam or adamw (default adamw)"),
         ("--checkpointing", None, "with --train: compute activations of blocks again in backward"),
+        ("--tf32", None, "float32 matrix products in TF32; by default only convolutions"),
+        ("--channels-last", None, "weights of convolutions and images in channels_last"),
         ("--input", "SHAPES", SHAPES),
         ("--generate", "N", "generate so many tokens with a language model of transformers"),
         ("--prompt", "N", "with --generate: tokens of each prompt (default 512)"),

@@ -66,6 +66,8 @@ def document(report: FitReport) -> dict[str, Any]:
         "optimizer": spec.optimizer if spec.train else None,
         "checkpointing": spec.checkpointing,
         "serving": None if spec.serving is None else asdict(spec.serving),
+        "tf32": spec.tf32,
+        "channels_last": spec.channels_last,
         "inputs": report.inputs,
         "parameters": report.parameters,
         "flop_per_step": report.flop_per_step,
@@ -139,6 +141,8 @@ def _spec(arguments: argparse.Namespace, findings: Findings) -> FitSpec:
         )
         or "adamw",
         checkpointing=arguments.checkpointing,
+        tf32=arguments.tf32,
+        channels_last=arguments.channels_last,
         inputs=arguments.input or "",
         serving=serving_spec(arguments, findings),
     )

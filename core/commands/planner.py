@@ -144,5 +144,7 @@ def command_line(spec: FitSpec) -> str:
         words += [option, str(value)] if value != plain else []
     words += ["--train", "--optimizer", spec.optimizer] if spec.train else []
     words += ["--checkpointing"] if spec.checkpointing else []
+    words += ["--tf32"] if spec.tf32 else []
+    words += ["--channels-last"] if spec.channels_last else []
     home = f"cd {shlex.quote(spec.folder)} && " if spec.folder else ""
     return home + shlex.join(words)

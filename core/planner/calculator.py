@@ -17,7 +17,8 @@ from devexplorer.core.planner.dividing import divided
 from devexplorer.core.planner.eight_bit import state_sizes
 from devexplorer.core.planner.largest import Largest, Room, largest
 from devexplorer.core.planner.run import DeviceMap, StepConfig
-from devexplorer.core.planner.trace import Trace, step_seconds
+from devexplorer.core.planner.step_time import step_estimate
+from devexplorer.core.planner.trace import Trace
 from devexplorer.core.planner.trace_cache import TraceCache, runs_convolutions, runs_products
 from devexplorer.core.planner.workspaces import cublas_bytes, library_bytes
 from devexplorer.core.records import Fit, FitBytes, FitCard, FitSpec, Help
@@ -51,7 +52,7 @@ class FitCalculator:
             return Fit(gpu=label(profiles), fits=False, cards=cards, reason=str(error))
         cards = self.cards(traces, profiles)
         fits = all(card.fits for card in cards)
-        seconds = step_seconds(traces, profiles) if fits else None
+        step = step_estimate(traces, profiles) if fits else None
         result = self._search(profiles, device_map) if self.spec.search else None
         return Fit(
             gpu=label(profiles),
@@ -59,8 +60,14 @@ class FitCalculator:
             cards=cards,
             largest_batch=None if result is None else result.batch,
             at_least=result is not None and result.at_least,
-            step_seconds=seconds,
-            samples_per_s=self.spec.batch / seconds if seconds else None,
+            step_seconds=step and step.seconds,
+            step_seconds_low=step and step.low,
+            step_seconds_high=step and step.high,
+            samples_per_s=step and self.spec.batch / step.seconds,
+            samples_per_s_low=step and self.spec.batch / step.high,
+            samples_per_s_high=step and self.spec.batch / step.low,
+            bound=step and step.bound,
+            parts=step.parts if step else (),
             reason=messages.reason(cards),
         )
 
@@ -232,7 +239,7 @@ def _tried(calculator: FitCalculator, profiles: Sequence[Profile], now: Fit, ide
         if searched
         else None
     )
-    seconds = step_seconds(traces, profiles) if fits and not idea.computed else None
+    step = step_estimate(traces, profiles) if fits and not idea.computed else None
     return Help(
         key=idea.key,
         title=idea.title[:1].upper() + idea.title[1:],
@@ -242,7 +249,9 @@ def _tried(calculator: FitCalculator, profiles: Sequence[Profile], now: Fit, ide
         saved_bytes=before - after,
         fits=fits,
         largest_batch=batch,
-        step_seconds=seconds,
+        step_seconds=step and step.seconds,
+        step_seconds_low=step and step.low,
+        step_seconds_high=step and step.high,
     )
 
 

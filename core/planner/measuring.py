@@ -15,10 +15,11 @@ import torch
 
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.models import is_irregular
-from devexplorer.core.planner.trace import UNLIMITED, Copied, Trace, Work
+from devexplorer.core.planner.trace import UNLIMITED, Copied, Trace
 from devexplorer.core.virtual.backend import install
 from devexplorer.core.virtual.device.cost import Roofline
 from devexplorer.core.virtual.device.memory import Block, CachingAllocator, OutOfDeviceMemoryError, round_up
+from devexplorer.core.virtual.device.work import Call, Work
 
 VALUES_BYTES = 1 << 20
 """Whole numbers and truth values up to this size keep their values: positions and masks, which models look at."""
@@ -80,17 +81,29 @@ class MeasuringRoofline(Roofline):
     def __init__(self, profile: Profile) -> None:
         super().__init__(profile)
         self.work: list[Work] = []
+        self.calls: Counter[Call] = Counter()
         self.copies: list[Copied] = []
 
-    def operation_seconds(self, flop: int, nbytes: int, dtype: str = "float32") -> float:
-        """Note an operation."""
-        self.work.append(Work(flop, nbytes, dtype))
+    def seconds(self, *works: Work) -> float:
+        """Note kernels."""
+        self.work.extend(works)
+        return 0.0
+
+    def call_seconds(self, call: Call) -> float:
+        """Note a call of the host."""
+        self.calls[call] += 1
         return 0.0
 
     def copy_seconds(self, other: Profile | None, nbytes: int) -> float:
         """Note a copy."""
         self.copies.append(Copied(nbytes, None if other is None else other.name))
         return 0.0
+
+    def forget(self) -> None:
+        """What was noted."""
+        self.work.clear()
+        self.calls.clear()
+        self.copies.clear()
 
 
 class Measuring:
@@ -138,8 +151,11 @@ class Measuring:
     def step_begins(self) -> None:
         """Forget the work so far: what comes is the step whose time counts."""
         for roofline in self._rooflines:
-            roofline.work.clear()
-            roofline.copies.clear()
+            roofline.forget()
+
+    def module_called(self) -> None:
+        """A module was called; the host is one, so that it counts on the first card."""
+        self._rooflines[0].call_seconds(Call.MODULE)
 
     def optimizer_begins(self) -> None:
         """The first time, note where."""
@@ -160,6 +176,7 @@ class Measuring:
                 np.array(memory.events, dtype=np.int64),
                 dict(memory.kinds),
                 Counter(roofline.work),
+                dict(roofline.calls),
                 Counter(roofline.copies),
                 memory.state_at,
                 memory.rest_at,

@@ -51,7 +51,9 @@ def checked(spec: FitSpec) -> tuple[StepConfig, list[tuple[Profile, ...]]]:
             f"PyTorch's layers do not compute in {spec.dtype}; plan for float32, bfloat16, float16 or float64"
         )
     autocast = None if spec.autocast is None else getattr(torch, spec.autocast)
-    config = StepConfig(spec.train, spec.optimizer, dtype, autocast, spec.checkpointing)
+    config = StepConfig(
+        spec.train, spec.optimizer, dtype, autocast, spec.checkpointing, channels_last=spec.channels_last, tf32=spec.tf32
+    )
     return config, cards or [(profile,) for profile in load_profiles().values()]
 
 

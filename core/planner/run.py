@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput
+from devexplorer.core.benchmark.matmul import tf32_products
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import Profile, load_profiles
 from devexplorer.core.devices.torch_devices import TorchBackend
@@ -47,6 +48,7 @@ from devexplorer.core.planner.subject import Subject, run_on_cards
 from devexplorer.core.planner.trace import Trace
 from devexplorer.core.virtual.backend import backward_guard, meta_empty, swapping
 from devexplorer.core.virtual.operators.autocast import keeping_casts
+from devexplorer.core.virtual.operators.module_calls import module_calls
 
 TRAINING_STEPS = 2
 HOST_BYTES = 2 << 30
@@ -59,9 +61,16 @@ class StepConfig:
 
     train: bool = False
     optimizer: str = "adamw"
+    """Empty: gradients only."""
     dtype: torch.dtype | None = None
     autocast: torch.dtype | None = None
     checkpointing: bool = False
+    channels_last: bool = False
+    """Weights of convolutions and inputs with planes lie pixel by pixel (`torch.channels_last`)."""
+    tf32: bool = False
+    """float32 matrix products in TF32 too."""
+    zeroed_gradients: bool = False
+    """Gradients are set to zero before a step and added to, as `Module.zero_grad` did before PyTorch 2.0."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +113,12 @@ def warm() -> None:
 def _ran(subject: Subject, config: StepConfig, batch: int, device_map: DeviceMap, *, values: bool) -> tuple[Trace, ...]:
     cards = Measuring(device_map.profiles, HOST_BYTES if values else None)
     gc.collect()  # no collection happens during a step: what is alive then does not depend on what ran before
-    with no_collections(), uncompiled():
+    with (
+        no_collections(),
+        uncompiled(),
+        module_calls(cards.module_called),
+        tf32_products() if config.tf32 else nullcontext(),
+    ):
         try:
             if values:
                 model, inputs = _with_values(subject, config, batch, cards)
@@ -169,6 +183,8 @@ def _steps(
     cards.label(model.parameters(), "parameters")
     cards.label(model.buffers(), "buffers")
     model.train(config.train)
+    if config.channels_last:
+        inputs = _channels_last(model, inputs)
     if config.checkpointing:
         checkpoint_blocks(subject.title, model)
     if split:
@@ -184,16 +200,27 @@ def _steps(
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trained:
         raise BadInput(f"'{subject.title}' has no parameters to train; plan for its forward")
-    optimizer = make_optimizer(config.optimizer, trained, lr=1e-6, foreach=True)
+    optimizer = make_optimizer(config.optimizer, trained, lr=1e-6, foreach=True) if config.optimizer else None
     for _ in range(TRAINING_STEPS):
         cards.step_begins()
-        optimizer.zero_grad(set_to_none=True)
+        model.zero_grad(set_to_none=not config.zeroed_gradients)
         _backward(subject, call, inputs, autocast)
         cards.label((parameter.grad for parameter in trained), "gradients")
         cards.optimizer_begins()
-        optimizer.step()
-        cards.label((value for _, _, value in state_tensors(optimizer)), "optimizer")
+        if optimizer is not None:
+            optimizer.step()
+            cards.label((value for _, _, value in state_tensors(optimizer)), "optimizer")
         cards.step_ends()
+
+
+def _channels_last(model: nn.Module, inputs: list[Tensor]) -> list[Tensor]:
+    """Rearrange the weights in place; returns the inputs, rearranged where they have planes. Nothing of it belongs to
+    the step."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 4:
+                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+        return [item.contiguous(memory_format=torch.channels_last) if item.dim() == 4 else item for item in inputs]
 
 
 @contextmanager

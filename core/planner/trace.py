@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from devexplorer.core.devices.profiles import Profile
-from devexplorer.core.virtual.device.cost import Roofline, transfer_seconds
+from devexplorer.core.virtual.device.cost import Roofline
 from devexplorer.core.virtual.device.memory import MIN_BLOCK, Block, CachingAllocator, OutOfDeviceMemoryError
+from devexplorer.core.virtual.device.work import Call, Work
 
 Numbers = npt.NDArray[np.int64]
 
@@ -24,15 +25,6 @@ KINDS = ("parameters", "buffers", "gradients", "optimizer", "activations")
 """What a block can be for; the last is everything that is nothing else."""
 OTHER = KINDS[-1]
 UNLIMITED = 1 << 62
-
-
-class Work(NamedTuple):
-    """One operation, as the roofline sees it."""
-
-    flop: int
-    nbytes: int
-    dtype: str
-    """Whose rate it runs at, `tf32` for float32 products in TF32."""
 
 
 class Copied(NamedTuple):
@@ -75,7 +67,9 @@ class Trace:
     kinds: Mapping[int, str]
     """Number of a block -> one of `KINDS`; what is not in it is `activations`."""
     work: Mapping[Work, int]
-    """Operations of the last step, and how often each ran."""
+    """Kernels of the last step, and how often each ran."""
+    calls: Mapping[Call, int]
+    """What the host did in the last step."""
     copies: Mapping[Copied, int]
     """Copies of the last step."""
     state_at: int | None = None
@@ -161,7 +155,7 @@ class Trace:
     def busy_seconds(self, profile: Profile) -> float:
         """Simulated seconds that the operations of the last step take on such a card, one after the other."""
         roofline = Roofline(profile)
-        return sum(roofline.operation_seconds(*work) * times for work, times in self.work.items())
+        return sum(roofline.seconds(work) * times for work, times in self.work.items())
 
     def with_state(self, sizes: list[int]) -> Trace:
         """The same run with these blocks taken for the optimizer's state when its first step begins."""
@@ -177,21 +171,6 @@ class Trace:
         )
 
 
-def step_seconds(traces: Sequence[Trace], profiles: Sequence[Profile]) -> float:
-    """Simulated seconds of a step: the cards work one after the other, as a split model's do, and each copy takes its
-    time once."""
-    known = {profile.name: profile for profile in profiles}
-    seconds = 0.0
-    for trace, profile in zip(traces, profiles, strict=True):
-        seconds += trace.busy_seconds(profile)
-        for copied, times in trace.copies.items():
-            if copied.peer is None:
-                seconds += transfer_seconds(profile, None, copied.nbytes) * times
-            else:  # both ends have noted it
-                seconds += transfer_seconds(profile, known[copied.peer], copied.nbytes) * times / 2
-    return seconds
-
-
 class BatchScaling:
     """How the size of each block grows with the batch: a + b·batch, from runs that took and gave back the same blocks
     in the same order."""
@@ -201,7 +180,7 @@ class BatchScaling:
 
     def at(self, batch: int) -> Trace:
         """The trace of a batch that was not run."""
-        return replace(self._trace, sizes=self._trace.sizes + self._slope * (batch - self._batch), work={}, copies={})
+        return replace(self._trace, sizes=self._trace.sizes + self._slope * (batch - self._batch), work={}, calls={}, copies={})
 
 
 def fit_scaling(runs: Mapping[int, Trace]) -> BatchScaling | None:

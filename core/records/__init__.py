@@ -163,7 +163,18 @@ from devexplorer.core.records.messages import (
     UndoState,
 )
 from devexplorer.core.records.objects import CastError, MoveReport, ObjectSnapshot, Row
-from devexplorer.core.records.planner import Fit, FitBytes, FitCard, FitPlanned, FitReport, FitSpec, Help, PlanFit
+from devexplorer.core.records.planner import (
+    Bound,
+    Fit,
+    FitBytes,
+    FitCard,
+    FitPlanned,
+    FitReport,
+    FitSpec,
+    Help,
+    PlanFit,
+    StepPart,
+)
 from devexplorer.core.records.serving import CacheLayers, ServingFit, ServingSpec
 from devexplorer.core.records.workspace_file import (
     NewWorkspace,

@@ -4,9 +4,14 @@ thread."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
 from devexplorer.core.records.serving import ServingFit, ServingSpec
+
+
+Bound = Literal["compute", "bandwidth", "launches", "link"]
+"""What most of a step's time goes to: the units that compute, the memory, the host that launches, or copies."""
 
 
 class FitSpec(Record):
@@ -30,6 +35,10 @@ class FitSpec(Record):
     """`sgd`, `momentum`, `adam`, `adamw`; of meaning with `train` only."""
     checkpointing: bool = False
     """Compute the activations of repeated blocks again in backward instead of keeping them."""
+    tf32: bool = False
+    """float32 matrix products in TF32 too; convolutions may use it anyway, as PyTorch's defaults have it."""
+    channels_last: bool = False
+    """Weights of convolutions and images in `torch.channels_last`."""
     inputs: str = ""
     """Shapes as `--input` takes them (the first dimension is replaced by `batch`); empty: a guess."""
     search: bool = True
@@ -95,6 +104,21 @@ class FitCard(Record, omit_defaults=True):
         return self.reserved_bytes + self.bytes.context
 
 
+class StepPart(Record):
+    """A class of operations in a step; all simulated."""
+
+    operations: str
+    """`matrix products`, `convolutions`, …"""
+    seconds: float
+    """On the cards."""
+    compute_bound_seconds: float
+    """The part of it in kernels that are bound by computing rather than by memory."""
+    flop: int
+    nbytes: int
+    """Read and written, each tensor of a kernel once."""
+    kernels: int
+
+
 class Fit(Record):
     """The answer for one card, or for several over which the model is split."""
 
@@ -108,9 +132,18 @@ class Fit(Record):
     at_least: bool = False
     """The search ended at its limit: a larger batch would fit too."""
     step_seconds: float | None = None
-    """Simulated, by the roofline; None where it does not fit."""
+    """Simulated, by the cost model; None where it does not fit."""
+    step_seconds_low: float | None = None
+    """The range in which a real card's would be expected, simulated."""
+    step_seconds_high: float | None = None
     samples_per_s: float | None = None
     """Simulated."""
+    samples_per_s_low: float | None = None
+    samples_per_s_high: float | None = None
+    bound: Bound | None = None
+    """What bounds the step."""
+    parts: tuple[StepPart, ...] = ()
+    """The step by class of operation, what takes longest first."""
     reason: str = ""
     """Why it does not fit, or could not be split; empty otherwise."""
     serving: ServingFit | None = None
@@ -161,6 +194,8 @@ class Help(Record):
     largest_batch: int | None = None
     step_seconds: float | None = None
     """Simulated."""
+    step_seconds_low: float | None = None
+    step_seconds_high: float | None = None
 
 
 class FitReport(Record):

@@ -80,7 +80,7 @@ HEADS = {
 """What a published BERT says of its head -> ours."""
 
 OPTIMIZERS = {
-    "none": "sgd",
+    "none": "",
     "SGD momentum": "momentum",
     "SGD (no": "sgd",
     "BertAdam": "adamw",
@@ -88,7 +88,7 @@ OPTIMIZERS = {
     "AdamW": "adamw",
     "RMSprop": "adamw",
 }
-"""Beginning of a published optimizer -> the planner's with as much state; forward and backward alone: the cheapest."""
+"""Beginning of a published optimizer -> the planner's with as much state; empty: forward and backward alone."""
 
 ARCHITECTURES = {"6": "Pascal", "7.0": "Volta", "7.5": "Turing", "8.9": "Ada", "8": "Ampere", "9": "Hopper",
                  "1": "Blackwell"}  # fmt: skip
@@ -137,6 +137,20 @@ class Published(msgspec.Struct, frozen=True):
                  "Pythia", "Llama")  # fmt: skip
         plain = re.sub(r"\W", "", self.model.lower())
         return next((name for name in names if plain.startswith(re.sub(r"\W", "", name.lower()))), self.model)
+
+    @property
+    def computed_in(self) -> tuple[str, str]:
+        """dtype of the weights in forward, and of products under autocast.
+
+        NVIDIA's run_squad.py trains with apex O2: the model is float16, float32 copies are the optimizer's.
+        """
+        squad = "DeepLearningExamples" in self.source and "SQuAD" in self.caveat
+        return ("float16", "") if self.autocast and (squad or "apex AMP O2" in self.caveat) else (self.dtype, self.autocast)
+
+    @property
+    def zeroed_gradients(self) -> bool:
+        """Its script calls `zero_grad()` of a PyTorch before 2.0, and steps no optimizer."""
+        return "ryujaehun" in self.source and self.task == "training"
 
 
 class Compared(NamedTuple):
@@ -197,7 +211,11 @@ def source_of(row: Published) -> str | None:
         source += f"&{LARGE_BERT}" if "large" in row.model else ""
     else:
         found = next((source for pattern, source in SOURCES.items() if re.search(pattern, row.model)), None)
-        if found is None or not row.attention:
+        if found is None:
+            return None
+        if "efficientnet" in found and "pytorch-image-models" in row.source:
+            found += "&drop_connect_rate=0.0"  # timm's default
+        if not row.attention:
             return found
         source = found
     return f"{source}{'&' if '?' in source else '?'}attn_implementation={row.attention}"
@@ -226,8 +244,8 @@ def compare(rows: Iterable[Published], progress: Callable[[str], None] = lambda 
         if reason:
             result.append(Compared(row, None, reason))
             continue
-        key = (source_of(row), inputs_of(row), row.batch, row.task, row.dtype, row.autocast, row.tf32 == "all",
-               row.optimizer, row.checkpointing)  # fmt: skip
+        key = (source_of(row), inputs_of(row), row.batch, row.task, row.computed_in, row.tf32 == "all",
+               row.optimizer, row.checkpointing, row.channels_last, row.zeroed_gradients)  # fmt: skip
         if key not in traces:
             progress(f"{len(result)}: {row.model}, batch {row.batch}, {row.precision}, {row.task}")
             traces[key] = _traced(row)
@@ -255,12 +273,15 @@ def _traced(row: Published) -> Trace:
         subject = Subject(VGG16, plain.model, plain.specs, False)
     else:
         subject = subject_of(source, "", inputs_of(row))
+    dtype, autocast = row.computed_in
     config = StepConfig(
         train=row.task == "training",
         optimizer=next((ours for name, ours in OPTIMIZERS.items() if row.optimizer.startswith(name)), "sgd"),
-        dtype=getattr(torch, row.dtype),
-        autocast=getattr(torch, row.autocast) if row.autocast else None,
+        dtype=getattr(torch, dtype),
+        autocast=getattr(torch, autocast) if autocast else None,
         checkpointing=bool(row.checkpointing),
+        channels_last=bool(row.channels_last),
+        zeroed_gradients=row.zeroed_gradients,
     )
     device_map = DeviceMap((load_profiles()[row.profile],))
     with tf32_products() if row.tf32 == "all" else nullcontext():

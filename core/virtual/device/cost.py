@@ -1,51 +1,33 @@
-"""How long a real card would take: a roofline over the profile, and the simulated clock that adds it up. No torch; any
-thread.
+"""How long a real card would take: a roofline over the profile with fitted parameters, and the simulated clock that adds
+it up. No torch; any thread.
 
-    seconds of an operation = max(FLOP / (peak · COMPUTE), bytes / (bandwidth · MEMORY)) + LAUNCH
-    seconds of a copy       = bytes / (slower link · LINK) + COPY
+    seconds of a kernel = `terms`: compute, memory and layout at the datasheet's rates, changed by fitted parameters
+    seconds of a step   = `overlapped`: the card works while the host launches what comes next
+    seconds of a copy   = bytes / (slower link · LINK) + COPY
 
-Every constant is an assumption with its source beside it; docs/virtual_gpus.md repeats them. None of them is random.
-Five published products give the compute factors; docs/virtual_gpus.md says, for every published product, how far the
-model is off with factors that were not taken from it (tests/benchmarks/cost_model.py computes that).
+The parameters are in `resources/cost_model.csv`, each with its prior, source and uncertainty; docs/planner.md says how
+they were fitted to published steps and products, and how far the model is off on rows that it has not seen.
 """
 
 from __future__ import annotations
 
+import math
 import threading
+from collections.abc import Iterable, Mapping
+from functools import cache
 
-from devexplorer.core.devices.profiles import Profile
+from devexplorer.core.devices.profiles import Profile, resource_rows
+from devexplorer.core.virtual.device.terms import Term, terms
+from devexplorer.core.virtual.device.work import Call, Work
 
-LAUNCH_SECONDS = 4e-6
-"""What each kernel costs beyond its work: a few microseconds. NVIDIA's article "Getting Started with CUDA Graphs" puts
-back-to-back short kernels at 3.8 µs each; cited from memory."""
+KNEE = 4
+"""How round the knee of the roofline is, and that between a host-bound and a device-bound step: sums of this power. An
+assumption: at equal parts it takes 1.19 times as long as either."""
 
-
-def _reached(tflops: float, datasheet: float, m: int, n: int, k: int) -> float:
-    """Share of the datasheet rate in a published M×N×K product, without its launch."""
-    flop = 2 * m * n * k
-    return flop / (flop / (tflops * 1e12) - LAUNCH_SECONDS) / (datasheet * 1e12)
-
-
-COMPUTE_EFFICIENCY = {
-    "8.0": _reached(285, 312, 18432, 1536, 30720),  # NVIDIA A100 80GB PCIe
-    "9.0": _reached(850, 989, 1536, 2816, 40960),  # NVIDIA H200
-    "10.0": _reached(1737, 2250, 4096, 8192, 3072),  # NVIDIA B200
-    "gfx942": _reached(676, 1307.4, 19456, 3072, 8192),  # AMD Instinct MI300X
-}
-"""Share of the datasheet rate that large products reach, by architecture: of each, the bfloat16 row that was measured
-with the newest method in the mamf-finder tables of stas00/ml-engineering (`resources/reference_tflops.csv`). The rows
-of its other cards check it."""
-
-OTHER_COMPUTE_EFFICIENCY = COMPUTE_EFFICIENCY["9.0"]
-"""For architectures without a published product: the median of NVIDIA's three."""
-
-EIGHT_BIT_EFFICIENCY = _reached(1525, 1979, 1280, 16896, 16384) / COMPUTE_EFFICIENCY["9.0"]
-"""What 8-bit products reach of their datasheet rate, relative to bfloat16: float8 on the H200, from the same tables.
-float8 on the other cards checks it; that int8 is like float8 is an assumption."""
-
-MEMORY_EFFICIENCY = 0.88
-"""Share of the datasheet bandwidth that a streaming kernel reaches: 1.80 of 2.04 TB/s on an A100 80GB SXM, confirmed by
-Nsight Compute (https://forums.developer.nvidia.com/t/trouble-to-reach-peak-bandwidth-of-a100/339083)."""
+SPREAD, HOST_SPREAD = 0.22, 0.7
+"""Of the logarithm of a step's seconds: for a step that the card bounds, and what the host's part adds. Chosen so that
+the range holds at least 85 % of the published steps, each predicted without its model, and without its card
+(docs/planner.md)."""
 
 LINK_EFFICIENCY = 12.36 / 15.75
 """Share of a link's rate that a large copy reaches: the sample output in nvbandwidth's README, 12.36 GB/s, taken to be
@@ -55,44 +37,85 @@ COPY_SECONDS = 6e-6
 """What each copy costs beyond its bytes: "approximately 5-7 µs" for cudaMemcpyAsync (DualPath, arXiv 2602.21548,
 section 5.2)."""
 
-FLOAT64_SHARE = {"6.0": 1 / 2, "6.1": 1 / 32, "7.0": 1 / 2, "7.5": 1 / 32, "8.0": 1 / 2, "8.6": 1 / 64, "8.9": 1 / 64,
-                 "9.0": 1 / 2, "10.0": 1 / 2,
-                 "12.0": 1 / 64, "gfx90a": 1.0, "gfx942": 1 / 2}  # fmt: skip
-"""float64's share of the float32 rate by compute capability: the arithmetic throughput table of the CUDA C++
-Programming Guide (vector units; float64 tensor cores are left out), and AMD's datasheets of the MI300X (81.7 of
-163.4 TFLOP/s) and, from memory, of the MI250X (both kinds of units run float64 at float32's rate). Elsewhere 1/64."""
+
+@cache
+def cost_parameters() -> Mapping[str, float]:
+    """The fitted parameters by name: shares and factors as they are, times in seconds."""
+    return {row["parameter"]: float(row["value"]) for row in resource_rows("cost_model.csv")}
 
 
-def compute_efficiency(compute_capability: str, dtype: str) -> float:
-    """Share of the datasheet rate that large products reach on a chip of this architecture."""
-    share = COMPUTE_EFFICIENCY.get(compute_capability, OTHER_COMPUTE_EFFICIENCY)
-    return share * EIGHT_BIT_EFFICIENCY if dtype == "int8" or dtype.startswith("float8") else share
+def launch_seconds() -> float:
+    """What an operation keeps the host busy for, called from Python."""
+    return cost_parameters()[Call.FORWARD]
+
+
+def overlapped(device_seconds: float, host_seconds: float) -> float:
+    """Seconds of a step whose kernels take so long on the card and their launches on the host: they overlap, so that
+    the slower of the two bounds it."""
+    return math.hypot(device_seconds**2, host_seconds**2) ** (2 / KNEE)
 
 
 class Roofline:
-    """Seconds that operations take on one profile."""
+    """Seconds that kernels take on one profile."""
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: Profile, parameters: Mapping[str, float] | None = None) -> None:
+        """`parameters`: others than the fitted ones."""
         self.profile = profile
-        rates = dict(profile.tflops)
-        rates["float64"] = rates["float32"] * FLOAT64_SHARE.get(profile.compute_capability, 1 / 64)
-        chip = profile.compute_capability
-        self._seconds_per_flop = {
-            dtype: 1 / (rate * 1e12 * compute_efficiency(chip, dtype)) for dtype, rate in rates.items()
-        }
-        self._fallback = self._seconds_per_flop["float32"]
-        self._seconds_per_byte = 1 / (profile.memory_gb_s * 1e9 * MEMORY_EFFICIENCY)
+        self._parameters = cost_parameters() if parameters is None else parameters
+        self._known: dict[Work, float] = {}
+
+    def seconds(self, *works: Work) -> float:
+        """Of kernels one after the other."""
+        known, total = self._known, 0.0
+        for work in works:
+            spent = known.get(work)
+            if spent is None:
+                spent = known[work] = self._kernel(work)
+            total += spent
+        return total
+
+    def _kernel(self, work: Work) -> float:
+        compute, memory, layout = self.bounds(work)
+        if not memory and not compute:
+            return 0.0
+        return math.hypot(compute**2, memory**2) ** (2 / KNEE) + layout + self._parameters["kernel"]
+
+    def bounds(self, work: Work) -> tuple[float, float, float]:
+        """Seconds that a kernel would take if it only computed, only read and wrote, and only rearranged."""
+        compute, memory, layout = (self._term(term) for term in terms(work, self.profile))
+        return compute, memory, layout
+
+    def _term(self, term: Term | None) -> float:
+        if term is None:
+            return 0.0
+        known = self._parameters
+        return term.seconds * math.prod(known.get(name, 1.0) ** power for name, power in term.parameters.items())
 
     def operation_seconds(self, flop: int, nbytes: int, dtype: str = "float32") -> float:
-        """Seconds of one operation; a dtype that the chip has no unit for runs at float32's rate (so does tf32 before
-        Ampere)."""
-        compute = flop * self._seconds_per_flop.get(dtype, self._fallback)
-        memory = nbytes * self._seconds_per_byte
-        return (compute if compute > memory else memory) + LAUNCH_SECONDS
+        """Of a kernel of which nothing else is known."""
+        return self.seconds(Work(flop=flop, nbytes=nbytes, dtype=dtype))
+
+    def call_seconds(self, call: Call) -> float:
+        """What a call keeps the host busy for."""
+        return self._parameters[call]
 
     def copy_seconds(self, other: Profile | None, nbytes: int) -> float:
         """Seconds of a copy between this card and one of another profile, or the host (None)."""
         return transfer_seconds(self.profile, other, nbytes)
+
+
+def spread(device_seconds: float, host_seconds: float) -> float:
+    """The factor by which a step may take longer or shorter than it is predicted to.
+
+    Wider where the host bounds the step: the processor, and how a loop is written, are not known.
+    """
+    share = host_seconds / (device_seconds + host_seconds) if host_seconds else 0.0
+    return math.exp(math.hypot(SPREAD, HOST_SPREAD * share))
+
+
+def host_seconds(calls: Iterable[tuple[Call, int]]) -> float:
+    """What so many calls keep the host busy for."""
+    return sum(cost_parameters()[call] * times for call, times in calls)
 
 
 def transfer_seconds(source: Profile | None, destination: Profile | None, nbytes: int) -> float:
@@ -108,12 +131,14 @@ def transfer_seconds(source: Profile | None, destination: Profile | None, nbytes
     return nbytes / (link_gb_s * 1e9 * LINK_EFFICIENCY) + COPY_SECONDS
 
 
-class _Share(threading.local):
-    seconds = 0.0
+class _Thread(threading.local):
+    device_seconds = 0.0
+    host_seconds = 0.0
 
 
 class SimulatedClock:
-    """Two totals of one virtual GPU: simulated busy seconds, and real CPU seconds spent on the simulation."""
+    """Totals of one virtual GPU: simulated busy seconds, and real CPU seconds spent on the simulation; of each thread
+    also what its launches would have kept the host busy for."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -121,16 +146,25 @@ class SimulatedClock:
         """Simulated seconds during which the card was busy."""
         self.cpu_seconds = 0.0
         """Real seconds that the CPU spent computing."""
-        self._share = _Share()
+        self._thread = _Thread()
 
     def advance(self, seconds: float, cpu_seconds: float = 0.0) -> None:
         """Add work of the calling thread: `seconds` of the card, `cpu_seconds` of wall time on the CPU."""
-        self._share.seconds += seconds
+        self._thread.device_seconds += seconds
         with self._lock:
             self.busy_seconds += seconds
             self.cpu_seconds += cpu_seconds
 
+    def call(self, seconds: float) -> None:
+        """Add what the calling thread's launches would have kept the host busy for."""
+        self._thread.host_seconds += seconds
+
     @property
     def thread_seconds(self) -> float:
         """The part of `busy_seconds` caused by the calling thread."""
-        return self._share.seconds
+        return self._thread.device_seconds
+
+    @property
+    def thread_host_seconds(self) -> float:
+        """The calling thread's launches."""
+        return self._thread.host_seconds

@@ -11,9 +11,11 @@ import torch
 
 from devexplorer.core.virtual.device.accounting import KIND, gpu_of
 from devexplorer.core.virtual.device.machine import VirtualGpu
+from devexplorer.core.virtual.device.work import Kind, Work
 from devexplorer.core.virtual.operators import attention, gradient_accumulation
 from devexplorer.core.virtual.operators.operations import Operation, aten
 from devexplorer.core.virtual.operators.tensor import VirtualTensor, new_tensor, run_operation
+from devexplorer.core.virtual.operators.work import call_of
 
 Tensors: TypeAlias = Sequence[torch.Tensor]
 
@@ -49,7 +51,9 @@ def _copy(
     to = target._gpu if isinstance(target, VirtualTensor) else None
     origin = source._gpu if isinstance(source, VirtualTensor) else None
     if to is origin and to is not None:
-        to.clock.advance(to.roofline.operation_seconds(0, inner_source.nbytes + inner_target.nbytes), wall)
+        copied = Work(Kind.COPY, 0, inner_source.nbytes + inner_target.nbytes)
+        to.clock.advance(to.roofline.seconds(copied), wall)
+        to.clock.call(to.roofline.call_seconds(call_of(Kind.COPY)))
     else:
         charge_copy(origin, to, inner_source.nbytes, wall)
     return target

@@ -15,6 +15,7 @@ from torch.utils.flop_counter import flop_registry
 
 from devexplorer.core.virtual.operators import attention, batch_norm
 from devexplorer.core.virtual.operators.scratch import SCRATCH, Scratch
+from devexplorer.core.virtual.operators.work import kind_of
 
 FRESH, VIEW = -1, -2
 """Kinds of a returned tensor; from 0 on it is the argument with that position itself (in-place, `out=`)."""
@@ -37,7 +38,7 @@ class Operation:
     __slots__ = (
         "arguments", "call", "composite", "convolution", "device_argument", "flops", "gathers", "handler",
         "host_arguments",
-        "host_results", "mutates", "name", "overload", "reshapes", "returns", "scratch", "view", "views_by_parts",
+        "host_results", "kind", "mutates", "name", "overload", "reshapes", "returns", "scratch", "view", "views_by_parts",
     )  # fmt: skip
 
     def __init__(self, overload: Any, handler: Callable[..., Any] | None = None) -> None:
@@ -76,6 +77,7 @@ class Operation:
         self.flops: Flops | None = SHORT_FLOPS.get(self.name) or flop_registry.get(packet)
         self.convolution = "conv" in self.name
         self.scratch: Scratch | None = SCRATCH.get(self.name) or ATTENTION_SCRATCH.get(self.name)
+        self.kind = kind_of(self.name)
         self.call: Callable[..., Any] = COMPOSED.get(self.name, overload)
         self.handler = handler
 
@@ -234,8 +236,23 @@ def encoder_layer(src: Any, *given: Any, **named: Any) -> Any:
     return torch.empty_like(src) if src.is_meta else aten._transformer_encoder_layer_fwd(src, *given, **named)
 
 
+def convolution(values: Any, weight: Any, *given: Any, **named: Any) -> Any:
+    """`convolution`, whose output is `channels_last` when either is, as cuDNN's (`cudnn_conv_suggest_memory_format` in
+    aten/src/ATen/native/ConvUtils.h); without values torch makes it contiguous."""
+    output = aten.convolution(values, weight, *given, **named)
+    if output.is_meta and output.dim() == 4 and any(_channels_last(item) for item in (values, weight)):
+        return output.to(memory_format=torch.channels_last)
+    return output
+
+
+def _channels_last(value: torch.Tensor) -> bool:
+    """And not contiguous as well, as without planes."""
+    return value.is_contiguous(memory_format=torch.channels_last) and not value.is_contiguous()
+
+
 COMPOSED: dict[str, Callable[..., Any]] = {
     **batch_norm.COMPOSED,
+    "aten::convolution": convolution,
     "aten::_transformer_encoder_layer_fwd": encoder_layer,
     "aten::histc": histc,
     "aten::_thnn_fused_lstm_cell": lstm_cell,

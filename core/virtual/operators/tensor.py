@@ -26,9 +26,11 @@ from devexplorer.core.virtual.device.accounting import (
 )
 from devexplorer.core.virtual.device.machine import VirtualGpu
 from devexplorer.core.virtual.device.meta_values import drop_values, flatten, has_mixed_values, to_meta
+from devexplorer.core.virtual.device.work import Call
 from devexplorer.core.virtual.operators import serialization
 from devexplorer.core.virtual.operators.backward import backward_guard, failure
 from devexplorer.core.virtual.operators.operations import VIEW, Operation, changes_first, check_devices, rate
+from devexplorer.core.virtual.operators.work import call_of, work_of
 
 _inferring = torch.is_inference_mode_enabled
 _is_multithreaded = torch._C._is_multithreading_enabled
@@ -307,6 +309,7 @@ def run_operation(operation: Operation, args: Sequence[Any], kwargs: dict[str, A
         check_devices(operation, args, kwargs or {})
 
     if operation.view:
+        gpu.clock.call(gpu.roofline.call_seconds(Call.VIEW))
         result = operation.call(*plain, **named) if named else operation.call(*plain)
         viewed = args[0].is_inference()
         if viewed is not _inferring():
@@ -337,13 +340,13 @@ def run_operation(operation: Operation, args: Sequence[Any], kwargs: dict[str, A
             nbytes += item.nbytes
             if operation.gathers and plain and isinstance(plain[0], torch.Tensor):
                 nbytes += item.nbytes - plain[0].nbytes
+    if operation.mutates and isinstance(plain[0], list):  # what is written there is not returned
+        nbytes += sum(item.nbytes for item in plain[0])
     flops = operation.flops
-    if flops is None or dtype is None:
-        seconds = gpu.roofline.operation_seconds(0, nbytes)
-    else:
-        done = flops(*plain, **(named or {}), out_val=result)
-        seconds = gpu.roofline.operation_seconds(done, nbytes, rate(operation, dtype))
-    gpu.clock.advance(seconds, wall)
+    done = 0 if flops is None or dtype is None else flops(*plain, **(named or {}), out_val=result)
+    unit = "float32" if dtype is None else rate(operation, dtype)
+    gpu.clock.advance(gpu.roofline.seconds(*work_of(operation.kind, unit, done, nbytes, plain, result)), wall)
+    gpu.clock.call(gpu.roofline.call_seconds(call_of(operation.kind)))
     return answer
 
 

@@ -1,0 +1,107 @@
+"""How long the traced step takes on a card, between which limits, and what bounds it. No torch; any thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from devexplorer.core.devices.profiles import Profile
+from devexplorer.core.planner.trace import Trace
+from devexplorer.core.records.planner import Bound, StepPart
+from devexplorer.core.virtual.device.cost import Roofline, host_seconds, overlapped, spread, transfer_seconds
+from devexplorer.core.virtual.device.work import CONVOLUTIONS, Kind
+
+GROUPS: Mapping[Kind, str] = {
+    Kind.PRODUCT: "matrix products",
+    Kind.BATCHED_PRODUCT: "matrix products",
+    **dict.fromkeys(CONVOLUTIONS, "convolutions"),
+    Kind.ATTENTION: "attention",
+    Kind.ATTENTION_BACKWARD: "attention",
+    **dict.fromkeys(
+        (
+            Kind.BATCH_NORM, Kind.BATCH_NORM_BACKWARD, Kind.BATCH_NORM_INFERENCE, Kind.LAYER_NORM,
+            Kind.LAYER_NORM_BACKWARD,
+        ),
+        "normalisation",
+    ),
+    **dict.fromkeys((Kind.SOFTMAX, Kind.SOFTMAX_BACKWARD, Kind.REDUCTION, Kind.POOLING), "reductions"),
+    Kind.DROPOUT: "elementwise",
+    Kind.ELEMENTWISE: "elementwise",
+    Kind.EMBEDDING: "embedding",
+    Kind.OPTIMIZER: "optimizer",
+    Kind.COPY: "copies",
+}  # fmt: skip
+"""What kinds of kernels are shown as; in the order in which they are listed."""
+
+
+class StepEstimate(NamedTuple):
+    """Simulated seconds of a step."""
+
+    seconds: float
+    low: float
+    high: float
+    bound: Bound
+    parts: tuple[StepPart, ...]
+    """By class of operation, what takes longest first; together the time of the cards."""
+
+
+def step_estimate(traces: Sequence[Trace], profiles: Sequence[Profile]) -> StepEstimate:
+    """Of a step on these cards: they work one after the other, as a split model's do, while the host launches what comes
+    next; each copy takes its time once."""
+    host = sum(host_seconds(trace.calls.items()) for trace in traces)
+    copies = _copies(traces, profiles)
+    parts = _parts(traces, profiles)
+    device = sum(part.seconds for part in parts)
+    seconds = overlapped(device, host) + copies
+    factor = spread(device, host)
+    bound: Bound
+    if copies > max(device, host):
+        bound = "link"
+    elif host > device:
+        bound = "launches"
+    else:
+        bound = "compute" if sum(part.compute_bound_seconds for part in parts) > device / 2 else "bandwidth"
+    return StepEstimate(seconds, seconds / factor, seconds * factor, bound, parts)
+
+
+def step_seconds(traces: Sequence[Trace], profiles: Sequence[Profile]) -> float:
+    """Of `step_estimate`, where nothing else is wanted."""
+    return step_estimate(traces, profiles).seconds
+
+
+def _copies(traces: Sequence[Trace], profiles: Sequence[Profile]) -> float:
+    known = {profile.name: profile for profile in profiles}
+    seconds = 0.0
+    for trace, profile in zip(traces, profiles, strict=True):
+        for copied, times in trace.copies.items():
+            if copied.peer is None:
+                seconds += transfer_seconds(profile, None, copied.nbytes) * times
+            else:  # both ends have noted it
+                seconds += transfer_seconds(profile, known[copied.peer], copied.nbytes) * times / 2
+    return seconds
+
+
+def _parts(traces: Sequence[Trace], profiles: Sequence[Profile]) -> tuple[StepPart, ...]:
+    found: dict[str, list[float]] = {}
+    for trace, profile in zip(traces, profiles, strict=True):
+        roofline = Roofline(profile)
+        for work, times in trace.work.items():
+            if work.kind is Kind.NOTHING:
+                continue
+            seconds = roofline.seconds(work) * times
+            compute, memory, layout = roofline.bounds(work)
+            bound = seconds if compute > memory + layout else 0.0
+            sums = found.setdefault(GROUPS[work.kind], [0.0] * 5)
+            for index, value in enumerate((seconds, bound, work.flop * times, work.nbytes * times, times)):
+                sums[index] += value
+    return tuple(
+        StepPart(
+            operations=group,
+            seconds=seconds,
+            compute_bound_seconds=bound,
+            flop=int(flop),
+            nbytes=int(nbytes),
+            kernels=int(kernels),
+        )
+        for group, (seconds, bound, flop, nbytes, kernels) in sorted(found.items(), key=lambda item: -item[1][0])
+    )

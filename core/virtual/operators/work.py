@@ -1,0 +1,144 @@
+"""Reads off an operation and its tensors what the cost model has to know of it. Any thread."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from devexplorer.core.virtual.device.work import Call, Kind, Pass, Product, Work
+
+KINDS: dict[str, Kind] = {
+    "aten::mm": Kind.PRODUCT,
+    "aten::addmm": Kind.PRODUCT,
+    "aten::addmm_": Kind.PRODUCT,
+    "aten::_addmm_activation": Kind.PRODUCT,
+    "aten::_int_mm": Kind.PRODUCT,
+    "aten::_scaled_mm": Kind.PRODUCT,
+    "aten::bmm": Kind.BATCHED_PRODUCT,
+    "aten::baddbmm": Kind.BATCHED_PRODUCT,
+    "aten::baddbmm_": Kind.BATCHED_PRODUCT,
+    "aten::convolution": Kind.CONVOLUTION,
+    "aten::convolution_backward": Kind.CONVOLUTION,
+    "aten::_scaled_dot_product_fused_attention_overrideable": Kind.ATTENTION,
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": Kind.ATTENTION_BACKWARD,
+    "aten::native_batch_norm": Kind.BATCH_NORM,
+    "aten::native_batch_norm_backward": Kind.BATCH_NORM_BACKWARD,
+    "aten::native_layer_norm": Kind.LAYER_NORM,
+    "aten::native_layer_norm_backward": Kind.LAYER_NORM_BACKWARD,
+    "aten::native_group_norm": Kind.LAYER_NORM,
+    "aten::native_group_norm_backward": Kind.LAYER_NORM_BACKWARD,
+    "aten::_fused_rms_norm": Kind.LAYER_NORM,
+    "aten::_fused_rms_norm_backward": Kind.LAYER_NORM_BACKWARD,
+    "aten::_softmax": Kind.SOFTMAX,
+    "aten::_log_softmax": Kind.SOFTMAX,
+    "aten::_softmax_backward_data": Kind.SOFTMAX_BACKWARD,
+    "aten::_log_softmax_backward_data": Kind.SOFTMAX_BACKWARD,
+    "aten::native_dropout": Kind.DROPOUT,
+    "aten::max_pool2d_with_indices": Kind.POOLING,
+    "aten::max_pool2d_with_indices_backward": Kind.POOLING,
+    "aten::sum": Kind.REDUCTION,
+    "aten::mean": Kind.REDUCTION,
+    "aten::embedding": Kind.EMBEDDING,
+    "aten::embedding_dense_backward": Kind.EMBEDDING,
+    "aten::clone": Kind.COPY,
+    "aten::copy_": Kind.COPY,
+    "aten::_to_copy": Kind.COPY,
+    **dict.fromkeys(
+        (
+            "aten::_unsafe_view", "aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty",
+            "aten::new_empty_strided", "aten::as_strided_",
+        ),
+        Kind.NOTHING,
+    ),
+}  # fmt: skip
+"""Operator -> kind; whatever is not here is elementwise, and `_foreach_…` an optimizer's."""
+
+
+def kind_of(name: str) -> Kind:
+    """Of an operator, `aten::mm`, before its arguments are known."""
+    return Kind.OPTIMIZER if name.startswith(("aten::_foreach_", "aten::_fused_")) else KINDS.get(name, Kind.ELEMENTWISE)
+
+
+def call_of(kind: Kind) -> Call:
+    """What an operation of this kind is to the host, in the pass that the calling thread is in."""
+    if torch._C._current_graph_task_id() == -1:
+        return Call.FORWARD
+    return Call.CONVOLUTION_BACKWARD if kind is Kind.CONVOLUTION else Call.BACKWARD
+
+
+def work_of(kind: Kind, dtype: str, flop: int, nbytes: int, args: Sequence[Any], result: Any) -> tuple[Work, ...]:
+    """The kernels of an operation of this kind. `args`, `result`: of the operation, the tensors inside.
+
+    dtype: whose rate it computes at. flop, nbytes: of the whole.
+    """
+    match kind:
+        case Kind.PRODUCT | Kind.BATCHED_PRODUCT:
+            return (Work(kind, flop, nbytes, dtype, _product(args)),)
+        case Kind.CONVOLUTION:
+            if isinstance(result, Tensor):
+                return (_convolution(dtype, flop, nbytes, args, result),)
+            return _convolution_backward(dtype, flop, args)
+        case Kind.BATCH_NORM:
+            training = len(args) > 5 and bool(args[5])
+            chosen = Kind.BATCH_NORM if training else Kind.BATCH_NORM_INFERENCE
+            return (Work(chosen, 0, nbytes, nchw_bytes=_nchw_bytes(args[0])),)
+        case Kind.BATCH_NORM_BACKWARD:
+            return (Work(kind, 0, nbytes, nchw_bytes=_nchw_bytes(args[1])),)
+    return (Work(kind, flop, nbytes, dtype),)
+
+
+def _product(args: Sequence[Any]) -> Product | None:
+    """Of (a, b), or (c, a, b) where a product is added to something."""
+    factors = [item for item in args[:3] if isinstance(item, Tensor)][-2:]
+    if len(factors) < 2 or factors[0].dim() < 2 or factors[1].dim() != factors[0].dim():
+        return None
+    a, b = factors
+    return Product(a.shape[-2], b.shape[-1], a.shape[-1], math.prod(a.shape[:-2]))
+
+
+def _nchw_bytes(*activations: Tensor) -> int:
+    """Bytes of those that have planes, and are not in `channels_last`."""
+    first = activations[0]
+    if first.dim() != 4 or first.is_contiguous(memory_format=torch.channels_last):
+        return 0
+    return sum(item.nbytes for item in activations)
+
+
+def _geometry(weight: Tensor, stride: Sequence[int], groups: int) -> Kind:
+    if groups > 1:
+        return Kind.DEPTHWISE_CONVOLUTION if weight.shape[1] == 1 else Kind.GROUPED_CONVOLUTION
+    window = tuple(weight.shape[2:])
+    if all(size == 1 for size in window):
+        return Kind.CONVOLUTION_1X1
+    return Kind.CONVOLUTION_3X3 if window == (3, 3) and all(step == 1 for step in stride) else Kind.CONVOLUTION
+
+
+def _convolution(dtype: str, flop: int, nbytes: int, args: Sequence[Any], result: Tensor) -> Work:
+    x, weight, stride, groups = args[0], args[1], args[3], args[8]
+    places = result.shape[0] * math.prod(result.shape[2:])
+    product = Product(places, weight.shape[0] // groups, math.prod(weight.shape[1:]), groups)
+    return Work(_geometry(weight, stride, groups), flop, nbytes, dtype, product, Pass.FORWARD, _nchw_bytes(x, result))
+
+
+def _convolution_backward(dtype: str, flop: int, args: Sequence[Any]) -> tuple[Work, ...]:
+    """A kernel for each gradient that is wanted."""
+    grad, x, weight, stride, groups, mask = args[0], args[1], args[2], args[4], args[9], args[10]
+    kind = _geometry(weight, stride, groups)
+    each = flop // max(sum(mask[:2]), 1)
+    nbytes = grad.nbytes + x.nbytes + weight.nbytes
+    nchw = _nchw_bytes(x, grad)
+    places, window = grad.shape[0] * math.prod(grad.shape[2:]), math.prod(weight.shape[2:])
+    out, into = weight.shape[0] // groups, weight.shape[1]
+    works = []
+    if mask[0]:
+        pixels = x.shape[0] * math.prod(x.shape[2:])
+        product = Product(pixels, into, max(out * window // math.prod(stride), 1), groups)
+        works.append(Work(kind, each, nbytes, dtype, product, Pass.INPUT_GRADIENT, nchw))
+    if mask[1]:
+        product = Product(out, into * window, places, groups)
+        works.append(Work(kind, each, nbytes, dtype, product, Pass.WEIGHT_GRADIENT, nchw))
+    return tuple(works)
