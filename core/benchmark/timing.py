@@ -26,6 +26,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from math import ceil
 from typing import Any, NamedTuple
@@ -33,7 +34,9 @@ from typing import Any, NamedTuple
 from devexplorer.core.base import Unavailable
 from devexplorer.core.benchmark.streams import AcceleratorStreams, CudaStreams, Streams
 from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.virtual.device.cost import overlapped
 from devexplorer.core.virtual.device.machine import VirtualMachine
+from devexplorer.core.virtual.operators.module_calls import module_calls
 
 Operation = Callable[[], object]
 MOST_EVENTS = 200
@@ -234,17 +237,19 @@ class VirtualTimer(BlockTimer):
     def block(self, operation: Operation, iterations: int) -> Block:
         """See `BlockTimer`."""
         start = time.perf_counter()
-        before = self.now()
-        operation()
-        each = self.now() - before
+        before, launched = self.now(), self._machine.host_seconds(self._device)
+        with module_calls(partial(self._machine.module_called, self._device)):
+            operation()
+        busy = self.now() - before
+        each = overlapped(busy, self._machine.host_seconds(self._device) - launched)
         if not self._paced:
-            self._machine.advance(self._device, (iterations - 1) * each)
+            self._machine.advance(self._device, (iterations - 1) * busy)
             return Block(iterations, iterations * each, (each,))
         # Booked in slices while the wall passes, so that a reading in the middle of the block sees a busy device.
         booked, total = 1, iterations * each
         while booked < iterations and not self._stop.is_set():
             share = min(iterations - booked, max(int(SLICE_SECONDS / each), 1))
-            self._machine.advance(self._device, share * each)
+            self._machine.advance(self._device, share * busy)
             booked += share
             self._stop.wait(max(booked * each - (time.perf_counter() - start), 0.0))
         self._stop.wait(max(total - (time.perf_counter() - start), 0.0) if booked == iterations else 0.0)

@@ -28,7 +28,7 @@ from devexplorer.core.experiments.products import (
     synchronise_code,
 )
 from devexplorer.core.records import Answer, Fact, TimeWork, WorkTimed
-from devexplorer.core.virtual.device.cost import LAUNCH_SECONDS
+from devexplorer.core.virtual.device.cost import launch_seconds
 from devexplorer.core.workspace import CommandResult, Workspace
 
 MOST_ITERATIONS = 10_000
@@ -98,10 +98,10 @@ def _real(
 
 
 def _simulated(registry: DeviceRegistry, device: str, operation: Operation, iterations: int) -> Times:
-    """As the cost model has it: a launch keeps the host busy for `LAUNCH_SECONDS`, the device's clock says when the
+    """As the cost model has it: a launch keeps the host busy for `launch_seconds`, the device's clock says when the
     work is done."""
     timer = timer_for(device, registry, threading.Event(), paced=False)
-    return Times(iterations * LAUNCH_SECONDS, timer.block(operation, iterations).seconds)
+    return Times(iterations * launch_seconds(), timer.block(operation, iterations).seconds)
 
 
 def _answer(timed: WorkTimed, kind: str, datasheet: float | None) -> Answer:
@@ -140,7 +140,7 @@ def _answer(timed: WorkTimed, kind: str, datasheet: float | None) -> Answer:
         )
     if timed.simulated:
         words += (
-            f" Both are simulated: the model lets each launch keep the host busy for {seconds_text(LAUNCH_SECONDS)} and"
+            f" Both are simulated: the model lets each launch keep the host busy for {seconds_text(launch_seconds())} and"
             " takes the end of the work from the device's simulated clock; the CPU computed nothing."
         )
     return Answer(title=title, words=words, facts=tuple(facts), code=_code(timed))

@@ -52,7 +52,13 @@ def checked(spec: FitSpec) -> tuple[StepConfig, list[tuple[Profile, ...]]]:
         )
     autocast = None if spec.autocast is None else getattr(torch, spec.autocast)
     config = StepConfig(
-        spec.train, spec.optimizer, dtype, autocast, spec.checkpointing, channels_last=spec.channels_last, tf32=spec.tf32
+        spec.train,
+        spec.optimizer,
+        dtype,
+        autocast,
+        spec.checkpointing,
+        channels_last=spec.channels_last,
+        tf32=spec.tf32,
     )
     return config, cards or [(profile,) for profile in load_profiles().values()]
 

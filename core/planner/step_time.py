@@ -46,8 +46,8 @@ class StepEstimate(NamedTuple):
 
 
 def step_estimate(traces: Sequence[Trace], profiles: Sequence[Profile]) -> StepEstimate:
-    """Of a step on these cards: they work one after the other, as a split model's do, while the host launches what comes
-    next; each copy takes its time once."""
+    """Of a step on these cards: they work one after the other, as a split model's do, while the host launches what
+    comes next; each copy takes its time once."""
     host = sum(host_seconds(trace.calls.items()) for trace in traces)
     copies = _copies(traces, profiles)
     parts = _parts(traces, profiles)

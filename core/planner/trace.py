@@ -6,7 +6,7 @@ it reserves, and whether it runs out, is what a run on a virtual GPU of that siz
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -180,7 +180,9 @@ class BatchScaling:
 
     def at(self, batch: int) -> Trace:
         """The trace of a batch that was not run."""
-        return replace(self._trace, sizes=self._trace.sizes + self._slope * (batch - self._batch), work={}, calls={}, copies={})
+        return replace(
+            self._trace, sizes=self._trace.sizes + self._slope * (batch - self._batch), work={}, calls={}, copies={}
+        )
 
 
 def fit_scaling(runs: Mapping[int, Trace]) -> BatchScaling | None:

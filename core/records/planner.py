@@ -9,7 +9,6 @@ from typing import Literal
 from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
 from devexplorer.core.records.serving import ServingFit, ServingSpec
 
-
 Bound = Literal["compute", "bandwidth", "launches", "link"]
 """What most of a step's time goes to: the units that compute, the memory, the host that launches, or copies."""
 

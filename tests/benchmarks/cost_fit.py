@@ -29,6 +29,8 @@ ROUNDS = 60
 PAGEABLE = "pageable copy"
 """A parameter of published rows alone: bytes per second from pageable memory, beside the workers of a data loader."""
 PAGEABLE_PRIOR = (4e9, 1.6)
+PAGEABLE_RATE = 2.2e9
+"""What it was fitted to."""
 
 
 class Step(NamedTuple):
@@ -56,7 +58,10 @@ class Priors:
 
 def read_priors() -> Priors:
     """From the resource, and `PAGEABLE`."""
-    rows = [(row["parameter"], float(row["prior"]), float(row["prior_uncertainty"])) for row in resource_rows("cost_model.csv")]
+    rows = [
+        (row["parameter"], float(row["prior"]), float(row["prior_uncertainty"]))
+        for row in resource_rows("cost_model.csv")
+    ]
     rows.append((PAGEABLE, *PAGEABLE_PRIOR))
     names, means, factors = zip(*rows, strict=True)
     return Priors(names, np.log(means), np.log(factors))
@@ -182,7 +187,7 @@ def fit(design: Design) -> Fitted:
     return Fitted(theta, np.sqrt(np.diag(np.linalg.inv(curvature))))
 
 
-def left_out(steps: Sequence[Step], always: Sequence[Step], groups: Sequence[str], priors: Priors) -> Floats:
+def left_out(steps: Sequence[Step], groups: Sequence[str], priors: Priors, always: Sequence[Step] = ()) -> Floats:
     """Logarithm of seconds of each step, predicted from a fit that has seen no step of its group. `always`: steps that
     every fit sees."""
     result = np.zeros(len(steps))

@@ -4,8 +4,8 @@
 
 Every row of `resources/published_steps.csv` that can be built and that the card bound is traced without values, and
 joined by the published products of `resources/reference_tflops.csv`. `--write` replaces the values in
-`resources/cost_model.csv`; run `published_steps.py --write` after it. `--steps` keeps the traces in a file, or reads them
-from there. No device is needed; tracing takes some minutes, fitting seconds."""
+`resources/cost_model.csv`; run `published_steps.py --write` after it. `--steps` keeps the traces in a file, or reads
+them from there. No device is needed; tracing takes some minutes, fitting seconds."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import csv
 import io
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from cost_fit import Design, Fitted, Priors, Step, fit, read_priors
+from cost_fit import Design, Fitted, Priors, Step, fit, left_out, read_priors
 from published_steps import NEAR, TracedRow, pageable_bytes, published, traced_rows
 
 from devexplorer.core.benchmark.published import published as published_products
@@ -30,7 +30,7 @@ SUSTAINED_SHARE = 0.88
 """Of a burst's rate where only that was published: the median of the rows that have both."""
 
 
-def steps_of(traced: list[TracedRow]) -> list[Step]:
+def steps_of(traced: Sequence[TracedRow]) -> list[Step]:
     """Of the rows that the model is judged by."""
     profiles = load_profiles()
     return [
@@ -56,6 +56,15 @@ def product_steps() -> Iterator[Step]:
         work = Work(Kind.PRODUCT, 2 * m * n * k, (m * k + k * n) * size + 2 * m * n, row.dtype, Product(m, n, k))
         rate = row.sustained or row.peak_burst * SUSTAINED_SHARE
         yield Step(profiles[row.gpu], work.flop / (rate * 1e12), [(work, 1)])
+
+
+def steps_without(traced: Sequence[TracedRow]) -> tuple[list[float], list[float]]:
+    """Seconds of each row, predicted without its model, and without its card: its published products too."""
+    priors, steps, products = read_priors(), steps_of(traced), list(product_steps())
+    without_model = left_out(steps, [each.row.same_model for each in traced], priors, products)
+    everything = [*steps, *products]
+    without_card = left_out(everything, [step.card.name for step in everything], priors)[: len(steps)]
+    return np.exp(without_model).tolist(), np.exp(without_card).tolist()
 
 
 def write(fitted: Fitted, priors: Priors) -> None:

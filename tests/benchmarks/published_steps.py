@@ -1,10 +1,11 @@
 """The planner's speeds against published ones (`resources/published_steps.csv`), and the table of docs/planner.md.
 
-    python tests/benchmarks/published_steps.py [--write]
+    python tests/benchmarks/published_steps.py [--steps FILE] [--write]
 
 Each model is traced once per batch and way of running it, without values; its simulated speed on the profile of the
-row's card is divided by the published one: above 1, the simulation is too fast. Every row is listed in
-docs/published_steps.csv, those that are not computed with their reason. No device is needed; it
+row's card is divided by the published one: above 1, the simulation is too fast. The cost model is fitted to these very
+rows (`fit_cost_model.py`), so what counts are predictions from fits that have not seen the row's model, or its card.
+Every row is listed in docs/published_steps.csv, those that are not computed with their reason. No device is needed; it
 takes some minutes. `--write` replaces that list and the table; without it, the table is printed."""
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ import re
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
+
+from devexplorer.core.virtual.device.work import Call, Work
 
 if TYPE_CHECKING:
     from devexplorer.core.planner.trace import Trace
@@ -124,6 +126,18 @@ class Published(msgspec.Struct, frozen=True):
     caveat: str
 
     @property
+    def apart(self) -> str:
+        """Why it is not among the rows that the model is fitted to and judged by: what bound it, or that it was
+        compiled."""
+        return self.bound_by or ("compiled" if self.compiled else "")
+
+    @property
+    def same_model(self) -> str:
+        """The model, however the source spells it."""
+        plain = re.sub(r"[-_]", "", self.model.lower())
+        return "bertlarge" if plain.startswith("bertlarge") else plain
+
+    @property
     def precision(self) -> str:
         """`float16 autocast`, `TF32`, `float32`, …"""
         if self.autocast:
@@ -145,12 +159,36 @@ class Published(msgspec.Struct, frozen=True):
         NVIDIA's run_squad.py trains with apex O2: the model is float16, float32 copies are the optimizer's.
         """
         squad = "DeepLearningExamples" in self.source and "SQuAD" in self.caveat
-        return ("float16", "") if self.autocast and (squad or "apex AMP O2" in self.caveat) else (self.dtype, self.autocast)
+        return (
+            ("float16", "")
+            if self.autocast and (squad or "apex AMP O2" in self.caveat)
+            else (self.dtype, self.autocast)
+        )
 
     @property
     def zeroed_gradients(self) -> bool:
         """Its script calls `zero_grad()` of a PyTorch before 2.0, and steps no optimizer."""
         return "ryujaehun" in self.source and self.task == "training"
+
+
+class TracedStep(msgspec.Struct, frozen=True):
+    """What happens in a step, without values."""
+
+    work: list[tuple[Work, int]]
+    calls: list[tuple[Call, int]]
+
+
+class TracedRow(NamedTuple):
+    """A published row and its step."""
+
+    row: Published
+    work: list[tuple[Work, int]]
+    calls: list[tuple[Call, int]]
+
+    @property
+    def apart(self) -> str:
+        """See `Published.apart`."""
+        return self.row.apart
 
 
 class Compared(NamedTuple):
@@ -161,17 +199,18 @@ class Compared(NamedTuple):
     """Samples per second."""
     reason: str
     """Why it is not computed; else empty."""
+    without_model: float | None = None
+    """The same from a fit that has seen no row of this model."""
+    without_card: float | None = None
+    """And none of this card."""
+    factor: float = 1.0
+    """The stated range is from the prediction over this to the prediction times this."""
 
     @property
     def ratio(self) -> float:
         """Predicted over published speed."""
         assert self.predicted is not None
         return self.predicted / float(self.row.samples_per_s)
-
-    @property
-    def apart(self) -> str:
-        """Why it is not among the rows that the model is judged by: what bound it, or that it was compiled."""
-        return self.row.bound_by or ("compiled" if self.row.compiled else "")
 
 
 def published() -> list[Published]:
@@ -231,32 +270,59 @@ def inputs_of(row: Published) -> str:
     return f"1x{size[0]}"
 
 
-def compare(rows: Iterable[Published], progress: Callable[[str], None] = lambda text: None) -> list[Compared]:
-    """Predict what can be predicted. It replaces this process's virtual GPUs."""
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    from devexplorer.core.planner.run import warm
+def reason_of(row: Published) -> str:
+    """Why it is not computed; empty where it is."""
+    return next((words for words, holds in REASONS if holds(row)), "")
 
-    warm()
-    traces: dict[tuple[object, ...], Trace] = {}
+
+def traced_rows(
+    rows: Iterable[Published], file: Path | None = None, progress: Callable[[str], None] = lambda text: None
+) -> list[TracedRow]:
+    """The steps of those that can be computed. It replaces this process's virtual GPUs. `file`: where the traces are
+    kept; what is there already is not traced again."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    known: dict[str, TracedStep] = {}
+    if file is not None and file.exists():
+        known = msgspec.json.decode(file.read_bytes(), type=dict[str, TracedStep])
+    result, count = [], len(known)
+    for row in rows:
+        if reason_of(row):
+            continue
+        key = str((source_of(row), inputs_of(row), row.batch, row.task, row.computed_in, row.tf32 == "all",
+               row.optimizer, row.checkpointing, row.channels_last, row.zeroed_gradients))  # fmt: skip
+        if key not in known:
+            progress(f"{len(known)}: {row.model}, batch {row.batch}, {row.precision}, {row.task}")
+            trace = _traced(row)
+            known[key] = TracedStep(list(trace.work.items()), list(trace.calls.items()))
+        result.append(TracedRow(row, known[key].work, known[key].calls))
+    if file is not None and len(known) > count:
+        file.write_bytes(msgspec.json.encode(known))
+    return result
+
+
+def compare(rows: Sequence[Published], traced: Sequence[TracedRow]) -> list[Compared]:
+    """Predict what can be predicted: with the parameters as they are, and with fits that have not seen the model, or
+    the card."""
+    from fit_cost_model import steps_without
+
+    predicted = {id(each.row): _speed(each) for each in traced}
+    judged = [each for each in traced if not each.apart]
+    unseen = {id(each.row): pair for each, pair in zip(judged, zip(*steps_without(judged), strict=True), strict=True)}
     result = []
     for row in rows:
-        reason = next((words for words, holds in REASONS if holds(row)), "")
-        if reason:
-            result.append(Compared(row, None, reason))
+        if id(row) not in predicted:
+            result.append(Compared(row, None, reason_of(row)))
             continue
-        key = (source_of(row), inputs_of(row), row.batch, row.task, row.computed_in, row.tf32 == "all",
-               row.optimizer, row.checkpointing, row.channels_last, row.zeroed_gradients)  # fmt: skip
-        if key not in traces:
-            progress(f"{len(result)}: {row.model}, batch {row.batch}, {row.precision}, {row.task}")
-            traces[key] = _traced(row)
-        result.append(Compared(row, _speed(row, traces[key]), ""))
+        speed, factor = predicted[id(row)]
+        models = [int(row.batch) / seconds for seconds in unseen.get(id(row), ())]
+        without_model, without_card = models or (None, None)
+        result.append(Compared(row, speed, "", without_model, without_card, factor))
     return result
 
 
 def _traced(row: Published) -> Trace:
     import torch
 
-    from devexplorer.core.benchmark.matmul import tf32_products
     from devexplorer.core.devices.profiles import load_profiles
     from devexplorer.core.planner.run import DeviceMap, StepConfig, run_step
     from devexplorer.core.planner.subject import Subject, subject_of
@@ -281,27 +347,38 @@ def _traced(row: Published) -> Trace:
         autocast=getattr(torch, autocast) if autocast else None,
         checkpointing=bool(row.checkpointing),
         channels_last=bool(row.channels_last),
+        tf32=row.tf32 == "all",
         zeroed_gradients=row.zeroed_gradients,
     )
     device_map = DeviceMap((load_profiles()[row.profile],))
-    with tf32_products() if row.tf32 == "all" else nullcontext():
-        return run_step(subject, config, int(row.batch), device_map)[0]
+    return run_step(subject, config, int(row.batch), device_map)[0]
 
 
-def _speed(row: Published, trace: Trace) -> float:
+def pageable_bytes(row: Published) -> int:
+    """What the timed step copies to the card, from pageable memory."""
+    if not row.copies_input:
+        return 0
+    elements = np.prod([int(size) for size in inputs_of(row).split("x")[1:]])
+    return int(elements) * int(row.batch) * (2 if row.dtype == "float16" else 4)
+
+
+def _speed(traced: TracedRow) -> tuple[float, float]:
+    """Samples per second, and the factor of its range."""
+    from cost_fit import PAGEABLE_RATE
+
     from devexplorer.core.devices.profiles import load_profiles
-    from devexplorer.core.virtual.device.cost import transfer_seconds
+    from devexplorer.core.virtual.device.cost import Roofline, host_seconds, overlapped, spread
 
-    profile, batch = load_profiles()[row.profile], int(row.batch)
-    seconds = trace.busy_seconds(profile)
-    if row.copies_input:
-        elements = np.prod([int(size) for size in inputs_of(row).split("x")[1:]])
-        seconds += transfer_seconds(profile, None, int(elements) * batch * (2 if row.dtype == "float16" else 4))
-    return batch / seconds
+    roofline = Roofline(load_profiles()[traced.row.profile])
+    device = sum(roofline.seconds(work) * times for work, times in traced.work)
+    host = host_seconds(traced.calls)
+    seconds = overlapped(device, host) + pageable_bytes(traced.row) / PAGEABLE_RATE
+    return int(traced.row.batch) / seconds, spread(device, host)
 
 
 COLUMNS = ("model", "card", "profile", "precision", "task", "batch", "input", "bound_by", "compiled", "published",
-           "predicted", "ratio", "not_computed", "source")  # fmt: skip
+           "predicted", "ratio", "range_factor", "ratio_without_model", "ratio_without_card", "not_computed",
+           "source")  # fmt: skip
 
 
 def write_list(found: Sequence[Compared]) -> None:
@@ -311,7 +388,13 @@ def write_list(found: Sequence[Compared]) -> None:
         writer.writerow(COLUMNS)
         for each in found:
             row = each.row
-            numbers = (f"{each.predicted:.4g}", f"{each.ratio:.3f}") if each.predicted is not None else ("", "")
+            numbers = ["", "", ""] if each.predicted is None else [
+                f"{each.predicted:.4g}", f"{each.ratio:.3f}", f"{each.factor:.3f}"
+            ]  # fmt: skip
+            numbers += [
+                "" if speed is None else f"{speed / float(row.samples_per_s):.3f}"
+                for speed in (each.without_model, each.without_card)
+            ]
             writer.writerow((row.model, row.card, row.profile, row.precision, row.task, row.batch, row.input,
                              row.bound_by, row.compiled, row.samples_per_s, *numbers, each.reason,
                              row.source))  # fmt: skip
@@ -321,10 +404,15 @@ def read_list() -> list[Compared]:
     """What `write_list` wrote, in the order of the published rows."""
     with LIST.open(encoding="utf-8", newline="") as file:
         listed = list(csv.DictReader(file))
-    return [
-        Compared(row, float(each["predicted"]) if each["predicted"] else None, each["not_computed"])
-        for row, each in zip(published(), listed, strict=True)
-    ]
+    found = []
+    for row, each in zip(published(), listed, strict=True):
+        unseen = [
+            float(each[column]) * float(row.samples_per_s) if each[column] else None
+            for column in ("ratio_without_model", "ratio_without_card")
+        ]
+        predicted = float(each["predicted"]) if each["predicted"] else None
+        found.append(Compared(row, predicted, each["not_computed"], *unseen, float(each["range_factor"] or 1)))
+    return found
 
 
 def architecture(row: Published) -> str:
@@ -338,18 +426,29 @@ def architecture(row: Published) -> str:
 def table(found: Sequence[Compared]) -> str:
     """The part of docs/planner.md."""
     computed = [each for each in found if each.predicted is not None]
-    judged = [each for each in computed if not each.apart]
+    judged = [each for each in computed if not each.row.apart]
     lines = [
-        f"{len(computed)} of {len(found)} rows are computed; {len(judged)} of them count, the others are below. "
-        + _summary(judged),
+        f"{len(computed)} of {len(found)} rows are computed; {len(judged)} of them count, the others are below.",
         "",
-        *_groups("architecture of the card", judged, lambda each: architecture(each.row)),
+        "| fitted to | median ratio | within a factor of 1.25 | within 1.6 | inside the stated range |",
+        "|---|---|---|---|---|",
+        _summary("every row", judged, lambda each: each.predicted),
+        _summary("rows of other models", judged, lambda each: each.without_model),
+        _summary("rows of other cards", judged, lambda each: each.without_card),
         "",
-        *_groups("model", judged, lambda each: each.row.family),
+        f"Median width of the stated range, high over low: {statistics.median(each.factor**2 for each in judged):.2f}.",
+        "",
+        "Without its own model, by architecture:",
+        "",
+        *_groups("architecture of the card", judged, lambda each: architecture(each.row), _without_model),
+        "",
+        "Without its own card, by model:",
+        "",
+        *_groups("model", judged, lambda each: each.row.family, _without_card),
         "",
         "Set apart before any fitting, because something else than the card or eager PyTorch set their speed or batch:",
         "",
-        *_groups("reason", [each for each in computed if each.apart], lambda each: each.apart),
+        *_groups("reason", [each for each in computed if each.row.apart], lambda each: each.row.apart, _as_fitted),
         "",
         "Not computed:",
         "",
@@ -361,19 +460,39 @@ def table(found: Sequence[Compared]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _summary(found: Sequence[Compared]) -> str:
-    ratios = [each.ratio for each in found]
+Speed = Callable[[Compared], "float | None"]
+
+
+def _as_fitted(each: Compared) -> float | None:
+    return each.predicted
+
+
+def _without_model(each: Compared) -> float | None:
+    return each.without_model
+
+
+def _without_card(each: Compared) -> float | None:
+    return each.without_card
+
+
+def _ratio(each: Compared, speed: Speed) -> float:
+    predicted = speed(each)
+    assert predicted is not None
+    return predicted / float(each.row.samples_per_s)
+
+
+def _summary(title: str, found: Sequence[Compared], speed: Speed) -> str:
+    ratios = [_ratio(each, speed) for each in found]
     near, far = (sum(1 / limit <= ratio <= limit for ratio in ratios) / len(ratios) for limit in (NEAR, FAR))
-    return (
-        f"Median ratio {statistics.median(ratios):.2f}; {near:.0%} of the rows within a factor of {NEAR}, {far:.0%}"
-        f" within {FAR}."
-    ).replace("%", " %")
+    inside = sum(1 / each.factor <= ratio <= each.factor for each, ratio in zip(found, ratios, strict=True))
+    shares = [f"{100 * share:.1f} %" for share in (near, far, inside / len(ratios))]
+    return f"| {title} | {statistics.median(ratios):.2f} | {' | '.join(shares)} |"
 
 
-def _groups(title: str, found: Sequence[Compared], of: Callable[[Compared], str]) -> list[str]:
+def _groups(title: str, found: Sequence[Compared], of: Callable[[Compared], str], speed: Speed) -> list[str]:
     groups: dict[tuple[str, str, str], list[float]] = {}
     for each in found:
-        groups.setdefault((of(each), each.row.precision, each.row.task), []).append(each.ratio)
+        groups.setdefault((of(each), each.row.precision, each.row.task), []).append(_ratio(each, speed))
     lines = [f"| {title} | precision | step | rows | median | p10 | p90 |", "|---|---|---|---|---|---|---|"]
     for (name, precision, task), ratios in sorted(groups.items()):
         low, middle, high = np.percentile(ratios, (10, 50, 90))
@@ -386,9 +505,11 @@ def _groups(title: str, found: Sequence[Compared], of: Callable[[Compared], str]
 def main() -> None:
     """Compare and print, or write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=Path, help="keep the traces in this file, or read them from it")
     parser.add_argument("--write", action="store_true", help="replace the list and the table")
     given = parser.parse_args()
-    found = compare(published(), lambda text: print(text, file=sys.stderr, flush=True))
+    rows = published()
+    found = compare(rows, traced_rows(rows, given.steps, lambda text: print(text, file=sys.stderr, flush=True)))
     if not given.write:
         print(table(found), end="")
         return

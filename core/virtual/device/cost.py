@@ -1,5 +1,5 @@
-"""How long a real card would take: a roofline over the profile with fitted parameters, and the simulated clock that adds
-it up. No torch; any thread.
+"""How long a real card would take: a roofline over the profile with fitted parameters, and the simulated clock that
+adds it up. No torch; any thread.
 
     seconds of a kernel = `terms`: compute, memory and layout at the datasheet's rates, changed by fitted parameters
     seconds of a step   = `overlapped`: the card works while the host launches what comes next
@@ -52,7 +52,7 @@ def launch_seconds() -> float:
 def overlapped(device_seconds: float, host_seconds: float) -> float:
     """Seconds of a step whose kernels take so long on the card and their launches on the host: they overlap, so that
     the slower of the two bounds it."""
-    return math.hypot(device_seconds**2, host_seconds**2) ** (2 / KNEE)
+    return float(math.hypot(device_seconds**2, host_seconds**2) ** (2 / KNEE))
 
 
 class Roofline:
@@ -78,7 +78,7 @@ class Roofline:
         compute, memory, layout = self.bounds(work)
         if not memory and not compute:
             return 0.0
-        return math.hypot(compute**2, memory**2) ** (2 / KNEE) + layout + self._parameters["kernel"]
+        return float(math.hypot(compute**2, memory**2) ** (2 / KNEE)) + layout + self._parameters["kernel"]
 
     def bounds(self, work: Work) -> tuple[float, float, float]:
         """Seconds that a kernel would take if it only computed, only read and wrote, and only rearranged."""
@@ -89,7 +89,7 @@ class Roofline:
         if term is None:
             return 0.0
         known = self._parameters
-        return term.seconds * math.prod(known.get(name, 1.0) ** power for name, power in term.parameters.items())
+        return float(term.seconds * math.prod(known.get(name, 1.0) ** power for name, power in term.parameters.items()))
 
     def operation_seconds(self, flop: int, nbytes: int, dtype: str = "float32") -> float:
         """Of a kernel of which nothing else is known."""

@@ -20,6 +20,7 @@ from devexplorer.core.records import AllocatorSample, DeviceDetails, DeviceInfo,
 from devexplorer.core.virtual.device.cost import Roofline, SimulatedClock
 from devexplorer.core.virtual.device.memory import CachingAllocator, Figures
 from devexplorer.core.virtual.device.snapshot import snapshot
+from devexplorer.core.virtual.device.work import Call
 
 CONTEXT_BYTES = 400 << 20
 """What a CUDA context with PyTorch's kernels takes, from the first tensor on: about 400 MB with lazy loading, CUDA 11.7
@@ -195,6 +196,15 @@ class VirtualMachine:
     def clock_seconds(self, device: str) -> float:
         """Simulated busy seconds caused by the calling thread; work of other threads is not included."""
         return self.gpu(device).clock.thread_seconds
+
+    def host_seconds(self, device: str) -> float:
+        """What the calling thread's launches would have kept the host busy for."""
+        return self.gpu(device).clock.thread_host_seconds
+
+    def module_called(self, device: str) -> None:
+        """A module was called on the calling thread, which would have kept the host busy."""
+        gpu = self.gpu(device)
+        gpu.clock.call(gpu.roofline.call_seconds(Call.MODULE))
 
     def cpu_seconds(self, device: str) -> float:
         """Real CPU seconds spent simulating this card."""

@@ -60,7 +60,9 @@ KINDS: dict[str, Kind] = {
 
 def kind_of(name: str) -> Kind:
     """Of an operator, `aten::mm`, before its arguments are known."""
-    return Kind.OPTIMIZER if name.startswith(("aten::_foreach_", "aten::_fused_")) else KINDS.get(name, Kind.ELEMENTWISE)
+    return (
+        Kind.OPTIMIZER if name.startswith(("aten::_foreach_", "aten::_fused_")) else KINDS.get(name, Kind.ELEMENTWISE)
+    )
 
 
 def call_of(kind: Kind) -> Call:
