@@ -139,8 +139,9 @@ def _answer(timed: WorkTimed, kind: str, datasheet: float | None) -> Answer:
             f" {DATASHEET_WORDS.format(sheet=number_text(datasheet))}."
         )
     if timed.simulated:
+        each = seconds_text(launch_seconds())
         words += (
-            f" Both are simulated: the model lets each launch keep the host busy for {seconds_text(launch_seconds())} and"
+            f" Both are simulated: the model lets each launch keep the host busy for {each} and"
             " takes the end of the work from the device's simulated clock; the CPU computed nothing."
         )
     return Answer(title=title, words=words, facts=tuple(facts), code=_code(timed))

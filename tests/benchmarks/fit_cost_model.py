@@ -18,9 +18,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
 from cost_fit import Design, Fitted, Priors, Step, fit, left_out, read_priors
 from published_steps import NEAR, TracedRow, pageable_bytes, published, traced_rows
 
+from devexplorer.core.base import item_bytes
+from devexplorer.core.benchmark.published import Published as PublishedProduct
 from devexplorer.core.benchmark.published import published as published_products
 from devexplorer.core.devices.profiles import load_profiles, resource_rows
 from devexplorer.core.virtual.device.work import Kind, Product, Work
@@ -45,17 +49,29 @@ def steps_of(traced: Sequence[TracedRow]) -> list[Step]:
     ]
 
 
+NO_SHAPE = (8192, 8192, 8192)
+"""For products published without a shape."""
+
+
+def product_of(row: PublishedProduct) -> Work:
+    """The kernel of a published product; that of float8 writes bfloat16."""
+    m, n, k = row.shape or NO_SHAPE
+    size = item_bytes(row.dtype)
+    return Work(Kind.PRODUCT, 2 * m * n * k, (m * k + k * n) * size + 2 * m * n, row.dtype, Product(m, n, k))
+
+
+def held_tflops(row: PublishedProduct) -> float:
+    """What the card holds over a while."""
+    return row.sustained or row.peak_burst * SUSTAINED_SHARE
+
+
 def product_steps() -> Iterator[Step]:
     """Every published product whose shape is known, held over a while."""
     profiles = load_profiles()
     for row in published_products().values():
-        if row.shape is None:
-            continue
-        m, n, k = row.shape
-        size = 1 if row.dtype.startswith("float8") else 2
-        work = Work(Kind.PRODUCT, 2 * m * n * k, (m * k + k * n) * size + 2 * m * n, row.dtype, Product(m, n, k))
-        rate = row.sustained or row.peak_burst * SUSTAINED_SHARE
-        yield Step(profiles[row.gpu], work.flop / (rate * 1e12), [(work, 1)])
+        if row.shape is not None:
+            work = product_of(row)
+            yield Step(profiles[row.gpu], work.flop / (held_tflops(row) * 1e12), [(work, 1)])
 
 
 def steps_without(traced: Sequence[TracedRow]) -> tuple[list[float], list[float]]:

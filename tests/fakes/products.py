@@ -1,14 +1,16 @@
-"""The time of a product on a virtual GPU, from its roofline."""
+"""The time of a product on a virtual GPU, from its roofline and the host's launch."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from devexplorer.core.base import item_bytes, product_dtype
+from devexplorer.core.virtual.device.cost import launch_seconds, overlapped
+from devexplorer.core.virtual.device.work import Kind, Product, Work
 
 
 def matmul_seconds(machine: Any, device: str, m: int, n: int, k: int, dtype: str) -> float:
     """Seconds of one product (M×K)·(K×N) on that card, `tf32` meaning TF32 products of float32 tensors."""
     nbytes = (m * k + k * n) * item_bytes(dtype) + m * n * item_bytes(product_dtype(dtype))
-    seconds: float = machine.gpu(device).roofline.operation_seconds(2 * m * n * k, nbytes, dtype)
-    return seconds
+    work = Work(Kind.PRODUCT, 2 * m * n * k, nbytes, dtype, Product(m, n, k))
+    return overlapped(machine.gpu(device).roofline.seconds(work), launch_seconds())

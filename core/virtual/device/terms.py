@@ -26,11 +26,12 @@ FLOAT64_SHARE = {"6.0": 1 / 2, "6.1": 1 / 32, "7.0": 1 / 2, "7.5": 1 / 32, "8.0"
 Programming Guide (vector units; float64 tensor cores are left out), and AMD's datasheets of the MI300X (81.7 of
 163.4 TFLOP/s) and, from memory, of the MI250X (both kinds of units run float64 at float32's rate). Elsewhere 1/64."""
 
-TFLOPS_PER_WATT = {"7.0": 125 / 300, "7.5": 130.5 / 260, "8.0": 312 / 400, "8.6": 154.8 / 300, "8.9": 364.2 / 300,
+TFLOPS_PER_WATT = {"7.0": 125 / 300, "7.5": 130.5 / 260, "8.0": 312 / 300, "8.6": 154.8 / 300, "8.9": 364.2 / 300,
                    "9.0": 989 / 700, "12.0": 503.8 / 600}  # fmt: skip
 """float16 rate over power limit of the card of each architecture that is not held back by its limit: V100 SXM2, Quadro
-RTX 6000, A100 SXM4, RTX A6000, RTX 6000 Ada, H100 SXM5, RTX PRO 6000 (their datasheets). A card that promises more per
-watt (T4, A10, L4, the PCIe forms) clocks down under load."""
+RTX 6000, A100 80GB PCIe (which holds as much of its rate as the SXM form in published products), RTX A6000, RTX 6000
+Ada, H100 SXM5, RTX PRO 6000 (their datasheets). A card that promises more per watt (T4, A10, L4, H100 PCIe) clocks down
+under load."""
 
 BOOSTED = ("GeForce", "NVIDIA TITAN")
 """Cards whose datasheet names a clock that they exceed while they are cool (GPU Boost)."""
@@ -75,9 +76,10 @@ def terms(work: Work, card: Profile) -> Terms:
     memory = Term(work.nbytes / (card.memory_gb_s * 1e9), slow | dict.fromkeys(_traffic(work), 1.0))
     compute = layout = None
     if work.flop:
-        unit, rate = unit_of(work.dtype, card)
+        depthwise = work.kind is Kind.DEPTHWISE_CONVOLUTION  # matrix units are of no use there
+        unit, rate = unit_of("float32" if depthwise else work.dtype, card)
         compute = Term(_padded(work, card) / rate, dict(_efficiency(work, card, unit, rate)))
-        if work.nchw_bytes and unit != "vector" and work.kind is not Kind.DEPTHWISE_CONVOLUTION:
+        if work.nchw_bytes and unit != "vector":
             layout = Term(work.nchw_bytes / (card.memory_gb_s * 1e9), slow | {f"traffic nchw {unit}": 1.0})
     return Terms(compute, memory, layout)
 

@@ -1,5 +1,7 @@
 """The roofline, the simulated clock, and the virtual machine."""
 
+import itertools
+import re
 import threading
 
 import psutil
@@ -7,41 +9,138 @@ import pytest
 from fakes.products import matmul_seconds
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.devices.profiles import load_profiles, parse_virtual
+from devexplorer.core.devices.profiles import load_profiles, parse_virtual, resource_rows
 from devexplorer.core.virtual.device import cost
-from devexplorer.core.virtual.device.cost import Roofline, transfer_seconds
+from devexplorer.core.virtual.device.cost import Roofline, cost_parameters, overlapped, spread, transfer_seconds
 from devexplorer.core.virtual.device.machine import CONTEXT_BYTES, VirtualMachine
+from devexplorer.core.virtual.device.terms import power_share, terms
+from devexplorer.core.virtual.device.tiles import padded_flop
+from devexplorer.core.virtual.device.work import Call, Kind, Pass, Product, Work
 
 T4 = load_profiles()["Tesla T4"]
 A100 = load_profiles()["NVIDIA A100-SXM4-40GB"]
 MIB = 1 << 20
 
 
-def operation_seconds(profile, flop, nbytes, dtype="float32"):
-    return Roofline(profile).operation_seconds(flop, nbytes, dtype)
+def seconds(profile, *works):
+    return Roofline(profile).seconds(*works)
+
+
+def product(m, n, k, dtype="float16", kind=Kind.PRODUCT):
+    size = 2 if dtype == "float16" else 4
+    return Work(kind, 2 * m * n * k, size * (m * k + k * n + m * n), dtype, Product(m, n, k))
+
+
+def convolution(kind, part=Pass.FORWARD, nchw_bytes=0, dtype="float16"):
+    shape = Product(100_000, 256, 2304)
+    return Work(kind, 2 * shape.m * shape.n * shape.k, 1 << 20, dtype, shape, part, nchw_bytes)
 
 
 def test_a_large_product_is_bound_by_compute_and_an_addition_by_memory():
-    product = operation_seconds(T4, 2 * 4096**3, 3 * 4096**2 * 2, "float16")
-    assert product == pytest.approx(
-        2 * 4096**3 / (65e12 * cost.compute_efficiency("7.5", "float16")) + cost.LAUNCH_SECONDS
-    )
-    addition = operation_seconds(T4, 0, 3 * 4096**2 * 4)
-    assert addition == pytest.approx(3 * 4096**2 * 4 / (320e9 * cost.MEMORY_EFFICIENCY) + cost.LAUNCH_SECONDS)
+    compute, memory, _ = Roofline(T4).bounds(product(4096, 4096, 4096))
+    assert compute > 5 * memory
+    assert 0.4 < 2 * 4096**3 / 65e12 / compute < 1, "a share of the datasheet's rate"
+    addition = Work(nbytes=3 * 4096**2 * 4)
+    compute, memory, _ = Roofline(T4).bounds(addition)
+    assert compute == 0
+    assert 0.5 < addition.nbytes / 320e9 / memory < 1, "a share of the datasheet's bandwidth"
+    assert seconds(T4, addition) == pytest.approx(memory + cost_parameters()["kernel"])
+    assert seconds(T4, addition, addition) == 2 * seconds(T4, addition)
 
 
 def test_a_dtype_without_a_unit_runs_at_the_rate_of_float32():
-    assert operation_seconds(T4, 10**12, 0, "bfloat16") == operation_seconds(T4, 10**12, 0, "float32")
-    assert operation_seconds(T4, 10**12, 0, "tf32") == operation_seconds(T4, 10**12, 0, "float32")
-    assert operation_seconds(A100, 10**12, 0, "tf32") < operation_seconds(A100, 10**12, 0, "float32") / 5
+    as_float32, as_bfloat16, as_tf32 = (Work(flop=10**12, dtype=dtype) for dtype in ("float32", "bfloat16", "tf32"))
+    assert seconds(T4, as_bfloat16) == seconds(T4, as_float32) == seconds(T4, as_tf32)
+    assert seconds(A100, as_tf32) < seconds(A100, as_float32) / 4
+    p100, as_float16 = load_profiles()["Tesla P100-SXM2-16GB"], Work(flop=10**12, dtype="float16")
+    assert seconds(p100, as_float16) == seconds(p100, as_float32), "cuBLAS adds up in float32 there"
 
 
 def test_float64_follows_the_chip():
     def share(profile):
-        return operation_seconds(profile, 10**15, 0, "float32") / operation_seconds(profile, 10**15, 0, "float64")
+        return Roofline(profile).operation_seconds(10**15, 0) / Roofline(profile).operation_seconds(
+            10**15, 0, "float64"
+        )
 
     assert share(T4) == pytest.approx(1 / 32, rel=1e-3)
     assert share(A100) == pytest.approx(1 / 2, rel=1e-3)
+
+
+def test_a_product_that_fills_its_tiles_and_waves_is_faster_for_its_work():
+    def rate(m, n, k):
+        return 2 * m * n * k / seconds(A100, product(m, n, k))
+
+    assert rate(4096, 4096, 4096) > 1.3 * rate(264, 264, 4096), "a few tiles leave multiprocessors idle"
+    assert rate(4096, 4096, 4096) > 1.1 * rate(4096, 4096, 4097), "rows of odd length miss the fast kernels"
+
+
+@pytest.mark.parametrize(
+    ("shape", "least"),
+    [(Product(256, 128, 1024), 1.0), (Product(1, 1, 1024), 8192.0), (Product(256 * 108, 128, 4096), 1.0)],
+)
+def test_padding_never_takes_less_than_the_work(shape, least):
+    flop = 2 * shape.m * shape.n * shape.k
+    assert padded_flop(shape, 108) >= flop * least
+
+
+def test_a_product_of_whole_waves_is_hardly_padded():
+    shape = Product(256 * 108, 128, 4096)
+    assert padded_flop(shape, 108) == pytest.approx(2 * shape.m * shape.n * shape.k, rel=0.01)
+
+
+def test_convolutions_are_rearranged_for_matrix_units_unless_they_are_channels_last():
+    nbytes = 1 << 28
+    planes, pixels = convolution(Kind.CONVOLUTION_1X1, nchw_bytes=nbytes), convolution(Kind.CONVOLUTION_1X1)
+    assert seconds(A100, planes) - seconds(A100, pixels) > nbytes / 1555e9
+    vector = convolution(Kind.CONVOLUTION_1X1, nchw_bytes=nbytes, dtype="float32")
+    assert Roofline(A100).bounds(vector)[2] == 0
+
+
+def test_winograd_beats_the_rate_of_float32_and_depthwise_convolutions_do_not_use_matrix_units():
+    assert seconds(T4, convolution(Kind.CONVOLUTION_3X3, dtype="float32")) < seconds(
+        T4, convolution(Kind.CONVOLUTION, dtype="float32")
+    )
+    wide = convolution(Kind.DEPTHWISE_CONVOLUTION)
+    assert seconds(A100, wide) == pytest.approx(seconds(A100, wide._replace(dtype="float32")))
+
+
+def test_a_card_that_promises_more_than_its_power_limit_allows_is_held_back():
+    l4, ada = load_profiles()["NVIDIA L4"], load_profiles()["NVIDIA RTX 6000 Ada Generation"]
+    assert power_share(ada) == 1
+    assert power_share(l4) == pytest.approx(364.2 / 300 * 72 / 121)
+
+
+def test_host_and_device_overlap():
+    assert overlapped(1.0, 0.0) == overlapped(0.0, 1.0) == 1.0
+    assert overlapped(1.0, 1.0) == pytest.approx(2**0.25)
+    assert overlapped(3.0, 0.5) == pytest.approx(3.0, rel=1e-3)
+
+
+def test_a_step_that_the_host_bounds_is_less_certain():
+    assert 1.2 < spread(1.0, 0.0) < spread(1.0, 0.2) < spread(1.0, 1.0) < 1.6
+
+
+def test_every_parameter_has_a_prior_a_source_and_an_uncertainty():
+    rows = resource_rows("cost_model.csv")
+    assert len({row["parameter"] for row in rows}) == len(rows)
+    for row in rows:
+        assert row["source"], row
+        assert float(row["value"]) > 0
+        assert float(row["uncertainty"]) > 1
+        assert float(row["prior"]) > 0
+    assert set(Call) <= set(cost_parameters())
+
+
+def test_every_kind_of_kernel_on_every_card_uses_parameters_that_exist():
+    known = set(cost_parameters())
+    optional = re.compile(r"(bandwidth|vector|tf32|half) [\d.]+|.* gfx9")
+    for card in load_profiles().values():
+        for kind, dtype in itertools.product(Kind, ("float32", "tf32", "float16", "int8", "float64")):
+            for part in Pass:
+                work = Work(kind, 10**9, 10**6, dtype, Product(512, 512, 512), part, 10**5)
+                for term in terms(work, card):
+                    unknown = {name for name in term.parameters if name not in known} if term else set()
+                    assert all(optional.fullmatch(name) for name in unknown), (card.name, work, unknown)
 
 
 def test_a_copy_goes_over_the_slower_link():
@@ -157,16 +256,17 @@ def test_nothing_is_invented_that_a_virtual_gpu_does_not_have(machine):
     assert machine.allocator_sample("vgpu:0", 1.0).simulated
 
 
-def test_a_product_of_1024_in_float16_takes_a_t4_about_40_microseconds(machine):
-    assert matmul_seconds(machine, "vgpu:0", 1024, 1024, 1024, "float16") == pytest.approx(42e-6, rel=0.05)
+def test_a_product_of_1024_in_float16_takes_a_t4_about_100_microseconds(machine):
+    """At 70 W it does not hold its datasheet's rate, and 64 tiles on 40 multiprocessors leave some idle."""
+    assert 60e-6 < matmul_seconds(machine, "vgpu:0", 1024, 1024, 1024, "float16") < 120e-6
 
 
 @pytest.mark.parametrize(("dtype", "written"), [("float16", 2), ("int8", 4)])
 def test_a_product_is_paid_in_the_dtype_in_which_it_comes_out(machine, dtype, written):
     """An outer product moves next to nothing but its output: int8 products write int32."""
     size = 8192
-    expected = machine.gpu("vgpu:0").roofline.operation_seconds(0, size * size * written, dtype)
-    assert matmul_seconds(machine, "vgpu:0", size, size, 8, dtype) == pytest.approx(expected, rel=0.01)
+    memory = machine.gpu("vgpu:0").roofline.operation_seconds(0, size * size * written)
+    assert matmul_seconds(machine, "vgpu:0", size, size, 8, dtype) == pytest.approx(memory, rel=0.3)
 
 
 def test_reset_drops_the_devices(machine):
