@@ -38,7 +38,8 @@ class Operation:
     __slots__ = (
         "arguments", "call", "composite", "convolution", "device_argument", "flops", "gathers", "handler",
         "host_arguments",
-        "host_results", "kind", "mutates", "name", "overload", "reshapes", "returns", "scratch", "view", "views_by_parts",
+        "host_results", "kind", "mutates", "name", "overload", "reshapes", "returns", "scratch",
+        "view", "views_by_parts",
     )  # fmt: skip
 
     def __init__(self, overload: Any, handler: Callable[..., Any] | None = None) -> None:

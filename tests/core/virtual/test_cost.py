@@ -58,9 +58,8 @@ def test_a_dtype_without_a_unit_runs_at_the_rate_of_float32():
 
 def test_float64_follows_the_chip():
     def share(profile):
-        return Roofline(profile).operation_seconds(10**15, 0) / Roofline(profile).operation_seconds(
-            10**15, 0, "float64"
-        )
+        roofline = Roofline(profile)
+        return roofline.operation_seconds(10**15, 0) / roofline.operation_seconds(10**15, 0, "float64")
 
     assert share(T4) == pytest.approx(1 / 32, rel=1e-3)
     assert share(A100) == pytest.approx(1 / 2, rel=1e-3)
