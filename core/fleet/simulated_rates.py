@@ -9,6 +9,7 @@ from devexplorer.core.base import BadInput, item_bytes
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.records.fleet import MeasuredKind
 from devexplorer.core.virtual.device.cost import LINK_EFFICIENCY, Roofline, transfer_seconds
+from devexplorer.core.virtual.device.work import Kind, Product, Work
 
 SIDE = 8192
 """Of the square products."""
@@ -25,7 +26,7 @@ def rate(kind: MeasuredKind, dtype: str, cards: Sequence[Profile], *, one_machin
         case MeasuredKind.MATMUL:
             return _products(cards[0], dtype)
         case MeasuredKind.MEMORY:  # a copy within the card reads and writes; what arrived counts
-            return COPIED / Roofline(cards[0]).operation_seconds(0, 2 * COPIED) / 1e9
+            return COPIED / Roofline(cards[0]).seconds(Work(Kind.COPY, 0, 2 * COPIED)) / 1e9
         case MeasuredKind.COPIES:
             return COPIED / transfer_seconds(None, cards[0], COPIED) / 1e9
         case MeasuredKind.PEER | MeasuredKind.ALLREDUCE:  # a ring: the bus bandwidth is that of its narrowest link
@@ -39,4 +40,5 @@ def _products(card: Profile, dtype: str) -> float:
         raise BadInput(f"{card.name} has no {dtype} unit; it has {', '.join(card.tflops)}")
     flop = 2 * SIDE**3
     size = item_bytes("float32" if dtype == "tf32" else dtype)
-    return flop / Roofline(card).operation_seconds(flop, 3 * SIDE * SIDE * size, dtype) / 1e12
+    work = Work(Kind.PRODUCT, flop, 3 * SIDE * SIDE * size, dtype, Product(SIDE, SIDE, SIDE))
+    return flop / Roofline(card).seconds(work) / 1e12

@@ -305,7 +305,7 @@ def compare(rows: Sequence[Published], traced: Sequence[TracedRow]) -> list[Comp
     the card."""
     from fit_cost_model import steps_without
 
-    predicted = {id(each.row): _speed(each) for each in traced}
+    predicted = {id(each.row): speed_of(each) for each in traced}
     judged = [each for each in traced if not each.apart]
     unseen = {id(each.row): pair for each, pair in zip(judged, zip(*steps_without(judged), strict=True), strict=True)}
     result = []
@@ -362,7 +362,7 @@ def pageable_bytes(row: Published) -> int:
     return int(elements) * int(row.batch) * (2 if row.dtype == "float16" else 4)
 
 
-def _speed(traced: TracedRow) -> tuple[float, float]:
+def speed_of(traced: TracedRow) -> tuple[float, float]:
     """Samples per second, and the factor of its range."""
     from cost_fit import PAGEABLE_RATE
 

@@ -32,7 +32,12 @@ def fit(gpu: str, capacity: int, found: FitBytes = BYTES, **more: object) -> Fit
         "cards": (card,),
         "largest_batch": 8 * capacity // found.total if fits else 0,
         "step_seconds": 0.31 if fits else None,
+        "step_seconds_low": 0.25 if fits else None,
+        "step_seconds_high": 0.39 if fits else None,
         "samples_per_s": 25.8 if fits else None,
+        "samples_per_s_low": 20.5 if fits else None,
+        "samples_per_s_high": 32.0 if fits else None,
+        "bound": "compute" if fits else None,
         "reason": "" if fits else "needs 17.6 GiB, and the card has less; the largest part is optimizer state, 6.0 GiB",
     }
     return Fit(**{**told, **more})  # type: ignore[arg-type]
@@ -65,6 +70,8 @@ HELPS = (
         fits=True,
         largest_batch=11,
         step_seconds=0.41,
+        step_seconds_low=0.33,
+        step_seconds_high=0.52,
     ),
     Help(
         key="adam8bit",

@@ -9,8 +9,9 @@ from devexplorer.core.virtual.device.cost import launch_seconds, overlapped
 from devexplorer.core.virtual.device.work import Kind, Product, Work
 
 
-def matmul_seconds(machine: Any, device: str, m: int, n: int, k: int, dtype: str) -> float:
-    """Seconds of one product (M×K)·(K×N) on that card, `tf32` meaning TF32 products of float32 tensors."""
+def matmul_seconds(machine: Any, device: str, m: int, n: int, k: int, dtype: str, batch: int = 1) -> float:
+    """Seconds of a product (M×K)·(K×N), or a batch of them, on that card; `tf32`: TF32 products of float32 tensors."""
     nbytes = (m * k + k * n) * item_bytes(dtype) + m * n * item_bytes(product_dtype(dtype))
-    work = Work(Kind.PRODUCT, 2 * m * n * k, nbytes, dtype, Product(m, n, k))
+    kind = Kind.PRODUCT if batch == 1 else Kind.BATCHED_PRODUCT
+    work = Work(kind, batch * 2 * m * n * k, batch * nbytes, dtype, Product(m, n, k, batch))
     return overlapped(machine.gpu(device).roofline.seconds(work), launch_seconds())

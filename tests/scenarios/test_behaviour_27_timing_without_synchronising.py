@@ -7,6 +7,7 @@ from fakes.products import matmul_seconds
 from places import Place
 
 from devexplorer.core.records import TimeWork, WorkTimed
+from devexplorer.core.virtual.device.cost import launch_seconds
 
 
 def timed(place: Place, command: TimeWork) -> WorkTimed:
@@ -26,8 +27,8 @@ def test_both_times_and_why_they_differ(place: Place) -> None:
     answer = place.answer(command)
     assert "returns; the device computes while Python goes on" in answer.words
     assert {"without synchronising", "with"} <= {fact.label for fact in answer.facts}
-    if place.kind == "vgpu":  # launches of 4 µs; the simulated clock of a T4 for the work
-        assert event.launched_seconds == pytest.approx(10 * 4e-6)
+    if place.kind == "vgpu":  # launches as the cost model has them; the simulated clock of a T4 for the work
+        assert event.launched_seconds == pytest.approx(10 * launch_seconds())
         assert event.finished_seconds == pytest.approx(
             10 * matmul_seconds(place.registry.backend("vgpu:0"), "vgpu:0", 1000, 1000, 1000, "float32")
         )  # type: ignore[attr-defined]

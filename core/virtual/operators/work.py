@@ -95,10 +95,11 @@ def work_of(kind: Kind, dtype: str, flop: int, nbytes: int, args: Sequence[Any],
 
 def _product(args: Sequence[Any]) -> Product | None:
     """Of (a, b), or (c, a, b) where a product is added to something."""
-    factors = [item for item in args[:3] if isinstance(item, Tensor)][-2:]
-    if len(factors) < 2 or factors[0].dim() < 2 or factors[1].dim() != factors[0].dim():
+    factors = [item for item in args[:3] if isinstance(item, Tensor) and item.dim() >= 2]
+    if len(factors) < 2:
         return None
-    a, b = factors
+    # `addmm(c, a, b)`, where c can be a row or have as many dimensions; `_scaled_mm(a, b, scale, …)`
+    a, b = factors[-2:] if factors[-2].shape[-1] == factors[-1].shape[-2] else factors[:2]
     return Product(a.shape[-2], b.shape[-1], a.shape[-1], math.prod(a.shape[:-2]))
 
 

@@ -17,8 +17,9 @@ from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.records import BandwidthResult, BandwidthRow, BandwidthSpec, BenchPoint
 from devexplorer.core.virtual.backend import meta_empty
-from devexplorer.core.virtual.device.cost import Roofline, transfer_seconds
+from devexplorer.core.virtual.device.cost import Roofline, launch_seconds, overlapped, transfer_seconds
 from devexplorer.core.virtual.device.machine import VirtualMachine
+from devexplorer.core.virtual.device.work import Kind, Work
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -103,7 +104,7 @@ def test_virtual_gpus_answer_with_the_cost_model(registry: DeviceRegistry, virtu
         ("cpu", "vgpu:0"): transfer_seconds(None, profile, MIB),
         ("vgpu:1", "cpu"): transfer_seconds(profile, None, MIB),
         ("vgpu:0", "vgpu:1"): transfer_seconds(profile, profile, MIB),
-        ("vgpu:0", "vgpu:0"): Roofline(profile).operation_seconds(0, 2 * MIB),
+        ("vgpu:0", "vgpu:0"): overlapped(Roofline(profile).seconds(Work(Kind.COPY, 0, 2 * MIB)), launch_seconds()),
     }
     for (source, destination), seconds in expected.items():
         one = row(result, source, destination, both_ways=False, pinned=True if "cpu" in (source, destination) else None)

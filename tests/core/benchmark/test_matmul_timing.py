@@ -249,7 +249,7 @@ def test_the_virtual_clock_pays_for_every_iteration(virtual: VirtualMachine) -> 
     stop.set()  # no pacing: the test does not wait
     before = virtual.clock_seconds("vgpu:1")
     block = VirtualTimer("vgpu:1", virtual, stop).block(operation, 1)
-    assert block.seconds == pytest.approx(virtual.clock_seconds("vgpu:1") - before)
+    assert block.seconds > virtual.clock_seconds("vgpu:1") - before > 0, "the launch bounds so small a product"
     assert block.seconds == pytest.approx(matmul_seconds(virtual, "vgpu:1", 64, 64, 64, "float32"))
 
 
@@ -261,8 +261,9 @@ def test_a_virtual_block_of_many_iterations_is_booked_whole(virtual: VirtualMach
     before, busy = timer.now(), virtual.gpu("vgpu:0").clock.busy_seconds
     block = timer.singly(operation, 100, 0.0)
     assert block.iterations == 100
-    assert timer.now() - before == pytest.approx(block.seconds)
-    assert virtual.gpu("vgpu:0").clock.busy_seconds - busy == pytest.approx(block.seconds), "utilization sees it"
+    spent = timer.now() - before
+    assert block.seconds / 2 < spent < block.seconds, "the card waits for the launches of such small products"
+    assert virtual.gpu("vgpu:0").clock.busy_seconds - busy == pytest.approx(spent), "utilization sees it"
 
 
 def test_without_pacing_an_hour_of_a_virtual_gpu_passes_at_once(
@@ -283,9 +284,8 @@ def test_virtual_products_cost_what_the_model_says_whatever_their_layout(
     spec = MatmulSpec(**{"device": "vgpu:0", "dtype": "float16", "m": 2048, "n": 1024, "k": 512, **how})  # type: ignore[arg-type]
     made = virtual_product(spec)
     block = VirtualTimer("vgpu:0", virtual, threading.Event(), paced=False).block(made.operation, 1)
-    launch = matmul_seconds(virtual, "vgpu:0", 1, 1, 1, spec.dtype)
-    one = matmul_seconds(virtual, "vgpu:0", spec.m, spec.n, spec.k, spec.dtype) - launch
-    assert block.seconds == pytest.approx(one * spec.batch + launch, rel=0.01)
+    expected = matmul_seconds(virtual, "vgpu:0", spec.m, spec.n, spec.k, spec.dtype, spec.batch)
+    assert block.seconds == pytest.approx(expected, rel=0.01)
     assert made.verify()
 
 

@@ -126,9 +126,9 @@ def test_bench_on_a_card_with_published_figures_says_what_they_are(
     ]
     (run,) = document(*argv)["runs"]
     assert (run["datasheet_tflops"], run["published_tflops"]) == (989, 850)
-    assert run["tflops"]["median"] == pytest.approx(850, rel=0.01), "the cost model took a factor from this row"
+    assert run["tflops"]["median"] == pytest.approx(755, rel=0.05), "what the card was published to hold"
     assert main(argv) == 0
-    assert "86 % of datasheet, 100 % of the best published" in capfd.readouterr().out
+    assert "75 % of datasheet, 87 % of the best published" in capfd.readouterr().out
 
 
 def test_conditions_are_in_the_document(document: Document) -> None:

@@ -167,7 +167,8 @@ def test_scaling_of_two_virtual_gpus(document: Document) -> None:
     )
     assert run["speedup"] == pytest.approx(2.0, rel=0.01)
     assert run["sequential_seconds"] == pytest.approx(run["speedup"] * run["parallel_seconds"])
-    assert 0.2 < run["parallel_seconds"] < 0.4, "two T4 took 0.34 s for this in the tutorial that it is from"
+    took = run["parallel_seconds"]
+    assert 0.34 < took < 0.68, "two T4 took 0.34 s in the tutorial that it is from; 70 W hold less than such a burst"
 
 
 def test_scaling_takes_the_virtual_gpus_by_default(document: Document) -> None:

@@ -16,7 +16,7 @@ from devexplorer.core.experiments import products, time_work
 from devexplorer.core.experiments.crossover import crossed
 from devexplorer.core.experiments.overtaking import alone, overtaking, with_copies
 from devexplorer.core.records import Answer, Crossover, CrossoverMeasured, CrossoverPoint, TimeWork, WorkTimed
-from devexplorer.core.virtual.device.cost import COPY_SECONDS, LAUNCH_SECONDS
+from devexplorer.core.virtual.device.cost import COPY_SECONDS, launch_seconds
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_the_simulated_times_are_those_of_the_cost_model(place: Place) -> None:
     (event,) = place.do(TimeWork(device="vgpu:1", size=2000, iterations=7)).events
     assert isinstance(event, WorkTimed)
     assert (event.device, event.size, event.iterations, event.simulated) == ("vgpu:1", 2000, 7, True)
-    assert event.launched_seconds == pytest.approx(7 * LAUNCH_SECONDS)
+    assert event.launched_seconds == pytest.approx(7 * launch_seconds())
     machine = place.registry.backend("vgpu:1")
     each = matmul_seconds(machine, "vgpu:1", 2000, 2000, 2000, "float32")
     assert event.finished_seconds == pytest.approx(7 * each)

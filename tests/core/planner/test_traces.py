@@ -199,7 +199,7 @@ def test_every_card_must_have_room():
 
 def test_the_step_is_slower_on_a_slower_card_and_copies_count(virtual):
     from devexplorer.core.devices.profiles import parse_virtual
-    from devexplorer.core.planner.trace import step_seconds
+    from devexplorer.core.planner.step_time import step_seconds
 
     h200 = parse_virtual("H200")[0]
     trace = traced(Blocks(), (1, 256), config=StepConfig(train=True), batch=4096)
