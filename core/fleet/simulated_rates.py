@@ -1,5 +1,5 @@
-"""The rates that cards of a simulated fleet reach without noise and defects: operations over the roofline of their
-profile, as on any virtual GPU. Pure functions, any thread."""
+"""The rates that cards of a simulated fleet reach without noise and defects: what a virtual GPU of
+their profile holds. Pure functions, any thread."""
 
 from __future__ import annotations
 

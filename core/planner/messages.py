@@ -55,7 +55,7 @@ def assumptions(
     sentences = [
         (
             "No real card was asked: memory is counted by the rules of PyTorch's caching allocator, seconds are"
-            " simulated by a roofline."
+            " simulated by a cost model that was fitted to published steps."
         ),
         (
             f"The CUDA context takes {bytes_text(CONTEXT_BYTES)}; a real one differs by card and grows with the kernels"

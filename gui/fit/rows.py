@@ -13,7 +13,7 @@ from devexplorer.gui.widgets.table import Cell, Column, TableRow, numbers
 GIB: Final = 1 << 30
 MANY: Final = 10
 """From so many times the capacity on, a share is given as a multiple, not in per cent."""
-SIMULATED: Final = "Simulated by the roofline of the card; no real one was asked"
+SIMULATED: Final = "Simulated by a cost model fitted to published steps; no real card was asked"
 NOT_TIMED: Final = "What does not fit takes no time"
 AT_LEAST: Final = "The search ended there: a larger batch would fit too"
 
@@ -25,7 +25,7 @@ COLUMNS = (
     numbers("of GiB", "Memory of the card; of all cards together where the model is split"),
     Column("fits"),
     numbers("largest batch", "The largest batch that fits"),
-    numbers("simulated step", "One step of the batch that was asked for, by the roofline of the card"),
+    numbers("simulated step", "One step of the batch that was asked for"),
     numbers("simulated samples/s", "Samples of the batch in a second of the simulated step"),
 )
 

@@ -29,8 +29,6 @@ ROUNDS = 60
 PAGEABLE = "pageable copy"
 """A parameter of published rows alone: bytes per second from pageable memory, beside the workers of a data loader."""
 PAGEABLE_PRIOR = (4e9, 1.6)
-PAGEABLE_RATE = 2.3e9
-"""What it was fitted to."""
 
 
 class Step(NamedTuple):

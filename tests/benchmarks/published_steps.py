@@ -95,6 +95,9 @@ OPTIMIZERS = {
 ARCHITECTURES = {"6": "Pascal", "7.0": "Volta", "7.5": "Turing", "8.9": "Ada", "8": "Ampere", "9": "Hopper",
                  "1": "Blackwell"}  # fmt: skip
 """Beginning of a compute capability -> the architecture's name; the first that matches."""
+PAGEABLE_RATE = 2.3e9
+"""Bytes per second that rows which copy their input from pageable memory, beside the workers of a data loader, were
+fitted to."""
 NEAR, FAR = 1.25, 1.6
 """The planner's targets: most rows within the first factor, almost all within the second."""
 
@@ -364,8 +367,6 @@ def pageable_bytes(row: Published) -> int:
 
 def speed_of(traced: TracedRow) -> tuple[float, float]:
     """Samples per second, and the factor of its range."""
-    from cost_fit import PAGEABLE_RATE
-
     from devexplorer.core.devices.profiles import load_profiles
     from devexplorer.core.virtual.device.cost import Roofline, host_seconds, overlapped, spread
 
