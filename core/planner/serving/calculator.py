@@ -14,7 +14,8 @@ from devexplorer.core.planner.serving.request import lacks
 from devexplorer.core.planner.serving.scaling import Law, Most, law, most
 from devexplorer.core.planner.serving.served import Served
 from devexplorer.core.planner.serving.session import Phase, Runner, Session
-from devexplorer.core.planner.trace import Trace, step_seconds
+from devexplorer.core.planner.step_time import step_seconds
+from devexplorer.core.planner.trace import Trace
 from devexplorer.core.planner.trace_cache import runs_convolutions
 from devexplorer.core.planner.workspaces import cublas_bytes, library_bytes
 from devexplorer.core.records import Fit, FitBytes, FitCard, FitSpec, ServingFit

@@ -33,6 +33,7 @@ from devexplorer.core.planner.serving.state_space import one_kernel
 from devexplorer.core.planner.serving.tensor_parallel import Exchange, Split
 from devexplorer.core.planner.trace import Numbers, Trace
 from devexplorer.core.virtual.backend import meta_empty
+from devexplorer.core.virtual.operators.module_calls import module_calls
 
 NOTE_OWN_ATTENTION = (
     "Its attention ran as transformers' own code, with masks and copies, because a single kernel in its place failed."
@@ -139,7 +140,13 @@ class Runner:
         memory."""
         cards = Measuring((profile,))
         gc.collect()
-        with no_collections(), uncompiled(), self._implementation(), one_kernel(self.served.model):
+        with (
+            no_collections(),
+            uncompiled(),
+            module_calls(cards.module_called),
+            self._implementation(),
+            one_kernel(self.served.model),
+        ):
             run = _Run(self, cards, batch, prompt + generate, eight_bit)
             chunk = min(prompt, self.served.chunk or prompt)
             prefill = [run.tokens(chunk, 0)]
@@ -193,6 +200,7 @@ class _Run:
         self._exchanges: list[Exchange] = []
         served.split.watch(self._model, self._exchanges)
         self._repeats: Counter[Any] = Counter()
+        self._calls: Counter[Any] = Counter()
         self._more: Counter[Exchange] = Counter()
         self._watch_layers()
         self.cache = PlacedCache(self._model, length, served.kv_dtype, block=served.block, direct=runner.direct)
@@ -208,22 +216,24 @@ class _Run:
         for name, times in depth.times.items():
             if times > 1:
                 layer = self._model.get_submodule(f"{depth.path}.{name}")
-                began: list[tuple[Counter[Any], Counter[Exchange]]] = []
+                began: list[tuple[Counter[Any], ...]] = []
                 layer.register_forward_pre_hook(lambda *_, began=began: began.append(self._so_far()))
                 layer.register_forward_hook(lambda *_, began=began, more=times - 1: self._repeat(began.pop(), more))
 
-    def _so_far(self) -> tuple[Counter[Any], Counter[Exchange]]:
-        return Counter(self._cards.traces()[0].work), Counter(self._exchanges)
+    def _so_far(self) -> tuple[Counter[Any], ...]:
+        ran = self._cards.traces()[0]
+        return Counter(ran.work), Counter(ran.calls), Counter(self._exchanges)
 
-    def _repeat(self, before: tuple[Counter[Any], Counter[Exchange]], more: int) -> None:
-        for total, now, then in zip((self._repeats, self._more), self._so_far(), before, strict=True):
+    def _repeat(self, before: tuple[Counter[Any], ...], more: int) -> None:
+        totals = self._repeats, self._calls, self._more
+        for total, now, then in zip(totals, self._so_far(), before, strict=True):
             for item, times in (now - then).items():
                 total[item] += more * times
 
     def tokens(self, count: int, before: int) -> Phase:
         """So many tokens of each sequence, with so many before them."""
         self.cache.jump(before)
-        for noted in (self._exchanges, self._repeats, self._more):
+        for noted in (self._exchanges, self._repeats, self._calls, self._more):
             noted.clear()
         self._cards.step_begins()
         options: dict[str, Any] = {self._runner.cache_name: self.cache.cache, "use_cache": True}
@@ -233,8 +243,8 @@ class _Run:
             ids: Tensor = meta_empty((self._batch, count), torch.int64, self._device)
             self._model(input_ids=ids, **options).logits[:, -1].argmax(-1)
         ran = self._cards.traces()[0]
-        work = Counter(ran.work) + self._repeats
-        trace = replace(ran, sizes=NO_NUMBERS, events=NO_NUMBERS, kinds={}, work=work)
+        work, calls = Counter(ran.work) + self._repeats, Counter(ran.calls) + self._calls
+        trace = replace(ran, sizes=NO_NUMBERS, events=NO_NUMBERS, kinds={}, work=work, calls=calls)
         return Phase(trace, Counter(self._exchanges) + self._more)
 
 

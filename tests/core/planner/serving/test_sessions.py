@@ -16,7 +16,7 @@ from devexplorer.core.planner.serving.quantisation import preset
 from devexplorer.core.planner.serving.quantised import quantise
 from devexplorer.core.planner.serving.session import CAST, DIRECT, Runner
 from devexplorer.core.planner.serving.tensor_parallel import Exchange
-from devexplorer.core.planner.trace import step_seconds
+from devexplorer.core.planner.step_time import step_seconds
 
 pytest.importorskip("transformers.cache_utils")
 pytestmark = pytest.mark.usefixtures("virtual")
