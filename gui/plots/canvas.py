@@ -23,7 +23,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QApplication, QGraphicsItem, QGraphicsPathItem, QGraphicsScene, QScrollArea, QScrollBar
 
-from devexplorer.gui.plots.markers import ROW_PX, Line, LinesItem, lane_rows
+from devexplorer.gui.plots.markers import ROW_PX, Line, LinesItem, forget_picture, lane_rows
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.widgets import Role, announce, current_theme, font, paint_focus, theme_changed
 
@@ -54,6 +54,10 @@ class TextTicks(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph publishes no ty
         """Show these texts at these values."""
         self.ticks = ticks
         self.setTicks([ticks])
+
+    def resizeEvent(self, ev: Any = None) -> None:
+        super().resizeEvent(ev)
+        forget_picture(self)
 
     def drawPicture(self, p: Any, axisSpec: Any, tickSpecs: Any, textSpecs: Any) -> None:  # noqa: N803
         super().drawPicture(p, axisSpec, [], textSpecs)

@@ -120,6 +120,14 @@ def lane_rows(height_px: float) -> int:
     return sum(height_px >= least for least in ROWS_FROM_PX)
 
 
+def forget_picture(item: QGraphicsItem) -> None:
+    """Paint an item of another size anew: where Qt keeps its picture it would take over the old one, and paint only
+    what has become visible beside it, whatever `update` says."""
+    kept = item.cacheMode()
+    item.setCacheMode(QGraphicsItem.CacheMode.NoCache)
+    item.setCacheMode(kept)
+
+
 class LinesItem(QGraphicsItem):
     """Paints markers and guides over a view box, their labels above it. Coordinates are the view box's pixels; the
     lane's are negative."""
@@ -145,6 +153,7 @@ class LinesItem(QGraphicsItem):
             return
         if (rect, rows) != (self._rect, self._rows):
             self.prepareGeometryChange()
+            forget_picture(self)
         self._rect, self._rows, self._markers, self._guides = rect, rows, markers, guides
         self._place()
         self.update()
