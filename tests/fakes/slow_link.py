@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 import time
@@ -61,12 +62,9 @@ class SlowLink:
         try:
             while True:
                 wait_s = None if not on_the_way else max(on_the_way[0][0] - time.monotonic(), 0.0)
-                source.settimeout(wait_s if wait_s is None else max(wait_s, 1e-6))
-                try:
-                    data = source.recv(1 << 14)
-                    on_the_way.append((time.monotonic() + self.delay_s, data))
-                except (TimeoutError, BlockingIOError):
-                    pass
+                # Not a time limit of the socket: the other thread sends through it, and would run into the limit.
+                if select.select([source], [], [], wait_s)[0]:
+                    on_the_way.append((time.monotonic() + self.delay_s, source.recv(1 << 14)))
                 while on_the_way and on_the_way[0][0] <= time.monotonic():
                     self.open.wait()
                     data = on_the_way.popleft()[1]
