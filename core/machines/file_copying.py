@@ -16,8 +16,8 @@ from devexplorer.core.base import bytes_text
 from devexplorer.core.records.host import Chunk, ForgetCopy, PlaceCopy, Question, ReadFile, Result, Text, WriteFile
 
 PIECE_BYTES = 1 << 18
-AHEAD = 4
-"""Pieces that are asked for and not written yet: at 50 ms there and back 20 MB/s instead of 5."""
+AHEAD = 8
+"""Pieces that are asked for and not written yet: at 50 ms there and back 40 MB/s instead of 5."""
 
 Stage = Literal["saving", "sending", "sent", "failed", "cancelled"]
 
@@ -69,7 +69,8 @@ class FileCopying:
         """Where the next piece begins that is asked for."""
         self._pieces: dict[int, Chunk] = {}
         """Those that came and wait for their turn, by where they begin."""
-        self._writing = False
+        self._next_write = 0
+        """Where the next piece begins that is given to the other machine, which writes them in this order."""
 
     @property
     def over(self) -> bool:
@@ -146,17 +147,15 @@ class FileCopying:
         return f"{self.what} changed on {self.source.name} while it was being sent: wait until it is complete."
 
     def _write(self) -> None:
-        """The next piece, when the one before is written."""
-        if self._writing or (chunk := self._pieces.pop(self.done_bytes, None)) is None:
-            return
-        self._writing = True
-        piece = WriteFile(path=self._to, offset=self.done_bytes, data=chunk.data, sha256=chunk.sha256, overwrite=True)
-        if not self.done_bytes:
-            piece = replace(piece, size_bytes=self.size_bytes)
-        self.target.ask(piece, partial(self._went, len(chunk.data)), self._failed)
+        """Those that come next."""
+        while not self.over and (chunk := self._pieces.pop(self._next_write, None)) is not None:
+            offset, self._next_write = self._next_write, self._next_write + len(chunk.data)
+            piece = WriteFile(path=self._to, offset=offset, data=chunk.data, sha256=chunk.sha256, overwrite=True)
+            if not offset:
+                piece = replace(piece, size_bytes=self.size_bytes)
+            self.target.ask(piece, partial(self._went, len(chunk.data)), self._failed)
 
     def _went(self, count: int, _: Result) -> None:
-        self._writing = False
         if self.over:
             return
         self.done_bytes += count
@@ -164,7 +163,6 @@ class FileCopying:
             self.stage = "sent"
             self._arrived(self._to)
         else:
-            self._write()
             self._read()
         self._changed()
 

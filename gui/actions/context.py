@@ -81,6 +81,8 @@ class WindowContext(QObject):
     history_problem_changed = Signal(str)
     """What is wrong with the history; empty when nothing is."""
 
+    stirred = Signal()
+    """Something is under way that goes on with each beat: beat quickly."""
     work_changed = Signal(object)
     """What the window works on itself (`WindowWork`); None: it is over."""
     closed = Signal()

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QTimer, Signal
-from PySide6.QtWidgets import QDialog, QMenu, QProgressBar, QWidget
+from PySide6.QtWidgets import QDialog, QMenu, QProgressBar
 
 from devexplorer.core.base import object_name
 from devexplorer.gui.actions import WindowContext
@@ -63,7 +63,7 @@ class Copies(QObject):
         session = target.session
         if not names or session is None:
             return
-        dialog = CopyDialog(self._context.window)
+        dialog = CopyDialog(self._context)
 
         def load(command: Command) -> None:
             self._loading.append((copying, target, session.send(command)))
@@ -107,8 +107,9 @@ class CopyDialog(QDialog):
 
     over = Signal()
 
-    def __init__(self, parent: QWidget) -> None:
-        super().__init__(parent)
+    def __init__(self, context: WindowContext) -> None:
+        super().__init__(context.window)
+        self._stir = context.stirred.emit
         self.setFixedWidth(WIDTH_PX)
         self._copying: FileCopying | None = None
         self._waits_for = ""
@@ -140,6 +141,7 @@ class CopyDialog(QDialog):
         copying = self._copying
         if copying is None:
             return
+        self._stir()  # what is asked is answered at the next beat
         waits = f"{copying.what}: waiting for the connection to {self._waits_for}"
         self.words.set_full_text(waits if self._waits_for and not copying.over else copying.words)
         self.bar.setRange(0, 0 if copying.done is None else 1000)

@@ -147,7 +147,7 @@ class FileCopies(QObject):
 
         far = target if source.is_here else source
         ends = self._room.end_of(source), self._room.end_of(target)
-        dialog = CopyDialog(self._context.window)
+        dialog = CopyDialog(self._context)
         name = path.name.encode(errors="replace").decode()  # a name that is no text cannot cross the link
         arrived = partial(self._arrived, source, target, path, then)
         copying = self._copying = FileCopying(str(path), name, *ends, arrived, dialog.refresh, str(place or ""))

@@ -112,7 +112,7 @@ class SavingHere:
     ) -> None:
         """`over` is called at the end. `keep`: the copy there stays."""
         self._context, self._machine, self._writing, self._over = context, machine, writing, over
-        self._dialog = CopyDialog(context.window)
+        self._dialog = CopyDialog(context)
         name = place.name.encode(errors="replace").decode()  # a name that is no text cannot cross the link
         self.name = printable(name)
         """Of the file."""

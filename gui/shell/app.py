@@ -109,6 +109,7 @@ class App:
         self.history: StoreThread | None = None
         self.background = Background(self.put)
         context.in_background = self.background.ask
+        context.stirred.connect(self._stir)
         self.leaving = Leaving(self)
         self.window.may_close = self.leaving.may_close
         self._plot_export: PlotExport | None = None
@@ -121,9 +122,12 @@ class App:
             "nothing can be sent before the engine is ready, and it is not before the session is"
         )
         self.leaving.make_way()
+        self._stir()
+        return session.send(command)
+
+    def _stir(self) -> None:
         if self.heartbeat is not None:
             self.heartbeat.stir()
-        return session.send(command)
 
     def put(self, event: Event) -> None:
         """Let an event of the window's own arrive in what is on show. Any thread."""
