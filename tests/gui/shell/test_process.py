@@ -19,12 +19,17 @@ from devexplorer.gui.shell.app import open_window
 qt = QApplication(sys.argv[:1])
 FAR = tuple(f"devexplorer.core.{room}" for room in ("machines", "host", "ssh", "environments"))
 def look():
-    names = [window.windowTitle() for window in qt.topLevelWidgets() if window.isVisible()]
+    shown = [window for window in qt.topLevelWidgets() if window.isVisible()]
+    if not any(getattr(window, "state", None) and window.state.devices for window in shown):
+        return  # the session is not there yet
+    names = [window.windowTitle() for window in shown]
     torch = [name for name in sys.modules if name.partition(".")[0] == "torch"]
     far = [name for name in sys.modules if name.startswith(FAR)]
     print(json.dumps({"windows": names, "torch": torch, "far": far}), flush=True)
+    timer.stop()
     qt.quit()
-QTimer.singleShot(1500, look)
+timer = QTimer(timeout=look)
+timer.start(20)
 sys.exit(open_window(virtual_spec="2x Tesla T4"))
 """
 
