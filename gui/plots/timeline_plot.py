@@ -47,6 +47,8 @@ from devexplorer.gui.widgets import (
     theme_changed,
 )
 
+USUAL, LEAST = QSize(640, 232), QSize(280, 150)
+"""The size of every plot, and of the place that it is in."""
 TEXTS_S = 0.45
 """Texts change twice a second: a number that runs faster cannot be read. A beat may come a little early."""
 EPOCH_S = 3600.0
@@ -301,10 +303,10 @@ class TimelinePlot(Panel):
         self.cursor_box.line.setVisible(was_visible)
 
     def sizeHint(self) -> QSize:
-        return QSize(640, 232)
+        return USUAL
 
     def minimumSizeHint(self) -> QSize:
-        return QSize(280, 150)
+        return LEAST
 
     # Drawing
 

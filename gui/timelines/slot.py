@@ -15,7 +15,7 @@ from devexplorer.core.telemetry.history import ALLOCATOR_METRICS, BY_ID, PART_ME
 from devexplorer.core.telemetry.metrics import METRICS, Metric
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.time_control import TimeControl
-from devexplorer.gui.plots.timeline_plot import TimelinePlot
+from devexplorer.gui.plots.timeline_plot import LEAST, USUAL, TimelinePlot
 from devexplorer.gui.timelines.metric import FIRST, MetricPlot
 from devexplorer.gui.timelines.parts import PartsPlot
 from devexplorer.gui.timelines.throughput import ThroughputPlot
@@ -94,10 +94,10 @@ class PlotSlot(QWidget):
         plot.refresh(now_unix_s)
 
     def sizeHint(self) -> QSize:
-        return self.plot.sizeHint()
+        return USUAL  # asked a thousand times while the window is arranged: not by way of the plot
 
     def minimumSizeHint(self) -> QSize:
-        return self.plot.minimumSizeHint()
+        return LEAST
 
     def set_device(self, device: str) -> None:
         """Another card is selected."""
