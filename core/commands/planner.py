@@ -20,7 +20,7 @@ from devexplorer.core.base import (
 from devexplorer.core.commands.models import blueprint
 from devexplorer.core.planner.ask import planned
 from devexplorer.core.planner.messages import PARTS
-from devexplorer.core.records import Answer, Fact, Fit, FitPlanned, FitReport, FitSpec, PlanFit
+from devexplorer.core.records import Answer, Fact, Fit, FitPlanned, FitReport, FitSpec, PlanFit, ServingFit, ServingSpec
 from devexplorer.core.workspace import CommandResult, Workspace
 
 HELPS_TOLD = 3
@@ -71,6 +71,8 @@ def _title(name: str, report: FitReport) -> str:
 def _words(report: FitReport) -> str:
     spec = report.spec
     what = f"training with {OPTIMIZERS[spec.optimizer].title}" if spec.train else "inference"
+    if spec.serving is not None:
+        what = f"generating {spec.serving.generate:,} tokens"
     said = [
         f"Planned for {what} in batches of {spec.batch}, on {report.inputs}, by running it without values; all seconds"
         " are simulated."
@@ -86,9 +88,24 @@ def _words(report: FitReport) -> str:
 def _outcome(fit: Fit) -> str:
     if not fit.fits:
         return fit.reason
+    if fit.serving is not None:
+        return _served(fit.serving)
     text = f"a step takes {seconds_text(fit.step_seconds)} (simulated), {number_text(fit.samples_per_s)} samples/s"
     if fit.largest_batch is not None:
         text += f", and the largest batch is {'at least ' if fit.at_least else ''}{fit.largest_batch:,}"
+    return text
+
+
+def _served(serving: ServingFit) -> str:
+    """How fast text is generated."""
+    text = f"the first token is there after {seconds_text(serving.prefill_seconds)} (simulated)"
+    if serving.decode_tokens_per_s is not None:
+        text += (
+            f", then {number_text(serving.decode_tokens_per_s)} tokens/s,"
+            f" {number_text(serving.decode_tokens_per_s_per_user)} for each user"
+        )
+    if serving.largest_context:
+        text += f", and the longest context is {serving.largest_context:,} tokens"
     return text
 
 
@@ -117,7 +134,7 @@ def _code(spec: FitSpec) -> str:
     return "\n".join(
         [
             "from devexplorer.core.planner.ask import planned",
-            "from devexplorer.core.records.planner import FitSpec",
+            f"from devexplorer.core.records.planner import FitSpec{'' if spec.serving is None else ', ServingSpec'}",
             "",
             f"# {command_line(spec)}",
             f"for _fit in planned(FitSpec({given})).fits:",
@@ -146,5 +163,20 @@ def command_line(spec: FitSpec) -> str:
     words += ["--checkpointing"] if spec.checkpointing else []
     words += ["--tf32"] if spec.tf32 else []
     words += ["--channels-last"] if spec.channels_last else []
+    words += _serving_words(spec.serving) if spec.serving is not None else []
     home = f"cd {shlex.quote(spec.folder)} && " if spec.folder else ""
     return home + shlex.join(words)
+
+
+def _serving_words(serving: ServingSpec) -> list[str]:
+    """The options of generating text that say something."""
+    words = ["--generate", str(serving.generate), "--prompt", str(serving.prompt)]
+    for option, value, plain in (
+        ("--kv-dtype", serving.kv_dtype, None),
+        ("--kv-block", serving.kv_block, None),
+        ("--prefill-chunk", serving.prefill_chunk, None),
+        ("--tensor-parallel", serving.tensor_parallel, 1),
+        ("--weights", serving.weights, ""),
+    ):
+        words += [option, str(value)] if value != plain else []
+    return words

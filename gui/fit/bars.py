@@ -21,8 +21,15 @@ from devexplorer.gui.widgets.table import PAD_PX, Index, Padded, RowsModel, Rows
 BAR_PX, SWATCH_PX, WORDS_PX = 10, 10, 50
 CAPACITY_AT = 0.72
 """Where in the bar the capacity is: what does not fit is drawn beyond it, as far as there is room."""
-_SHADES = {"parameters": 1.0, "gradients": 0.82, "optimizer": 0.64, "activations": 0.46, "buffers": 0.3}
-"""Part -> place in the ramp, falling from left to right."""
+_SHADES = {
+    "parameters": 1.0,
+    "gradients": 0.82,
+    "optimizer": 0.64,
+    "kv_cache": 0.64,
+    "activations": 0.46,
+    "buffers": 0.3,
+}
+"""Part -> place in the ramp, falling from left to right; what is trained has no cache."""
 _WIDTHS = {CARD: 190, MEMORY: 120, TOTAL: 78, CAPACITY: 64, FITS: 58, BATCH: 90, STEP: 100, RATE: 126}
 _GIVES_UP = (CAPACITY, RATE, STEP, BATCH, TOTAL, MEMORY, FITS)
 """The bar and the details show the card's memory."""

@@ -18,7 +18,8 @@ from devexplorer.core.records import Fit, FitReport, FitSpec, Help, PlanFit
 from devexplorer.core.session import Done, State
 from devexplorer.gui.fit.bars import BarDelegate, CardsTable
 from devexplorer.gui.fit.details import FitDetails
-from devexplorer.gui.fit.rows import COLUMNS, MEMORY, caption, fit_rows
+from devexplorer.gui.fit.rows import COLUMNS, MEMORY, caption, columns, fit_rows
+from devexplorer.gui.fit.serving import ServingForm
 from devexplorer.gui.objects.command_page import ExperimentPage
 from devexplorer.gui.widgets import (
     EDGE_PX,
@@ -112,9 +113,12 @@ class FitPanel(ExperimentPage):
             ("", self.train),
             ("", self.optimizer),
             ("", self.checkpointing),
-            ("on", self.cards_edit),
-            ("input", self.inputs_edit),
         )
+        self.serving = ServingForm(self)
+        self.add_field("on", self.cards_edit)
+        inputs = self.add_field("input", self.inputs_edit)
+        self._not_served = (self.train, self.optimizer, self.checkpointing, inputs)
+        """Fields that mean nothing where text is generated."""
         self.rows_model = RowsModel(COLUMNS)
         self.table = CardsTable(self.rows_model)
         self.rows_model.setParent(self.table)
@@ -163,23 +167,26 @@ class FitPanel(ExperimentPage):
         cards = self.cards_edit.text().strip()
         if cards:
             findings.checked(lambda: parse_virtual(cards))
-        inputs = self.inputs_edit.text().strip()
+        inputs = "" if self.serving.is_on else self.inputs_edit.text().strip()
         if inputs:
             findings.checked(lambda: parse_input_shapes(inputs))
+        dtype, autocast = self.precision.value
+        serving = self.serving.spec(findings, autocast)
         findings.demand_none()
         assert batch is not None
-        dtype, autocast = self.precision.value
+        train = self.train.isChecked() and serving is None
         spec = FitSpec(
             source="" if target else text,
             gpus=(cards,) if cards else (),
             batch=batch,
             dtype=dtype,
             autocast=autocast,
-            train=self.train.isChecked(),
+            train=train,
             optimizer=self.optimizer.value,
-            checkpointing=self.checkpointing.isChecked() and self.train.isChecked(),
+            checkpointing=self.checkpointing.isChecked() and train,
             inputs=inputs,
-            options=bool(cards),
+            options=bool(cards) and serving is None,
+            serving=serving,
             patience_seconds=PATIENCE_S,
         )
         return PlanFit(spec=spec, target=target)
@@ -190,6 +197,7 @@ class FitPanel(ExperimentPage):
         for field, meaning in ((self.optimizer, ""), (self.checkpointing, CHECKPOINTING)):
             field.setEnabled(training)
             field.setToolTip(plain_tip(meaning) if training else "This is about training.")
+        self.serving.show_fields(self._not_served)
         super().check()
         self.hint.setVisible(bool(self.hint.full_text))
         self.caption.setVisible(bool(self.caption.full_text) and self.running is None)
@@ -233,6 +241,7 @@ class FitPanel(ExperimentPage):
         self.train.setChecked(spec.train)
         self.optimizer.choose(spec.optimizer)
         self.checkpointing.setChecked(spec.checkpointing)
+        self.serving.fill(spec.serving)
 
     def _on_typed(self) -> None:
         self._typed = True
@@ -306,6 +315,8 @@ class FitPanel(ExperimentPage):
         if asked:
             self._helps[asked] = report
         if self._drawn is not self._report:  # this is called at every event
+            if self._drawn is None or columns(self._report) != columns(self._drawn):
+                self.rows_model.set_columns(columns(self._report))
             self._drawn = self._report
             self.rows_model.set_rows(fit_rows(sorted(self._report.fits, key=lambda fit: fit.gpu not in self._own)))
             self.caption.set_full_text(caption(self._report, self._name.partition("?")[0]))
@@ -331,6 +342,7 @@ class FitPanel(ExperimentPage):
             fit is None
             or self._report is None
             or fit.gpu in self._helps
+            or fit.serving is not None
             or why_not_live(self._state) is not None
             or self.running is not None
         ):

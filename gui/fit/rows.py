@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from devexplorer.core.base import MISSING, OPTIMIZERS, bytes_text, number_text, seconds_text, sentence
 from devexplorer.core.records import Fit, FitBytes, FitReport
+from devexplorer.gui.fit.serving_rows import serving_caption, serving_cells, serving_columns, serving_text
 from devexplorer.gui.widgets.table import Cell, Column, TableRow, numbers
 
 GIB: Final = 1 << 30
@@ -30,6 +31,11 @@ COLUMNS = (
 )
 
 
+def columns(report: FitReport) -> tuple[Column, ...]:
+    """What the columns say about this report."""
+    return COLUMNS if report.spec.serving is None else serving_columns(COLUMNS, STEP, RATE)
+
+
 class Part(NamedTuple):
     """One part of the memory."""
 
@@ -43,6 +49,7 @@ PARTS = (
     Part("parameters", "parameters", "Weights and biases, tied ones once"),
     Part("gradients", "gradients", "One for each parameter that is trained"),
     Part("optimizer", "optimizer state", "What the optimizer keeps for each parameter"),
+    Part("kv_cache", "KV cache", "Keys and values of every token, and states in their place, at the end"),
     Part("activations", "activations", "Inputs, what backward needs, and temporary tensors; at rest the inputs"),
     Part("buffers", "buffers", "Running statistics, masks, tables"),
     Part("library_workspace", "library workspace", "What cuBLAS and cuDNN take for themselves"),
@@ -99,6 +106,8 @@ def as_tools_say(fit: Fit) -> str:
 
 def batch_and_step(fit: Fit) -> str:
     """What the table has columns for where it is wide enough: the largest batch, and how long a step takes."""
+    if fit.serving is not None:
+        return serving_text(fit, fit.serving)
     said = ["No batch fits."] if fit.largest_batch == 0 else []
     if fit.largest_batch:
         said.append(f"Largest batch: {fit.largest_batch:,}{' or more' if fit.at_least else ''}.")
@@ -116,6 +125,8 @@ def caption(report: FitReport, name: str) -> str:
         result = f"{name} {'fits' if only.fits else 'does not fit'} {only.gpu}"
     else:
         result = f"{name} fits {sum(fit.fits for fit in report.fits) or 'none'} of {len(report.fits)} cards"
+    if spec.serving is not None:
+        return f"{result} (simulated): {serving_caption(report)}"
     precision = f"autocast {spec.autocast}" if spec.autocast else spec.dtype or ""
     work = f"training with {OPTIMIZERS[spec.optimizer].title}" if spec.train else "a forward without gradients"
     facts = (
@@ -135,6 +146,11 @@ def _cells(fit: Fit) -> tuple[Cell, ...]:
     fits = Cell("✓ yes", tip=verdict(fit)) if fit.fits else Cell("✕ no", "error", verdict(fit))
     batch = MISSING if fit.largest_batch is None else f"{'≥ ' if fit.at_least else ''}{fit.largest_batch:,}"
     clock = SIMULATED if fit.step_seconds is not None else NOT_TIMED
+    times = (
+        (Cell(seconds_text(fit.step_seconds), tip=clock), Cell(number_text(fit.samples_per_s), tip=clock))
+        if fit.serving is None
+        else serving_cells(fit.serving, clock)
+    )
     return (
         Cell(fit.gpu, tip=f"{fit.gpu}, simulated{several}"),
         Cell(share_text(total, capacity), tip=f"{fit.gpu}, simulated{several}\n{parts}"),
@@ -142,6 +158,5 @@ def _cells(fit: Fit) -> tuple[Cell, ...]:
         Cell(f"{capacity / GIB:,.1f}", tip=bytes_text(capacity)),
         fits,
         Cell(batch, "" if fit.largest_batch else "dim", AT_LEAST if fit.at_least else ""),
-        Cell(seconds_text(fit.step_seconds), tip=clock),
-        Cell(number_text(fit.samples_per_s), tip=clock),
+        *times,
     )

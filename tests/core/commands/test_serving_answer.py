@@ -1,0 +1,36 @@
+"""The answer of a plan for serving: how fast, how long, and the command line that does the same."""
+
+from devexplorer.core.commands.planner import _answer, command_line
+from devexplorer.core.records import Fit, FitBytes, FitCard, FitReport, FitSpec, ServingFit, ServingSpec
+
+GIB = 1 << 30
+SPEC = FitSpec(
+    source="transformers:llama", gpus=("NVIDIA L4",), batch=16, dtype="bfloat16",
+    serving=ServingSpec(generate=512, prompt=2048, kv_dtype="float8_e4m3fn", tensor_parallel=2, weights="int4"),
+)  # fmt: skip
+SERVING = ServingFit(
+    kv_cache_bytes=4 * GIB, kv_bytes_per_token=131_072, cache=(), largest_context=8192, prefill_seconds=0.25,
+    decode_step_seconds=0.02, decode_tokens_per_s=800.0, decode_tokens_per_s_per_user=50.0,
+)  # fmt: skip
+
+
+def test_the_command_line_that_does_the_same():
+    assert command_line(SPEC) == (
+        "devexplorer fit transformers:llama --gpu 'NVIDIA L4' --batch 16 --dtype bfloat16 --generate 512 --prompt 2048"
+        " --kv-dtype float8_e4m3fn --tensor-parallel 2 --weights int4"
+    )
+
+
+def test_the_answer():
+    card = FitCard(
+        gpu="NVIDIA L4", capacity_bytes=22 * GIB, bytes=FitBytes(parameters=8 * GIB, kv_cache=4 * GIB, context=GIB),
+        reserved_bytes=13 * GIB, fits=True,
+    )  # fmt: skip
+    fit = Fit(gpu="NVIDIA L4", fits=True, cards=(card,), largest_batch=20, step_seconds=10.5, serving=SERVING)
+    answer = _answer("transformers:llama", FitReport(spec=SPEC, fits=(fit,), inputs="16x2048:int64"))
+    assert "Planned for generating 512 tokens in batches of 16" in answer.words
+    assert "the first token is there after 250 ms (simulated), then 800 tokens/s, 50.0 for each user" in answer.words
+    assert "the longest context is 8,192 tokens" in answer.words
+    assert "ServingSpec(generate=512" in answer.code
+    assert "import FitSpec, ServingSpec" in answer.code
+    assert ("the KV cache", "4.00 GiB") in [(fact.label, fact.value) for fact in answer.facts]
