@@ -19,7 +19,8 @@ from devexplorer.core.cli.terminal.options import current_folder, target
 from devexplorer.core.cli.terminal.output import console, print_document
 from devexplorer.core.cli.terminal.waiting import waiting
 from devexplorer.core.devices.profiles import parse_virtual
-from devexplorer.core.planner.ask import LIMIT_SECONDS, planned
+from devexplorer.core.planner.ask import LIMIT_SECONDS
+from devexplorer.core.planner.serving.ask import planned
 from devexplorer.core.records import Fit, FitBytes, FitCard, FitReport, FitSpec
 
 
@@ -65,7 +66,7 @@ def document(report: FitReport) -> dict[str, Any]:
         "train": spec.train,
         "optimizer": spec.optimizer if spec.train else None,
         "checkpointing": spec.checkpointing,
-        "serving": None if spec.serving is None else asdict(spec.serving),
+        **({} if spec.serving is None else {"serving": asdict(spec.serving)}),
         "tf32": spec.tf32,
         "channels_last": spec.channels_last,
         "inputs": report.inputs,

@@ -18,7 +18,6 @@ from devexplorer.core.planner import messages
 from devexplorer.core.planner.calculator import FitCalculator, helps_for, label
 from devexplorer.core.planner.limits import LARGEST_BATCH
 from devexplorer.core.planner.run import DeviceMap, StepConfig
-from devexplorer.core.planner.serving.plan import plan_serving
 from devexplorer.core.planner.subject import subject_of
 from devexplorer.core.planner.trace_cache import TraceCache, batch_second, is_compiled
 from devexplorer.core.records import Fit, FitReport, FitSpec
@@ -69,8 +68,6 @@ def plan(spec: FitSpec, progress: Report = no_report) -> FitReport:
     Raises `BadInput` where there is no model, or it cannot run; what does not fit, or cannot be divided, is part of the
     answer.
     """
-    if spec.serving is not None:
-        return plan_serving(spec, progress)
     config, wanted = checked(spec)
     compilers: dict[str, None] = {}
     with as_written(lambda what, place: compilers.update({what: None})):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 
-from devexplorer.core.base import Report
+from devexplorer.core.base import Report, no_report
 from devexplorer.core.planner.serving import messages
 from devexplorer.core.planner.serving.calculator import ServingCalculator
 from devexplorer.core.planner.serving.request import checked
@@ -14,7 +14,7 @@ from devexplorer.core.planner.serving.session import Runner
 from devexplorer.core.records import Fit, FitReport, FitSpec
 
 
-def plan_serving(spec: FitSpec, progress: Report) -> FitReport:
+def plan_serving(spec: FitSpec, progress: Report = no_report) -> FitReport:
     """Answer a request. It replaces the virtual GPUs of this process.
 
     Raises `BadInput` where there is no such model, or it does not generate text.

@@ -8,8 +8,8 @@ from fakes.serving import GEMMA, GPT2, LLAMA, MIXTRAL
 from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.planner.plan import plan
 from devexplorer.core.planner.serving.layout import CacheLayout, LayerCache
+from devexplorer.core.planner.serving.plan import plan_serving as plan
 from devexplorer.core.records import FitSpec, ServingSpec
 
 pytest.importorskip("transformers.cache_utils")
