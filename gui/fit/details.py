@@ -33,6 +33,8 @@ BESIDE_FROM_PX = 680
 """From this width on what would help is beside the parts."""
 TWO_COLUMNS_FROM_PX = 400
 """In two columns there is no room for the memory at rest, which is in the tips then."""
+REST_FROM_PX = 340
+"""Nor in one that is narrower than this."""
 _COLUMNS = 2
 TOGETHER = "\u2060"
 """No line ends here: `samples/s` is one word."""
@@ -63,6 +65,7 @@ class _Parts(QWidget):
             self._grid.addWidget(head, 0, 2 + offset)
         self._shown: list[Part] = []
         self._columns = 0
+        self._with_rest = False
 
     def show_fit(self, fit: Fit) -> None:
         """The numbers of this card, or of all of them together."""
@@ -78,16 +81,17 @@ class _Parts(QWidget):
                 number.setText(text)
                 number.setToolTip(tip)
                 number.setAccessibleName(f"{part.name} {when}: {text}, simulated")
-        self._arrange([part for part in PARTS if part.key in taking], self._columns or _COLUMNS)
+        shown = [part for part in PARTS if part.key in taking]
+        self._arrange(shown, self._columns or _COLUMNS, with_rest=self._with_rest)
 
-    def set_columns(self, columns: int) -> None:
-        """How many parts are side by side."""
-        self._arrange(self._shown, columns)
+    def set_columns(self, columns: int, *, with_rest: bool) -> None:
+        """How many parts are side by side, and whether what stays at rest is beside each."""
+        self._arrange(self._shown, columns, with_rest=with_rest)
 
-    def _arrange(self, parts: list[Part], columns: int) -> None:
-        if (parts, columns) == (self._shown, self._columns):
+    def _arrange(self, parts: list[Part], columns: int, *, with_rest: bool) -> None:
+        if (parts, columns, with_rest) == (self._shown, self._columns, self._with_rest):
             return
-        self._shown, self._columns = parts, columns
+        self._shown, self._columns, self._with_rest = parts, columns, with_rest
         for part in PARTS:
             for widget in self._widgets(part):
                 self._grid.removeWidget(widget)
@@ -99,9 +103,9 @@ class _Parts(QWidget):
             for offset, widget in enumerate(self._widgets(part)):
                 self._grid.addWidget(widget, row + 1, _WIDTH * column + offset)
         for part in parts:
-            self.rests[part.key].setVisible(columns == 1)
+            self.rests[part.key].setVisible(with_rest)
         for head in self.heads:
-            head.setVisible(columns == 1)
+            head.setVisible(with_rest)
         for column in range(_COLUMNS):
             used = column < columns and column * rows < len(parts)
             self._grid.setColumnStretch(_WIDTH * column + 1, int(used))
@@ -193,4 +197,5 @@ class FitDetails(ScrollArea):
         beside = event.size().width() >= BESIDE_FROM_PX
         self._both.setDirection(QBoxLayout.Direction.LeftToRight if beside else QBoxLayout.Direction.TopToBottom)
         self._both.setSpacing(24 if beside else 4)
-        self.parts.set_columns(1 if beside or event.size().width() < TWO_COLUMNS_FROM_PX else _COLUMNS)
+        columns = 1 if beside or event.size().width() < TWO_COLUMNS_FROM_PX else _COLUMNS
+        self.parts.set_columns(columns, with_rest=columns == 1 and event.size().width() >= REST_FROM_PX)

@@ -190,7 +190,8 @@ class FleetPage(QWidget):
     def _show_head(self, room: FleetRoom) -> None:
         fleet = room.fleet
         self.source_button.setText(f"{fleet.name} ▾")
-        self.count.set_full_text(counted(fleet, self.model.arrangement.hits, filtered=bool(self.filter.text().strip())))
+        words = counted(fleet, self.model.arrangement.hits, filtered=bool(self.filter.text().strip()))
+        self.count.set_full_text(words, brief=words.split(" · ")[1])
         alarms = int(fleet.alerts.alarms.sum())
         self.alarm_button.setVisible(bool(alarms))
         self.alarm_button.setText(f"✕ {count_text(alarms, 'card')} with alarms")

@@ -44,9 +44,9 @@ _LOW = {**_NARROW, Column.TYPE: 132}
 _WIDTHS = {Column.TYPE: 136, Column.SHAPE: 108, Column.DTYPE: 74, Column.DEVICE: 122, Column.MIB: 66}
 _WIDE = {Column.TYPE: 220, Column.SHAPE: 160, Column.DTYPE: 110, Column.DEVICE: 240, Column.MIB: 92}
 _WIDEST = {Column.TYPE: 360, Column.SHAPE: 260, Column.DTYPE: 180, Column.DEVICE: 420, Column.MIB: 120}
-_TIERS = ((1700, _WIDEST), (1150, _WIDE), (720, _WIDTHS), (600, _LOW), (0, _NARROW))
+_TIERS = ((1700, _WIDEST), (1150, _WIDE), (720, _WIDTHS), (540, _LOW), (0, _NARROW))
 """Widths of the columns in a tree that is at least so wide: the eye has to find its way from a name to its size."""
-_SPARE_BELOW_PX = {Column.TYPE: 520, Column.SHAPE: 520, Column.DTYPE: 376}
+_SPARE_BELOW_PX = {Column.TYPE: 520, Column.SHAPE: 600, Column.DTYPE: 376}
 """Columns that are hidden in a very narrow tree: the inspector says the same of what is selected, and the device has to
 be in sight."""
 _NAME_PX = 132

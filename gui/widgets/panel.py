@@ -90,6 +90,10 @@ def give_room(number: QSpinBox | None) -> None:
         number.lineEdit().setAcceptDrops(False)  # as those of `line_edit`
 
 
+MEANINGLESS = 4
+"""A text that is cut to so few letters says nothing, and is left out where it has a brief form."""
+
+
 class ElidedLabel(QLabel):
     """One line that is cut short where there is no room; the tooltip then has all of it."""
 
@@ -124,6 +128,8 @@ class ElidedLabel(QLabel):
         room, metrics = self.contentsRect().width(), self.fontMetrics()
         fits = not self.brief or metrics.horizontalAdvance(self.full_text) <= room
         shown = metrics.elidedText(self.full_text if fits else self.brief, self.cut, room)
+        if not fits and len(shown) <= MEANINGLESS < len(self.brief):
+            shown = ""
         if shown != self.text():
             self.setText(shown)
         tip = (self.full_text if shown != self.full_text else "", self.about if self.full_text else "")

@@ -543,3 +543,14 @@ def test_the_name_of_a_card_is_whole_before_its_bar_grows(qtbot: QtBot, state: S
     QApplication.processEvents()
     assert panel.table.columnWidth(CARD) >= panel.table.fontMetrics().horizontalAdvance(name) + 18
     assert panel.table.horizontalScrollBar().maximum() == 0
+
+
+@pytest.mark.parametrize("width", [686, 760, 900, 1100])
+def test_the_details_of_a_card_are_whole_beside_the_table(qtbot: QtBot, state: State, width: int) -> None:
+    """At 1366x768 the memory at rest made them wider than their place: `423 samples/s` was `42`."""
+    panel = panel_for(qtbot, state, width, 300)
+    planned(panel, state, report())
+    QApplication.processEvents()
+    inside = panel.details.widget()
+    assert inside is not None
+    assert inside.width() <= panel.details.viewport().width()
