@@ -107,8 +107,8 @@ class FleetCheck:
         self.report: CheckReport | None = None
         self.step: Step | None = None
         """What is being measured."""
-        self.done = 0.0
-        """Share of the measurements that is over, 0 to 1; the search for slow links is not counted."""
+        self._over, self._share = 0.0, 0.0
+        """Shares of the measurements that are over, and of the present one."""
         self._source, self._former, self._known = source, former or {}, known or FleetTable()
         self._order: MeasureOrder | None = None
         self._orders: deque[MeasureOrder] = deque()
@@ -168,6 +168,11 @@ class FleetCheck:
                 case MachineLeft():
                     self._lose(event.name, "the machine left the fleet")
 
+    @property
+    def done(self) -> float:
+        """Share of the measurements that is over, 0 to 1; the search for slow links is not counted."""
+        return min(self._over + self._share * self._results.share, 1.0)
+
     def know(self, former: Former) -> None:
         """What earlier checks say of these cards; any time before the end."""
         self._former = former
@@ -210,12 +215,13 @@ class FleetCheck:
         self.report = self._conclude()
 
     def _measure_all(self) -> None:
-        planned = list(steps(self.plan, self.cards))
-        for index, step in enumerate(planned):
-            self.step, self.done = step, index / len(planned)
-            if self._is_in_time(step.kind, seconds_of(step, self.plan)):
+        planned = [(step, seconds_of(step, self.plan)) for step in steps(self.plan, self.cards)]
+        whole_s = sum(seconds for _, seconds in planned)
+        for step, seconds in planned:
+            self.step, self._share = step, seconds / whole_s
+            if self._is_in_time(step.kind, seconds):
                 self._measure(step, self.plan.seconds)
-        self.done = 1.0
+            self._share, self._over = 0.0, self._over + seconds / whole_s
 
     def _is_in_time(self, kind: MeasuredKind, seconds: float) -> bool:
         """Whether the budget allows for it; noted where it does not."""

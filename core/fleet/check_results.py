@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 
 from devexplorer.core.fleet.check_plan import ONE_BY_ONE
@@ -29,18 +30,23 @@ class CheckResults:
         self._order: MeasureOrder | None = None
         self._blocks: list[list[float]] = []
         self._block_s: list[float | None] = []
+        self._done: list[float] = []
+        """Share of each group that is measured."""
+        self._done_sum = 0.0
         self._groups: dict[CardKey, int] = {}
         """The group of each card; none is in two."""
+        self._since_s = 0.0
         self._started: dict[int, float] = {}
         self._ended: dict[int, GroupEnded] = {}
 
     def expect(self, order: MeasureOrder, gone: Mapping[str, str]) -> None:
         """Another order begins."""
         with self._changed:
-            self._order, self._started, self._ended = order, {}, {}
+            self._order, self._started, self._ended, self._since_s = order, {}, {}, time.monotonic()
             self._groups = {key: index for index, group in enumerate(order.groups) for key in group}
             self._blocks = [[] for _ in order.groups]
             self._block_s = [None for _ in order.groups]
+            self._done, self._done_sum = [0.0] * len(order.groups), 0.0
         for machine, why in list(gone.items()):
             self.lose(machine, why)
 
@@ -54,10 +60,27 @@ class CheckResults:
                 self._started.setdefault(event.group, event.time_unix_s)
             elif isinstance(event, GroupEnded):
                 self._ended.setdefault(event.group, event)
+                self._note_done(event.group, 1.0)
                 self._changed.notify()
             elif event.group not in self._ended:
-                self._blocks[event.group] += event.rates
+                blocks = self._blocks[event.group]
+                blocks += event.rates
                 self._block_s[event.group] = event.block_s
+                self._note_done(event.group, min(len(blocks) * event.block_s / order.seconds, 1.0))
+
+    @property
+    def share(self) -> float:
+        """Of the present order that is measured, 0 to 1; of a soak what has passed of its time."""
+        with self._changed:
+            order = self._order
+            if order is None:
+                return 0.0
+            soaked_s = min(time.monotonic() - self._since_s, order.soak_s)
+            return (soaked_s + order.seconds * self._done_sum / len(self._done)) / (order.soak_s + order.seconds)
+
+    def _note_done(self, group: int, share: float) -> None:
+        self._done_sum += share - self._done[group]
+        self._done[group] = share
 
     def runs(self, key: CardKey) -> bool:
         """Whether a card is being measured."""

@@ -22,6 +22,8 @@ BEAT_S = 0.008
 """For the events of one beat; what is left waits for the next."""
 LOOK_S = 0.95
 """Alerts are looked at about once a second."""
+LEAST_DONE = 0.03
+"""Share of a check from which on it says how long the rest takes."""
 CLOSE_S = 20.0
 """A cluster is given back in that time; nothing waits for it."""
 
@@ -84,6 +86,13 @@ class WatchedFleet:
         if all(card.machine in left_out for card in cards):
             return f"{cards[0].machine} cannot be measured: {left_out[cards[0].machine].rstrip('.')}."
         return None
+
+    @property
+    def left_s(self) -> float | None:
+        """About how long the check still takes, from how long it took until now; None: nothing can be said of it."""
+        if self.check is None or self.started_s is None or (done := self.check.done) < LEAST_DONE:
+            return None
+        return (self._monotonic() - self.started_s) * (1 - done) / done
 
     @property
     def left_out(self) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from PySide6.QtCore import QObject, Signal
 
-from devexplorer.core.base import BadInput, count_text, sentence
+from devexplorer.core.base import BadInput, count_text, left_text, sentence
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.fleet.check_history import fleet_name, former, kept
 from devexplorer.core.fleet.check_plan import CheckPlan
@@ -158,7 +158,9 @@ class FleetRoom(QObject):
             return None
         step = check.step
         what = "" if step is None else f": {step.kind.value} {step.dtype}".rstrip()
-        return WindowWork(f"Checking {count_text(len(check.cards), 'card')}{what}", check.done, self.cancel_check)
+        left_s = self.fleet.left_s
+        left = "" if left_s is None else f", {left_text(left_s)}"
+        return WindowWork(f"Checking {count_text(len(check.cards), 'card')}{what}{left}", check.done, self.cancel_check)
 
     def begin_check(self, plan: CheckPlan) -> None:
         """Check every card of the fleet."""

@@ -259,6 +259,25 @@ def test_a_few_blocks_of_a_cancelled_measurement_say_nothing(playing: Playing) -
     assert interrupted_line(report).endswith("; not measured: matmul")
 
 
+def test_how_much_is_done_follows_what_is_measured() -> None:
+    source = Played()
+    plan = CheckPlan(kinds=(MeasuredKind.MATMUL, MeasuredKind.MEMORY), seconds=10.0)
+    check = FleetCheck(source, cards(1, 1), plan)
+    assert check.done == 0.0
+    check.start()
+    until(lambda: source.orders, lambda: check.beat(()))
+    check.beat([BlocksMeasured(number=1, group=0, rates=(1.0,) * 20, block_s=0.25)])
+    assert check.done == pytest.approx(0.5 * 0.25)  # half of one card of two, of one kind of two
+    check.beat([BlocksMeasured(number=1, group=0, rates=(1.0,) * 40, block_s=0.25), GroupEnded(number=1, group=0)])
+    assert check.done == pytest.approx(0.5 * 0.5)
+    check.beat([GroupEnded(number=1, group=1)])
+    until(lambda: len(source.orders) == 2, lambda: check.beat(()))
+    assert check.done == pytest.approx(0.5)
+    check.beat([GroupEnded(number=2, group=0), GroupEnded(number=2, group=1)])
+    assert check.join(PATIENCE_S)
+    assert check.done == pytest.approx(1.0)
+
+
 def test_events_of_other_orders_and_groups_are_nothing(playing: Playing) -> None:
     devices = CardsListed(machine="m0", devices=())
     playing.say(devices, GroupEnded(number=7, group=0), GroupEnded(number=1, group=9))
