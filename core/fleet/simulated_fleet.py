@@ -34,6 +34,8 @@ MOST_NODES = 4096
 NODES_A_RACK = 8
 PARTS = 20
 """The nodes report one part after the other: all at once would hold up the window."""
+BEHIND = 2
+"""Events of each machine that wait, from which on who drains is behind."""
 MOST_WAITING = 4
 """Readings of each machine that are kept for who drains."""
 MOST_AHEAD = 8 * MOST_EVENTS
@@ -92,6 +94,8 @@ class SimulatedFleet:
         self._events: deque[FleetEvent] = deque()
         self._orders: deque[_Measurement | None] = deque()
         """None: end what is measured."""
+        self._measuring = False
+        """Whether an order is carried out: all of its readings are wanted."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="simulated-fleet", daemon=True)
 
@@ -113,8 +117,22 @@ class SimulatedFleet:
         self._thread.start()
 
     def drain(self) -> Sequence[FleetEvent]:
-        """What happened since the last call."""
+        """What happened since the last call. Where that comes too seldom, readings that newer ones follow are left out:
+        what is on show is of now."""
+        if not self._measuring and len(self._events) > BEHIND * len(self.machines):
+            self._catch_up()
         return [self._events.popleft() for _ in range(min(len(self._events), MOST_EVENTS))]
+
+    def _catch_up(self) -> None:
+        kept: list[FleetEvent] = []
+        latest: dict[str, Readings] = {}
+        for _ in range(len(self._events)):  # its thread may add to them
+            event = self._events.popleft()
+            if isinstance(event, Readings):
+                latest[event.machine] = event
+            else:
+                kept.append(event)
+        self._events.extendleft(reversed([*kept, *latest.values()]))
 
     def prepare(self, order: MeasureOrder) -> None:
         """Nothing has to be found out."""
@@ -157,6 +175,7 @@ class SimulatedFleet:
                 order = self._orders.popleft()
                 self._events += [] if running is None else running.end_all()
                 running = order
+                self._measuring = running is not None
                 if running is not None:
                     self._events += running.begin(now)
             part = slice(turn % PARTS, None, PARTS)
@@ -169,7 +188,7 @@ class SimulatedFleet:
             if running is not None:
                 self._events += running.blocks(turn % PARTS, self._interval_s)
                 if running.is_over:
-                    running = None
+                    running, self._measuring = None, False
 
 
 class _Measurement:

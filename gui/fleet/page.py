@@ -45,8 +45,8 @@ REFRESH_S = 0.9
 """The grid is painted once a second at most."""
 DETAILS_PX, BESIDE_PX = 320, 1120
 """The facts of what is selected, and the width from which on there is room for them beside the verdicts."""
-NARROW_PX, FILTER_PX = 1000, (112, 168)
-"""Below this width the filter is short, and the numbers give way to what came of a check."""
+NARROW_PX = 1000
+"""Below this width the number of cards gives way to a check and what came of it."""
 MOST_FIGURES = 4096
 BY = (
     ("machine", "machine", "A heading for each machine"),
@@ -78,7 +78,7 @@ class FleetPage(QWidget):
         self.source_menu = ButtonMenu(self.source_button)
         self.source_button.setMenu(self.source_menu)
         self.filter = line_edit(
-            placeholder="Filter", name="filter cards", width_px=FILTER_PX[1], clear=True,
+            placeholder="Filter", name="filter cards", width_px=168, clear=True,
             tip="Words that all occur in a card: its machine, device, model, rack; slow, failed, unknown, normal, alarm"
             " ( / )",
         )  # fmt: skip
@@ -218,7 +218,6 @@ class FleetPage(QWidget):
         self.check_button.setToolTip(plain_tip(why_not or "Measure every card and find the slow one"))
         self.export_button.setVisible(room.fleet.report is not None)
         narrow = self.width() < NARROW_PX
-        self.filter.setFixedWidth(FILTER_PX[not narrow])
         self.count.setVisible(not narrow or (work is None and room.fleet.report is None))
 
     def _show_details(self, key: object) -> None:

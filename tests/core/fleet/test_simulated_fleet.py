@@ -14,9 +14,26 @@ from devexplorer.core.fleet.simulated_fleet import SimulatedFleet
 from devexplorer.core.fleet.simulated_rates import NETWORK_GB_S, rate
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.fleet.virtual_cards import VirtualCards, highest_clock_mhz
+from devexplorer.core.records import DeviceSample
 from devexplorer.core.records.fleet import MeasuredKind
+from devexplorer.core.records.fleet_events import FleetMachine, MachineChanged, Readings
 
 H100 = "8x NVIDIA H100 80GB HBM3"
+
+
+def test_who_drains_too_seldom_gets_the_newest_reading_of_each_machine() -> None:
+    fleet = SimulatedFleet(2, parse_virtual("1x Tesla T4"))
+    joined = [MachineChanged(machine=FleetMachine(name=name, state="connected")) for name in fleet.machines]
+    rounds = [
+        Readings(machine=name, samples=(DeviceSample(device="vgpu:0", time_unix_s=float(number)),))
+        for number in range(5)
+        for name in fleet.machines
+    ]
+    fleet._events.extend([*joined, *rounds])
+    assert fleet.drain() == [*joined, *rounds[-2:]]
+    fleet._measuring = True  # readings under load are wanted all
+    fleet._events.extend(rounds)
+    assert fleet.drain() == rounds
 
 
 def test_every_card_of_every_node_reports_and_is_marked_simulated() -> None:
