@@ -189,9 +189,10 @@ class Session(EventHandlers):
         """The file that this `SaveWorkspace` wrote for another machine is whole there: the workspace is that file's
         from now on. Raises `BadInput` when the workspace was made again meanwhile: nobody knows whether it is the
         same."""
-        file, self._file_on_its_way = self._file_on_its_way, None
+        file = self._file_on_its_way
         if file is None or file.request != request:
             raise BadInput("the engine was restarted while the file was being sent; save again to be sure")
+        self._file_on_its_way = None
         self.put(msgspec.structs.replace(file, on_its_way=False))
 
     def put(self, event: Event) -> None:
