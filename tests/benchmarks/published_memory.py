@@ -272,7 +272,8 @@ def table(found: Sequence[Peak], told: Sequence[Told]) -> str:
     lines += [
         "",
         f"{len(judged)} of {len(printed)} printed pairs are computed; {sum(each.right for each in judged)} are told"
-        f" right ({100 * share_right(told):.0f} %). The other {len(told) - len(printed)} pairs are inferences.",
+        f" right ({100 * share_right(told):.0f} %; wanted: {100 * RIGHT:.0f} %)."
+        f" The other {len(told) - len(printed)} pairs are inferences.",
         "",
         "| model | card | input | ran | fits | ran out | fits | |",
         "|---|---|---|---|---|---|---|---|",
