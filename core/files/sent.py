@@ -45,7 +45,7 @@ def destination(command: Save | SaveWorkspace) -> str:
 
 def goes_to(command: Save | SaveWorkspace) -> str:
     """A sentence for a file that is not yet where people know it; empty: it is."""
-    return "" if command.sent_to is None else f" It is being sent to {command.sent_to.machine}."
+    return "" if command.sent_to is None else f" The window copies it to {command.sent_to.machine}."
 
 
 def origin(command: ListFile | Load | LoadCheckpoint | OpenWorkspace) -> str:

@@ -112,7 +112,7 @@ def save_snapshot(workspace: Workspace, command: SaveSnapshot, progress: Progres
     if workspace.registry.info(device).simulated:
         words += " The file is marked as simulated."
     if sent is not None:
-        words += f" It is being sent to {sent.machine}."
+        words += f" The window copies it to {sent.machine}."
     code = f"torch.cuda.memory._dump_snapshot({quoted(name)})  # of every CUDA device"
     title = f"Snapshot of {device} {'saved' if sent is None else 'written'}"
     return CommandResult(Answer(title=title, words=words, code=code))

@@ -134,7 +134,7 @@ def test_a_workspace_that_is_saved_for_another_machine_is_saved_once_it_is_there
     result = host.do(SaveWorkspace(path=str(copy), overwrite=True, sent_to=sent("work.devexplorer")))
     answer = hides_the_copy(result.answer)
     assert answer.title == "work.devexplorer is written"
-    assert answer.words.endswith("It is being sent to laptop.")
+    assert answer.words.endswith("The window copies it to laptop.")
     assert answer.facts[0].value == "laptop: /home/ada/work.devexplorer"
     (event,) = result.events
     assert isinstance(event, WorkspaceFile)
@@ -177,7 +177,7 @@ def test_objects_and_snapshots_for_another_machine_are_called_what_they_become_t
     saving = Save(targets=("x",), path=str(folder / "x.safetensors"), sent_to=sent("x.safetensors"))
     answer = hides_the_copy(host.do(saving).answer)
     assert answer.title == "x is written"
-    assert answer.words.endswith(" It is being sent to laptop.")
+    assert answer.words.endswith(" The window copies it to laptop.")
     assert answer.facts[0].value == "laptop: /home/ada/x.safetensors"
     assert "# Written beside this script; the window brought it to laptop: /home/ada/x.safetensors" in answer.code
     monkeypatch.chdir(tmp_path)
