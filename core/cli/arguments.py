@@ -180,6 +180,7 @@ def _fit(fit: argparse.ArgumentParser) -> None:
         ("--checkpointing", None, "with --train: compute activations of blocks again in backward"),
         ("--tf32", None, "float32 matrix products in TF32; by default only convolutions"),
         ("--channels-last", None, "weights of convolutions and images in channels_last"),
+        ("--curve", None, "time and memory of the first card over the batch"),
         ("--input", "SHAPES", SHAPES),
         ("--generate", "N", "generate so many tokens with a language model of transformers"),
         ("--prompt", "N", "with --generate: tokens of each prompt (default 512)"),

@@ -23,6 +23,8 @@ from devexplorer.core.planner.ask import LIMIT_SECONDS
 from devexplorer.core.planner.serving.ask import planned
 from devexplorer.core.records import Fit, FitBytes, FitCard, FitReport, FitSpec
 
+PATIENCE_S, CURVE_PATIENCE_S = 15.0, 60.0
+
 
 def fit(arguments: argparse.Namespace) -> int:
     """Plan a model on cards that need not be here and print what it would take. Returns 0 whatever the answer is."""
@@ -75,6 +77,7 @@ def document(report: FitReport) -> dict[str, Any]:
         "gpus": [_fit(item) for item in report.fits],
         "untried": report.untried,
         "helps": [asdict(item) | {"simulated": True} for item in report.helps],
+        "curve": [asdict(item) | {"simulated": True} for item in report.curve],
         "assumptions": list(report.assumptions),
     }
 
@@ -85,6 +88,9 @@ def _fit(item: Fit) -> dict[str, Any]:
     serving = known.pop("serving")
     return known | {
         "capacity_bytes": item.capacity_bytes,
+        "samples_per_joule": item.samples_per_joule,
+        "samples_per_joule_low": item.samples_per_joule_low,
+        "samples_per_joule_high": item.samples_per_joule_high,
         **_memory(item, sum(card.reserved_bytes for card in item.cards)),
         "simulated": True,
         "cards": [asdict(card) | _memory(card, card.reserved_bytes) for card in item.cards],
@@ -144,6 +150,8 @@ def _spec(arguments: argparse.Namespace, findings: Findings) -> FitSpec:
         checkpointing=arguments.checkpointing,
         tf32=arguments.tf32,
         channels_last=arguments.channels_last,
+        curve=arguments.curve,
+        patience_seconds=CURVE_PATIENCE_S if arguments.curve else PATIENCE_S,
         inputs=arguments.input or "",
         serving=serving_spec(arguments, findings),
     )

@@ -11,7 +11,7 @@ from rich.text import Text
 from devexplorer.core.base import MISSING, bytes_text, count_text, number_text, printable, range_text, seconds_text
 from devexplorer.core.cli.terminal.output import table
 from devexplorer.core.planner.messages import PARTS
-from devexplorer.core.records import Fit, FitCard, FitReport, FitSpec, Help
+from devexplorer.core.records import BatchPoint, Fit, FitCard, FitReport, FitSpec, Help
 
 COLUMNS = 4
 """Cards whose parts are shown side by side; more of them are a list."""
@@ -39,6 +39,7 @@ def print_report(out: Console, report: FitReport, chosen: Fit) -> None:
     for item in shown:
         out.print(Text(printable(verdict(item)), style="" if item.fits else "red"))
     _print_helps(out, report.helps)
+    _print_curve(out, report)
     if report.untried:
         out.print(Text(f"not worked out for want of time: {', '.join(report.untried)}", style="dim"))
     print_assumptions(out, report.assumptions)
@@ -65,7 +66,7 @@ def verdict(item: Fit) -> str:
     return f"{item.gpu}: {'; '.join(parts)}"
 
 
-def step_text(item: Fit | Help) -> str:
+def step_text(item: Fit | Help | BatchPoint) -> str:
     """`280 to 450 ms`: where a real card's step would be expected."""
     return range_text(seconds_text(item.step_seconds_low), seconds_text(item.step_seconds_high))
 
@@ -165,6 +166,22 @@ def _rate(item: Fit) -> str:
 
 def _batch(item: Fit) -> str:
     return MISSING if item.largest_batch is None else f"{item.largest_batch:,}{'+' if item.at_least else ''}"
+
+
+def _print_curve(out: Console, report: FitReport) -> None:
+    if not report.curve:
+        return
+    out.print()
+    out.print(Text(f"over the batch on {printable(report.fits[0].gpu)}", style="bold"))
+    listing = table(">batch", ">needed", "fits", ">one step", ">samples/s")
+    for point in report.curve:
+        step, rate = step_text(point), MISSING
+        if point.step_seconds_low is not None and point.step_seconds_high is not None:
+            slow, fast = (point.batch / seconds for seconds in (point.step_seconds_high, point.step_seconds_low))
+            rate = range_text(number_text(slow), number_text(fast))
+        listing.add_row(f"{point.batch:,}", bytes_text(point.total_bytes), "yes" if point.fits else "no", step, rate)
+    out.print(listing)
+    out.print(Text(SIMULATED, style="dim"))
 
 
 def _print_helps(out: Console, helps: Sequence[Help]) -> None:

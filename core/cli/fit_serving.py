@@ -16,7 +16,7 @@ from devexplorer.core.records import ServingFit, ServingSpec
 PROMPT = 512
 """Tokens, where nothing is said."""
 _OPTIONS = ("prompt", "kv_dtype", "kv_block", "prefill_chunk", "tensor_parallel", "weights")
-_REFUSED = ("train", "optimizer", "checkpointing", "autocast", "input")
+_REFUSED = ("train", "optimizer", "checkpointing", "autocast", "input", "curve")
 
 
 def serving_spec(arguments: argparse.Namespace, findings: Findings) -> ServingSpec | None:

@@ -15,6 +15,7 @@ from devexplorer.core.base import (
     count_text,
     number_text,
     object_name,
+    range_text,
     seconds_text,
 )
 from devexplorer.core.commands.models import blueprint
@@ -90,7 +91,9 @@ def _outcome(fit: Fit) -> str:
         return fit.reason
     if fit.serving is not None:
         return _served(fit.serving)
-    text = f"a step takes {seconds_text(fit.step_seconds)} (simulated), {number_text(fit.samples_per_s)} samples/s"
+    step = range_text(seconds_text(fit.step_seconds_low), seconds_text(fit.step_seconds_high))
+    rate = range_text(number_text(fit.samples_per_s_low), number_text(fit.samples_per_s_high))
+    text = f"a step takes {step} (simulated), {rate} samples/s"
     if fit.largest_batch is not None:
         text += f", and the largest batch is {'at least ' if fit.at_least else ''}{fit.largest_batch:,}"
     return text
@@ -164,6 +167,7 @@ def command_line(spec: FitSpec) -> str:
     words += ["--tf32"] if spec.tf32 else []
     words += ["--channels-last"] if spec.channels_last else []
     words += _serving_words(spec.serving) if spec.serving is not None else []
+    words += ["--curve"] if spec.curve else []
     home = f"cd {shlex.quote(spec.folder)} && " if spec.folder else ""
     return home + shlex.join(words)
 

@@ -66,6 +66,7 @@ class FitCalculator:
             samples_per_s=step and self.spec.batch / step.seconds,
             samples_per_s_low=step and self.spec.batch / step.high,
             samples_per_s_high=step and self.spec.batch / step.low,
+            board_power_w=_board_power(profiles),
             bound=step and step.bound,
             parts=step.parts if step else (),
             reason=messages.reason(cards),
@@ -142,6 +143,11 @@ class FitCalculator:
     def rooms(self, profiles: Sequence[Profile]) -> list[Room]:
         """What each card has, and what of it is not for tensors."""
         return [(profile.memory_bytes, CONTEXT_BYTES + self.library(profile)) for profile in profiles]
+
+
+def _board_power(profiles: Sequence[Profile]) -> float | None:
+    limits = [profile.tdp_w for profile in profiles]
+    return None if None in limits else sum(filter(None, limits))
 
 
 def label(profiles: Sequence[Profile]) -> str:

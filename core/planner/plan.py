@@ -15,12 +15,13 @@ from devexplorer.core.models import model_dtype, parse_inputs
 from devexplorer.core.models.as_written import as_written
 from devexplorer.core.models.samples.input_spec import specs_text
 from devexplorer.core.planner import messages
+from devexplorer.core.planner.batch_curve import batch_curve
 from devexplorer.core.planner.calculator import FitCalculator, helps_for, label
 from devexplorer.core.planner.limits import LARGEST_BATCH
 from devexplorer.core.planner.run import DeviceMap, StepConfig
 from devexplorer.core.planner.subject import subject_of
 from devexplorer.core.planner.trace_cache import TraceCache, batch_second, is_compiled
-from devexplorer.core.records import Fit, FitReport, FitSpec
+from devexplorer.core.records import BatchPoint, Fit, FitReport, FitSpec
 
 DTYPES = (None, torch.float64, torch.float32, torch.float16, torch.bfloat16)
 """What a model can be cast to for a plan. Without values nothing would say that there is no kernel for float8."""
@@ -89,6 +90,9 @@ def _planned(
     for index, profiles in enumerate(wanted):
         progress(0.3 + 0.4 * index / len(wanted), f"{subject.title} on {label(profiles)}")
         fits.append(calculator.fit(profiles))
+    curve: tuple[BatchPoint, ...] = ()
+    if spec.curve:
+        curve = batch_curve(calculator, wanted[0], fits[0], lambda done, text: progress(0.7 + 0.3 * done, text))
     progress(0.7, "working out what would help")
     found, untried = (
         helps_for(calculator, wanted[0], fits[0], lambda done, text: progress(0.7 + 0.3 * done, text))
@@ -111,6 +115,7 @@ def _planned(
         fits=tuple(fits),
         helps=found,
         untried=untried,
+        curve=curve,
         parameters=subject.parameters,
         inputs=specs_text(subject.inputs(spec.batch)),
         flop_per_step=first.flop or None,

@@ -164,6 +164,7 @@ from devexplorer.core.records.messages import (
 )
 from devexplorer.core.records.objects import CastError, MoveReport, ObjectSnapshot, Row
 from devexplorer.core.records.planner import (
+    BatchPoint,
     Bound,
     Fit,
     FitBytes,

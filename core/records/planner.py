@@ -44,6 +44,8 @@ class FitSpec(Record):
     """Look for the largest batch."""
     options: bool = True
     """Work out what would help."""
+    curve: bool = False
+    """Work out time and memory over the batch, on the first of `gpus`."""
     patience_seconds: float = 15.0
     """After so long only what was asked for is worked out: largest batches are computed, and what would help is
     named."""
@@ -139,6 +141,8 @@ class Fit(Record):
     """Simulated."""
     samples_per_s_low: float | None = None
     samples_per_s_high: float | None = None
+    board_power_w: float | None = None
+    """The datasheet's power limit, of all cards together; None where a profile has none."""
     bound: Bound | None = None
     """What bounds the step."""
     parts: tuple[StepPart, ...] = ()
@@ -147,6 +151,21 @@ class Fit(Record):
     """Why it does not fit, or could not be split; empty otherwise."""
     serving: ServingFit | None = None
     """Where text is generated."""
+
+    @property
+    def samples_per_joule(self) -> float | None:
+        """At the power limit, simulated: a card that waits for the host or for memory draws less."""
+        return _per_joule(self.samples_per_s, self.board_power_w)
+
+    @property
+    def samples_per_joule_low(self) -> float | None:
+        """Of the slowest step of the range."""
+        return _per_joule(self.samples_per_s_low, self.board_power_w)
+
+    @property
+    def samples_per_joule_high(self) -> float | None:
+        """Of the fastest step of the range."""
+        return _per_joule(self.samples_per_s_high, self.board_power_w)
 
     @property
     def capacity_bytes(self) -> int:
@@ -167,6 +186,10 @@ class Fit(Record):
     def used_bytes(self) -> int:
         """Of all cards together."""
         return sum(card.used_bytes for card in self.cards)
+
+
+def _per_joule(samples_per_s: float | None, watts: float | None) -> float | None:
+    return samples_per_s / watts if samples_per_s is not None and watts else None
 
 
 def _together(parts: Iterable[FitBytes]) -> FitBytes:
@@ -197,6 +220,21 @@ class Help(Record):
     step_seconds_high: float | None = None
 
 
+class BatchPoint(Record):
+    """One batch of the curve; all simulated."""
+
+    batch: int
+    total_bytes: int
+    """At the peak, on the fullest card."""
+    capacity_bytes: int
+    """Of that card."""
+    fits: bool
+    step_seconds: float | None = None
+    """None where it does not fit."""
+    step_seconds_low: float | None = None
+    step_seconds_high: float | None = None
+
+
 class FitReport(Record):
     """Everything about one `FitSpec`."""
 
@@ -207,6 +245,8 @@ class FitReport(Record):
     """For the first of `spec.gpus` only."""
     untried: tuple[str, ...] = ()
     """Titles of what might help and was not worked out for want of time."""
+    curve: tuple[BatchPoint, ...] = ()
+    """By batch, on the first of `spec.gpus`; the last may be one that does not fit."""
     parameters: int = 0
     """Elements; tied ones once."""
     inputs: str = ""

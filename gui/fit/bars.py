@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from devexplorer.core.records import Fit
 from devexplorer.gui.charts.shades import STEPS, ramp
-from devexplorer.gui.fit.rows import BATCH, CAPACITY, CARD, COLUMNS, FITS, MEMORY, RATE, STEP, TOTAL, sizes
+from devexplorer.gui.fit.rows import BATCH, CAPACITY, CARD, COLUMNS, ENERGY, FITS, MEMORY, RATE, STEP, TOTAL, sizes
 from devexplorer.gui.widgets import RIGHT, current_theme, draw_text
 from devexplorer.gui.widgets.table import PAD_PX, Index, Padded, RowsModel, RowsTable
 
@@ -30,8 +30,8 @@ _SHADES = {
     "buffers": 0.3,
 }
 """Part -> place in the ramp, falling from left to right; what is trained has no cache."""
-_WIDTHS = {CARD: 190, MEMORY: 120, TOTAL: 78, CAPACITY: 64, FITS: 58, BATCH: 90, STEP: 100, RATE: 126}
-_GIVES_UP = (CAPACITY, RATE, STEP, BATCH, TOTAL, MEMORY, FITS)
+_WIDTHS = {CARD: 190, MEMORY: 120, TOTAL: 78, CAPACITY: 64, FITS: 58, BATCH: 90, STEP: 122, RATE: 126, ENERGY: 126}
+_GIVES_UP = (ENERGY, CAPACITY, RATE, STEP, BATCH, TOTAL, MEMORY, FITS)
 """The bar and the details show the card's memory."""
 
 

@@ -180,7 +180,7 @@ class FitDetails(ScrollArea):
         self._shown = shown
         self.title.setText(f"{fit.gpu}, simulated")
         self.verdict.setText(verdict(fit))
-        self.batch.setText(batch_and_step(fit).replace("/s", f"/{TOGETHER}s"))
+        self.batch.setText(batch_and_step(fit).replace("samples/", f"samples/{TOGETHER}"))
         self.batch.setVisible(bool(self.batch.text()))
         self.parts.show_fit(fit)
         self.tools.setText(as_tools_say(fit))

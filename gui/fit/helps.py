@@ -8,8 +8,9 @@ from collections.abc import Callable
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QLabel, QWidget
 
-from devexplorer.core.base import MISSING, bytes_text, seconds_text
+from devexplorer.core.base import MISSING, bytes_text
 from devexplorer.core.records import FitReport, Help
+from devexplorer.gui.fit.ranges import step_range
 from devexplorer.gui.widgets import RIGHT, ElidedLabel, Role, grid, label, plain_tip, push_button
 
 USABLE = ("bfloat16", "autocast", "checkpointing", "sgd", "half-batch", "two-cards")
@@ -47,9 +48,7 @@ class HelpLine:
 def words_of(found: Help) -> str:
     """The whole sentence, with the time of a step."""
     fits = "It would fit." if found.fits else "It would not fit even so."
-    step = (
-        f" A step would take {seconds_text(found.step_seconds)} (simulated)." if found.step_seconds is not None else ""
-    )
+    step = f" A step would take {step_range(found)} (simulated)." if found.step_seconds is not None else ""
     return f"{found.words.rstrip('.')}. {fits}{step}"
 
 

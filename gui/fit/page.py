@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from msgspec.structs import replace
-from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QSizePolicy
+from PySide6.QtWidgets import QHBoxLayout, QSizePolicy
 
 from devexplorer.core.base import OPTIMIZERS, Findings, object_name, parse_input_shapes
 from devexplorer.core.devices.profiles import load_profiles, name_words, parse_virtual
@@ -18,8 +18,10 @@ from devexplorer.core.records import Fit, FitReport, FitSpec, Help, PlanFit
 from devexplorer.core.session import Done, State
 from devexplorer.gui.fit.bars import BarDelegate, CardsTable
 from devexplorer.gui.fit.details import FitDetails
+from devexplorer.gui.fit.options import TRAINING_ONLY, StepOptions
 from devexplorer.gui.fit.rows import COLUMNS, MEMORY, caption, columns, fit_rows
 from devexplorer.gui.fit.serving import ServingForm
+from devexplorer.gui.fit.views import FitViews
 from devexplorer.gui.objects.command_page import ExperimentPage
 from devexplorer.gui.widgets import (
     EDGE_PX,
@@ -28,7 +30,6 @@ from devexplorer.gui.widgets import (
     check_box,
     hbox,
     line_edit,
-    plain_tip,
     splitter,
     why_not_live,
 )
@@ -49,10 +50,9 @@ PRECISIONS = (
 """Parameters in another dtype, or products only: never both."""
 SOURCES = ("gpt2", "bert", "llama", "vit")
 """Models of transformers that the menu offers; any other can be typed."""
-CHECKPOINTING = "Compute the activations of repeated blocks again in backward instead of keeping them."
 AT_WORK = "Planning: the model is traced without data in a separate process."
 _CAPTION_PX, _FAILURE_PX = 22, 56
-_SHARES = [808, 448]
+_SHARES = [816, 440]
 _STRETCH = (1, 3)
 """Table and details of what more there is: the numbers keep their width, the bar and the helps grow."""
 
@@ -77,6 +77,8 @@ class FitPanel(ExperimentPage):
         self._drawn: FitReport | None = None
         self._helps: dict[str, FitReport] = {}
         """What would help, by card; of the table's plan."""
+        self._curves: dict[str, FitReport] = {}
+        """Time and memory over the batch, by card; of the table's plan."""
         self._models: list[str] = []
         """Those of the workspace that the menu offers."""
         self.model_edit = MenuEdit("", "model", _library(), 172, "lenet, transformers:gpt2")
@@ -90,8 +92,10 @@ class FitPanel(ExperimentPage):
         self.train.setChecked(True)
         self.optimizer = Choice("Optimizer", [(kind, known.title, "") for kind, known in OPTIMIZERS.items()])
         self.optimizer.choose("adamw")
-        self.checkpointing = QCheckBox("Checkpointing")
-        self._profiles = {name: name_words(name) for name in load_profiles()}
+        self.options = StepOptions()
+        self.options.changed.connect(self.check)
+        self._known = load_profiles()
+        self._profiles = {name: name_words(name) for name in self._known}
         self._devices: list[str] = []
         self._own: list[str] = []
         """Profiles of the devices that are here: the menu and the table begin with them."""
@@ -112,12 +116,12 @@ class FitPanel(ExperimentPage):
             ("", self.precision),
             ("", self.train),
             ("", self.optimizer),
-            ("", self.checkpointing),
+            ("", self.options.button),
         )
         self.serving = ServingForm(self)
         self.add_field("on", self.cards_edit)
         inputs = self.add_field("input", self.inputs_edit)
-        self._not_served = (self.train, self.optimizer, self.checkpointing, inputs)
+        self._not_served = (self.train, self.optimizer, self.options.button, inputs)
         """Fields that mean nothing where text is generated."""
         self.rows_model = RowsModel(COLUMNS)
         self.table = CardsTable(self.rows_model)
@@ -129,16 +133,22 @@ class FitPanel(ExperimentPage):
         self.details = FitDetails()
         self.details.use_requested.connect(self.use)
         self.details.helps_requested.connect(self._ask_helps)
-        self._beside.addWidget(splitter(self.table, self.details, sizes=_SHARES, stretches=_STRETCH))
+        self.views.insert_details(self.details)
+        self.views.curve_requested.connect(self._ask_curve)
+        self.views.step_chosen.connect(self._plan_published)
+        self.views.view_changed.connect(self.refresh)
+        self._beside.addWidget(splitter(self.table, self.views, sizes=_SHARES, stretches=_STRETCH))
         self.refresh()
 
     def _place_hint(self, form: QHBoxLayout) -> None:
         """Below the form, whose fields need the whole width: the same line says what the table is about."""
         form.addStretch(1)
         self.caption = ElidedLabel(Role.LABEL, "soft")
-        for text in (self.caption, self.hint):
-            text.setFixedHeight(_CAPTION_PX)
-        self._column.insertLayout(1, hbox((self.caption, 1), (self.hint, 1), margins=(EDGE_PX, 0, EDGE_PX, 0)))
+        self.views = FitViews()
+        for item in (self.caption, self.hint, self.views.tabs):
+            item.setFixedHeight(_CAPTION_PX)
+        line = hbox((self.caption, 1), (self.hint, 1), self.views.tabs, margins=(EDGE_PX, 0, EDGE_PX, 0))
+        self._column.insertLayout(1, line)
         self._column.insertWidget(2, self.answer)  # only where a plan failed: otherwise the table says it
         self.answer.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         self.answer.setFixedHeight(_FAILURE_PX)
@@ -183,7 +193,9 @@ class FitPanel(ExperimentPage):
             autocast=autocast,
             train=train,
             optimizer=self.optimizer.value,
-            checkpointing=self.checkpointing.isChecked() and train,
+            checkpointing=self.options.checkpointing.isChecked() and train,
+            tf32=self.options.tf32.isChecked(),
+            channels_last=self.options.channels_last.isChecked(),
             inputs=inputs,
             options=bool(cards) and serving is None,
             serving=serving,
@@ -194,15 +206,17 @@ class FitPanel(ExperimentPage):
     def check(self) -> None:
         """See `ExperimentPage`."""
         training = self.train.isChecked()
-        for field, meaning in ((self.optimizer, ""), (self.checkpointing, CHECKPOINTING)):
-            field.setEnabled(training)
-            field.setToolTip(plain_tip(meaning) if training else "This is about training.")
+        self.optimizer.setEnabled(training)
+        self.optimizer.setToolTip("" if training else TRAINING_ONLY)
+        self.options.set_training(training)
         self.serving.show_fields(self._not_served)
         super().check()
         self.hint.setVisible(bool(self.hint.full_text))
         self.caption.setVisible(bool(self.caption.full_text) and self.running is None)
         self.empty.sentence.setText(self.nothing if self.running is None else AT_WORK)
-        self.details.helps.set_ready(why_not_live(self._state) is None and self.running is None)
+        ready = why_not_live(self._state) is None and self.running is None
+        self.details.helps.set_ready(ready)
+        self.views.set_ready(ready)
 
     def use(self, found: Help) -> None:
         """Set the form to the plan of the table with what would help, and plan again."""
@@ -222,14 +236,14 @@ class FitPanel(ExperimentPage):
                 spec = replace(spec, batch=max(1, spec.batch // 2))
             case "two-cards":
                 spec = replace(spec, gpus=(f"2x {found.gpu}",))
-        self._fill_in(spec)
+        self._fill_in(spec, self._name if self._name in self._state.models else spec.source)
         self.start()
 
-    def _fill_in(self, spec: FitSpec) -> None:
-        """Set the form to this; the model by its name where the workspace still has it."""
+    def _fill_in(self, spec: FitSpec, model: str) -> None:
+        """Set the form to this."""
         self._typed = True
         texts = (
-            (self.model_edit, self._name if self._name in self._state.models else spec.source),
+            (self.model_edit, model),
             (self.batch_edit, str(spec.batch)),
             (self.cards_edit, ", ".join(spec.gpus)),
             (self.inputs_edit, spec.inputs),
@@ -240,7 +254,7 @@ class FitPanel(ExperimentPage):
         self.precision.choose((spec.dtype, spec.autocast))
         self.train.setChecked(spec.train)
         self.optimizer.choose(spec.optimizer)
-        self.checkpointing.setChecked(spec.checkpointing)
+        self.options.choose(checkpointing=spec.checkpointing, tf32=spec.tf32, channels_last=spec.channels_last)
         self.serving.fill(spec.serving)
 
     def _on_typed(self) -> None:
@@ -288,12 +302,13 @@ class FitPanel(ExperimentPage):
         self._follow_devices()
         report, done = self._state.fit, self.latest
         if report is None and self._report is not None:
-            self._report, self._helps, self._drawn = None, {}, None
+            self._report, self._helps, self._curves, self._drawn = None, {}, {}, None
             self.rows_model.set_rows([])
             self.caption.set_full_text("")
         self.answer.setVisible(done is not None and done.failed and self.running is None)
         super().refresh()
-        self._results.setCurrentWidget(self.empty if report is None else self._shown)
+        self.table.setHidden(report is None and self.views.needs_no_plan)
+        self._results.setCurrentWidget(self.empty if report is None and not self.views.needs_no_plan else self._shown)
 
     @property
     def latest(self) -> Done | None:
@@ -307,9 +322,11 @@ class FitPanel(ExperimentPage):
         if report is None:
             return
         if self._report is None or not _belongs(report, self._report):
-            self._report, self._helps = report, {}
+            self._report, self._helps, self._curves = report, {}, {}
             target = done.command.target if isinstance(done.command, PlanFit) and not done.failed else ""
             self._name = target or report.spec.source
+        if report.spec.curve:
+            self._curves[report.spec.gpus[0]] = report
         asked = report.spec.gpus[0] if report.helps or (report.spec.options and report.spec.gpus) else ""
         new = asked and self._helps.get(asked) is not report
         if asked:
@@ -318,7 +335,9 @@ class FitPanel(ExperimentPage):
             if self._drawn is None or columns(self._report) != columns(self._drawn):
                 self.rows_model.set_columns(columns(self._report))
             self._drawn = self._report
-            self.rows_model.set_rows(fit_rows(sorted(self._report.fits, key=lambda fit: fit.gpu not in self._own)))
+            fits = sorted(self._report.fits, key=lambda fit: fit.gpu not in self._own)
+            self.rows_model.set_rows(fit_rows(fits))
+            self.views.show_report(fits, self._report)
             self.caption.set_full_text(caption(self._report, self._name.partition("?")[0]))
             self.table.viewport().update()
         if new:
@@ -334,21 +353,33 @@ class FitPanel(ExperimentPage):
         fit = self._fit_of(self.table.selected_key)
         if fit is not None and self._report is not None:
             self.details.show_fit(fit, self._report, self._helps.get(fit.gpu))
+            kinds = {card.gpu for card in fit.cards}
+            profile = self._known.get(min(kinds)) if len(kinds) == 1 else None
+            self.views.show_card(fit, self._report, self._curves.get(fit.gpu), profile)
 
     def _ask_helps(self) -> None:
         """The plan of the table, for the chosen card, with what would help; once."""
         fit = self._fit_of(self.table.selected_key)
-        if (
-            fit is None
-            or self._report is None
-            or fit.gpu in self._helps
-            or fit.serving is not None
-            or why_not_live(self._state) is not None
-            or self.running is not None
-        ):
+        if fit is not None and fit.gpu not in self._helps and fit.serving is None:
+            self._ask_again(fit.gpu, options=True)
+
+    def _ask_curve(self) -> None:
+        """The same, with its curve over the batch."""
+        fit = self._fit_of(self.table.selected_key)
+        if fit is not None and fit.gpu not in self._curves:
+            self._ask_again(fit.gpu, curve=True)
+
+    def _ask_again(self, gpu: str, *, options: bool = False, curve: bool = False) -> None:
+        if self._report is None or why_not_live(self._state) is not None or self.running is not None:
             return
-        spec = replace(self._report.spec, gpus=(fit.gpu,), options=True)
+        spec = replace(self._report.spec, gpus=(gpu,), options=options, curve=curve)
         self.command_requested.emit(PlanFit(spec=spec, target=self._name if self._name in self._state.models else ""))
+
+    def _plan_published(self, spec: FitSpec) -> None:
+        """Set the form to a published step, and plan it without looking for what would help."""
+        if why_not_live(self._state) is None and self.running is None:
+            self._fill_in(spec, spec.source)
+            self.command_requested.emit(PlanFit(spec=replace(spec, patience_seconds=PATIENCE_S)))
 
 
 def _cards(names: Iterable[str]) -> list[tuple[str, str]]:
@@ -363,5 +394,5 @@ def _belongs(report: FitReport, table: FitReport) -> bool:
     """Whether a report is about one card of the plan that the table shows."""
     if report is table:
         return True
-    same = replace(report.spec, gpus=(), options=False) == replace(table.spec, gpus=(), options=False)
-    return same and len(report.spec.gpus) == 1 and report.spec.gpus[0] in {fit.gpu for fit in table.fits}
+    spec, other = (replace(item.spec, gpus=(), options=False, curve=False) for item in (report, table))
+    return spec == other and len(report.spec.gpus) == 1 and report.spec.gpus[0] in {fit.gpu for fit in table.fits}

@@ -6,19 +6,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from devexplorer.core.base import MISSING, OPTIMIZERS, bytes_text, number_text, seconds_text, sentence
+from devexplorer.core.base import MISSING, OPTIMIZERS, bytes_text, sentence
 from devexplorer.core.records import Fit, FitBytes, FitReport
+from devexplorer.gui.fit.ranges import (
+    AT_LIMIT,
+    NO_STEP,
+    bound_text,
+    efficiency_range,
+    efficiency_text,
+    efficiency_tip,
+    rate_range,
+    step_range,
+)
 from devexplorer.gui.fit.serving_rows import serving_caption, serving_cells, serving_columns, serving_text
 from devexplorer.gui.widgets.table import Cell, Column, TableRow, numbers
 
 GIB: Final = 1 << 30
 MANY: Final = 10
 """From so many times the capacity on, a share is given as a multiple, not in per cent."""
-SIMULATED: Final = "Simulated by a cost model fitted to published steps; no real card was asked"
+SIMULATED: Final = "Simulated by a cost model fitted to published steps: the range expected of a real card"
 NOT_TIMED: Final = "What does not fit takes no time"
 AT_LEAST: Final = "The search ended there: a larger batch would fit too"
 
-CARD, MEMORY, TOTAL, CAPACITY, FITS, BATCH, STEP, RATE = range(8)
+CARD, MEMORY, TOTAL, CAPACITY, FITS, BATCH, STEP, RATE, ENERGY = range(9)
 COLUMNS = (
     Column("card"),
     Column("memory", "Peak memory against the card's capacity (the line); anything beyond the line does not fit"),
@@ -26,8 +36,9 @@ COLUMNS = (
     numbers("of GiB", "Memory of the card; of all cards together where the model is split"),
     Column("fits"),
     numbers("largest batch", "The largest batch that fits"),
-    numbers("simulated step", "One step of the batch that was asked for"),
+    numbers("simulated step", "One step of the batch that was asked for: the range expected of a real card"),
     numbers("simulated samples/s", "Samples of the batch in a second of the simulated step"),
+    numbers("simulated samples/J", AT_LIMIT),
 )
 
 
@@ -112,7 +123,9 @@ def batch_and_step(fit: Fit) -> str:
     if fit.largest_batch:
         said.append(f"Largest batch: {fit.largest_batch:,}{' or more' if fit.at_least else ''}.")
     if fit.step_seconds is not None:
-        said.append(f"A step takes {seconds_text(fit.step_seconds)}, {number_text(fit.samples_per_s)} samples/s.")
+        bound = f", {bound_text(fit)}" if fit.bound is not None else ""
+        said.append(f"A step takes {step_range(fit)}, {rate_range(fit)} samples/s{bound}.")
+        said.append(efficiency_text(fit))
     return " ".join(said)
 
 
@@ -133,6 +146,8 @@ def caption(report: FitReport, name: str) -> str:
         work,
         "checkpointing" if spec.checkpointing else "",
         precision,
+        "TF32" if spec.tf32 else "",
+        "channels_last" if spec.channels_last else "",
         f"batch {spec.batch:,}",
         f"inputs {report.inputs}",
     )
@@ -145,11 +160,15 @@ def _cells(fit: Fit) -> tuple[Cell, ...]:
     several = f", split over {len(fit.cards)} cards" if len(fit.cards) > 1 else ""
     fits = Cell("✓ yes", tip=verdict(fit)) if fit.fits else Cell("✕ no", "error", verdict(fit))
     batch = MISSING if fit.largest_batch is None else f"{'≥ ' if fit.at_least else ''}{fit.largest_batch:,}"
-    clock = SIMULATED if fit.step_seconds is not None else NOT_TIMED
+    clock = "\n".join(filter(None, (SIMULATED, sentence(bound_text(fit))))) if fit.step_seconds else NOT_TIMED
     times = (
-        (Cell(seconds_text(fit.step_seconds), tip=clock), Cell(number_text(fit.samples_per_s), tip=clock))
+        (
+            Cell(step_range(fit), tip=clock),
+            Cell(rate_range(fit), tip=clock),
+            Cell(efficiency_range(fit), tip=efficiency_tip(fit)),
+        )
         if fit.serving is None
-        else serving_cells(fit.serving, clock)
+        else (*serving_cells(fit.serving, SIMULATED if fit.fits else NOT_TIMED), Cell(MISSING, tip=NO_STEP))
     )
     return (
         Cell(fit.gpu, tip=f"{fit.gpu}, simulated{several}"),

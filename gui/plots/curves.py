@@ -98,6 +98,12 @@ def round_values(low: float, high: float, most: int) -> tuple[float, list[float]
     return step, [number * step for number in numbers]
 
 
+def decades(low: float, high: float) -> list[float]:
+    """Powers of ten between the two."""
+    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+    return [10.0**power for power in range(first, last + 1)]
+
+
 class Unit(NamedTuple):
     """A unit of the y axis: its name and how many of the stored unit it has."""
 

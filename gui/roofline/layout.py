@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from devexplorer.core.base import number_text
+from devexplorer.gui.plots.curves import decades
 from devexplorer.gui.roofline.figures import Ceiling, Roofline
 
 LABEL_PX = 14
@@ -53,12 +54,6 @@ def _range(values: Sequence[float], below: float, above: float) -> Range:
     low, high = min(values) / below, max(values) * above
     missing = max(100 / (high / low), 1.0)
     return low / missing, high
-
-
-def decades(low: float, high: float) -> list[float]:
-    """Powers of ten between the two."""
-    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
-    return [10.0**power for power in range(first, last + 1)]
 
 
 def between(low: float, high: float) -> list[float]:

@@ -28,14 +28,13 @@ from devexplorer.gui.history.rows import when_text
 from devexplorer.gui.plots.canvas import PlotCanvas
 from devexplorer.gui.plots.cursor import ReadoutBox
 from devexplorer.gui.plots.curve_item import CurveItem
-from devexplorer.gui.plots.curves import Floats
+from devexplorer.gui.plots.curves import Floats, decades
 from devexplorer.gui.roofline.figures import Point, Roofline, Target, point_words
 from devexplorer.gui.roofline.layout import (
     LABEL_PX,
     Label,
     Range,
     between,
-    decades,
     labels,
     lines,
     memory_text,

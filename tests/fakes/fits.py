@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from devexplorer.core.devices.profiles import load_profiles
-from devexplorer.core.records import Fit, FitBytes, FitCard, FitReport, FitSpec, Help
+from devexplorer.core.records import Fit, FitBytes, FitCard, FitReport, FitSpec, Help, StepPart
 
 GIB = 1 << 30
 BYTES = FitBytes(
@@ -20,6 +20,16 @@ REST = FitBytes(
     parameters=3 * GIB, gradients=4 * GIB, optimizer=6 * GIB, buffers=GIB // 64, library_workspace=GIB // 64,
     context=GIB // 2,
 )  # fmt: skip
+
+PARTS = (
+    StepPart(operations="matrix products", seconds=0.2, compute_bound_seconds=0.19, flop=4 * 10**11, nbytes=4 * 10**9,
+             kernels=96),
+    StepPart(operations="normalisation", seconds=0.06, compute_bound_seconds=0.0, flop=0, nbytes=12 * 10**9,
+             kernels=50),
+    StepPart(operations="attention", seconds=0.04, compute_bound_seconds=0.0, flop=2 * 10**10, nbytes=9 * 10**9,
+             kernels=24),
+)  # fmt: skip
+"""Of a step, what takes longest first."""
 
 
 def fit(gpu: str, capacity: int, found: FitBytes = BYTES, **more: object) -> Fit:
@@ -38,6 +48,8 @@ def fit(gpu: str, capacity: int, found: FitBytes = BYTES, **more: object) -> Fit
         "samples_per_s_low": 20.5 if fits else None,
         "samples_per_s_high": 32.0 if fits else None,
         "bound": "compute" if fits else None,
+        "board_power_w": 70.0,
+        "parts": PARTS if fits else (),
         "reason": "" if fits else "needs 17.6 GiB, and the card has less; the largest part is optimizer state, 6.0 GiB",
     }
     return Fit(**{**told, **more})  # type: ignore[arg-type]

@@ -51,6 +51,7 @@ def answer(gpu: str, capacity: int, *, fits: bool = True, cards: int = 1, parts:
         samples_per_s_low=3200.0,
         samples_per_s_high=5000.0,
         bound="bandwidth",
+        board_power_w=80.0,
     )
 
 
@@ -204,6 +205,9 @@ def test_the_document_of_one_card(says: Says, document: Document) -> None:
         8, None, None, True, "adamw", False, "8x1x28x28", 61_706]  # fmt: skip
     assert content["assumptions"] == ["No card was asked."]
     assert content["untried"] == []
+    energy = [content[f"samples_per_joule{end}"] for end in ("", "_low", "_high")]
+    assert (energy, content["board_power_w"]) == ([50.0, 40.0, 62.5], 80.0)
+    assert content["curve"] == []
     (helps,) = content["helps"]
     assert helps["key"] == "bfloat16"
     assert helps["simulated"] is True

@@ -39,6 +39,7 @@ from devexplorer.gui.fit.rows import (
     CAPACITY,
     CARD,
     COLUMNS,
+    ENERGY,
     FITS,
     MEMORY,
     RATE,
@@ -153,10 +154,10 @@ def test_a_typed_model_stays_when_the_selection_changes(qtbot, panel, sent):
 
 def test_optimizer_and_checkpointing_are_about_training(qtbot, panel, sent):
     panel.set_selection(("mlp",))
-    panel.checkpointing.setChecked(True)
+    panel.options.checkpointing.setChecked(True)
     panel.train.click()
     assert not panel.optimizer.isEnabled()
-    assert "training" in panel.checkpointing.toolTip()
+    assert "training" in panel.options.checkpointing.toolTip()
     click(qtbot, panel.start_button)
     assert (sent[0].spec.train, sent[0].spec.checkpointing) == (False, False)
 
@@ -210,7 +211,10 @@ def test_every_card_has_a_row_with_its_figures(panel, state):
     assert row.cells[FITS].tip.lower().startswith(fit(T4, 1).reason.lower())
     large = panel.rows_model.rows[texts(panel, CARD).index("NVIDIA H100 80GB HBM3")]
     assert large.cells[FITS].text == "✓ yes"
-    assert large.cells[RATE].text == "25.8"
+    assert large.cells[STEP].text == "250 to 390 ms"
+    assert large.cells[RATE].text == "20.5 to 32.0"
+    assert large.cells[ENERGY].text == "0.293 to 0.457"
+    assert "bound by the units that compute" in large.cells[STEP].tip.lower()
 
 
 def test_the_parts_of_the_bar_add_up_to_what_it_takes():
@@ -270,11 +274,16 @@ def test_the_parts_at_rest_are_beside_those_at_the_peak(qtbot, state):
 
 def test_batch_and_step_of_the_chosen_card_are_said_where_the_table_has_no_room_for_them(panel, state):
     large = fit(T4, 1 << 30, largest_batch=65536, at_least=True)
-    fits = (msgspec.structs.replace(large, step_seconds=0.5, samples_per_s=16.0),)
+    times = {"step_seconds": 0.5, "step_seconds_low": 0.4, "step_seconds_high": 0.6}
+    rates = {"samples_per_s": 16.0, "samples_per_s_low": 13.3, "samples_per_s_high": 20.0}
+    fits = (msgspec.structs.replace(large, **times, **rates, bound="launches"),)
     planned(panel, state, msgspec.structs.replace(report(), fits=fits))
     assert panel.details.batch.isVisibleTo(panel.details)
     words = panel.details.batch.text().replace(TOGETHER, "")
-    assert words == "Largest batch: 65,536 or more. A step takes 500 ms, 16.0 samples/s."
+    assert words == (
+        "Largest batch: 65,536 or more. A step takes 400 to 600 ms, 13.3 to 20.0 samples/s, bound by launches: a larger"
+        " batch or CUDA graphs would help. 0.190 to 0.286 samples/J at 70 W."
+    )
 
 
 def test_what_would_help_is_asked_about_the_model_by_its_name(qtbot, panel, state, sent):
@@ -321,7 +330,7 @@ def test_a_help_can_be_used_at_once(qtbot, panel, state, sent):
     first, second = panel.details.helps.lines
     assert not second.button.isVisibleTo(panel.details), "nothing in the form is about states of 8 bits"
     click(qtbot, first.button)
-    assert panel.checkpointing.isChecked()
+    assert panel.options.checkpointing.isChecked()
     (asked,) = sent
     assert (asked.spec.source, asked.spec.batch, asked.spec.gpus, asked.spec.checkpointing) == (
         "transformers:gpt2",

@@ -32,8 +32,9 @@ from devexplorer.core.records import (
     SweepResult,
 )
 from devexplorer.core.session.state import State
+from devexplorer.gui.plots.curves import decades
 from devexplorer.gui.roofline.figures import Roofline, inner_copies, intensity, key_of, points_of, roofline, targets
-from devexplorer.gui.roofline.layout import between, decades, labels, lines, ranges, spread_out
+from devexplorer.gui.roofline.layout import between, labels, lines, ranges, spread_out
 from devexplorer.gui.roofline.page import RooflinePanel
 from devexplorer.gui.roofline.picture import GLYPHS, RooflinePicture, mark
 from devexplorer.gui.widgets import theme as themes

@@ -1,0 +1,291 @@
+"""The views beside the cards of a plan: roofline, curve over the batch, cards side by side, published steps."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from fakes.bench_runs import CPU, T4S
+from fakes.fits import GIB, fit, report
+from fakes.host import hosted
+from fakes.look_records import ENGINE, mlp, show, state_with
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QWidget
+from pytestqt.qtbot import QtBot
+
+from devexplorer.core.devices.profiles import load_profiles
+from devexplorer.core.planner.published_steps import fitted_to, published, spec_of
+from devexplorer.core.records import (
+    Answer,
+    BatchPoint,
+    Command,
+    FitPlanned,
+    FitReport,
+    FitSpec,
+    JobEnded,
+    JobStarted,
+    PlanFit,
+)
+from devexplorer.core.session.state import State
+from devexplorer.gui.fit.efficiency import card_ranges
+from devexplorer.gui.fit.page import FitPanel
+from devexplorer.gui.fit.step_figures import step_figures
+from devexplorer.gui.fit.views import BATCH, EFFICIENCY, PUBLISHED, ROOFLINE
+from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
+
+T4 = "Tesla T4"
+H100 = "NVIDIA H100 80GB HBM3"
+CURVE = tuple(
+    BatchPoint(
+        batch=batch,
+        total_bytes=(batch + 2) * GIB,
+        capacity_bytes=80 * GIB,
+        fits=batch + 2 <= 80,
+        step_seconds=0.01 * batch if batch + 2 <= 80 else None,
+        step_seconds_low=0.008 * batch if batch + 2 <= 80 else None,
+        step_seconds_high=0.0125 * batch if batch + 2 <= 80 else None,
+    )
+    for batch in (1, 4, 16, 64, 128)
+)
+
+
+@pytest.fixture
+def state() -> State:
+    state = state_with(CPU, *T4S)
+    state.apply(ENGINE)
+    show(state, mlp())
+    return state
+
+
+@pytest.fixture
+def sent() -> list[Command]:
+    return []
+
+
+@pytest.fixture
+def panel(qtbot: QtBot, state: State, sent: list[Command]) -> FitPanel:
+    def make(host: QWidget) -> FitPanel:
+        made = FitPanel(state)
+        made.setParent(host)
+        return made
+
+    made = hosted(qtbot, make, 1264, 320)
+    made.command_requested.connect(sent.append)
+    return made
+
+
+def planned(panel: FitPanel, state: State, found: FitReport, request: int = 7) -> None:
+    state.apply(JobStarted(request=request, title="planning", time_unix_s=1.0, command=PlanFit(spec=found.spec)))
+    state.apply(FitPlanned(request=request, target="", report=found))
+    state.apply(Answer(request=request, title="planned", words="all cards"))
+    state.apply(JobEnded(request=request, ok=True, time_unix_s=2.0))
+    panel.refresh()
+
+
+def choose(qtbot: QtBot, panel: FitPanel, view: int) -> None:
+    """By a click on its tab."""
+    tabs = panel.views.tabs
+    qtbot.mouseClick(tabs, Qt.MouseButton.LeftButton, pos=tabs.tabRect(view).center())
+    assert panel.views.currentIndex() == view
+
+
+def select(panel: FitPanel, gpu: str) -> None:
+    panel.table.selectRow([row.key for row in panel.rows_model.rows].index(gpu))
+
+
+# --- the form
+
+
+def test_tf32_and_channels_last_are_in_the_menu_of_options(panel: FitPanel, sent: list[Command]) -> None:
+    panel.set_selection(("mlp",))
+    panel.options.tf32.trigger()
+    panel.options.channels_last.trigger()
+    assert panel.options.button.text() == "Options: 2"
+    panel.start_button.click()
+    (command,) = sent
+    assert isinstance(command, PlanFit)
+    assert (command.spec.tf32, command.spec.channels_last, command.spec.checkpointing) == (True, True, False)
+
+
+# --- the roofline
+
+
+def test_the_roofline_has_a_point_for_each_class_under_the_cards_limits(
+    qtbot: QtBot, panel: FitPanel, state: State
+) -> None:
+    planned(panel, state, report())
+    select(panel, H100)
+    choose(qtbot, panel, ROOFLINE)
+    picture = panel.views.roofline
+    table = picture.figures()
+    assert table is not None
+    assert [row[0] for row in table.rows] == ["matrix products", "normalisation", "attention"]
+    assert table.rows[0][3:5] == ("100", "2")
+    assert table.rows[1][3:5] == ("—", "—"), "its FLOP are not counted"
+    assert "3,350 GB/s" in table.note
+    spots = picture.spots()
+    assert spots[0][1] > spots[1][1] > spots[2][1], "the longer, the larger"
+    assert spots[1][0].x() < spots[2][0].x() < spots[0][0].x()
+    qtbot.keyClick(picture, Qt.Key.Key_Right)
+    qtbot.keyClick(picture, Qt.Key.Key_Down)
+    assert picture.at is not None
+    assert picture.at.operations == "normalisation"
+    qtbot.keyClick(picture, Qt.Key.Key_Escape)
+    assert picture.at is None
+    assert "simulated" in picture.accessibleName()
+
+
+def test_the_ceilings_are_those_of_the_units_that_compute() -> None:
+    profile = load_profiles()["NVIDIA A10"]
+    found = fit("NVIDIA A10", 1 << 40)
+
+    def names(spec: FitSpec) -> list[str]:
+        figures = step_figures(found, spec, profile)
+        assert figures is not None
+        return [name for name, _ in figures.rates]
+
+    assert names(FitSpec(source="mlp")) == ["float32", "TF32"]
+    assert names(FitSpec(source="mlp", autocast="bfloat16")) == ["float32", "bfloat16"]
+    old = load_profiles()["GeForce GTX 1080 Ti"]
+    figures = step_figures(found, FitSpec(source="mlp", dtype="float16"), old)
+    assert figures is not None
+    assert [name for name, _ in figures.rates] == ["float32"], "it has no unit for float16"
+
+
+def test_a_card_without_a_step_says_so(qtbot: QtBot, panel: FitPanel, state: State) -> None:
+    planned(panel, state, report())
+    select(panel, T4)
+    choose(qtbot, panel, ROOFLINE)
+    assert panel.views.roofline.figures() is None
+    assert "no simulated step" in panel.views.roofline.accessibleDescription()
+
+
+# --- over the batch
+
+
+def test_the_curve_is_asked_for_and_stays_with_its_card(
+    qtbot: QtBot, panel: FitPanel, state: State, sent: list[Command]
+) -> None:
+    planned(panel, state, report())
+    select(panel, H100)
+    choose(qtbot, panel, BATCH)
+    view = panel.views.curves
+    assert view.currentWidget() is view.empty
+    qtbot.mouseClick(view.empty.button, Qt.MouseButton.LeftButton)
+    (asked,) = sent
+    assert isinstance(asked, PlanFit)
+    assert (asked.spec.gpus, asked.spec.curve, asked.spec.options) == ((H100,), True, False)
+    planned(panel, state, msgspec.structs.replace(report(asked.spec), curve=CURVE), request=8)
+    assert len(panel.rows_model.rows) == len(load_profiles()), "the table stays"
+    assert view.currentWidget() is not view.empty
+    table = view.memory.figures()
+    assert table is not None
+    assert [row[0] for row in table.rows] == ["1", "4", "16", "64", "128"]
+    assert "capacity 80.00 GiB" in table.note
+    assert view.time.xs == [1, 4, 16, 64], "what does not fit has no time"
+    assert "a batch of 128 does not fit" in view.note.text()
+    view.what.choose("rate")
+    assert view.rate.isVisible()
+    assert view.rate.series[0].points[0][1:] == pytest.approx((100, 80, 125))
+    select(panel, "NVIDIA H200")
+    assert view.currentWidget() is view.empty
+    select(panel, H100)
+    assert view.currentWidget() is not view.empty
+
+
+def test_no_curve_can_be_asked_for_while_a_plan_is_under_way(qtbot: QtBot, panel: FitPanel, state: State) -> None:
+    planned(panel, state, report())
+    choose(qtbot, panel, BATCH)
+    assert panel.views.curves.empty.button.isEnabled()
+    state.apply(JobStarted(request=9, title="plan", time_unix_s=3.0, command=PlanFit(spec=FitSpec(source="mlp"))))
+    panel.refresh()
+    assert not panel.views.curves.empty.button.isEnabled()
+
+
+# --- side by side
+
+
+def test_cards_are_compared_by_samples_per_joule_and_by_samples_per_second() -> None:
+    cards = [
+        fit("fast", 1 << 40, samples_per_s=200.0, samples_per_s_low=150.0, samples_per_s_high=250.0,
+            board_power_w=400.0),
+        fit("small", 1 << 40, samples_per_s=60.0, samples_per_s_low=50.0, samples_per_s_high=70.0, board_power_w=60.0),
+        fit("unknown", 1 << 40, board_power_w=None),
+        fit("full", 1),
+    ]  # fmt: skip
+    energy = card_ranges(cards, "energy")
+    assert [(row.gpu, row.text) for row in energy] == [
+        ("small", "0.833 to 1.17"),
+        ("fast", "0.375 to 0.625"),
+        ("unknown", "—  no power limit known"),
+        ("full", "—  does not fit"),
+    ]
+    assert [row.gpu for row in card_ranges(cards, "rate")] == ["fast", "small", "unknown", "full"]
+    assert all("simulated" in row.tip.lower() for row in energy)
+
+
+def test_the_bars_can_be_walked_with_the_keys_and_shown_as_a_table(qtbot: QtBot, panel: FitPanel, state: State) -> None:
+    planned(panel, state, report())
+    choose(qtbot, panel, EFFICIENCY)
+    bars = panel.views.efficiency.bars
+    table = bars.figures()
+    assert table is not None
+    assert len(table.rows) == len(load_profiles())
+    assert table.columns[1] == "samples/J simulated"
+    for _ in range(3):
+        qtbot.keyClick(bars, Qt.Key.Key_Down)
+    assert bars.at == bars.rows[2]
+    panel.views.efficiency.measure.choose("rate")
+    table = bars.figures()
+    assert table is not None
+    assert table.columns[1] == "samples/s simulated"
+
+
+# --- published steps
+
+
+def test_a_published_step_is_planned_and_compared_with_its_measurement(
+    qtbot: QtBot, panel: FitPanel, state: State, sent: list[Command]
+) -> None:
+    choose(qtbot, panel, PUBLISHED)
+    assert not panel.is_empty, "it needs no plan before"
+    view = panel.views.published
+    view.model.choose("resnet50")
+    view.card.choose(T4)
+    rows = view.rows_model.rows
+    assert rows
+    assert {(row.cells[0].text, row.cells[1].text) for row in rows} == {("resnet50", T4)}
+    assert not view.plan_button.isEnabled()
+    view.table.selectRow(0)
+    assert "Not planned yet" in view.compared.text()
+    assert "https://" in view.about.text()
+    qtbot.mouseClick(view.plan_button, Qt.MouseButton.LeftButton)
+    (asked,) = sent
+    assert isinstance(asked, PlanFit)
+    assert (asked.spec.source, asked.spec.gpus, asked.spec.options) == ("resnet50", (T4,), False)
+    assert panel.batch_edit.text() == str(asked.spec.batch)
+    key = rows[0].key
+    measured = next(float(row.samples_per_s) for index, (row, _) in enumerate(view._rows) if index == key)
+    speeds = {"samples_per_s": measured, "samples_per_s_low": measured / 1.25, "samples_per_s_high": measured * 1.25}
+    found = fit(T4, 1 << 40, **speeds)
+    planned(panel, state, msgspec.structs.replace(report(asked.spec), fits=(found,)), request=8)
+    assert "the measurement is inside this range; prediction over measurement 1.00." in view.compared.text()
+    assert "(simulated)" in view.compared.text()
+
+
+def test_whether_the_model_was_fitted_to_a_row_is_said(qtbot: QtBot, panel: FitPanel) -> None:
+    choose(qtbot, panel, PUBLISHED)
+    view = panel.views.published
+    for row in view.rows_model.rows:
+        listed = view._rows[row.key][0]
+        assert row.cells[-1].text == ("yes" if fitted_to(listed) else "no")
+    assert len(view.rows_model.rows) == sum(spec_of(row) is not None for row in published())
+
+
+@pytest.mark.parametrize("theme", [DARK, LIGHT])
+def test_every_view_is_painted_in_both_themes(qtbot: QtBot, panel: FitPanel, state: State, theme) -> None:
+    planned(panel, state, report())
+    select(panel, H100)
+    set_theme(theme)
+    for view in (ROOFLINE, BATCH, EFFICIENCY, PUBLISHED):
+        choose(qtbot, panel, view)
+        assert not panel.views.currentWidget().grab().toImage().isNull()
