@@ -25,6 +25,7 @@ GIB: Final = 1 << 30
 MANY: Final = 10
 """From so many times the capacity on, a share is given as a multiple, not in per cent."""
 SIMULATED: Final = "Simulated by a cost model fitted to published steps: the range expected of a real card"
+SERVED: Final = "Simulated by a cost model fitted to published steps; no real card was asked"
 NOT_TIMED: Final = "What does not fit takes no time"
 AT_LEAST: Final = "The search ended there: a larger batch would fit too"
 
@@ -168,7 +169,7 @@ def _cells(fit: Fit) -> tuple[Cell, ...]:
             Cell(efficiency_range(fit), tip=efficiency_tip(fit)),
         )
         if fit.serving is None
-        else (*serving_cells(fit.serving, SIMULATED if fit.fits else NOT_TIMED), Cell(MISSING, tip=NO_STEP))
+        else (*serving_cells(fit.serving, SERVED if fit.fits else NOT_TIMED), Cell(MISSING, tip=NO_STEP))
     )
     return (
         Cell(fit.gpu, tip=f"{fit.gpu}, simulated{several}"),

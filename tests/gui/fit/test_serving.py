@@ -100,7 +100,7 @@ def test_the_mode_shows_its_own_fields_only(qtbot, panel):
     qtbot.mouseClick(panel.serving.on, LEFT)
     assert panel.serving.prompt.isVisibleTo(panel)
     assert panel.serving.kv_dtype.isVisibleTo(panel)
-    for field in (panel.train, panel.optimizer, panel.checkpointing, panel.inputs_edit):
+    for field in (panel.train, panel.optimizer, panel.options.button, panel.inputs_edit):
         assert not field.isVisibleTo(panel)
     qtbot.mouseClick(panel.serving.on, LEFT)
     assert panel.train.isVisibleTo(panel)
