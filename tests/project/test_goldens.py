@@ -192,7 +192,20 @@ ADDED: dict[str, str | tuple[str, ...]] = {
     "fit": tuple(
         f"{place}.{key}"
         for place in ("", ".cards", ".gpus", ".gpus.cards")
-        for key in ("rest", "max_allocated_bytes", "used_bytes")
+        for key in (
+            "rest",
+            "max_allocated_bytes",
+            "used_bytes",
+            "step_seconds_",
+            "samples_per_s_",
+            "samples_per_joule",
+            "bound",
+            "parts",
+            "board_power_w",
+            "curve",
+            "tf32",
+            "channels_last",
+        )  # fmt: skip
     ),
 }
 """Keys that came later on purpose; who read the documents before still finds all they know."""
