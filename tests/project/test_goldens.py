@@ -205,7 +205,7 @@ ADDED: dict[str, str | tuple[str, ...]] = {
             "curve",
             "tf32",
             "channels_last",
-        )  # fmt: skip
+        )
     ),
 }
 """Keys that came later on purpose; who read the documents before still finds all they know."""
