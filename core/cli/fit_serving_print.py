@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from devexplorer.core.base import MISSING, bytes_text, count_text, number_text, printable, seconds_text
+from devexplorer.core.base import MISSING, bytes_text, count_text, number_text, printable, range_text, seconds_text
 from devexplorer.core.cli.fit_print import COLUMNS, SIMULATED, WIDE, print_assumptions, side_by_side
 from devexplorer.core.cli.terminal.output import table
 from devexplorer.core.records import CacheLayers, Fit, FitReport, ServingFit, ServingSpec
@@ -62,7 +62,8 @@ def lines(item: Fit) -> list[str]:
     fits = "fits" if item.fits else f"does not fit ({item.reason.rstrip('.')})"
     said = [f"{item.gpu}: {fits}; {largest(item, serving)}", f"    KV cache: {cache_text(serving)}"]
     if serving.prefill_seconds is not None:
-        said.append(f"    first token after {seconds_text(serving.prefill_seconds)} (simulated)")
+        span = range_text(seconds_text(serving.prefill_seconds_low), seconds_text(serving.prefill_seconds_high))
+        said.append(f"    first token after {span} (simulated)")
     if serving.decode_step_seconds is not None:
         said.append(f"    then {rates(serving)} (simulated)")
     return said
@@ -82,10 +83,11 @@ def largest(item: Fit, serving: ServingFit) -> str:
 
 
 def rates(serving: ServingFit) -> str:
-    """`25.7 ms a token: 622 tokens/s, 38.9 for each user, 155 on each card, 12 % of it exchanges`."""
+    """`500 to 760 tokens/s, about 38.9 for each user, bound by bandwidth, 155 on each card; 12 % …`."""
+    rate = range_text(number_text(serving.decode_tokens_per_s_low), number_text(serving.decode_tokens_per_s_high))
     text = (
-        f"{seconds_text(serving.decode_step_seconds)} a token: {number_text(serving.decode_tokens_per_s)} tokens/s,"
-        f" {number_text(serving.decode_tokens_per_s_per_user)} for each user"
+        f"{rate} tokens/s, about {number_text(serving.decode_tokens_per_s_per_user)} for each user, bound by"
+        f" {serving.decode_bound}"
     )
     if serving.communication_share is None:
         return text

@@ -57,11 +57,18 @@ class ServingFit(Record):
     """`memory` or `positions` (of the model): what ends the context; empty where it is not known."""
     prefill_seconds: float | None = None
     """Simulated time to the first token: the prompts of the whole batch."""
+    prefill_seconds_low: float | None = None
+    """The range in which a real card's would be expected, simulated."""
+    prefill_seconds_high: float | None = None
     decode_step_seconds: float | None = None
     """Simulated time of a later token, the mean over those that are generated."""
     decode_tokens_per_s: float | None = None
     """Simulated, of all sequences together, the first token left out."""
+    decode_tokens_per_s_low: float | None = None
+    decode_tokens_per_s_high: float | None = None
     decode_tokens_per_s_per_user: float | None = None
     decode_tokens_per_s_per_card: float | None = None
     communication_share: float | None = None
     """Part of the decode step in which cards exchange results."""
+    decode_bound: str | None = None
+    """`compute`, `bandwidth`, `launches` or `link`: what most of a decode step's time goes to."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from devexplorer.core.base import MISSING, bytes_text, count_text, number_text, seconds_text
+from devexplorer.core.base import MISSING, bytes_text, count_text, number_text, range_text, seconds_text
 from devexplorer.core.records import CacheLayers, Fit, FitReport, ServingFit
 from devexplorer.gui.widgets.table import Cell, Column, numbers
 
@@ -22,10 +22,18 @@ def serving_columns(columns: Sequence[Column], step: int, rate: int) -> tuple[Co
 def serving_cells(serving: ServingFit, tip: str) -> tuple[Cell, Cell]:
     """Time to the first token, and tokens a second."""
     user = number_text(serving.decode_tokens_per_s_per_user)
-    each = f"{tip}\n{user} tokens/s for each user" if serving.decode_tokens_per_s is not None else tip
-    return Cell(seconds_text(serving.prefill_seconds), tip=tip), Cell(
-        number_text(serving.decode_tokens_per_s), tip=each
-    )
+    each = f"{tip}\n{_rate(serving)} tokens/s, about {user} for each user" if serving.decode_tokens_per_s else tip
+    wait = f"{tip}\n{_first(serving)}" if serving.prefill_seconds else tip
+    first = Cell(seconds_text(serving.prefill_seconds), tip=wait)
+    return first, Cell(number_text(serving.decode_tokens_per_s), tip=each)
+
+
+def _first(serving: ServingFit) -> str:
+    return range_text(seconds_text(serving.prefill_seconds_low), seconds_text(serving.prefill_seconds_high))
+
+
+def _rate(serving: ServingFit) -> str:
+    return range_text(number_text(serving.decode_tokens_per_s_low), number_text(serving.decode_tokens_per_s_high))
 
 
 def serving_text(fit: Fit, serving: ServingFit) -> str:
@@ -38,17 +46,15 @@ def serving_text(fit: Fit, serving: ServingFit) -> str:
     if serving.largest_context is not None:
         said.append(_context(serving, serving.largest_context))
     if serving.prefill_seconds is not None:
-        said.append(f"First token after {seconds_text(serving.prefill_seconds)}.")
+        said.append(f"First token after {_first(serving)}.")
     if serving.decode_step_seconds is not None:
         said.append(_rates(serving))
     return " ".join(said)
 
 
 def _rates(serving: ServingFit) -> str:
-    rates = (
-        f"Then {number_text(serving.decode_tokens_per_s)} tokens/s,"
-        f" {number_text(serving.decode_tokens_per_s_per_user)} for each user"
-    )
+    user = number_text(serving.decode_tokens_per_s_per_user)
+    rates = f"Then {_rate(serving)} tokens/s, about {user} for each user, bound by {serving.decode_bound}"
     if serving.communication_share is None:
         return f"{rates}."
     card, share = number_text(serving.decode_tokens_per_s_per_card), 100 * serving.communication_share

@@ -4,7 +4,7 @@ the longest context. In the planner's process."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from typing import NamedTuple
 
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.planner import messages
@@ -14,11 +14,12 @@ from devexplorer.core.planner.serving.request import lacks
 from devexplorer.core.planner.serving.scaling import Law, Most, law, most
 from devexplorer.core.planner.serving.served import Served
 from devexplorer.core.planner.serving.session import Phase, Runner, Session
-from devexplorer.core.planner.step_time import step_seconds
+from devexplorer.core.planner.step_time import step_estimate
 from devexplorer.core.planner.trace import Trace
 from devexplorer.core.planner.trace_cache import runs_convolutions
 from devexplorer.core.planner.workspaces import cublas_bytes, library_bytes
 from devexplorer.core.records import Fit, FitBytes, FitCard, FitSpec, ServingFit
+from devexplorer.core.records.planner import Bound
 from devexplorer.core.virtual.device.machine import CONTEXT_BYTES
 from devexplorer.core.virtual.device.memory import MIN_BLOCK
 
@@ -54,17 +55,23 @@ class ServingCalculator:
         fits = card.fits and missing is None
         batch = self._largest_batch(profile, eight) if missing is None else Most(0, False)
         context = self._largest_context(profile, eight) if missing is None else Most(0, False)
-        prefill, decode, shared = self._seconds(session, profile) if fits else (None, None, None)
-        answer = self._serving_fit(context, prefill, decode, shared)
-        seconds = None if prefill is None else prefill + (self._serving.generate - 1) * (decode or 0.0)
+        times = self._times(session, profile) if fits else None
+        answer = self._serving_fit(context, times)
+        whole = times and times.whole(self._serving.generate)
+        count = self._spec.batch
         return Fit(
             gpu=label,
             fits=fits,
             cards=(card,) * ways,
             largest_batch=batch.number,
             at_least=batch.at_least,
-            step_seconds=seconds,
-            samples_per_s=self._spec.batch / seconds if seconds else None,
+            step_seconds=whole and whole.seconds,
+            step_seconds_low=whole and whole.low,
+            step_seconds_high=whole and whole.high,
+            samples_per_s=whole and count / whole.seconds,
+            samples_per_s_low=whole and count / whole.high,
+            samples_per_s_high=whole and count / whole.low,
+            bound=whole and whole.bound,
             reason=missing or messages.reason((card,)),
             serving=answer,
         )
@@ -199,26 +206,31 @@ class ServingCalculator:
 
     # --- time
 
-    def _seconds(self, session: Session, profile: Profile) -> tuple[float, float | None, float | None]:
-        """Of the prompts, of a later token, and the part of that in which cards exchange results."""
-        phase = partial(self._phase_seconds, profile)
-        prefill = session.pieces * _mean([sum(phase(item)) for item in session.prefill])
+    def _times(self, session: Session, profile: Profile) -> Times:
+        """Of the prompts, and of a later token; what lies between two steps grows evenly."""
+        prefill = self._mean([self._phase(profile, item) for item in session.prefill]).times(session.pieces)
         if not session.decode:
-            return prefill, None, None
-        alone = _mean([phase(item)[0] for item in session.decode])
-        exchanged = _mean([phase(item)[1] for item in session.decode])
-        return prefill, alone + exchanged, exchanged / (alone + exchanged)
+            return Times(prefill, None)
+        return Times(prefill, self._mean([self._phase(profile, item) for item in session.decode]))
 
-    def _phase_seconds(self, profile: Profile, phase: Phase) -> tuple[float, float]:
+    def _phase(self, profile: Profile, phase: Phase) -> Span:
         ways = self._serving.tensor_parallel
         exchanged = sum(item.seconds(profile, ways) * times for item, times in phase.exchanges.items())
-        return step_seconds((phase.trace,), (profile,)), exchanged
+        step = step_estimate((phase.trace,), (profile,))
+        bound: Bound = "link" if exchanged > step.seconds else step.bound
+        return Span(step.seconds + exchanged, step.low + exchanged, step.high + exchanged, exchanged, bound)
 
-    def _serving_fit(
-        self, context: Most, prefill: float | None, decode: float | None, shared: float | None
-    ) -> ServingFit:
+    def _mean(self, spans: Sequence[Span]) -> Span:
+        seconds, low, high, exchanged = (
+            _mean([span[index] for span in spans])  # type: ignore[misc]
+            for index in range(4)
+        )
+        return Span(seconds, low, high, exchanged, spans[-1].bound)
+
+    def _serving_fit(self, context: Most, times: Times | None) -> ServingFit:
         batch, ways = self._spec.batch, self._serving.tensor_parallel
-        rate = batch / decode if decode else None
+        prefill, decode = (None, None) if times is None else times
+        rate = batch / decode.seconds if decode else None
         limit = min(self._made.positions or LONGEST_CONTEXT, LONGEST_CONTEXT)
         return ServingFit(
             kv_cache_bytes=ways * self.layout.bytes(batch, self._serving.context),
@@ -226,13 +238,50 @@ class ServingCalculator:
             cache=self.layout.groups(batch, self._serving.context),
             largest_context=context.number if self._spec.search else None,
             context_limit="" if not self._spec.search else "positions" if context.number == limit else "memory",
-            prefill_seconds=prefill,
-            decode_step_seconds=decode,
+            prefill_seconds=prefill and prefill.seconds,
+            prefill_seconds_low=prefill and prefill.low,
+            prefill_seconds_high=prefill and prefill.high,
+            decode_step_seconds=decode and decode.seconds,
             decode_tokens_per_s=rate,
+            decode_tokens_per_s_low=decode and batch / decode.high,
+            decode_tokens_per_s_high=decode and batch / decode.low,
             decode_tokens_per_s_per_user=rate / batch if rate else None,
             decode_tokens_per_s_per_card=rate / ways if rate else None,
-            communication_share=shared if ways > 1 else None,
+            communication_share=decode.exchanged / decode.seconds if decode and ways > 1 else None,
+            decode_bound=decode and decode.bound,
         )
+
+
+class Span(NamedTuple):
+    """Simulated seconds of one pass."""
+
+    seconds: float
+    low: float
+    high: float
+    exchanged: float
+    """Of them, in which cards exchange results."""
+    bound: Bound
+
+    def times(self, number: float) -> Span:
+        """So many passes."""
+        seconds, low, high, exchanged = (value * number for value in self[:4])
+        return Span(seconds, low, high, exchanged, self.bound)
+
+
+class Times(NamedTuple):
+    """Of one request on one card."""
+
+    prefill: Span
+    decode: Span | None
+
+    def whole(self, generate: int) -> Span:
+        """Of the whole request."""
+        if self.decode is None:
+            return self.prefill
+        first, later = self.prefill, self.decode.times(generate - 1)
+        bound = later.bound if later.seconds > first.seconds else first.bound
+        seconds, low, high, exchanged = (one + other for one, other in zip(first[:4], later[:4], strict=True))
+        return Span(seconds, low, high, exchanged, bound)
 
 
 def _mean(values: Sequence[float]) -> float:

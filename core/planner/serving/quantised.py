@@ -40,6 +40,9 @@ class PackedWeights(nn.Module):
         """The product; `count`: of the first so many experts."""
         weights = [weight if count is None else weight[:count] for weight in self.parameters(recurse=False)]
         given = x.to(self._activations) if self.eight_bit and self._activations is not None else x
+        if count is None:
+            rows = packed_product(given.reshape(-1, x.shape[-1]), weights, self.out_features, x.dtype)
+            return rows.view(*x.shape[:-1], self.out_features)
         return packed_product(given, weights, self.out_features, x.dtype)
 
 

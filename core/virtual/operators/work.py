@@ -18,6 +18,7 @@ KINDS: dict[str, Kind] = {
     "aten::_addmm_activation": Kind.PRODUCT,
     "aten::_int_mm": Kind.PRODUCT,
     "aten::_scaled_mm": Kind.PRODUCT,
+    "devexplorer_serving::packed_product": Kind.PRODUCT,
     "aten::bmm": Kind.BATCHED_PRODUCT,
     "aten::baddbmm": Kind.BATCHED_PRODUCT,
     "aten::baddbmm_": Kind.BATCHED_PRODUCT,
@@ -94,7 +95,10 @@ def work_of(kind: Kind, dtype: str, flop: int, nbytes: int, args: Sequence[Any],
 
 
 def _product(args: Sequence[Any]) -> Product | None:
-    """Of (a, b), or (c, a, b) where a product is added to something."""
+    """Of (a, b), or (c, a, b) where a product is added to something; or of (a, packed weights, columns)."""
+    if isinstance(args[1], (list, tuple)):
+        a = args[0]
+        return Product(a.shape[-2], args[2], a.shape[-1], math.prod(a.shape[:-2]))
     factors = [item for item in args[:3] if isinstance(item, Tensor) and item.dim() >= 2]
     if len(factors) < 2:
         return None

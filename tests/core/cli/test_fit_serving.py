@@ -38,8 +38,13 @@ SERVING = ServingFit(
     largest_context=8192,
     context_limit="positions",
     prefill_seconds=0.25,
+    prefill_seconds_low=0.2,
+    prefill_seconds_high=0.3,
     decode_step_seconds=0.02,
     decode_tokens_per_s=800.0,
+    decode_tokens_per_s_low=700.0,
+    decode_tokens_per_s_high=900.0,
+    decode_bound="bandwidth",
     decode_tokens_per_s_per_user=50.0,
     decode_tokens_per_s_per_card=400.0,
     communication_share=0.125,
@@ -132,9 +137,8 @@ def test_the_tables() -> None:
     assert "2x NVIDIA L4: fits; largest batch 40; longest context 8,192 tokens, all that the model has" in text
     assert "KV cache: 4.00 GiB; 21 layers with full attention, room for 2,560 tokens" in text
     assert "2 layers with a state" in text
-    assert "first token after 250 ms (simulated)" in text
-    assert "a token: 800 tokens/s, 50" in text
-    assert "for each user, 400 on each card" in text
+    assert "first token after 200 to 300 ms (simulated)" in text
+    assert "then 700 to 900 tokens/s, about 50.0 for each user, bound by bandwidth, 400 on each card" in text
     assert "12 % of the time cards exchange results (simulated)" in text
     assert "No card was asked." in text
     assert "KV cache" in text.splitlines()[5]

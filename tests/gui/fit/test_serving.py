@@ -41,8 +41,13 @@ SERVING = ServingFit(
     largest_context=8192,
     context_limit="positions",
     prefill_seconds=0.25,
+    prefill_seconds_low=0.2,
+    prefill_seconds_high=0.3,
     decode_step_seconds=0.02,
     decode_tokens_per_s=800.0,
+    decode_tokens_per_s_low=700.0,
+    decode_tokens_per_s_high=900.0,
+    decode_bound="bandwidth",
     decode_tokens_per_s_per_user=50.0,
     decode_tokens_per_s_per_card=800.0,
 )
@@ -146,7 +151,7 @@ def test_the_table_says_first_token_and_tokens_a_second(panel, state):
     assert heads == ["simulated first token", "simulated tokens/s"]
     (row,) = panel.rows_model.rows
     assert (row.cells[STEP].text, row.cells[RATE].text) == ("250 ms", "800")
-    assert "50.0 tokens/s for each user" in row.cells[RATE].tip
+    assert "700 to 900 tokens/s, about 50.0 for each user" in row.cells[RATE].tip
     assert "16 prompts of 2,048 tokens, 512 generated, KV cache float8_e4m3fn" in panel.caption.full_text
     assert "(simulated)" in panel.caption.full_text
 
@@ -165,7 +170,10 @@ def test_the_chosen_card(panel, state):
     text = panel.details.batch.text().replace("\u2060", "")
     assert "KV cache 4.00 GiB: 21 layers with a sliding window, 21 layers with full attention." in text
     assert "Longest context: 8,192 tokens, all that the model has positions for." in text
-    assert "First token after 250 ms. Then 800 tokens/s, 50.0 for each user." in text
+    assert (
+        "First token after 200 to 300 ms. Then 700 to 900 tokens/s, about 50.0 for each user, bound by bandwidth."
+        in text
+    )
     assert panel.details.parts.numbers["kv_cache"].text() == "4.00 GiB"
     assert not panel.details.helps.isVisibleTo(panel.details)
 
