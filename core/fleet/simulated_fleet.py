@@ -126,8 +126,11 @@ class SimulatedFleet:
     def _catch_up(self) -> None:
         kept: list[FleetEvent] = []
         latest: dict[str, Readings] = {}
-        for _ in range(len(self._events)):  # its thread may add to them
-            event = self._events.popleft()
+        waiting = [self._events.popleft() for _ in range(len(self._events))]  # its thread may add to them
+        if any(isinstance(event, GroupStarted | BlocksMeasured | GroupEnded) for event in waiting):
+            self._events.extendleft(reversed(waiting))  # readings under load among them are wanted all
+            return
+        for event in waiting:
             if isinstance(event, Readings):
                 latest[event.machine] = event
             else:

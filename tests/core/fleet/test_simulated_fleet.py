@@ -16,7 +16,7 @@ from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.fleet.virtual_cards import VirtualCards, highest_clock_mhz
 from devexplorer.core.records import DeviceSample
 from devexplorer.core.records.fleet import MeasuredKind
-from devexplorer.core.records.fleet_events import FleetMachine, MachineChanged, Readings
+from devexplorer.core.records.fleet_events import FleetMachine, GroupEnded, GroupStarted, MachineChanged, Readings
 
 H100 = "8x NVIDIA H100 80GB HBM3"
 
@@ -34,6 +34,10 @@ def test_who_drains_too_seldom_gets_the_newest_reading_of_each_machine() -> None
     fleet._measuring = True  # readings under load are wanted all
     fleet._events.extend(rounds)
     assert fleet.drain() == rounds
+    fleet._measuring = False  # it has ended, but nobody was told yet
+    told = [GroupStarted(number=1, group=0, time_unix_s=1.0), *rounds, GroupEnded(number=1, group=0)]
+    fleet._events.extend(told)
+    assert fleet.drain() == told
 
 
 def test_every_card_of_every_node_reports_and_is_marked_simulated() -> None:
