@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 
 import msgspec
 
@@ -174,6 +175,11 @@ REASONS: tuple[tuple[str, Callable[[Published], object]], ...] = (
 """Why a row is not computed; the first that holds."""
 
 
+@cache
+def _known_source(model: str) -> str | None:
+    return next((source for pattern, source in SOURCES.items() if re.search(pattern, model)), None)
+
+
 def source_of(row: Published) -> str | None:
     """What the planner builds for it; None where it has nothing."""
     if row.model.startswith("bert-"):
@@ -181,7 +187,7 @@ def source_of(row: Published) -> str | None:
         source = f"transformers:bert?head={head}&max_position_embeddings=1024"
         source += f"&{LARGE_BERT}" if "large" in row.model else ""
     else:
-        found = next((source for pattern, source in SOURCES.items() if re.search(pattern, row.model)), None)
+        found = _known_source(row.model)
         if found is None:
             return None
         if "efficientnet" in found and "pytorch-image-models" in row.source:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec.structs import replace
-from PySide6.QtCore import Signal
+from PySide6.QtCore import QTimer, Signal
 from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base import number_text
@@ -30,6 +30,8 @@ COLUMNS = (
     Column("fitted", "Whether the cost model was fitted to this row: then its prediction is no test"),
 )
 _CARD = 1
+AT_ONCE = 50
+"""Rows that are read in one turn of the event loop."""
 _WIDTHS = (84, 100, 128, 70, 46, 74, 48)
 _GIVES_UP = (6, 3, 2, 4)
 EVERY_MODEL, EVERY_CARD = "every model", "every card"
@@ -47,6 +49,9 @@ class PublishedSteps(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._rows: list[tuple[Published, FitSpec]] = []
+        self._unread: list[Published] = []
+        self._reader = QTimer(self, interval=0)
+        self._reader.timeout.connect(self._read_some)
         self._found: dict[int, Fit] = {}
         """Predictions by the place of their row."""
         self._ready = True
@@ -68,10 +73,19 @@ class PublishedSteps(QWidget):
         vbox(top, (self.table, 3), (below, 2), spacing=4, parent=self)
 
     def fill(self) -> None:
-        """Read the rows that can be planned; once."""
-        if self._rows:
-            return
-        self._rows = [(row, spec) for row in published() if (spec := spec_of(row)) is not None]
+        """Read the rows that can be planned; once, and some at a time: the window is not to wait for all of them."""
+        if not self._rows and not self._reader.isActive():
+            self._unread = published()
+            self._reader.start()
+
+    def _read_some(self) -> None:
+        some, self._unread = self._unread[:AT_ONCE], self._unread[AT_ONCE:]
+        self._rows += [(row, spec) for row in some if (spec := spec_of(row)) is not None]
+        if not self._unread:
+            self._reader.stop()
+            self._offer()
+
+    def _offer(self) -> None:
         models, cards = sorted({row.model for row, _ in self._rows}), sorted({row.profile for row, _ in self._rows})
         self.model.offer([("", EVERY_MODEL, ""), *((name, name, "") for name in models)])
         self.card.offer([("", EVERY_CARD, ""), *((name, name, "") for name in cards)])

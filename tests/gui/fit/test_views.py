@@ -249,6 +249,7 @@ def test_a_published_step_is_planned_and_compared_with_its_measurement(
     choose(qtbot, panel, PUBLISHED)
     assert not panel.is_empty, "it needs no plan before"
     view = panel.views.published
+    qtbot.waitUntil(lambda: bool(view.rows_model.rows))
     view.model.choose("resnet50")
     view.card.choose(T4)
     rows = view.rows_model.rows
@@ -275,6 +276,7 @@ def test_a_published_step_is_planned_and_compared_with_its_measurement(
 def test_whether_the_model_was_fitted_to_a_row_is_said(qtbot: QtBot, panel: FitPanel) -> None:
     choose(qtbot, panel, PUBLISHED)
     view = panel.views.published
+    qtbot.waitUntil(lambda: bool(view.rows_model.rows))
     for row in view.rows_model.rows:
         listed = view._rows[row.key][0]
         assert row.cells[-1].text == ("yes" if fitted_to(listed) else "no")
