@@ -110,9 +110,9 @@ class RangeBars(Picture):
 
     def draw(self, painter: QPainter) -> None:
         theme = current_theme()
-        names = max((text_width(row.gpu, Role.TEXT) for row in self.rows), default=0)
-        numbers = max((text_width(row.text) for row in self.rows), default=0) + 8
-        names = min(names, max(self.width() - 2 * EDGE_PX - numbers - LEAST_BAR_PX - 16, 60))
+        names = max((text_width(_short(row.gpu), Role.TEXT) for row in self.rows), default=0)
+        numbers = max((text_width(row.text) for row in self.rows if row.middle is not None), default=0) + 16
+        names = min(names, max(self.width() - 2 * EDGE_PX - numbers - LEAST_BAR_PX - 16, 0.42 * self.width()))
         left = EDGE_PX + names + 8.0
         room = max(self.width() - left - numbers - EDGE_PX, 1.0)
         most = max((row.high or 0.0 for row in self.rows), default=0.0) or 1.0
@@ -120,7 +120,7 @@ class RangeBars(Picture):
             y = 2.0 + number * ROW_PX
             if number == self._index:
                 painter.fillRect(QRectF(1, y, self.width() - 2, ROW_PX), QColor(theme.button_hover))
-            draw_text(painter, QRectF(EDGE_PX, y, names, ROW_PX), row.gpu, "text", Role.TEXT)
+            draw_text(painter, QRectF(EDGE_PX, y, names, ROW_PX), _short(row.gpu), "text", Role.TEXT)
             end = left
             if row.middle is not None and row.low is not None and row.high is not None:
                 box = QRectF(left + room * row.low / most, y + (ROW_PX - BAR_PX) / 2, 0, BAR_PX)
@@ -153,6 +153,11 @@ class RangeBars(Picture):
         announce(self, self.rows[self._index].tip)
         self.reached.emit(self._index * ROW_PX + ROW_PX // 2)
         self.update()
+
+
+def _short(gpu: str) -> str:
+    """Without the maker, which says nothing here; the tooltip and the table have all of it."""
+    return gpu.removeprefix("NVIDIA ").removeprefix("AMD ")
 
 
 class Efficiency(QWidget):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 from PySide6.QtCore import QTimer, Signal
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QComboBox, QWidget
 
 from devexplorer.core.base import number_text
 from devexplorer.core.planner.published_steps import Published, fitted_to, published, spec_of
@@ -64,6 +64,8 @@ class PublishedSteps(QWidget):
         self.compared = label(CHOOSE, wrap=True, selectable=True)
         self.about = label(role=Role.LABEL, words="dim", wrap=True, selectable=True)
         for choice in (self.model, self.card):
+            choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+            choice.setMinimumContentsLength(10)
             choice.currentIndexChanged.connect(self._filter)
         self.table.selectionModel().selectionChanged.connect(lambda *_rows: self._show())
         self.table.activated.connect(lambda _index: self._plan())
