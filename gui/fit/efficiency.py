@@ -112,7 +112,7 @@ class RangeBars(Picture):
         theme = current_theme()
         names = max((text_width(_short(row.gpu), Role.TEXT) for row in self.rows), default=0)
         numbers = max((text_width(row.text) for row in self.rows if row.middle is not None), default=0) + 16
-        names = min(names, max(self.width() - 2 * EDGE_PX - numbers - LEAST_BAR_PX - 16, 0.42 * self.width()))
+        names = min(names, max(self.width() - 2 * EDGE_PX - numbers - LEAST_BAR_PX - 16, 2 * self.width() // 5))
         left = EDGE_PX + names + 8.0
         room = max(self.width() - left - numbers - EDGE_PX, 1.0)
         most = max((row.high or 0.0 for row in self.rows), default=0.0) or 1.0
