@@ -23,7 +23,8 @@ import psutil
 from devexplorer.core.base import BadInput
 from devexplorer.core.host.files import FileWork, Reply
 from devexplorer.core.records import Answer, BaseEvent, Cancel, JobEnded, Save
-from devexplorer.core.records.host import Done, ForgetCopy, PlaceCopy, Result, SaveCopy, Text
+from devexplorer.core.records.host import Done, Result, Text
+from devexplorer.core.records.host_questions import ForgetCopy, PlaceCopy, SaveCopy
 
 if TYPE_CHECKING:
     from devexplorer.core.session.session import Session

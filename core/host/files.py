@@ -27,17 +27,13 @@ from devexplorer.core.records.host import (
     Done,
     FileKindFound,
     FileKinds,
-    FindModels,
     Folder,
     FolderEntry,
-    ListFolder,
     ModelFound,
     ModelsFound,
-    ReadFile,
-    RecogniseFiles,
     Result,
-    WriteFile,
 )
+from devexplorer.core.records.host_questions import FindModels, ListFolder, ReadFile, RecogniseFiles, WriteFile
 
 MOST_ENTRIES = 5_000
 MOST_FILES = 200

@@ -17,25 +17,19 @@ from devexplorer.core.benchmark.history.store_thread import StoreThread
 from devexplorer.core.host.client import Client
 from devexplorer.core.host.copies import Copies
 from devexplorer.core.records import Log, StoredRun
-from devexplorer.core.records.host import (
-    Ask,
+from devexplorer.core.records.host import Ask, Done, EngineChoice, Reply, Result, RunPage, Text
+from devexplorer.core.records.host_questions import (
     DeleteRuns,
-    Done,
-    EngineChoice,
     ExportRuns,
     ImportRuns,
     ListRuns,
-    Reply,
     RestartEngine,
-    Result,
-    RunPage,
     SetHidden,
     SetPython,
     SetVisibleDevices,
     StartRecording,
     StopRecording,
     TagRuns,
-    Text,
     WorkspaceArrived,
     WriteScript,
 )

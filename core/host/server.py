@@ -47,11 +47,11 @@ from devexplorer.core.records.host import (
     Numbered,
     RecordingChanged,
     SessionAction,
-    SetHidden,
     SnapshotBegin,
     SnapshotEnd,
     TakeOver,
 )
+from devexplorer.core.records.host_questions import SetHidden
 from devexplorer.core.session.poll import MOST_EVENTS
 from devexplorer.core.session.session import Session
 

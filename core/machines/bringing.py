@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from devexplorer.core.base import bytes_text
 from devexplorer.core.machines.file_copying import End, FileCopying, Stage
-from devexplorer.core.records.host import ForgetCopy, PlaceCopy, Result, Text
+from devexplorer.core.records.host import Result, Text
+from devexplorer.core.records.host_questions import ForgetCopy, PlaceCopy
 
 Written = Callable[[str], None]
 """Called when the file is whole; with one sentence when it was not written."""

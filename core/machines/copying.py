@@ -8,7 +8,8 @@ from collections.abc import Callable
 from devexplorer.core.base import objects_text
 from devexplorer.core.machines.file_copying import End, FileCopying, Stage
 from devexplorer.core.records import Command, Load, SentFrom
-from devexplorer.core.records.host import ForgetCopy, Result, SaveCopy, Text
+from devexplorer.core.records.host import Result, Text
+from devexplorer.core.records.host_questions import ForgetCopy, SaveCopy
 
 NAME = "copy.safetensors"
 

@@ -11,17 +11,8 @@ from devexplorer.core.base import DevExplorerError, sentence
 from devexplorer.core.machines.remote_session import RemoteSession
 from devexplorer.core.machines.untrusted import visible
 from devexplorer.core.records import StoredRun
-from devexplorer.core.records.host import (
-    DeleteRuns,
-    Done,
-    ExportRuns,
-    HistoryChanged,
-    ImportRuns,
-    ListRuns,
-    Question,
-    RunPage,
-    TagRuns,
-)
+from devexplorer.core.records.host import Done, HistoryChanged, RunPage
+from devexplorer.core.records.host_questions import DeleteRuns, ExportRuns, ImportRuns, ListRuns, Question, TagRuns
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.history.compare import Comparison

@@ -13,7 +13,8 @@ from typing import Literal, NamedTuple, Protocol
 from msgspec.structs import replace
 
 from devexplorer.core.base import bytes_text
-from devexplorer.core.records.host import Chunk, ForgetCopy, PlaceCopy, Question, ReadFile, Result, Text, WriteFile
+from devexplorer.core.records.host import Chunk, Result, Text
+from devexplorer.core.records.host_questions import ForgetCopy, PlaceCopy, Question, ReadFile, WriteFile
 
 PIECE_BYTES = 1 << 18
 AHEAD = 8

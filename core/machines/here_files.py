@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from devexplorer.core.base import sentence
 from devexplorer.core.host.copies import Copies
 from devexplorer.core.host.files import FileWork
-from devexplorer.core.records.host import Question, Result
+from devexplorer.core.records.host import Result
+from devexplorer.core.records.host_questions import Question
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from devexplorer.core.base import BadInput, Clock
 from devexplorer.core.machines.far_history import FarHistory
 from devexplorer.core.machines.link import Link, Route
 from devexplorer.core.machines.remote_session import RemoteSession
-from devexplorer.core.records.host import Question
+from devexplorer.core.records.host_questions import Question
 from devexplorer.core.session.machine import Machine
 
 

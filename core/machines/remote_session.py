@@ -23,23 +23,15 @@ from devexplorer.core.machines.link import Link, Route
 from devexplorer.core.machines.untrusted import visible
 from devexplorer.core.machines.uplink import Begin, Uplink
 from devexplorer.core.records import Answer, BeginBenchmark, Command, EngineReady, Event, JobEnded, Log
-from devexplorer.core.records.host import (
-    BEGIN,
-    SENT_TO,
-    Ask,
-    Do,
-    Done,
-    HistoryChanged,
+from devexplorer.core.records.host import BEGIN, SENT_TO, Ask, Do, Done, HistoryChanged, Reply, Result, TakeOver
+from devexplorer.core.records.host_questions import (
     Question,
-    Reply,
     RestartEngine,
-    Result,
     SetHidden,
     SetPython,
     SetVisibleDevices,
     StartRecording,
     StopRecording,
-    TakeOver,
 )
 from devexplorer.core.session.past import Past
 from devexplorer.core.session.poll import MOST_EVENTS, PollResult

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,12 +18,11 @@ import msgspec
 
 from devexplorer.core.base import BadInput, Clock, EventHandlers, handles
 from devexplorer.core.commands.registry import title_of
-from devexplorer.core.devices.catalog import Catalog, join
+from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE, assignment, checked
-from devexplorer.core.devices.drm import Drm, DrmCard
-from devexplorer.core.devices.nvml.library import Card, Nvml
-from devexplorer.core.devices.profiles import load_profiles
+from devexplorer.core.devices.drm import Drm
+from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.visibility_messages import visibility_answer
 from devexplorer.core.engine.process import EngineLike, EngineProcess
 from devexplorer.core.recording.tee import RecordingTee
@@ -31,7 +30,6 @@ from devexplorer.core.records import (
     Answer,
     BaseEvent,
     Command,
-    DeviceInfo,
     DeviceSample,
     EngineDevices,
     EngineLost,
@@ -44,13 +42,13 @@ from devexplorer.core.records import (
     Log,
     Moved,
     ObjectChanged,
-    Problem,
     Rebuilt,
     Redid,
     SideEffects,
     Undid,
     WorkspaceFile,
 )
+from devexplorer.core.session.device_sources import DeviceSources
 from devexplorer.core.session.journal import Journal
 from devexplorer.core.session.poll import MOST_EVENTS, PollResult
 from devexplorer.core.session.rebuild import Rebuild
@@ -105,11 +103,10 @@ class Session(EventHandlers):
         self._mailbox = Mailbox()
         self._arrived: deque[Event] = deque()
         self._cpu = CpuReader()
+        self._devices = DeviceSources(self._cpu.info)
         self._tee = RecordingTee(self._mailbox.put, lambda sample: self._drm.completed(sample))
-        self._sampler = Sampler(self._tee.put, nvml or Nvml(), self._cpu, interval_s, on_cards=self._take_cards)
-        self._drm = DrmSampler(self._tee.put, drm or Drm(), on_cards=self._take_drm_cards)
-        self._drm_cards: tuple[DrmCard, ...] = ()
-        self._datasheets = load_profiles()
+        self._sampler = Sampler(self._tee.put, nvml or Nvml(), self._cpu, interval_s, on_cards=self._devices.take_cards)
+        self._drm = DrmSampler(self._tee.put, drm or Drm(), on_cards=self._devices.take_drm_cards)
         self._journal = Journal()
         self._sent: dict[int, Sent] = {}
         """Commands that have not ended, by their numbers."""
@@ -128,14 +125,8 @@ class Session(EventHandlers):
         self._rebuilt = Rebuilt(restored=(), lost=())
         self._deaths: deque[float] = deque(maxlen=RESTARTS + 1)
         self._requests = self._aside_requests = 0
-        self._cards: tuple[Card, ...] = ()
-        self._card_problems: tuple[Problem, ...] = ()
-        self._cards_changed = True
-        self._torch_devices: tuple[DeviceInfo, ...] | None = None
-        self._torch_problems: tuple[Problem, ...] = ()
         self._devices_known = False
         """Whether the devices are those of the engine that runs."""
-        self._catalog_due = True
         self._engine = self._made_engine()
 
     def start(self) -> None:
@@ -238,7 +229,7 @@ class Session(EventHandlers):
         events: list[Event] = []
         for _ in range(min(len(self._arrived), MOST_EVENTS)):
             events.extend(self._take(self._arrived.popleft()))
-        catalog = self._join() if self._catalog_due or self._cards_changed else None
+        catalog = self._join() if self._devices.due else None
         if self._explanation_due and catalog is not None and self._is_rebuilt():
             self._explanation_due = False
             events.append(
@@ -300,28 +291,8 @@ class Session(EventHandlers):
 
     # --- events of the parts -----------------------------------------------------------------------------------------
 
-    def _take_cards(self, cards: Sequence[Card], problems: Sequence[Problem]) -> None:
-        """Called by the sampler thread: keep, and let the next drain join."""
-        self._cards, self._card_problems = tuple(cards), tuple(problems)
-        self._cards_changed = True
-
-    def _take_drm_cards(self, cards: tuple[DrmCard, ...]) -> None:
-        """Called by the thread that watches AMD and Intel cards, once."""
-        self._drm_cards = cards
-        self._cards_changed = True
-
     def _join(self) -> Catalog:
-        self._catalog_due = self._cards_changed = False
-        catalog = join(
-            self._cpu.info(),
-            self._cards,
-            self._torch_devices,
-            problems=(*self._card_problems, *self._torch_problems),
-            datasheets=self._datasheets,
-            cuda_visible_devices=self._running_visible,
-            cuda_device_order=os.environ.get("CUDA_DEVICE_ORDER"),
-            drm=self._drm_cards,
-        )
+        catalog = self._devices.join(self._running_visible)
         self._sampler.set_names(catalog.names)
         self._drm.set_names(catalog.drm_names)
         return catalog
@@ -344,8 +315,8 @@ class Session(EventHandlers):
 
     @handles(EngineDevices)
     def _devices_arrived(self, event: EngineDevices) -> None:
-        self._torch_devices, self._torch_problems = event.devices, event.problems
-        self._catalog_due = self._devices_known = True
+        self._devices.take_torch(event)
+        self._devices_known = True
 
     @handles(EngineReady)
     def _engine_ready(self, event: EngineReady) -> list[Event] | None:
@@ -448,7 +419,7 @@ class Session(EventHandlers):
 
     def _end_rebuild(self) -> Rebuilt:
         self._rebuilt = self._rebuild.result()
-        self._catalog_due = True
+        self._devices.due = True
         return self._rebuilt
 
     def _is_rebuilt(self) -> bool:

@@ -67,7 +67,8 @@ class ModelOpener(QObject):
 
     def _look_into(self, dialog: OpenModelDialog, path: Path) -> None:
         from devexplorer.core.isolation.model_classes import Candidate, candidates
-        from devexplorer.core.records.host import FindModels, ModelsFound  # not for a window of this machine alone
+        from devexplorer.core.records.host import ModelsFound  # not for a window of this machine alone
+        from devexplorer.core.records.host_questions import FindModels
 
         def show(found: Sequence[Candidate]) -> None:
             if isValid(dialog):  # it can have been closed since

@@ -47,7 +47,7 @@ class Opening(QObject):
 
     def _open_far(self, paths: Sequence[Path]) -> None:
         """The same of the machine that is on show."""
-        from devexplorer.core.records.host import RecogniseFiles  # not for a window of this machine alone
+        from devexplorer.core.records.host_questions import RecogniseFiles  # not for a window of this machine alone
 
         far = self._context.far
         if far is not None:

@@ -140,7 +140,9 @@ class WorkspaceFiles(QObject):
                 before.remove()
 
         def arrived(request: int) -> None:
-            from devexplorer.core.records.host import WorkspaceArrived  # not for a window of this machine alone
+            from devexplorer.core.records.host_questions import (
+                WorkspaceArrived,  # not for a window of this machine alone
+            )
 
             self._context.remember_file(place, of=far.name)
             self._when_arrived = None if saved is None else (request, saved)

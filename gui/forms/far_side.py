@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devexplorer.core.records import Save, SaveSnapshot, SaveWorkspace, SentFrom
-    from devexplorer.core.records.host import Question
+    from devexplorer.core.records.host_questions import Question
 
     Saving = Save | SaveSnapshot | SaveWorkspace
 

@@ -96,7 +96,7 @@ class FileCopies(QObject):
 
     def _forgets(self, machine: Machine, path: str) -> Callable[[], None]:
         """What removes a copy there."""
-        from devexplorer.core.records.host import ForgetCopy
+        from devexplorer.core.records.host_questions import ForgetCopy
 
         ask = self._room.end_of(machine).ask
         return lambda: ask(ForgetCopy(path=path), lambda _: None)

@@ -32,16 +32,15 @@ from devexplorer.gui.plots.series import Drawn, Series
 from devexplorer.gui.plots.table import curve_figures
 from devexplorer.gui.plots.time_axis import TimeAxis, clock_text, duration_text
 from devexplorer.gui.plots.time_control import TimeNote
+from devexplorer.gui.plots.title_button import BUTTON_EDGE_PX, title_button
 from devexplorer.gui.widgets import (
     EDGE_PX,
     EmptyState,
     Figures,
     MenuLine,
     Panel,
-    Role,
     current_theme,
     device_colour,
-    font,
     offer_table,
     put_in_order,
     theme_changed,
@@ -58,8 +57,6 @@ LONGEST_WAIT_S = 1.0
 painted 30 times a second for nothing."""
 STEP_PX = 2
 """Curves that move by so much at once still glide."""
-BUTTON_EDGE_PX = 5
-"""Border and padding of the title's button in the style sheet."""
 
 
 class TimelinePlot(Panel):
@@ -117,16 +114,7 @@ class TimelinePlot(Panel):
 
     def set_menu(self, menu: QMenu) -> None:
         """Make the title a quiet button with this menu, which the caller owns."""
-        self._title_button = QToolButton(popupMode=QToolButton.ToolButtonPopupMode.InstantPopup)
-        self._title_button.setProperty("look", "title")
-        self._title_button.setMenu(menu)
-        self._title_button.setFont(font(Role.STRONG))
-        self._title_button.setToolTip("Choose what this plot shows")
-        self._header.insertWidget(0, self._title_button)
-        margins = self._header.contentsMargins()  # the text is where the label's was
-        self._header.setContentsMargins(
-            margins.left() - BUTTON_EDGE_PX, margins.top(), margins.right(), margins.bottom()
-        )
+        self._title_button = title_button(self._header, menu)
         self._title.hide()
         self.set_title(self.title)
 

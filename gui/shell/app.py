@@ -118,9 +118,7 @@ class App:
 
     def _send(self, command: Command) -> int:
         session = self.replaying.session
-        assert session is not None, (
-            "nothing can be sent before the engine is ready, and it is not before the session is"
-        )
+        assert session is not None, "nothing can be sent before the session's engine is ready"
         self.leaving.make_way()
         self._stir()
         return session.send(command)
@@ -360,8 +358,8 @@ def open_window(
     settings_file: SettingsFile | None = None,
 ) -> int:
     """Run the application until its window closes; returns the exit code. `python`: what the engine runs in; `replay`:
-    open it on this recording; `files`: open them in it; `far`: begin with this host
-    and this Python there, in place of this machine; `cluster`: show its nodes, too, as that host reaches them."""
+    open it on this recording; `files`: open them in it; `far`: begin with this host and this Python there, in place of
+    this machine; `cluster`: show its nodes, too, as that host reaches them."""
     gc.disable()  # the heartbeat collects: a collection on a worker thread may destroy Qt objects there
     qt = QApplication.instance() or QApplication(sys.argv[:1])
     assert isinstance(qt, QApplication)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from devexplorer.core.machines.machines import FarMachine, Machines
-from devexplorer.core.records.host import Text, WriteScript
+from devexplorer.core.records.host import Text
+from devexplorer.core.records.host_questions import WriteScript
 from devexplorer.gui.machines.machine_bar import MachineBar, age_text, ago
 from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.shell.alarms_elsewhere import AlarmsElsewhere

@@ -11,7 +11,7 @@ import msgspec
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.machines.link import Link
 from devexplorer.core.records import DeviceInfo
-from devexplorer.core.records.host import Question
+from devexplorer.core.records.host_questions import Question
 from devexplorer.core.records.ssh import Failure, Report
 from devexplorer.core.session.machine import Machine
 from devexplorer.gui.actions import WindowContext

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Any
 
-from devexplorer.core.records.host import Folder, FolderEntry, ListFolder, Question
+from devexplorer.core.records.host import Folder, FolderEntry
+from devexplorer.core.records.host_questions import ListFolder, Question
 
 GIB = 1 << 30
 HOME = "/home/ada"

@@ -27,7 +27,8 @@ from devexplorer.core.host.questions import Questions
 from devexplorer.core.host.server import Server
 from devexplorer.core.host.wire import Outbox, Wire, compresses, read_hello, send_hello
 from devexplorer.core.records import Command, EngineLost, EngineReady, Event
-from devexplorer.core.records.host import ZLIB, Ask, Control, Happened, Hello, Numbered, Question, Reply, ToWindow
+from devexplorer.core.records.host import ZLIB, Ask, Control, Happened, Hello, Numbered, Reply, ToWindow
+from devexplorer.core.records.host_questions import Question
 from devexplorer.core.session.session import Session
 
 PATIENCE_S = 20.0

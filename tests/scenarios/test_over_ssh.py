@@ -51,7 +51,7 @@ from devexplorer.core.records import (
     StartBenchmark,
     StoredRun,
 )
-from devexplorer.core.records.host import WorkspaceArrived
+from devexplorer.core.records.host_questions import WorkspaceArrived
 from devexplorer.core.session import State
 
 CUT_S = float(os.environ.get("DEVEXPLORER_CUT_S", "1"))

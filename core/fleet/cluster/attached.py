@@ -33,7 +33,8 @@ from devexplorer.core.fleet.cluster.routes import NodeRoute
 from devexplorer.core.fleet.host_fleet import HostFleet, Member
 from devexplorer.core.records import Answer, Command, Event, JobEnded, Load, SentFrom
 from devexplorer.core.records.fleet_events import GroupEnded
-from devexplorer.core.records.host import ForgetCopy, PlaceCopy, SaveCopy, Text
+from devexplorer.core.records.host import Text
+from devexplorer.core.records.host_questions import ForgetCopy, PlaceCopy, SaveCopy
 
 STEP_S = 0.05
 RESERVE_S = 10.0

@@ -118,7 +118,7 @@ HOST_RESULTS: dict[str, tuple[int, ...]] = {
 attention."""
 
 
-def rate(operation: Operation, dtype: torch.dtype) -> str:
+def rate(operation: Operation, dtype: torch.dtype | None) -> str:
     """Which of the profile's rates this operation runs at: float32 uses TF32 where torch's settings let CUDA do so.
 
     torch's defaults: convolutions may use TF32, products may not. `fp32_precision` follows the older settings
@@ -127,7 +127,7 @@ def rate(operation: Operation, dtype: torch.dtype) -> str:
     if dtype is torch.float32:
         setting = torch.backends.cudnn.conv if operation.convolution else torch.backends.cuda.matmul  # type: ignore[attr-defined]
         return "tf32" if setting.fp32_precision == "tf32" else "float32"
-    return DTYPE_NAMES.get(dtype, "float32")
+    return "float32" if dtype is None else DTYPE_NAMES.get(dtype, "float32")
 
 
 def _product(a: torch.Tensor, b: torch.Tensor, **_: Any) -> int:

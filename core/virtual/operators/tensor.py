@@ -342,10 +342,9 @@ def run_operation(operation: Operation, args: Sequence[Any], kwargs: dict[str, A
                 nbytes += item.nbytes - plain[0].nbytes
     if operation.mutates and isinstance(plain[0], list):  # what is written there is not returned
         nbytes += sum(item.nbytes for item in plain[0])
-    flops = operation.flops
-    done = 0 if flops is None or dtype is None else flops(*plain, **(named or {}), out_val=result)
-    unit = "float32" if dtype is None else rate(operation, dtype)
-    gpu.clock.advance(gpu.roofline.seconds(*work_of(operation.kind, unit, done, nbytes, plain, result)), wall)
+    done = 0 if operation.flops is None or dtype is None else operation.flops(*plain, **(named or {}), out_val=result)
+    works = work_of(operation.kind, rate(operation, dtype), done, nbytes, plain, result)
+    gpu.clock.advance(gpu.roofline.seconds(*works), wall)
     gpu.clock.call(gpu.roofline.call_seconds(call_of(operation.kind)))
     return answer
 

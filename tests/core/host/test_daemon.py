@@ -40,7 +40,8 @@ from devexplorer.core.records import (
     SaveWorkspace,
     UndoState,
 )
-from devexplorer.core.records.host import RecordingChanged, SnapshotEnd, StartRecording, StopRecording
+from devexplorer.core.records.host import RecordingChanged, SnapshotEnd
+from devexplorer.core.records.host_questions import StartRecording, StopRecording
 
 COMMAND = [sys.executable, "-P", host_process.__file__]
 

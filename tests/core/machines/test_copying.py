@@ -19,7 +19,8 @@ from devexplorer.core.machines.copying import Copying
 from devexplorer.core.machines.file_copying import PIECE_BYTES, End, FileCopying
 from devexplorer.core.machines.here_files import HereFiles
 from devexplorer.core.records import Answer, BuildModel, Command, JobEnded, NewTensor, Save, UndoState
-from devexplorer.core.records.host import Chunk, ForgetCopy, Question, ReadFile, Result
+from devexplorer.core.records.host import Chunk, Result
+from devexplorer.core.records.host_questions import ForgetCopy, Question, ReadFile
 from devexplorer.core.session.script import Surroundings, script
 from devexplorer.core.session.session import Session
 

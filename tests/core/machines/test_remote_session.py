@@ -31,18 +31,8 @@ from devexplorer.core.records import (
     ObjectSnapshot,
     Row,
 )
-from devexplorer.core.records.host import (
-    Chunk,
-    Control,
-    ListFolder,
-    Numbered,
-    ReadFile,
-    SnapshotBegin,
-    SnapshotEnd,
-    Text,
-    WriteFile,
-    WriteScript,
-)
+from devexplorer.core.records.host import Chunk, Control, Numbered, SnapshotBegin, SnapshotEnd, Text
+from devexplorer.core.records.host_questions import ListFolder, ReadFile, WriteFile, WriteScript
 from devexplorer.core.records.past import Alert, PastEvents, PastReadings
 from devexplorer.core.session import State
 from devexplorer.core.session.past import fill

@@ -365,7 +365,7 @@ def test_what_is_no_list_is_refused_and_the_engine_runs_on(stage: Stage) -> None
 
 def test_the_catalog_goes_by_the_value_of_the_engine_that_runs(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
-    stage.session._take_cards((Card(index=0, uuid="GPU-1", name="A10"),), ())
+    stage.session._devices.take_cards((Card(index=0, uuid="GPU-1", name="A10"),), ())
     stage.engine.put(ready("0"))
     stage.engine.put(EngineDevices(devices=()))
     catalog = stage.session.drain().catalog

@@ -18,7 +18,7 @@ from PySide6.QtWidgets import QApplication, QDialog, QLineEdit, QMenu, QPushButt
 
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records import ObjectChanged
-from devexplorer.core.records.host import SaveCopy
+from devexplorer.core.records.host_questions import SaveCopy
 from devexplorer.core.records.ssh import Failure, Progress, Prompt, Said, Withdrawn
 from devexplorer.core.session.settings import KnownMachine
 from devexplorer.gui.actions.palette import CommandPalette
