@@ -11,7 +11,7 @@ from devexplorer.core.base import bytes_text
 from devexplorer.core.records import BatchPoint, Fit, FitReport
 from devexplorer.gui.charts.size_curve import Series, SizeCurve
 from devexplorer.gui.plots.curves import MEMORY_UNITS, Unit
-from devexplorer.gui.widgets import EDGE_PX, EmptyState, Role, hbox, label, vbox
+from devexplorer.gui.widgets import EDGE_PX, EmptyState, Role, ScrollArea, hbox, label, vbox
 from devexplorer.gui.widgets.form_fields import Choice
 
 TIME_UNITS = (Unit("s", 1.0), Unit("ms", 1e-3), Unit("µs", 1e-6))
@@ -49,9 +49,9 @@ class BatchCurves(QStackedWidget):
         shown = QWidget()
         column = (hbox(self.what, None), (self._both, 1), self.note)
         vbox(*column, spacing=2, margins=(EDGE_PX, 2, EDGE_PX, 4), parent=shown)
-        self._shown = shown
+        self._shown = ScrollArea(shown, "Over the batch, simulated")
         self.addWidget(self.empty)
-        self.addWidget(shown)
+        self.addWidget(self._shown)
         self._gpu = ""
         self._points: tuple[BatchPoint, ...] = ()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import QStackedWidget, QTabBar
 
 from devexplorer.core.devices.profiles import Profile
@@ -53,6 +53,10 @@ class FitViews(QStackedWidget):
             self.tabs.setTabToolTip(index, meaning)
         self.setMinimumWidth(LEAST_PX)
         self.tabs.currentChanged.connect(self._on_chosen)
+
+    def minimumSizeHint(self) -> QSize:
+        """A low page shows less of a view; a view that is not on show asks for no room."""
+        return QSize(LEAST_PX, 0)
 
     def insert_details(self, details: FitDetails) -> None:
         """The first view; the page makes it later than the tabs."""
