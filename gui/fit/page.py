@@ -210,6 +210,8 @@ class FitPanel(ExperimentPage):
         self.optimizer.setToolTip("" if training else TRAINING_ONLY)
         self.options.set_training(training)
         self.serving.show_fields(self._not_served)
+        if self.running is not None and self.start_button.hasFocus() and self.table.isVisible():
+            self.table.setFocus()  # the answer will be there
         super().check()
         self.hint.setVisible(bool(self.hint.full_text))
         self.caption.setVisible(bool(self.caption.full_text) and self.running is None)

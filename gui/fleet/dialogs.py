@@ -165,6 +165,7 @@ class CheckDialog(FormDialog):
             [(name, name) for name in ("float16", "bfloat16", "tf32", "float32", "float16, float32")], 200,
         )  # fmt: skip
         self.seconds = QDoubleSpinBox(decimals=1, minimum=0.5, maximum=3600.0, value=plan.seconds, suffix=" s")
+        self.seconds.setAccessibleName("Seconds of each measurement")
         self.in_turn = check_box(
             "One card of a machine at a time", tip="Cards that share power and cooling do not slow each other then"
         )

@@ -52,7 +52,9 @@ class StatusBar(QFrame):
         self.setObjectName("statusBar")
         self.setFixedHeight(HEIGHT_PX)
         self._state, self._controller, self._clock = controller.state, controller, clock
-        self._now, self._as_of = clock, ""
+        self._then: Clock | None = None
+        """Of a machine of which there is nothing newer: the moment up to which it is known."""
+        self._as_of = ""
         self.engine = ShrinkingLabel(Role.LABEL, "dim", ENGINE_PX)
         self.start = push_button("Start engine", look="quiet")
         self.python = push_button("Python environment…", look="quiet", tip="Choose the Python that the engine runs in")
@@ -94,7 +96,7 @@ class StatusBar(QFrame):
             self._instead = instead
             self.refresh()
         self._old = machine is not None and machine.is_late
-        self._now = machine.now if machine is not None and self._old else self._clock
+        self._then = machine.now if machine is not None and self._old else None
         self._as_of = f" as of {age}" if age and self._old else ""
         if machine is None:
             self.machine.say("")
@@ -104,6 +106,9 @@ class StatusBar(QFrame):
         rates = f"{bytes_text(link.received_bytes_s)}/s from there, {bytes_text(link.sent_bytes_s)}/s to there"
         dropped = f"; {count_text(link.dropped, 'reading')} left out" if link.dropped else ""
         self.machine.set_full_text(self.machine.full_text, rates + dropped)
+
+    def _now(self) -> float:
+        return self._clock() if self._then is None else self._then()
 
     def show_work(self, work: WindowWork | None) -> None:
         """What the window works on itself; None: nothing any more."""

@@ -16,7 +16,7 @@ from devexplorer.gui.shell.main_window import MainWindow
 from devexplorer.gui.widgets.theme import THEMES
 
 NOW = 1_800_000_000.0
-NOT_IN_A_SECOND_WINDOW = {"history", "session"}
+NOT_IN_A_SECOND_WINDOW = {"history", "session", "fleet"}
 """Pages that show what only the application gives them."""
 
 
