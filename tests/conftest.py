@@ -17,6 +17,8 @@ from pathlib import Path
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded: every core already has a worker
+# Where CI is set, transformers hands its advice on configurations, tiny ones above all, to the root logger.
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 import psutil
 import pytest
