@@ -1,7 +1,8 @@
-"""Published steps of training and inference, and the plan that each of them is. No torch; any thread.
+"""Published steps of training, inference and decoding, and the plan that each of them is. No torch; any thread.
 
 `resources/published_steps.csv` has the rows with their sources. The cost model is fitted to most of those that can be
 planned (`tests/benchmarks/fit_cost_model.py`), so their predictions are no test of the model: `fitted_to` says which.
+It has seen no row of decoding, for which a sample is a token.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from functools import cache
 import msgspec
 
 from devexplorer.core.devices.profiles import resource_rows
-from devexplorer.core.records.planner import FitSpec
+from devexplorer.core.records.planner import Fit, FitSpec
+from devexplorer.core.records.serving import ServingSpec
 
 LARGE_BERT = "hidden_size=1024&num_hidden_layers=24&num_attention_heads=16&intermediate_size=4096"
 LLAMA = "transformers:llama?num_key_value_heads=8&vocab_size=128256&head_dim={}&tie_word_embeddings=true&"
@@ -50,11 +52,19 @@ SOURCES: dict[str, str] = {
     "&intermediate_size=4096&vocab_size=50304",
     r"^llama-3.2-1b$": LLAMA.format(64) + "hidden_size=2048&num_hidden_layers=16&num_attention_heads=32"
     "&intermediate_size=8192",
+    r"^llama-2-7b decode$": "transformers:llama?max_position_embeddings=4096",
+    r"^llama-3.1-8b decode$": "transformers:llama?num_key_value_heads=8&intermediate_size=14336&vocab_size=128256",
+    r"^phi-1.5 decode$": "transformers:phi",
     r"^llama-3.2-3b ": LLAMA.format(128) + "hidden_size=3072&num_hidden_layers=28&num_attention_heads=24"
     "&intermediate_size=8192",
 }
 """Name of a published model -> what the planner builds in its place: the same layers and sizes. Models of timm are
 built from transformers' configurations, whose attention has three products where timm's has one."""
+
+PROMPT = 5
+"""Tokens of the prompt of published decoding, a few words: "just 5 tokens" (gpt-fast)."""
+GENERATED = {"litgpt": 50, "gpt-fast": 200}
+"""Source -> tokens that its script generates: the default of litgpt's generate/base.py and of gpt-fast's generate.py."""
 
 HEADS = {
     "ForQuestionAnswering": "question-answering",
@@ -105,8 +115,23 @@ class Published(msgspec.Struct, frozen=True):
     @property
     def apart(self) -> str:
         """Why it is not among the rows that the model is fitted to and judged by: what bound it, or that it was
-        compiled."""
-        return self.bound_by or ("compiled" if self.compiled else "")
+        compiled, or is another kind of step."""
+        return self.bound_by or ("compiled" if self.compiled else "decoding" if self.decodes else "")
+
+    @property
+    def decodes(self) -> bool:
+        """Whether it generates text: a sample is a token then."""
+        return "decode" in self.input
+
+    @property
+    def step(self) -> str:
+        """`training`, `inference` or `decoding`."""
+        return "decoding" if self.decodes else self.task
+
+    @property
+    def unit(self) -> str:
+        """Of `samples_per_s`."""
+        return "tokens/s" if self.decodes else "samples/s"
 
     @property
     def same_model(self) -> str:
@@ -159,7 +184,6 @@ REASONS: tuple[tuple[str, Callable[[Published], object]], ...] = (
     ("several cards", lambda row: row.bound_by == "several cards"),
     ("a detector, which cannot be installed here", lambda row: re.search("rcnn|retinanet", row.model)),
     ("LoRA adapters are not planned for", lambda row: "LoRA" in row.built_from),
-    ("decoding is not planned for", lambda row: "decode" in row.input),
     ("the length or size of the input is not published", lambda row: re.search("not stated|binned", row.input)),
     ("sizes of the model are not published", lambda row: "not on the page" in row.built_from),
     ("accumulation of gradients is not planned for", lambda row: "accumulation" in row.caveat),
@@ -230,6 +254,16 @@ def spec_of(row: Published) -> FitSpec | None:
     if source in (None, VGG16) or row.copies_input or (train and not optimizer):
         return None
     dtype, autocast = row.computed_in
+    if row.decodes:
+        generate = next(tokens for name, tokens in GENERATED.items() if name in row.source)
+        return FitSpec(
+            source=source,
+            gpus=(row.profile,),
+            batch=int(row.batch),
+            dtype=dtype,
+            options=False,
+            serving=ServingSpec(generate=generate, prompt=PROMPT),
+        )
     return FitSpec(
         source=source,
         gpus=(row.profile,),
@@ -244,3 +278,12 @@ def spec_of(row: Published) -> FitSpec | None:
         inputs=inputs_of(row),
         options=False,
     )
+
+
+def rates_of(fit: Fit) -> tuple[float | None, float | None, float | None]:
+    """What a published rate is compared with, and its range: samples per second, or tokens of a model that generates;
+    None where it does not fit."""
+    serving = fit.serving
+    if serving is None:
+        return fit.samples_per_s, fit.samples_per_s_low, fit.samples_per_s_high
+    return serving.decode_tokens_per_s, serving.decode_tokens_per_s_low, serving.decode_tokens_per_s_high

@@ -12,10 +12,9 @@ from msgspec.structs import replace
 from PySide6.QtCore import QTimer, Signal
 from PySide6.QtWidgets import QComboBox, QWidget
 
-from devexplorer.core.base import number_text
-from devexplorer.core.planner.published_steps import Published, fitted_to, published, spec_of
+from devexplorer.core.base import number_text, range_text
+from devexplorer.core.planner.published_steps import Published, fitted_to, published, rates_of, spec_of
 from devexplorer.core.records import Fit, FitReport, FitSpec
-from devexplorer.gui.fit.ranges import rate_range
 from devexplorer.gui.widgets import EDGE_PX, Role, ScrollArea, hbox, label, push_button, vbox
 from devexplorer.gui.widgets.form_fields import Choice
 from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow, numbers
@@ -26,7 +25,7 @@ COLUMNS = (
     Column("precision"),
     Column("step"),
     numbers("batch"),
-    numbers("samples/s", "As published: measured, not simulated"),
+    numbers("samples/s", "As published: measured, not simulated; tokens/s of a model that generates"),
     Column("fitted", "Whether the cost model was fitted to this row: then its prediction is no test"),
 )
 _CARD = 1
@@ -133,7 +132,7 @@ class PublishedSteps(QWidget):
             self.about.setText("")
             return
         row, _ = self._rows[index]
-        measured = f"Measured {number_text(float(row.samples_per_s))} samples/s"
+        measured = f"Measured {number_text(float(row.samples_per_s))} {row.unit}"
         fit = self._found.get(index)
         self.compared.setText(f"{measured}. {_verdict(row, fit)}")
         apart = f"Set apart from the fit: {row.apart}." if row.apart else ""
@@ -156,15 +155,14 @@ def _verdict(row: Published, fit: Fit | None) -> str:
     """The prediction against the measurement; what to do where there is none."""
     if fit is None:
         return "Not planned yet."
-    if fit.samples_per_s is None or fit.samples_per_s_low is None or fit.samples_per_s_high is None:
+    rate, low, high = rates_of(fit)
+    if rate is None or low is None or high is None:
         return f"Predicted (simulated): it does not fit {fit.gpu}, though it did when it was measured."
     measured = float(row.samples_per_s)
-    inside = fit.samples_per_s_low <= measured <= fit.samples_per_s_high
-    where = "inside" if inside else "above" if measured > fit.samples_per_s_high else "below"
-    ratio = fit.samples_per_s / measured
+    where = "inside" if low <= measured <= high else "above" if measured > high else "below"
     return (
-        f"Predicted {rate_range(fit)} samples/s (simulated): the measurement is {where} this range; prediction over"
-        f" measurement {ratio:.2f}."
+        f"Predicted {range_text(number_text(low), number_text(high))} {row.unit} (simulated): the measurement is"
+        f" {where} this range; prediction over measurement {rate / measured:.2f}."
     )
 
 
@@ -178,10 +176,10 @@ def _cells(row: Published) -> tuple[Cell, ...]:
         row.model,
         row.profile,
         row.precision,
-        row.task,
+        row.step,
         f"{int(row.batch):,}",
         number_text(float(row.samples_per_s)),
         "yes" if fitted_to(row) else "no",
     )
-    tip = f"{row.model} on {row.card}, {row.precision} {row.task}, batch {row.batch}\n{row.caveat}"
+    tip = f"{row.model} on {row.card}, {row.precision} {row.step}, batch {row.batch}\n{row.caveat}"
     return tuple(Cell(text, tip=tip) for text in texts)

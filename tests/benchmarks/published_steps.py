@@ -5,6 +5,7 @@
 Each model is traced once per batch and way of running it, without values; its simulated speed on the profile of the
 row's card is divided by the published one: above 1, the simulation is too fast. The cost model is fitted to these very
 rows (`fit_cost_model.py`), so what counts are predictions from fits that have not seen the row's model, or its card.
+Rows of decoding are planned as serving, and no fit has seen any.
 Every row is listed in docs/published_steps.csv, those that are not computed with their reason. No device is needed; it
 takes some minutes. `--write` replaces that list and the table; without it, the table is printed."""
 
@@ -29,8 +30,10 @@ from devexplorer.core.planner.published_steps import (
     Published,
     inputs_of,
     published,
+    rates_of,
     reason_of,
     source_of,
+    spec_of,
 )
 from devexplorer.core.virtual.device.work import Call, Work
 
@@ -96,15 +99,15 @@ class Compared(NamedTuple):
 def traced_rows(
     rows: Iterable[Published], file: Path | None = None, progress: Callable[[str], None] = lambda text: None
 ) -> list[TracedRow]:
-    """The steps of those that can be computed. It replaces this process's virtual GPUs. `file`: where the traces are
-    kept; what is there already is not traced again."""
+    """The steps of those that can be computed, decoding apart. It replaces this process's virtual GPUs. `file`: where
+    the traces are kept; what is there already is not traced again."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     known: dict[str, TracedStep] = {}
     if file is not None and file.exists():
         known = msgspec.json.decode(file.read_bytes(), type=dict[str, TracedStep])
     result, count = [], len(known)
     for row in rows:
-        if reason_of(row):
+        if reason_of(row) or row.decodes:
             continue
         key = str((source_of(row), inputs_of(row), row.batch, row.task, row.computed_in, row.tf32 == "all",
                row.optimizer, row.checkpointing, row.channels_last, row.zeroed_gradients))  # fmt: skip
@@ -128,6 +131,9 @@ def compare(rows: Sequence[Published], traced: Sequence[TracedRow]) -> list[Comp
     unseen = {id(each.row): pair for each, pair in zip(judged, zip(*steps_without(judged), strict=True), strict=True)}
     result = []
     for row in rows:
+        if row.decodes and not reason_of(row):
+            result.append(decoded(row))
+            continue
         if id(row) not in predicted:
             result.append(Compared(row, None, reason_of(row)))
             continue
@@ -136,6 +142,23 @@ def compare(rows: Sequence[Published], traced: Sequence[TracedRow]) -> list[Comp
         without_model, without_card = models or (None, None)
         result.append(Compared(row, speed, "", without_model, without_card, factor))
     return result
+
+
+def decoded(row: Published) -> Compared:
+    """A row of decoding, planned as serving. It replaces this process's virtual GPUs."""
+    from msgspec.structs import replace
+
+    from devexplorer.core.planner.run import warm
+    from devexplorer.core.planner.serving.plan import plan_serving
+
+    warm()
+    spec = spec_of(row)
+    assert spec is not None
+    (fit,) = plan_serving(replace(spec, search=False)).fits
+    rate, low, _ = rates_of(fit)
+    assert rate is not None
+    assert low is not None
+    return Compared(row, rate, "", factor=rate / low)
 
 
 def _traced(row: Published) -> Trace:
@@ -211,7 +234,7 @@ def write_list(found: Sequence[Compared]) -> None:
                 "" if speed is None else f"{speed / float(row.samples_per_s):.3f}"
                 for speed in (each.without_model, each.without_card)
             ]
-            writer.writerow((row.model, row.card, row.profile, row.precision, row.task, row.batch, row.input,
+            writer.writerow((row.model, row.card, row.profile, row.precision, row.step, row.batch, row.input,
                              row.bound_by, row.compiled, row.samples_per_s, *numbers, each.reason,
                              row.source))  # fmt: skip
 
@@ -264,7 +287,14 @@ def table(found: Sequence[Compared]) -> str:
         "",
         "Set apart before any fitting, because something else than the card or eager PyTorch set their speed or batch:",
         "",
-        *_groups("reason", [each for each in computed if each.row.apart], lambda each: each.row.apart, _as_fitted),
+        *_groups("reason", [each for each in computed if each.row.apart and not each.row.decodes],
+                 lambda each: each.row.apart, _as_fitted),
+        "",
+        "Decoding, planned as [serving](#serving) with eager PyTorch's launches; no fit has seen these rows:",
+        "",
+        "| model | card | set apart | published tokens/s | predicted | ratio | inside the range |",
+        "|---|---|---|---|---|---|---|",
+        *(_decoding(each) for each in computed if each.row.decodes),
         "",
         "Not computed:",
         "",
@@ -274,6 +304,17 @@ def table(found: Sequence[Compared]) -> str:
           for reason, _ in REASONS if any(each.reason == reason for each in found)),
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
+
+
+def _decoding(each: Compared) -> str:
+    row = each.row
+    assert each.predicted is not None
+    why = ", ".join(filter(None, (row.bound_by, "compiled with CUDA graphs" if row.compiled else "")))
+    low, high = each.predicted / each.factor, each.predicted * each.factor
+    return (
+        f"| {row.model.removesuffix(' decode')} | {row.card} | {why} | {float(row.samples_per_s):.1f} | {low:.1f} to"
+        f" {high:.1f} | {each.ratio:.2f} | {'yes' if 1 / each.factor <= each.ratio <= each.factor else 'no'} |"
+    )
 
 
 Speed = Callable[[Compared], "float | None"]

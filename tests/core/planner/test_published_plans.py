@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from devexplorer.core.planner.plan import checked
-from devexplorer.core.planner.published_steps import fitted_to, published, spec_of
+from devexplorer.core.planner.published_steps import fitted_to, published, rates_of, spec_of
+from devexplorer.core.planner.serving import request
+from devexplorer.core.records import Fit, ServingFit
 
 
 def test_every_plan_of_a_published_step_can_be_asked_for() -> None:
@@ -25,3 +27,28 @@ def test_rows_that_something_else_bound_are_not_fitted_to() -> None:
     for row in published():
         if row.bound_by or row.compiled or not row.samples_per_s:
             assert not fitted_to(row)
+
+
+def test_a_row_of_decoding_is_a_plan_for_serving_that_nothing_was_fitted_to() -> None:
+    rows = [row for row in published() if row.decodes]
+    assert len(rows) == 4
+    for row in rows:
+        spec = spec_of(row)
+        assert spec is not None
+        assert spec.serving is not None
+        assert spec.serving.generate > spec.serving.prompt
+        assert [profile.name for profile in request.checked(spec)] == [row.profile]
+        assert (row.step, row.unit) == ("decoding", "tokens/s")
+        assert row.apart
+        assert not fitted_to(row)
+    assert all(spec.serving is None for row in published() if not row.decodes and (spec := spec_of(row)))
+
+
+def test_what_a_published_rate_is_compared_with() -> None:
+    plain = {"gpu": "card", "cards": ()}
+    step = {"samples_per_s": 0.5, "samples_per_s_low": 0.4, "samples_per_s_high": 0.6}
+    assert rates_of(Fit(**plain, fits=True, **step)) == (0.5, 0.4, 0.6)
+    tokens = {"decode_tokens_per_s": 9.0, "decode_tokens_per_s_low": 7.0, "decode_tokens_per_s_high": 11.0}
+    serving = ServingFit(kv_cache_bytes=1, kv_bytes_per_token=1, cache=(), **tokens)
+    assert rates_of(Fit(**plain, fits=True, **step, serving=serving)) == (9.0, 7.0, 11.0)
+    assert rates_of(Fit(**plain, fits=False)) == (None, None, None)

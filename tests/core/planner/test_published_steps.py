@@ -68,6 +68,25 @@ def test_a_row_is_predicted_as_listed():
     )
 
 
+@pytest.mark.usefixtures("virtual")
+def test_a_row_of_decoding_is_predicted_as_listed():
+    pytest.importorskip("transformers.cache_utils")
+    listed = next(each for each in published_steps.read_list() if each.row.model == "phi-1.5 decode")
+    found = published_steps.decoded(listed.row)
+    assert (found.predicted, found.factor) == pytest.approx((listed.predicted, listed.factor), rel=0.01), (
+        "run: python tests/benchmarks/published_steps.py --write"
+    )
+
+
+def test_decoding_has_a_table_of_its_own():
+    rows = [each for each in published_steps.read_list() if each.row.decodes]
+    lines = published_steps.table(rows + published_steps.read_list()[:50]).splitlines()
+    listed = [line for line in lines if line.startswith(("| llama", "| phi"))]
+    assert len(listed) == 4
+    assert sum(line.endswith("| yes |") for line in listed) == 2
+    assert not any("| power cap | bfloat16" in line for line in lines), "not among the steps that were set apart"
+
+
 def test_what_counts_is_predicted_without_its_model_and_without_its_card():
     judged = [each for each in published_steps.read_list() if each.predicted is not None and not each.row.apart]
     assert len(judged) > 200

@@ -24,6 +24,7 @@ from devexplorer.core.records import (
     JobEnded,
     JobStarted,
     PlanFit,
+    ServingFit,
 )
 from devexplorer.core.session.state import State
 from devexplorer.gui.fit.efficiency import card_ranges
@@ -271,6 +272,29 @@ def test_a_published_step_is_planned_and_compared_with_its_measurement(
     planned(panel, state, msgspec.structs.replace(report(asked.spec), fits=(found,)), request=8)
     assert "the measurement is inside this range; prediction over measurement 1.00." in view.compared.text()
     assert "(simulated)" in view.compared.text()
+
+
+def test_a_row_of_decoding_is_compared_by_its_tokens(
+    qtbot: QtBot, panel: FitPanel, state: State, sent: list[Command]
+) -> None:
+    choose(qtbot, panel, PUBLISHED)
+    view = panel.views.published
+    qtbot.waitUntil(lambda: bool(view.rows_model.rows))
+    view.model.choose("phi-1.5 decode")
+    view.table.selectRow(0)
+    assert view.rows_model.rows[0].cells[3].text == "decoding"
+    assert "Measured 42.6 tokens/s" in view.compared.text()
+    qtbot.mouseClick(view.plan_button, Qt.MouseButton.LeftButton)
+    (asked,) = sent
+    assert isinstance(asked, PlanFit)
+    assert asked.spec.serving is not None
+    assert panel.serving.generate.text() == str(asked.spec.serving.generate)
+    rates = {"decode_tokens_per_s": 59.2, "decode_tokens_per_s_low": 33.3, "decode_tokens_per_s_high": 105.2}
+    serving = ServingFit(kv_cache_bytes=1, kv_bytes_per_token=1, cache=(), **rates)
+    found = fit(asked.spec.gpus[0], 1 << 40, serving=serving)
+    planned(panel, state, msgspec.structs.replace(report(asked.spec), fits=(found,)), request=8)
+    text = "Predicted 33.3 to 105 tokens/s (simulated): the measurement is inside this range; prediction over"
+    assert f"{text} measurement 1.39." in view.compared.text()
 
 
 def test_whether_the_model_was_fitted_to_a_row_is_said(qtbot: QtBot, panel: FitPanel) -> None:
