@@ -64,7 +64,7 @@ built from transformers' configurations, whose attention has three products wher
 PROMPT = 5
 """Tokens of the prompt of published decoding, a few words: "just 5 tokens" (gpt-fast)."""
 GENERATED = {"litgpt": 50, "gpt-fast": 200}
-"""Source -> tokens that its script generates: the default of litgpt's generate/base.py and of gpt-fast's generate.py."""
+"""Source -> tokens that its script generates, by default (generate/base.py of litgpt, generate.py of gpt-fast)."""
 
 HEADS = {
     "ForQuestionAnswering": "question-answering",
