@@ -200,7 +200,7 @@ class MonitorPanel(Panel):
         if self._compact:  # below each other, where all of them can be seen so
             height = sum(card.height_px() + 4 for card in self.items.values()) + LINE_PX + 16
             return 1 if height <= self._room_px else most
-        least = min(-(-(self.width() - 24) // (WIDEST_PX + 8)), most)
+        least = max(1, min(-(-(self.width() - 24) // (WIDEST_PX + 8)), most))  # without a width, one
         return next((number for number in range(least, most) if self._cards_px(number) <= self._room_px), most)
 
     def _place(self) -> None:

@@ -95,6 +95,16 @@ def test_where_there_is_room_they_are_cards(qtbot: QtBot, state: State) -> None:
     assert all(isinstance(item, MonitorCard) for item in panel.items.values())
 
 
+@pytest.mark.parametrize("width", [0, 1, 23, 24, 25])
+def test_a_panel_without_width_has_one_column(qtbot: QtBot, state: State, width: int) -> None:
+    panel = MonitorPanel(state)
+    qtbot.addWidget(panel)
+    panel.setMinimumWidth(0)
+    panel.resize(width, 4000)
+    panel.refresh_devices()
+    assert panel._wanted_columns() == 1
+
+
 def test_what_concerns_the_whole_machine_is_said_once(qtbot: QtBot, state: State) -> None:
     panel = hosted(qtbot, lambda _: MonitorPanel(state), 1000, 700)
     assert [item.texts.warning for item in panel.items.values()] == [""] * 9

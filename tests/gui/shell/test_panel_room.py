@@ -15,6 +15,7 @@ from PySide6.QtWidgets import QApplication, QMenu, QWidget
 from devexplorer.core.records import DeviceInfo
 from devexplorer.core.session import SettingsFile
 from devexplorer.gui.shell.bottom_dock import AFTER_FIRST_PAINT_MS
+from devexplorer.gui.shell.layouts import LAYOUTS
 from devexplorer.gui.shell.panel_room import FOLDED_PX
 from devexplorer.gui.widgets import HEADER_PX
 from devexplorer.gui.widgets.digit_keys import FIRST_SCAN_CODE
@@ -56,6 +57,21 @@ def test_a_double_click_on_the_heading_enlarges_and_escape_brings_the_rest_back(
     quiet.settle()
     assert window.objects.isVisible()
     assert sizes(quiet) == before
+
+
+@pytest.mark.parametrize("name", [layout.name for layout in LAYOUTS])
+def test_each_panel_of_each_layout_is_enlarged_and_gives_the_room_back(quiet: QuietWindow, name: str) -> None:
+    """Those that gave way have no width for a moment, the cards of Monitor too."""
+    bench = quiet.window.workbench
+    bench.show_layout(name)
+    quiet.settle()
+    for panel in (bench._panel(part) for part in bench.arrangement.panels):
+        bench.room.enlarge(panel)
+        quiet.settle()
+        assert panel.size() == bench.size()
+        bench.room.restore()
+        quiet.settle()
+        assert all(bench._panel(part).isVisible() for part in bench.arrangement.panels)
 
 
 def test_below_the_heading_a_double_click_is_the_panels_own(quiet: QuietWindow) -> None:
