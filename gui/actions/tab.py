@@ -17,7 +17,7 @@ from PySide6.QtWidgets import QApplication, QWidget
 from devexplorer.core.session import Change, State
 from devexplorer.gui.actions.context import WindowContext
 from devexplorer.gui.actions.spec import ActionSpec
-from devexplorer.gui.widgets.reading_order import reading_order
+from devexplorer.gui.widgets.accessibility.reading_order import reading_order
 
 
 class Page(Protocol):

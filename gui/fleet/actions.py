@@ -14,7 +14,7 @@ from devexplorer.core.base import DevExplorerError, sentence
 from devexplorer.gui.actions import MACHINE, ActionSpec, WindowContext
 
 if TYPE_CHECKING:
-    from devexplorer.core.fleet.check import CheckReport
+    from devexplorer.core.fleet.check.fleet_check import CheckReport
     from devexplorer.gui.fleet.room import FleetRoom
 
 
@@ -125,7 +125,7 @@ def export(context: WindowContext) -> None:
 
 def _write(path: Path, report: CheckReport) -> str:
     """What the window says about it."""
-    from devexplorer.core.fleet.report import write_check
+    from devexplorer.core.fleet.report.files import write_check
 
     try:
         write_check(path, report)

@@ -10,7 +10,7 @@ import numpy as np
 
 from devexplorer.core.base import MISSING
 from devexplorer.core.fleet.arrangement import Floats
-from devexplorer.core.fleet.verdict_text import cause_text, ratio_text
+from devexplorer.core.fleet.report.verdict_text import cause_text, ratio_text
 from devexplorer.core.records.fleet import CardVerdict, Verdict
 from devexplorer.gui.machines.words import STALE_S, age_text
 from devexplorer.gui.widgets import Tone

@@ -12,10 +12,10 @@ from PySide6.QtWidgets import QDoubleSpinBox, QSpinBox, QWidget
 
 from devexplorer.core.base import BadInput, Findings, count_text, parse_dtype, sentence
 from devexplorer.core.devices.profiles import load_profiles, parse_virtual
-from devexplorer.core.fleet.check_plan import KINDS, CheckPlan
-from devexplorer.core.fleet.defects import parse_defect
-from devexplorer.core.fleet.simulated_fleet import MOST_NODES
-from devexplorer.core.fleet.virtual_cards import VirtualCards
+from devexplorer.core.fleet.check.plan import KINDS, CheckPlan
+from devexplorer.core.fleet.simulated.cards import VirtualCards
+from devexplorer.core.fleet.simulated.defects import parse_defect
+from devexplorer.core.fleet.simulated.fleet import MOST_NODES
 from devexplorer.core.records.fleet import MeasuredKind
 from devexplorer.gui.fleet.room import Simulation
 from devexplorer.gui.forms.dialog import FormDialog

@@ -14,8 +14,8 @@ from PySide6.QtGui import QColor
 
 from devexplorer.core.base import MISSING, count_text
 from devexplorer.core.fleet.arrangement import Arrangement, Bools, Floats, Group, GroupBy, Rows
-from devexplorer.core.fleet.verdict_text import line as verdict_line
-from devexplorer.core.fleet.watched_fleet import WatchedFleet
+from devexplorer.core.fleet.report.verdict_text import line as verdict_line
+from devexplorer.core.fleet.window.watched_fleet import WatchedFleet
 from devexplorer.core.telemetry.device_facts import held_in_short
 from devexplorer.gui.fleet.cells import (
     CARD,

@@ -13,17 +13,17 @@ from PySide6.QtCore import QObject, Signal
 
 from devexplorer.core.base import BadInput, count_text, left_text, sentence
 from devexplorer.core.devices.profiles import Profile
-from devexplorer.core.fleet.check_history import fleet_name, former, kept
-from devexplorer.core.fleet.check_plan import CheckPlan
+from devexplorer.core.fleet.check.plan import CheckPlan
 from devexplorer.core.fleet.cluster.cluster_fleet import ClusterFleet
 from devexplorer.core.fleet.cluster.ways import OverSsh
-from devexplorer.core.fleet.defects import Defect
-from devexplorer.core.fleet.host_fleet import HostFleet
-from devexplorer.core.fleet.host_members import host_members
-from devexplorer.core.fleet.simulated_fleet import SimulatedFleet
+from devexplorer.core.fleet.hosts.host_fleet import HostFleet
+from devexplorer.core.fleet.hosts.host_members import host_members
+from devexplorer.core.fleet.report.history import fleet_name, former, kept
+from devexplorer.core.fleet.simulated.defects import Defect
+from devexplorer.core.fleet.simulated.fleet import SimulatedFleet
 from devexplorer.core.fleet.source import FleetSource
-from devexplorer.core.fleet.watched_fleet import WatchedFleet
-from devexplorer.core.fleet.window_machines import Known, WindowMachines
+from devexplorer.core.fleet.window.watched_fleet import WatchedFleet
+from devexplorer.core.fleet.window.window_machines import Known, WindowMachines
 from devexplorer.core.machines.far_history import FarHistory
 from devexplorer.core.ssh.address import address
 from devexplorer.gui.actions import WindowContext, WindowWork

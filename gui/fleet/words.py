@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from devexplorer.core.base import MISSING, bytes_text, count_text, list_text, sentence
-from devexplorer.core.fleet.check import CheckReport
-from devexplorer.core.fleet.check_document import interrupted_line
-from devexplorer.core.fleet.verdict_text import cause_text, group_lines, line, ratio_text
-from devexplorer.core.fleet.watched_fleet import WatchedFleet
+from devexplorer.core.fleet.check.fleet_check import CheckReport
+from devexplorer.core.fleet.report.document import interrupted_line
+from devexplorer.core.fleet.report.verdict_text import cause_text, group_lines, line, ratio_text
+from devexplorer.core.fleet.window.watched_fleet import WatchedFleet
 from devexplorer.core.records import Fact
 from devexplorer.core.records.fleet import CardVerdict, LoadReadings, Verdict
 from devexplorer.core.records.fleet_events import MachineState

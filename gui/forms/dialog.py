@@ -8,10 +8,10 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QDialog, QFormLayout, QLabel, QLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from devexplorer.core.records import Command
+from devexplorer.gui.widgets.accessibility.reading_order import put_in_order, reading_order
 from devexplorer.gui.widgets.icons import Sign
 from devexplorer.gui.widgets.layouts import hbox, holder, plain_tip, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label, set_look
-from devexplorer.gui.widgets.reading_order import put_in_order, reading_order
 from devexplorer.gui.widgets.theme import severity_tone
 
 MARGIN_PX = 16

@@ -17,8 +17,8 @@ from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QAbstractButton, QApplication, QLineEdit, QPushButton, QTabBar, QToolButton, QWidget
 
 from devexplorer.core.base import bytes_text, sentence
+from devexplorer.gui.shell.bars.menus import second_device
 from devexplorer.gui.shell.layouts import BY_NAME
-from devexplorer.gui.shell.menus import second_device
 from devexplorer.gui.widgets.callout import Callout, Ring
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QAbstractItemView, QApplication, QTabWidget, QWidget
 from shiboken6 import isValid
 
-from devexplorer.gui.widgets.reading_order import reading_order
+from devexplorer.gui.widgets.accessibility.reading_order import reading_order
 
 if TYPE_CHECKING:
     from devexplorer.gui.shell.workbench import Workbench

@@ -48,13 +48,19 @@ from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.recording.record_button import RecordButton
 from devexplorer.gui.shell.action_table import action_table
+from devexplorer.gui.shell.bars.menus import (
+    context_menu,
+    measuring_choices,
+    move_order,
+    palette_choices,
+    reading_choices,
+)
+from devexplorer.gui.shell.bars.news import News
+from devexplorer.gui.shell.bars.status_bar import StatusBar
+from devexplorer.gui.shell.bars.toolbar import Toolbar
 from devexplorer.gui.shell.bottom_dock import AFTER_FIRST_PAINT_MS, BottomDock
 from devexplorer.gui.shell.kept_focus import KeptFocus
-from devexplorer.gui.shell.menus import context_menu, measuring_choices, move_order, palette_choices, reading_choices
-from devexplorer.gui.shell.news import News
-from devexplorer.gui.shell.status_bar import StatusBar
 from devexplorer.gui.shell.tab_table import TABS
-from devexplorer.gui.shell.toolbar import Toolbar
 from devexplorer.gui.shell.workbench import GAP_PX, Workbench
 from devexplorer.gui.timelines.slot import PlotSlot
 from devexplorer.gui.widgets import (

@@ -4,12 +4,14 @@ Named here is what a window needs that has just opened; forms, dialogs and sheet
 they are first shown.
 """
 
-from devexplorer.gui.widgets.accessible import announce, tell_chosen
+from devexplorer.gui.widgets.accessibility.digit_keys import digit_key
+from devexplorer.gui.widgets.accessibility.reading_order import chain, put_in_order, reading_order
+from devexplorer.gui.widgets.accessibility.screen_reader import announce, tell_chosen
+from devexplorer.gui.widgets.accessibility.typing_keys import TypingKeys
 from devexplorer.gui.widgets.banner import Banner
 from devexplorer.gui.widgets.button_menu import ButtonMenu
 from devexplorer.gui.widgets.chips import CHIP_PX, Look, chip_width, paint_chip, paint_chips, paint_device
 from devexplorer.gui.widgets.code_view import CodeView, Colours
-from devexplorer.gui.widgets.digit_keys import digit_key
 from devexplorer.gui.widgets.facts import FactsTable
 from devexplorer.gui.widgets.figures import Figures, MenuLine, number_texts, offer_table, show_tables
 from devexplorer.gui.widgets.icons import Sign, app_icon, icon, pixmap
@@ -54,7 +56,6 @@ from devexplorer.gui.widgets.panel import (
 )
 from devexplorer.gui.widgets.persistent_splitter import KeptSplitter
 from devexplorer.gui.widgets.picture import Picture, draw_text, paint_focus, paint_progress, text_width
-from devexplorer.gui.widgets.reading_order import chain, put_in_order, reading_order
 from devexplorer.gui.widgets.text_block import ElidedButton, TextBlock
 from devexplorer.gui.widgets.theme import (
     CPU,
@@ -70,4 +71,3 @@ from devexplorer.gui.widgets.theme import (
     severity_tone,
     theme_changed,
 )
-from devexplorer.gui.widgets.typing_keys import TypingKeys

@@ -19,7 +19,7 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontInfo, QGuiApplication, QPalette, QPen
 from PySide6.QtWidgets import QApplication
 
-from devexplorer.gui.widgets import accessible
+from devexplorer.gui.widgets.accessibility import screen_reader
 from devexplorer.gui.widgets.style import stylesheet
 
 LABEL_PX, TEXT_PX, NUMBER_PX, CODE_PX = 11, 13, 18, 12
@@ -346,7 +346,7 @@ def prepare(app: QApplication) -> None:
         app.setStyle("Fusion")  # the one style that looks the same everywhere and follows the palette
     if app.font() != font(Role.TEXT):
         app.setFont(font(Role.TEXT))
-    accessible.install()
+    screen_reader.install()
 
 
 def apply(app: QApplication, theme: Theme) -> None:

@@ -22,9 +22,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from devexplorer.core.fleet.links import find_slow
-from devexplorer.core.fleet.scores import centre_and_error, changes, score, slow
-from devexplorer.core.fleet.verdicts import PRIOR_RUNS, PRIORS, judge
+from devexplorer.core.fleet.verdicts.judge import PRIOR_RUNS, PRIORS, judge
+from devexplorer.core.fleet.verdicts.links import find_slow
+from devexplorer.core.fleet.verdicts.scores import centre_and_error, changes, score, slow
 from devexplorer.core.records.fleet import MeasuredKind, Verdict
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from fakes.ray_cluster import SETTINGS, RayCluster
 from turns import load
 
-from devexplorer.core.fleet.check import FleetCheck
-from devexplorer.core.fleet.check_plan import CheckPlan
+from devexplorer.core.fleet.check.fleet_check import FleetCheck
+from devexplorer.core.fleet.check.plan import CheckPlan
 from devexplorer.core.fleet.cluster.cluster_fleet import ClusterFleet
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.records.fleet import MeasuredKind

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from turns import load
 
-from devexplorer.core.fleet.check_results import CheckResults
-from devexplorer.core.fleet.host_fleet import HostFleet, Member
+from devexplorer.core.fleet.check.results import CheckResults
+from devexplorer.core.fleet.hosts.host_fleet import HostFleet, Member
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.host import listing
 from devexplorer.core.host.starting import reach, serve_command

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from devexplorer.core.fleet.scores import Floats
+from devexplorer.core.fleet.verdicts.scores import Floats
 from devexplorer.core.records.fleet import CardMeasurement, CauseId, LoadReadings, MeasuredKind, Rates
 
 

@@ -25,7 +25,7 @@ from PySide6.QtWidgets import QApplication, QMenu, QPushButton, QWidget
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import Settings, SettingsFile
 from devexplorer.gui.shell.app import App
-from devexplorer.gui.shell.menus import second_device
+from devexplorer.gui.shell.bars.menus import second_device
 
 SIZE_PX = (1080, 680)
 FRAME_MS = 200

@@ -304,8 +304,8 @@ def _at_home(home: Path, **variables: str) -> Iterator[None]:
 def fleet(stage: Stage) -> None:
     """A simulated fleet after a check that found its slow cards."""
     from devexplorer.core.devices.profiles import parse_virtual
-    from devexplorer.core.fleet.check_plan import CheckPlan
-    from devexplorer.core.fleet.defects import parse_defect
+    from devexplorer.core.fleet.check.plan import CheckPlan
+    from devexplorer.core.fleet.simulated.defects import parse_defect
     from devexplorer.gui.fleet.cells import CHECK
     from devexplorer.gui.fleet.room import Simulation
     from devexplorer.gui.fleet.room import room_of as fleet_of

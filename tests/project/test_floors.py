@@ -38,7 +38,7 @@ def lint(tree: Path) -> subprocess.CompletedProcess[str]:
     ("module", "line"),
     [
         ("core/base/errors.py", "from devexplorer.core.engine import engine"),
-        ("gui/widgets/panel.py", "from devexplorer.gui.shell import menus"),
+        ("gui/widgets/panel.py", "from devexplorer.gui.shell import layouts"),
         ("core/virtual/device/memory.py", "from devexplorer.core.virtual.operators import tensor"),
     ],
 )

@@ -14,8 +14,8 @@ import pytest
 from fakes.ray_cluster import SETTINGS, RayCluster, bare_python, ray_cluster  # noqa: F401 - a fixture
 from fakes.sshd import HOST, Sshd, sshd  # noqa: F401 - a fixture
 
-from devexplorer.core.fleet.check import FleetCheck
-from devexplorer.core.fleet.check_plan import CheckPlan
+from devexplorer.core.fleet.check.fleet_check import FleetCheck
+from devexplorer.core.fleet.check.plan import CheckPlan
 from devexplorer.core.fleet.cluster.cluster_fleet import ClusterFleet
 from devexplorer.core.fleet.cluster.messages import DoneThere
 from devexplorer.core.fleet.cluster.ways import OverSsh, Way

@@ -18,10 +18,10 @@ from msgspec.structs import replace
 
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.fleet.command import fleet
-from devexplorer.core.fleet.check import FleetCheck
-from devexplorer.core.fleet.check_document import failures
-from devexplorer.core.fleet.check_plan import CheckPlan, measured_cards
-from devexplorer.core.fleet.host_fleet import HostFleet, Member
+from devexplorer.core.fleet.check.fleet_check import FleetCheck
+from devexplorer.core.fleet.check.plan import CheckPlan, measured_cards
+from devexplorer.core.fleet.hosts.host_fleet import HostFleet, Member
+from devexplorer.core.fleet.report.document import failures
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.host import listing
 from devexplorer.core.machines.ssh_route import SshRoute
@@ -140,7 +140,7 @@ def test_ranks_of_two_machines_reduce_together(hosts: tuple[Sshd, Sshd]) -> None
 
 
 def test_a_link_that_is_cut_in_a_check_is_one_line(hosts: tuple[Sshd, Sshd], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("devexplorer.core.fleet.check.AWAY_S", 1.0)
+    monkeypatch.setattr("devexplorer.core.fleet.check.fleet_check.AWAY_S", 1.0)
     assert address.address(HOST) == "127.0.0.1"
     both = Both("1x Tesla T4")
     source, table, until = both.source, both.table, both.until

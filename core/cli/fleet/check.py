@@ -21,11 +21,11 @@ from devexplorer.core.cli.terminal.output import print_document
 from devexplorer.core.cli.terminal.refusal import say
 from devexplorer.core.cli.terminal.stopping import Stopping
 from devexplorer.core.cli.terminal.waiting import waiting
-from devexplorer.core.fleet.check import CheckReport, FleetCheck
-from devexplorer.core.fleet.check_document import check_document
-from devexplorer.core.fleet.check_history import fleet_name, former, kept
-from devexplorer.core.fleet.check_plan import CheckPlan, measured_cards, parse_kinds, within_budget
-from devexplorer.core.fleet.report import report_file, write_check
+from devexplorer.core.fleet.check.fleet_check import CheckReport, FleetCheck
+from devexplorer.core.fleet.check.plan import CheckPlan, measured_cards, parse_kinds, within_budget
+from devexplorer.core.fleet.report.document import check_document
+from devexplorer.core.fleet.report.files import report_file, write_check
+from devexplorer.core.fleet.report.history import fleet_name, former, kept
 from devexplorer.core.fleet.source import MeasuringSource
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.records.fleet import Verdict

@@ -7,9 +7,9 @@ import textwrap
 from devexplorer.core.base import MISSING, list_text, printable
 from devexplorer.core.cli.fleet.lines import GAP, SIMULATED
 from devexplorer.core.cli.terminal.lines import Line, cell_len
-from devexplorer.core.fleet.check import CheckReport
-from devexplorer.core.fleet.check_document import failures, interrupted_line, key_text
-from devexplorer.core.fleet.verdict_text import group_lines, line
+from devexplorer.core.fleet.check.fleet_check import CheckReport
+from devexplorer.core.fleet.report.document import failures, interrupted_line, key_text
+from devexplorer.core.fleet.report.verdict_text import group_lines, line
 
 LEAST_VERDICT = 24
 """Cells in which a verdict is folded; with less it is left to the terminal."""

@@ -11,11 +11,11 @@ from devexplorer.core.cli.fleet.this_machine import ThisMachine
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.fleet.cluster.cluster_fleet import ClusterFleet
-from devexplorer.core.fleet.defects import parse_defect
-from devexplorer.core.fleet.host_fleet import HostFleet
-from devexplorer.core.fleet.host_members import host_members
-from devexplorer.core.fleet.local_fleet import LocalFleet
-from devexplorer.core.fleet.simulated_fleet import MOST_NODES, SimulatedFleet
+from devexplorer.core.fleet.hosts.host_fleet import HostFleet
+from devexplorer.core.fleet.hosts.host_members import host_members
+from devexplorer.core.fleet.hosts.local_fleet import LocalFleet
+from devexplorer.core.fleet.simulated.defects import parse_defect
+from devexplorer.core.fleet.simulated.fleet import MOST_NODES, SimulatedFleet
 from devexplorer.core.fleet.source import MeasuringSource
 
 

@@ -30,7 +30,7 @@ from devexplorer.core.fleet.cluster.messages import (
 )
 from devexplorer.core.fleet.cluster.nodes import Nodes
 from devexplorer.core.fleet.cluster.routes import NodeRoute
-from devexplorer.core.fleet.host_fleet import HostFleet, Member
+from devexplorer.core.fleet.hosts.host_fleet import HostFleet, Member
 from devexplorer.core.records import Answer, Command, Event, JobEnded, Load, SentFrom
 from devexplorer.core.records.fleet_events import GroupEnded
 from devexplorer.core.records.host import Text

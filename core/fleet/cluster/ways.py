@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import IO, NamedTuple, Protocol
 
 from devexplorer.core.base import Cancelled, Unavailable, module_command
-from devexplorer.core.fleet.host_members import silently
+from devexplorer.core.fleet.hosts.host_members import silently
 from devexplorer.core.ssh.connection import Connection
 from devexplorer.core.ssh.failures import ConnectionFailed
 from devexplorer.core.ssh.putting import choose, prepare

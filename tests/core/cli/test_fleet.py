@@ -23,7 +23,7 @@ from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.fleet import command, exporting
 from devexplorer.core.cli.fleet.command import fleet
 from devexplorer.core.cli.watch.prometheus import MachineFigures
-from devexplorer.core.fleet.check import FleetCheck
+from devexplorer.core.fleet.check.fleet_check import FleetCheck
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.records.fleet_events import (
     BlocksMeasured,

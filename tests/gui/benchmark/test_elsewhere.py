@@ -17,7 +17,7 @@ from devexplorer.core.records import BandwidthSpec, ModelResult, ModelSpec, Scal
 from devexplorer.core.session.state import State
 from devexplorer.gui.actions import Controller
 from devexplorer.gui.plots.time_axis import TimeAxis
-from devexplorer.gui.shell.status_bar import StatusBar
+from devexplorer.gui.shell.bars.status_bar import StatusBar
 from devexplorer.gui.timelines.throughput import ThroughputPlot
 
 SHAPES = ((64, 64, 64), (128, 128, 128))

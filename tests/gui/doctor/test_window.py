@@ -21,7 +21,7 @@ from devexplorer.gui.doctor.patch import PatchDialog
 from devexplorer.gui.doctor.rows import FINDING, PLACE
 from devexplorer.gui.files.trust import TrustDialog
 from devexplorer.gui.objects.cells import BADGES_ROLE, FINDING_ROLE
-from devexplorer.gui.shell.menus import context_menu
+from devexplorer.gui.shell.bars.menus import context_menu
 from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
 pytestmark = pytest.mark.usefixtures("warm_processes")

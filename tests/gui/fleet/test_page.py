@@ -20,7 +20,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QPushButton
 
 from devexplorer.core.devices.profiles import parse_virtual
-from devexplorer.core.fleet.check_plan import CheckPlan
+from devexplorer.core.fleet.check.plan import CheckPlan
 from devexplorer.core.fleet.cluster.ways import OverSsh
 from devexplorer.core.records import DeviceSample
 from devexplorer.core.records.fleet import Basis, MeasuredKind

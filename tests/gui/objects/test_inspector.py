@@ -15,7 +15,7 @@ from devexplorer.core.session.welcome import this_machine
 from devexplorer.gui.objects.inspector import InspectorPanel
 from devexplorer.gui.objects.selection_facts import selection_facts
 from devexplorer.gui.widgets import TextBlock
-from devexplorer.gui.widgets.reading_order import chain
+from devexplorer.gui.widgets.accessibility.reading_order import chain
 from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
 LEFT = Qt.MouseButton.LeftButton

@@ -18,8 +18,8 @@ from PySide6.QtWidgets import QApplication, QMenu, QPushButton, QWidget
 from devexplorer.core.session.settings import KnownMachine, SettingsFile
 from devexplorer.gui.actions import encode
 from devexplorer.gui.shell import tour as tour_module
+from devexplorer.gui.shell.bars.menus import palette_choices
 from devexplorer.gui.shell.first_minute import TOUR
-from devexplorer.gui.shell.menus import palette_choices
 from devexplorer.gui.shell.tour import Tour
 
 Start = Callable[..., Driver]

@@ -18,7 +18,7 @@ from devexplorer.gui.shell.bottom_dock import AFTER_FIRST_PAINT_MS
 from devexplorer.gui.shell.layouts import LAYOUTS
 from devexplorer.gui.shell.panel_room import FOLDED_PX
 from devexplorer.gui.widgets import HEADER_PX
-from devexplorer.gui.widgets.digit_keys import FIRST_SCAN_CODE
+from devexplorer.gui.widgets.accessibility.digit_keys import FIRST_SCAN_CODE
 
 CARD = DeviceInfo(id="vgpu:0", kind="virtual", name="Tesla T4", memory_total_bytes=16 << 30, simulated=True)
 CTRL_SHIFT = Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier

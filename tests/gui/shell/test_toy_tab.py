@@ -15,9 +15,9 @@ from devexplorer.core.session.session import PollResult
 from devexplorer.core.session.settings import Settings
 from devexplorer.core.session.state import Change, State
 from devexplorer.gui.actions import LAB, Controller, TabSpec, WindowContext
+from devexplorer.gui.shell.bars.menus import palette_choices
 from devexplorer.gui.shell.heartbeat import Heartbeat
 from devexplorer.gui.shell.main_window import MainWindow
-from devexplorer.gui.shell.menus import palette_choices
 from devexplorer.gui.shell.tab_table import TABS
 
 

@@ -1,0 +1,36 @@
+"""The hosts of a list file as members of a fleet, each reached over ssh. Main thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from devexplorer.core.fleet.hosts.host_fleet import Member
+from devexplorer.core.fleet.hosts.hosts_file import read_hosts
+from devexplorer.core.machines.ssh_route import SshRoute
+from devexplorer.core.records.ssh import Prompt, Report
+from devexplorer.core.ssh.address import address
+from devexplorer.core.ssh.connection import Connection
+
+
+def host_members(path: Path, virtual: str | None = None) -> list[Member]:
+    """Those of the file; each gets these virtual GPUs. Raises `BadInput` with everything that is wrong in it."""
+    return [
+        Member(host.name, SshRoute(host.host, host.python, silently), host.rack, partial(address, host.host), virtual)
+        for host in read_hosts(path)
+    ]
+
+
+def silently(host: str, report: Callable[[Report], None]) -> Connection:
+    """A connection that gives up where ssh asks something: questions of a dozen hosts at once could not be told
+    apart."""
+    connection: Connection
+
+    def told(what: Report) -> None:
+        report(what)
+        if isinstance(what, Prompt):
+            connection.answer(what.number, None)
+
+    connection = Connection(host, told)
+    return connection

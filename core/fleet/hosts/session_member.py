@@ -1,0 +1,312 @@
+"""One machine of a fleet through its session, here or behind a link: its events as those of a fleet, its cards measured
+with the benchmarks that the window has. On the thread that drains the session."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from devexplorer.core.base import BadInput
+from devexplorer.core.fleet.check.plan import ONE_BY_ONE
+from devexplorer.core.fleet.hosts.measurements import Share, spec_of
+from devexplorer.core.records import (
+    Answer,
+    BandwidthResult,
+    BeginBenchmark,
+    BenchEnded,
+    BenchPoint,
+    BenchReady,
+    BenchStarted,
+    Command,
+    DeviceDetails,
+    DeviceInfo,
+    DeviceSample,
+    EngineDevices,
+    EngineLost,
+    Event,
+    JobEnded,
+    StartBenchmark,
+    StopBenchmark,
+)
+from devexplorer.core.records.fleet import MeasuredKind
+from devexplorer.core.records.fleet_events import (
+    BlocksMeasured,
+    CardDetails,
+    CardsListed,
+    FleetEvent,
+    GroupEnded,
+    GroupStarted,
+    MeasureOrder,
+    Readings,
+)
+from devexplorer.core.session.poll import PollResult
+from devexplorer.core.session.state import State
+
+
+class SomeSession(Protocol):
+    """What is needed of `core.session.session.Session` and of `core.machines.remote_session.RemoteSession`."""
+
+    def send(self, command: Command) -> int:
+        """Have a command carried out; returns the request number that its events will carry, 0 where it cannot be."""
+        ...
+
+    def drain(self) -> PollResult:
+        """What happened since the last call."""
+        ...
+
+
+class SessionMember:
+    """`drain` often; `measure` groups of this machine, one order at a time; `begin` when they are ready."""
+
+    def __init__(
+        self,
+        name: str,
+        session: SomeSession,
+        *,
+        can_wait: Callable[[], bool] = lambda: True,
+        clock_error_s: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """`can_wait`: whether benchmarks there can wait to begin. `clock_error_s`: by how much times that come from
+        there are too late."""
+        self.name = name
+        self.session = session
+        self._can_wait, self._clock_error_s = can_wait, clock_error_s
+        self.knows_devices = False
+        """Whether the engine there has said which devices it has, or cannot start."""
+        self._infos: dict[str, DeviceInfo] = {}
+        self._order: MeasureOrder | None = None
+        self._waiting: deque[tuple[int, Share]] = deque()
+        """Groups of the order, and what is measured here of each, that have not been sent."""
+        self._running: dict[int, _Run] = {}
+        """By request."""
+        self._refused: dict[int, str] = {}
+        """What the engine answered."""
+        self._told: list[FleetEvent] = []
+        self.on_other: Callable[[Event], None] = lambda event: None
+        """Told of what happens there and is no reading."""
+
+    def drain(self) -> list[FleetEvent]:
+        """What is new on this machine."""
+        return self.take(self.session.drain())
+
+    def take(self, news: PollResult) -> list[FleetEvent]:
+        """The same of what somebody else has drained."""
+        events: list[FleetEvent] = []
+        samples: dict[str, DeviceSample] = {}
+        if news.state is not None:  # of the snapshot with which a connection begins
+            devices = news.state.devices.values()
+            events.append(self._listed(CardsListed(
+                machine=self.name, devices=tuple(device.info for device in devices), problems=news.state.problems
+            )))  # fmt: skip
+            samples = {device.info.id: device.sample for device in devices if device.sample is not None}
+            known = [device.details for device in devices if device.details is not None]
+            events += [CardDetails(machine=self.name, details=details) for details in known]
+            self._reconnected(news.state)
+            self.knows_devices |= news.state.engine is not None
+        if news.catalog is not None:
+            events.append(self._listed(CardsListed(
+                machine=self.name, devices=news.catalog.devices, problems=news.catalog.problems
+            )))  # fmt: skip
+        for event in news.events:
+            if isinstance(event, DeviceSample):
+                samples[event.device] = event
+                continue
+            if isinstance(event, DeviceDetails):
+                events.append(CardDetails(machine=self.name, details=event))
+            elif isinstance(event, EngineDevices) or (isinstance(event, EngineLost) and not event.will_restart):
+                self.knows_devices = True
+            self._measured(event)
+            self.on_other(event)
+        if samples:
+            events.append(Readings(machine=self.name, samples=tuple(samples.values())))
+        for run in self._running.values():
+            self._told += run.blocks()
+        told, self._told = self._told, []
+        return [*events, *told]
+
+    def measure(self, order: MeasureOrder, shares: Mapping[int, Share]) -> None:
+        """Measure these groups of the order, as far as their cards are of this machine."""
+        for request in self._running:  # of an order that was given up
+            self.session.send(StopBenchmark(run=request))
+        self._order = order
+        self._waiting = deque(shares.items())
+        self._send()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything of an order is still to be measured."""
+        return bool(self._waiting or self._running)
+
+    @property
+    def has_virtual(self) -> bool:
+        """Whether there are virtual GPUs."""
+        return any(info.simulated for info in self._infos.values())
+
+    @property
+    def is_preparing(self) -> bool:
+        """Whether a group is not ready yet that will wait to begin."""
+        return any(run.waits and not run.ready for run in self._running.values())
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a group waits to begin."""
+        return any(run.waits and run.ready for run in self._running.values())
+
+    def begin(self, at_unix_s: float) -> None:
+        """Let the groups that are ready begin at this moment."""
+        for request, run in self._running.items():
+            if run.waits and run.ready:
+                run.waits = False
+                self.session.send(BeginBenchmark(run=request, at_unix_s=at_unix_s))
+
+    def stop(self, group: int) -> None:
+        """End one group."""
+        for request, run in self._running.items():
+            if run.group == group:
+                self.session.send(StopBenchmark(run=request))
+
+    def cancel(self) -> None:
+        """End what is being measured."""
+        for group, _ in self._waiting:
+            self._end(self._order, group, "it was cancelled")
+        self._waiting.clear()
+        for request in self._running:  # and nothing else that runs there
+            self.session.send(StopBenchmark(run=request))
+
+    def _listed(self, listed: CardsListed) -> CardsListed:
+        self._infos = {info.id: info for info in listed.devices}
+        return listed
+
+    def _send(self) -> None:
+        """Have the engine start what it can start now."""
+        order = self._order
+        while order is not None and self._waiting and not (self._running and order.kind in ONE_BY_ONE):
+            group, share = self._waiting.popleft()
+            missing = [device for device in share.devices if device not in self._infos]
+            if missing:
+                self._end(order, group, f"there is no {missing[0]} any more")
+                continue
+            waits = order.kind not in ONE_BY_ONE and self._can_wait()
+            try:
+                spec = spec_of(order, [self._infos[name] for name in share.devices], share.meeting)
+            except BadInput as error:
+                self._end(order, group, str(error))
+                continue
+            request = self.session.send(StartBenchmark(spec=spec, waits=waits))
+            if request:
+                self._running[request] = _Run(order, group, waits)
+            else:
+                self._end(order, group, "another window controls this machine, or it is not connected")
+
+    def _measured(self, event: Event) -> None:
+        match event:
+            case BenchPoint() if (run := self._running.get(event.run)) is not None:
+                run.take(event)
+            case BenchReady() if (run := self._running.get(event.run)) is not None:
+                run.ready = True
+            case BenchStarted() if (run := self._running.get(event.run)) is not None:
+                run.waits = False
+                now = event.time_unix_s - self._clock_error_s()
+                self._told.append(GroupStarted(number=run.order.number, group=run.group, time_unix_s=now))
+            case BenchEnded():
+                self._over(event.run, event)
+            case Answer() if event.failed and event.request in self._running:
+                self._refused[event.request] = event.words
+            case JobEnded() if not event.ok and event.request in self._running:
+                self._gave_up(event.request, self._refused.pop(event.request, "the engine refused it"))
+            case EngineLost():
+                for request in list(self._running):
+                    self._gave_up(request, f"the engine ended: {event.reason}")
+
+    def _reconnected(self, state: State) -> None:
+        """What is told of the runs in a snapshot takes the place of what was missed."""
+        for request in list(self._running):
+            run = state.runs.get(request)
+            if run is None:
+                self._gave_up(request, "the connection was broken for too long")
+            elif run.ended:
+                self._over(request, BenchEnded(run=request, time_unix_s=0.0, result=run.result, reason=run.reason))
+
+    def _gave_up(self, request: int, why: str) -> None:
+        run = self._running.pop(request)
+        self._told += run.blocks()
+        self._end(run.order, run.group, why)
+        self._send()
+
+    def _over(self, request: int, event: BenchEnded) -> None:
+        run = self._running.pop(request, None)
+        if run is None:
+            return
+        self._told += run.blocks()
+        result = event.result
+        failure, verified = event.reason or "", None
+        if result is not None:
+            verified = result.verified
+            failure = result.failure or ("it was stopped" if result.stopped else failure)
+            if isinstance(result, BandwidthResult) and verified is None and result.rows[0].gb_per_s is None:
+                failure = result.rows[0].reason or failure
+        self._end(run.order, run.group, failure, verified)
+        self._send()
+
+    def _end(self, order: MeasureOrder | None, group: int, failure: str = "", verified: bool | None = None) -> None:
+        if order is not None:
+            self._told.append(GroupEnded(number=order.number, group=group, failure=failure, verified=verified))
+
+
+class _Run:
+    """One benchmark of one group."""
+
+    def __init__(self, order: MeasureOrder, group: int, waits: bool) -> None:
+        self.order, self.group = order, group
+        self.waits = waits
+        """It will not begin before it is told to."""
+        self.ready = False
+        self._soaked_s = 0.0
+        self._any = False
+        self._rates: list[float] = []
+        self._seconds = 0.0
+        self._simulated = False
+
+    def take(self, point: BenchPoint) -> None:
+        """A block."""
+        rate = _RATE[self.order.kind](point)
+        repeats = point.row is not None or point.reduction is not None  # its rate is the median of what came before
+        if rate is None or (repeats and self._any):
+            return
+        if self._soaked_s < self.order.soak_s:
+            self._soaked_s += point.seconds
+            return
+        self._rates.append(rate)
+        self._seconds += point.seconds
+        self._simulated, self._any = point.simulated, True
+
+    def blocks(self) -> list[FleetEvent]:
+        """Those since the last call."""
+        rates, seconds = self._rates, self._seconds
+        if not rates:
+            return []
+        self._rates, self._seconds = [], 0.0
+        return [
+            BlocksMeasured(
+                number=self.order.number,
+                group=self.group,
+                rates=tuple(rates),
+                block_s=seconds / len(rates),
+                simulated=self._simulated,
+            )
+        ]
+
+
+def _gb_per_s(point: BenchPoint) -> float | None:
+    return point.gb_per_s
+
+
+_RATE: dict[MeasuredKind, Callable[[BenchPoint], float | None]] = {
+    MeasuredKind.MATMUL: lambda point: point.tflops,
+    MeasuredKind.MODEL: lambda point: point.samples_per_s,
+    MeasuredKind.MEMORY: _gb_per_s,
+    MeasuredKind.COPIES: _gb_per_s,
+    MeasuredKind.PEER: _gb_per_s,
+    MeasuredKind.ALLREDUCE: _gb_per_s,
+}

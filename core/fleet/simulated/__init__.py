@@ -1,0 +1,1 @@
+"""Fleets of virtual GPUs with declared noise and injected defects."""

@@ -1,0 +1,1 @@
+"""Which card is slow, and why: statistics without threads or machines."""

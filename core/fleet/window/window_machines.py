@@ -1,0 +1,242 @@
+"""The machines that a window has anyway, as a source of a fleet. No second connection is made: what is known of them is
+read once a second, and they measure through the sessions that the window drains. Main thread, but for `prepare`."""
+
+from __future__ import annotations
+
+import platform
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from devexplorer.core.base import Clock
+from devexplorer.core.fleet.hosts.joint_groups import JointGroups, meeting
+from devexplorer.core.fleet.hosts.joint_start import JointStart
+from devexplorer.core.fleet.hosts.session_member import SessionMember, SomeSession
+from devexplorer.core.machines.link import Link
+from devexplorer.core.records import DeviceSample
+from devexplorer.core.records.fleet_events import (
+    BlocksMeasured,
+    CardsListed,
+    FleetEvent,
+    FleetMachine,
+    GroupEnded,
+    GroupStarted,
+    MachineChanged,
+    MachineLeft,
+    MeasureOrder,
+    Readings,
+)
+from devexplorer.core.session.poll import PollResult
+from devexplorer.core.session.state import State
+
+INTERVAL_S = 1.0
+PROBE_PORT = 9
+"""Of an address that is only looked up: nothing is sent there."""
+
+
+class WindowSession(SomeSession, Protocol):
+    """What the window drains, and what can be listened to."""
+
+    on_drained: Callable[[PollResult], None] | None
+
+
+class Known(NamedTuple):
+    """One machine of the window."""
+
+    name: str
+    state: State
+    """What is known of it, on show or not."""
+    link: Link | None
+    """None: it is this one."""
+    session: WindowSession | None = None
+    """None: nothing was started there yet."""
+    address: Callable[[], str] = lambda: ""
+    """As other machines reach it; may wait."""
+    can_wait: Callable[[], bool] = lambda: True
+    """Whether benchmarks there can wait to begin."""
+    clock_error_s: Callable[[], float] = lambda: 0.0
+    """By how much times that come from there are too late."""
+
+    @property
+    def why_not(self) -> str:
+        """Why nothing can be measured there now; empty: it can."""
+        if self.link is not None and not self.link.live:
+            return f"it is not connected{f': {self.link.reason}' if self.link.reason else ''}"
+        if self.link is not None and self.link.watching:
+            return f"{self.link.holder or 'another window'} controls it"
+        if self.session is None or self.state.engine is None:
+            return "its engine does not run"
+        if self.state.active_runs:
+            return "a benchmark runs there"
+        return ""
+
+
+class WindowMachines:
+    """`machines` says which there are now."""
+
+    def __init__(self, machines: Callable[[], Iterable[Known]], *, monotonic: Clock = time.monotonic) -> None:
+        self._machines, self._monotonic = machines, monotonic
+        self._due_s = float("-inf")
+        self._told: dict[str, FleetMachine] = {}
+        self._listed: dict[str, CardsListed] = {}
+        self._read: dict[tuple[str, str], DeviceSample] = {}
+        self._known: dict[str, Known] = {}
+        """Of the last look."""
+        self._members: dict[str, SessionMember] = {}
+        """Those that have measured in this check."""
+        self._hears: dict[SessionMember, tuple[WindowSession, Callable[[PollResult], None]]] = {}
+        """What listens where."""
+        self._addresses: dict[str, str] = {}
+        self._events: deque[FleetEvent] = deque()
+        self._joint, self._start_together = JointGroups(), JointStart(monotonic=monotonic)
+
+    def start(self) -> None:
+        """Nothing has to begin."""
+
+    def drain(self) -> Sequence[FleetEvent]:
+        """What was measured since the last call, and what has changed, when another look is due."""
+        for machine, group in self._joint.to_stop():
+            if machine in self._members:
+                self._members[machine].stop(group)
+        self._start_together.beat([member for name, member in self._members.items() if self._is_there(name)])
+        events = list(self._events)
+        self._events.clear()
+        if self._monotonic() < self._due_s:
+            return events
+        self._due_s = self._monotonic() + INTERVAL_S
+        return [*events, *self._look_at_all()]
+
+    def close(self, deadline_s: float = 0.0) -> bool:
+        """The window's machines go on."""
+        return True
+
+    # --- the check
+
+    def left_out(self) -> dict[str, str]:
+        """Machines on which nothing can be measured now, and why."""
+        return {one.name: why for one in self._machines() if (why := one.why_not)}
+
+    def prepare(self, order: MeasureOrder) -> None:
+        """Find out how machines that have to meet reach each other. On the thread of the check, and may wait."""
+        known = self._known
+        names = [name for name in meeting(order) if name in known]
+        far = {name: known[name].address() or name for name in names if known[name].link is not None}
+        here = address_towards(next(iter(far.values()), ""))
+        self._addresses = {name: far.get(name, here) for name in names}
+
+    def measure(self, order: MeasureOrder) -> None:
+        """Measure on the cards of these machines, each by the engine that the window has there."""
+        known = {one.name: one for one in self._machines()}
+        able = {name: one for name, one in known.items() if name in self._members or not one.why_not}
+        shares, failed = self._joint.share(
+            order,
+            {name: partial(self._address, name) for name in able},
+            lambda name: known[name].why_not if name in known else "the machine is gone",
+        )
+        self._events += failed
+        for name, groups in shares.items():
+            self._member(known[name]).measure(order, groups)
+
+    def cancel(self) -> None:
+        """End what is being measured."""
+        for member in self._members.values():
+            member.cancel()
+
+    def _address(self, name: str) -> str:
+        return self._addresses.get(name, name)
+
+    def _member(self, one: Known) -> SessionMember:
+        """What measures there, and listens to what the window drains."""
+        member = self._members.get(one.name)
+        session = one.session
+        assert session is not None  # else nothing can be measured there
+        if member is None or member.session is not session:
+            member = self._members[one.name] = SessionMember(
+                one.name, session, can_wait=one.can_wait, clock_error_s=one.clock_error_s
+            )
+            member.take(PollResult([], None, one.state))  # which cards it has
+        heard = session.on_drained = partial(self._hear, member)
+        self._hears[member] = session, heard
+        return member
+
+    def _hear(self, member: SessionMember, news: PollResult) -> None:
+        measured = [
+            event for event in member.take(news) if isinstance(event, GroupStarted | BlocksMeasured | GroupEnded)
+        ]
+        self._events += self._joint.passed(member.name, measured)
+
+    def rest(self) -> None:
+        """The check is over: listen no more."""
+        for name in list(self._members):
+            self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        member = self._members.pop(name, None)
+        if member is not None and member in self._hears:
+            session, heard = self._hears.pop(member)
+            if session.on_drained is heard:
+                session.on_drained = None
+
+    def _is_there(self, name: str) -> bool:
+        """Whether it may still say that it is ready."""
+        one = self._known.get(name)
+        return one is not None and (one.link is None or one.link.state != "lost")
+
+    # --- what is known
+
+    def _look_at_all(self) -> list[FleetEvent]:
+        self._known = {one.name: one for one in self._machines()}
+        events: list[FleetEvent] = []
+        for name in self._told.keys() - self._known.keys():
+            del self._told[name]
+            self._listed.pop(name, None)
+            self._joint.lose(name)
+            self._forget(name)
+            events.append(MachineLeft(name=name))
+        for one in self._known.values():
+            events += self._look(one)
+        return events
+
+    def _look(self, one: Known) -> list[FleetEvent]:
+        events: list[FleetEvent] = []
+        infos = tuple(device.info for device in one.state.devices.values())
+        cards = [info for info in infos if info.kind != "cpu"]
+        problem = "" if one.link is None or one.link.live else one.link.reason
+        machine = FleetMachine(
+            name=one.name,
+            state="connected" if one.link is None else one.link.state,
+            problem=problem,
+            simulated=bool(cards) and all(info.simulated for info in cards),
+        )
+        if machine.state == "lost":
+            self._joint.lose(one.name)
+        if machine != self._told.get(one.name):
+            self._told[one.name] = machine
+            events.append(MachineChanged(machine=machine))
+        listed = CardsListed(machine=one.name, devices=infos, problems=one.state.problems)
+        if listed != self._listed.get(one.name):
+            self._listed[one.name] = listed
+            events.append(listed)
+        samples = tuple(
+            sample
+            for device in one.state.devices.values()
+            if (sample := device.sample) is not None and sample is not self._read.get((one.name, device.info.id))
+        )
+        self._read |= {(one.name, sample.device): sample for sample in samples}
+        if samples:
+            events.append(Readings(machine=one.name, samples=samples))
+        return events
+
+
+def address_towards(other: str) -> str:
+    """The address by which another machine reaches this one; its name where that is not known."""
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(other, PROBE_PORT, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(place)  # nothing is sent: the system says which of its addresses it would use
+            return str(probe.getsockname()[0])
+    except (OSError, IndexError, UnicodeError):
+        return platform.node()

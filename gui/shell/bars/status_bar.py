@@ -1,0 +1,215 @@
+"""The line at the bottom: the engine, what it is doing (with cancel), versions, and what Undo would do. Main thread
+only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QFrame, QProgressBar, QWidget
+
+from devexplorer.core.base import Clock, bytes_text, count_text, left_text
+from devexplorer.core.session import NOTHING_UNDER_WAY, Job, Run, UnderWay
+from devexplorer.gui.actions import Controller, WindowWork
+from devexplorer.gui.machines.words import link_words
+from devexplorer.gui.shell.bars.under_way import SHOW_AFTER_S, under_way
+from devexplorer.gui.widgets import Role, ShrinkingLabel, hbox, push_button
+
+if TYPE_CHECKING:
+    from devexplorer.core.machines.machines import FarMachine
+
+HEIGHT_PX = 26
+LINK_PX, ENGINE_PX, JOB_PX, OTHER_PX = 260, 110, 230, 30
+"""What the words keep where there is little room: those about versions and Undo give way first."""
+
+KEPT_FOR_UNDO = (
+    "So that Undo can restore them, removed objects are kept in host memory; values that a cast or an edit replaced are"
+    " kept where they were. Beyond the limit the oldest changes can no longer be undone."
+)
+
+
+class ShowsProgress(Protocol):
+    """A panel that shows long work at what it concerns."""
+
+    def show_progress(self, work: UnderWay) -> None: ...
+
+
+class StatusBar(QFrame):
+    """Reads the state on `refresh`."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        also: Sequence[ShowsProgress] = (),
+        *,
+        clock: Clock = time.time,
+    ) -> None:
+        """`also`: who else shows what is being worked on, told at each `refresh`."""
+        super().__init__()
+        self._also = also
+        self.setObjectName("statusBar")
+        self.setFixedHeight(HEIGHT_PX)
+        self._state, self._controller, self._clock = controller.state, controller, clock
+        self._then: Clock | None = None
+        """Of a machine of which there is nothing newer: the moment up to which it is known."""
+        self._as_of = ""
+        self.engine = ShrinkingLabel(Role.LABEL, "dim", ENGINE_PX)
+        self.start = push_button("Start engine", look="quiet")
+        self.python = push_button("Python environment…", look="quiet", tip="Choose the Python that the engine runs in")
+        for button in (self.start, self.python):
+            button.setFont(self.engine.font())
+            button.hide()
+        self.versions, self.visible = (ShrinkingLabel(Role.LABEL, "dim", OTHER_PX) for _ in range(2))
+        self.job = ShrinkingLabel(Role.LABEL, "soft", JOB_PX)
+        self.progress = QProgressBar(textVisible=False)
+        self.progress.setFixedWidth(120)
+        self.progress.setRange(0, 1000)
+        self.cancel = push_button("Cancel", self._cancel, look="quiet")
+        self.cancel.setFont(self.engine.font())
+        self.undo = ShrinkingLabel(Role.LABEL, "dim", OTHER_PX)
+        self.undo.about = KEPT_FOR_UNDO
+        self._shown_job: int | None = None
+        self._old = False
+        """What is on show is not of now."""
+        self._work: WindowWork | None = None
+        """What the window works on itself."""
+        self._instead = ""
+        self.machine = ShrinkingLabel(Role.LABEL, "soft", LINK_PX)
+        self.machine.hide()
+        left: tuple[QWidget, ...] = (self.machine, self.engine, self.start, self.python, self.versions, self.visible)
+        right: tuple[QWidget, ...] = (self.job, self.progress, self.cancel, self.undo)
+        hbox(*left, None, *right, spacing=20, margins=(12, 0, 12, 0), parent=self)
+        self.refresh()
+
+    def add(self, widget: QWidget) -> None:
+        """Put `widget` at the right end."""
+        layout = self.layout()
+        assert layout is not None
+        layout.addWidget(widget)
+
+    def show_machine(self, machine: FarMachine | None, instead: str = "", age: str = "") -> None:
+        """Which machine is on show, and how quick the link is; None: this one. `instead`: what is said in place of how
+        its engine is. `age`: how old what is on show is, where it is not of this moment."""
+        if instead != self._instead:
+            self._instead = instead
+            self.refresh()
+        self._old = machine is not None and machine.is_late
+        self._then = machine.now if machine is not None and self._old else None
+        self._as_of = f" as of {age}" if age and self._old else ""
+        if machine is None:
+            self.machine.say("")
+            return
+        link = machine.link
+        self.machine.say(f"{machine.name}: {link_words(link)}")
+        rates = f"{bytes_text(link.received_bytes_s)}/s from there, {bytes_text(link.sent_bytes_s)}/s to there"
+        dropped = f"; {count_text(link.dropped, 'reading')} left out" if link.dropped else ""
+        self.machine.set_full_text(self.machine.full_text, rates + dropped)
+
+    def _now(self) -> float:
+        return self._clock() if self._then is None else self._then()
+
+    def show_work(self, work: WindowWork | None) -> None:
+        """What the window works on itself; None: nothing any more."""
+        self._work = work
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show the state as it is now."""
+        state = self._state
+        work = under_way(state, self._now()) if state.jobs else NOTHING_UNDER_WAY
+        for panel in self._also:
+            panel.show_progress(work)
+        ready = state.engine
+        live = state.recording is None and not self._old
+        self.engine.say(
+            f"{'●' if live and ready is not None else '○'} {state.recording or self._instead or state.engine_words}"
+        )
+        for button in (self.start, self.python):
+            button.setVisible(live and state.engine_words == "engine stopped")
+        if ready is not None:
+            cuda = f"CUDA {ready.cuda_version}" if ready.cuda_version else "no CUDA in this build"
+            self.versions.say(f"torch {ready.torch_version}, {cuda}", f"torch {ready.torch_version}")
+            visible = "unset" if ready.cuda_visible_devices is None else f"“{ready.cuda_visible_devices}”"
+            self.visible.set_full_text(f"CUDA_VISIBLE_DEVICES {visible}")
+        undo = state.undo
+        limit = f" (limit {bytes_text(undo.budget_bytes)})" if undo.budget_bytes else ""
+        kept = f" · {bytes_text(undo.kept_bytes)} kept for Undo{limit}" if undo.kept_bytes else ""
+        self.undo.say(f"undo: {undo.title}{kept}" if undo.title else "")
+        runs = state.active_runs
+        job = next((job for job in state.jobs.values() if job.request not in state.runs), None)
+        if job is not None and self._now() - job.started_unix_s < SHOW_AFTER_S:
+            job = None
+        self._shown_job = None if job is None else job.request
+        busy = bool(runs) or self._work is not None
+        ours = self._work is not None and job is None and not runs
+        self.job.setVisible(job is not None or busy)
+        self.cancel.setVisible(ours or ((job is not None or busy) and state.recording is None))  # what was, has ended
+        self.progress.setVisible(job is not None or ours)
+        if job is not None:
+            self._show_job(job)
+        elif runs:
+            self._show_runs(runs)
+        elif self._work is not None:
+            self.job.say(self._work.title)
+            self.cancel.setText("Cancel")
+            self.progress.setRange(0, 1000)
+            self.progress.setValue(int(self._work.done * 1000))
+        self._make_room()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """What changes least goes first, as a whole: three texts that are cut short say less than two that are not."""
+        layout = self.layout()
+        assert layout is not None
+        items = (layout.itemAt(at) for at in range(layout.count()))
+        parts = [part for item in items if item is not None and (part := item.widget()) is not None]
+        shown = [part for part in parts if part is self.visible or not part.isHidden()]
+        margins = layout.contentsMargins()
+        needed = sum(part.sizeHint().width() + layout.spacing() for part in shown) + margins.left() + margins.right()
+        fits = bool(self.visible.full_text) and needed <= self.width()
+        if fits == self.visible.isHidden():
+            self.visible.setVisible(fits)
+
+    def _cancel(self) -> None:
+        if self._shown_job is not None:
+            self._controller.cancel(self._shown_job)
+        elif self._work is not None and not self._state.active_runs:
+            self._work.cancel()
+        else:
+            self._controller.stop_benchmark()
+
+    def _show_job(self, job: Job) -> None:
+        elapsed = self._now() - job.started_unix_s
+        left = ""
+        if job.done is not None and job.done > 0.05 and elapsed > 1:
+            left = f", {left_text(elapsed * (1 - job.done) / job.done)}{self._as_of}"
+        self.job.say(f"{job.title}{left}")
+        self.cancel.setText("Cancel")
+        self.progress.setRange(0, 0 if job.done is None else 1000)
+        if job.done is not None:
+            self.progress.setValue(int(job.done * 1000))
+
+    def _show_runs(self, runs: list[Run]) -> None:
+        """Benchmarks have their curve and their tab for progress: here only where they run and how long they still
+        take."""
+        # Loaded with the first run: start-up does not wait for the kinds of benchmarks.
+        from devexplorer.core.benchmark.kinds import devices_of, kind_name, kind_of
+        from devexplorer.gui.benchmark.runs import time_left
+
+        devices = {name for run in runs for name in devices_of(run.spec)}
+        where = ", ".join(devices) if len(devices) == 1 else count_text(len(devices), "device")
+        titles = {kind_of(run.spec).running or kind_name(run.spec) for run in runs}
+        title = titles.pop() if len(titles) == 1 else "benchmarks"
+        now = self._now()
+        known = [left for left in (time_left(run, now) for run in runs) if left is not None]
+        if len(known) == len(runs):
+            left = f", {left_text(max(known))}{self._as_of}"
+        else:
+            left = ", warming up" if all(run.started_unix_s is None for run in runs) else ""
+        self.job.say(f"{title} on {where}{left}")
+        self.cancel.setText("Stop")
