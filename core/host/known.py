@@ -22,13 +22,13 @@ from devexplorer.core.records import (
     BenchPreparing,
     BenchStarted,
     EngineLost,
-    EngineReady,
     Event,
     JobProgress,
     JobStarted,
     LaboratoryEvent,
     ObjectChanged,
     ObjectRemoved,
+    Rebuilt,
     SplitPlanned,
     UndoState,
     ValuesDescribed,
@@ -100,7 +100,7 @@ class Known:
         self._results: dict[tuple[type, str], LaboratoryEvent] = {}
         """The latest result of each kind about each object."""
         self._lost: EngineLost | None = None
-        """While there is no engine: why."""
+        """Until what the engine held is there again: why it ended."""
         self._answer: Answer | None = None
 
     def follow(self, result: PollResult) -> None:
@@ -123,7 +123,7 @@ class Known:
             case BenchStarted() | BenchPoint() | BenchEnded() if event.run in self._runs:
                 self._runs[event.run].take(event)
                 self._forget_runs()
-            case EngineReady():
+            case Rebuilt():
                 self._lost = None
             case EngineLost():
                 self._lost = event
@@ -134,7 +134,7 @@ class Known:
                 self._results = {key: kept for key, kept in self._results.items() if key[1] != event.name}
             case Answer():
                 self._answer = event
-            case WorkspaceFile(on_its_way=True):  # the workspace is another file's until this one has arrived
+            case WorkspaceFile():  # the state knows it, also after an Undo and when the engine is lost
                 pass
             case _ if isinstance(event, _RESULTS):
                 self._results[type(event), _subject(event)] = event
@@ -172,6 +172,7 @@ class Known:
         state = self.state
         yield from list(state.log)[-LOG_LINES:]
         if self._lost is not None:
+            yield from self._before_loss()
             yield self._lost
         yield from (event for event in self._retained.events() if not isinstance(event, BenchPreparing | BenchStarted))
         for run in self._runs.values():
@@ -181,6 +182,8 @@ class Known:
         for snapshot in state.objects.values():
             yield ObjectChanged(snapshot=snapshot)
         yield from self._results.values()
+        if self._lost is None and state.workspace_file is not None:
+            yield state.workspace_file
         yield self._undo()
         yield from state.answers.values()
         if self._answer is not None and self._answer is not next(reversed(state.answers.values()), None):
@@ -192,10 +195,17 @@ class Known:
 
     def _undo(self) -> UndoState:
         """As if it had come with the file of the workspace, where that holds everything: so a window knows it too."""
-        state = self.state
-        file = self._results.get((WorkspaceFile, ""))
-        number = 0 if file is None or state.unsaved.changed else file.request
-        return replace(state.undo, request=number)
+        file, changed = self.state.workspace_file, self.state.unsaved.changed
+        return replace(self.state.undo, request=0 if file is None or changed else file.request)
+
+    def _before_loss(self) -> Iterator[Event]:
+        """What the workspace was when the engine ended: whether its file had everything decides what is said of it when
+        it is rebuilt."""
+        file, changed = self.state.workspace_file, self.state.unsaved.was_changed
+        if file is not None:
+            yield file
+        yield UndoState(title=None, kept_bytes=0, contents=int(changed or file is not None),
+                        request=0 if file is None or changed else file.request)  # fmt: skip
 
 
 def _subject(event: LaboratoryEvent) -> str:

@@ -4,19 +4,23 @@ A command enters when the engine has acknowledged it, so the one that killed the
 it, Redo adds it again under another number. After a crash the journal provides the commands that rebuild the workspace
 in a new engine; `script` writes them as Python. Sample models and random tensors carry seeds and come back with the
 same values; `lost` lists what a seed cannot restore.
+
+A workspace file stands for all that was done before it. When some of that is undone, the file still has what no
+command repeats, and may have overwritten an older version: the rebuild opens it and removes what was made and undone,
+or does without it where the commands alone give the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 import msgspec
 
 from devexplorer.core.base import object_name
-from devexplorer.core.commands.registry import spec_of
+from devexplorer.core.commands.registry import spec_of, title_of
 from devexplorer.core.records import (
     Answer,
     ClearGradients,
@@ -50,6 +54,22 @@ class Entry:
     until then."""
     in_file: bool = False
     """What it did comes back with a workspace file."""
+    undone: list[Entry] = field(default_factory=list)
+    """What a workspace file has and what was undone since, in the order of the Undos."""
+
+    @property
+    def path(self) -> str | None:
+        """The workspace file that brings everything back."""
+        return self.again.path if isinstance(self.again, OpenWorkspace) else None
+
+    @property
+    def made(self) -> str | None:
+        """The object that it made, if that is all it did."""
+        if self.effects:
+            return None
+        if isinstance(self.command, Forward):
+            return self.command.output
+        return self.created if spec_of(self.command).names_result else None
 
     @property
     def replayed(self) -> bool:
@@ -80,21 +100,38 @@ class Journal:
         effects: Sequence[str] = (),
         answer: Answer | None = None,
         again: Command | None = None,
+        *,
+        redone: bool = False,
     ) -> None:
-        """Add an acknowledged command, unless it neither changed anything nor has Python to show."""
+        """Add an acknowledged command, unless it neither changed anything nor has Python to show. `redone`: by Redo; a
+        file that has it goes on to stand for it."""
         action = None
         if answer is not None and answer.code and spec_of(command).in_script:
             action = Action(answer.title, answer.words, answer.code, answer.time_unix_s)
         entry = Entry(_named(command, created), created, tuple(effects), action, again)
-        if entry.changes or action is not None or again is not None:
+        files = [file for file in self._entries if redone and file.undone and _same(file.undone[-1], entry)]
+        for file in files:
+            del file.undone[-1]
+        if files:
+            self._entries.insert(self._entries.index(files[0]), entry)
+        elif entry.changes or action is not None or again is not None:
             self._entries.append(entry)
 
     def take_back(self, request: int) -> None:
-        """The command with that number was undone. Later queries go too, as they are about its result."""
+        """The command with that number was undone. Later queries go too, as they are about its result. Later files
+        stay: they have what no command repeats. One that is about another workspace goes, unless it has overwritten a
+        file that is needed now."""
         numbers = [entry.command.request for entry in self._entries]
-        if request in numbers:
-            index = numbers.index(request)
-            self._entries[index:] = [entry for entry in self._entries[index + 1 :] if entry.changes]
+        if request not in numbers:
+            return
+        index = numbers.index(request)
+        undone = self._entries[index]
+        needed = {entry.path for entry in self._entries[:index] if entry.path is not None}
+        later = self._entries[index + 1 :]
+        files = [file for file in later if file.path is not None and (undone.again is None or file.path in needed)]
+        for file in files:
+            file.undone.append(undone)
+        self._entries[index:] = [entry for entry in later if entry.changes or entry in files]
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -133,11 +170,30 @@ class Journal:
         if not files:
             return
         latest = files[-1]
-        for entry in self._entries[: self._entries.index(latest)]:
+        if _unmade(latest) < len(latest.undone) and self._without(latest):
+            self.forget([entry for entry in files if entry.path == latest.path and not entry.replayed])
+            self._begin_at_file()
+            return
+        index = self._entries.index(latest)
+        for entry in self._entries[:index]:
             entry.in_file |= spec_of(entry.command).undoable
             entry.again = None
         if not latest.replayed and latest.again is not None:
             latest.command = latest.again
+        if names := [entry.made for entry in latest.undone[: _unmade(latest)] if entry.made is not None]:
+            del latest.undone[: len(names)]
+            self._entries.insert(index + 1, Entry(Remove(names=tuple(names))))
+
+    def _without(self, file: Entry) -> bool:
+        """Whether commands alone, or an older file of another name, bring back what this file would."""
+        before = self._entries[: self._entries.index(file)]
+        others = [at for at, entry in enumerate(before) if entry.again is not None and entry.path != file.path]
+        between = before[others[-1] + 1 :] if others else before
+        return all(
+            (entry.replayed or not entry.changes)
+            and not (entry.effects or entry.in_file or isinstance(entry.command, OpenWorkspace))
+            for entry in between
+        )
 
     def lost(self) -> list[str]:
         """What cannot be restored, each with its reason."""
@@ -145,6 +201,8 @@ class Journal:
         for entry in self._entries:
             if entry.in_file:
                 continue
+            for undone in entry.undone:
+                reasons[f"the Undo of {title_of(undone.command)}"] = "the file has what was saved before it"
             command = steps_of(entry.command)[-1]
             if isinstance(command, Forward) and command.output is not None:
                 reasons[entry.created or command.output] = "the result of a forward pass"
@@ -166,12 +224,23 @@ class Journal:
         self._entries = [entry for entry in self._entries if entry.replayed or entry.in_file]
         for entry in self._entries:
             entry.effects = ()
+            entry.undone.clear()
 
 
 def can_repeat(command: Command) -> bool:
     """Whether a command can be part of a session that is repeated: it changes the workspace, or what that needs."""
     spec = spec_of(command)
     return (spec.undoable or spec.replayed) and not isinstance(command, OpenWorkspace | NewWorkspace | RunModelCode)
+
+
+def _same(entry: Entry, other: Entry) -> bool:
+    """Whether they do the same, at another time."""
+    return msgspec.structs.replace(entry.command, request=0) == msgspec.structs.replace(other.command, request=0)
+
+
+def _unmade(file: Entry) -> int:
+    """Of what was undone since, how many of the latest changes are undone by removing what they made."""
+    return next((at for at, entry in enumerate(file.undone) if entry.made is None), len(file.undone))
 
 
 def _repeated(command: Command) -> Command:

@@ -20,3 +20,5 @@ class Sent:
     """What brings back a workspace that was saved or opened."""
     unchanged: bool = False
     """Everything was at its destination already."""
+    redone: bool = False
+    """It was a Redo; `command` is what it carried out again."""

@@ -364,6 +364,7 @@ class Session(EventHandlers):
     def _redid(self, event: Redid) -> None:
         if (sent := self._sent.get(event.request)) is not None:
             sent.command = msgspec.structs.replace(event.command, request=event.request)
+            sent.redone = True
 
     @handles(WorkspaceFile)
     def _in_a_file(self, event: WorkspaceFile) -> None:
@@ -387,7 +388,7 @@ class Session(EventHandlers):
             return [event] if self._rebuild.running else [event, self._end_rebuild()]
         if event.ok and sent is not None and not sent.unchanged:
             created = sent.created[-1] if sent.created else None
-            self._journal.add(sent.command, created, sent.effects, sent.answer, sent.again)
+            self._journal.add(sent.command, created, sent.effects, sent.answer, sent.again, redone=sent.redone)
         return [event]
 
     # --- after a death -----------------------------------------------------------------------------------------------

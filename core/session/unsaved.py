@@ -35,7 +35,8 @@ class Unsaved:
         """There is no file yet."""
         self._before: dict[int, _Kept] = {}
         """What it was before another workspace took its place, by the number of that command."""
-        self._was_changed = False
+        self.was_changed = False
+        """Whether they were `changed` when the engine was lost."""
 
     @property
     def changed(self) -> bool:
@@ -83,7 +84,7 @@ class Unsaved:
 
     def engine_lost(self) -> None:
         """The next engine begins with other numbers."""
-        self._was_changed = self.changed
+        self.was_changed = self.changed
         self.contents = 0
         self._kept = frozenset()
         self._as_built = False
@@ -93,5 +94,5 @@ class Unsaved:
 
     def rebuilt(self, event: Rebuilt) -> None:
         """The workspace is what it was, as far as that could be."""
-        if not self._was_changed and not event.lost:
+        if not self.was_changed and not event.lost:
             self._kept = frozenset({self.contents})
