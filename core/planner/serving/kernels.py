@@ -51,7 +51,11 @@ def attention(
     sliding_window: int | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of queries (B, H, L, E) to keys (B, G, S, E): one fused kernel without a mask."""
+    """Attention of queries (B, H, L, E) to keys (B, G, S, E): one fused kernel without a mask; or to latents."""
+    latents = getattr(module, "latents", None)
+    found = None if latents is None else latents.attention(module, query, key, value)
+    if found is not None:
+        return found, None
     window = sliding_window or getattr(module, "sliding_window", None)
     if isinstance(window, int) and query.shape[2] > 1 and key.shape[2] > window:
         key, value = key[:, :, -window:], value[:, :, -window:]  # each query visits as many

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from devexplorer.core.base import bytes_text, count_text
+from devexplorer.core.planner.serving.latents import keeps_latents
 from devexplorer.core.planner.serving.served import Served
 from devexplorer.core.planner.serving.session import Runner
+from devexplorer.core.planner.serving.state_space import has_scans
 from devexplorer.core.records import FitSpec
 from devexplorer.core.virtual.device.machine import CONTEXT_BYTES
 
@@ -31,6 +33,17 @@ def assumptions(spec: FitSpec, made: Served, runner: Runner) -> list[str]:
         sentences.append("Each prompt goes through the model as a whole; --prefill-chunk takes less memory.")
     if any(layer.state_bytes for layer in runner.layers):
         sentences.append("States (convolutions, recurrences) keep the dtype that the model gives them.")
+    if any(map(keeps_latents, made.served.model.modules())) and runner.one_kernel:
+        sentences.append(
+            "Latents (MLA) are expanded for prompts; a later token attends to them as they lie, the projections"
+            " absorbed, as serving engines do. transformers' own models expand the whole context for each token, which"
+            " takes longer."
+        )
+    if has_scans(made.served.model):
+        sentences.append(
+            "Scans of state-space layers and updates of their states are one kernel each, as in mamba-ssm; without that"
+            " package transformers takes several times as long."
+        )
     if _has_experts(made):
         sentences.append("Every expert is as likely as the others, and those that are chosen get equal shares.")
     if serving.tensor_parallel > 1:

@@ -27,6 +27,7 @@ from devexplorer.core.planner.run import uncompiled
 from devexplorer.core.planner.serving import kernels
 from devexplorer.core.planner.serving.cache import Heads, PlacedCache
 from devexplorer.core.planner.serving.depth import Depth, without_repeats
+from devexplorer.core.planner.serving.latents import Latents
 from devexplorer.core.planner.serving.layout import LayerCache
 from devexplorer.core.planner.serving.quantised import compute_in_eight_bits
 from devexplorer.core.planner.serving.state_space import one_kernel
@@ -110,6 +111,11 @@ class Runner:
     def direct(self) -> bool:
         """Whether attention reads the cache in its dtype."""
         return self._way == DIRECT
+
+    @property
+    def one_kernel(self) -> bool:
+        """Whether attention is one kernel."""
+        return self._way != OWN_ATTENTION
 
     def _find_out(self) -> None:
         """The first way to attend that works; where none does, with every layer."""
@@ -203,6 +209,7 @@ class _Run:
         self._calls: Counter[Any] = Counter()
         self._more: Counter[Exchange] = Counter()
         self._watch_layers()
+        self._latents = Latents(self._model, served.dtype) if runner.one_kernel else None
         self.cache = PlacedCache(self._model, length, served.kv_dtype, block=served.block, direct=runner.direct)
         if runner.heads:
             self.cache.make_room(batch, runner.heads, served.dtype, device)
@@ -235,6 +242,8 @@ class _Run:
         self.cache.jump(before)
         for noted in (self._exchanges, self._repeats, self._calls, self._more):
             noted.clear()
+        if self._latents is not None:
+            self._latents.absorb(count == 1)
         self._cards.step_begins()
         options: dict[str, Any] = {self._runner.cache_name: self.cache.cache, "use_cache": True}
         if self._runner.slices_logits:

@@ -4,7 +4,7 @@ import json
 import struct
 
 import pytest
-from fakes.serving import GEMMA, GPT2, LLAMA, MIXTRAL
+from fakes.serving import DEEPSEEK, GEMMA, GPT2, LLAMA, MAMBA, MIXTRAL
 from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput
@@ -194,3 +194,10 @@ def test_one_token_is_a_prefill_alone():
     serving = plan(asked(generate=1)).fits[0].serving
     assert serving.prefill_seconds is not None
     assert serving.decode_tokens_per_s is None
+
+
+@pytest.mark.parametrize(("source", "words"), [(DEEPSEEK, "the projections absorbed"), (MAMBA, "as in mamba-ssm")])
+def test_how_latents_and_states_are_computed_is_said(source, words):
+    spec = replace(asked(source), search=False)
+    assert any(words in sentence for sentence in plan(spec).assumptions)
+    assert not any(words in sentence for sentence in plan(replace(spec, source=LLAMA)).assumptions)

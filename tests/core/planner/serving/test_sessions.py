@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 import torch
-from fakes.serving import DEEPSEEK, GEMMA, GPT2, JAMBA, LLAMA, MIXTRAL, served
+from fakes.serving import DEEPSEEK, GEMMA, GPT2, JAMBA, LLAMA, MAMBA, MIXTRAL, served
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.devices.profiles import parse_virtual
@@ -14,7 +14,7 @@ from devexplorer.core.planner.serving.kernels import chosen_experts
 from devexplorer.core.planner.serving.layout import CacheLayout
 from devexplorer.core.planner.serving.quantisation import preset
 from devexplorer.core.planner.serving.quantised import quantise
-from devexplorer.core.planner.serving.session import CAST, DIRECT, Runner
+from devexplorer.core.planner.serving.session import DIRECT, Runner
 from devexplorer.core.planner.serving.tensor_parallel import Exchange
 from devexplorer.core.planner.step_time import step_seconds
 
@@ -88,11 +88,47 @@ def test_eight_bits_of_cache_are_read_as_they_are():
     assert grown[1] == 2 * grown[0] == 100 * 5 * 2 * 4 * 8 * 2
 
 
-def test_latents_in_eight_bits_are_cast_before_they_are_expanded():
-    runner = Runner(served(DEEPSEEK, kv_dtype=torch.float8_e4m3fn))
-    assert not runner.direct
-    assert runner._way == CAST
-    assert Runner(served(DEEPSEEK))._way == DIRECT
+def test_a_later_token_reads_latents_as_they_lie():
+    """Of four layers each token keeps 24 latent and 8 rotary numbers, whatever the number of heads; in 8 bits half."""
+    for dtype, size in ((None, 2), (torch.float8_e4m3fn, 1)):
+        runner = Runner(served(DEEPSEEK, kv_dtype=dtype, chunk=64))
+        assert runner._way == DIRECT
+        one, other = (runner.run(T4, batch=3, prompt=prompt, generate=2).decode[0] for prompt in (100, 200))
+        assert nbytes(other) - nbytes(one) == 100 * 3 * 4 * (24 + 8) * size
+        assert flop(other) - flop(one) == 100 * 3 * 4 * 4 * 2 * (24 + 8 + 24)  # tokens, sequences, layers, heads
+
+
+def test_latents_of_a_prompt_are_expanded():
+    """Each head's keys and values of every token, from 24 numbers."""
+    one, other = (Runner(served(DEEPSEEK)).run(T4, batch=1, prompt=some, generate=1).prefill[0] for some in (64, 65))
+    assert flop(other) - flop(one) > 4 * 2 * 24 * 4 * (16 + 16)
+
+
+def test_quantised_projections_of_latents_are_read_once():
+    model = served(DEEPSEEK)
+    quantise(model.model, preset("fp8"), torch.bfloat16)
+    packed, plain = (
+        Runner(some).run(T4, batch=1, prompt=8, generate=2).decode[0] for some in (model, served(DEEPSEEK))
+    )
+    assert flop(packed) == flop(plain)
+    assert nbytes(packed) < 0.6 * nbytes(plain)
+
+
+def test_scans_are_one_kernel_for_each_layer():
+    """Mamba 2: products within chunks of 64 and with the states, 2 FLOP for each; then the rest of its layers."""
+    source = (
+        "transformers:mamba2?hidden_size=64&num_hidden_layers=3&vocab_size=256&state_size=16&num_heads=8&head_dim=16"
+        "&n_groups=1&chunk_size=64"
+    )
+    for name, calls in ((source, {"chunks": 1, "update": 1}), (MAMBA, {"scan": 1, "update": 1})):
+        session = Runner(served(name), every_layer=True).run(T4, batch=2, prompt=128, generate=2)
+        scans = [work for work in session.prefill[0].trace.work.elements() if work.kind == "elementwise" and work.flop]
+        updates = [work for work in session.decode[0].trace.work.elements() if work.kind == "elementwise" and work.flop]
+        assert (len(scans), len(updates)) == (3, 3), calls
+        if name == source:
+            assert scans[0].flop == 2 * 256 * (64 * (16 + 8 * 16) + 2 * 8 * 16 * 16)
+            assert updates[0].flop == 9 * 2 * 8 * 16 * 16
+            assert 2 * 2 * 8 * 16 * 16 * 2 < updates[0].nbytes < 2 * 2 * 8 * 16 * 16 * 4 * 1.4  # read and written
 
 
 def test_pieces_of_a_prompt_take_less_memory_and_compute_the_same():
