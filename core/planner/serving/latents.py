@@ -76,8 +76,9 @@ class Latents:
         absorbed = absorbed.unflatten(1, (query.shape[0], -1)).transpose(0, 1)
         found = torch.ops.devexplorer_latents.attention(torch.cat((absorbed, turned), dim=-1), latents, rotary)
         found = found.permute(1, 0, 2, 3).flatten(1, 2)
-        values = packed_product(found, [], layer.v_head_dim, query.dtype).unflatten(1, (query.shape[0], -1))
-        return values.permute(1, 2, 0, 3).contiguous()
+        values = packed_product(found, [], layer.v_head_dim, query.dtype)
+        result: Tensor = values.unflatten(1, (query.shape[0], -1)).permute(1, 2, 0, 3).contiguous()
+        return result
 
 
 def keeps_latents(module: nn.Module) -> bool:
