@@ -15,16 +15,20 @@ WORKER = ModelWorker("devexplorer.core.planner.ask", FitSpec, FitReport, "no ans
 
 
 def planned(spec: FitSpec, progress: ProgressMonitor = NO_PROGRESS, seconds: float = LIMIT_SECONDS) -> FitReport:
-    """Plan a model. Raises `BadInput` where there is no model, it cannot run or takes longer, `Cancelled`,
-    `Unavailable`."""
+    """Plan a step of a model, or generating text with it. Raises `BadInput` where there is no model, it cannot run or
+    takes longer, `Cancelled`, `Unavailable`."""
     return replace(WORKER.ask(spec, progress, seconds=seconds, virtual=True), spec=spec)
 
 
 def plan_in_this_process(spec: FitSpec, progress: Report) -> FitReport:
     """Import torch and plan; replaces the virtual GPUs of this process."""
     progress(0.0, "starting")
-    from devexplorer.core.planner.plan import plan  # imports torch, which only the worker needs
-    from devexplorer.core.planner.run import warm
+    from devexplorer.core.planner.run import warm  # imports torch, which only the worker needs
+
+    if spec.serving is None:
+        from devexplorer.core.planner.plan import plan
+    else:
+        from devexplorer.core.planner.serving.plan import plan_serving as plan
 
     warm()
     gc.collect()

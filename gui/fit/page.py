@@ -6,50 +6,20 @@ to.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-
 from msgspec.structs import replace
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy
 
-from devexplorer.core.base import OPTIMIZERS, Findings, object_name, parse_input_shapes
-from devexplorer.core.devices.profiles import load_profiles, name_words, parse_virtual
-from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.records import Fit, FitReport, FitSpec, Help, PlanFit
 from devexplorer.core.session import Done, State
 from devexplorer.gui.fit.bars import BarDelegate, CardsTable
 from devexplorer.gui.fit.details import FitDetails
-from devexplorer.gui.fit.options import TRAINING_ONLY, StepOptions
+from devexplorer.gui.fit.form import PATIENCE_S, FitForm
 from devexplorer.gui.fit.rows import COLUMNS, MEMORY, caption, columns, fit_rows
-from devexplorer.gui.fit.serving import ServingForm
 from devexplorer.gui.fit.views import FitViews
 from devexplorer.gui.objects.command_page import ExperimentPage
-from devexplorer.gui.widgets import (
-    EDGE_PX,
-    ElidedLabel,
-    Role,
-    check_box,
-    hbox,
-    line_edit,
-    splitter,
-    why_not_live,
-)
-from devexplorer.gui.widgets.form_fields import Choice, MenuEdit
+from devexplorer.gui.widgets import EDGE_PX, ElidedLabel, Role, hbox, splitter, why_not_live
 from devexplorer.gui.widgets.table import RowsModel
 
-PATIENCE_S = 60.0
-"""In a window, with progress and Stop, a plan may take longer than on the command line."""
-DTYPES = ("float32", "bfloat16", "float16")
-PRECISIONS = (
-    ((None, None), "model's dtype", "As the model is"),
-    *(((one, None), one, f"Parameters and inputs in {one}") for one in DTYPES),
-    *(
-        ((None, one), f"autocast {one}", f"Products are computed in {one}, parameters stay in float32")
-        for one in DTYPES[1:]
-    ),
-)
-"""Parameters in another dtype, or products only: never both."""
-SOURCES = ("gpt2", "bert", "llama", "vit")
-"""Models of transformers that the menu offers; any other can be typed."""
 AT_WORK = "Planning: the model is traced without data in a separate process."
 _CAPTION_PX, _FAILURE_PX = 22, 56
 _SHARES = [816, 440]
@@ -69,7 +39,6 @@ class FitPanel(ExperimentPage):
 
     def __init__(self, state: State) -> None:
         super().__init__(state)
-        self._typed = False
         self._report: FitReport | None = None
         """The one that the table shows."""
         self._name = ""
@@ -79,50 +48,7 @@ class FitPanel(ExperimentPage):
         """What would help, by card; of the table's plan."""
         self._curves: dict[str, FitReport] = {}
         """Time and memory over the batch, by card; of the table's plan."""
-        self._models: list[str] = []
-        """Those of the workspace that the menu offers."""
-        self.model_edit = MenuEdit("", "model", _library(), 172, "lenet, transformers:gpt2")
-        self.model_edit.setToolTip("A model of the workspace, a sample model, or transformers:TYPE?option=value")
-        self.model_edit.textEdited.connect(self._on_typed)
-        self.batch_edit = line_edit("8", "8", "Batch", 52)
-        self.precision = Choice("dtype and autocast", PRECISIONS)
-        self.train = check_box(
-            "Train", tip="Forward, backward and a step of the optimizer; otherwise a forward without gradients"
-        )
-        self.train.setChecked(True)
-        self.optimizer = Choice("Optimizer", [(kind, known.title, "") for kind, known in OPTIMIZERS.items()])
-        self.optimizer.choose("adamw")
-        self.options = StepOptions()
-        self.options.changed.connect(self.check)
-        self._known = load_profiles()
-        self._profiles = {name: name_words(name) for name in self._known}
-        self._devices: list[str] = []
-        self._own: list[str] = []
-        """Profiles of the devices that are here: the menu and the table begin with them."""
-        self.cards_edit = MenuEdit("", "cards", _cards(self._profiles), 128, "every card")
-        self.cards_edit.setToolTip(
-            "Empty: every card there is a profile of; or for example 2x Tesla T4, over which the model is split"
-        )
-        self.inputs_edit = line_edit(
-            "",
-            "automatic",
-            "Input shapes",
-            124,
-            tip="What forward gets, as in 4x12 or 8x16:int64, several with commas; the first dimension is the batch",
-        )
-        self.add_fields(
-            ("", self.model_edit),
-            ("batch", self.batch_edit),
-            ("", self.precision),
-            ("", self.train),
-            ("", self.optimizer),
-            ("", self.options.button),
-        )
-        self.serving = ServingForm(self)
-        self.add_field("on", self.cards_edit)
-        inputs = self.add_field("input", self.inputs_edit)
-        self._not_served = (self.train, self.optimizer, self.options.button, inputs)
-        """Fields that mean nothing where text is generated."""
+        self.form = FitForm(self, state)
         self.rows_model = RowsModel(COLUMNS)
         self.table = CardsTable(self.rows_model)
         self.rows_model.setParent(self.table)
@@ -158,58 +84,11 @@ class FitPanel(ExperimentPage):
 
     def command(self) -> PlanFit:
         """See `ExperimentPage`."""
-        findings = Findings()
-        text = self.model_edit.text().strip()
-        target = text if text in self._state.models else ""
-        if not text:
-            findings.add("choose a model")
-        elif not target and ":" not in text and self._recipes and text.partition("?")[0] not in self._recipes:
-            findings.add(
-                f"there is no model '{text}'; choose one of the workspace, a sample model or transformers:TYPE"
-            )
-        elif not target and ":" in text:
-            source = findings.checked(lambda: parse(text))
-            if source is not None and source.own_code:
-                findings.add(
-                    "your own code runs only after you allow it: open the model first, then choose it here by its name"
-                )
-        batch = findings.count(self.batch_edit.text(), "batch")
-        cards = self.cards_edit.text().strip()
-        if cards:
-            findings.checked(lambda: parse_virtual(cards))
-        inputs = "" if self.serving.is_on else self.inputs_edit.text().strip()
-        if inputs:
-            findings.checked(lambda: parse_input_shapes(inputs))
-        dtype, autocast = self.precision.value
-        serving = self.serving.spec(findings, autocast)
-        findings.demand_none()
-        assert batch is not None
-        train = self.train.isChecked() and serving is None
-        spec = FitSpec(
-            source="" if target else text,
-            gpus=(cards,) if cards else (),
-            batch=batch,
-            dtype=dtype,
-            autocast=autocast,
-            train=train,
-            optimizer=self.optimizer.value,
-            checkpointing=self.options.checkpointing.isChecked() and train,
-            tf32=self.options.tf32.isChecked(),
-            channels_last=self.options.channels_last.isChecked(),
-            inputs=inputs,
-            options=bool(cards) and serving is None,
-            serving=serving,
-            patience_seconds=PATIENCE_S,
-        )
-        return PlanFit(spec=spec, target=target)
+        return self.form.command()
 
     def check(self) -> None:
         """See `ExperimentPage`."""
-        training = self.train.isChecked()
-        self.optimizer.setEnabled(training)
-        self.optimizer.setToolTip("" if training else TRAINING_ONLY)
-        self.options.set_training(training)
-        self.serving.show_fields(self._not_served)
+        self.form.show_fields()
         if self.running is not None and self.start_button.hasFocus() and self.table.isVisible():
             self.table.setFocus()  # the answer will be there
         super().check()
@@ -238,70 +117,21 @@ class FitPanel(ExperimentPage):
                 spec = replace(spec, batch=max(1, spec.batch // 2))
             case "two-cards":
                 spec = replace(spec, gpus=(f"2x {found.gpu}",))
-        self._fill_in(spec, self._name if self._name in self._state.models else spec.source)
+        self.form.fill_in(spec, self._name if self._name in self._state.models else spec.source)
         self.start()
-
-    def _fill_in(self, spec: FitSpec, model: str) -> None:
-        """Set the form to this."""
-        self._typed = True
-        texts = (
-            (self.model_edit, model),
-            (self.batch_edit, str(spec.batch)),
-            (self.cards_edit, ", ".join(spec.gpus)),
-            (self.inputs_edit, spec.inputs),
-        )
-        for field, text in texts:
-            field.setText(text)
-            field.setCursorPosition(0)
-        self.precision.choose((spec.dtype, spec.autocast))
-        self.train.setChecked(spec.train)
-        self.optimizer.choose(spec.optimizer)
-        self.options.choose(checkpointing=spec.checkpointing, tf32=spec.tf32, channels_last=spec.channels_last)
-        self.serving.fill(spec.serving)
-
-    def _on_typed(self) -> None:
-        self._typed = True
-
-    @property
-    def _recipes(self) -> Collection[str]:
-        return self._state.engine.recipes if self._state.engine is not None else ()
-
-    def _follow_models(self) -> None:
-        """Offer the models there are. One that was removed leaves the field too, unless what was typed still says a
-        model: a sample model of the same name."""
-        before, now = self._models, self._state.models
-        if now == before or why_not_live(self._state) is not None:
-            return
-        self._models = now
-        self.model_edit.offer([*((name, name) for name in now), *_library()])
-        text = self.model_edit.text().strip()
-        if text in before and text not in now and not (self._typed and text in self._recipes):
-            self._typed = False
-            self.model_edit.fill(now[0] if len(now) == 1 else "")
-
-    def _follow_devices(self) -> None:
-        devices = [device.info.name for device in self._state.devices.values()]
-        if devices != self._devices:
-            self._devices, here = devices, set(map(name_words, devices))
-            self._own = [name for name, words in self._profiles.items() if words in here]
-            self.cards_edit.offer(_cards(sorted(self._profiles, key=lambda name: name not in self._own)))
 
     # --- what the window calls
 
     def set_selection(self, targets: tuple[str, ...]) -> None:
         """Follow the tree, until the user types."""
-        name = next(map(object_name, targets), None)
-        if name in self._state.models and (not self._typed or not self.model_edit.text().strip()):
-            self._typed = False
-            self.model_edit.fill(name or "")
+        self.form.follow_selection(targets)
         super().set_selection(targets)
 
     # --- what is shown
 
     def refresh(self) -> None:
         """See `ExperimentPage`. What is there stays, also when its command is long past; a recording has none of it."""
-        self._follow_models()
-        self._follow_devices()
+        self.form.follow_state()
         report, done = self._state.fit, self.latest
         if report is None and self._report is not None:
             self._report, self._helps, self._curves, self._drawn = None, {}, {}, None
@@ -337,7 +167,7 @@ class FitPanel(ExperimentPage):
             if self._drawn is None or columns(self._report) != columns(self._drawn):
                 self.rows_model.set_columns(columns(self._report))
             self._drawn = self._report
-            fits = sorted(self._report.fits, key=lambda fit: fit.gpu not in self._own)
+            fits = sorted(self._report.fits, key=lambda fit: fit.gpu not in self.form.own)
             self.rows_model.set_rows(fit_rows(fits))
             self.views.show_report(fits, self._report)
             self.caption.set_full_text(caption(self._report, self._name.partition("?")[0]))
@@ -356,7 +186,7 @@ class FitPanel(ExperimentPage):
         if fit is not None and self._report is not None:
             self.details.show_fit(fit, self._report, self._helps.get(fit.gpu))
             kinds = {card.gpu for card in fit.cards}
-            profile = self._known.get(min(kinds)) if len(kinds) == 1 else None
+            profile = self.form.profiles.get(min(kinds)) if len(kinds) == 1 else None
             self.views.show_card(fit, self._report, self._curves.get(fit.gpu), profile)
 
     def _ask_helps(self) -> None:
@@ -380,16 +210,8 @@ class FitPanel(ExperimentPage):
     def _plan_published(self, spec: FitSpec) -> None:
         """Set the form to a published step, and plan it without looking for what would help."""
         if why_not_live(self._state) is None and self.running is None:
-            self._fill_in(spec, spec.source)
+            self.form.fill_in(spec, spec.source)
             self.command_requested.emit(PlanFit(spec=replace(spec, patience_seconds=PATIENCE_S)))
-
-
-def _cards(names: Iterable[str]) -> list[tuple[str, str]]:
-    return [("every card", ""), *((name, name) for name in names)]
-
-
-def _library() -> list[tuple[str, str]]:
-    return [(f"transformers:{name}", f"transformers:{name}") for name in SOURCES]
 
 
 def _belongs(report: FitReport, table: FitReport) -> bool:

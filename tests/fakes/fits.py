@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from devexplorer.core.devices.profiles import load_profiles
-from devexplorer.core.records import Fit, FitBytes, FitCard, FitReport, FitSpec, Help, StepPart
+from devexplorer.core.records import (
+    CacheLayers,
+    Fit,
+    FitBytes,
+    FitCard,
+    FitReport,
+    FitSpec,
+    Help,
+    ServingFit,
+    StepPart,
+)
 
 GIB = 1 << 30
 BYTES = FitBytes(
@@ -95,3 +105,25 @@ HELPS = (
         fits=True,
     ),
 )
+
+SERVING = ServingFit(
+    kv_cache_bytes=4 * GIB,
+    kv_bytes_per_token=131_072,
+    cache=(
+        CacheLayers(kind="sliding", layers=21, tokens=1024, bytes=GIB),
+        CacheLayers(kind="full", layers=21, tokens=2560, bytes=3 * GIB),
+    ),
+    largest_context=8192,
+    context_limit="positions",
+    prefill_seconds=0.25,
+    prefill_seconds_low=0.2,
+    prefill_seconds_high=0.3,
+    decode_step_seconds=0.02,
+    decode_tokens_per_s=800.0,
+    decode_tokens_per_s_low=700.0,
+    decode_tokens_per_s_high=900.0,
+    decode_bound="bandwidth",
+    decode_tokens_per_s_per_user=50.0,
+    decode_tokens_per_s_per_card=800.0,
+)
+"""16 sequences on one card, of a model whose layers are half with a sliding window."""

@@ -6,6 +6,7 @@ import io
 
 import pytest
 from fakes.command_line import Document, Refusal
+from fakes.fits import GIB, SERVING
 from msgspec.structs import replace
 from rich.console import Console
 
@@ -20,32 +21,18 @@ from devexplorer.core.records import (
     FitCard,
     FitReport,
     FitSpec,
-    ServingFit,
     ServingSpec,
 )
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
-GIB = 1 << 30
-SERVING = ServingFit(
-    kv_cache_bytes=4 * GIB,
-    kv_bytes_per_token=131_072,
+TWO_CARDS = replace(
+    SERVING,
     cache=(
         CacheLayers(kind="full", layers=21, tokens=2560, bytes=GIB),
         CacheLayers(kind="sliding", layers=21, tokens=1024, bytes=GIB),
         CacheLayers(kind="state", layers=2, tokens=0, bytes=1024),
     ),
-    largest_context=8192,
-    context_limit="positions",
-    prefill_seconds=0.25,
-    prefill_seconds_low=0.2,
-    prefill_seconds_high=0.3,
-    decode_step_seconds=0.02,
-    decode_tokens_per_s=800.0,
-    decode_tokens_per_s_low=700.0,
-    decode_tokens_per_s_high=900.0,
-    decode_bound="bandwidth",
-    decode_tokens_per_s_per_user=50.0,
     decode_tokens_per_s_per_card=400.0,
     communication_share=0.125,
 )
@@ -55,7 +42,7 @@ CARD = FitCard(
 )  # fmt: skip
 TWO = Fit(
     gpu="2x NVIDIA L4", fits=True, cards=(CARD, CARD), largest_batch=40, step_seconds=10.49, samples_per_s=1.5,
-    serving=SERVING,
+    serving=TWO_CARDS,
 )  # fmt: skip
 ASKED = ServingSpec(generate=512, prompt=2048, tensor_parallel=2, kv_dtype="float8_e4m3fn")
 REPORT = FitReport(
@@ -145,7 +132,7 @@ def test_the_tables() -> None:
 
 
 def test_what_does_not_fit() -> None:
-    small = replace(SERVING, prefill_seconds=None, decode_step_seconds=None, largest_context=0)
+    small = replace(TWO_CARDS, prefill_seconds=None, decode_step_seconds=None, largest_context=0)
     fit_of_none = replace(TWO, fits=False, largest_batch=0, reason="it needs more", serving=small)
     text = printed(replace(REPORT, fits=(fit_of_none,)))
     assert "does not fit (it needs more); no batch fits; no context fits" in text

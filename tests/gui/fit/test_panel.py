@@ -7,11 +7,11 @@ import itertools
 import msgspec
 import pytest
 from fakes.bench_runs import CPU, T4S
+from fakes.fit_pages import begun, ended, panel_for, planned, texts, type_into
 from fakes.fits import BYTES, HELPS, fit, report
-from fakes.host import hosted
-from fakes.look_records import ENGINE, mlp, show, state_with
+from fakes.look_records import ENGINE, mlp, show
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QApplication, QPushButton, QWidget
+from PySide6.QtWidgets import QApplication, QPushButton
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
@@ -20,8 +20,6 @@ from devexplorer.core.records import (
     Answer,
     Cancel,
     Command,
-    FitPlanned,
-    FitReport,
     FitSpec,
     JobEnded,
     JobProgress,
@@ -55,76 +53,8 @@ LEFT = Qt.MouseButton.LeftButton
 T4 = "Tesla T4"
 
 
-@pytest.fixture
-def state() -> State:
-    state = state_with(CPU, *T4S)
-    state.apply(ENGINE)
-    show(state, mlp())
-    return state
-
-
-@pytest.fixture
-def sent() -> list[Command]:
-    return []
-
-
-@pytest.fixture
-def panel(qtbot: QtBot, state: State, sent: list[Command]) -> FitPanel:
-    made = panel_for(qtbot, state)
-    made.command_requested.connect(sent.append)
-    return made
-
-
-def panel_for(qtbot: QtBot, state: State, width: int = 1264, height: int = 274) -> FitPanel:
-    """As large as the tab has it in a window of 1280 x 800."""
-
-    def make(host: QWidget) -> FitPanel:
-        made = FitPanel(state)
-        made.setParent(host)
-        return made
-
-    panel = hosted(qtbot, make, width, height)
-    host = panel.parentWidget()
-    assert host is not None
-    host.resize(2600, 1400)
-    return panel
-
-
 def click(qtbot: QtBot, button: QPushButton) -> None:
     qtbot.mouseClick(button, LEFT)
-
-
-def type_into(qtbot: QtBot, field, text: str) -> None:
-    field.clear()
-    qtbot.keyClicks(field, text)
-
-
-def planned(panel: FitPanel, state: State, found: FitReport, *, target: str = "", request: int = 7) -> None:
-    """What an engine sends about a plan."""
-    state.apply(
-        JobStarted(request=request, title="planning", time_unix_s=1.0, command=PlanFit(spec=found.spec, target=target))
-    )
-    state.apply(FitPlanned(request=request, target=target, report=found))
-    state.apply(Answer(request=request, title="planned", words="all cards"))
-    state.apply(JobEnded(request=request, ok=True, time_unix_s=2.0))
-    panel.refresh()
-
-
-def begun(panel: FitPanel, state: State, *, request: int) -> None:
-    state.apply(
-        JobStarted(request=request, title="planning", time_unix_s=1.0, command=PlanFit(spec=FitSpec(source="mlp")))
-    )
-    panel.refresh()
-
-
-def ended(panel: FitPanel, state: State, answer: Answer, *, request: int) -> None:
-    state.apply(msgspec.structs.replace(answer, request=request))
-    state.apply(JobEnded(request=request, ok=not answer.failed, time_unix_s=2.0))
-    panel.refresh()
-
-
-def texts(panel: FitPanel, column: int) -> list[str]:
-    return [row.cells[column].text for row in panel.rows_model.rows]
 
 
 # --- the form
@@ -132,7 +62,7 @@ def texts(panel: FitPanel, column: int) -> list[str]:
 
 def test_it_asks_about_the_selected_model_on_every_card(qtbot, panel, sent):
     panel.set_selection(("mlp:hidden.weight",))
-    type_into(qtbot, panel.batch_edit, "32")
+    type_into(qtbot, panel.form.batch_edit, "32")
     click(qtbot, panel.start_button)
     (command,) = sent
     assert command == PlanFit(
@@ -142,10 +72,10 @@ def test_it_asks_about_the_selected_model_on_every_card(qtbot, panel, sent):
 
 
 def test_a_typed_model_stays_when_the_selection_changes(qtbot, panel, sent):
-    type_into(qtbot, panel.model_edit, "transformers:gpt2")
+    type_into(qtbot, panel.form.model_edit, "transformers:gpt2")
     panel.set_selection(("mlp",))
-    panel.precision.choose(("bfloat16", None))
-    type_into(qtbot, panel.cards_edit, "2x t4")
+    panel.form.precision.choose(("bfloat16", None))
+    type_into(qtbot, panel.form.cards_edit, "2x t4")
     click(qtbot, panel.start_button)
     (command,) = sent
     assert (command.target, command.spec.source, command.spec.dtype) == ("", "transformers:gpt2", "bfloat16")
@@ -154,10 +84,10 @@ def test_a_typed_model_stays_when_the_selection_changes(qtbot, panel, sent):
 
 def test_optimizer_and_checkpointing_are_about_training(qtbot, panel, sent):
     panel.set_selection(("mlp",))
-    panel.options.checkpointing.setChecked(True)
-    panel.train.click()
-    assert not panel.optimizer.isEnabled()
-    assert "training" in panel.options.checkpointing.toolTip()
+    panel.form.options.checkpointing.setChecked(True)
+    panel.form.train.click()
+    assert not panel.form.optimizer.isEnabled()
+    assert "training" in panel.form.options.checkpointing.toolTip()
     click(qtbot, panel.start_button)
     assert (sent[0].spec.train, sent[0].spec.checkpointing) == (False, False)
 
@@ -165,12 +95,12 @@ def test_optimizer_and_checkpointing_are_about_training(qtbot, panel, sent):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda panel: panel.model_edit.clear(), "Choose a model"),
-        (lambda panel: panel.model_edit.setText("net.py:Net"), "open the model first"),
-        (lambda panel: panel.model_edit.setText("a:b:c d"), "cannot be the name"),
-        (lambda panel: panel.batch_edit.setText("none"), "none"),
-        (lambda panel: panel.cards_edit.setText("T5"), "There is no profile 'T5'"),
-        (lambda panel: panel.inputs_edit.setText("4x"), "4x"),
+        (lambda panel: panel.form.model_edit.clear(), "Choose a model"),
+        (lambda panel: panel.form.model_edit.setText("net.py:Net"), "open the model first"),
+        (lambda panel: panel.form.model_edit.setText("a:b:c d"), "cannot be the name"),
+        (lambda panel: panel.form.batch_edit.setText("none"), "none"),
+        (lambda panel: panel.form.cards_edit.setText("T5"), "There is no profile 'T5'"),
+        (lambda panel: panel.form.inputs_edit.setText("4x"), "4x"),
     ],
 )
 def test_what_cannot_be_planned_is_said_before_it_is_asked(qtbot, panel, sent, change, words):
@@ -188,10 +118,10 @@ def test_a_plan_under_way_shows_how_far_it_is_and_can_be_stopped(qtbot, panel, s
         JobStarted(request=9, title="planning mlp", time_unix_s=1.0, command=PlanFit(spec=FitSpec(source="mlp")))
     )
     state.apply(JobProgress(request=9, done=0.4, text="a step of mlp"))
-    before = panel.start_button.geometry(), panel.inputs_edit.pos()
+    before = panel.start_button.geometry(), panel.form.inputs_edit.pos()
     panel.refresh()
     QApplication.processEvents()
-    assert (panel.stop_button.geometry(), panel.inputs_edit.pos()) == before, "nothing moves"
+    assert (panel.stop_button.geometry(), panel.form.inputs_edit.pos()) == before, "nothing moves"
     assert panel.hint.full_text == "a step of mlp  40 %"
     assert not panel.start_button.isEnabled()
     click(qtbot, panel.stop_button)
@@ -314,7 +244,7 @@ def test_the_cards_that_are_here_come_first_and_the_one_that_was_asked_about_is_
     state.set_catalog(Catalog((CPU, msgspec.structs.replace(T4S[0], name=a100), T4S[1])))
     planned(panel, state, report())
     assert texts(panel, CARD)[:3] == [T4, a100, next(name for name in load_profiles() if name not in (T4, a100))]
-    assert [action.text() for action in panel.cards_edit.menu.actions()][:3] == ["every card", T4, a100]
+    assert [action.text() for action in panel.form.cards_edit.menu.actions()][:3] == ["every card", T4, a100]
     assert panel.table.selected_key == T4
     planned(panel, state, report(msgspec.structs.replace(report().spec, gpus=(a100,), options=True), HELPS), request=8)
     assert panel.table.selected_key == a100
@@ -325,12 +255,12 @@ def test_the_cards_that_are_here_come_first_and_the_one_that_was_asked_about_is_
 
 def test_a_help_can_be_used_at_once(qtbot, panel, state, sent):
     planned(panel, state, report(msgspec.structs.replace(report().spec, gpus=(T4,), options=True), HELPS))
-    type_into(qtbot, panel.model_edit, "lenet")  # the help is about the plan of the table all the same
-    type_into(qtbot, panel.batch_edit, "nothing")
+    type_into(qtbot, panel.form.model_edit, "lenet")  # the help is about the plan of the table all the same
+    type_into(qtbot, panel.form.batch_edit, "nothing")
     first, second = panel.details.helps.lines
     assert not second.button.isVisibleTo(panel.details), "nothing in the form is about states of 8 bits"
     click(qtbot, first.button)
-    assert panel.options.checkpointing.isChecked()
+    assert panel.form.options.checkpointing.isChecked()
     (asked,) = sent
     assert (asked.spec.source, asked.spec.batch, asked.spec.gpus, asked.spec.checkpointing) == (
         "transformers:gpt2",
@@ -523,21 +453,21 @@ def test_the_models_to_choose_from_are_those_of_the_workspace(
     qtbot: QtBot, panel: FitPanel, state: State, sent: list[Command]
 ) -> None:
     def offered() -> list[str]:
-        return [action.text() for action in panel.model_edit.menu.actions()]
+        return [action.text() for action in panel.form.model_edit.menu.actions()]
 
     state.engine = msgspec.structs.replace(ENGINE, recipes={"mlp": "two layers"})
     show(state, msgspec.structs.replace(mlp(), name="classifier"))
     panel.refresh()
     assert offered()[:2] == ["mlp", "classifier"]
     panel.set_selection(("classifier:0",))
-    assert panel.model_edit.text() == "classifier"
+    assert panel.form.model_edit.text() == "classifier"
     state.apply(ObjectRemoved(name="classifier"))
     panel.refresh()
-    assert (panel.model_edit.text(), "classifier" in offered()) == ("mlp", False), "the one that is left"
-    type_into(qtbot, panel.model_edit, "classifier")
+    assert (panel.form.model_edit.text(), "classifier" in offered()) == ("mlp", False), "the one that is left"
+    type_into(qtbot, panel.form.model_edit, "classifier")
     assert not panel.start_button.isEnabled()
     assert "no model 'classifier'" in panel.hint.full_text
-    next(action for action in panel.model_edit.menu.actions() if action.text() == "mlp").trigger()
+    next(action for action in panel.form.model_edit.menu.actions() if action.text() == "mlp").trigger()
     click(qtbot, panel.start_button)
     assert [command.target for command in sent if isinstance(command, PlanFit)] == ["mlp"]
 

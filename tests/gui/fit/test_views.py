@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from fakes.bench_runs import CPU, T4S
+from fakes.fit_pages import planned
 from fakes.fits import GIB, fit, report
-from fakes.host import hosted
-from fakes.look_records import ENGINE, mlp, show, state_with
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.planner.published_steps import fitted_to, published, spec_of
 from devexplorer.core.records import (
-    Answer,
     BatchPoint,
     Command,
-    FitPlanned,
-    FitReport,
     FitSpec,
-    JobEnded,
     JobStarted,
     PlanFit,
     ServingFit,
@@ -49,39 +42,6 @@ CURVE = tuple(
 )
 
 
-@pytest.fixture
-def state() -> State:
-    state = state_with(CPU, *T4S)
-    state.apply(ENGINE)
-    show(state, mlp())
-    return state
-
-
-@pytest.fixture
-def sent() -> list[Command]:
-    return []
-
-
-@pytest.fixture
-def panel(qtbot: QtBot, state: State, sent: list[Command]) -> FitPanel:
-    def make(host: QWidget) -> FitPanel:
-        made = FitPanel(state)
-        made.setParent(host)
-        return made
-
-    made = hosted(qtbot, make, 1264, 320)
-    made.command_requested.connect(sent.append)
-    return made
-
-
-def planned(panel: FitPanel, state: State, found: FitReport, request: int = 7) -> None:
-    state.apply(JobStarted(request=request, title="planning", time_unix_s=1.0, command=PlanFit(spec=found.spec)))
-    state.apply(FitPlanned(request=request, target="", report=found))
-    state.apply(Answer(request=request, title="planned", words="all cards"))
-    state.apply(JobEnded(request=request, ok=True, time_unix_s=2.0))
-    panel.refresh()
-
-
 def choose(qtbot: QtBot, panel: FitPanel, view: int) -> None:
     """By a click on its tab."""
     tabs = panel.views.tabs
@@ -98,9 +58,9 @@ def select(panel: FitPanel, gpu: str) -> None:
 
 def test_tf32_and_channels_last_are_in_the_menu_of_options(panel: FitPanel, sent: list[Command]) -> None:
     panel.set_selection(("mlp",))
-    panel.options.tf32.trigger()
-    panel.options.channels_last.trigger()
-    assert panel.options.button.text() == "Options: 2"
+    panel.form.options.tf32.trigger()
+    panel.form.options.channels_last.trigger()
+    assert panel.form.options.button.text() == "Options: 2"
     panel.start_button.click()
     (command,) = sent
     assert isinstance(command, PlanFit)
@@ -264,7 +224,7 @@ def test_a_published_step_is_planned_and_compared_with_its_measurement(
     (asked,) = sent
     assert isinstance(asked, PlanFit)
     assert (asked.spec.source, asked.spec.gpus, asked.spec.options) == ("resnet50", (T4,), False)
-    assert panel.batch_edit.text() == str(asked.spec.batch)
+    assert panel.form.batch_edit.text() == str(asked.spec.batch)
     key = rows[0].key
     measured = next(float(row.samples_per_s) for index, (row, _) in enumerate(view._rows) if index == key)
     speeds = {"samples_per_s": measured, "samples_per_s_low": measured / 1.25, "samples_per_s_high": measured * 1.25}

@@ -2,6 +2,7 @@
 
 import json
 import struct
+from functools import cache
 
 import pytest
 from fakes.serving import DEEPSEEK, GEMMA, GPT2, LLAMA, MAMBA, MIXTRAL
@@ -24,8 +25,14 @@ def asked(source=LLAMA, gpu="Tesla T4", **serving):
     return FitSpec(source=source, gpus=(gpu,), batch=4, dtype="float16", serving=wanted, patience_seconds=600.0)
 
 
+@cache
+def read(spec):
+    """The plan, for tests that only read it."""
+    return plan(spec)
+
+
 def test_the_answer_for_one_card():
-    report = plan(asked())
+    report = read(asked())
     (fit,) = report.fits
     serving = fit.serving
     token = 5 * 2 * 4 * 8 * 2
@@ -47,7 +54,7 @@ def test_the_answer_for_one_card():
 def test_the_largest_batch_fits_and_one_more_does_not(source):
     """Each is planned for itself, by a run."""
     spec = asked(source)
-    largest = plan(spec).fits[0].largest_batch
+    largest = read(spec).fits[0].largest_batch
     assert plan(replace(spec, batch=largest, search=False)).fits[0].fits
     if largest < 65_536:
         assert not plan(replace(spec, batch=largest + 1, search=False)).fits[0].fits
@@ -64,7 +71,7 @@ def test_the_longest_context_fits_and_one_more_token_does_not():
 
 
 def test_positions_end_the_context():
-    serving = plan(asked()).fits[0].serving
+    serving = read(asked()).fits[0].serving
     assert (serving.largest_context, serving.context_limit) == (2048, "positions")
 
 
@@ -94,7 +101,7 @@ def test_several_cards():
 def test_heads_on_several_cards_take_their_room_on_each():
     """Four heads of keys on eight cards: each twice."""
     spec = asked(tensor_parallel=8)
-    assert plan(spec).fits[0].serving.kv_cache_bytes == 2 * plan(asked()).fits[0].serving.kv_cache_bytes
+    assert plan(spec).fits[0].serving.kv_cache_bytes == 2 * read(asked()).fits[0].serving.kv_cache_bytes
 
 
 def test_eight_bits_of_cache_leave_room_for_more():
@@ -114,7 +121,7 @@ def test_a_paged_cache_has_whole_blocks():
 
 
 def test_quantised_weights_take_less():
-    plain, packed = plan(asked(BIG)).fits[0], plan(asked(BIG, weights="int4")).fits[0]
+    plain, packed = read(asked(BIG)).fits[0], plan(asked(BIG, weights="int4")).fits[0]
     assert packed.bytes.parameters < 0.35 * plain.bytes.parameters
     assert packed.serving.decode_step_seconds < plain.serving.decode_step_seconds
 
