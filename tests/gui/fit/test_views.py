@@ -248,7 +248,7 @@ def test_a_row_of_decoding_is_compared_by_its_tokens(
     (asked,) = sent
     assert isinstance(asked, PlanFit)
     assert asked.spec.serving is not None
-    assert panel.serving.generate.text() == str(asked.spec.serving.generate)
+    assert panel.form.serving.generate.text() == str(asked.spec.serving.generate)
     rates = {"decode_tokens_per_s": 59.2, "decode_tokens_per_s_low": 33.3, "decode_tokens_per_s_high": 105.2}
     serving = ServingFit(kv_cache_bytes=1, kv_bytes_per_token=1, cache=(), **rates)
     found = fit(asked.spec.gpus[0], 1 << 40, serving=serving)
