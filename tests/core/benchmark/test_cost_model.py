@@ -25,14 +25,16 @@ def test_every_published_row_is_checked_with_and_without_itself():
         assert check.without_row != check.error
 
 
-def test_products_are_within_12_percent_of_what_was_published():
+def test_products_are_within_9_percent_of_what_was_published():
+    """The farthest is the GH200's in bfloat16, 8.6 % below: one share serves its architecture, and H100 and H200 hold
+    less."""
     for check in cost_model.checks():
-        assert abs(check.error) < 0.12, check
+        assert abs(check.error) < 0.09, check
 
 
-def test_unseen_architectures_of_nvidia_are_within_15_percent_and_amds_is_not():
+def test_unseen_architectures_of_nvidia_are_within_12_and_a_half_percent_and_amds_is_not():
     for check in cost_model.checks():
-        assert (abs(check.without_architecture) < 0.15) == check.row.gpu.startswith("NVIDIA"), check
+        assert (abs(check.without_architecture) < 0.125) == check.row.gpu.startswith("NVIDIA"), check
 
 
 @pytest.mark.usefixtures("no_virtual_gpus_left")

@@ -499,8 +499,10 @@ def test_the_wall_time_of_the_cpu_is_kept_apart(virtual):
     assert virtual.cpu_seconds("vgpu:1") == 0
 
 
-@pytest.mark.parametrize("kind", ["product", "convolution"])
-def test_tf32_can_be_chosen_by_torchs_new_setting(virtual, kind):
+@pytest.mark.parametrize(("kind", "least"), [("product", 6.5), ("convolution", 3.5)])
+def test_tf32_can_be_chosen_by_torchs_new_setting(virtual, kind, least):
+    """The datasheet promises 8 times float32's rate. A 3x3 convolution gains less: Winograd's algorithm makes float32
+    faster, and matrix units want planes rearranged, a tenth of the time."""
     virtual.add(parse_virtual("A100-SXM4-40GB"))
     a, images = (
         meta_empty((4096, 4096), torch.float32, "vgpu:2"),
@@ -520,7 +522,7 @@ def test_tf32_can_be_chosen_by_torchs_new_setting(virtual, kind):
 
     earlier = setting.fp32_precision
     try:
-        assert seconds("ieee") > 3 * seconds("tf32")
+        assert 8 > seconds("ieee") / seconds("tf32") > least
     finally:
         setting.fp32_precision = earlier
 
