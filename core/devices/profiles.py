@@ -46,6 +46,8 @@ class Profile:
     """As nvidia-smi writes it."""
     memory_bytes: int
     """Total memory as nvidia-smi reports it."""
+    usable_bytes: int
+    """The total that programs are told, without what the driver reserves: `total_memory` in PyTorch."""
     compute_capability: str
     sm_count: int
     memory_gb_s: float
@@ -81,6 +83,7 @@ def _profile(row: dict[str, str]) -> Profile:
     """The columns as they are, converted to the types of the fields, and those that the fields have in another form."""
     other = {
         "memory_bytes": int(row["memory_mib"]) << 20,
+        "usable_bytes": int(row["usable_mib"]) << 20,
         "tflops": {dtype: row[column] for column, dtypes in _RATES.items() if row[column] for dtype in dtypes},
         "tdp_w": row["tdp_w"] or None,
         "unverified": list(filter(None, row["unverified"].split(";"))),

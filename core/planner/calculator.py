@@ -46,7 +46,7 @@ class FitCalculator:
             if len(profiles) == 1:
                 raise
             cards = tuple(
-                FitCard(gpu=item.name, capacity_bytes=item.memory_bytes, bytes=FitBytes(), reserved_bytes=0, fits=False)
+                FitCard(gpu=item.name, capacity_bytes=item.usable_bytes, bytes=FitBytes(), reserved_bytes=0, fits=False)
                 for item in profiles
             )
             return Fit(gpu=label(profiles), fits=False, cards=cards, reason=str(error))
@@ -88,7 +88,7 @@ class FitCalculator:
         """
         if len(profiles) == 1:
             return DeviceMap((profiles[0],))
-        weights = [float(profile.memory_bytes) for profile in profiles]
+        weights = [float(profile.usable_bytes) for profile in profiles]
         result: list[tuple[float, DeviceMap]] = []
         for _ in range(DIVISIONS):
             try:
@@ -124,7 +124,7 @@ class FitCalculator:
         reserved = replay.reserved + library
         return FitCard(
             gpu=profile.name,
-            capacity_bytes=profile.memory_bytes,
+            capacity_bytes=profile.usable_bytes,
             bytes=parts,
             rest=FitBytes(**replay.rest, library_workspace=kept, context=CONTEXT_BYTES),
             reserved_bytes=reserved,
@@ -142,7 +142,7 @@ class FitCalculator:
 
     def rooms(self, profiles: Sequence[Profile]) -> list[Room]:
         """What each card has, and what of it is not for tensors."""
-        return [(profile.memory_bytes, CONTEXT_BYTES + self.library(profile)) for profile in profiles]
+        return [(profile.usable_bytes, CONTEXT_BYTES + self.library(profile)) for profile in profiles]
 
 
 def _board_power(profiles: Sequence[Profile]) -> float | None:

@@ -91,6 +91,7 @@ class FitCard(Record, omit_defaults=True):
     gpu: str
     """The profile's name."""
     capacity_bytes: int
+    """Without what the driver reserves."""
     bytes: FitBytes
     """At the moment when most is allocated."""
     reserved_bytes: int

@@ -69,7 +69,7 @@ def report(spec: FitSpec | None = None, helps: tuple[Help, ...] = ()) -> FitRepo
     """Every card, or those that the specification names."""
     spec = spec or FitSpec(source="transformers:gpt2", batch=8, train=True, options=False)
     profiles = load_profiles()
-    fits = tuple(fit(name, profiles[name].memory_bytes) for name in spec.gpus or profiles)
+    fits = tuple(fit(name, profiles[name].usable_bytes) for name in spec.gpus or profiles)
     return FitReport(
         spec=spec,
         fits=fits,

@@ -23,7 +23,7 @@ class Properties:
     def __init__(self, gpu: VirtualGpu, capability: tuple[int, int], not_checked: NotChecked) -> None:
         self.name = gpu.profile.name
         self.major, self.minor = capability
-        self.total_memory = gpu.profile.memory_bytes
+        self.total_memory = gpu.profile.usable_bytes
         self.multi_processor_count = gpu.profile.sm_count
         self.is_integrated = self.is_multi_gpu_board = 0
         self.warp_size = 32  # of every CUDA card so far: CUDA C++ programming guide, hardware implementation

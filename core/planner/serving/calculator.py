@@ -108,13 +108,13 @@ class ServingCalculator:
         return library_bytes(chip, products=True, convolutions=self._convolutions, train=False)
 
     def _card(self, session: Session, profile: Profile) -> FitCard:
-        replay = session.trace.replay(profile.memory_bytes, self._taken(profile))
+        replay = session.trace.replay(profile.usable_bytes, self._taken(profile))
         sizes = session.trace.sizes[session.cache_blocks]
         cache = int((-(-sizes // MIN_BLOCK) * MIN_BLOCK).sum())
         library, kept = self._library(profile), cublas_bytes(profile.compute_capability, products=True, train=False)
         return FitCard(
             gpu=profile.name,
-            capacity_bytes=profile.memory_bytes,
+            capacity_bytes=profile.usable_bytes,
             bytes=self._parts(replay.parts, cache, library),
             rest=self._parts(replay.rest, cache, kept),
             reserved_bytes=replay.reserved + library + self._made.more_bytes,
@@ -181,13 +181,13 @@ class ServingCalculator:
         computed: Callable[[int], tuple[int, int, int]],
     ) -> Most:
         """`run`: batch and prompt of a session; `computed`: where on the law, and batch and length of the cache."""
-        key = (what, profile.memory_bytes, self._taken(profile), eight)
+        key = (what, profile.usable_bytes, self._taken(profile), eight)
         if not self._spec.search or key in self._searched:
             return self._searched.get(key, Most(0, False))
         known = self._law(what, eight)
 
         def fits(trace: Trace) -> bool:
-            return trace.replay(profile.memory_bytes, self._taken(profile)).fits
+            return trace.replay(profile.usable_bytes, self._taken(profile)).fits
 
         def fits_computed(number: int) -> bool:
             assert known is not None

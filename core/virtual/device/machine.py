@@ -37,7 +37,7 @@ class VirtualGpu:
         self.card = index if card is None else card
         self.id = f"vgpu:{index}"
         self.profile = profile
-        self.memory = CachingAllocator(profile.memory_bytes, CONTEXT_BYTES, index)
+        self.memory = CachingAllocator(profile.usable_bytes, CONTEXT_BYTES, index)
         self.clock = SimulatedClock()
         self.roofline = Roofline(profile)
         self.values_bytes: int | None = None
@@ -233,7 +233,8 @@ class VirtualMachine:
             device=device,
             time_unix_s=time_unix_s,
             memory_used_bytes=figures.used,
-            memory_free_bytes=gpu.profile.memory_bytes - figures.used,
+            memory_free_bytes=gpu.profile.usable_bytes - figures.used,
+            memory_reserved_bytes=gpu.profile.memory_bytes - gpu.profile.usable_bytes,
             memory_total_bytes=gpu.profile.memory_bytes,
             utilization_percent=None if share is None else min(100.0, 100 * share),
             simulated=True,

@@ -67,7 +67,7 @@ def reset_accumulated(device: Any = None) -> None:
 def memory_info(device: Any = None) -> tuple[int, int]:
     """Free and total bytes of the device, as cudaMemGetInfo counts: cached memory is not free."""
     gpu = gpu_named(device)
-    return gpu.profile.memory_bytes - gpu.used_bytes, gpu.profile.memory_bytes
+    return gpu.profile.usable_bytes - gpu.used_bytes, gpu.profile.usable_bytes
 
 
 def _capability(index: int) -> dict[str, Any]:
@@ -183,7 +183,7 @@ class VgpuModule:
     def get_device_properties(self, device: Where = None) -> Properties:
         """What the profile knows."""
         profile = gpu_named(device).profile
-        return Properties(profile.name, *self.get_device_capability(device), profile.memory_bytes, profile.sm_count)
+        return Properties(profile.name, *self.get_device_capability(device), profile.usable_bytes, profile.sm_count)
 
     def get_device_name(self, device: Where = None) -> str:
         """The profile's name."""

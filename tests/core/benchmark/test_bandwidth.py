@@ -347,7 +347,7 @@ def test_an_absent_device_offers_virtual_gpus_where_there_are_none() -> None:
 
 def test_a_size_that_does_not_fit_is_refused_with_the_bytes_needed(registry: DeviceRegistry) -> None:
     with pytest.raises(
-        DoesNotFit, match=r"copies of 10.00 GiB need 20.00 GiB on vgpu:0, and 14.61 GiB are free"
+        DoesNotFit, match=r"copies of 10.00 GiB need 20.00 GiB on vgpu:0, and 14.36 GiB are free"
     ) as caught:
         check_bandwidth(spec_of("vgpu:0", sizes=(10 * GIB,)), registry)
     assert (caught.value.device, caught.value.needed_bytes) == ("vgpu:0", 20 * GIB)

@@ -368,7 +368,7 @@ def test_a_real_plan_is_the_contracts_document_and_needs_no_torch_here(tmp_path:
     has(content, step_seconds=OPTIONAL_NUMBER, simulated=bool, gpus=list, helps=list, assumptions=list)
     check_parts(content["bytes"])
     assert content["fits"]
-    assert content["capacity_bytes"] == load_profiles()["Tesla T4"].memory_bytes
+    assert content["capacity_bytes"] == load_profiles()["Tesla T4"].usable_bytes
     assert content["bytes"]["parameters"] >= 4 * (20 * 256 + 256 + 256 * 10 + 10)
     assert content["bytes"]["gradients"] >= 4 * (20 * 256 + 256 + 256 * 10 + 10)
     assert content["bytes"]["optimizer"] == 0, "SGD without momentum keeps nothing"

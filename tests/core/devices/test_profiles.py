@@ -16,7 +16,7 @@ def names(spec):
 
 def test_a_profile_has_the_figures_of_its_row_in_base_units():
     t4 = load_profiles()["Tesla T4"]
-    assert t4.memory_bytes == 15360 * 2**20
+    assert (t4.memory_bytes, t4.usable_bytes) == (15360 * 2**20, 15102 * 2**20)
     assert (t4.compute_capability, t4.sm_count, t4.memory_gb_s, t4.host_gb_s) == ("7.5", 40, 320.0, 15.75)
     assert dict(t4.tflops) == {"float32": 8.1, "float16": 65.0, "int8": 130.0}
 
@@ -25,6 +25,11 @@ def test_fp8_counts_for_both_float8_dtypes_and_float64_is_not_claimed():
     h200 = load_profiles()["NVIDIA H200"]
     assert h200.tflops["float8_e4m3fn"] == h200.tflops["float8_e5m2"] == 1979.0
     assert all("float64" not in profile.tflops for profile in load_profiles().values())
+
+
+def test_the_driver_leaves_most_of_the_memory_and_never_more_than_there_is():
+    for profile in load_profiles().values():
+        assert 0.95 * profile.memory_bytes < profile.usable_bytes <= profile.memory_bytes, profile.name
 
 
 def test_unverified_and_computed_columns_are_kept():

@@ -542,7 +542,7 @@ def test_the_sampler_thread_reads_by_itself() -> None:
 
 def test_a_virtual_gpu_that_is_full_says_so_and_the_engine_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     tesla = load_profiles()["Tesla T4"]
-    tiny = dataclasses.replace(tesla, memory_bytes=(400 + 32) << 20)  # the context takes 400 MiB
+    tiny = dataclasses.replace(tesla, usable_bytes=(400 + 32) << 20)  # the context takes 400 MiB
     monkeypatch.setattr("devexplorer.core.virtual.backend.parse_virtual", lambda _spec: [tiny])
     with LocalEngine("tiny") as local:
         local.run(BuildModel(recipe="mlp", device="vgpu:0"))

@@ -47,7 +47,7 @@ def small_card(monkeypatch):
 
 
 def _with_memory(nbytes):
-    return dataclasses.replace(T4, memory_bytes=nbytes)
+    return dataclasses.replace(T4, usable_bytes=nbytes)
 
 
 def write(folder, name, text):
@@ -59,7 +59,7 @@ def test_everything_that_is_known_of_one_card():
     report = asked(batch=4, train=True)
     (fit,) = report.fits
     (card,) = fit.cards
-    assert (fit.gpu, fit.fits, card.capacity_bytes) == ("Tesla T4", True, T4.memory_bytes)
+    assert (fit.gpu, fit.fits, card.capacity_bytes) == ("Tesla T4", True, T4.usable_bytes)
     assert (card.bytes.context, card.bytes.library_workspace) == (CONTEXT_BYTES, TRAINING)
     assert card.bytes.optimizer == 2 * card.bytes.parameters
     assert card.bytes.gradients == card.bytes.parameters
@@ -168,7 +168,7 @@ def test_a_split_over_two_cards():
     assert (fit.gpu, fit.fits, len(fit.cards)) == ("2x Tesla T4", True, 2)
     assert sum(card.bytes.parameters for card in fit.cards) == one.cards[0].bytes.parameters
     assert all(0 < card.bytes.parameters < one.cards[0].bytes.parameters for card in fit.cards)
-    assert fit.capacity_bytes == 2 * T4.memory_bytes
+    assert fit.capacity_bytes == 2 * T4.usable_bytes
     assert fit.step_seconds > one.step_seconds, "the copies between the cards take time"
 
 

@@ -56,3 +56,7 @@ def test_what_is_told_wrong_counts():
     right, wrong = (published_memory.Told(pair, ran, failed=False, reason="") for ran in (True, False))
     assert (right.right, wrong.right) == (True, False)
     assert not published_memory.Told(pair, None, failed=True, reason="").right
+
+
+def test_the_pairs_are_told_right():
+    assert published_memory.share_right(published_memory.read_pairs()) >= published_memory.RIGHT

@@ -55,7 +55,7 @@ class Watched:
             assert len(known) == 5
             assert all(part >= 0 for part in known)
             assert sum(known) == parts.used == event.memory_used_bytes
-            assert sum(known) + (parts.free or 0) == total == event.memory_total_bytes
+            assert sum(known) + (parts.free or 0) + (parts.driver or 0) == total == event.memory_total_bytes
             assert event.memory_free_bytes == parts.free
             self.checked += 1
 
@@ -131,7 +131,7 @@ def test_a_window_between_the_two_readings_of_a_moment_sees_parts_that_add_up_to
     state.apply(inside)  # the other one has not arrived yet
     device = state.devices["vgpu:0"]
     assert device.parts.used == 30 * MIB + CONTEXT_BYTES
-    assert (device.parts.used or 0) + (device.parts.free or 0) == device.total_bytes
+    assert (device.parts.used or 0) + (device.parts.free or 0) + (device.parts.driver or 0) == device.total_bytes
 
 
 # --- real cards

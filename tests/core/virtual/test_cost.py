@@ -194,26 +194,34 @@ def test_devices_are_numbered_on_and_limited(machine):
 
 def test_the_context_counts_from_the_first_tensor_on(machine):
     assert machine.allocator_sample("vgpu:0", 5.0).context_bytes == 0
-    assert machine.free_bytes("vgpu:0") == 15360 * MIB - CONTEXT_BYTES
+    assert machine.free_bytes("vgpu:0") == 15102 * MIB - CONTEXT_BYTES
     machine.gpu("vgpu:0").memory.allocate(MIB)
     sample = machine.device_sample("vgpu:0", 5.0)
     assert sample.memory_used_bytes == CONTEXT_BYTES + 2 * MIB
     assert machine.allocator_sample("vgpu:0", 5.0).context_bytes == CONTEXT_BYTES
-    assert machine.free_bytes("vgpu:0") == 15360 * MIB - CONTEXT_BYTES - MIB
+    assert machine.free_bytes("vgpu:0") == 15102 * MIB - CONTEXT_BYTES - MIB
     assert machine.device_sample("vgpu:1", 5.0).memory_used_bytes == 0
+
+
+def test_what_the_driver_keeps_is_neither_used_nor_free(machine):
+    machine.gpu("vgpu:0").memory.allocate(MIB)
+    sample = machine.device_sample("vgpu:0", 5.0)
+    assert sample.memory_total_bytes == 15360 * MIB
+    assert sample.memory_reserved_bytes == (15360 - 15102) * MIB
+    assert sample.memory_free_bytes == 15102 * MIB - CONTEXT_BYTES - 2 * MIB
 
 
 def test_values_are_in_the_hosts_memory_which_can_be_the_shorter_one():
     machine = VirtualMachine(host_free=lambda: 2 << 30)
     machine.add([T4])
-    device = 15360 * MIB - CONTEXT_BYTES
+    device = 15102 * MIB - CONTEXT_BYTES
     assert (machine.free_bytes("vgpu:0"), machine.device_free_bytes("vgpu:0")) == (2 << 30, device)
     assert machine.shortage("vgpu:0", 2 << 30) is None
     assert (
         machine.shortage("vgpu:0", 3 << 30)
         == "2.00 GiB are free on this machine, whose memory holds the values of vgpu:0"
     )
-    assert machine.shortage("vgpu:0", device + 1) == "14.61 GiB are free on vgpu:0"
+    assert machine.shortage("vgpu:0", device + 1) == "14.36 GiB are free on vgpu:0"
 
 
 def test_the_hosts_memory_is_asked_of_the_system():
