@@ -13,7 +13,6 @@ ours over bare, with p20 and p80; exits with 1 where a median of the first table
 from __future__ import annotations
 
 import argparse
-import os
 import socket
 import statistics
 import subprocess
@@ -27,8 +26,8 @@ import torch.distributed as dist
 from turns import load
 
 from devexplorer.core.benchmark.allreduce.messages import Order, Setup
-from devexplorer.core.benchmark.allreduce.rank import timed_block
-from devexplorer.core.benchmark.allreduce.ranks import LOOPBACK, LOOPBACK_INTERFACE, Ranks, listen
+from devexplorer.core.benchmark.allreduce.rank import take_interface, timed_block
+from devexplorer.core.benchmark.allreduce.ranks import LOOPBACK, Ranks, listen
 
 SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
 WITHIN = 0.05
@@ -41,7 +40,7 @@ Block = Callable[[int, int], float]
 def child(rank: int, ranks: int, port: int) -> None:
     """One process: for each line `ours|bare ELEMENTS ITERATIONS` a block; rank 0 prints the seconds."""
     torch.set_num_threads(1)
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK_INTERFACE)
+    take_interface(LOOPBACK)
     place = f"tcp://{LOOPBACK}:{port}"
     dist.init_process_group(
         "gloo", init_method=place, rank=rank, world_size=ranks, timeout=timedelta(seconds=LIMIT_SECONDS)

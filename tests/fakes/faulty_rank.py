@@ -1,5 +1,5 @@
 """A rank of an all-reduce that goes wrong, for tests: `RANK_FAULT` is `wrong:2` (values of rank 2), `dies:2`, `hangs:2`
-or `fails:2`, in its first timed block."""
+or `fails:2`, in its first timed block; or `unconnected:2`, when it would connect to the others."""
 
 from __future__ import annotations
 
@@ -41,6 +41,17 @@ def _wrong(tensor: Tensor, *arguments: Any) -> None:
         tensor[3:6] += 1
 
 
+def _no_route(*arguments: Any, rank: int, **other: Any) -> None:
+    if rank == int(NUMBER):
+        raise RuntimeError("no route to host")
+    _connect(*arguments, rank=rank, **other)
+
+
+_connect = dist.init_process_group
+
+
 if __name__ == "__main__":
     rank.Rank = FaultyRank  # type: ignore[misc]
+    if FAULT == "unconnected":
+        dist.init_process_group = _no_route
     rank.main()

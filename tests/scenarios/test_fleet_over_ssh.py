@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.fleet.command import fleet
+from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.fleet.check.fleet_check import FleetCheck
 from devexplorer.core.fleet.check.plan import CheckPlan, measured_cards
 from devexplorer.core.fleet.hosts.host_fleet import HostFleet, Member
@@ -28,6 +29,7 @@ from devexplorer.core.machines.ssh_route import SshRoute
 from devexplorer.core.records.fleet import MeasuredKind
 from devexplorer.core.records.fleet_events import BlocksMeasured, FleetEvent, GroupEnded, GroupStarted, MeasureOrder
 from devexplorer.core.ssh import address
+from devexplorer.core.virtual.device.cost import LINK_EFFICIENCY
 
 PATIENCE_S = 90.0
 SECOND, NOBODY = "devexplorer-second", "devexplorer-nobody"
@@ -135,6 +137,25 @@ def test_ranks_of_two_machines_reduce_together(hosts: tuple[Sshd, Sshd]) -> None
         both.until(lambda: any(isinstance(event, GroupEnded) for event in said), said.extend)
         (ended,) = (event for event in said if isinstance(event, GroupEnded))
         assert "stopped" in ended.failure
+    finally:
+        both.source.close()
+
+
+def test_virtual_gpus_of_two_machines_reduce_over_a_modelled_network(hosts: tuple[Sshd, Sshd]) -> None:
+    both = Both("1x Tesla T4")
+    said: list[FleetEvent] = []
+    try:
+        both.until(lambda: len(measured_cards(both.table.cards)) == 2 and both.table.settled)
+        both.source.measure(replace(RANKS, groups=((("forge", "vgpu:0"), ("anvil", "vgpu:0")),)))
+        both.until(lambda: any(isinstance(event, GroupEnded) for event in said), said.extend)
+        ended = [event for event in said if isinstance(event, GroupEnded)]
+        assert ended == [GroupEnded(number=1, group=0, verified=True)]
+        (blocks,) = (event for event in said if isinstance(event, BlocksMeasured))
+        assert blocks.simulated
+        (t4,) = parse_virtual("Tesla T4")
+        assert blocks.rates[0] == pytest.approx(t4.host_gb_s * LINK_EFFICIENCY, rel=0.05), (
+            "PCIe is slower than the network"
+        )
     finally:
         both.source.close()
 

@@ -68,8 +68,6 @@ def _check_ranks(spec: AllReduceSpec, checked: AllReduceSpec, kinds: set[str], c
                 virtual_helps=True,
             )
         return
-    if "virtual" in kinds:
-        checks.add("virtual GPUs are simulated in one engine and meet no ranks of another; leave out the rendezvous")
     if not meeting.address or not 1 <= meeting.port <= 65535:
         checks.add(f"'{meeting.address}:{meeting.port}' is no place to meet; write HOST:PORT with a port up to 65535")
     if not 2 <= meeting.world_size <= MOST_RANKS:

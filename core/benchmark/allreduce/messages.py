@@ -40,6 +40,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     count: int = 1
     """Elements of the tensor."""
     iterations: int = 1
+    modelled_seconds: float = 0.0
+    """Of a block that is not run: what it would take this engine's cards."""
     wrong: bool = False
     """Of `end`: because values were wrong here."""
 

@@ -22,6 +22,7 @@ from datetime import timedelta
 from typing import NoReturn
 
 import msgspec
+import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -37,6 +38,7 @@ MOST_DIFFERENT = 8
 """Different values of one rank, at most."""
 RETRY_SECONDS = 0.1
 """Between two attempts to reach rank 0's machine."""
+IFNAME = "GLOO_SOCKET_IFNAME"
 GO_ON, END, WRONG = 0, 1, 2
 _SOURCE_LINE = re.compile(r"^\[[^\]]*\.\w+:\d+\]\s*")
 
@@ -105,6 +107,8 @@ class Rank:
         state = int(self._largest(asked))
         if state != GO_ON:
             return Reply(kind="over", text="values are wrong in another engine's rank" if state == WRONG else "")
+        if order.modelled_seconds:
+            return Reply(kind="timed", seconds=self._largest(order.modelled_seconds))
         if self._tensor.numel() != order.count:
             self._tensor = torch.empty(0, dtype=self._dtype, device=self._device)  # given back before the next is made
             self._tensor = torch.empty(order.count, dtype=self._dtype, device=self._device)
@@ -129,23 +133,48 @@ class Rank:
             torch.cuda.synchronize(self._device)
 
 
-def reach(setup: Setup) -> None:
-    """Wait until rank 0's machine listens: torch would do that with pauses of random length, and report each."""
+def reach(setup: Setup) -> str:
+    """Wait until rank 0's machine listens: torch would do that with pauses of random length, and report each. Returns
+    the address from which it was reached."""
     end = time.monotonic() + setup.limit_seconds
     while (left := end - time.monotonic()) > 0:
         try:
-            socket.create_connection((setup.address, setup.port), left).close()
+            with socket.create_connection((setup.address, setup.port), left) as connection:
+                return str(connection.getsockname()[0])
         except OSError:
             time.sleep(min(RETRY_SECONDS, left))
-        else:
-            return
     raise Unavailable(f"rank 0 did not answer at {setup.address}:{setup.port} within {setup.limit_seconds:g} s")
+
+
+def own_address(listener: int) -> str:
+    """Where rank 0 listens."""
+    with socket.socket(fileno=os.dup(listener)) as own:
+        return str(own.getsockname()[0])
+
+
+def take_interface(address: str) -> str:
+    """Let gloo bind to the interface that has this address, unless the user has named one: by itself it takes what the
+    machine's own name stands for, often an address that no other machine reaches. Returns what it will take. Raises
+    `Unavailable`."""
+    interfaces = psutil.net_if_addrs()
+    chosen = os.environ.get(IFNAME)
+    if chosen and chosen not in interfaces:
+        raise Unavailable(f"{IFNAME} is {chosen}, but this machine's network interfaces are {', '.join(interfaces)}")
+    if not chosen:
+        plain = address.partition("%")[0]  # an IPv6 address may end with its scope
+        owners = [
+            name for name, own in interfaces.items() if plain in {entry.address.partition("%")[0] for entry in own}
+        ]
+        if not owners:
+            return ""
+        chosen = os.environ[IFNAME] = owners[0]
+    return chosen
 
 
 def join(setup: Setup) -> None:
     """Find the other ranks. Raises `Unavailable` in one line."""
-    if setup.rank != 0:
-        reach(setup)
+    address = reach(setup) if setup.listener is None else own_address(setup.listener)
+    interface = take_interface(address) if setup.backend == "gloo" else ""
     limit = timedelta(seconds=setup.limit_seconds)
     within = f"within {setup.limit_seconds:g} s"
     try:
@@ -164,6 +193,11 @@ def join(setup: Setup) -> None:
         raise Unavailable(f"rank 0 did not answer at {setup.address}:{setup.port} {within}") from None
     if theirs != setup.settings:
         raise Unavailable(f"rank 0 was started with other settings: {theirs} there, {setup.settings} here")
+    store.set(_came(setup.rank), "")
+    try:
+        store.wait([_came(rank) for rank in range(setup.world_size)], limit)
+    except RuntimeError:
+        raise Unavailable(f"the {setup.world_size} ranks did not all come {within}") from None
     if setup.device != "cpu":
         torch.cuda.set_device(setup.device)
     try:
@@ -177,9 +211,17 @@ def join(setup: Setup) -> None:
         )
         dist.barrier()
     except RuntimeError as error:
-        why = short(error)
+        why, over = short(error), f" over {interface}" if interface else ""
         told = "" if "timeout" in why.lower() else f": {why}"  # which of its own keys it waited for says nothing more
-        raise Unavailable(f"the {setup.world_size} ranks did not all come {within}{told}") from None
+        raise Unavailable(
+            f"all {setup.world_size} ranks came, but {setup.backend} did not connect them{over} {within}{told};"
+            f" {setup.backend.upper()}_SOCKET_IFNAME chooses another network interface"
+        ) from None
+
+
+def _came(rank: int) -> str:
+    """The key of a rank that has found rank 0."""
+    return f"came/{rank}"
 
 
 def short(error: BaseException) -> str:

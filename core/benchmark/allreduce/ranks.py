@@ -9,11 +9,11 @@ known before any of them has started, belongs to that address alone, and is gone
 from __future__ import annotations
 
 import errno
+import ipaddress
 import os
 import select
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -32,7 +32,8 @@ GRACE_SECONDS = 1.0
 """For the other ranks to say what they have seen, after the first has failed; and to end, when they are asked to."""
 START_SECONDS = 30.0
 """For the processes to import torch."""
-LOOPBACK_INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
+QUIET = {"TORCH_CPP_LOG_LEVEL": "FATAL", "TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING": "0"}
+"""In the environment of a rank, where the user has nothing else there."""
 
 
 def listen(address: str, port: int) -> socket.socket:
@@ -42,6 +43,12 @@ def listen(address: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
         raise Unavailable(f"{address} cannot be found: {error.strerror}") from None
+    if _is_loopback(place[0]) and not _is_loopback(address) and address != "localhost":
+        listener.close()
+        raise Unavailable(
+            f"{address} is {place[0]} on this machine itself, where no other reaches it; give its address in"
+            " the network"
+        )
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(place)
@@ -51,6 +58,13 @@ def listen(address: str, port: int) -> socket.socket:
         why = "is no address of this machine" if error.errno == errno.EADDRNOTAVAIL else error.strerror
         raise Unavailable(f"rank 0 cannot listen at {address}:{port}: {why}") from None
     return listener
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
 
 
 class Ranks:
@@ -88,7 +102,7 @@ class Ranks:
                 stderr=2,
                 pass_fds=passed,
                 start_new_session=True,
-                env=_environment(setup.address),
+                env=QUIET | dict(os.environ),
             )
         finally:
             os.close(writable)
@@ -200,11 +214,3 @@ def _reply(line: bytes) -> Reply:
         return msgspec.json.decode(line, type=Reply)
     except msgspec.MsgspecError:
         return Reply(kind="failed", text="it wrote something else than an answer")
-
-
-def _environment(address: str) -> dict[str, str]:
-    """Of a rank: quiet, and on this machine alone over its own interface, whatever name the machine has."""
-    own = {"TORCH_CPP_LOG_LEVEL": "FATAL", "TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING": "0"}
-    if address == LOOPBACK:
-        own["GLOO_SOCKET_IFNAME"] = LOOPBACK_INTERFACE
-    return own | dict(os.environ)

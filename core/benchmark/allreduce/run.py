@@ -8,8 +8,9 @@ timed blocks of a size each rank's tensor is filled with whole numbers whose sum
 it; the first check and two blocks are the warm-up. Engines that share a world measure the same seconds, and so decide
 on the same number of iterations.
 
-Between virtual GPUs the values are checked with four processes on the CPU at most, on a small tensor, and the seconds
-are those of `ring`, booked on each device's simulated clock.
+Between virtual GPUs the values are checked with processes on the CPU, on a small tensor, and the seconds are those of
+`ring`, booked on each device's simulated clock: four processes at most, but one for each where ranks of other engines
+take part, whose cards may be slower.
 """
 
 from __future__ import annotations
@@ -72,8 +73,9 @@ class AllReduceRun(Runner[AllReduceSpec]):
         listener = listen(address, port) if first == 0 else None
         if listener is not None:
             port = listener.getsockname()[1]
-        own = min(self.spec.own_ranks, VIRTUAL_RANKS) if self.simulated else self.spec.own_ranks
-        world = own if self.simulated else self.spec.world_size
+        few = self.simulated and meeting is None
+        own = min(self.spec.own_ranks, VIRTUAL_RANKS) if few else self.spec.own_ranks
+        world = own if few else self.spec.world_size
         setups = [
             Setup(
                 rank=first + number,
@@ -98,7 +100,8 @@ class AllReduceRun(Runner[AllReduceSpec]):
         spec = self.spec
         sizes = ", ".join(bytes_text(size) for size in spec.sizes)
         most = "" if spec.iterations is None else f", {spec.iterations} iterations at most"
-        return f"{spec.world_size} ranks, {self._backend}, {spec.dtype}, {sizes}, {spec.seconds:g} s each{most}"
+        how = "simulated" if self.simulated else self._backend
+        return f"{spec.world_size} ranks, {how}, {spec.dtype}, {sizes}, {spec.seconds:g} s each{most}"
 
     def step(self) -> BenchPoint | None:
         """One block, or the end of a size; None after the last, or when it was stopped."""
@@ -161,7 +164,11 @@ class AllReduceRun(Runner[AllReduceSpec]):
         if not self._check(min(size, VIRTUAL_BYTES), size):
             return
         gpus = [(device, self._machine.gpu(device).profile) for device in self.spec.devices]
-        seconds = ring_seconds(gpus, size)
+        seconds = ring_seconds(gpus, size, self.spec.world_size)
+        if self.spec.rendezvous is not None:
+            seconds = self._timed(Order(kind="block", modelled_seconds=seconds))
+            if not seconds:  # stopped
+                return
         for device in self.spec.devices:
             self._machine.advance(device, seconds)
         yield self._finished(size, exact(seconds), 1, seconds)
@@ -184,10 +191,13 @@ class AllReduceRun(Runner[AllReduceSpec]):
 
     def _block(self, size: int, iterations: int) -> float:
         """Seconds of the slowest rank; 0 when the run was stopped."""
+        return self._timed(Order(kind="block", count=size // item_bytes(self.spec.dtype), iterations=iterations))
+
+    def _timed(self, order: Order) -> float:
+        """The same of any block."""
         assert self._ranks is not None, "call prepare() first"
         if self._stop.is_set():
             return 0.0
-        order = Order(kind="block", count=size // item_bytes(self.spec.dtype), iterations=iterations)
         self._ranks.tell(order)
         replies = self._ranks.wait(self._stop.is_set)
         return 0.0 if replies is None else max(reply.seconds for reply in replies.values())

@@ -32,6 +32,7 @@ from devexplorer.core.records import (
     Rendezvous,
     Spread,
 )
+from devexplorer.core.virtual.device.cost import NETWORK_GB_S
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.runner import Runner
@@ -170,7 +171,8 @@ class AllReduceKind(BenchmarkKind[AllReduceSpec, AllReduceResult]):
         on = f"{ranks} on {', '.join(spec.devices) if few else count_text(len(spec.devices), 'device')}"
         how = f"{result.backend}, {spec.dtype}, in place"
         if result.simulated:
-            how = f"modelled as a ring, values checked over {how}"
+            network = "" if meeting is None else f" over {NETWORK_GB_S:g} GB/s between machines"
+            how = f"modelled as a ring{network}, values checked over {how}"
         return joined(on, own, how, simulated=result.simulated, stopped=result.stopped)
 
     def entries(self, result: AllReduceResult, conditions: Conditions | None) -> list[Entry]:

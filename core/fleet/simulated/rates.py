@@ -8,16 +8,13 @@ from collections.abc import Sequence
 from devexplorer.core.base import BadInput, item_bytes
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.records.fleet import MeasuredKind
-from devexplorer.core.virtual.device.cost import LINK_EFFICIENCY, Roofline, transfer_seconds
+from devexplorer.core.virtual.device.cost import LINK_EFFICIENCY, NETWORK_GB_S, Roofline, transfer_seconds
 from devexplorer.core.virtual.device.work import Kind, Product, Work
 
 SIDE = 8192
 """Of the square products."""
 COPIED = 1 << 30
 """Bytes of one copy."""
-NETWORK_GB_S = 50.0
-"""Each card's share of the network between machines, one direction: 400 Gbit/s, as the eight ConnectX-7 of a DGX H100
-have it for its eight cards (NVIDIA's datasheet). An assumption for every fleet."""
 
 
 def rate(kind: MeasuredKind, dtype: str, cards: Sequence[Profile], *, one_machine: bool) -> float:

@@ -33,6 +33,10 @@ LINK_EFFICIENCY = 12.36 / 15.75
 """Share of a link's rate that a large copy reaches: the sample output in nvbandwidth's README, 12.36 GB/s, taken to be
 PCIe 3 x16."""
 
+NETWORK_GB_S = 50.0
+"""Each card's share of the network between machines, one direction: 400 Gbit/s, as the eight ConnectX-7 of a DGX H100
+have it for its eight cards (NVIDIA's datasheet). An assumption wherever machines are simulated."""
+
 COPY_SECONDS = 6e-6
 """What each copy costs beyond its bytes: "approximately 5-7 µs" for cudaMemcpyAsync (DualPath, arXiv 2602.21548,
 section 5.2)."""

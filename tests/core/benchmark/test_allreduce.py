@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import math
-import socket
-import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +10,15 @@ import fakes
 import psutil
 import pytest
 import torch
+from fakes.allreduce import KIB, SMALL, failure, free_port, made, of_two, points
 from msgspec.structs import replace
 
-from devexplorer.core.base import BadInput, Unavailable
+from devexplorer.core.base import BadInput
 from devexplorer.core.benchmark.allreduce import rank
 from devexplorer.core.benchmark.allreduce.check import check_allreduce
 from devexplorer.core.benchmark.allreduce.messages import DTYPES, Order, Setup
-from devexplorer.core.benchmark.allreduce.ranks import RANK, Ranks, listen
+from devexplorer.core.benchmark.allreduce.ranks import Ranks, listen
 from devexplorer.core.benchmark.allreduce.ring import ring_seconds
-from devexplorer.core.benchmark.allreduce.run import AllReduceRun
 from devexplorer.core.benchmark.kinds.documents import run_documents
 from devexplorer.core.benchmark.measuring import STOPPED_EARLY
 from devexplorer.core.devices.backend import DeviceRegistry
@@ -38,43 +34,15 @@ from devexplorer.core.records import (
     StartBenchmark,
     StopBenchmark,
 )
-from devexplorer.core.virtual.device.cost import LINK_EFFICIENCY
+from devexplorer.core.virtual.device.cost import LINK_EFFICIENCY, NETWORK_GB_S
 from devexplorer.core.virtual.device.machine import VirtualMachine
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
-KIB = 1 << 10
-SMALL = AllReduceSpec(devices=("cpu",), ranks=3, sizes=(4 * KIB,), seconds=0.01, iterations=4, limit_seconds=20)
 
 
 @pytest.fixture
 def registry() -> DeviceRegistry:
     return DeviceRegistry([TorchBackend()])
-
-
-def made(registry: DeviceRegistry, spec: AllReduceSpec = SMALL, module: str = RANK) -> AllReduceRun:
-    stop = threading.Event()
-    return AllReduceRun(check_allreduce(spec, registry), 1, registry, stop, lambda: 0.0, module=module)
-
-
-def points(run: AllReduceRun) -> Iterator[BenchPoint]:
-    run.prepare()
-    while (point := run.step()) is not None:
-        yield point
-
-
-def failure(run: AllReduceRun) -> str:
-    """Why it ends; the processes are gone then."""
-    try:
-        with pytest.raises(Unavailable) as caught:
-            list(points(run))
-        return str(caught.value)
-    finally:
-        run.result(stopped=False, failure="it failed")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @pytest.fixture
@@ -156,101 +124,6 @@ def test_an_engine_that_is_closed_in_the_middle_leaves_no_rank() -> None:
         next(event for event in engine.events(request, 60.0) if isinstance(event, BenchPoint))
         assert len(set(psutil.Process().children()) - before) >= 3
     del engine  # closed between two blocks, it ends its ranks when it is gone, as its process would
-
-
-# --- ranks of several engines ----------------------------------------------------------------------------------------
-
-
-def test_two_engines_form_one_world_of_four_ranks() -> None:
-    results = {}
-    port = free_port()
-    with LocalEngine(None) as one, LocalEngine(None) as other:
-        requests = []
-        for engine, first in ((other, 2), (one, 0)):
-            meeting = Rendezvous(address="127.0.0.1", port=port, world_size=4, first_rank=first)
-            spec = replace(SMALL, ranks=2, sizes=(4 * KIB, 64 * KIB), rendezvous=meeting)
-            requests.append((engine, engine.send(StartBenchmark(spec=spec))))
-        for engine, request in requests:
-            [ended] = [event for event in engine.events(request, 60.0) if isinstance(event, BenchEnded)]
-            assert ended.reason is None
-            results[engine] = ended.result
-    theirs, ours = results[other], results[one]
-    assert isinstance(ours, AllReduceResult)
-    assert isinstance(theirs, AllReduceResult)
-    assert ours.rows == theirs.rows, "both have the seconds of the slowest of all four"
-    assert [row.verified for row in ours.rows] == [True, True]
-    assert (ours.spec.world_size, ours.spec.own_ranks) == (4, 2)
-    [entry, _] = run_documents(theirs)
-    assert (entry["ranks"], entry["own_ranks"], entry["first_rank"]) == (4, 2, 2)
-    bus, algorithm = entry["bus_gb_per_s"]["median"], entry["algorithm_gb_per_s"]["median"]
-    assert bus == pytest.approx(1.5 * algorithm)
-
-
-def test_when_one_engine_is_stopped_the_other_ends_with_that_reason() -> None:
-    port = free_port()
-    with LocalEngine(None) as one, LocalEngine(None) as other:
-        changes = {"seconds": 60.0, "iterations": None}
-        follower = other.send(StartBenchmark(spec=of_two(2, port, **changes)))
-        request = one.send(StartBenchmark(spec=of_two(0, port, **changes)))
-        next(event for event in one.events(request, 60.0) if isinstance(event, BenchPoint))
-        one.send(StopBenchmark(run=request))
-        [ours] = [event for event in one.events(request, 60.0) if isinstance(event, BenchEnded)]
-        [theirs] = [event for event in other.events(follower, 60.0) if isinstance(event, BenchEnded)]
-    assert ours.reason == STOPPED_EARLY
-    assert theirs.reason == "another engine of this all-reduce has stopped it"
-
-
-def together(
-    specs: Sequence[AllReduceSpec], registry: DeviceRegistry, modules: Sequence[str] = (RANK, RANK)
-) -> list[str]:
-    """Why each of these runs ends, which are driven at the same time."""
-    with ThreadPoolExecutor(len(specs)) as pool:
-        runs = [made(registry, spec, module) for spec, module in zip(specs, modules, strict=True)]
-        return list(pool.map(failure, runs))
-
-
-def of_two(first: int, port: int, **other: Any) -> AllReduceSpec:
-    meeting = Rendezvous(address="127.0.0.1", port=port, world_size=4, first_rank=first)
-    return replace(SMALL, ranks=2, rendezvous=meeting, **other)
-
-
-def test_engines_that_were_asked_for_different_things_do_not_measure(registry: DeviceRegistry) -> None:
-    port = free_port()
-    here, there = together(
-        [of_two(0, port, limit_seconds=3), of_two(2, port, sizes=(8 * KIB,), limit_seconds=3)], registry
-    )
-    assert "rank 0 was started with other settings: 4 ranks, gloo, float32, 4.00 KiB" in there
-    assert "8.00 KiB" in there
-    assert "the 4 ranks did not all come within 3 s" in here or "did not answer" in here
-
-
-def test_a_wrong_value_at_one_engine_ends_the_other_with_the_reason(
-    registry: DeviceRegistry, faulty: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RANK_FAULT", "wrong:3")
-    port = free_port()
-    here, there = together([of_two(0, port), of_two(2, port)], registry, (RANK, faulty))
-    assert there == "rank 3 has 3 wrong values of 1,024 after an all-reduce of 4.00 KiB"
-    assert here == "values are wrong in another engine's rank"
-
-
-def test_a_rendezvous_where_nobody_is_is_one_line(registry: DeviceRegistry) -> None:
-    port = free_port()
-    said = failure(made(registry, of_two(2, port, limit_seconds=1)))
-    assert said in {f"rank {number}: rank 0 did not answer at 127.0.0.1:{port} within 1 s" for number in (2, 3)}
-
-
-def test_ranks_that_do_not_come_are_one_line(registry: DeviceRegistry) -> None:
-    said = failure(made(registry, of_two(0, free_port(), limit_seconds=1)))
-    assert said in {f"rank {number}: the 4 ranks did not all come within 1 s" for number in (0, 1)}
-
-
-def test_an_address_of_another_machine_and_a_port_that_is_taken_are_one_line(registry: DeviceRegistry) -> None:
-    away = replace(SMALL, rendezvous=Rendezvous(address="192.0.2.1", port=29500, world_size=4))
-    assert failure(made(registry, away)) == "rank 0 cannot listen at 192.0.2.1:29500: is no address of this machine"
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        said = failure(made(registry, of_two(0, server.getsockname()[1])))
-    assert said.endswith("Address already in use")
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------------
@@ -396,11 +269,17 @@ def test_the_ring_reaches_the_rate_of_its_slowest_link() -> None:
     assert ring_seconds(mixed, 4) == pytest.approx(3.6e-6 + 2 * 1e-6, rel=0.01), "LL over PCIe"
 
 
-def test_virtual_gpus_meet_no_other_engine_and_no_real_device(virtual: VirtualMachine) -> None:
+def test_a_ring_over_several_machines_has_the_rate_of_the_network() -> None:
+    (h100,) = parse_virtual("NVIDIA H100 80GB HBM3")
+    eight = [(f"vgpu:{number}", h100) for number in range(8)]
+    bus = (1 << 33) / ring_seconds(eight, 1 << 33, 16) / 1e9 * 30 / 16
+    assert bus == pytest.approx(NETWORK_GB_S * LINK_EFFICIENCY, rel=0.01)
+    assert ring_seconds(eight, 4, 16) == pytest.approx(3.6e-6 + 28 * 0.47e-6 * 1.8 + 2 * 2.7e-6, rel=0.01), "LL"
+    assert ring_seconds(eight[:1], 4, 2) == pytest.approx(3.6e-6 + 2 * 2.7e-6, rel=0.01), "a card each"
+
+
+def test_virtual_gpus_are_in_no_world_with_a_real_device(virtual: VirtualMachine) -> None:
     registry = DeviceRegistry([TorchBackend(), virtual])
-    meeting = Rendezvous(address="127.0.0.1", port=29500, world_size=4)
-    with pytest.raises(BadInput, match="meet no ranks of another"):
-        check_allreduce(AllReduceSpec(devices=("vgpu:0", "vgpu:1"), rendezvous=meeting), registry)
     with pytest.raises(BadInput, match="choose devices of one kind"):
         check_allreduce(AllReduceSpec(devices=("cpu", "vgpu:1")), registry)
     with pytest.raises(BadInput, match="two ranks at least"):

@@ -12,11 +12,12 @@ from devexplorer.core.devices.profiles import load_profiles, parse_virtual
 from devexplorer.core.fleet.simulated.cards import VirtualCards, highest_clock_mhz
 from devexplorer.core.fleet.simulated.defects import parse_defect
 from devexplorer.core.fleet.simulated.fleet import SimulatedFleet
-from devexplorer.core.fleet.simulated.rates import NETWORK_GB_S, rate
+from devexplorer.core.fleet.simulated.rates import rate
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.records import DeviceSample
 from devexplorer.core.records.fleet import MeasuredKind
 from devexplorer.core.records.fleet_events import FleetMachine, GroupEnded, GroupStarted, MachineChanged, Readings
+from devexplorer.core.virtual.device.cost import NETWORK_GB_S
 
 H100 = "8x NVIDIA H100 80GB HBM3"
 
