@@ -43,7 +43,7 @@ def listen(address: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
         raise Unavailable(f"{address} cannot be found: {error.strerror}") from None
-    if _is_loopback(place[0]) and not _is_loopback(address) and address != "localhost":
+    if _is_loopback(str(place[0])) and not _is_loopback(address) and address != "localhost":
         listener.close()
         raise Unavailable(
             f"{address} is {place[0]} on this machine itself, where no other reaches it; give its address in"
