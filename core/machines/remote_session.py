@@ -142,6 +142,11 @@ class RemoteSession:
         return BEGIN in self._uplink.hello.features
 
     @property
+    def knows_control(self) -> bool:
+        """Whether the host has said who controls it."""
+        return self._incoming.control is not None
+
+    @property
     def can_save_here(self) -> bool:
         """Whether files can be written there for this machine."""
         return SENT_TO in self._uplink.hello.features

@@ -17,6 +17,7 @@ from fakes.sshd import HOST, Sshd, program, sshd  # noqa: F401 - a fixture
 from msgspec.structs import replace
 
 from devexplorer.core.cli.arguments import parse
+from devexplorer.core.cli.fleet import gathering
 from devexplorer.core.cli.fleet.command import fleet
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.fleet.check.fleet_check import FleetCheck
@@ -62,8 +63,12 @@ def hosts(sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 def test_a_host_that_cannot_be_reached_hides_no_other(
-    hosts: tuple[Sshd, Sshd], tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+    hosts: tuple[Sshd, Sshd],
+    tmp_path: Path,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(gathering, "FIRST_S", PATIENCE_S)  # a busy machine takes longer to start an engine
     file = tmp_path / "hosts"
     file.write_text(f"{HOST} name=forge python={sys.executable}\n{NOBODY} name=gone\n")
     assert fleet(parse(["fleet", "--hosts", str(file), "--virtual", "1x Tesla T4", "--json"])) == 0

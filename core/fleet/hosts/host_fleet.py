@@ -142,6 +142,8 @@ class _Host:
         self._rack, self._address, self._virtual = member.rack, member.address, member.virtual
         self._adding = 0
         """The request that adds virtual GPUs."""
+        self._taking = False
+        """Whether control was asked for, since the window that has it is away."""
         self._told: FleetMachine | None = None
 
     def start(self) -> None:
@@ -176,7 +178,11 @@ class _Host:
             if not self.member.has_virtual:
                 self._adding = self.session.send(AddVirtual(spec=self._virtual))
             self._virtual = None
-        machine = self._machine(self.session.link)
+        link = self.session.link
+        if link.holder_away and not self._taking:  # as a window gets it that comes after that one has left
+            self.session.take_over()
+        self._taking = link.holder_away
+        machine = self._machine(link)
         if machine == self._told:
             return news
         self._told = machine
@@ -185,6 +191,7 @@ class _Host:
     def _machine(self, link: Link) -> FleetMachine:
         problem = "" if link.live else link.reason
         adding = self._adding != 0 and not self.member.has_virtual
-        begins = link.state == "connected" and (adding or not self.member.knows_devices)  # its engine starts
+        asking = not self.session.knows_control or self._taking
+        begins = link.state == "connected" and (asking or adding or not self.member.knows_devices)  # its engine starts
         state = "connecting" if begins else link.state
         return FleetMachine(name=self.member.name, state=state, problem=problem, rack=self._rack)

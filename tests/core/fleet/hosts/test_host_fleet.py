@@ -12,7 +12,8 @@ from fakes.hosts import READY, HostHere
 from devexplorer.core.fleet.hosts.host_fleet import HostFleet, Member
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.machines.link import CannotReach
-from devexplorer.core.records import DeviceSample
+from devexplorer.core.machines.remote_session import RemoteSession
+from devexplorer.core.records import AddVirtual, DeviceSample
 
 
 class Watched:
@@ -73,3 +74,35 @@ def test_a_host_that_cannot_be_reached_is_lost_with_its_reason(host: HostHere) -
     assert {card.machine for card in watched.table.cards} == {"forge"}
     assert watched.fleet.close()
     here.close()
+
+
+def test_a_fleet_that_comes_before_the_last_one_has_left_has_control_after_it(host: HostHere) -> None:
+    route = RouteHere(host)
+    former = Watched(Member("forge", route))
+    host.say(reading(5.0))
+    both_until(host, former.beat, former.settled)
+    watched = Watched(Member("forge", route, virtual="1x Tesla T4"))
+    both_until(host, watched.beat, watched.settled)
+    assert not any(isinstance(command, AddVirtual) for command in host.engines[0].sent)
+    assert former.fleet.close()
+    both_until(host, watched.beat, lambda: any(isinstance(command, AddVirtual) for command in host.engines[0].sent))
+    assert not watched.settled(), "its virtual GPU is being added"
+    assert watched.fleet.close()
+    route.close()
+
+
+def test_a_host_that_has_not_said_who_controls_it_is_waited_for(
+    host: HostHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that came then would be refused."""
+    told: list[bool] = []
+    monkeypatch.setattr(RemoteSession, "knows_control", property(lambda _: bool(told)))
+    route = RouteHere(host)
+    watched = Watched(Member("forge", route))
+    host.say(reading(5.0))
+    both_until(host, watched.beat, lambda: watched.table.cards and watched.table.samples[0] is not None)
+    assert not watched.settled()
+    told.append(True)
+    both_until(host, watched.beat, watched.settled)
+    assert watched.fleet.close()
+    route.close()
