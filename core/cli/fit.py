@@ -18,7 +18,7 @@ from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.options import current_folder, target
 from devexplorer.core.cli.terminal.output import console, print_document
 from devexplorer.core.cli.terminal.waiting import waiting
-from devexplorer.core.devices.profiles import parse_virtual
+from devexplorer.core.devices.planned_profiles import parse_planned
 from devexplorer.core.planner.ask import LIMIT_SECONDS, planned
 from devexplorer.core.records import Fit, FitBytes, FitCard, FitReport, FitSpec
 
@@ -158,5 +158,5 @@ def _spec(arguments: argparse.Namespace, findings: Findings) -> FitSpec:
 
 def _gpu(text: str) -> str:
     """`2x t4` -> `2x Tesla T4`: the names as the profiles have them."""
-    groups = [(name, len(list(same))) for name, same in groupby(profile.name for profile in parse_virtual(text))]
+    groups = [(name, len(list(same))) for name, same in groupby(profile.name for profile in parse_planned(text))]
     return ", ".join(name if number == 1 else f"{number}x {name}" for name, number in groups)

@@ -137,8 +137,14 @@ def side_by_side(fits: Sequence[Fit]) -> Table:
     listing.add_row("fits", *("yes" if total <= card.capacity_bytes and card.fits else "no" for total, card in shares))
     allocated = (bytes_text(parts.from_allocator) for parts in moments)
     listing.add_row("memory_allocated (PyTorch)", *allocated, style="dim")
-    listing.add_row("memory_reserved (PyTorch)", *(bytes_text(card.reserved_bytes) for _, card in shares), style="dim")
-    listing.add_row("in use (nvidia-smi)", *(bytes_text(card.used_bytes) for _, card in shares), style="dim")
+    for name, sizes in (
+        ("memory_reserved (PyTorch)", [card.reserved_bytes for card in cards]),
+        ("in use (nvidia-smi)", [card.used_bytes for card in cards]),
+    ):
+        known = [
+            bytes_text(size) if card.device == "cuda" else MISSING for size, card in zip(sizes, cards, strict=True)
+        ]
+        listing.add_row(name, *(text for text in known for _ in range(times)), style="dim")
     return listing
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
+from typing import Literal
 
 import msgspec
 
@@ -34,6 +35,8 @@ _RATES = {
 }
 """CSV column -> dtypes that run at this rate, as torch writes them."""
 
+DeviceKind = Literal["cuda", "mps"]
+_APPLE = re.compile(r"\bapple\b|\bm[1-9] ?(pro|max|ultra)?\b")
 _COUNT = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*[x×]\s*(.*)", re.IGNORECASE)
 _VENDOR_WORDS = {"nvidia", "amd", "tesla", "geforce", "instinct"}
 
@@ -66,6 +69,11 @@ class Profile:
     """CSV columns for which no source could be checked."""
     computed: frozenset[str]
     """CSV columns derived from clocks and unit counts."""
+
+    @property
+    def device(self) -> DeviceKind:
+        """What PyTorch calls such a device."""
+        return "mps" if self.compute_capability.startswith("apple") else "cuda"
 
 
 def load_profiles() -> dict[str, Profile]:
@@ -101,7 +109,11 @@ def parse_virtual(spec: str) -> list[Profile]:
     >>> [profile.name for profile in parse_virtual("2x t4, nvidia a10")]
     ['Tesla T4', 'Tesla T4', 'NVIDIA A10']
     """
-    profiles = load_profiles()
+    return parse_profiles(spec, load_profiles())
+
+
+def parse_profiles(spec: str, profiles: Mapping[str, Profile]) -> list[Profile]:
+    """The same, of these profiles."""
     chosen: list[Profile] = []
     findings = Findings()
     for part in (piece.strip() for piece in spec.split(",")):
@@ -139,6 +151,12 @@ def _find(name: str, profiles: Mapping[str, Profile]) -> Profile:
             return profile
     words = name_words(wanted)
     by_word = [p for p in profiles.values() if words and words <= name_words(p.name)]
+    by_word = [p for p in by_word if words == name_words(p.name)] or by_word  # RTX 3070, of which there is a laptop's
+    if not by_word and _APPLE.search(wanted) and not any(p.device == "mps" for p in profiles.values()):
+        raise BadInput(
+            f"'{name}' cannot be a virtual GPU, which behaves as CUDA does: PyTorch's device there is mps; plan for it"
+            " with devexplorer fit --gpu"
+        )
     by_part = [p for p in profiles.values() if wanted in p.name.casefold()]
     matches = by_word or by_part
     if len(matches) == 1:

@@ -20,9 +20,8 @@ from devexplorer.core.planner.run import DeviceMap, StepConfig
 from devexplorer.core.planner.step_time import step_estimate
 from devexplorer.core.planner.trace import Trace
 from devexplorer.core.planner.trace_cache import TraceCache, runs_convolutions, runs_products
-from devexplorer.core.planner.workspaces import cublas_bytes, library_bytes
+from devexplorer.core.planner.workspaces import context_bytes, cublas_bytes, library_bytes
 from devexplorer.core.records import Fit, FitBytes, FitCard, FitSpec, Help
-from devexplorer.core.virtual.device.machine import CONTEXT_BYTES
 
 DIVISIONS = 5
 """How often a model is divided until every card has room."""
@@ -119,16 +118,18 @@ class FitCalculator:
     def _card(self, trace: Trace, profile: Profile, room: Room) -> FitCard:
         library = self.library(profile)
         replay = trace.replay(*room)
-        parts = FitBytes(**replay.parts, library_workspace=library, context=CONTEXT_BYTES)
+        context = context_bytes(profile)
+        parts = FitBytes(**replay.parts, library_workspace=library, context=context)
         kept = cublas_bytes(profile.compute_capability, products=self.products, train=self.config.train)
         reserved = replay.reserved + library
         return FitCard(
             gpu=profile.name,
             capacity_bytes=profile.usable_bytes,
             bytes=parts,
-            rest=FitBytes(**replay.rest, library_workspace=kept, context=CONTEXT_BYTES),
+            rest=FitBytes(**replay.rest, library_workspace=kept, context=context),
             reserved_bytes=reserved,
             fits=replay.fits,
+            device=profile.device,
         )
 
     def library(self, profile: Profile) -> int:
@@ -142,7 +143,7 @@ class FitCalculator:
 
     def rooms(self, profiles: Sequence[Profile]) -> list[Room]:
         """What each card has, and what of it is not for tensors."""
-        return [(profile.usable_bytes, CONTEXT_BYTES + self.library(profile)) for profile in profiles]
+        return [(profile.usable_bytes, context_bytes(profile) + self.library(profile)) for profile in profiles]
 
 
 def _board_power(profiles: Sequence[Profile]) -> float | None:
@@ -204,7 +205,8 @@ def _ideas(calculator: FitCalculator, profiles: Sequence[Profile]) -> Iterator[I
         yield Idea("bfloat16", "parameters and activations in bfloat16", narrow, batch)
     if config.train and not config.checkpointing:
         yield Idea("checkpointing", "checkpoints around repeated blocks", replace(config, checkpointing=True), batch)
-    if config.train and config.optimizer in ("adam", "adamw"):
+    mps = profiles[0].device == "mps"  # where bitsandbytes has no kernels, and which no Mac has two of
+    if config.train and config.optimizer in ("adam", "adamw") and not mps:
         plain = replace(config, optimizer="sgd")
         yield Idea(
             "adam8bit",
@@ -219,7 +221,7 @@ def _ideas(calculator: FitCalculator, profiles: Sequence[Profile]) -> Iterator[I
         yield Idea("autocast", "products in bfloat16 (autocast)", replace(config, autocast=torch.bfloat16), batch)
     if batch > 1:
         yield Idea("half-batch", f"a batch of {batch // 2}", config, batch // 2)
-    if len(profiles) == 1:
+    if len(profiles) == 1 and not mps:
         yield Idea("two-cards", "two cards", config, batch, cards=2)
 
 

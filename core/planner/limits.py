@@ -4,3 +4,4 @@ LARGEST_BATCH = 1 << 16
 """No larger batch is looked for."""
 LONGEST_CONTEXT = 1 << 24
 """Tokens; no longer one is looked for."""
+ONE_GPU = "a Mac has one GPU; plan for '{}' alone"

@@ -22,6 +22,27 @@ PARTS = {
 """Field of `FitBytes` -> what it is called."""
 
 
+CONTEXT = (
+    f"The CUDA context takes {bytes_text(CONTEXT_BYTES)}; a real one differs by card and grows with the kernels in use."
+)
+MPS_MEMORY = (
+    "An Apple chip has as much memory as macOS recommends its GPU to use (Metal's recommendedMaxWorkingSetSize): two"
+    " thirds of up to 32 GB, three quarters of more; newer versions allow more of large memories. PyTorch's mps device"
+    " goes on to 1.7 times that (PYTORCH_MPS_HIGH_WATERMARK_RATIO), where macOS compresses and swaps."
+)
+MPS_RULES = (
+    "Under MPS attention is products and a softmax, as without flash attention, and there are no CUDA context and no"
+    " workspaces of cuBLAS and cuDNN. Blocks follow the rules of CUDA's allocator, which MPS's is based on; its heaps"
+    " of 8 MiB, 32 MiB and 1 GiB, what Metal keeps for itself and the temporary buffers of MPSGraph are not counted."
+    " Code that asks for CUDA fails there."
+)
+MPS_SECONDS = (
+    "Seconds of an Apple chip are not verified: no published step was compared, and the stated range is a factor of two"
+    " either way. Its rate is derived from clocks and units, of which 0.63 are taken to be reached, and 0.83 of its"
+    " bandwidth (an M4 in arXiv 2502.05317)."
+)
+
+
 def reason(cards: Sequence[FitCard]) -> str:
     """Why it does not fit, of the card that is short of most; empty when all have room."""
     short = [card for card in cards if not card.fits]
@@ -44,6 +65,7 @@ def reason(cards: Sequence[FitCard]) -> str:
 def assumptions(
     spec: FitSpec,
     *,
+    devices: Sequence[str],
     products: bool,
     convolutions: bool,
     recurrent: bool,
@@ -53,23 +75,22 @@ def assumptions(
 ) -> list[str]:
     """What the figures rest on, a sentence each. `second`: a layer whose second dimension is the batch."""
     sentences = [
-        (
-            "No real card was asked: memory is counted by the rules of PyTorch's caching allocator, seconds are"
-            " simulated by a cost model that was fitted to published steps."
-        ),
-        (
-            f"The CUDA context takes {bytes_text(CONTEXT_BYTES)}; a real one differs by card and grows with the kernels"
-            " in use."
-        ),
+        "No real card was asked: memory is counted by the rules of PyTorch's caching allocator, seconds are"
+        " simulated by a cost model that was fitted to published steps."
     ]
-    if products:
+    cuda = "cuda" in devices
+    if cuda:
+        sentences.append(CONTEXT)
+    if "mps" in devices:
+        sentences += [MPS_MEMORY, MPS_RULES, MPS_SECONDS]
+    if products and cuda:
         sentences.append("cuBLAS takes the workspace that PyTorch gives it by default on each architecture.")
-    if convolutions:
+    if convolutions and cuda:
         sentences.append(
             "cuDNN takes 64 MiB while it convolves, which is a guess: it depends on the algorithm that it chooses on"
             " the card."
         )
-    if recurrent:
+    if recurrent and cuda:
         sentences.append(
             "Recurrent layers are counted step by step, as without cuDNN, which has its own workspace instead."
         )

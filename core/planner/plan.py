@@ -4,20 +4,22 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import nn
 
 from devexplorer.core.base import OPTIMIZERS, BadInput, Findings, Report, no_report
-from devexplorer.core.devices.profiles import Profile, load_profiles, parse_virtual
+from devexplorer.core.devices.planned_profiles import parse_planned
+from devexplorer.core.devices.profiles import Profile, load_profiles
 from devexplorer.core.models import model_dtype, parse_inputs
 from devexplorer.core.models.as_written import as_written
 from devexplorer.core.models.samples.input_spec import specs_text
 from devexplorer.core.planner import messages
 from devexplorer.core.planner.batch_curve import batch_curve
 from devexplorer.core.planner.calculator import FitCalculator, helps_for, label
-from devexplorer.core.planner.limits import LARGEST_BATCH
+from devexplorer.core.planner.limits import LARGEST_BATCH, ONE_GPU
 from devexplorer.core.planner.run import DeviceMap, StepConfig
 from devexplorer.core.planner.subject import subject_of
 from devexplorer.core.planner.trace_cache import TraceCache, batch_second, is_compiled
@@ -31,7 +33,7 @@ def checked(spec: FitSpec) -> tuple[StepConfig, list[tuple[Profile, ...]]]:
     """How the step is done, and the cards of each fit. Raises `BadInput` with everything that is wrong; makes
     nothing."""
     findings = Findings()
-    cards = [tuple(findings.checked(partial(parse_virtual, text), ())) for text in spec.gpus]
+    cards = [tuple(findings.checked(partial(parse_planned, text), ())) for text in spec.gpus]
     if not 1 <= spec.batch <= LARGEST_BATCH:
         findings.add(f"a batch of {spec.batch} cannot be planned for; it is from 1 to {LARGEST_BATCH}")
     if spec.optimizer not in OPTIMIZERS:
@@ -45,6 +47,12 @@ def checked(spec: FitSpec) -> tuple[StepConfig, list[tuple[Profile, ...]]]:
     if spec.inputs.strip():
         findings.checked(lambda: parse_inputs(spec.inputs))
     dtype = None if spec.dtype is None else findings.checked(partial(model_dtype, spec.dtype))
+    for profiles in cards:
+        if any(profile.device == "mps" for profile in profiles):
+            if len(profiles) > 1:
+                findings.add(ONE_GPU.format(next(card.name for card in profiles if card.device == "mps")))
+            if dtype is torch.float64:
+                findings.add(f"MPS has no float64, so it cannot be planned for on {profiles[0].name}")
     findings.demand_none()
     if dtype not in DTYPES:
         raise BadInput(
@@ -83,13 +91,17 @@ def _planned(
     made = subject_of(spec.source, spec.folder, spec.inputs)
     cache = TraceCache(made, spec.patience_seconds - (time.monotonic() - started))
     subject = cache.subject
-    calculator = FitCalculator(cache, config, spec)
+    calculators = {
+        "cuda": FitCalculator(cache, config, spec),
+        "mps": FitCalculator(cache, replace(config, fused_attention=False), spec),
+    }
+    calculator = calculators[wanted[0][0].device]
     progress(0.1, f"running a step of {subject.title} without values")
-    first = cache.traces(config, spec.batch, DeviceMap((wanted[0][0],)))[0]
+    first = cache.traces(calculator.config, spec.batch, DeviceMap((wanted[0][0],)))[0]
     fits: list[Fit] = []
     for index, profiles in enumerate(wanted):
         progress(0.3 + 0.4 * index / len(wanted), f"{subject.title} on {label(profiles)}")
-        fits.append(calculator.fit(profiles))
+        fits.append(calculators[profiles[0].device].fit(profiles))
     curve: tuple[BatchPoint, ...] = ()
     if spec.curve:
         curve = batch_curve(calculator, wanted[0], fits[0], lambda done, text: progress(0.7 + 0.3 * done, text))
@@ -102,6 +114,7 @@ def _planned(
     model = cache.subject.model
     assumptions = messages.assumptions(
         spec,
+        devices=tuple(dict.fromkeys(profile.device for profiles in wanted for profile in profiles)),
         products=calculator.products,
         convolutions=calculator.convolutions,
         recurrent=any(isinstance(module, (nn.RNNBase, nn.RNNCellBase)) for module in model.modules()),

@@ -47,6 +47,7 @@ from devexplorer.core.planner.measuring import Measuring
 from devexplorer.core.planner.subject import Subject, run_on_cards
 from devexplorer.core.planner.trace import Trace
 from devexplorer.core.virtual.backend import backward_guard, meta_empty, swapping
+from devexplorer.core.virtual.operators.attention import taken_apart
 from devexplorer.core.virtual.operators.autocast import keeping_casts
 from devexplorer.core.virtual.operators.module_calls import module_calls
 
@@ -69,6 +70,8 @@ class StepConfig:
     """Weights of convolutions and inputs with planes lie pixel by pixel (`torch.channels_last`)."""
     tf32: bool = False
     """float32 matrix products in TF32 too."""
+    fused_attention: bool = True
+    """Attention is one kernel; otherwise products and a softmax, whose scores take memory."""
     zeroed_gradients: bool = False
     """Gradients are set to zero before a step and added to, as `Module.zero_grad` did before PyTorch 2.0."""
 
@@ -118,6 +121,7 @@ def _ran(subject: Subject, config: StepConfig, batch: int, device_map: DeviceMap
         uncompiled(),
         module_calls(cards.module_called),
         tf32_products() if config.tf32 else nullcontext(),
+        nullcontext() if config.fused_attention else taken_apart(),
     ):
         try:
             if values:

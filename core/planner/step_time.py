@@ -34,6 +34,10 @@ GROUPS: Mapping[Kind, str] = {
 """What kinds of kernels are shown as; in the order in which they are listed."""
 
 
+UNVERIFIED = 2.0
+"""The factor by which a step may take longer or shorter on chips of which no published step was compared: Apple's."""
+
+
 class StepEstimate(NamedTuple):
     """Simulated seconds of a step."""
 
@@ -54,6 +58,8 @@ def step_estimate(traces: Sequence[Trace], profiles: Sequence[Profile]) -> StepE
     device = sum(part.seconds for part in parts)
     seconds = overlapped(device, host) + copies
     factor = spread(device, host)
+    if any(profile.device == "mps" for profile in profiles):
+        factor = max(factor, UNVERIFIED)
     bound: Bound
     if copies > max(device, host):
         bound = "link"

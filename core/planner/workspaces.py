@@ -18,6 +18,9 @@ caffe2/operators/conv_op_cudnn.cc). Issue 49207 shows 36 GiB where cuDNN chose a
 
 from __future__ import annotations
 
+from devexplorer.core.devices.profiles import Profile
+from devexplorer.core.virtual.device.machine import CONTEXT_BYTES
+
 MIB = 1 << 20
 THREADS_OF_TRAINING = 2
 """That run products: the caller's and autograd's."""
@@ -34,11 +37,14 @@ CUDNN_BYTES = 64 * MIB
 
 def library_bytes(compute_capability: str, *, products: bool, convolutions: bool, train: bool) -> int:
     """Bytes that the libraries hold on a chip of this architecture (`7.5`, `gfx942`) for what a model runs."""
-    return (CUDNN_BYTES if convolutions else 0) + cublas_bytes(compute_capability, products=products, train=train)
+    cudnn = convolutions and not compute_capability.startswith("apple")
+    return (CUDNN_BYTES if cudnn else 0) + cublas_bytes(compute_capability, products=products, train=train)
 
 
 def cublas_bytes(compute_capability: str, *, products: bool, train: bool) -> int:
-    """What stays once a product ran: also at rest."""
+    """What stays once a product ran: also at rest. None under MPS, which has no cuBLAS."""
+    if compute_capability.startswith("apple"):
+        return 0
     threads = THREADS_OF_TRAINING if train else 1
     return threads * _workspace(compute_capability) if products else 0
 
@@ -50,3 +56,8 @@ def _workspace(compute_capability: str) -> int:
         return (HIPBLAS_BYTES if large else CUBLAS_LARGE_BYTES) + HIPBLASLT_BYTES
     major = int(compute_capability.partition(".")[0])
     return CUBLAS_LARGE_BYTES if major >= LARGE_SINCE else CUBLAS_BYTES
+
+
+def context_bytes(profile: Profile) -> int:
+    """Of the CUDA context; what Metal takes for itself is not known."""
+    return CONTEXT_BYTES if profile.device == "cuda" else 0

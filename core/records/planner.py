@@ -99,6 +99,8 @@ class FitCard(Record, omit_defaults=True):
     fits: bool
     rest: FitBytes = FitBytes()
     """After the step: what stays until the next one."""
+    device: Literal["cuda", "mps"] = "cuda"
+    """What PyTorch calls it; what MPS would reserve is not known, and no nvidia-smi sees it."""
 
     @property
     def used_bytes(self) -> int:

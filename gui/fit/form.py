@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from devexplorer.core.base import OPTIMIZERS, Findings, object_name, parse_input_shapes
-from devexplorer.core.devices.profiles import Profile, load_profiles, name_words, parse_virtual
+from devexplorer.core.devices.planned_profiles import parse_planned, planned_profiles
+from devexplorer.core.devices.profiles import Profile, name_words
 from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.records import FitSpec, PlanFit
 from devexplorer.core.session import State
@@ -41,7 +42,7 @@ class FitForm:
         self._models: list[str] = []
         """Those of the workspace that the menu offers."""
         self._devices: list[str] = []
-        self.profiles: dict[str, Profile] = load_profiles()
+        self.profiles: dict[str, Profile] = planned_profiles()
         self._words = {name: name_words(name) for name in self.profiles}
         self.own: list[str] = []
         """Profiles of the devices that are here: the menu and the table begin with them."""
@@ -92,7 +93,7 @@ class FitForm:
         batch = findings.count(self.batch_edit.text(), "batch")
         cards = self.cards_edit.text().strip()
         if cards:
-            findings.checked(lambda: parse_virtual(cards))
+            findings.checked(lambda: parse_planned(cards))
         inputs = "" if self.serving.is_on else self.inputs_edit.text().strip()
         if inputs:
             findings.checked(lambda: parse_input_shapes(inputs))

@@ -202,6 +202,7 @@ ADDED: dict[str, str | tuple[str, ...]] = {
             "bound",
             "parts",
             "board_power_w",
+            "cards.device",
             "curve",
             "tf32",
             "channels_last",

@@ -17,10 +17,9 @@ from devexplorer.core.planner.serving.session import Phase, Runner, Session
 from devexplorer.core.planner.step_time import step_estimate
 from devexplorer.core.planner.trace import Trace
 from devexplorer.core.planner.trace_cache import runs_convolutions
-from devexplorer.core.planner.workspaces import cublas_bytes, library_bytes
+from devexplorer.core.planner.workspaces import context_bytes, cublas_bytes, library_bytes
 from devexplorer.core.records import Fit, FitBytes, FitCard, FitSpec, ServingFit
 from devexplorer.core.records.planner import Bound
-from devexplorer.core.virtual.device.machine import CONTEXT_BYTES
 from devexplorer.core.virtual.device.memory import MIN_BLOCK
 
 LAW_BATCHES = (8, 12, 20)
@@ -101,7 +100,7 @@ class ServingCalculator:
 
     def _taken(self, profile: Profile) -> int:
         """Bytes of a card that are not the allocator's."""
-        return CONTEXT_BYTES + self._library(profile) + self._made.more_bytes
+        return context_bytes(profile) + self._library(profile) + self._made.more_bytes
 
     def _library(self, profile: Profile) -> int:
         chip = profile.compute_capability
@@ -115,19 +114,20 @@ class ServingCalculator:
         return FitCard(
             gpu=profile.name,
             capacity_bytes=profile.usable_bytes,
-            bytes=self._parts(replay.parts, cache, library),
-            rest=self._parts(replay.rest, cache, kept),
+            bytes=self._parts(replay.parts, cache, library, context_bytes(profile)),
+            rest=self._parts(replay.rest, cache, kept, context_bytes(profile)),
             reserved_bytes=replay.reserved + library + self._made.more_bytes,
             fits=replay.fits,
+            device=profile.device,
         )
 
-    def _parts(self, found: Mapping[str, int], cache: int, library: int) -> FitBytes:
+    def _parts(self, found: Mapping[str, int], cache: int, library: int, context: int) -> FitBytes:
         """The cache was labelled as buffers; states get their room in the first pass, so at the peak it may not be
         there yet, and is counted all the same."""
         parts = dict(found)
         parts["parameters"] += self._made.more_bytes
         parts["buffers"] = max(parts["buffers"] - cache, 0)
-        return FitBytes(**parts, kv_cache=cache, library_workspace=library, context=CONTEXT_BYTES)
+        return FitBytes(**parts, kv_cache=cache, library_workspace=library, context=context)
 
     # --- the largest
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from devexplorer.core.base import bytes_text, count_text
+from devexplorer.core.planner.messages import CONTEXT, MPS_MEMORY, MPS_SECONDS
 from devexplorer.core.planner.serving.latents import keeps_latents
 from devexplorer.core.planner.serving.served import Served
 from devexplorer.core.planner.serving.session import Runner
 from devexplorer.core.planner.serving.state_space import has_scans
 from devexplorer.core.records import FitSpec
-from devexplorer.core.virtual.device.machine import CONTEXT_BYTES
 
 
-def assumptions(spec: FitSpec, made: Served, runner: Runner) -> list[str]:
+def assumptions(spec: FitSpec, made: Served, runner: Runner, devices: Collection[str]) -> list[str]:
     """One sentence each."""
     serving = spec.serving
     assert serving is not None
@@ -20,8 +22,6 @@ def assumptions(spec: FitSpec, made: Served, runner: Runner) -> list[str]:
     sentences = [
         "No real card was asked: memory is counted by the rules of PyTorch's caching allocator, seconds are simulated"
         " by a roofline.",
-        f"The CUDA context takes {bytes_text(CONTEXT_BYTES)}; a real one differs by card and grows with the kernels in"
-        " use.",
         _weights(made, dtype),
         f"The cache has room for {kept} from the start, and tokens are written in place; transformers' own DynamicCache"
         " would copy it for each token.",
@@ -29,6 +29,10 @@ def assumptions(spec: FitSpec, made: Served, runner: Runner) -> list[str]:
         " batch went through.",
         "Attention is one kernel that reads keys and values as they are kept.",
     ]
+    if "mps" in devices:
+        sentences += [MPS_MEMORY, MPS_SECONDS]
+    if "cuda" in devices:
+        sentences.append(CONTEXT)
     if serving.prefill_chunk is None:
         sentences.append("Each prompt goes through the model as a whole; --prefill-chunk takes less memory.")
     if any(layer.state_bytes for layer in runner.layers):

@@ -39,5 +39,9 @@ def plan_serving(spec: FitSpec, progress: Report = no_report) -> FitReport:
         parameters=made.parameters,
         inputs=f"{spec.batch}x{serving.prompt}:int64",
         flop_per_step=calculator.flop() or None,
-        assumptions=(*messages.assumptions(spec, made, runner), *runner.notes, *calculator.notes),
+        assumptions=(
+            *messages.assumptions(spec, made, runner, {profile.device for profile in cards}),
+            *runner.notes,
+            *calculator.notes,
+        ),
     )

@@ -6,8 +6,9 @@ from functools import partial
 from itertools import groupby
 
 from devexplorer.core.base import Findings
-from devexplorer.core.devices.profiles import MAX_DEVICES, Profile, load_profiles, parse_virtual
-from devexplorer.core.planner.limits import LARGEST_BATCH, LONGEST_CONTEXT
+from devexplorer.core.devices.planned_profiles import parse_planned
+from devexplorer.core.devices.profiles import MAX_DEVICES, Profile, load_profiles
+from devexplorer.core.planner.limits import LARGEST_BATCH, LONGEST_CONTEXT, ONE_GPU
 from devexplorer.core.records import FitSpec, ServingSpec
 
 KV_DTYPES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8")
@@ -51,7 +52,7 @@ def checked(spec: FitSpec) -> list[Profile]:
 
 def one_card(text: str, serving: ServingSpec) -> Profile:
     """The card that is meant. Raises `BadInput` for several that are not as many as work together."""
-    profiles = parse_virtual(text)
+    profiles = parse_planned(text)
     findings = Findings()
     names = [name for name, _ in groupby(profile.name for profile in profiles)]
     if len(names) > 1 or len(profiles) not in (1, serving.tensor_parallel):
@@ -61,6 +62,8 @@ def one_card(text: str, serving: ServingSpec) -> Profile:
             if len(set(names)) == 1
             else f"'{text}' is different cards; tensor parallelism takes equal ones"
         )
+    if profiles[0].device == "mps" and serving.tensor_parallel > 1:
+        findings.add(ONE_GPU.format(profiles[0].name))
     findings.demand_none()
     return profiles[0]
 

@@ -46,6 +46,9 @@ BANDWIDTH_PER_MULTIPROCESSOR = 12e9
 ALIGNMENT = {"float16": 8, "bfloat16": 8, "tf32": 4}
 """Elements that rows have to be a multiple of for the fastest kernels: 16 bytes (NVIDIA, "Matrix Multiplication
 Background User's Guide", tensor core requirements)."""
+FEW_ROWS = 32
+"""Below it Metal's kernels are those of a matrix and vectors, which nothing is padded for. That is of weight where the
+same units compute in every dtype: a token would be bound by what is padded."""
 EIGHT_BIT = frozenset({"int8", "float8_e4m3fn", "float8_e5m2"})
 
 Exponents = dict[str, float]
@@ -88,25 +91,30 @@ def unit_of(dtype: str, card: Profile) -> tuple[str, float]:
     """`vector`, `tf32` or `half`, and its datasheet rate in FLOP/s.
 
     A dtype that the chip has no unit for runs at float32's rate: bfloat16 and TF32 before Ampere, and float16 before
-    Volta, whose products cuBLAS adds up in float32.
+    Volta, whose products cuBLAS adds up in float32. Apple's chips multiply matrices with the same units in every dtype
+    (before the M5).
     """
     vector = card.tflops["float32"] * 1e12
     if dtype == "float64":
         return "vector", vector * FLOAT64_SHARE.get(card.compute_capability, 1 / 64)
     rate = card.tflops.get(dtype)
-    if rate is None or dtype == "float32" or card.compute_capability.startswith("6."):
+    if rate is None or dtype == "float32" or card.compute_capability.startswith(("6.", "apple")):
         return "vector", vector
     return ("tf32" if dtype == "tf32" else "half"), rate * 1e12
 
 
 def architecture(card: Profile) -> str:
-    """Cards that share parameters: the compute capability, of Pascal and AMD's CDNA the family."""
+    """Cards that share parameters: the compute capability, of Pascal, AMD's CDNA and Apple's the family."""
     capability = card.compute_capability
+    if card.device == "mps":
+        return "apple"
     return "6" if capability.startswith("6.") else "gfx9" if capability.startswith("gfx9") else capability
 
 
 def _padded(work: Work, card: Profile) -> float:
     if work.product is None or work.kind is Kind.DEPTHWISE_CONVOLUTION:
+        return work.flop
+    if card.device == "mps" and min(work.product.m, work.product.n) < FEW_ROWS:
         return work.flop
     return padded_flop(work.product, card.sm_count)
 

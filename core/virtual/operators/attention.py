@@ -19,7 +19,8 @@ kAlignLSE in mem_eff_attention). Cards older than Ampere have the second alone; 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -38,6 +39,20 @@ FLASH_ROWS, FLASH_COLUMNS = 128, 32
 
 aten = torch.ops.aten
 _RECORDING = partial(torch._C._SetExcludeDispatchKeyGuard, torch._C.DispatchKey.AutogradFunctionality, False)
+
+
+_apart = False
+
+
+@contextmanager
+def taken_apart() -> Iterator[None]:
+    """Attention of the whole process is products and a softmax, as where there is no fused kernel for it."""
+    global _apart
+    before, _apart = _apart, True
+    try:
+        yield
+    finally:
+        _apart = before
 
 
 def register(library: Any) -> None:
@@ -62,7 +77,7 @@ def attention(
     bias = attn_mask
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         bias = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), float("-inf"))
-    if not _fits_kernel(query, key, value, bias, enable_gqa=enable_gqa):
+    if _apart or not _fits_kernel(query, key, value, bias, enable_gqa=enable_gqa):
         options = {"scale": scale, "enable_gqa": enable_gqa}
         plain = aten._scaled_dot_product_attention_math(query, key, value, bias, dropout_p, is_causal, None, **options)
         return plain[0]  # type: ignore[no-any-return]
