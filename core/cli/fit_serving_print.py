@@ -72,9 +72,9 @@ def lines(item: Fit) -> list[str]:
 def largest(item: Fit, serving: ServingFit) -> str:
     """`largest batch 23, longest context 4,096 tokens (the model's limit)`."""
     or_more = " or more" if item.at_least else ""
-    batch = "no batch fits" if not item.largest_batch else f"largest batch {item.largest_batch:,}{or_more}"
-    if serving.largest_context is None:
-        return batch
+    if item.largest_batch is None or serving.largest_context is None:
+        return "the largest batch was not looked for"
+    batch = f"largest batch {item.largest_batch:,}{or_more}" if item.largest_batch else "no batch fits"
     limit = ", all that the model has positions for" if serving.context_limit == "positions" else ""
     context = (
         f"longest context {serving.largest_context:,} tokens{limit}" if serving.largest_context else "no context fits"

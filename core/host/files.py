@@ -167,7 +167,8 @@ class _Writing:
     @classmethod
     def begin(cls, path: Path, *, overwrite: bool) -> _Writing:
         """Begin; `BadInput` where it may not be written."""
-        path = path.resolve() if path.is_symlink() else path  # what a link points to is replaced, not the link
+        if path.is_symlink():  # what it points to is replaced, not the link
+            path = Path(os.path.realpath(path))
         _check_free(path, overwrite=overwrite)
         return cls(path, path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.part"), overwrite=overwrite)
 

@@ -39,9 +39,9 @@ def _rate(serving: ServingFit) -> str:
 def serving_text(fit: Fit, serving: ServingFit) -> str:
     """The cache, the largest batch and context, and how fast it is, in sentences."""
     said = [f"KV cache {bytes_text(serving.kv_cache_bytes)}: {', '.join(map(_layers, serving.cache))}."]
-    if not fit.largest_batch:
+    if fit.largest_batch == 0:
         said.append("No batch fits.")
-    else:
+    elif fit.largest_batch is not None:
         said.append(f"Largest batch: {fit.largest_batch:,}{' or more' if fit.at_least else ''}.")
     if serving.largest_context is not None:
         said.append(_context(serving, serving.largest_context))

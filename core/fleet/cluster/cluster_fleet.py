@@ -15,7 +15,7 @@ from typing import IO, BinaryIO, cast
 
 from msgspec.structs import replace
 
-from devexplorer.core.base import LinkError, Unavailable
+from devexplorer.core.base import DevExplorerError, LinkError
 from devexplorer.core.fleet.cluster.frames import Frames, frame
 from devexplorer.core.fleet.cluster.messages import (
     Attached,
@@ -132,7 +132,7 @@ class ClusterFleet:
         """Its thread."""
         try:
             streams = self._way.open([self.address, *self._virtual])
-        except Unavailable as error:
+        except DevExplorerError as error:
             self._end(str(error))
             return
         self._opened = True

@@ -62,7 +62,7 @@ class ServingCalculator:
             gpu=label,
             fits=fits,
             cards=(card,) * ways,
-            largest_batch=batch.number,
+            largest_batch=batch.number if self._spec.search else None,
             at_least=batch.at_least,
             step_seconds=whole and whole.seconds,
             step_seconds_low=whole and whole.low,
@@ -231,13 +231,13 @@ class ServingCalculator:
         batch, ways = self._spec.batch, self._serving.tensor_parallel
         prefill, decode = (None, None) if times is None else times
         rate = batch / decode.seconds if decode else None
-        limit = min(self._made.positions or LONGEST_CONTEXT, LONGEST_CONTEXT)
+        ends = {LONGEST_CONTEXT: "", self._made.positions: "positions"}.get(context.number, "memory")
         return ServingFit(
             kv_cache_bytes=ways * self.layout.bytes(batch, self._serving.context),
             kv_bytes_per_token=ways * self.layout.bytes_per_token,
             cache=self.layout.groups(batch, self._serving.context),
             largest_context=context.number if self._spec.search else None,
-            context_limit="" if not self._spec.search else "positions" if context.number == limit else "memory",
+            context_limit=ends if self._spec.search else "",
             prefill_seconds=prefill and prefill.seconds,
             prefill_seconds_low=prefill and prefill.low,
             prefill_seconds_high=prefill and prefill.high,

@@ -4,6 +4,7 @@ In the planner's process."""
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Any
 
 import torch
 
-from devexplorer.core.base import BadInput
+from devexplorer.core.base import BadInput, printable
 from devexplorer.core.files.opening import opened
 from devexplorer.core.planner.serving.quantisation import Scheme, scheme
 
@@ -41,7 +42,7 @@ class Checkpoint:
 
 def read_checkpoint(path: str, folder: str = "") -> Checkpoint:
     """Read the headers of a file, or of all files of a folder. Raises `BadInput` in one line."""
-    place = Path(folder or ".") / Path(path).expanduser()
+    place = Path(folder or ".") / os.path.expanduser(path)  # `Path.expanduser` raises where there is no such user
     files = _files(path, place) if place.is_dir() else [place]
     if not place.is_dir() and place.suffix != SUFFIX:
         raise BadInput(f"'{path}' is no checkpoint; choose a {SUFFIX} file, or a folder with such files")
@@ -53,7 +54,7 @@ def read_checkpoint(path: str, folder: str = "") -> Checkpoint:
                 raise BadInput(f"'{file}' has no safetensors header")
             for key, entry in header.entries.items():
                 if key in names:
-                    raise BadInput(f"'{key}' is in more than one file of '{path}'")
+                    raise BadInput(f"'{printable(key[:80])}' is in more than one file of '{path}'")
                 names.add(key)
                 if entry.same_as is None:
                     sizes[entry.dtype] += entry.nbytes

@@ -177,10 +177,30 @@ def preset(name: str) -> Scheme:
 
 
 def _names(config: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    given = config.get(key) or ()
-    if not all(isinstance(item, str) for item in given):
+    return _checked(config.get(key) or (), key)
+
+
+def _checked(given: Any, key: str) -> tuple[str, ...]:
+    if isinstance(given, str) or not all(isinstance(item, str) for item in given):
         raise TypeError(f"{key} is no list of names")
+    for item in given:
+        if item.startswith("re:"):
+            try:
+                re.compile(item[3:])
+            except re.error as error:
+                raise ValueError(f"{key} has an expression that is none: {error}") from None
     return tuple(given)
+
+
+def _block(config: Mapping[str, Any], key: str) -> tuple[int, int] | None:
+    """Rows and columns that share a scale: two numbers, or `128x128`."""
+    given = config.get(key)
+    if given is None:
+        return None
+    rows, columns = map(int, given.split("x") if isinstance(given, str) else given)
+    if min(rows, columns) < 1:
+        raise ValueError(f"{key} is {given!r}")
+    return rows, columns
 
 
 def _bits(config: Mapping[str, Any], key: str, known: tuple[int, ...]) -> int:
@@ -198,7 +218,8 @@ def _group(config: Mapping[str, Any], key: str, otherwise: int) -> int:
 
 
 def _gptq(config: Mapping[str, Any]) -> Scheme:
-    only = tuple(name for some in config.get("modules_in_block_to_quantize") or () for name in some)
+    key = "modules_in_block_to_quantize"
+    only = _checked([name for some in config.get(key) or () for name in some], key)
     skip = () if config.get("lm_head") else ("lm_head",)
     return Scheme("gptq", _bits(config, "bits", (4, 8, 3, 2)), _group(config, "group_size", 128), skip=skip, only=only)
 
@@ -217,11 +238,8 @@ def _bnb(config: Mapping[str, Any]) -> Scheme:
 
 
 def _fp8(config: Mapping[str, Any]) -> Scheme:
-    block = config.get("weight_block_size")
     skip = ("lm_head", *_names(config, "modules_to_not_convert"))
-    blocks = None if block is None else (int(block[0]), int(block[1]))
-    if blocks is not None and min(blocks) < 1:
-        raise ValueError(f"weight_block_size is {block!r}")
+    blocks = _block(config, "weight_block_size")
     return Scheme("fp8", 8, -1, blocks, floating=True, activations="float8_e4m3fn", skip=skip)
 
 
@@ -240,7 +258,9 @@ def _compressed(config: Mapping[str, Any]) -> Scheme:
     strategy = weights.get("strategy") or ("group" if weights.get("group_size") else "channel")
     if strategy not in ("tensor", "channel", "group", "block"):
         raise ValueError(f"the strategy {strategy!r}")
-    block = weights.get("block_structure") if strategy == "block" else None
+    block = _block(weights, "block_structure") if strategy == "block" else None
+    if strategy == "block" and block is None:
+        raise ValueError("blocks without a block_structure")
     own = _group(weights, "group_size", 128) if strategy == "group" else -1 if strategy == "tensor" else 0
     eight = given is not None and given.get("num_bits") == 8
     activations = ("float8_e4m3fn" if floating else "int8") if eight else ""
@@ -248,7 +268,7 @@ def _compressed(config: Mapping[str, Any]) -> Scheme:
         "compressed-tensors",
         bits,
         own,
-        None if block is None else (int(block[0]), int(block[1])),
+        block,
         zeros=not weights.get("symmetric", True),
         packed=packed,
         floating=floating,

@@ -62,9 +62,8 @@ KINDS: dict[str, Kind] = {
 
 def kind_of(name: str) -> Kind:
     """Of an operator, `aten::mm`, before its arguments are known."""
-    return (
-        Kind.OPTIMIZER if name.startswith(("aten::_foreach_", "aten::_fused_")) else KINDS.get(name, Kind.ELEMENTWISE)
-    )
+    steps = name.startswith(("aten::_foreach_", "aten::_fused_"))
+    return KINDS.get(name, Kind.OPTIMIZER if steps else Kind.ELEMENTWISE)
 
 
 def call_of(kind: Kind) -> Call:
@@ -103,8 +102,9 @@ def _product(args: Sequence[Any]) -> Product | None:
     factors = [item for item in args[:3] if isinstance(item, Tensor) and item.dim() >= 2]
     if len(factors) < 2:
         return None
-    # `addmm(c, a, b)`, where c can be a row or have as many dimensions; `_scaled_mm(a, b, scale, …)`
-    a, b = factors[-2:] if factors[-2].shape[-1] == factors[-1].shape[-2] else factors[:2]
+    # `addmm(c, a, b)`, where c can be a row or have as many dimensions; `_scaled_mm(a, b, scale, …)`, where the scale
+    # can be a column, multiplies 8 bits, to which nothing is added
+    a, b = factors[:2] if factors[0].element_size() == 1 else factors[-2:]
     return Product(a.shape[-2], b.shape[-1], a.shape[-1], math.prod(a.shape[:-2]))
 
 
@@ -126,27 +126,41 @@ def _geometry(weight: Tensor, stride: Sequence[int], groups: int) -> Kind:
 
 
 def _convolution(dtype: str, flop: int, nbytes: int, args: Sequence[Any], result: Tensor) -> Work:
-    x, weight, stride, groups = args[0], args[1], args[3], args[8]
-    places = result.shape[0] * math.prod(result.shape[2:])
-    product = Product(places, weight.shape[0] // groups, math.prod(weight.shape[1:]), groups)
-    return Work(_geometry(weight, stride, groups), flop, nbytes, dtype, product, Pass.FORWARD, _nchw_bytes(x, result))
+    x, weight, stride, transposed, groups = args[0], args[1], args[3], args[6], args[8]
+    product, part = _forward(result, weight, groups), Pass.FORWARD
+    if transposed:  # what the gradient of a convolution's input is
+        product, part = _input_gradient(result, weight, stride, groups), Pass.INPUT_GRADIENT
+    return Work(_geometry(weight, stride, groups), flop, nbytes, dtype, product, part, _nchw_bytes(x, result))
+
+
+def _pixels(activations: Tensor) -> int:
+    return activations.shape[0] * math.prod(activations.shape[2:])
+
+
+def _forward(result: Tensor, weight: Tensor, groups: int) -> Product:
+    return Product(_pixels(result), weight.shape[0] // groups, math.prod(weight.shape[1:]), groups)
+
+
+def _input_gradient(gradient: Tensor, weight: Tensor, stride: Sequence[int], groups: int) -> Product:
+    summed = weight.shape[0] // groups * math.prod(weight.shape[2:]) // math.prod(stride)
+    return Product(_pixels(gradient), weight.shape[1], max(summed, 1), groups)
 
 
 def _convolution_backward(dtype: str, flop: int, args: Sequence[Any]) -> tuple[Work, ...]:
     """A kernel for each gradient that is wanted."""
-    grad, x, weight, stride, groups, mask = args[0], args[1], args[2], args[4], args[9], args[10]
+    grad, x, weight, stride, transposed, groups, mask = (args[at] for at in (0, 1, 2, 4, 7, 9, 10))
     kind = _geometry(weight, stride, groups)
     each = flop // max(sum(mask[:2]), 1)
     nbytes = grad.nbytes + x.nbytes + weight.nbytes
     nchw = _nchw_bytes(x, grad)
-    places, window = grad.shape[0] * math.prod(grad.shape[2:]), math.prod(weight.shape[2:])
-    out, into = weight.shape[0] // groups, weight.shape[1]
     works = []
     if mask[0]:
-        pixels = x.shape[0] * math.prod(x.shape[2:])
-        product = Product(pixels, into, max(out * window // math.prod(stride), 1), groups)
-        works.append(Work(kind, each, nbytes, dtype, product, Pass.INPUT_GRADIENT, nchw))
+        product, part = _input_gradient(x, weight, stride, groups), Pass.INPUT_GRADIENT
+        if transposed:
+            product, part = _forward(x, weight, groups), Pass.FORWARD
+        works.append(Work(kind, each, nbytes, dtype, product, part, nchw))
     if mask[1]:
-        product = Product(out, into * window, places, groups)
+        places = _pixels(x if transposed else grad)
+        product = Product(weight.shape[0] // groups, math.prod(weight.shape[1:]), places, groups)
         works.append(Work(kind, each, nbytes, dtype, product, Pass.WEIGHT_GRADIENT, nchw))
     return tuple(works)

@@ -104,7 +104,18 @@ def test_hostile_indices(tmp_path, index, words):
     assert words in one_line(tmp_path)
 
 
+def test_a_name_of_a_tensor_moves_no_cursor_and_fills_no_screen(tmp_path):
+    name = "\x1b[2J" + "a" * 900
+    for file in ("one", "two"):
+        (tmp_path / f"{file}.safetensors").write_bytes(file_of({name: ("BF16", (10,), 2)}))
+    words = one_line(tmp_path)
+    assert "is in more than one file" in words
+    assert "\x1b" not in words
+    assert len(words) < 300
+
+
 def test_what_is_no_checkpoint(tmp_path):
+    assert "is no checkpoint" in one_line("~there-is-no-such-user/weights")
     (tmp_path / "net.py").write_text("raise SystemExit")
     assert "is no checkpoint" in one_line(tmp_path / "net.py")
     assert "there is no .safetensors file" in one_line(tmp_path)

@@ -67,7 +67,9 @@ def test_the_longest_context_fits_and_one_more_token_does_not():
     longest = serving.largest_context
     for length, fits in ((longest, True), (longest + 1, False)):
         changed = replace(spec, search=False, serving=replace(spec.serving, prompt=length - 64))
-        assert plan(changed).fits[0].fits is fits
+        (fit,) = plan(changed).fits
+        assert fit.fits is fits
+        assert (fit.largest_batch, fit.serving.largest_context) == (None, None), "nothing was looked for"
 
 
 def test_positions_end_the_context():

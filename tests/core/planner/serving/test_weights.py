@@ -72,6 +72,17 @@ def test_compressed_tensors():
     assert nbytes(asymmetric, 256, 512) == 256 * 512 // 2 + 256 * 4 * 2 + 16 + 256 * 4 // 2
 
 
+@pytest.mark.parametrize("structure", [[128, 64], "128x64"])
+def test_compressed_tensors_in_blocks(structure):
+    """A scale for each block of 128 rows and 64 columns; older configurations write it as text."""
+    weights = {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": structure}
+    config = {
+        "quant_method": "compressed-tensors", "format": "float-quantized",
+        "config_groups": {"group_0": {"weights": weights}},
+    }  # fmt: skip
+    assert nbytes(config, 256, 512) == 256 * 512 + 2 * 8 * 2
+
+
 def test_what_stays_as_it_is():
     """The embedding, the norms and lm_head."""
     model = served(LLAMA).model
@@ -117,6 +128,27 @@ def test_experts_are_layers_of_their_own():
         ({"quant_method": "awq", "bits": 4, "modules_to_not_convert": [3]}, "no list of names"),
         ({"quant_method": "fp8", "weight_block_size": [0, 128]}, r"weight_block_size is \[0, 128\]"),
         ({"quant_method": "fp8", "weight_block_size": 7}, "cannot be read"),
+        ({"quant_method": "awq", "modules_to_not_convert": ["re:("]}, "has an expression that is none"),
+        ({"quant_method": "awq", "modules_to_not_convert": "lm_head"}, "no list of names"),
+        ({"quant_method": "gptq", "modules_in_block_to_quantize": [[3]]}, "no list of names"),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "format": "float-quantized",
+                "config_groups": {
+                    "a": {"weights": {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [0, 0]}}
+                },
+            },
+            "block_structure is",
+        ),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "format": "float-quantized",
+                "config_groups": {"a": {"weights": {"num_bits": 8, "type": "float", "strategy": "block"}}},
+            },
+            "blocks without a block_structure",
+        ),
         ({"quant_method": "compressed-tensors"}, "cannot be read: KeyError"),
         ({"quant_method": "compressed-tensors", "config_groups": {"a": {}, "b": {}}}, "2 groups of layers"),
         ({"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": {"num_bits": 4}}}}, "in the format"),
