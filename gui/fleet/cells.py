@@ -16,7 +16,7 @@ from devexplorer.gui.machines.words import STALE_S, age_text
 from devexplorer.gui.widgets import Tone
 from devexplorer.gui.widgets.table import Column, numbers
 
-GIB = 1 << 30
+GIB, TIB = 1 << 30, 1 << 40
 SIMULATED = "simulated"
 CARD, MODEL, STATE, LOAD, MEMORY, HEAT, POWER, CLOCK, THROTTLED, ECC, PCIE, CHECK, AGE = range(13)
 COLUMNS = (
@@ -34,7 +34,9 @@ COLUMNS = (
     Column("Check", "Verdict of the last check: the rate beside what the card was compared with"),
     numbers("Reading", "How old it is"),
 )
-WIDTHS = (190, 222, 150, 104, 132, 92, 104, 68, 116, 52, 62, 176, 70)
+WIDTHS = (214, 222, 150, 104, 132, 92, 114, 68, 116, 52, 62, 176, 70)
+MANY = 10_000
+"""GiB and W of several cards, from which on a larger unit is written: the column has room for so many digits."""
 GIVES_UP = (ECC, PCIE, CLOCK, THROTTLED, AGE, STATE, MODEL)
 FIELDS = {
     LOAD: "utilization_percent", MEMORY: "memory_used_bytes", HEAT: "temperature_c", POWER: "power_w",
@@ -100,9 +102,16 @@ def figure(column: int, values: dict[str, float]) -> tuple[str, float]:
             total = rest[0]
             if math.isnan(total):
                 return f"{first / GIB:.1f}", math.nan
+            share = first / total if total else math.nan
+            if total >= MANY * GIB:
+                return f"{first / TIB:,.1f} / {total / TIB:,.1f} TiB", share
             digits = 1 if total < 1000 * GIB else 0
-            return f"{first / GIB:.{digits}f} / {total / GIB:.0f}", first / total if total else math.nan
+            return f"{first / GIB:,.{digits}f} / {total / GIB:,.0f}", share
         case 6:
+            if (most := float(np.nanmax((first, rest[0])))) >= MANY:
+                digits = 1 if most < 10 * MANY else 0
+                limit = "" if math.isnan(rest[0]) else f" / {rest[0] / 1e3:,.{digits}f}"
+                return f"{first / 1e3:,.{digits}f}{limit} kW", math.nan
             return f"{first:,.0f}{'' if math.isnan(rest[0]) else f' / {rest[0]:,.0f}'}", math.nan
     return f"{first:,.0f}", math.nan
 

@@ -31,6 +31,8 @@ from devexplorer.gui.widgets.table import PAD_PX, RowsTable
 INDENT_PX, SPARK_PX, BAR_PX = 16, 44, 4
 POINTS = 40
 """Of a curve: each is the mean of three bins."""
+LONG = 12
+"""Letters that fit into every column of numbers."""
 _ELIDED = (CARD, MODEL, THROTTLED, CHECK, STATE)
 
 
@@ -80,7 +82,8 @@ class CellPainter(QStyledItemDelegate):
         if cell.mark:
             self._paint_mark(painter, rect, cell, left, room)
             return
-        text = self._fitted(cell.text, room) if column in _ELIDED else cell.text
+        cut = column in _ELIDED or len(cell.text) > LONG  # a number without its first digits would be another one
+        text = self._fitted(cell.text, room) if cut else cell.text
         painter.setPen(QColor(colour_of(cell.tone)))
         painter.setFont(self._strong if row < 0 and column == CARD else self._text)
         raised = 3 if not math.isnan(cell.share) else 0

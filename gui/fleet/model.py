@@ -243,14 +243,17 @@ class FleetModel(QAbstractTableModel):
     def _tip(self, line: int, column: int) -> str:
         row = self.row_at(line)
         if row < 0:
-            machine = self.fleet.table.machines.get(self.arrangement.groups[-1 - row].name)
-            return machine.problem if machine is not None else ""
+            name = self.arrangement.groups[-1 - row].name
+            machine = self.fleet.table.machines.get(name)
+            if self.arrangement.by == "machine" and machine is not None and machine.problem:
+                return machine.problem
+            return name if column == CARD else ""
         if column == STATE:
             return "\n".join(one.text for one in self.fleet.alerts.of(row))
         verdict = self.fleet.verdicts.get(self._key(row))
         if column == CHECK and verdict is not None:
             return verdict_line(verdict)
-        return self.cell(row, column).text if column in (MODEL, THROTTLED) else ""
+        return self.cell(row, column).text if column in (CARD, MODEL, THROTTLED) else ""
 
     # --- texts
 

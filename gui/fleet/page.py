@@ -51,7 +51,7 @@ MOST_FIGURES = 4096
 BY = (
     ("machine", "machine", "A heading for each machine"),
     ("model", "model", "A heading for each model of card"),
-    ("rack", "rack", "A heading for each rack, as the list of hosts names them"),
+    ("rack", "rack", "A heading for each rack, as the list of hosts, or a label of the nodes, names them"),
     ("nothing", "nothing", "All cards below each other"),
 )
 
@@ -128,8 +128,9 @@ class FleetPage(QWidget):
 
     def _lay_out(self) -> None:
         head = hbox(
-            self.source_button, self.filter, labelled("Group by", self.by), (self.count, 1), self.alarm_button,
-            self.progress, self.cancel_button, self.export_button, self.check_button, margins=(EDGE_PX, 6, 8, 4),
+            self.source_button, self.filter, labelled("Group by", self.by), (self.count, 99), None,
+            self.alarm_button, self.progress, self.cancel_button, self.export_button, self.check_button,
+            margins=(EDGE_PX, 6, 8, 4),
         )  # fmt: skip
         self._result = holder(hbox((self.message, 1), self.slow_button, margins=(EDGE_PX, 0, 8, 4)))
         self._details = ScrollColumn("what is selected", DETAILS_PX)

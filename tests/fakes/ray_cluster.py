@@ -129,7 +129,7 @@ def serve(nodes: int) -> None:
 
     head: dict[str, Any] = {"num_cpus": 1, "num_gpus": 1, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
-    more = [cluster.add_node(num_cpus=1, num_gpus=1) for _ in range(nodes - 1)]
+    more = [cluster.add_node(num_cpus=1, num_gpus=1, labels={"rack": f"rack{node}"}) for node in range(1, nodes)]
     started: list[subprocess.Popen[bytes]] = []
     say(cluster.address)
     for line in sys.stdin:

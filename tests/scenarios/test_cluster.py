@@ -72,6 +72,8 @@ def test_a_day_of_a_cluster(attached: Attached, ray_cluster: RayCluster, tmp_pat
     attached.until(lambda: attached.with_cards(3))
     assert all(machine.state == "connected" for machine in attached.table.machines.values())
 
+    assert {machine.rack for machine in attached.table.machines.values()} == {"", "rack1", "rack2"}
+
     first, second, _ = names = list(attached.table.machines)
     attached.fleet.do(first, NewTensor(name="x", fill="randn", shape=(100, 100), seed=7))
     attached.does(1)

@@ -136,8 +136,8 @@ class _Following:
             route = NodeRoute(
                 partial(self._nodes.agent, name), partial(self._nodes.bring, name), partial(self._nodes.is_alive, name)
             )
-            address = self._nodes.alive[name].address
-            self._fleet.add(Member(name, route, address=lambda address=address: address))  # type: ignore[misc]
+            node = self._nodes.alive[name]
+            self._fleet.add(Member(name, route, node.rack, lambda node=node: node.address))  # type: ignore[misc]
         for name in gone:
             self._fleet.lose(name, "the node has left the cluster or died")
             self._nodes.forget(name)

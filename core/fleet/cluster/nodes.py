@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import ray
@@ -33,6 +34,7 @@ class Node(NamedTuple):
     """That Ray has to give away there."""
     address: str = ""
     """As other nodes reach it."""
+    rack: str = ""
 
 
 class Nodes:
@@ -66,6 +68,7 @@ class Nodes:
                     host if hosts.count(host) == 1 else f"{host}-{entry['NodeID'][:6]}",
                     float(entry["Resources"].get("GPU", 0)),
                     str(entry["NodeManagerAddress"]),
+                    rack_of(entry.get("Labels") or {}),
                 )
             ]
         }
@@ -147,6 +150,12 @@ class Nodes:
             )
             .remote(self._virtual)
         )
+
+
+def rack_of(labels: Mapping[str, str]) -> str:
+    """Where a node stands, as it was started: `ray start --labels rack=A`, or a label of Kubernetes like
+    `topology.kubernetes.io/rack`."""
+    return next((value for key, value in labels.items() if key.rpartition("/")[2] == "rack"), "")
 
 
 def _kill(agent: Any) -> None:
