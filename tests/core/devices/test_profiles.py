@@ -55,6 +55,8 @@ def test_every_profile_is_found_by_its_own_name():
         ("nvidia h200", ["NVIDIA H200"]),
         ("v100 32gb", ["Tesla V100-SXM2-32GB"]),
         ("Laptop", ["GeForce RTX 3070 Laptop GPU"]),
+        ("rtx 3070", ["GeForce RTX 3070"]),
+        ("RTX 4080, rtx 4080 super", ["GeForce RTX 4080", "GeForce RTX 4080 SUPER"]),
     ],
 )
 def test_names_may_be_shortened_as_long_as_they_mean_one_card(spec, expected):
