@@ -10,6 +10,7 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QKeyEvent, QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import QApplication, QFrame, QSplitter, QWidget
 
+from devexplorer.gui.shell.stage import Stage
 from devexplorer.gui.shell.window_places import WindowPlaces
 from devexplorer.gui.widgets import (
     HEADER_PX,
@@ -66,10 +67,9 @@ class Heading(QFrame):
 
 
 class PanelRoom(QObject):
-    """`owner`: the widget with the panels. At most one panel is enlarged; any number is folded or has a window. What
-    stands in the layout meanwhile keeps their place."""
+    """`owner`: the stage with the panels. At most one panel is enlarged; any number is folded or has a window."""
 
-    def __init__(self, owner: QWidget, places: WindowPlaces) -> None:
+    def __init__(self, owner: Stage, places: WindowPlaces) -> None:
         super().__init__(owner)
         self._owner, self._places = owner, places
         self._hidden: list[QWidget] = []
@@ -78,14 +78,16 @@ class PanelRoom(QObject):
         self.folded: dict[QWidget, Heading] = {}
         self.windows: dict[QWidget, PanelWindow] = {}
         """By panel, both."""
-        self._keepers: dict[QWidget, QWidget] = {}
-        """What keeps the place of a panel that has a window."""
         self._escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), owner, self.restore)
         self._escape.setEnabled(False)  # Escape means other things too
 
-    def place(self, panel: QWidget) -> QWidget:
-        """What stands in a layout for the panel: itself, or what keeps its place."""
-        return self.folded.get(panel) or self._keepers.get(panel) or panel
+    def seen(self, panel: QWidget) -> QWidget:
+        """What is seen of the panel: itself, or its heading."""
+        return self.folded.get(panel) or panel
+
+    def part(self, panel: QWidget) -> QWidget:
+        """What stands for the panel in a splitter."""
+        return self.folded.get(panel) or self._owner.placeholder(panel)
 
     def reveal(self, panel: QWidget) -> None:
         """Whatever gave way or was folded, the panel can be seen now."""
@@ -103,8 +105,8 @@ class PanelRoom(QObject):
         if panel in self.windows:
             return
         self.unfold(panel)
-        child: QWidget = panel
-        for splitter in _around(panel):
+        child = self.part(panel)
+        for splitter in _around(child):
             self._hidden += [part for part in _parts(splitter) if part is not child and not part.isHidden()]
             child = splitter
         for part in self._hidden:
@@ -134,9 +136,10 @@ class PanelRoom(QObject):
         """Fold a panel that is neither folded nor in a window."""
         heading = self.folded[panel] = Heading(title)
         heading.button.clicked.connect(partial(self.unfold, panel))
-        self._exchange(panel, heading)
-        panel.setParent(self._owner)
-        panel.hide()
+        placeholder = self._owner.placeholder(panel)
+        self._exchange(placeholder, heading)
+        placeholder.setParent(None)
+        placeholder.follow()
         heading.show()
         self.share(heading)
         return heading
@@ -145,10 +148,11 @@ class PanelRoom(QObject):
         """It has its room again."""
         heading = self.folded.pop(panel, None)
         if heading is not None:
-            self._exchange(heading, panel)
-            panel.show()
+            placeholder = self._owner.placeholder(panel)
+            self._exchange(heading, placeholder)
+            placeholder.stand(True)
             heading.deleteLater()
-            self.share(panel)
+            self.share(placeholder)
             _give_keyboard(panel)
 
     def share(self, part: QWidget) -> None:
@@ -176,10 +180,9 @@ class PanelRoom(QObject):
             return
         self.restore()
         self.unfold(panel)
-        keeper = self._keepers[panel] = QWidget()
-        self._exchange(panel, keeper)
-        keeper.hide()
+        placeholder = self._owner.placeholder(panel)
         window = self.windows[panel] = PanelWindow(panel, title, self._owner)
+        placeholder.stand(False)
         window.closed.connect(partial(self.attach, panel))
         self._places.restore(window, title)
         panel.show()
@@ -187,16 +190,13 @@ class PanelRoom(QObject):
 
     def attach(self, panel: QWidget) -> None:
         """Bring the panel back into the window."""
-        window, keeper = self.windows.pop(panel), self._keepers.pop(panel)
+        window, placeholder = self.windows.pop(panel), self._owner.placeholder(panel)
         self._places.remember(window, window.title)
-        panel.setParent(self._owner)  # until a layout that has it is on show
-        self._exchange(keeper, panel)
-        if isinstance(panel.parent(), QSplitter):  # else the layout that has it shows it
-            panel.show()
-        for done in (keeper, window):
-            done.hide()
-            done.deleteLater()
-        self.share(panel)
+        panel.setParent(self._owner)
+        placeholder.stand(True)
+        window.hide()
+        window.deleteLater()
+        self.share(placeholder)
 
     def keep_windows(self) -> None:
         """The window closes, and these with it: at the next start they are there again."""

@@ -1,8 +1,8 @@
 """The middle of the window: arranges the panels as a layout says. Main thread only.
 
-Each panel exists once and moves to the layout that is on show; the splitters of a layout are made when it is first
-needed and keep the user's sizes. The panels that only Monitor and Learn have are made then as well. In a low window
-some layouts have another arrangement, with splitters of its own.
+Each panel exists once and lies where the layout that is on show has its placeholder (`Stage`); the splitters of a
+layout are made when it is first needed and keep the user's sizes. The panels that only Monitor and Learn have are made
+then as well. In a low window some layouts have another arrangement, with splitters of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QContextMenuEvent, QMouseEvent, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QApplication, QFrame, QMenu, QStackedWidget, QWidget
+from PySide6.QtWidgets import QApplication, QFrame, QMenu, QWidget
 
 from devexplorer.core.session import Change, Place, Settings, UnderWay
 from devexplorer.gui.actions import WindowContext
@@ -23,6 +23,7 @@ from devexplorer.gui.shell.bottom_dock import AFTER_FIRST_PAINT_MS, BottomDock
 from devexplorer.gui.shell.layouts import BY_NAME, LAYOUTS, Layout, Split, is_low
 from devexplorer.gui.shell.panel_room import PanelRoom
 from devexplorer.gui.shell.rail import Rail
+from devexplorer.gui.shell.stage import Stage
 from devexplorer.gui.shell.window_places import WindowPlaces
 from devexplorer.gui.timelines.slot import PlotSlot
 from devexplorer.gui.widgets import HEADER_PX, KeptSplitter, reading_order, vbox
@@ -40,7 +41,7 @@ DEFAULT = 0
 """In the settings: the size that the layout gives a part."""
 
 
-class Workbench(QStackedWidget):
+class Workbench(Stage):
     """`panels`: those of Explore by name. `refresh` and `refresh_texts` like the window."""
 
     arranged = Signal()
@@ -95,7 +96,7 @@ class Workbench(QStackedWidget):
     def place_of(self, widget: QWidget) -> QWidget | None:
         """The panel that a widget is in, or its heading while it is folded."""
         found = self._panel_of(widget)
-        return None if found is None else self.room.place(found[0])
+        return None if found is None else self.room.seen(found[0])
 
     @property
     def folded(self) -> tuple[str, ...]:
@@ -150,8 +151,8 @@ class Workbench(QStackedWidget):
 
     def go_to_panel(self, step: int) -> None:
         """Give the keyboard to the next panel (1), or to the one before (-1), round and round."""
-        places = [self.room.place(self._panel(name)) for name in self.arrangement.panels]
-        seen = [place for place in places if place.isVisible()]
+        places = [self.room.seen(self._panel(name)) for name in self.arrangement.panels]
+        seen = [place for place in places if place.isVisible() and place.window() is self.window()]
         focus = QApplication.focusWidget()
         inside = (at for at, place in enumerate(seen) if focus is not None and place.isAncestorOf(focus))
         place = seen[(next(inside, -1 if step > 0 else 0) + step) % len(seen)]
@@ -164,7 +165,7 @@ class Workbench(QStackedWidget):
     def _heading(self, where: QPoint) -> tuple[QWidget, str] | None:
         """The panel whose heading is there, with its title."""
         found = self._panel_of(self.childAt(where))
-        if found is None or self.room.place(found[0]).mapFrom(self, where).y() >= HEADER_PX:
+        if found is None or self.room.seen(found[0]).mapFrom(self, where).y() >= HEADER_PX:
             return None
         return found
 
@@ -198,11 +199,11 @@ class Workbench(QStackedWidget):
         cards.needs.connect(partial(self._on_need, cards))
         return cards
 
-    @staticmethod
-    def _on_need(panel: QWidget, pixels: int) -> None:
-        splitter = panel.parentWidget()
+    def _on_need(self, panel: QWidget, pixels: int) -> None:
+        placeholder = self.placeholder(panel)
+        splitter = placeholder.parentWidget()
         if isinstance(splitter, KeptSplitter):
-            splitter.need(splitter.indexOf(panel), pixels)
+            splitter.need(splitter.indexOf(placeholder), pixels)
 
     @cached_property
     def stack(self) -> PlotStack:
@@ -238,18 +239,14 @@ class Workbench(QStackedWidget):
         layout = self.layout_shown = BY_NAME[name]
         split = self.arrangement
         root = self._splitter(split, layout)
-        if root is self.currentWidget():
+        if root is self._root:
             return
         self.room.restore()
         focus = QApplication.focusWidget()
-        if (before := self.currentWidget()) is not None:
-            if focus is not None and before.isAncestorOf(focus):
-                focus.clearFocus()  # Qt would look for another place for the keyboard
-            before.hide()  # for each panel that leaves it, the others would be laid out anew
-        if root.parent() is None:
-            self.addWidget(root)
-        self._arrange(split, layout)
-        self.setCurrentWidget(root)
+        if focus is not None and self.isAncestorOf(focus):
+            focus.clearFocus()  # Qt would look for another place for the keyboard
+        with self._arrange_anew(root):
+            self._arrange(split, layout)
         self._pages.offer(layout)
         if self.shows("exercise"):
             self._pages.page("learn")
@@ -374,15 +371,16 @@ class Workbench(QStackedWidget):
             self.show_layout(settings.layout)
 
     def _arrange(self, split: Split, layout: Layout) -> None:
-        """Put the panels into the splitter of `split`: another layout may have had them. A splitter is in its place
-        before it is filled, because Qt styles all that is in a widget anew wherever that goes."""
+        """Put what stands for the panels into the splitter of `split`: another layout may have had it."""
         splitter = self._splitter(split, layout)
         for at, part in enumerate(split.parts):
-            child = self._splitter(part, layout) if isinstance(part, Split) else self.room.place(self._panel(part))
+            child = self._splitter(part, layout) if isinstance(part, Split) else self.room.part(self._panel(part))
             if splitter.widget(at) is not child:
                 splitter.insertWidget(at, child)
             if isinstance(part, Split):
                 self._arrange(part, layout)
+            else:
+                child.setVisible(self._panel(part) not in self.room.windows)
         splitter.keep(splitter.kept)
 
     def _splitter(self, split: Split, layout: Layout) -> KeptSplitter:
@@ -390,6 +388,7 @@ class Workbench(QStackedWidget):
         if name not in self.splitters:
             made = KeptSplitter(split.orientation, split.shares, split.least, split.flexible)
             made.setHandleWidth(GAP_PX)
+            self.take(made)
             self.splitters[name] = made
             self._keep_remembered(name)
         return self.splitters[name]

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QResizeEvent
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QMoveEvent, QResizeEvent
 from PySide6.QtWidgets import QSplitter, QWidget
 
 
 class KeptSplitter(QSplitter):
     """`flexible`: index of the part that takes the rest. `kept` is what the user wants, `least` what a part gives up
     last: pixels, or below 1 a share of the room."""
+
+    moved = Signal()
+    """It is somewhere else now, with all that is in it."""
 
     def __init__(
         self, orientation: Qt.Orientation, kept: Sequence[float], least: Sequence[float], flexible: int, *parts: QWidget
@@ -60,6 +63,10 @@ class KeptSplitter(QSplitter):
         ]
         self.setSizes(share(room, kept, self._least, self._flexible))
         self._shared = self.sizes()
+
+    def moveEvent(self, event: QMoveEvent) -> None:
+        super().moveEvent(event)
+        self.moved.emit()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
