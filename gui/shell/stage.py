@@ -23,10 +23,7 @@ class Placeholder(QWidget):
         super().__init__()
         self.panel, self._stage = panel, stage
         self.setSizePolicy(panel.sizePolicy())
-        self._told = self._hints()
-
-    def _hints(self) -> tuple[QSize, QSize]:
-        return self.minimumSizeHint(), self.sizeHint()
+        self.tell()
 
     def stand(self, here: bool) -> None:
         """Whether it takes part in its splitter, where one has it."""
@@ -35,10 +32,8 @@ class Placeholder(QWidget):
         self.follow()
 
     def tell(self) -> None:
-        """Have the splitter share its room again if the panel needs another size than before."""
-        if (hints := self._hints()) != self._told:
-            self._told = hints
-            self.updateGeometry()
+        """Ask the splitter for what the panel needs now. It asks back hundreds of times, so not by way of Python."""
+        self.setMinimumSize(self.panel.minimumSizeHint().expandedTo(self.panel.minimumSize()))
 
     @property
     def is_followed(self) -> bool:
@@ -57,12 +52,6 @@ class Placeholder(QWidget):
         if shown:
             self.panel.setGeometry(QRect(self.mapTo(self._stage, QPoint()), self.size()))
         self.panel.setVisible(shown)
-
-    def sizeHint(self) -> QSize:
-        return self.panel.sizeHint()
-
-    def minimumSizeHint(self) -> QSize:
-        return self.panel.minimumSizeHint().expandedTo(self.panel.minimumSize())
 
     def moveEvent(self, event: QMoveEvent) -> None:
         super().moveEvent(event)
@@ -116,11 +105,12 @@ class Stage(QWidget):
                 root.lower()  # the panels are above it
             self._root = root
             root.setGeometry(self.rect())
+            self.ask()
             yield
             root.show()
         finally:
             self.arranging = False
-        self._told_again()
+        self._tell_window()
         self.follow()
 
     def follow(self) -> None:
@@ -129,7 +119,12 @@ class Stage(QWidget):
             for placeholder in self._placeholders.values():
                 placeholder.follow()
 
-    def _told_again(self) -> None:
+    def ask(self) -> None:
+        """Each panel what it needs."""
+        for placeholder in self._placeholders.values():
+            placeholder.tell()
+
+    def _tell_window(self) -> None:
         if (least := self.minimumSizeHint()) != self._told:
             self._told = least
             self.updateGeometry()
@@ -146,9 +141,8 @@ class Stage(QWidget):
 
     def event(self, event: QEvent) -> bool:
         if event.type() == QEvent.Type.LayoutRequest:  # a panel or the root needs another size
-            for placeholder in self._placeholders.values():
-                placeholder.tell()
-            self._told_again()
+            self.ask()
+            self._tell_window()
         return super().event(event)
 
     def resizeEvent(self, event: QResizeEvent) -> None:

@@ -310,6 +310,7 @@ class Workbench(Stage):
 
     def share_again(self) -> None:
         """The style is known now, which says how small each part can be."""
+        self.ask()
         for splitter in self.splitters.values():
             splitter.keep(splitter.kept)
 

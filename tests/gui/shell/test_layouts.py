@@ -117,6 +117,41 @@ def test_a_panel_that_moves_to_another_layout_is_laid_out_once(quiet: QuietWindo
         assert max(sizes.count.values()) == 1, layout.name
 
 
+class Upheaval(QObject):
+    """What makes Qt style or show a panel anew, with everything in it."""
+
+    KINDS = (QEvent.Type.StyleChange, QEvent.Type.ParentChange, QEvent.Type.Show, QEvent.Type.Hide)
+
+    def __init__(self, *panels: QWidget) -> None:
+        super().__init__()
+        self.met: Counter[tuple[QEvent.Type, str]] = Counter()
+        for panel in panels:
+            for widget in (panel, *panel.findChildren(QWidget)):
+                widget.installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() in self.KINDS and not watched.objectName().startswith("qt_"):
+            self.met[event.type(), type(watched).__name__] += 1
+        return False
+
+
+def test_panels_that_stay_on_show_are_neither_styled_nor_hidden_by_another_layout(quiet: QuietWindow) -> None:
+    window = quiet.window
+    window.workbench.show_layout("learn")
+    quiet.settle()
+    upheaval = Upheaval(window.objects, window.inspector, window.memory, window.throughput)
+    for layout in ("explore", "learn"):
+        window.workbench.show_layout(layout)
+        quiet.settle()
+    assert window.inspector.isVisible()
+    assert not upheaval.met
+    window.workbench.show_layout("monitor")
+    quiet.settle()
+    assert not window.inspector.isVisible()
+    styled = {kind for kind, _ in upheaval.met} & {QEvent.Type.StyleChange, QEvent.Type.ParentChange}
+    assert not styled, "what leaves the layout is hidden, no more"
+
+
 @pytest.mark.parametrize("size", [(1000, 650), (1280, 800), (1366, 740), (1440, 900), (2560, 1440)])
 @pytest.mark.parametrize("layout", ["explore", "measure"])
 def test_the_plots_have_a_third_of_the_height(quiet: QuietWindow, layout: str, size: tuple[int, int]) -> None:
