@@ -61,6 +61,7 @@ brings its devices back sooner."""
 OTHER_PYTHON = "Choose another one with “Python environment…”, or start with “devexplorer --python PATH”."
 COMMANDS = 1000
 MARKERS = 200
+SAMPLES_AND_ALERTS = Change.SAMPLES | Change.ALERTS
 
 
 class State(QueryResults):
@@ -333,7 +334,7 @@ class State(QueryResults):
         device.context.see_sample(sample, pid)
         parts = device.parts if device.allocator is not None else None
         device.history.append(sample.time_unix_s, device_row(sample, parts, device.allocator))
-        return Change.SAMPLES | (Change.ALERTS if self.alerts.feed(sample) else Change.NOTHING)
+        return SAMPLES_AND_ALERTS if self.alerts.feed(sample) else Change.SAMPLES
 
     @handles(BenchPoint)
     def _point(self, point: BenchPoint) -> Change:

@@ -7,6 +7,7 @@ changes. Everything that is painted is also said by `spoken`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
@@ -312,9 +313,8 @@ class DeviceItem(QWidget):
             self._sign_and_words(painter, where, "check" if nothing else "error", self.verdict.words, Role.TEXT, tone)
 
 
-def _still(texts: CardTexts) -> CardTexts:
-    """The texts without the readings."""
-    return texts._replace(used="", short="", readings=())
+_still = attrgetter(*(name for name in CardTexts._fields if name not in ("used", "short", "readings")))
+"""The texts without the readings."""
 
 
 def _lines(texts: CardTexts) -> tuple[bool, bool, bool, int]:

@@ -35,10 +35,16 @@ class CurveItem(pg.PlotCurveItem):  # type: ignore[misc]
     def paint(self, painter: QPainter, option: Any, widget: Any) -> None:
         device = painter.device()
         ratio = round(device.devicePixelRatioF()) if device is not None else 1
+        pen = self.opts["pen"]
         if ratio < 2:
-            super().paint(painter, option, widget)
+            if self._exportOpts is False and self.opts["fillLevel"] is None:  # what a live plot has, time after time
+                painter.setRenderHint(QPainter.RenderHint.Antialiasing, self.opts["antialias"])
+                painter.setPen(pen)
+                painter.drawPath(self.getPath())
+            else:
+                super().paint(painter, option, widget)
             return
-        pen, placed = self.opts["pen"], painter.worldTransform()
+        placed = painter.worldTransform()
         self.opts["pen"] = _longer_dashes(pg.mkPen(pen), ratio)
         for step in range(ratio):
             aside = (step - (ratio - 1) / 2) / ratio

@@ -73,6 +73,8 @@ class TimelinePlot(Panel):
         self._texts_at_s = -math.inf
         self._axis_is_stale = True
         self._in_header: list[QWidget] = []
+        self._header_of: tuple[object, ...] = ()
+        """What the header was arranged for."""
         self._spans: dict[str, Span] = {}
         self._title_button: QToolButton | None = None
         self.in_menu: list[MenuLine] = []
@@ -224,7 +226,8 @@ class TimelinePlot(Panel):
             self._epoch_s = self._axis.now_unix_s
             self._axis_is_stale = True
             self._forget_drawn()
-        texts_are_due = self._axis_is_stale or abs(now_unix_s - self._texts_at_s) >= TEXTS_S
+        anew = self._axis_is_stale or math.isinf(self._texts_at_s)
+        texts_are_due = anew or abs(now_unix_s - self._texts_at_s) >= TEXTS_S
         moved_to_s = self._epoch_s - self._axis.now_unix_s
         moved = not self.is_empty and abs(moved_to_s - self._moved_to_s) >= min(self._pixel_s, LONGEST_WAIT_S)
         newest = self._state.markers[-1] if self._state.markers else None
@@ -242,7 +245,7 @@ class TimelinePlot(Panel):
         if texts_are_due:
             self._texts_at_s = now_unix_s
             self._measure_selection()
-            self._refresh_texts()
+            self._refresh_texts(anew)
         self._draw_lines()
         if self._axis.cursor_s is not None or self._axis.selection is not None:
             self._show_readout()
@@ -332,17 +335,21 @@ class TimelinePlot(Panel):
         known = self._state.devices.get(device or "")
         return current_theme().dim if known is None else device_colour(known.colour)
 
-    def _refresh_texts(self) -> None:
-        stops = self.legend.tab_stops()
-        self.legend.set_entries(self._entries())
+    def _refresh_texts(self, anew: bool) -> None:
+        entries, wordings = self._entries(), self._subtitles()
         self.time_note.follow()
+        header_of = (entries, wordings, self.title, self.width(), *map(QWidget.isHidden, self._in_header))
+        if header_of == self._header_of and not anew:
+            return  # to ask what everything in it needs takes longer than to move the curves
+        self._header_of = header_of
+        stops = self.legend.tab_stops()
+        self.legend.set_entries(entries)
         if self.legend.tab_stops() != stops:
             put_in_order(self)
         metrics = QFontMetrics(self._subtitle.font())
         title: QWidget = self._title_button or self._title
         in_header = [widget for widget in (title, *self._in_header) if not widget.isHidden()]
         taken = sum(widget.sizeHint().width() + self._header.spacing() for widget in in_header)
-        wordings = self._subtitles()
         spare = self.width() - taken - 2 * EDGE_PX - self._header.spacing()
         self._legend_row.choose_place(spare - metrics.horizontalAdvance(wordings[-1]) - self._header.spacing())
         taken += 0 if self.legend.from_left else self.legend.sizeHint().width() + self._header.spacing()

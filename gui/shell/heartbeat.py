@@ -32,6 +32,8 @@ CALM_AFTER_S = 2.0
 costs as much as the painting that it leads to: what it runs has left the processor's caches since the last."""
 READINGS = Change.SAMPLES | Change.DETAILS | Change.ALERTS
 """What watching changes by itself: nothing quick follows from it."""
+NEWS = ~READINGS
+"""The rest. Made once: arithmetic of flags is slow."""
 TEXT_SECONDS = 0.45
 """A little less than half a second: a beat comes a little early now and then."""
 YOUNG_GC_SECONDS = 1.0
@@ -136,7 +138,7 @@ class Heartbeat(QObject):
         drained = self._session.drain()
         changes = _take(drained, state)
         now = self._monotonic()
-        if drained.more or changes & ~READINGS or state.jobs or state.active_runs or state.recording is not None:
+        if drained.more or changes & NEWS or state.jobs or state.active_runs or state.recording is not None:
             self.stir()
         else:
             self._set_pace()
@@ -175,9 +177,12 @@ def _take(drained: PollResult, state: State) -> Change:
         changes |= state.set_catalog(drained.catalog)
     for past in drained.past:
         changes |= fill(state, past)
+    last = Change.NOTHING
     for event in drained.events:
         try:
-            changes |= state.apply(event)
+            if (change := state.apply(event)) is not last:  # most are readings, and to add them up takes longer
+                changes |= change
+                last = change
         except Exception:  # one bad event must not cost the others: say it as for any slot, and go on
             sys.excepthook(*sys.exc_info())
     return changes

@@ -87,6 +87,8 @@ if TYPE_CHECKING:
 
 W = TypeVar("W", bound=QWidget)
 DEFAULT_SIZE_PX = (1440, 900)
+CONCERN_ACTIONS = ~(Change.SAMPLES | Change.POINTS | Change.LOG | Change.MARKERS)
+"""What can make something possible that was not. Made once: arithmetic of flags is slow."""
 
 
 class MainWindow(QMainWindow):
@@ -245,7 +247,7 @@ class MainWindow(QMainWindow):
             (changes & (Change.JOBS | Change.ENGINE), self.news.jobs),
             (changes & Change.LOG, self.news.log),
             (changes & (Change.ENGINE | Change.UNDO | Change.JOBS | Change.RUNS), self.status.refresh),
-            (changes & ~(Change.SAMPLES | Change.POINTS | Change.LOG | Change.MARKERS), self.refresh_actions),
+            (changes & CONCERN_ACTIONS, self.refresh_actions),
         ]
         for due, redraw in redraws:
             if due:

@@ -108,9 +108,14 @@ def _memory(used: int, free: int, reserved: int | None, total: int) -> Memory:
     return Memory(kept[0], kept[1], kept[2], total, refused=refused)
 
 
+_plain = object.__getattribute__
+"""pynvml's structures look whether a field is text whenever it is read, in Python."""
+
+
 def _memory_v2(nvml: Any, handle: Any) -> Memory:
     memory = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
-    return _memory(memory.used, memory.free, memory.reserved, memory.total)
+    used, free = _plain(memory, "used"), _plain(memory, "free")
+    return _memory(used, free, _plain(memory, "reserved"), _plain(memory, "total"))
 
 
 def _memory_v1(nvml: Any, handle: Any) -> Memory:
