@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import QRect, QRectF, Qt
 from PySide6.QtGui import QFont, QFontMetrics, QPainter, QPaintEvent, QPen
 
+from devexplorer.gui.devices.card_text import CardTexts
 from devexplorer.gui.devices.item import SIGN_PX, DeviceItem
 from devexplorer.gui.widgets import CENTRE, HEIGHT_PX, RIGHT, Role, current_theme, draw_text, font, text_width
 
@@ -174,7 +175,10 @@ class DeviceRow(DeviceItem):
         self.bar.setGeometry(left, (ROW_PX - HEIGHT_PX) // 2, max(width, 16), HEIGHT_PX)
 
     def _readings_rect(self) -> QRect:
-        return self.rect().adjusted(self.bar.x(), 0, 0, 0)
+        return self.rect().adjusted(self.bar.geometry().right() + 1, 0, 0, 0)
+
+    def _looks(self, texts: CardTexts) -> object:
+        return texts.short, texts.readings[:1]
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)

@@ -147,7 +147,8 @@ class DeviceItem(QWidget):
         old = self._texts
         if old is not None and _still(texts) == _still(old):
             self._texts = texts
-            self.update(QRegion(self._readings_rect()) - QRegion(self.bar.geometry()))
+            if self._looks(texts) != self._looks(old):
+                self.update(QRegion(self._readings_rect()) - QRegion(self.bar.geometry()))
             return
         taller = old is None or _lines(texts) != _lines(old)
         moved = taller or bool(texts.held) != bool(old and old.held)
@@ -161,6 +162,10 @@ class DeviceItem(QWidget):
             self.update()
         else:
             self.update(QRegion(self.rect()) - QRegion(self.bar.geometry()))
+
+    def _looks(self, texts: CardTexts) -> object:
+        """What of the texts is painted; others are spoken, and in the tooltip."""
+        return texts
 
     def height_px(self) -> int:
         """More where something is wrong with the device."""

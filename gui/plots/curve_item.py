@@ -9,13 +9,42 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyqtgraph as pg
+from PySide6.QtCore import QRectF
 from PySide6.QtGui import QColor, QPainter, QPen, QTransform
 from PySide6.QtWidgets import QWidget
 
 
 class CurveItem(pg.PlotCurveItem):  # type: ignore[misc]
     """A `PlotCurveItem` for cosmetic pens one pixel wide, of finite values and NaN."""
+
+    _boundingRect: QRectF | None  # noqa: N815  pyqtgraph's, which forgets it when the view or the values change
+
+    def show_points(self, x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> None:
+        """`setData` for one of a dozen live curves in a plot with a range of its own, without the questions of
+        pyqtgraph about everything that can change with the data."""
+        self.prepareGeometryChange()
+        self.xData, self.yData, self.path = x, y, None
+        self.invalidateBounds()
+        self.update()
+
+    def boundingRect(self) -> QRectF:
+        """All values, and a pixel around them. Qt asks several times for each painting."""
+        known = self._boundingRect
+        if known is None:
+            (left, right), (low, high) = self.dataBounds(0), self.dataBounds(1)
+            if left is None or right is None or low is None or high is None:
+                return QRectF()
+            view = self.getViewBox()
+            if not isinstance(view, pg.ViewBox):  # it is in no plot yet
+                return QRectF(super().boundingRect())
+            (first, last), (bottom, top) = view.viewRange()
+            x_px = abs(last - first) / max(float(view.width()), 1.0)
+            y_px = abs(top - bottom) / max(float(view.height()), 1.0)
+            known = QRectF(left - x_px, low - y_px, right - left + 2 * x_px, high - low + 2 * y_px)
+            self._boundingRect = known
+        return known
 
     def dataBounds(
         self,

@@ -166,7 +166,7 @@ class DevicePlot(TimelinePlot):
         kept_to_s = axis.right_unix_s if newest_s > right_s else math.inf
         curve.drawn = Drawn(key, history.version, left_s, kept_to_s, axis.clock_unix_s)
         x = curve.times - (self._epoch_s or 0.0)
-        curve.item.setData(*corners(x, curve.values))
+        curve.item.show_points(*corners(x, curve.values))
         curve.band.setVisible(bool(window.seconds))
         if window.seconds:
             curve.band.set_data(x, low, curve.tops)

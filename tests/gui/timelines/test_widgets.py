@@ -32,6 +32,7 @@ from devexplorer.core.records import (
     Spread,
 )
 from devexplorer.core.session.state import Marker, State
+from devexplorer.gui.plots.curve_item import CurveItem
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.time_control import TOLD_S, TimeControl
 from devexplorer.gui.timelines.metric import MetricPlot
@@ -156,10 +157,8 @@ def test_curves_are_made_once_and_get_data_only_when_there_are_new_ones(
         fill(state, name, lambda age: GIB)
     plot = show(state)
     made, handed = set(curves(plot)), []
-    original = pg.PlotCurveItem.setData
-    monkeypatch.setattr(
-        pg.PlotCurveItem, "setData", lambda self, *args, **kw: (handed.append(self), original(self, *args, **kw))[1]
-    )
+    original = CurveItem.show_points
+    monkeypatch.setattr(CurveItem, "show_points", lambda self, *xy: (handed.append(self), original(self, *xy))[1])
 
     for tick in range(10):
         plot.refresh(NOW + tick / 30)
