@@ -168,9 +168,9 @@ class History:
         """Add a reading of all quantities, in the order of the metrics; None and NaN are not known."""
         row: Floats = np.array(values, dtype=np.float64)  # which makes None NaN
         if len(self._missing):
-            known = ~np.isnan(row[self._missing])
-            if known.any():
-                self._add_columns(self._missing[known])
+            new = row[self._missing]
+            if (lowest := np.fmin.reduce(new)) == lowest:  # not NaN: one of them is known now
+                self._add_columns(self._missing[~np.isnan(new)])
         if self._rows.stop > self._rows.begin:
             last = self._rows.last_time
             step = time_unix_s - last

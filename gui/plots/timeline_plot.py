@@ -227,6 +227,8 @@ class TimelinePlot(Panel):
             self._axis_is_stale = True
             self._forget_drawn()
         anew = self._axis_is_stale or math.isinf(self._texts_at_s)
+        if self.is_empty and not anew:
+            return  # what is asked for below is not seen
         texts_are_due = anew or abs(now_unix_s - self._texts_at_s) >= TEXTS_S
         moved_to_s = self._epoch_s - self._axis.now_unix_s
         moved = not self.is_empty and abs(moved_to_s - self._moved_to_s) >= min(self._pixel_s, LONGEST_WAIT_S)

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from fakes.host import hosted
 from fakes.look_records import CPU, CUDA, GIB, MIB, OLD, VGPU, allocator, many, mlp, sample, show, state_with, tensor
+from msgspec.structs import replace
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt
 from PySide6.QtGui import QColor, QDragEnterEvent, QDragLeaveEvent, QDropEvent, QFontMetrics, QRegion
 from PySide6.QtWidgets import QApplication
@@ -335,6 +336,26 @@ def test_a_reading_that_changes_no_text_and_no_pixel_paints_nothing(qtbot: QtBot
     sample(state, "cuda:0", 12 * GIB + 1, utilization_percent=50.0)
     panel.refresh_texts()
     assert painted == ["DeviceCard"], "only the text"
+
+
+def test_a_compact_row_is_not_painted_for_readings_that_only_its_words_say(
+    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+):
+    state = state_with(CPU, *(replace(CUDA, id=f"cuda:{number}", nvml_index=number) for number in range(8)))
+    panel = panel_for(qtbot, state)
+    row = list(panel.items.values())[-1]
+    assert isinstance(row, DeviceRow)
+    sample(state, row.device_id, GIB, utilization_percent=5.0, power_w=60.0)
+    panel.refresh_texts()
+    painted: list[str] = []
+    monkeypatch.setattr(DeviceRow, "update", lambda self, *_: painted.append(self.device_id))
+    sample(state, row.device_id, GIB, utilization_percent=5.0, power_w=75.0)
+    panel.refresh_texts()
+    assert painted == []
+    assert "75" in row.spoken()
+    sample(state, row.device_id, GIB, utilization_percent=6.0, power_w=75.0)
+    panel.refresh_texts()
+    assert painted == [row.device_id]
 
 
 @pytest.mark.parametrize("count", [2, 9])
