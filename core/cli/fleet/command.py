@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import shutil
 import sys
 import time
@@ -23,8 +24,10 @@ from devexplorer.core.cli.terminal.output import console, print_document
 from devexplorer.core.cli.terminal.refusal import refuse
 from devexplorer.core.cli.terminal.stopping import Stopping
 from devexplorer.core.cli.watch.command import parse_port, renews
+from devexplorer.core.fleet.alerts import FleetAlerts
 from devexplorer.core.fleet.source import FleetSource
 from devexplorer.core.fleet.table import FleetTable
+from devexplorer.core.telemetry.alert_rules import DEFAULT_RULES
 
 
 def fleet(arguments: argparse.Namespace) -> int:
@@ -51,9 +54,10 @@ def fleet(arguments: argparse.Namespace) -> int:
         source.start()
         if not gather(source, cards, stopping):
             return stopping.exit_code
-        show = _nothing if silent else _document if arguments.json else _lines(count, ending)
+        alerts = _Alerts(cards)
+        show = _nothing if silent else alerts.print_document if arguments.json else _lines(count, ending)
         for tick in range(count) if count is not None else itertools.count():
-            if tick and not _follow(source, cards, stopping, interval):
+            if tick and not _follow(source, cards, stopping, interval, alerts.look):
                 return stopping.exit_code
             serve(cards)
             show(cards)
@@ -62,10 +66,13 @@ def fleet(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _follow(source: FleetSource, cards: FleetTable, stopping: Stopping, seconds: float) -> bool:
+def _follow(
+    source: FleetSource, cards: FleetTable, stopping: Stopping, seconds: float, look: Callable[[], object]
+) -> bool:
     until = time.monotonic() + seconds
     while not stopping.wait(min(DRAIN_S, max(until - time.monotonic(), 0.0))):
         cards.apply(source.drain())
+        look()
         if time.monotonic() >= until:
             return True
     return False
@@ -73,6 +80,7 @@ def _follow(source: FleetSource, cards: FleetTable, stopping: Stopping, seconds:
 
 # --- what is shown
 
+LOOK_S = 1.0
 Show = Callable[[FleetTable], None]
 
 
@@ -92,10 +100,25 @@ def _serving(port: int, address: str | None, ending: ExitStack) -> Show:
     return put
 
 
-def _document(cards: FleetTable) -> None:
-    print_document(**fleet_document(cards, time.time()))
-    if sys.stdout is not None:
-        sys.stdout.flush()
+class _Alerts:
+    """By the rules that a window begins with."""
+
+    def __init__(self, cards: FleetTable) -> None:
+        self._cards, self._alerts, self._due_s = cards, FleetAlerts(DEFAULT_RULES), -math.inf
+        self.look()
+
+    def look(self) -> None:
+        """Once a second, however often it is called."""
+        now_s = time.monotonic()
+        if now_s >= self._due_s:
+            self._due_s = max(self._due_s + LOOK_S, now_s)
+            self._alerts.look(self._cards, time.time())
+
+    def print_document(self, cards: FleetTable) -> None:
+        """The fleet with its alerts."""
+        print_document(**fleet_document(cards, self._alerts.raised, time.time()))
+        if sys.stdout is not None:
+            sys.stdout.flush()
 
 
 def _lines(count: int | None, ending: ExitStack) -> Show:

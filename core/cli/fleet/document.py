@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from devexplorer.core.base.plain import plain
-from devexplorer.core.fleet.table import FleetTable
+from devexplorer.core.fleet.alerts import Raised
+from devexplorer.core.fleet.table import Card, FleetTable
 from devexplorer.core.records import DeviceSample, Problem
 
 
-def fleet_document(fleet: FleetTable, now: float) -> dict[str, Any]:
-    """`"machines"` with the age of their last reading, and `"devices"`, each with its machine and its last reading."""
+def fleet_document(fleet: FleetTable, raised: Sequence[Raised], now: float) -> dict[str, Any]:
+    """`"machines"` with the age of their last reading, `"devices"`, each with its machine and its last reading, and
+    `"alerts"`: what is `raised` of them."""
     heard = last_heard(fleet)
     machines = [
         {
@@ -34,7 +36,20 @@ def fleet_document(fleet: FleetTable, now: float) -> dict[str, Any]:
         }
         for card, sample in zip(fleet.cards, fleet.samples, strict=True)
     ]
-    return {"machines": machines, "devices": devices, "problems": _problems(fleet.problems)}
+    alerts = [_alert(fleet.cards[alert.row], alert) for alert in raised]
+    return {"machines": machines, "devices": devices, "alerts": alerts, "problems": _problems(fleet.problems)}
+
+
+def _alert(card: Card, alert: Raised) -> dict[str, Any]:
+    return {
+        "machine": card.machine,
+        "device": card.info.id,
+        "metric": alert.metric,
+        "value": alert.value,
+        "level": "alarm" if alert.is_alarm else "notice",
+        "text": alert.text,
+        "simulated": card.info.simulated,
+    }
 
 
 def last_heard(fleet: FleetTable) -> dict[str, float]:

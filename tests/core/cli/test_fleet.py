@@ -68,6 +68,14 @@ def test_every_tick_is_a_document(capfdbinary: pytest.CaptureFixture[bytes]) -> 
     assert times == sorted(times)
 
 
+def test_the_document_has_the_alerts_of_every_card(capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["fleet", "--nodes", "2", "--virtual", "2x Tesla T4", "--defect", "lost:1/0", "--json"]
+    assert fleet(parse(words)) == 0
+    (alert,) = json.loads(capfd.readouterr().out)["alerts"]
+    assert (alert["machine"], alert["device"], alert["metric"]) == ("node1", "vgpu:0", "lost")
+    assert (alert["level"], alert["simulated"]) == ("alarm", True)
+
+
 def test_the_table_marks_what_is_simulated(capfd: pytest.CaptureFixture[str]) -> None:
     assert run("--nodes", "1", *T4S) == 0
     lines = capfd.readouterr().out.splitlines()
@@ -115,7 +123,7 @@ def scraped(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) 
             return figures(cards)
 
         monkeypatch.setattr(exporting, "fleet_figures", changed)
-        monkeypatch.setattr(command, "_document", look)
+        monkeypatch.setattr(command._Alerts, "print_document", lambda _, cards: look(cards))
         assert run(*words, "--json", "--count", "1", "--prometheus", "0") == 0
         assert not [thread for thread in threading.enumerate() if "prometheus" in thread.name]
         families = text_string_to_metric_families(got[0])
