@@ -30,6 +30,7 @@ from devexplorer.core.session.session import Session
 from devexplorer.core.session.state import State
 
 WAIT_S = 40.0
+pytestmark = pytest.mark.usefixtures("warm_processes")
 
 
 class Window:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 
+import pytest
 from places import Place
 
 from devexplorer.core.models.samples import custom
 from devexplorer.core.records import BuildModel, Check, Checked, Diagnosis, Forward
 
 MODEL = "noise-pitfall"
+pytestmark = pytest.mark.usefixtures("warm_processes")
 
 
 def line_of(text: str) -> int:

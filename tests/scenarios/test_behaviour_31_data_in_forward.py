@@ -3,9 +3,12 @@ line, are named."""
 
 from __future__ import annotations
 
+import pytest
 from places import Place
 
 from devexplorer.core.records import Backward, BuildModel, Check, Checked, NewTensor
+
+pytestmark = pytest.mark.usefixtures("warm_processes")
 
 
 def test_parameters_without_a_gradient_are_named_with_the_line(place: Place) -> None:

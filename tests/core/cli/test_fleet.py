@@ -328,6 +328,7 @@ def test_a_budget_that_is_too_short_is_one_line() -> None:
         run("check", "--nodes", "1", *H100S, "--budget", "2")
 
 
+@pytest.mark.usefixtures("warm_processes")
 def test_this_machine_is_checked_where_no_other_is_named(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     words = ["--virtual", "2x Tesla T4", "--kind", "matmul,memory,copies,peer,model,allreduce", "--seconds", "0.5"]
     assert run("check", *words, "--json") == 2  # measured, but two cards without a history say nothing

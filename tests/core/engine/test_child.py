@@ -137,6 +137,7 @@ def test_it_has_a_session_of_its_own_yields_only_to_the_window_and_ends_with_its
     assert gone(pid)
 
 
+@pytest.mark.usefixtures("warm_processes")
 def test_what_user_code_prints_arrives_in_the_log_and_its_exit_is_said(children: Callable[..., Child]) -> None:
     child = children([sys.executable, "-c", USER_CODE])
     seen = child.run(1, BuildModel(request=1, recipe="mlp"))
@@ -178,6 +179,7 @@ def test_where_torch_has_no_virtual_gpus_it_starts_without_those_that_are_wanted
 
 
 @needs_virtual_gpus
+@pytest.mark.usefixtures("warm_processes")
 def test_after_it_was_killed_the_workspace_comes_back_and_nothing_is_left() -> None:
     session = Session(virtual_spec="2x Tesla T4", nvml=Nvml(FakeNvml()))
     seen: list[Event] = []
