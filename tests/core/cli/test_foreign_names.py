@@ -92,6 +92,7 @@ def test_the_name_of_a_card(argv: list[str], printed: Callable[..., str]) -> Non
     assert SHOWN in printed(*argv)
 
 
+@pytest.mark.usefixtures("warm_processes")
 def test_the_file_and_the_layers_of_a_model(named_model: str, printed: Callable[..., str]) -> None:
     net, plain = f"{named_model}:Net", f"{named_model}:plain"
     assert "inner.[bold]x[/red].weight" in printed("place", net)

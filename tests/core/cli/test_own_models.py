@@ -83,6 +83,7 @@ def test_each_fault_is_one_line(
     assert words in refusal("place", target)
 
 
+@pytest.mark.usefixtures("warm_processes")
 def test_a_process_that_the_code_would_end_does_not_look_like_success(nets: Path) -> None:
     ran = subprocess.run([*CLI, "place", "cli_nets:gone", "--json"], cwd=nets.parent, capture_output=True, text=True)
     assert (ran.returncode, ran.stdout) == (2, "")

@@ -245,6 +245,7 @@ def test_a_model_that_cannot_be_copied_names_the_way_out(virtual: VirtualMachine
         assert_placement_clean(model)
 
 
+@pytest.mark.usefixtures("warm_processes")
 def test_a_source_is_examined_in_a_subprocess(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(
         "import torch\nfrom torch import nn\n\n\nclass Net(nn.Module):\n    def forward(self, x):\n        return x +"
