@@ -45,6 +45,8 @@ LARGE_BYTES = 150_000_000
 """A test process that has grown by more may have garbage to collect."""
 SLOW_S = 0.1
 """A full collection that takes longer visits too many permanent objects."""
+FIRST = ("vgg", "test_cluster", "test_soak", "test_fleet_over_ssh", "test_over_ssh")
+"""Parts of names of the tests that run before all others."""
 GRACE_SECONDS = 2.0
 """For threads and processes that are already ending."""
 
@@ -95,9 +97,33 @@ class _Garbage:
 _garbage = _Garbage()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """One test process more than there are cores: a fifth of the time a test waits for another process, a link or a
+    timer."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    return (psutil.cpu_count(logical=False) or psutil.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[pytest.CollectReport]:
+    """Each test process begins to collect somewhere else in a folder. In a fresh clone the first that comes to a file
+    compiles it, for all; side by side, all would compile each."""
+    report = yield
+    number, count = (os.environ.get(name, "") for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"))
+    if isinstance(collector, pytest.Directory) and count and report.result:
+        first = len(report.result) * int(number.removeprefix("gw")) // int(count)
+        report.result = [*report.result[first:], *report.result[:first]]
+    return report
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The largest models of the tests come first, while test processes are small."""
-    items.sort(key=lambda item: "vgg" not in item.nodeid)
+    """The same order in each test process. The largest models come first, while test processes are small; then what
+    takes longest, so that no test process is left alone with it at the end."""
+    items.sort(
+        key=lambda item: (next((at for at, name in enumerate(FIRST) if name in item.nodeid), len(FIRST)), item.path)
+    )
 
 
 @pytest.hookimpl(trylast=True)
