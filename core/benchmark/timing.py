@@ -88,6 +88,11 @@ class BlockTimer:
         one takes."""
         raise NotImplementedError
 
+    def on_device(self, operation: Operation, iterations: int, each: float, ahead: Operation | None = None) -> Block:
+        """As `singly`, but what the device alone takes: where `ahead` keeps it busy for longer than the host needs to
+        launch `operation`, launches are not in the figure."""
+        return self.singly(operation, iterations, each, ahead)
+
 
 class CpuTimer(BlockTimer):
     """Wall clock around the whole block, so that the figure is that of a bare loop."""
@@ -258,6 +263,13 @@ class VirtualTimer(BlockTimer):
     def singly(self, operation: Operation, iterations: int, each: float, flush: Operation | None = None) -> Block:
         """See `BlockTimer`. Nothing is flushed."""
         return self.block(operation, iterations)
+
+    def on_device(self, operation: Operation, iterations: int, each: float, ahead: Operation | None = None) -> Block:
+        """See `BlockTimer`: what one iteration keeps the card busy for."""
+        before = self.now()
+        operation()
+        busy = self.now() - before
+        return Block(1, busy, (busy,))
 
 
 def timer_for(device: str, registry: DeviceRegistry, stop: threading.Event, *, paced: bool = True) -> BlockTimer:

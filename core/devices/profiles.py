@@ -19,6 +19,7 @@ from typing import Literal
 import msgspec
 
 from devexplorer.core.base import BadInput, Findings
+from devexplorer.core.records import Calibration
 
 MAX_DEVICES = 64
 """Most virtual GPUs that one machine gets: more than any server holds, so a larger number is a slip of the pen."""
@@ -69,6 +70,13 @@ class Profile:
     """CSV columns for which no source could be checked."""
     computed: frozenset[str]
     """CSV columns derived from clocks and unit counts."""
+    calibration: Calibration | None = None
+    """The card's own factors of the cost model; None: the model as it was fitted."""
+
+    @property
+    def model(self) -> str:
+        """The card's name, also where a calibrated one has another."""
+        return self.name if self.calibration is None else self.calibration.card
 
     @property
     def device(self) -> DeviceKind:
@@ -146,19 +154,29 @@ def _split_count(part: str) -> tuple[int, str]:
 
 def _find(name: str, profiles: Mapping[str, Profile]) -> Profile:
     wanted = " ".join(name.casefold().split())
+    calibrated = [profile for profile in profiles.values() if profile.calibration is not None]
+    plain = [profile for profile in profiles.values() if profile.calibration is None]
     for profile in profiles.values():
         if profile.name.casefold() == wanted:
             return profile
     words = name_words(wanted)
-    by_word = [p for p in profiles.values() if words and words <= name_words(p.name)]
-    by_word = [p for p in by_word if words == name_words(p.name)] or by_word  # RTX 3070, of which there is a laptop's
-    if not by_word and _APPLE.search(wanted) and not any(p.device == "mps" for p in profiles.values()):
+    if (
+        not any(words and words <= name_words(p.name) for p in profiles.values())
+        and _APPLE.search(wanted)
+        and not any(p.device == "mps" for p in profiles.values())
+    ):
         raise BadInput(
             f"'{name}' cannot be a virtual GPU, which behaves as CUDA does: PyTorch's device there is mps; plan for it"
             " with devexplorer fit --gpu"
         )
-    by_part = [p for p in profiles.values() if wanted in p.name.casefold()]
-    matches = by_word or by_part
+    matches: list[Profile] = []
+    for known in (plain, calibrated):
+        by_word = [p for p in known if words and words <= name_words(p.name)]
+        by_word = [
+            p for p in by_word if words == name_words(p.name)
+        ] or by_word  # RTX 3070, of which there is a laptop's
+        by_part = [p for p in known if wanted in p.name.casefold()]
+        matches = matches or by_word or by_part
     if len(matches) == 1:
         return matches[0]
     if matches:

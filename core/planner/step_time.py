@@ -52,12 +52,13 @@ class StepEstimate(NamedTuple):
 def step_estimate(traces: Sequence[Trace], profiles: Sequence[Profile]) -> StepEstimate:
     """Of a step on these cards: they work one after the other, as a split model's do, while the host launches what
     comes next; each copy takes its time once."""
-    host = sum(host_seconds(trace.calls.items()) for trace in traces)
+    host = sum(host_seconds(trace.calls.items(), card) for trace, card in zip(traces, profiles, strict=True))
     copies = _copies(traces, profiles)
     parts = _parts(traces, profiles)
     device = sum(part.seconds for part in parts)
     seconds = overlapped(device, host) + copies
-    factor = spread(device, host)
+    calibrated = all(card.calibration is not None and not card.calibration.simulated for card in profiles)
+    factor = spread(device, host, calibrated=calibrated)
     if any(profile.device == "mps" for profile in profiles):
         factor = max(factor, UNVERIFIED)
     bound: Bound

@@ -23,6 +23,9 @@ from devexplorer.core.records.benchmark import (
     BenchPoint,
     BenchResult,
     BenchSpec,
+    CalibrateResult,
+    CalibrateSpec,
+    CalibrationRow,
     Conditions,
     DeviceWall,
     MatmulResult,
@@ -47,6 +50,7 @@ from devexplorer.core.records.benchmark_messages import (
     StartBenchmark,
     StopBenchmark,
 )
+from devexplorer.core.records.calibration import Calibration, CalibrationFactor
 from devexplorer.core.records.devices import (
     Affinity,
     AllocatorSample,

@@ -7,6 +7,7 @@ from typing import Any, Union
 from devexplorer.core.benchmark.figures import Figure
 from devexplorer.core.benchmark.kinds.allreduce import AllReduceKind
 from devexplorer.core.benchmark.kinds.bandwidth import BandwidthKind
+from devexplorer.core.benchmark.kinds.calibrate import CalibrateKind
 from devexplorer.core.benchmark.kinds.kind import BenchmarkKind
 from devexplorer.core.benchmark.kinds.matmul import MatmulKind
 from devexplorer.core.benchmark.kinds.model import ModelKind
@@ -23,6 +24,7 @@ KINDS: dict[str, BenchmarkKind[Any, Any]] = {
         ScalingKind(),
         ModelKind(),
         AllReduceKind(),
+        CalibrateKind(),
     )
 }
 """Every kind by its name, in the order in which they are offered."""

@@ -121,7 +121,7 @@ def _padded(work: Work, card: Profile) -> float:
 
 def _efficiency(work: Work, card: Profile, unit: str, rate: float) -> Iterator[tuple[str, float]]:
     """Parameters that are shares of the rate: the larger, the fewer seconds."""
-    boosted = card.name.startswith(BOOSTED)
+    boosted = card.model.startswith(BOOSTED)
     if work.kind is Kind.DEPTHWISE_CONVOLUTION:
         yield "share depthwise convolution", -1.0
         return
@@ -164,7 +164,7 @@ def _bandwidth(card: Profile) -> Iterator[tuple[str, float]]:
     yield "bandwidth", -1.0
     yield f"bandwidth {architecture(card)}", -1.0
     yield "density bandwidth", -math.log(card.memory_gb_s * 1e9 / card.sm_count / BANDWIDTH_PER_MULTIPROCESSOR)
-    if card.name in INLINE_ECC:
+    if card.model in INLINE_ECC:
         yield "traffic ecc", 1.0
 
 
