@@ -163,6 +163,11 @@ def _doctor(doctor: argparse.ArgumentParser) -> None:
     add_options(doctor, ("--github", None, "print annotations for GitHub Actions"))
 
 
+def _calibrations(calibrations: argparse.ArgumentParser) -> None:
+    add_options(calibrations, ("--remove", "NAME", "remove the one of this name"))
+    json_option(calibrations)
+
+
 def _fit(fit: argparse.ArgumentParser) -> None:
     fit.add_argument("target", metavar="TARGET", help=TARGET)
     cards = (
@@ -203,6 +208,7 @@ COMMANDS = (
     _Command("place", "show which parameter and buffer of a model is where", _place),
     _Command("doctor", "find the line that puts a tensor on the wrong device", _doctor),
     _Command("fit", "say whether a model fits a card, and how fast it would be", _fit),
+    _Command("calibrations", "list the cards that were calibrated for fit", _calibrations, takes_common=False),
     _Command("env", "versions and drivers, for bug reports", json_option),
     _Command("fleet", "show every card of many machines", fleet_arguments, takes_common=False),
     _Command("cluster", "a Ray cluster on this machine, for trying", _cluster, takes_common=False),

@@ -4,6 +4,7 @@ no torch."""
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from devexplorer.core.base import AUTOCAST, OPTIMIZERS, parse_dtype, parse_input_shapes, parse_model_dtype
+from devexplorer.core.benchmark.calibrate.store import CalibrationStore
 from devexplorer.core.cli.fit_print import print_report
 from devexplorer.core.cli.fit_serving import serving_document, serving_spec
 from devexplorer.core.cli.fit_serving_print import print_serving
@@ -20,7 +22,7 @@ from devexplorer.core.cli.terminal.output import console, print_document
 from devexplorer.core.cli.terminal.waiting import waiting
 from devexplorer.core.devices.planned_profiles import parse_planned
 from devexplorer.core.planner.ask import LIMIT_SECONDS, planned
-from devexplorer.core.records import Fit, FitBytes, FitCard, FitReport, FitSpec
+from devexplorer.core.records import Calibration, Fit, FitBytes, FitCard, FitReport, FitSpec
 
 PATIENCE_S, CURVE_PATIENCE_S = 15.0, 60.0
 
@@ -70,6 +72,7 @@ def document(report: FitReport) -> dict[str, Any]:
         **({} if spec.serving is None else {"serving": asdict(spec.serving)}),
         "tf32": spec.tf32,
         "channels_last": spec.channels_last,
+        "calibrations": [asdict(item) for item in spec.calibrations],
         "inputs": report.inputs,
         "parameters": report.parameters,
         "flop_per_step": report.flop_per_step,
@@ -132,7 +135,9 @@ def _spec(arguments: argparse.Namespace, findings: Findings) -> FitSpec:
             findings.add(f"{option} says how to train; give --train as well")
     shapes = findings.parsed(arguments.input, parse_input_shapes, ())
     first = shapes[0][0][0] if shapes and shapes[0][0] else 1
-    gpus = [findings.checked(partial(_gpu, text), "") for text in arguments.gpu or filter(None, [arguments.virtual])]
+    known = CalibrationStore().load()
+    wanted = arguments.gpu or filter(None, [arguments.virtual])
+    gpus = [findings.checked(partial(_gpu, text, known), "") for text in wanted]
     autocast = arguments.autocast and findings.checked(partial(parse_dtype, arguments.autocast), None)
     return FitSpec(
         source=target(arguments.target, findings),
@@ -152,11 +157,13 @@ def _spec(arguments: argparse.Namespace, findings: Findings) -> FitSpec:
         curve=arguments.curve,
         patience_seconds=CURVE_PATIENCE_S if arguments.curve else PATIENCE_S,
         inputs=arguments.input or "",
+        calibrations=tuple(each for each in known if not gpus or any(each.name in gpu for gpu in gpus)),
         serving=serving_spec(arguments, findings),
     )
 
 
-def _gpu(text: str) -> str:
+def _gpu(text: str, known: Sequence[Calibration]) -> str:
     """`2x t4` -> `2x Tesla T4`: the names as the profiles have them."""
-    groups = [(name, len(list(same))) for name, same in groupby(profile.name for profile in parse_planned(text))]
+    profiles = parse_planned(text, known)
+    groups = [(name, len(list(same))) for name, same in groupby(profile.name for profile in profiles)]
     return ", ".join(name if number == 1 else f"{number}x {name}" for name, number in groups)

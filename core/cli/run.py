@@ -24,10 +24,10 @@ from devexplorer.core.cli.terminal.refusal import refuse
 WINDOW_COMMANDS = (None, "open", "tour")
 ELSEWHERE = ("devices", "watch", "bench", "place", "doctor", "fit", "env", "fleet")
 """What asks devices, which another Python may know better, or which can be those of another machine."""
-_MODULES = {
-    name: f"devexplorer.core.cli.{name}"
-    for name in ("devices", "place", "doctor", "fit", "env", "host", "cluster", "install_desktop", "over_ssh")
-} | {name: f"devexplorer.core.cli.{name}.command" for name in ("watch", "bench", "fleet")}
+_PLAIN = ("devices", "place", "doctor", "fit", "env", "host", "cluster", "calibrations", "install_desktop", "over_ssh")
+_MODULES = {name: f"devexplorer.core.cli.{name}" for name in _PLAIN} | {
+    name: f"devexplorer.core.cli.{name}.command" for name in ("watch", "bench", "fleet")
+}
 """Where each command is, by the name of its function."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """What a disk says that takes no more of what is printed into a file."""

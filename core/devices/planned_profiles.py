@@ -1,4 +1,4 @@
-"""What can be planned for: every profile of a virtual GPU, and Apple's chips, which can be none, because PyTorch's
+"""What can be planned for: calibrated cards, every profile of a virtual GPU, and Apple's chips, which can be none, because PyTorch's
 device there is `mps` and not CUDA. No torch, no thread.
 
 `resources/apple_chips.csv` has the chips with their sources. Of their memory that part is usable which macOS recommends
@@ -7,21 +7,35 @@ the GPU to use; CPU and GPU share it, so what is copied between them is read and
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from devexplorer.core.devices.profiles import Profile, load_profiles, parse_profiles, resource_rows
+from devexplorer.core.records import Calibration
 
 GIB = 1 << 30
 SMALL_GB = 32
 """Up to here macOS lets the GPU use two thirds of the memory, and three quarters beyond it."""
 
 
-def planned_profiles() -> dict[str, Profile]:
-    """Every profile by name, those of virtual GPUs first."""
-    return load_profiles() | apple_profiles()
+def planned_profiles(calibrations: Iterable[Calibration] = ()) -> dict[str, Profile]:
+    """Every profile by name: calibrated cards, those of virtual GPUs, Apple's."""
+    return calibrated_profiles(calibrations) | load_profiles() | apple_profiles()
 
 
-def parse_planned(spec: str) -> list[Profile]:
+def parse_planned(spec: str, calibrations: Iterable[Calibration] = ()) -> list[Profile]:
     """As `parse_virtual`, of everything that can be planned for."""
-    return parse_profiles(spec, planned_profiles())
+    return parse_profiles(spec, planned_profiles(calibrations))
+
+
+def calibrated_profiles(calibrations: Iterable[Calibration]) -> dict[str, Profile]:
+    """A profile for each calibration, by its name; of cards without a profile there is none."""
+    profiles = load_profiles()
+    return {
+        each.name: replace(profiles[each.card], name=each.name, calibration=each)
+        for each in calibrations
+        if each.card in profiles
+    }
 
 
 def apple_profiles() -> dict[str, Profile]:

@@ -121,7 +121,7 @@ def parse_virtual(spec: str) -> list[Profile]:
 
 
 def parse_profiles(spec: str, profiles: Mapping[str, Profile]) -> list[Profile]:
-    """The same, of these profiles."""
+    """The same, of these profiles. Calibrated cards are found by the word `calibrated` (`T4 calibrated`)."""
     chosen: list[Profile] = []
     findings = Findings()
     for part in (piece.strip() for piece in spec.split(",")):

@@ -3,10 +3,12 @@ thread."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from devexplorer.core.base import bytes_text
-from devexplorer.core.records import FitCard, FitSpec
+from devexplorer.core.devices.profiles import Profile
+from devexplorer.core.records import Calibration, FitCard, FitSpec
+from devexplorer.core.virtual.device.calibration import TITLES
 from devexplorer.core.virtual.device.machine import CONTEXT_BYTES
 
 PARTS = {
@@ -60,6 +62,22 @@ def reason(cards: Sequence[FitCard]) -> str:
     return (
         f"it needs {needs}, {who} has {has}; the largest part is {PARTS[part]}, {bytes_text(getattr(card.bytes, part))}"
     )
+
+
+def calibrated(profiles: Iterable[Profile]) -> list[str]:
+    """A sentence for each calibrated card."""
+    known = {profile.name: profile.calibration for profile in profiles if profile.calibration is not None}
+    return [_calibrated(name, calibration) for name, calibration in known.items()]
+
+
+def _calibrated(name: str, calibration: Calibration) -> str:
+    factors = ", ".join(f"{TITLES.get(key, key)} {value:.2f}" for key, value in calibration.values.items())
+    if calibration.simulated:
+        origin = "measured on a virtual GPU, so they say nothing about a real card"
+    else:
+        where = f"{calibration.device} of {calibration.host or 'this machine'}"
+        origin = f"measured on {where} with torch {calibration.torch_version}, and its ranges are narrower for it"
+    return f"{name} has factors of its own instead of the cost model's averages ({factors}), {origin}."
 
 
 def assumptions(

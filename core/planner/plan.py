@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from devexplorer.core.base import OPTIMIZERS, BadInput, Findings, Report, no_report
-from devexplorer.core.devices.planned_profiles import parse_planned
+from devexplorer.core.devices.planned_profiles import calibrated_profiles, parse_planned
 from devexplorer.core.devices.profiles import Profile, load_profiles
 from devexplorer.core.models import model_dtype, parse_inputs
 from devexplorer.core.models.as_written import as_written
@@ -33,7 +33,7 @@ def checked(spec: FitSpec) -> tuple[StepConfig, list[tuple[Profile, ...]]]:
     """How the step is done, and the cards of each fit. Raises `BadInput` with everything that is wrong; makes
     nothing."""
     findings = Findings()
-    cards = [tuple(findings.checked(partial(parse_planned, text), ())) for text in spec.gpus]
+    cards = [tuple(findings.checked(partial(parse_planned, text, spec.calibrations), ())) for text in spec.gpus]
     if not 1 <= spec.batch <= LARGEST_BATCH:
         findings.add(f"a batch of {spec.batch} cannot be planned for; it is from 1 to {LARGEST_BATCH}")
     if spec.optimizer not in OPTIMIZERS:
@@ -68,7 +68,9 @@ def checked(spec: FitSpec) -> tuple[StepConfig, list[tuple[Profile, ...]]]:
         channels_last=spec.channels_last,
         tf32=spec.tf32,
     )
-    return config, cards or [(profile,) for profile in load_profiles().values()]
+    return config, cards or [
+        (profile,) for profile in (calibrated_profiles(spec.calibrations) | load_profiles()).values()
+    ]
 
 
 def plan(spec: FitSpec, progress: Report = no_report) -> FitReport:
@@ -132,5 +134,9 @@ def _planned(
         parameters=subject.parameters,
         inputs=specs_text(subject.inputs(spec.batch)),
         flop_per_step=first.flop or None,
-        assumptions=(*assumptions, *cache.notes),
+        assumptions=(
+            *assumptions,
+            *messages.calibrated(profile for cards in wanted for profile in cards),
+            *cache.notes,
+        ),
     )

@@ -22,7 +22,8 @@ class Calibration(Record, omit_defaults=True):
     """A card's own factors, and where and when they were measured."""
 
     name: str
-    """What the calibrated card is called among the cards: `Tesla T4 calibrated on 27 Nov 2026`."""
+    """What the calibrated card is called among the cards: `Tesla T4 calibrated on 27 Nov 2026`, and
+    ` (simulated)` where a virtual GPU was."""
     card: str
     """The profile that the factors are relative to."""
     factors: tuple[CalibrationFactor, ...]

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
+from devexplorer.core.records.calibration import Calibration
 from devexplorer.core.records.serving import ServingFit, ServingSpec
 
 Bound = Literal["compute", "bandwidth", "launches", "link"]
@@ -49,6 +50,9 @@ class FitSpec(Record):
     patience_seconds: float = 15.0
     """After so long only what was asked for is worked out: largest batches are computed, and what would help is
     named."""
+    calibrations: tuple[Calibration, ...] = ()
+    """Cards that `gpus` can name beside the profiles, with factors of their own; without `gpus` they are planned for
+    too."""
     serving: ServingSpec | None = None
     """Generate text; a step is then the whole request: prompts, and tokens one after the other."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from devexplorer.core.base import MISSING, Findings, count_text, number_text, range_text, seconds_text
 from devexplorer.core.benchmark.calibrate.check import card_of, check_calibrate
 from devexplorer.core.benchmark.calibrate.solving import combined
+from devexplorer.core.benchmark.calibrate.store import CalibrationStore, calibration_of
 from devexplorer.core.benchmark.figures import UNITS, Figure, Headline, figure
 from devexplorer.core.benchmark.kinds.entries import Entry, read, read_result, read_spec, write
 from devexplorer.core.benchmark.kinds.kind import BenchmarkKind, Option, RunInputs, joined, named_devices
@@ -130,6 +131,13 @@ class CalibrateKind(BenchmarkKind[CalibrateSpec, CalibrateResult]):
         text = f"{result.card}: {factors_text(found)}" if found else "No factor could be measured."
         text = joined(text, simulated=result.simulated, stopped=result.stopped)
         return "\n".join(filter(None, (text, result.unusable)))
+
+    def keep(self, result: CalibrateResult, conditions: Conditions) -> str:
+        """The card's own calibration, which Fit plans with."""
+        if result.unusable is not None:
+            return ""
+        kept = CalibrationStore().save(calibration_of(result, conditions))
+        return f"Saved as '{kept.name}', which Fit can plan with."
 
     def is_curve(self, result: CalibrateResult) -> bool:
         return False

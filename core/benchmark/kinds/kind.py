@@ -217,6 +217,11 @@ class BenchmarkKind(Generic[S, R]):
         """Whether a report joins its points by a line."""
         return True
 
+    def keep(self, result: R, conditions: Conditions) -> str:
+        """Keep what a finished run gives beside its place in the history; one sentence about that, empty: nothing.
+        Raises `Unavailable` where it cannot be written. May wait for a disk."""
+        return ""
+
     # --- documents and comparisons
 
     def entries(self, result: R, conditions: Conditions | None) -> list[Entry]:

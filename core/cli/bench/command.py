@@ -14,7 +14,7 @@ from functools import partial
 
 from rich.console import Console
 
-from devexplorer.core.base import MISSING
+from devexplorer.core.base import MISSING, Unavailable
 from devexplorer.core.benchmark.history.condition_rows import all_conditions
 from devexplorer.core.benchmark.history.filter import checked_tags
 from devexplorer.core.benchmark.history.store import Store
@@ -90,6 +90,7 @@ def _measured(
         def keep(finished: Finished) -> None:
             if store is not None:
                 store.add(finished.result, finished.conditions, tags)  # on the disk when this returns
+                _keep(finished)
 
         beside = stack.enter_context(Beside(infos, checked, nvml))
         terminal = console()
@@ -100,6 +101,16 @@ def _measured(
             keep,
             terminal=terminal if terminal.is_terminal and not arguments.json else None,
         )
+
+
+def _keep(finished: Finished) -> None:
+    """What a run gives beside its place in the history; a disk that does not take it is no reason to lose the run."""
+    try:
+        kept = kind_of(finished.result).keep(*finished)
+    except Unavailable as error:
+        kept = str(error)
+    if kept:
+        say(kept)
 
 
 def _close(store: Store) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 
 from devexplorer.core.base import Report, no_report
+from devexplorer.core.planner.messages import calibrated
 from devexplorer.core.planner.serving import messages
 from devexplorer.core.planner.serving.calculator import ServingCalculator
 from devexplorer.core.planner.serving.request import checked
@@ -41,6 +42,7 @@ def plan_serving(spec: FitSpec, progress: Report = no_report) -> FitReport:
         flop_per_step=calculator.flop() or None,
         assumptions=(
             *messages.assumptions(spec, made, runner, {profile.device for profile in cards}),
+            *calibrated(cards),
             *runner.notes,
             *calculator.notes,
         ),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from itertools import groupby
 
 from devexplorer.core.base import Findings
-from devexplorer.core.devices.planned_profiles import parse_planned
+from devexplorer.core.devices.planned_profiles import calibrated_profiles, parse_planned
 from devexplorer.core.devices.profiles import MAX_DEVICES, Profile, load_profiles
 from devexplorer.core.planner.limits import LARGEST_BATCH, LONGEST_CONTEXT, ONE_GPU
-from devexplorer.core.records import FitSpec, ServingSpec
+from devexplorer.core.records import Calibration, FitSpec, ServingSpec
 
 KV_DTYPES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8")
 """What keys and values can be kept in."""
@@ -20,7 +21,8 @@ def checked(spec: FitSpec) -> list[Profile]:
     findings = Findings()
     serving = spec.serving
     assert serving is not None
-    cards = [card for text in spec.gpus if (card := findings.checked(partial(one_card, text, serving))) is not None]
+    found = [findings.checked(partial(one_card, text, serving, spec.calibrations)) for text in spec.gpus]
+    cards = [card for card in found if card is not None]
     if not 1 <= spec.batch <= LARGEST_BATCH:
         findings.add(f"a batch of {spec.batch} cannot be planned for; it is from 1 to {LARGEST_BATCH}")
     counts = (
@@ -47,12 +49,12 @@ def checked(spec: FitSpec) -> list[Profile]:
         if (lacking := lacks(card, serving)) is not None:
             findings.add(lacking)
     findings.demand_none()
-    return cards or list(load_profiles().values())
+    return cards or list((calibrated_profiles(spec.calibrations) | load_profiles()).values())
 
 
-def one_card(text: str, serving: ServingSpec) -> Profile:
+def one_card(text: str, serving: ServingSpec, calibrations: Iterable[Calibration] = ()) -> Profile:
     """The card that is meant. Raises `BadInput` for several that are not as many as work together."""
-    profiles = parse_planned(text)
+    profiles = parse_planned(text, calibrations)
     findings = Findings()
     names = [name for name, _ in groupby(profile.name for profile in profiles)]
     if len(names) > 1 or len(profiles) not in (1, serving.tensor_parallel):

@@ -41,7 +41,9 @@ def small_card(monkeypatch):
 
     def shrink(nbytes):
         small = _with_memory(nbytes + CONTEXT_BYTES + TRAINING)
-        monkeypatch.setattr(planning, "parse_planned", lambda text: [small] * (2 if text.startswith("2x") else 1))
+        monkeypatch.setattr(
+            planning, "parse_planned", lambda text, _calibrations: [small] * (2 if text.startswith("2x") else 1)
+        )
 
     return shrink
 
