@@ -13,6 +13,7 @@ from devexplorer.core.records import (
     BenchPoint,
     BenchResult,
     BenchSpec,
+    CalibrationRow,
     Command,
     MoveReport,
     Steps,
@@ -38,6 +39,8 @@ class Run:
     """Copies measured so far."""
     reductions: list[AllReduceRow] = field(default_factory=list)
     """Sizes of an all-reduce measured so far."""
+    calibrations: list[CalibrationRow] = field(default_factory=list)
+    """Measurements of a calibration so far."""
     started_unix_s: float | None = None
     result: BenchResult | None = None
     reason: str | None = None

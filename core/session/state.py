@@ -350,6 +350,8 @@ class State(QueryResults):
             run.rows.append(point.row)
         if point.reduction is not None:
             run.reductions.append(point.reduction)
+        if point.calibration is not None:
+            run.calibrations.append(point.calibration)
         if point.tflops is not None:  # a copy has no throughput of this kind
             run.rated = True
             device.throughput.append(point.time_unix_s, (point.tflops,))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from devexplorer.core.machines.far_history import FarHistory
     from devexplorer.core.machines.machines import Machines
     from devexplorer.core.machines.remote_session import RemoteSession
+    from devexplorer.core.records import Calibration
     from devexplorer.core.session.session import Session
     from devexplorer.gui.forms.dialog import FormDialog
     from devexplorer.gui.forms.far_file_dialog import FarFileDialog
@@ -81,6 +82,11 @@ class WindowContext(QObject):
     history_problem_changed = Signal(str)
     """What is wrong with the history; empty when nothing is."""
 
+    calibrations_changed = Signal(object)
+    """Other cards are calibrated (tuple of `Calibration`)."""
+    calibration_removed = Signal(str)
+    """The user wants to remove the calibration of this name."""
+
     stirred = Signal()
     """Something is under way that goes on with each beat: beat quickly."""
     work_changed = Signal(object)
@@ -133,6 +139,8 @@ class WindowContext(QObject):
         """What is selected in the tree."""
         self.device: str | None = None
         """The device whose card is selected."""
+        self.calibrations: tuple[Calibration, ...] = ()
+        """Those that are saved on this machine."""
         self.machine = Machine()
         """The machine that is on show, or that a recording hides."""
         self.make_machines: Callable[[], Machines]

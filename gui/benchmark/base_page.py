@@ -16,7 +16,7 @@ from PySide6.QtWidgets import QLabel, QProgressBar, QSizePolicy, QWidget
 
 from devexplorer.core.base import BadInput, Clock, Findings, sentence
 from devexplorer.core.benchmark.kinds import devices_of, kind_name
-from devexplorer.core.records import BenchSpec
+from devexplorer.core.records import BenchSpec, Calibration
 from devexplorer.core.session import Run, State
 from devexplorer.gui.benchmark.runs import done_share, remaining_text, runs_document, where
 from devexplorer.gui.forms.device_choice import DeviceChoice
@@ -46,6 +46,8 @@ class BenchPage(FormPage, Generic[Spec]):
     """A run's number, or None: all."""
     virtual_offered = Signal()
     """Virtual GPUs are wanted, where there is nothing to compare with."""
+    removal_requested = Signal(str)
+    """The saved calibration of this name is not wanted any more."""
 
     def __init__(self, state: State, clock: Clock = time.time) -> None:
         super().__init__(state)
@@ -119,6 +121,9 @@ class BenchPage(FormPage, Generic[Spec]):
     def show_runs(self, runs: list[Run]) -> None:
         """Show these, the newest first; there is at least one."""
         raise NotImplementedError
+
+    def set_calibrations(self, calibrations: Sequence[Calibration]) -> None:
+        """Those that are saved, for the page that lists them."""
 
     @property
     def selected_active(self) -> Run | None:

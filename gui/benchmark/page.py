@@ -15,6 +15,7 @@ from PySide6.QtGui import QShowEvent
 
 from devexplorer.core.base import Clock
 from devexplorer.core.benchmark.kinds import KINDS, kind_name
+from devexplorer.core.records import Calibration
 from devexplorer.core.session import State
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.matmul import MatmulPage
@@ -27,6 +28,7 @@ PAGES = {
     "scaling": "devexplorer.gui.benchmark.scaling:ScalingPage",
     "model": "devexplorer.gui.benchmark.model:ModelPage",
     "allreduce": "devexplorer.gui.benchmark.allreduce:AllReducePage",
+    "calibrate": "devexplorer.gui.benchmark.calibrate:CalibratePage",
 }
 """The page of every kind, in the order in which they are offered. Its module is loaded when it is first shown."""
 
@@ -38,11 +40,14 @@ class BenchmarkPanel(FormPages[BenchPage[Any]]):
     stop_requested = Signal(object)
     virtual_offered = Signal()
     """The empty state of scaling: add two virtual GPUs."""
+    removal_requested = Signal(str)
+    """The name of a saved calibration."""
 
     def __init__(self, state: State, clock: Clock = time.time) -> None:
         self._state, self._clock = state, clock
         self._age: Callable[[], str] = str
         self._device: str | None = None
+        self._calibrations: tuple[Calibration, ...] = ()
         super().__init__({kind: (kind.capitalize(), KINDS[kind].meaning) for kind in PAGES}, self._new_page)
         self.refresh()
 
@@ -51,6 +56,8 @@ class BenchmarkPanel(FormPages[BenchPage[Any]]):
         page.start_requested.connect(self.start_requested)
         page.stop_requested.connect(self.stop_requested)
         page.virtual_offered.connect(self.virtual_offered)
+        page.removal_requested.connect(self.removal_requested)
+        page.set_calibrations(self._calibrations)
         page.devices.prefer(self._device)
         page.set_moment(self._clock, self._age)
         return page
@@ -73,6 +80,12 @@ class BenchmarkPanel(FormPages[BenchPage[Any]]):
         self._device = device
         for page in self.pages.values():
             page.devices.prefer(device)
+
+    def set_calibrations(self, calibrations: tuple[Calibration, ...]) -> None:
+        """Those that are saved."""
+        self._calibrations = calibrations
+        for page in self.pages.values():
+            page.set_calibrations(calibrations)
 
     def refresh(self) -> None:
         """Show devices and runs as they are now. A page that is not on show is brought up to date when it is."""

@@ -18,6 +18,9 @@ def _connect(context: WindowContext, page: BenchmarkPanel) -> None:
     page.set_moment(context.now, lambda: context.age)
     page.set_device(context.device)
     context.device_selected.connect(page.set_device)
+    page.set_calibrations(context.calibrations)
+    context.calibrations_changed.connect(page.set_calibrations)
+    page.removal_requested.connect(context.calibration_removed)
 
 
 TAB: TabSpec[BenchmarkPanel] = TabSpec(

@@ -43,6 +43,8 @@ AHEAD_SECONDS = 0.002
 """What keeps the card busy before each timed kernel, at least: in this time a slow host launches a group."""
 WARM_UP_SHARE = 0.2
 """Of the time of a measurement, before it."""
+MOST_GROWTH = 4
+"""Of a block over the one before it, whose time may have been a mistake."""
 NOTHING = "it takes too small a part of the measured time to tell"
 
 Points = Generator[BenchPoint, None, None]
@@ -181,7 +183,7 @@ class CalibrateRun(Runner[CalibrateSpec]):
         nbytes, device = self._sizes.copied, self.spec.device
         modelled = nbytes / transfer_seconds(self._card, None, nbytes) / 1e9
         for source, destination in (("cpu", device), (device, "cpu")):
-            case = Case(source, destination, nbytes, pinned=True)
+            case = Case(source, destination, nbytes, pinned=None if device == "cpu" else True)
             try:
                 legs = self._copier.legs(case)
             except Unavailable as error:
@@ -222,7 +224,7 @@ class CalibrateRun(Runner[CalibrateSpec]):
             samples.add(sample / each for sample in block.samples)
             iterations, seconds = iterations + block.iterations * each, seconds + block.seconds
             spent += block.spent
-            length = block_length(block.spent / block.iterations)
+            length = min(block_length(block.spent / block.iterations), MOST_GROWTH * length)
             done = min((len(self._rows) + min(spent / self._share, 1.0)) / self._count, 1.0)
             yield self._point(text, iterations=block.iterations, seconds=block.seconds, done=done)
         return Timed(samples.kept, iterations, seconds)

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from devexplorer.core.base import MISSING, Findings, count_text, number_text, range_text, seconds_text
+from devexplorer.core.base import MISSING, BadInput, Findings, count_text, number_text, range_text, seconds_text
 from devexplorer.core.benchmark.calibrate.check import card_of, check_calibrate
 from devexplorer.core.benchmark.calibrate.solving import combined
 from devexplorer.core.benchmark.calibrate.store import CalibrationStore, calibration_of
@@ -152,6 +152,12 @@ class CalibrateKind(BenchmarkKind[CalibrateSpec, CalibrateResult]):
 
     def belong_together(self, first: Any, other: Any) -> bool:
         return (first.device, first.card, first.conditions) == (other.device, other.card, other.conditions)
+
+    def check_imported(self, result: CalibrateResult) -> CalibrateResult:
+        for row in result.rows:
+            if row.measured is not None and row.unit not in QUANTITIES:
+                raise BadInput(f"a calibration in it has the unit '{row.unit}'; there are {', '.join(QUANTITIES)}")
+        return result
 
     def incomparable(self, results: Sequence[CalibrateResult]) -> str:
         if len({result.card for result in results}) == 1:

@@ -90,7 +90,7 @@ def _measured(
         def keep(finished: Finished) -> None:
             if store is not None:
                 store.add(finished.result, finished.conditions, tags)  # on the disk when this returns
-                _keep(finished)
+                _keep(finished, quiet=arguments.json)
 
         beside = stack.enter_context(Beside(infos, checked, nvml))
         terminal = console()
@@ -103,14 +103,14 @@ def _measured(
         )
 
 
-def _keep(finished: Finished) -> None:
+def _keep(finished: Finished, *, quiet: bool) -> None:
     """What a run gives beside its place in the history; a disk that does not take it is no reason to lose the run."""
     try:
         kept = kind_of(finished.result).keep(*finished)
+        if kept and not quiet:
+            say(kept)
     except Unavailable as error:
-        kept = str(error)
-    if kept:
-        say(kept)
+        say(str(error))
 
 
 def _close(store: Store) -> None:

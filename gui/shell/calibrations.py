@@ -1,0 +1,73 @@
+"""The calibrations of the window: keeps the one of a run that ended, and removes one that is not wanted. Main thread;
+disks are waited for on the thread `calibrations`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from devexplorer.core.base import DevExplorerError, sentence
+from devexplorer.core.records import BenchResult, CalibrateResult, Calibration, Conditions
+from devexplorer.gui.actions import WindowContext
+
+if TYPE_CHECKING:
+    from devexplorer.core.benchmark.calibrate.store import CalibrationStore
+
+
+class _Outcome(NamedTuple):
+    calibrations: tuple[Calibration, ...]
+    message: str = ""
+    failed: bool = False
+
+
+class Calibrations:
+    """Tells `context.calibrations_changed` what is saved."""
+
+    def __init__(self, context: WindowContext, folder: Path, say: Callable[[str, bool], None]) -> None:
+        """`folder`: where the settings are. `say` gets a sentence, and whether something failed."""
+        self._context, self._folder, self._say = context, folder, say
+        context.calibration_removed.connect(self._remove)
+
+    def load(self) -> None:
+        """Read what is saved."""
+        self._ask(lambda store: "")
+
+    def keep(self, result: BenchResult, conditions: Conditions) -> None:
+        """Save what a finished calibration found; nothing for other benchmarks."""
+        if not isinstance(result, CalibrateResult) or result.stopped:
+            return
+
+        def save(store: CalibrationStore) -> str:
+            from devexplorer.core.benchmark.calibrate.store import calibration_of
+
+            return f"Saved as '{store.save(calibration_of(result, conditions)).name}'. Fit can plan with it."
+
+        self._ask(save)
+
+    def _remove(self, name: str) -> None:
+        def remove(store: CalibrationStore) -> str:
+            store.remove(name)
+            return f"Removed '{name}'."
+
+        self._ask(remove)
+
+    def _ask(self, work: Callable[[CalibrationStore], str]) -> None:
+        def done() -> _Outcome:
+            from devexplorer.core.benchmark.calibrate.store import FOLDER, CalibrationStore  # behind the window
+
+            store = CalibrationStore(self._folder / FOLDER)
+            try:
+                message, failed = work(store), False
+            except DevExplorerError as error:
+                message, failed = sentence(str(error)), True
+            return _Outcome(store.load(), message, failed)
+
+        self._context.in_background("calibrations", done, self._show)
+
+    def _show(self, outcome: _Outcome) -> None:
+        if outcome.calibrations != self._context.calibrations:
+            self._context.calibrations = outcome.calibrations
+            self._context.calibrations_changed.emit(outcome.calibrations)
+        if outcome.message:
+            self._say(outcome.message, outcome.failed)
