@@ -8,7 +8,7 @@ from devexplorer.core.base import OPTIMIZERS, Findings, object_name, parse_input
 from devexplorer.core.devices.planned_profiles import parse_planned, planned_profiles
 from devexplorer.core.devices.profiles import Profile, name_words
 from devexplorer.core.isolation.model_source import parse
-from devexplorer.core.records import FitSpec, PlanFit
+from devexplorer.core.records import Calibration, FitSpec, PlanFit
 from devexplorer.core.session import State
 from devexplorer.gui.fit.options import TRAINING_ONLY, StepOptions
 from devexplorer.gui.fit.serving import ServingForm
@@ -42,8 +42,8 @@ class FitForm:
         self._models: list[str] = []
         """Those of the workspace that the menu offers."""
         self._devices: list[str] = []
+        self._calibrations: tuple[Calibration, ...] = ()
         self.profiles: dict[str, Profile] = planned_profiles()
-        self._words = {name: name_words(name) for name in self.profiles}
         self.own: list[str] = []
         """Profiles of the devices that are here: the menu and the table begin with them."""
         self.model_edit = MenuEdit("", "model", _library(), 172, "lenet, transformers:gpt2")
@@ -93,7 +93,7 @@ class FitForm:
         batch = findings.count(self.batch_edit.text(), "batch")
         cards = self.cards_edit.text().strip()
         if cards:
-            findings.checked(lambda: parse_planned(cards))
+            findings.checked(lambda: parse_planned(cards, self._calibrations))
         inputs = "" if self.serving.is_on else self.inputs_edit.text().strip()
         if inputs:
             findings.checked(lambda: parse_input_shapes(inputs))
@@ -114,6 +114,7 @@ class FitForm:
             tf32=self.options.tf32.isChecked(),
             channels_last=self.options.channels_last.isChecked(),
             inputs=inputs,
+            calibrations=self._calibrations,
             options=bool(cards) and serving is None,
             serving=serving,
             patience_seconds=PATIENCE_S,
@@ -174,9 +175,18 @@ class FitForm:
         self._follow_models()
         devices = [device.info.name for device in self._state.devices.values()]
         if devices != self._devices:
-            self._devices, here = devices, set(map(name_words, devices))
-            self.own = [name for name, words in self._words.items() if words in here]
-            self.cards_edit.offer(_cards(sorted(self.profiles, key=lambda name: name not in self.own)))
+            self._devices = devices
+            self._offer_cards()
+
+    def set_calibrations(self, calibrations: tuple[Calibration, ...]) -> None:
+        """Calibrated cards that can be planned for beside those of the datasheets."""
+        self._calibrations, self.profiles = calibrations, planned_profiles(calibrations)
+        self._offer_cards()
+
+    def _offer_cards(self) -> None:
+        here = set(map(name_words, self._devices))
+        self.own = [name for name, profile in self.profiles.items() if name_words(profile.model) in here]
+        self.cards_edit.offer(_cards(sorted(self.profiles, key=lambda name: name not in self.own)))
 
     def _follow_models(self) -> None:
         """Offer the models there are. One that was removed leaves the field too, unless what was typed still says a

@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy
 
-from devexplorer.core.records import Fit, FitReport, FitSpec, Help, PlanFit
+from devexplorer.core.records import Calibration, Fit, FitReport, FitSpec, Help, PlanFit
 from devexplorer.core.session import Done, State
 from devexplorer.gui.fit.bars import BarDelegate, CardsTable
 from devexplorer.gui.fit.details import FitDetails
@@ -126,6 +126,11 @@ class FitPanel(ExperimentPage):
         """Follow the tree, until the user types."""
         self.form.follow_selection(targets)
         super().set_selection(targets)
+
+    def set_calibrations(self, calibrations: tuple[Calibration, ...]) -> None:
+        """Calibrated cards that can be planned for."""
+        self.form.set_calibrations(calibrations)
+        self.check()
 
     # --- what is shown
 

@@ -21,6 +21,7 @@ WORDS = (
         ),
     ),
     ("profile", "The datasheet of the card that a virtual GPU imitates."),
+    ("calibration", "A card's own factors of the cost model, measured on it in ten seconds. Fit can plan with them."),
     ("workspace", "The named tensors and models that are alive in the engine."),
     ("placement", "Which parameter, buffer and gradient is on which device, in which dtype."),
     (

@@ -99,6 +99,23 @@ def throughput(output: str) -> Iterator[str]:
             yield f"{run['dtype']} {run['shape']} {run['mode']}: {spread(run['tflops'])} TFLOP/s"
 
 
+def calibration(output: str) -> Iterator[str]:
+    """A line per measurement, and whether the run may be planned with."""
+    runs = json.loads(output)["runs"]
+    for run in runs:
+        if run["value"] is None:
+            yield f"{run['text']}: {run['reason']}"
+            continue
+        unit = {"s": "µs"}.get(run["unit"], run["unit"])
+        scale = 1e6 if unit == "µs" else 1.0
+        noise = "simulated" if run["noise"] is None else f"noise {100 * run['noise']:.1f} %"
+        yield (
+            f"{run['text']}: {scale * run['measured']['median']:.2f} {unit}, modelled {scale * run['modelled']:.2f},"
+            f" factor {spread(run['value'])}, {noise}, {'verified' if run['verified'] else 'NOT VERIFIED'}"
+        )
+    yield runs[0]["unusable"] or "a calibration that can be planned with"
+
+
 def spread(rate: dict[str, float]) -> str:
     """Median, and the middle 60 %."""
     return f"{rate['median']:.2f} ({rate['p20']:.2f} to {rate['p80']:.2f})"
@@ -221,6 +238,7 @@ def steps(device: str) -> Iterator[Step]:
         (0, 2),
     )
     all_cards = [*bench, "allreduce", "--size", "4K,1M,256M", *ending]  # a world of one rank where there is one card
+    yield Step("calibration", [*bench, "calibrate", "--device", device, *ending], 60, calibration)
     yield Step("all-reduce between all cards", all_cards, 60, throughput, (0,) if cuda else (0, 2))
     for model, inputs in MODELS:
         shape = ["--input", inputs] if inputs and cuda else []

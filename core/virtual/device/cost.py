@@ -45,9 +45,9 @@ section 5.2)."""
 
 
 CALIBRATED_SHARE = 0.85
-"""Of a range, in logarithms, on a card whose own factors were measured. Of published steps that were predicted without
-their card as many are inside so narrow a range, once the card's mean error over its other models is taken off, as are
-inside the whole range before (tests/benchmarks/calibrated_range.py: 0.77 to 0.84)."""
+"""Of a range, in logarithms, on a card whose own factors were measured. Published steps that were predicted without
+their card would be inside a range of 0.79 to 0.83 of it as often, once the card's mean error over other models is taken
+off (tests/benchmarks/calibrated_range.py)."""
 
 
 @cache
