@@ -23,9 +23,6 @@ from devexplorer.core.records.benchmark import (
     BenchPoint,
     BenchResult,
     BenchSpec,
-    CalibrateResult,
-    CalibrateSpec,
-    CalibrationRow,
     Conditions,
     DeviceWall,
     MatmulResult,
@@ -35,7 +32,6 @@ from devexplorer.core.records.benchmark import (
     Rendezvous,
     ScalingResult,
     ScalingSpec,
-    Spread,
     StoredRun,
     SweepCell,
     SweepResult,
@@ -50,7 +46,14 @@ from devexplorer.core.records.benchmark_messages import (
     StartBenchmark,
     StopBenchmark,
 )
-from devexplorer.core.records.calibration import Calibration, CalibrationFactor
+from devexplorer.core.records.benchmark_parts import Spread
+from devexplorer.core.records.calibration import (
+    CalibrateResult,
+    CalibrateSpec,
+    Calibration,
+    CalibrationFactor,
+    CalibrationRow,
+)
 from devexplorer.core.records.devices import (
     Affinity,
     AllocatorSample,

@@ -5,15 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from devexplorer.core.records.base import Record
-
-
-class Spread(msgspec.Struct, frozen=True):
-    """Median and the 20th and 80th percentile of one quantity over the iterations (or blocks) of a run."""
-
-    median: float
-    p20: float
-    p80: float
-
+from devexplorer.core.records.benchmark_parts import BaseResult, Spread
+from devexplorer.core.records.calibration import CalibrateResult, CalibrateSpec, CalibrationRow
 
 # --- what to measure
 
@@ -175,14 +168,6 @@ class AllReduceSpec(Record, tag="allreduce"):
         return self.own_ranks if self.rendezvous is None else self.rendezvous.world_size
 
 
-class CalibrateSpec(Record, tag="calibrate"):
-    """A card's own factors of the cost model, by a few kernels of each class."""
-
-    device: str
-    seconds: float = 10.0
-    """Of all measurements together."""
-
-
 BenchSpec = MatmulSpec | SweepSpec | BandwidthSpec | ScalingSpec | ModelSpec | AllReduceSpec | CalibrateSpec
 
 
@@ -254,29 +239,6 @@ class AllReduceRow(Record, omit_defaults=True):
     """All blocks together."""
 
 
-class CalibrationRow(Record, omit_defaults=True):
-    """One measurement of a calibration beside what the cost model says."""
-
-    factor: str
-    """The factor that it gives: a key of `core.virtual.device.calibration.SCALED`."""
-    text: str
-    """What was measured: `float16 product, 8192×8192×8192`."""
-    unit: str = ""
-    """`TFLOP/s`, `GB/s`, or `s` for one kernel or operation."""
-    measured: Spread | None = None
-    """In that unit."""
-    modelled: float | None = None
-    """The same by the cost model for a card of this profile."""
-    value: Spread | None = None
-    """The factor: measured over modelled of what the factor stands for alone; None with a reason."""
-    reason: str | None = None
-    noise: float | None = None
-    """Interquartile range over median of the samples."""
-    iterations: int = 0
-    seconds: float = 0.0
-    verified: bool | None = None
-
-
 class DeviceWall(msgspec.Struct, frozen=True):
     """How long one job took."""
 
@@ -311,25 +273,6 @@ class BenchPoint(Record, omit_defaults=True, tag="bench_point"):
     calibration: CalibrationRow | None = None
     """A measurement of a calibration that is finished."""
     simulated: bool = False
-
-
-class BaseResult(Record, omit_defaults=True):
-    """What every result has."""
-
-    run: int
-    stopped: bool
-    """True when it was stopped, or ended by an error, before its time; what was measured until then is kept."""
-    simulated: bool
-    seconds: float
-    """Measured time on the device's clock, warm-up left out."""
-    iterations: int = 0
-    threads: int | None = None
-    """CPU only."""
-    torch_version: str = ""
-    verified: bool | None = None
-    """Whether values were compared with a higher precision (or bit by bit) and agreed; None: not compared."""
-    failure: str | None = None
-    """Why it ended before its time, where it was not the user who stopped it."""
 
 
 class MatmulResult(BaseResult, tag="matmul"):
@@ -430,37 +373,6 @@ class AllReduceResult(BaseResult, tag="allreduce"):
     backend: str
     """`nccl` or `gloo`; of virtual GPUs what checked the values."""
     rows: tuple[AllReduceRow, ...]
-
-
-MOST_NOISE = 0.15
-"""Interquartile range over median of a measurement: above it something else was using the card."""
-MOST_HOST_NOISE = 0.6
-"""The same of time on the host, which always has other things to do."""
-
-
-class CalibrateResult(BaseResult, tag="calibrate"):
-    """A finished (or stopped) calibration."""
-
-    spec: CalibrateSpec
-    card: str
-    """The profile that the factors are relative to."""
-    rows: tuple[CalibrationRow, ...]
-
-    @property
-    def unusable(self) -> str | None:
-        """Why it is no calibration of the card, in one sentence; None: it is one."""
-        if self.stopped:
-            return "The calibration did not finish, so it was not saved."
-        if self.verified is False:
-            return "Wrong values came back, so the calibration was not saved."
-        for row in self.rows:
-            most = MOST_HOST_NOISE if row.factor == "host" else MOST_NOISE
-            if row.noise is not None and row.noise > most:
-                return (
-                    f"{row.text} varied by {100 * row.noise:.0f} %, so the calibration was not saved: something else"
-                    f" uses {self.spec.device} or its host. Calibrate again when it is idle."
-                )
-        return None
 
 
 BenchResult = (

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QMessageLogContext, QTimer, QtMsgType, qInstallMessageHandler
 from PySide6.QtWidgets import QApplication
 
-from devexplorer.core.records import BenchResult, Command, Conditions, Event, EventSink, Log
+from devexplorer.core.records import Command, Event, EventSink, Log
 from devexplorer.core.session import SettingsFile, State
 from devexplorer.core.session.background import Background
 from devexplorer.core.session.crash import install_hooks
@@ -110,7 +110,7 @@ class App:
         self.history: StoreThread | None = None
         self.background = Background(self.put)
         context.in_background = self.background.ask
-        self.calibrations = Calibrations(context, settings_file.path.parent, self._tell)
+        self.calibrations = Calibrations(context, settings_file.path.parent, self.window)
         context.stirred.connect(self._stir)
         self.leaving = Leaving(self)
         self.window.may_close = self.leaving.may_close
@@ -158,7 +158,6 @@ class App:
         self.session = here.session = session
         self._withdraw_offer()
         history = self._keep_runs(session)
-        self.calibrations.load()
         if self.replaying.machine is here:
             self.window.context.set_session(session)
             self.window.context.set_history(history)
@@ -168,9 +167,8 @@ class App:
 
     def _keep_runs(self, session: Session) -> StoreThread:
         """Have every run that ends kept in the history."""
-        from devexplorer.core.benchmark.history.run_recorder import (
-            RunRecorder,
-        )  # sqlite3, statistics: loaded behind the window
+        # sqlite3, statistics: loaded behind the window
+        from devexplorer.core.benchmark.history.run_recorder import RunRecorder
         from devexplorer.core.benchmark.history.store import Store
         from devexplorer.core.benchmark.history.store_thread import StoreThread
 
@@ -181,21 +179,9 @@ class App:
             on_notice=lambda notice, failed: self.window.say(notice, error=failed),
         )
         self.history.start()
-        session.run_recorder = RunRecorder(self._keep_run)
+        session.run_recorder = RunRecorder(self.calibrations.beside(self.history.add))
         session.run_recorder.start()
         return self.history
-
-    def _keep_run(self, result: BenchResult, conditions: Conditions) -> None:
-        if self.history is not None:
-            self.history.add(result, conditions)
-        self.calibrations.keep(result, conditions)
-
-    def _tell(self, message: str, failed: bool) -> None:
-        """A failure stays in the banner; what went well goes by itself."""
-        if failed:
-            self.window.say(message, error=True)
-        else:
-            self.window.hint(message)
 
     def history_changed(self, machine: Machine) -> None:
         """The runs of a machine are others."""

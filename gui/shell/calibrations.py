@@ -13,6 +13,10 @@ from devexplorer.gui.actions import WindowContext
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.calibrate.store import CalibrationStore
+    from devexplorer.gui.shell.main_window import MainWindow
+
+
+Keep = Callable[[BenchResult, Conditions], None]
 
 
 class _Outcome(NamedTuple):
@@ -24,16 +28,25 @@ class _Outcome(NamedTuple):
 class Calibrations:
     """Tells `context.calibrations_changed` what is saved."""
 
-    def __init__(self, context: WindowContext, folder: Path, say: Callable[[str, bool], None]) -> None:
-        """`folder`: where the settings are. `say` gets a sentence, and whether something failed."""
-        self._context, self._folder, self._say = context, folder, say
+    def __init__(self, context: WindowContext, folder: Path, window: MainWindow) -> None:
+        """`folder`: where the settings are."""
+        self._context, self._folder, self._window = context, folder, window
+        context.session_started.connect(self._load)  # behind the window
         context.calibration_removed.connect(self._remove)
 
-    def load(self) -> None:
-        """Read what is saved."""
-        self._ask(lambda store: "")
+    def _load(self, _session: object) -> None:
+        self._ask(lambda _store: "")
 
-    def keep(self, result: BenchResult, conditions: Conditions) -> None:
+    def beside(self, keep: Keep) -> Keep:
+        """What keeps a run as `keep` does, and its calibration."""
+
+        def both(result: BenchResult, conditions: Conditions) -> None:
+            keep(result, conditions)
+            self._keep(result, conditions)
+
+        return both
+
+    def _keep(self, result: BenchResult, conditions: Conditions) -> None:
         """Save what a finished calibration found; nothing for other benchmarks."""
         if not isinstance(result, CalibrateResult) or result.stopped:
             return
@@ -69,5 +82,7 @@ class Calibrations:
         if outcome.calibrations != self._context.calibrations:
             self._context.calibrations = outcome.calibrations
             self._context.calibrations_changed.emit(outcome.calibrations)
-        if outcome.message:
-            self._say(outcome.message, outcome.failed)
+        if outcome.failed:
+            self._window.say(outcome.message, error=True)
+        elif outcome.message:
+            self._window.hint(outcome.message)
