@@ -42,6 +42,7 @@ NOT_RUN = {
     "python tests/": "takes minutes; that the script is there is looked at",
     ".venv/bin/python tests/": "takes minutes; that the script is there is looked at",
     "devexplorer bench allreduce --rendezvous": "meets ranks on another machine; tests/core/benchmark does it on one",
+    'devexplorer fit resnet50 --gpu "4090 calibrated"': "needs a calibrated card; tests/core/cli makes one",
     "devexplorer fleet --hosts": "needs other machines; tests/core/fleet goes to some over ssh",
     "devexplorer fleet check --hosts": "needs other machines; tests/core/fleet goes to some over ssh",
     "devexplorer fleet --cluster": "needs a cluster; tests/scenarios/test_cluster.py starts one",

@@ -206,6 +206,7 @@ ADDED: dict[str, str | tuple[str, ...]] = {
             "curve",
             "tf32",
             "channels_last",
+            "calibrations",
         )
     ),
 }
