@@ -1,5 +1,5 @@
-"""What can be planned for: calibrated cards, every profile of a virtual GPU, and Apple's chips, which can be none, because PyTorch's
-device there is `mps` and not CUDA. No torch, no thread.
+"""What can be planned for: cards that were calibrated, every profile of a virtual GPU, and Apple's chips, which can be
+none, because PyTorch's device there is `mps` and not CUDA. No torch, no thread.
 
 `resources/apple_chips.csv` has the chips with their sources. Of their memory that part is usable which macOS recommends
 the GPU to use; CPU and GPU share it, so what is copied between them is read and written in the same memory.

@@ -11,7 +11,7 @@ from places import Place
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.benchmark.calibrate.store import CalibrationStore, calibration_of
-from devexplorer.core.devices.profiles import parse_virtual
+from devexplorer.core.devices.planned_profiles import parse_planned
 from devexplorer.core.virtual.device.cost import Roofline
 from devexplorer.core.virtual.device.work import Kind, Work
 
@@ -25,8 +25,8 @@ def test_a_card_has_factors_of_its_own(place: Place, tmp_path: Path) -> None:
     assert (result.verified, result.simulated) == (True, place.kind == "vgpu")
     store = CalibrationStore(tmp_path)
     kept = store.save(calibration_of(result, conditions()))
-    [card] = parse_virtual(kept.name, store.load())
-    [plain] = parse_virtual(result.card)
+    [card] = parse_planned(kept.name, store.load())
+    [plain] = parse_planned(result.card)
     addition = Work(Kind.ELEMENTWISE, 0, 3 << 28)
     ratio = Roofline(plain).seconds(addition) / Roofline(card).seconds(addition)
     assert ratio == pytest.approx(kept.values["memory"], rel=0.05)

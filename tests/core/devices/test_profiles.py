@@ -5,10 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from fakes.calibrations import calibration
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.devices.profiles import MAX_DEVICES, calibrated_profiles, load_profiles, parse_virtual
+from devexplorer.core.devices.profiles import MAX_DEVICES, load_profiles, parse_virtual
 
 
 def names(spec):
@@ -107,20 +106,3 @@ def test_the_window_can_use_profiles_without_torch():
 def test_the_page_about_virtual_gpus_lists_every_profile():
     page = (Path(__file__).parents[3] / "docs" / "virtual_gpus.md").read_text(encoding="utf-8")
     assert all(f"| {name} |" in page for name in load_profiles())
-
-
-def test_a_calibrated_card_is_found_beside_its_profile():
-    own = calibration({"memory": 0.9})
-    names = lambda spec: [profile.name for profile in parse_virtual(spec, [own])]  # noqa: E731
-    assert names("t4") == ["Tesla T4"]
-    assert names("t4 calibrated") == names("2x " + own.name)[:1] == [own.name]
-    assert names(f"2x {own.name}, NVIDIA A10") == [own.name, own.name, "NVIDIA A10"]
-    [card] = parse_virtual(own.name, [own])
-    assert (card.model, card.calibration, card.memory_bytes) == (
-        "Tesla T4",
-        own,
-        load_profiles()["Tesla T4"].memory_bytes,
-    )
-    assert calibrated_profiles([calibration({}, card="a card of a newer version")]) == {}
-    with pytest.raises(BadInput, match="there is no profile 't4 calibrated'"):
-        parse_virtual("t4 calibrated")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.devices.profiles import load_profiles
+from devexplorer.core.devices.planned_profiles import planned_profiles
 from devexplorer.core.records import Command, PlanFit
 from devexplorer.core.session.state import State
 from devexplorer.gui.fit.page import FitPanel
@@ -26,10 +26,10 @@ def offered(panel: FitPanel) -> list[str]:
 
 @pytest.mark.usefixtures("qtbot")
 def test_it_is_offered_with_the_cards_that_are_here(panel: FitPanel) -> None:
-    assert set(offered(panel)) == set(load_profiles())
+    assert set(offered(panel)) == set(planned_profiles())
     panel.set_calibrations((OWN,))
     assert offered(panel)[:2] == [OWN.name, "Tesla T4"], "of cards like the two T4 here"
-    assert len(offered(panel)) == len(load_profiles()) + 1
+    assert len(offered(panel)) == len(planned_profiles()) + 1
     panel.set_calibrations(())
     assert OWN.name not in offered(panel)
 
