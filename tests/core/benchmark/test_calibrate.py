@@ -185,7 +185,7 @@ def test_the_profile_of_a_device_is_found_by_its_name() -> None:
 
 
 def test_what_cannot_be_calibrated_is_refused_in_one_line(registry: DeviceRegistry, virtual: VirtualMachine) -> None:
-    virtual.add([replace(T4, memory_bytes=1 << 30)])
+    virtual.add([replace(T4, memory_bytes=1 << 30, usable_bytes=1 << 30)])
     device = virtual.gpus[-1].id
     with pytest.raises(DoesNotFit, match=f"a calibration needs 1.00 GiB on {device}"):
         check_calibrate(CalibrateSpec(device=device), registry)
