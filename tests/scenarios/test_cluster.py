@@ -20,6 +20,7 @@ from devexplorer.core.fleet.cluster.cluster_fleet import ClusterFleet
 from devexplorer.core.fleet.cluster.messages import DoneThere
 from devexplorer.core.fleet.cluster.ways import OverSsh, Way
 from devexplorer.core.fleet.table import FleetTable
+from devexplorer.core.machines.link import CannotReach
 from devexplorer.core.records import NewTensor, Save
 from devexplorer.core.records.fleet import MeasuredKind, Verdict
 from devexplorer.core.records.fleet_events import FleetEvent, GroupStarted
@@ -139,6 +140,16 @@ def test_a_window_elsewhere_attaches_on_a_node_behind_ssh(
     gone.until(lambda: gone.fleet.problem)
     assert "no.such.place.invalid" in gone.fleet.problem
     assert gone.fleet.close()
+
+
+def test_a_node_that_leaves_before_it_is_asked_cannot_be_reached_any_more() -> None:
+    from devexplorer.core.fleet.cluster.nodes import Nodes
+
+    nodes = Nodes(None)
+    for ask in (nodes.agent, nodes.bring):
+        with pytest.raises(CannotReach, match="has left the cluster") as raised:
+            ask("node7")
+        assert raised.value.final
 
 
 def test_where_there_is_no_cluster_one_line_says_so() -> None:

@@ -31,6 +31,7 @@ from devexplorer.core.fleet.cluster.messages import (
 from devexplorer.core.fleet.cluster.nodes import Nodes
 from devexplorer.core.fleet.cluster.routes import NodeRoute
 from devexplorer.core.fleet.hosts.host_fleet import HostFleet, Member
+from devexplorer.core.machines.link import CannotReach
 from devexplorer.core.records import Answer, Command, Event, JobEnded, Load, SentFrom
 from devexplorer.core.records.fleet_events import GroupEnded
 from devexplorer.core.records.host import Text
@@ -220,7 +221,11 @@ class _Copy:
     def step(self) -> bool:
         """Whether it is over."""
         if not self._over and self._from and self._to and not self._refs:
-            source, target = self._nodes.agent(self._order.source), self._nodes.agent(self._order.target)
+            try:
+                source, target = self._nodes.agent(self._order.source), self._nodes.agent(self._order.target)
+            except (CannotReach, RayError) as error:
+                self._fail(first_line(error))
+                return True
             data = source.read_file.remote(self._from)  # stays in the object store; only its number passes here
             self._refs = [target.write_file.remote(self._to, data), source.digest.remote(self._from)]
         if self._refs:

@@ -15,6 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from devexplorer.core.fleet.cluster.agent import CALLS, Agent
 from devexplorer.core.fleet.cluster.bringing import bring
+from devexplorer.core.machines.link import CannotReach
 
 LOOK_S = 1.0
 """Between two looks at who is there."""
@@ -22,6 +23,7 @@ CLOSE_S = 8.0
 SEES_ALL_CARDS = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 """An actor that reserves no card is shown none otherwise (CUDA_VISIBLE_DEVICES=""): watching would be blind."""
 NODE = "ray.io/node-id"
+LEFT = "the node has left the cluster or died"
 
 
 class Node(NamedTuple):
@@ -59,7 +61,7 @@ class Nodes:
         before = self.alive
         listed = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
         hosts = [str(node["NodeManagerHostname"]) for node in listed]
-        self.alive = {
+        found = {
             node.name: node
             for entry, host in zip(listed, hosts, strict=True)
             for node in [
@@ -75,7 +77,7 @@ class Nodes:
         # A node keeps the name that it joined with, also when another one of its host comes or goes.
         names = {node.id: name for name, node in before.items()}
         self.alive = {
-            names.get(node.id, name): node._replace(name=names.get(node.id, name)) for name, node in self.alive.items()
+            names.get(node.id, name): node._replace(name=names.get(node.id, name)) for name, node in found.items()
         }
         return self.alive.keys() != before.keys()
 
@@ -84,15 +86,15 @@ class Nodes:
         return name in self.alive
 
     def agent(self, name: str) -> Any:
-        """Our actor there, made where there is none. Raises `RayError`."""
+        """Our actor there, made where there is none. Raises `CannotReach` where the node has left, and `RayError`."""
         with self._lock:
             if name not in self._agents:
-                self._agents[name] = self._place(self.alive[name])
+                self._agents[name] = self._place(self._alive(name))
             return self._agents[name]
 
     def bring(self, name: str) -> Any:
         """Our actor there, after our code was put there. Raises `CannotReach` and `RayError`."""
-        path = bring(self.alive[name].id)
+        path = bring(self._alive(name).id)
         self.forget(name)
         with self._lock:
             self._paths[name] = path
@@ -136,6 +138,12 @@ class Nodes:
             ray.wait(ends, num_returns=len(ends), timeout=CLOSE_S)
         for agent in agents:
             _kill(agent)
+
+    def _alive(self, name: str) -> Node:
+        node = self.alive.get(name)
+        if node is None:
+            raise CannotReach(LEFT, final=True)
+        return node
 
     def _place(self, node: Node) -> Any:
         path = self._paths.get(node.name)

@@ -11,6 +11,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
 import devexplorer
 from devexplorer.core.base import first_line
+from devexplorer.core.fleet.cluster.nodes import LEFT
 from devexplorer.core.machines.link import CannotReach
 
 OPEN_S = 60.0
@@ -68,7 +69,7 @@ class NodeRoute:
     def open(self, *, unasked: bool) -> NodeChannel:
         """A new channel. Raises `CannotReach`."""
         if not self._is_alive():
-            raise CannotReach("the node has left the cluster or died", final=True)
+            raise CannotReach(LEFT, final=True)
         try:
             return NodeChannel(self._ready())
         except GetTimeoutError:

@@ -11,6 +11,7 @@ from devexplorer.core.base import BadInput
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.fleet.check.fleet_check import CheckReport, FleetCheck
 from devexplorer.core.fleet.check.plan import CheckPlan, Step, parse_kinds, seconds_of, steps, within_budget
+from devexplorer.core.fleet.check.results import CheckResults
 from devexplorer.core.fleet.report.document import check_document, failures, interrupted_line
 from devexplorer.core.fleet.simulated.defects import parse_defect
 from devexplorer.core.fleet.simulated.fleet import SimulatedFleet
@@ -276,6 +277,13 @@ def test_how_much_is_done_follows_what_is_measured() -> None:
     check.beat([GroupEnded(number=2, group=0), GroupEnded(number=2, group=1)])
     assert check.join(PATIENCE_S)
     assert check.done == pytest.approx(1.0)
+
+
+def test_an_order_for_nobody_is_over_at_once() -> None:
+    results = CheckResults()
+    results.expect(MeasureOrder(number=1, kind=MeasuredKind.MATMUL, groups=(), seconds=1.0), {})
+    assert results.share == 1.0
+    assert results.wait() == []
 
 
 def test_events_of_other_orders_and_groups_are_nothing(playing: Playing) -> None:
