@@ -21,7 +21,7 @@ from devexplorer.core.cli.terminal.options import current_folder, target
 from devexplorer.core.cli.terminal.output import console, print_document
 from devexplorer.core.cli.terminal.waiting import waiting
 from devexplorer.core.devices.planned_profiles import parse_planned
-from devexplorer.core.planner.ask import LIMIT_SECONDS, planned
+from devexplorer.core.planner.worker.ask import LIMIT_SECONDS, planned
 from devexplorer.core.records import Calibration, Fit, FitBytes, FitCard, FitReport, FitSpec
 
 PATIENCE_S, CURVE_PATIENCE_S = 15.0, 60.0

@@ -19,8 +19,8 @@ from devexplorer.core.base import (
     seconds_text,
 )
 from devexplorer.core.commands.models import blueprint
-from devexplorer.core.planner.ask import planned
 from devexplorer.core.planner.messages import PARTS
+from devexplorer.core.planner.worker.ask import planned
 from devexplorer.core.records import Answer, Fact, Fit, FitPlanned, FitReport, FitSpec, PlanFit, ServingFit, ServingSpec
 from devexplorer.core.workspace import CommandResult, Workspace
 
@@ -136,7 +136,7 @@ def _code(spec: FitSpec) -> str:
     )
     return "\n".join(
         [
-            "from devexplorer.core.planner.ask import planned",
+            "from devexplorer.core.planner.worker.ask import planned",
             f"from devexplorer.core.records.planner import FitSpec{'' if spec.serving is None else ', ServingSpec'}",
             "",
             f"# {command_line(spec)}",

@@ -362,7 +362,7 @@ def planned_part(step: dict[str, str]) -> None:
     import torch
 
     from devexplorer.core.devices.profiles import load_profiles
-    from devexplorer.core.planner.ask import plan_in_this_process
+    from devexplorer.core.planner.worker.ask import plan_in_this_process
     from devexplorer.core.records import FitSpec
 
     names = load_profiles()

@@ -13,7 +13,7 @@ from devexplorer.core.base import BadInput, Cancelled, ProgressMonitor
 from devexplorer.core.commands import planner
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.doctor.ask import diagnosed
-from devexplorer.core.planner.ask import planned
+from devexplorer.core.planner.worker.ask import planned
 from devexplorer.core.records import BuildModel, DoctorRequest, FitPlanned, FitSpec, PlanFit
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -64,7 +64,7 @@ def test_another_backend_in_the_place_of_virtual_gpus_does_not_hinder_it(tmp_pat
 def test_asking_needs_no_torch():
     import subprocess
 
-    code = "import sys; import devexplorer.core.planner.ask; sys.exit('torch' in sys.modules)"
+    code = "import sys; import devexplorer.core.planner.worker.ask; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -11,7 +11,7 @@ from devexplorer.core.isolation.model_worker import ModelWorker
 from devexplorer.core.records import FitReport, FitSpec
 
 LIMIT_SECONDS = 120.0
-WORKER = ModelWorker("devexplorer.core.planner.ask", FitSpec, FitReport, "no answer")
+WORKER = ModelWorker("devexplorer.core.planner.worker.ask", FitSpec, FitReport, "no answer")
 
 
 def planned(spec: FitSpec, progress: ProgressMonitor = NO_PROGRESS, seconds: float = LIMIT_SECONDS) -> FitReport:
