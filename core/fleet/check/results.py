@@ -76,9 +76,8 @@ class CheckResults:
             if order is None:
                 return 0.0
             soaked_s = min(time.monotonic() - self._since_s, order.soak_s)
-            return (soaked_s + order.seconds * self._done_sum / max(len(self._done), 1)) / (
-                order.soak_s + order.seconds
-            )
+            measured = self._done_sum / len(self._done) if self._done else 1.0
+            return (soaked_s + order.seconds * measured) / (order.soak_s + order.seconds)
 
     def _note_done(self, group: int, share: float) -> None:
         self._done_sum += share - self._done[group]
