@@ -34,7 +34,7 @@ BESIDE_FROM_PX = 680
 TWO_COLUMNS_FROM_PX = 400
 """In two columns there is no room for the memory at rest, which is in the tips then."""
 REST_FROM_PX = 340
-"""Nor in one that is narrower than this."""
+"""Nor in one that is narrower than this, and what would help says no batches there."""
 _COLUMNS = 2
 TOGETHER = "\u2060"
 """No line ends here: `samples/s` is one word."""
@@ -198,4 +198,5 @@ class FitDetails(ScrollArea):
         self._both.setDirection(QBoxLayout.Direction.LeftToRight if beside else QBoxLayout.Direction.TopToBottom)
         self._both.setSpacing(24 if beside else 4)
         columns = 1 if beside or event.size().width() < TWO_COLUMNS_FROM_PX else _COLUMNS
+        self.helps.set_narrow(event.size().width() < REST_FROM_PX)
         self.parts.set_columns(columns, with_rest=columns == 1 and event.size().width() >= REST_FROM_PX)

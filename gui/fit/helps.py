@@ -46,10 +46,11 @@ class HelpLine:
 
 
 def words_of(found: Help) -> str:
-    """The whole sentence, with the time of a step."""
+    """The whole sentence, with the largest batch and the time of a step."""
     fits = "It would fit." if found.fits else "It would not fit even so."
     step = f" A step would take {step_range(found)} (simulated)." if found.step_seconds is not None else ""
-    return f"{found.words.rstrip('.')}. {fits}{step}"
+    batch = "" if found.largest_batch is None else f" Largest batch: {found.largest_batch:,}."
+    return f"{found.words.rstrip('.')}. {fits}{batch}{step}"
 
 
 class HelpsView(QWidget):
@@ -63,7 +64,7 @@ class HelpsView(QWidget):
         self.lines: list[HelpLine] = []
         self.ask_button = push_button("What would help on this card?", self.helps_requested)
         self.nothing = label(NOTHING_HELPS, words="dim", wrap=True)
-        self._ready = True
+        self._ready, self._narrow = True, False
         takes = _head("takes (simulated)", "On the fullest card, simulated; ✓: it would fit")
         batch = _head("batch", "The largest batch that would fit")
         self._heads = (label("What would help", Role.STRONG), takes, batch)
@@ -85,14 +86,25 @@ class HelpsView(QWidget):
         for row, line in enumerate(self.lines, 3):
             for column, widget in enumerate(line.widgets):
                 self._grid.addWidget(widget, row, column)
-        for head in self._heads:
-            head.setVisible(bool(helps))
+        self._show_columns()
         self.nothing.setVisible(asked is not None and (not asked.helps or bool(asked.untried)))
         self.nothing.setText(
             NOTHING_HELPS if asked is None or not asked.untried else f"{UNTRIED} {', '.join(asked.untried)}."
         )
         self.ask_button.setVisible(helps is None)
         self.set_ready(self._ready)
+
+    def set_narrow(self, narrow: bool) -> None:
+        """Whether there is no room for the largest batches; the tips have them."""
+        if narrow != self._narrow:
+            self._narrow = narrow
+            self._show_columns()
+
+    def _show_columns(self) -> None:
+        for column, head in enumerate(self._heads):
+            head.setVisible(bool(self.lines) and not (self._narrow and column == _BATCH))
+        for line in self.lines:
+            line.batch.setHidden(self._narrow)
 
     def set_ready(self, ready: bool) -> None:
         """Whether a plan can be asked for now."""

@@ -7,7 +7,8 @@ to.
 from __future__ import annotations
 
 from msgspec.structs import replace
-from PySide6.QtWidgets import QHBoxLayout, QSizePolicy
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
 
 from devexplorer.core.records import Calibration, Fit, FitReport, FitSpec, Help, PlanFit
 from devexplorer.core.session import Done, State
@@ -16,12 +17,15 @@ from devexplorer.gui.fit.details import FitDetails
 from devexplorer.gui.fit.form import PATIENCE_S, FitForm
 from devexplorer.gui.fit.rows import COLUMNS, MEMORY, caption, columns, fit_rows
 from devexplorer.gui.fit.views import FitViews
+from devexplorer.gui.forms.page import BUTTON_PX
 from devexplorer.gui.objects.command_page import ExperimentPage
-from devexplorer.gui.widgets import EDGE_PX, ElidedLabel, Role, hbox, splitter, why_not_live
+from devexplorer.gui.widgets import EDGE_PX, ElidedLabel, Role, hbox, push_button, splitter, why_not_live
 from devexplorer.gui.widgets.table import RowsModel
 
 AT_WORK = "Planning: the model is traced without data in a separate process."
-_CAPTION_PX, _FAILURE_PX = 22, 56
+OPEN, FOLD, OPEN_TIP = "Edit plan", "Hide form", "Model, workload and cards of the next plan"
+_FAILURE_PX, _ABOVE_PX = 56, 6
+_LINE_MARGINS, _FOLDED_MARGINS = (EDGE_PX, 4, EDGE_PX, 2), (EDGE_PX, 2, EDGE_PX, 0)
 _SHARES = [816, 440]
 _STRETCH = (1, 3)
 """Table and details of what more there is: the numbers keep their width, the bar and the helps grow."""
@@ -39,6 +43,8 @@ class FitPanel(ExperimentPage):
 
     def __init__(self, state: State) -> None:
         super().__init__(state)
+        self._opened = self._failed = False
+        """Whether the user wants the fields, though there is an answer; whether the latest plan failed."""
         self._report: FitReport | None = None
         """The one that the table shows."""
         self._name = ""
@@ -67,18 +73,76 @@ class FitPanel(ExperimentPage):
         self.refresh()
 
     def _place_hint(self, form: QHBoxLayout) -> None:
-        """Below the form, whose fields need the whole width: the same line says what the table is about."""
+        """The fields have the whole width. The line below them has the button, what the table is about, and the views;
+        it is all that is left of the form while that is folded."""
         form.addStretch(1)
         self.caption = ElidedLabel(Role.LABEL, "soft")
         self.views = FitViews()
-        for item in (self.caption, self.hint, self.views.tabs):
-            item.setFixedHeight(_CAPTION_PX)
-        line = hbox((self.caption, 1), (self.hint, 1), self.views.tabs, margins=(EDGE_PX, 0, EDGE_PX, 0))
-        self._column.insertLayout(1, line)
-        self._column.insertWidget(2, self.answer)  # only where a plan failed: otherwise the table says it
+        self.fold_button = push_button(OPEN, self._toggle_form, look="quiet", tip=OPEN_TIP)
+        for item in (self.caption, self.hint, self.views.tabs, self.fold_button):
+            item.setFixedHeight(BUTTON_PX)
+        for button in (self.start_button, self.stop_button):
+            form.removeWidget(button)
+            button.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        self._line = hbox(
+            self.start_button,
+            self.stop_button,
+            self.fold_button,
+            (self.caption, 1),
+            (self.hint, 1),
+            (None, 0),
+            self.views.tabs,
+            margins=_LINE_MARGINS,
+        )
+        self._column.insertLayout(1, self._line)
+        self._column.insertWidget(0, self.answer)  # only where a plan failed: otherwise the table says it
         self.answer.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         self.answer.setFixedHeight(_FAILURE_PX)
         self.answer.hide()
+
+    # --- folding
+
+    @property
+    def way_to_plan(self) -> QWidget:
+        """What to click for a plan next: Plan, or what brings its form back."""
+        return self.fold_button if self.is_folded else self.start_button
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether the fields have given their room to the answer."""
+        return self._fields.isHidden()
+
+    def _can_fold(self) -> bool:
+        """Whether there is an answer, or a list, that has more room without them: in one line they take hardly any."""
+        row, width = self._fields.row, self.width() - EDGE_PX
+        lines = row.heightForWidth(width) > row.sizeHint().height()
+        return lines and not self._failed and (self._report is not None or self.views.needs_no_plan)
+
+    def _toggle_form(self) -> None:
+        self._opened = self.is_folded
+        self._fold()
+        if self._opened:
+            self.form.batch_edit.setFocus()
+            self.form.batch_edit.selectAll()
+
+    def _fold(self) -> None:
+        can = self._can_fold()
+        folded = can and not self._opened
+        if folded != self.is_folded or can == self.fold_button.isHidden():
+            had_focus = self._fields.isAncestorOf(self.focusWidget()) or self.start_button.hasFocus()
+            self.fold_button.setVisible(can)
+            self.fold_button.setText(OPEN if folded else FOLD)
+            self.fold_button.setToolTip(OPEN_TIP if folded else "")
+            self._fields.setVisible(not folded)
+            self._line.setContentsMargins(*(_FOLDED_MARGINS if folded else _LINE_MARGINS))
+            self._form.setContentsMargins(0, 0 if folded else _ABOVE_PX, EDGE_PX, 0)
+            if folded and had_focus:
+                (self.table if self.table.isVisible() else self.fold_button).setFocus()
+        self.start_button.setVisible(not folded and self.running is None)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fold()
 
     # --- the form
 
@@ -86,13 +150,21 @@ class FitPanel(ExperimentPage):
         """See `ExperimentPage`."""
         return self.form.command()
 
+    def start(self) -> None:
+        """See `ExperimentPage`; the fields fold where there is an answer."""
+        if self.start_button.isEnabled():
+            self._opened = False
+        super().start()
+        self._fold()
+
     def check(self) -> None:
         """See `ExperimentPage`."""
         self.form.show_fields()
         if self.running is not None and self.start_button.hasFocus() and self.table.isVisible():
             self.table.setFocus()  # the answer will be there
         super().check()
-        self.hint.setVisible(bool(self.hint.full_text))
+        self._fold()
+        self.hint.setVisible(bool(self.hint.full_text) and not (self.is_folded and self.running is None))
         self.caption.setVisible(bool(self.caption.full_text) and self.running is None)
         self.empty.sentence.setText(self.nothing if self.running is None else AT_WORK)
         ready = why_not_live(self._state) is None and self.running is None
@@ -142,9 +214,10 @@ class FitPanel(ExperimentPage):
             self._report, self._helps, self._curves, self._drawn = None, {}, {}, None
             self.rows_model.set_rows([])
             self.caption.set_full_text("")
-        self.answer.setVisible(done is not None and done.failed and self.running is None)
+        self._failed = done is not None and done.failed and self.running is None
+        self.answer.setVisible(self._failed)
         super().refresh()
-        self.table.setHidden(report is None and self.views.needs_no_plan)
+        self.table.setHidden(self.views.needs_no_plan)  # the list needs the width, and is about other steps
         self._results.setCurrentWidget(self.empty if report is None and not self.views.needs_no_plan else self._shown)
 
     @property

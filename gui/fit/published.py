@@ -1,5 +1,5 @@
 """Published steps beside what the planner says of them: a list to choose from, prediction against measurement, and the
-source. Main thread.
+source. Main thread; the file is read on a thread of its own.
 
 The prediction is planned when it is asked for, as any other; it is simulated, the published figure was measured.
 """
@@ -7,15 +7,18 @@ The prediction is planned when it is asked for, as any other; it is simulated, t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
-from PySide6.QtCore import QTimer, Signal
+from PySide6.QtCore import Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QComboBox, QWidget
 
 from devexplorer.core.base import number_text, range_text
 from devexplorer.core.planner.published_steps import Published, fitted_to, published, rates_of, spec_of
 from devexplorer.core.records import Fit, FitReport, FitSpec
-from devexplorer.gui.widgets import EDGE_PX, Role, ScrollArea, hbox, label, push_button, vbox
+from devexplorer.gui.actions.context import InBackground
+from devexplorer.gui.widgets import EDGE_PX, Role, ScrollArea, grid, hbox, holder, label, push_button, vbox
 from devexplorer.gui.widgets.form_fields import Choice
 from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow, numbers
 
@@ -29,8 +32,8 @@ COLUMNS = (
     Column("fitted", "Whether the cost model was fitted to this row: then its prediction is no test"),
 )
 _CARD = 1
-AT_ONCE = 50
-"""Rows that are read in one turn of the event loop."""
+BESIDE_BELOW_PX = 190
+"""In a lower place the list has all of the height, and what is chosen is beside it."""
 _WIDTHS = (84, 100, 128, 70, 46, 74, 48)
 _GIVES_UP = (6, 3, 2, 4)
 EVERY_MODEL, EVERY_CARD = "every model", "every card"
@@ -40,17 +43,33 @@ FITTED = "The cost model was fitted to this row, so it is no test of the predict
 NOT_FITTED = "The cost model has not seen this row."
 
 
+class Step(NamedTuple):
+    """A published row that can be planned."""
+
+    row: Published
+    spec: FitSpec
+    cells: tuple[Cell, ...]
+
+
+def plannable_steps() -> list[Step]:
+    """All of them, as the list has them. Any thread."""
+    both = ((row, spec_of(row)) for row in published())
+    steps = [Step(row, spec, _cells(row)) for row, spec in both if spec is not None]
+    return sorted(steps, key=lambda step: tuple(cell.text for cell in step.cells[:4]))
+
+
 class PublishedSteps(QWidget):
     """`step_chosen` carries the `FitSpec` of a row to plan."""
 
     step_chosen = Signal(object)
+    in_background: InBackground
+    """How the file is read; the tab sets it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._rows: list[tuple[Published, FitSpec]] = []
-        self._unread: list[Published] = []
-        self._reader = QTimer(self, interval=0)
-        self._reader.timeout.connect(self._read_some)
+        self._steps: list[Step] = []
+        self._asked = False
+        """Whether the file is read, or being read."""
         self._found: dict[int, Fit] = {}
         """Predictions by the place of their row."""
         self._ready = True
@@ -68,45 +87,62 @@ class PublishedSteps(QWidget):
             choice.currentIndexChanged.connect(self._filter)
         self.table.selectionModel().selectionChanged.connect(lambda *_rows: self._show())
         self.table.activated.connect(lambda _index: self._plan())
-        below = ScrollArea(vbox(self.compared, self.about, spacing=2, margins=(EDGE_PX, 0, EDGE_PX, 4)), "The row")
-        below.setMinimumHeight(64)
-        top = hbox(self.model, self.card, None, self.plan_button, margins=(EDGE_PX, 2, EDGE_PX, 0))
-        vbox(top, (self.table, 3), (below, 2), spacing=4, parent=self)
+        self._below = ScrollArea(
+            vbox(self.compared, self.about, spacing=2, margins=(EDGE_PX, 0, EDGE_PX, 4)), "The chosen step"
+        )
+        self._top = holder(hbox(self.model, self.card, None, self.plan_button, margins=(EDGE_PX, 2, EDGE_PX, 0)))
+        self._places = grid(0, 4, self)
+        self._beside: bool | None = None
+        self._arrange(beside=False)
+
+    def _arrange(self, *, beside: bool) -> None:
+        """One below the other, or the list at the left and the rest at its side."""
+        if beside == self._beside:
+            return
+        self._beside = beside
+        places = ((0, 1, 1), (0, 0, 2), (1, 1, 1)) if beside else ((0, 0, 1), (1, 0, 1), (2, 0, 1))
+        for widget, (row, column, rows) in zip((self._top, self.table, self._below), places, strict=True):
+            self._places.removeWidget(widget)
+            self._places.addWidget(widget, row, column, rows, 1)
+        for row, stretch in enumerate((0, 1, 0) if beside else (0, 3, 2)):
+            self._places.setRowStretch(row, stretch)
+        for column, stretch in enumerate((3, 2) if beside else (1, 0)):
+            self._places.setColumnStretch(column, stretch)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._arrange(beside=event.size().height() < BESIDE_BELOW_PX)
 
     def fill(self) -> None:
-        """Read the rows that can be planned; once, and some at a time: the window is not to wait for all of them."""
-        if not self._rows and not self._reader.isActive():
-            self._unread = published()
-            self._reader.start()
+        """Read the steps that can be planned, once."""
+        if not self._asked:
+            self._asked = True
+            self.in_background("published", plannable_steps, self._offer)
 
-    def _read_some(self) -> None:
-        some, self._unread = self._unread[:AT_ONCE], self._unread[AT_ONCE:]
-        self._rows += [(row, spec) for row in some if (spec := spec_of(row)) is not None]
-        if not self._unread:
-            self._reader.stop()
-            self._offer()
-
-    def _offer(self) -> None:
-        models, cards = sorted({row.model for row, _ in self._rows}), sorted({row.profile for row, _ in self._rows})
+    def _offer(self, steps: list[Step]) -> None:
+        self._steps = steps
+        models, cards = sorted({step.row.model for step in steps}), sorted({step.row.profile for step in steps})
         self.model.offer([("", EVERY_MODEL, ""), *((name, name, "") for name in models)])
         self.card.offer([("", EVERY_CARD, ""), *((name, name, "") for name in cards)])
         self._filter()
 
     def _filter(self) -> None:
-        chosen = [
-            TableRow(index, _cells(row))
-            for index, (row, _) in enumerate(self._rows)
-            if self.model.value in ("", None, row.model) and self.card.value in ("", None, row.profile)
-        ]
-        self.rows_model.set_rows(sorted(chosen, key=lambda row: tuple(cell.text for cell in row.cells[:4])))
+        model, card = self.model.value, self.card.value
+        self.rows_model.set_rows(
+            [
+                TableRow(index, step.cells)
+                for index, step in enumerate(self._steps)
+                if model in ("", None, step.row.model) and card in ("", None, step.row.profile)
+            ]
+        )
         self._show()
 
     def show_report(self, report: FitReport) -> None:
         """Keep the prediction, if this is the plan of a published step."""
         wanted = _plain(report.spec)
         new = False
-        for index, (_, spec) in enumerate(self._rows):
-            if _plain(spec) == wanted and self._found.get(index) is not report.fits[0]:
+        for index, step in enumerate(self._steps):
+            if _plain(step.spec) == wanted and self._found.get(index) is not report.fits[0]:
                 self._found[index], new = report.fits[0], True
         if new:
             self._show()
@@ -131,7 +167,7 @@ class PublishedSteps(QWidget):
             self.compared.setText(CHOOSE)
             self.about.setText("")
             return
-        row, _ = self._rows[index]
+        row = self._steps[index].row
         measured = f"Measured {number_text(float(row.samples_per_s))} {row.unit}"
         fit = self._found.get(index)
         self.compared.setText(f"{measured}. {_verdict(row, fit)}")
@@ -148,7 +184,7 @@ class PublishedSteps(QWidget):
     def _plan(self) -> None:
         index = self._chosen
         if index is not None and self.plan_button.isEnabled():
-            self.step_chosen.emit(self._rows[index][1])
+            self.step_chosen.emit(self._steps[index].spec)
 
 
 def _verdict(row: Published, fit: Fit | None) -> str:

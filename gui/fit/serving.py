@@ -10,7 +10,7 @@ from devexplorer.core.base import Findings
 from devexplorer.core.records import ServingSpec
 from devexplorer.gui.forms.page import FormPage
 from devexplorer.gui.widgets import check_box, line_edit
-from devexplorer.gui.widgets.form_fields import Choice
+from devexplorer.gui.widgets.form_fields import Choice, MenuEdit
 
 KV_DTYPES = (
     (None, "KV as activations", "Keys and values in the dtype of the activations"),
@@ -31,6 +31,11 @@ SERVE = (
     "Generate text with a language model of transformers: KV cache, time to the first token, tokens/s, longest context"
 )
 PROMPT, GENERATE = "512", "128"
+WHOLE = "whole"
+BLOCKS = "Tokens in a block of a paged KV cache (vLLM: 16). Empty: each sequence has room for all its tokens at once."
+CHUNK = "The most tokens of a prompt that go through the model at a time. Empty: the whole prompt."
+BLOCK_SIZES, CHUNK_SIZES = (16, 32, 64, 128), (512, 2048, 8192)
+"""What the menus offer, as engines have them; others can be typed."""
 
 
 class ServingForm:
@@ -42,6 +47,8 @@ class ServingForm:
         self.generate = line_edit(GENERATE, GENERATE, "Tokens that each sequence gets", 52)
         self.kv_dtype = Choice("dtype of the KV cache", KV_DTYPES)
         self.weights = Choice("Quantisation of the weights", WEIGHTS)
+        self.block = _tokens("Tokens in a block of the KV cache", BLOCK_SIZES, BLOCKS)
+        self.chunk = _tokens("Tokens in a piece of the prompt", CHUNK_SIZES, CHUNK)
         self.cards = line_edit("1", "1", "Cards over which every layer is split", 36, tip="Tensor parallelism")
         page.add_field("", self.on)
         self._own = [
@@ -50,6 +57,8 @@ class ServingForm:
                 ("prompt", self.prompt),
                 ("generate", self.generate),
                 ("", self.kv_dtype),
+                ("KV blocks", self.block),
+                ("prefill", self.chunk),
                 ("", self.weights),
                 ("cards each", self.cards),
             )
@@ -75,6 +84,10 @@ class ServingForm:
             findings.count(field.text(), name)
             for field, name in ((self.generate, "generate"), (self.prompt, "prompt"), (self.cards, "cards each"))
         ]
+        block, chunk = (
+            findings.count(field.text(), name) if field.text().strip() else None
+            for field, name in ((self.block, "KV blocks"), (self.chunk, "prefill"))
+        )
         if autocast is not None:
             findings.add("text is generated in one dtype; choose one instead of autocast")
         generate, prompt, cards = (count or 1 for count in counts)
@@ -82,6 +95,8 @@ class ServingForm:
             generate=generate,
             prompt=prompt,
             kv_dtype=self.kv_dtype.value,
+            kv_block=block,
+            prefill_chunk=chunk,
             tensor_parallel=cards,
             weights=self.weights.value,
         )
@@ -94,4 +109,12 @@ class ServingForm:
             self.prompt.setText(str(serving.prompt))
             self.cards.setText(str(serving.tensor_parallel))
             self.kv_dtype.choose(serving.kv_dtype)
+            self.block.fill("" if serving.kv_block is None else str(serving.kv_block))
+            self.chunk.fill("" if serving.prefill_chunk is None else str(serving.prefill_chunk))
             self.weights.choose(serving.weights)
+
+
+def _tokens(name: str, offered: Iterable[int], tip: str) -> MenuEdit:
+    result = MenuEdit("", name, [(WHOLE, ""), *((str(count), str(count)) for count in offered)], 96, WHOLE)
+    result.setToolTip(tip)
+    return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from devexplorer.core.base import MISSING, bytes_text, count_text, number_text, range_text, seconds_text
-from devexplorer.core.records import CacheLayers, Fit, FitReport, ServingFit
+from devexplorer.core.records import CacheLayers, Fit, FitReport, ServingFit, ServingSpec
 from devexplorer.gui.widgets.table import Cell, Column, numbers
 
 KINDS = {"full": "full attention", "sliding": "a sliding window", "state": "a state"}
@@ -72,6 +72,12 @@ def _layers(layers: CacheLayers) -> str:
     return f"{count_text(layers.layers, 'layer')} with {KINDS[layers.kind]}"
 
 
+def _cache(serving: ServingSpec) -> str:
+    """`KV cache float8_e4m3fn in blocks of 16`; empty where it is of the activations' dtype and whole."""
+    told = (serving.kv_dtype or "", f"in blocks of {serving.kv_block}" if serving.kv_block else "")
+    return f"KV cache {' '.join(filter(None, told))}" if any(told) else ""
+
+
 def serving_caption(report: FitReport) -> str:
     """`16 prompts of 2,048 tokens, 512 generated, KV cache float8_e4m3fn`."""
     serving = report.spec.serving
@@ -80,7 +86,8 @@ def serving_caption(report: FitReport) -> str:
         report.spec.dtype or "",
         f"{count_text(report.spec.batch, 'prompt')} of {serving.prompt:,} tokens",
         f"{serving.generate:,} generated",
-        f"KV cache {serving.kv_dtype}" if serving.kv_dtype else "",
+        _cache(serving),
+        f"prefill of {serving.prefill_chunk:,} tokens at a time" if serving.prefill_chunk else "",
         f"{serving.weights} weights" if serving.weights else "",
         f"{serving.tensor_parallel} cards each" if serving.tensor_parallel > 1 else "",
     )

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 def _connect(context: WindowContext, page: FitPanel) -> None:
     follow_selection(context, page)
+    page.views.published.in_background = context.in_background
     page.set_calibrations(context.calibrations)
     context.calibrations_changed.connect(page.set_calibrations)
 

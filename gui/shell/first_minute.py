@@ -130,7 +130,7 @@ def _plan_button(window: MainWindow) -> Place:
     if dock.current != "fit":
         return _tab(window, "fit")
     page = dock.page("fit")
-    place: QWidget = page.start_button if page.running is None else page
+    place: QWidget = page.way_to_plan if page.running is None else page
     return place
 
 

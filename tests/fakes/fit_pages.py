@@ -18,6 +18,7 @@ def panel_for(qtbot: QtBot, state: State, width: int = 1264, height: int = 274) 
     def make(host: QWidget) -> FitPanel:
         made = FitPanel(state)
         made.setParent(host)
+        made.views.published.in_background = lambda _name, work, then: then(work())
         return made
 
     panel = hosted(qtbot, make, width, height)

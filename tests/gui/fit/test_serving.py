@@ -47,6 +47,8 @@ def test_what_is_asked_for(qtbot, panel, sent):
     type_into(qtbot, panel.form.serving.prompt, "2048")
     type_into(qtbot, panel.form.serving.generate, "512")
     type_into(qtbot, panel.form.serving.cards, "2")
+    type_into(qtbot, panel.form.serving.block, "24")
+    next(action for action in panel.form.serving.chunk.menu.actions() if action.text() == "2048").trigger()
     panel.form.serving.kv_dtype.choose("float8_e4m3fn")
     panel.form.serving.weights.choose("int4")
     qtbot.mouseClick(panel.start_button, LEFT)
@@ -56,7 +58,15 @@ def test_what_is_asked_for(qtbot, panel, sent):
         batch=16,
         options=False,
         patience_seconds=60.0,
-        serving=ServingSpec(generate=512, prompt=2048, kv_dtype="float8_e4m3fn", tensor_parallel=2, weights="int4"),
+        serving=ServingSpec(
+            generate=512,
+            prompt=2048,
+            kv_dtype="float8_e4m3fn",
+            kv_block=24,
+            tensor_parallel=2,
+            prefill_chunk=2048,
+            weights="int4",
+        ),
     )
 
 
@@ -67,6 +77,9 @@ def test_what_is_wrong_with_it(qtbot, panel, sent):
     assert not panel.start_button.isEnabled()
     assert "Generate '0' is not" in panel.start_button.toolTip()
     type_into(qtbot, panel.form.serving.generate, "5")
+    type_into(qtbot, panel.form.serving.block, "0")
+    assert "KV blocks '0' is not" in panel.start_button.toolTip()
+    panel.form.serving.block.clear()
     assert panel.start_button.isEnabled()
     panel.form.precision.choose((None, "bfloat16"))
     assert "choose one instead of autocast" in panel.start_button.toolTip()

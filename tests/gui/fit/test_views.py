@@ -210,7 +210,6 @@ def test_a_published_step_is_planned_and_compared_with_its_measurement(
     choose(qtbot, panel, PUBLISHED)
     assert not panel.is_empty, "it needs no plan before"
     view = panel.views.published
-    qtbot.waitUntil(lambda: bool(view.rows_model.rows))
     view.model.choose("resnet50")
     view.card.choose(T4)
     rows = view.rows_model.rows
@@ -226,7 +225,7 @@ def test_a_published_step_is_planned_and_compared_with_its_measurement(
     assert (asked.spec.source, asked.spec.gpus, asked.spec.options) == ("resnet50", (T4,), False)
     assert panel.form.batch_edit.text() == str(asked.spec.batch)
     key = rows[0].key
-    measured = next(float(row.samples_per_s) for index, (row, _) in enumerate(view._rows) if index == key)
+    measured = next(float(row.samples_per_s) for index, (row, *_) in enumerate(view._steps) if index == key)
     speeds = {"samples_per_s": measured, "samples_per_s_low": measured / 1.25, "samples_per_s_high": measured * 1.25}
     found = fit(T4, 1 << 40, **speeds)
     planned(panel, state, msgspec.structs.replace(report(asked.spec), fits=(found,)), request=8)
@@ -239,7 +238,6 @@ def test_a_row_of_decoding_is_compared_by_its_tokens(
 ) -> None:
     choose(qtbot, panel, PUBLISHED)
     view = panel.views.published
-    qtbot.waitUntil(lambda: bool(view.rows_model.rows))
     view.model.choose("phi-1.5 decode")
     view.table.selectRow(0)
     assert view.rows_model.rows[0].cells[3].text == "decoding"
@@ -260,9 +258,8 @@ def test_a_row_of_decoding_is_compared_by_its_tokens(
 def test_whether_the_model_was_fitted_to_a_row_is_said(qtbot: QtBot, panel: FitPanel) -> None:
     choose(qtbot, panel, PUBLISHED)
     view = panel.views.published
-    qtbot.waitUntil(lambda: bool(view.rows_model.rows))
     for row in view.rows_model.rows:
-        listed = view._rows[row.key][0]
+        listed = view._steps[row.key].row
         assert row.cells[-1].text == ("yes" if fitted_to(listed) else "no")
     assert len(view.rows_model.rows) == sum(spec_of(row) is not None for row in published())
 

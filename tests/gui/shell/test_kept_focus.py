@@ -29,6 +29,8 @@ def test_after_plan_it_is_in_the_page_and_not_at_record(qapp: QApplication, hand
     fit = hands.window.findChild(FitPanel)
     assert isinstance(fit, FitPanel)
     for _ in range(2):  # without results, and with those of before
+        if fit.is_folded:
+            hands.click(fit.fold_button)
         fit.start_button.setFocus()
         hands.click(fit.start_button)
         hands.until(lambda: not fit.start_button.isEnabled(), "under way")

@@ -1,0 +1,177 @@
+"""The chosen card of a plan in detail: its parts, what would help, and using it."""
+
+from __future__ import annotations
+
+import msgspec
+from fakes.bench_runs import CPU, T4S
+from fakes.fit_pages import begun, panel_for, planned, texts, type_into
+from fakes.fits import HELPS, fit, report
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication, QPushButton
+from pytestqt.qtbot import QtBot
+
+from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.devices.profiles import load_profiles
+from devexplorer.gui.fit.details import TOGETHER
+from devexplorer.gui.fit.rows import (
+    CARD,
+)
+
+LEFT = Qt.MouseButton.LeftButton
+T4 = "Tesla T4"
+
+
+def click(qtbot: QtBot, button: QPushButton) -> None:
+    qtbot.mouseClick(button, LEFT)
+
+
+def test_the_chosen_card_is_shown_in_detail(panel, state):
+    planned(panel, state, report())
+    panel.table.selectRow(texts(panel, CARD).index(T4))
+    assert panel.details.title.text() == "Tesla T4, simulated"
+    assert "largest part is optimizer state" in panel.details.verdict.text()
+    assert panel.details.parts.numbers["activations"].text() == "5.00 GiB"
+    assert panel.details.batch.text() == "No batch fits."
+    assert "cuBLAS keeps a workspace" in panel.details.rests.text()
+
+
+def test_the_parts_at_rest_are_beside_those_at_the_peak(qtbot, state):
+    """At the peak there can be hardly a gradient; that says nothing about what stays. Where there is no room for a
+    second column of numbers, they are in the tips."""
+    panel = panel_for(qtbot, state, 2540)
+    planned(panel, state, report())
+    panel.table.selectRow(texts(panel, CARD).index(T4))
+    parts = panel.details.parts
+    assert parts.rests["gradients"].isVisible()
+    assert (parts.numbers["gradients"].text(), parts.rests["gradients"].text()) == ("3.00 GiB", "4.00 GiB")
+    assert [head.text() for head in parts.heads] == ["at the peak", "at rest"]
+    assert "17.05 GiB (max_memory_allocated)" in panel.details.tools.text()
+    assert "nvidia-smi 18.50 GiB" in panel.details.tools.text()
+    narrow = panel_for(qtbot, state, 1260)
+    planned(narrow, state, report())
+    assert not narrow.details.parts.rests["gradients"].isVisible()
+    assert "bytes at rest" in narrow.details.parts.numbers["gradients"].toolTip()
+
+
+def test_batch_and_step_of_the_chosen_card_are_said_where_the_table_has_no_room_for_them(panel, state):
+    large = fit(T4, 1 << 30, largest_batch=65536, at_least=True)
+    times = {"step_seconds": 0.5, "step_seconds_low": 0.4, "step_seconds_high": 0.6}
+    rates = {"samples_per_s": 16.0, "samples_per_s_low": 13.3, "samples_per_s_high": 20.0}
+    fits = (msgspec.structs.replace(large, **times, **rates, bound="launches"),)
+    planned(panel, state, msgspec.structs.replace(report(), fits=fits))
+    assert panel.details.batch.isVisibleTo(panel.details)
+    words = panel.details.batch.text().replace(TOGETHER, "")
+    assert words == (
+        "Largest batch: 65,536 or more. A step takes 400 to 600 ms, 13.3 to 20.0 samples/s, bound by launches: a larger"
+        " batch or CUDA graphs would help. 0.190 to 0.286 samples/J at 70 W."
+    )
+
+
+def test_what_would_help_is_asked_about_the_model_by_its_name(qtbot, panel, state, sent):
+    planned(panel, state, report(), target="mlp")
+    click(qtbot, panel.details.helps.ask_button)
+    assert [item.target for item in sent] == ["mlp"]
+
+
+def test_what_would_help_is_asked_for_one_card_and_shown_beside_the_table(qtbot, panel, state, sent):
+    planned(panel, state, report())
+    panel.table.selectRow(texts(panel, CARD).index(T4))
+    click(qtbot, panel.details.helps.ask_button)
+    (asked,) = sent
+    assert (asked.spec.gpus, asked.spec.options, asked.spec.source) == ((T4,), True, "transformers:gpt2")
+    planned(panel, state, report(asked.spec, HELPS), request=8)
+    assert len(panel.rows_model.rows) == len(load_profiles())
+    assert panel.table.selected_key == T4
+    QApplication.processEvents()
+    assert [line.title.isVisibleTo(panel.details) for line in panel.details.helps.lines] == [True, True]
+    assert not panel.details.helps.ask_button.isVisibleTo(panel.details)
+    panel.table.selectRow(len(panel.rows_model.rows) - 1)
+    assert panel.details.helps.lines == []
+    assert panel.details.helps.ask_button.isVisibleTo(panel.details)
+
+
+def test_the_cards_that_are_here_come_first_and_the_one_that_was_asked_about_is_chosen(panel, state):
+    a100 = "NVIDIA A100-SXM4-80GB"
+    state.set_catalog(Catalog((CPU, msgspec.structs.replace(T4S[0], name=a100), T4S[1])))
+    planned(panel, state, report())
+    assert texts(panel, CARD)[:3] == [T4, a100, next(name for name in load_profiles() if name not in (T4, a100))]
+    assert [action.text() for action in panel.form.cards_edit.menu.actions()][:3] == ["every card", T4, a100]
+    assert panel.table.selected_key == T4
+    planned(panel, state, report(msgspec.structs.replace(report().spec, gpus=(a100,), options=True), HELPS), request=8)
+    assert panel.table.selected_key == a100
+    panel.table.selectRow(0)
+    panel.refresh()
+    assert panel.table.selected_key == T4, "chosen once, not at every event"
+
+
+def test_a_help_can_be_used_at_once(qtbot, panel, state, sent):
+    planned(panel, state, report(msgspec.structs.replace(report().spec, gpus=(T4,), options=True), HELPS))
+    type_into(qtbot, panel.form.model_edit, "lenet")  # the help is about the plan of the table all the same
+    type_into(qtbot, panel.form.batch_edit, "nothing")
+    first, second = panel.details.helps.lines
+    assert not second.button.isVisibleTo(panel.details), "nothing in the form is about states of 8 bits"
+    click(qtbot, first.button)
+    assert panel.form.options.checkpointing.isChecked()
+    (asked,) = sent
+    assert (asked.spec.source, asked.spec.batch, asked.spec.gpus, asked.spec.checkpointing) == (
+        "transformers:gpt2",
+        8,
+        (T4,),
+        True,
+    )
+
+
+def test_what_would_help_is_above_the_fold_at_the_default_height(panel, state):
+    planned(panel, state, report(msgspec.structs.replace(report().spec, gpus=(T4,), options=True), HELPS))
+    QApplication.processEvents()
+    first = panel.details.helps.lines[0]
+    for widget in (first.title, first.takes, first.button):
+        seen = widget.mapTo(panel.details.viewport(), widget.rect().bottomRight())
+        assert panel.details.viewport().rect().contains(seen)
+    assert panel.table.horizontalScrollBar().maximum() == 0
+
+
+def test_where_nothing_helps_it_says_so(panel, state):
+    planned(panel, state, report(msgspec.structs.replace(report().spec, gpus=(T4,), options=True), ()))
+    assert panel.details.helps.nothing.isVisible()
+    assert not panel.details.helps.ask_button.isVisible()
+
+
+def test_what_there_was_no_time_for_is_named(panel, state):
+    asked = msgspec.structs.replace(report().spec, gpus=(T4,), options=True)
+    planned(panel, state, msgspec.structs.replace(report(asked, HELPS), untried=("SGD without momentum", "two cards")))
+    assert panel.details.helps.nothing.text() == "Not worked out for want of time: SGD without momentum, two cards."
+    assert panel.details.helps.nothing.isVisibleTo(panel.details)
+    assert len(panel.details.helps.lines) == len(HELPS)
+
+
+def test_return_on_a_card_asks_once_what_would_help(qtbot, panel, state, sent):
+    planned(panel, state, report())
+    panel.table.setFocus()
+    qtbot.keyClick(panel.table, Qt.Key.Key_Down)
+    qtbot.keyClick(panel.table, Qt.Key.Key_Return)
+    (asked,) = sent
+    name = texts(panel, CARD)[1]
+    assert (asked.spec.gpus, asked.spec.options) == ((name,), True)
+    planned(panel, state, report(asked.spec, HELPS), request=8)
+    qtbot.keyClick(panel.table, Qt.Key.Key_Return)
+    assert len(sent) == 1
+
+
+def test_nothing_can_be_used_while_a_plan_is_under_way(panel, state):
+    planned(panel, state, report(msgspec.structs.replace(report().spec, gpus=(T4,), options=True), HELPS))
+    assert panel.details.helps.lines[0].button.isEnabled()
+    begun(panel, state, request=9)
+    assert not panel.details.helps.lines[0].button.isEnabled()
+
+
+def test_tab_goes_through_the_helps_in_their_order(panel, state):
+    behind = QPushButton("behind the tab", panel.parentWidget())  # made before the helps are
+    planned(panel, state, report(msgspec.structs.replace(report().spec, gpus=(T4,), options=True), HELPS * 2))
+    chain, at = [panel.details], panel.details.nextInFocusChain()
+    while at is not panel.details:
+        chain.append(at)
+        at = at.nextInFocusChain()
+    places = [chain.index(line.button) for line in panel.details.helps.lines]
+    assert places == sorted(places)
+    assert places[-1] < chain.index(behind)
