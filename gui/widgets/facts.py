@@ -1,11 +1,15 @@
-"""Two columns of facts. Main thread."""
+"""Two columns of facts. Main thread.
+
+A value that can be selected takes 1 to 2 ms to make: many of them come on show a few in a turn of the event loop.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QResizeEvent
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtGui import QFontMetrics, QResizeEvent
 from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
 
 from devexplorer.core.records import Fact
@@ -17,6 +21,8 @@ from devexplorer.gui.widgets.theme import Role, font
 GAP_PX = 12
 LABELS_SHARE = 0.45
 """Where labels and values do not fit side by side, labels have at least this share and are in several lines."""
+MADE_AT_ONCE, FILLED_AT_ONCE = 1, 8
+"""Rows that are made, or that have been made and get new texts, in one turn."""
 _BREAKS = re.compile(r"[._/:-]|[^\W_]{16}")
 """After these a name may go on in the next line: a path has no spaces."""
 _BREAK = "\u200b"
@@ -38,11 +44,6 @@ class FactName(QLabel):
             self.setAccessibleName(text)
             self.setText(_BREAKS.sub(rf"\g<0>{_BREAK}", text))
 
-    @property
-    def width_px(self) -> int:
-        """Pixels that it takes in one line."""
-        return self.fontMetrics().horizontalAdvance(self.text()) + 2
-
 
 class FactsTable(QWidget):
     """Labels dimmed at the left, values at the right; values can be selected and copied."""
@@ -54,24 +55,34 @@ class FactsTable(QWidget):
         self._grid = grid(GAP_PX, 4, self)
         self._grid.setColumnStretch(1, 1)
         self._cells: list[tuple[FactName, QLabel | TextBlock]] = []
+        self._filled = 0
+        """Rows that are on show."""
+        self._more = QTimer(self, interval=0)
+        self._more.timeout.connect(self._fill)
         self._least_px = 0
         self.facts: tuple[Fact, ...] = ()
-        """What is on show."""
+        """What is on show, or on its way."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every row is on show."""
+        return self._filled == len(self.facts)
 
     @property
     def label_width(self) -> int:
         """Pixels that the longest label takes in one line."""
-        return max((name.width_px for name, _ in self._cells[: len(self.facts)]), default=0)
+        return self._widest(fact.label for fact in self.facts)
 
     @property
     def _labels_px(self) -> int:
         """Values come first: a number that goes on in the next line is misread."""
-        values = [
-            value.fontMetrics().horizontalAdvance(value.text()) + 2 for _, value in self._cells[: len(self.facts)]
-        ]
         room = max(self.width() - GAP_PX, 1)
-        wanted = max(room - max(values, default=0), round(LABELS_SHARE * room))
+        wanted = max(room - self._widest(fact.value for fact in self.facts), round(LABELS_SHARE * room))
         return max(min(self.label_width, wanted), self._least_px)
+
+    def _widest(self, texts: Iterable[str]) -> int:
+        metrics = QFontMetrics(font(Role.TEXT))
+        return max((metrics.horizontalAdvance(text) + 2 for text in texts), default=0)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -84,28 +95,44 @@ class FactsTable(QWidget):
 
     def _share(self) -> None:
         width = self._labels_px
-        for name, _ in self._cells[: len(self.facts)]:
+        for name, _ in self._cells[: self._filled]:
             name.setFixedWidth(width)
 
     def set_facts(self, facts: tuple[Fact, ...]) -> None:
         """Show `facts`; labels are kept and get new texts."""
         if facts == self.facts:
             return
-        self.facts = facts
-        while len(self._cells) < len(facts):
-            name = FactName()
-            value = _number() if self._numbers else TextBlock()
-            self._grid.addWidget(name, len(self._cells), 0, Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft)
-            self._grid.addWidget(value, len(self._cells), 1, Qt.AlignmentFlag.AlignTop)
-            self._cells.append((name, value))
-        for index, (name, value) in enumerate(self._cells):
-            name.setVisible(index < len(facts))
-            value.setVisible(index < len(facts))
-            if index < len(facts):
-                name.set_full_text(facts[index].label)
-                value.setText(facts[index].value)
-        self._share()
+        self.facts, self._filled = facts, 0
+        for cells in self._cells[len(facts) :]:
+            for cell in cells:
+                cell.hide()
+        self._fill()
         self.setVisible(bool(facts))
+
+    def _fill(self) -> None:
+        """Show the next rows; the others in the next turn."""
+        made = len(self._cells)
+        end = min(max(min(made, self._filled + FILLED_AT_ONCE), self._filled + MADE_AT_ONCE), len(self.facts))
+        self._make(end)
+        width = self._labels_px
+        for (name, value), fact in zip(self._cells[self._filled : end], self.facts[self._filled : end], strict=True):
+            name.set_full_text(fact.label)
+            name.setFixedWidth(width)
+            value.setText(fact.value)
+            name.show()
+            value.show()
+        self._filled = end
+        if end < len(self.facts):
+            self._more.start()
+        else:
+            self._more.stop()
+
+    def _make(self, count: int) -> None:
+        for row in range(len(self._cells), count):
+            name, value = FactName(), _number() if self._numbers else TextBlock()
+            self._grid.addWidget(name, row, 0, Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft)
+            self._grid.addWidget(value, row, 1, Qt.AlignmentFlag.AlignTop)
+            self._cells.append((name, value))
 
 
 def _number() -> QLabel:

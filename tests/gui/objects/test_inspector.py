@@ -300,6 +300,7 @@ def test_nothing_is_cut_off_at_the_right(qtbot: QtBot, width: int):
     panel.set_selection(("x",))
     state.apply(long_answer("What happened to"))
     panel.refresh()
+    qtbot.waitUntil(lambda: panel.facts.is_complete and panel.placement.is_complete)
     for _ in range(3):
         QApplication.processEvents()
     area = panel.scroll_area
@@ -351,14 +352,17 @@ def test_the_longest_name_of_a_fact_about_this_machine_is_whole(qtbot: QtBot, wi
     panel = hosted(qtbot, lambda _: InspectorPanel(state), width, 520)
     state.apply(this_machine(ENGINE, (CPU, VGPU), ()))
     panel.refresh()
-    QApplication.processEvents()
+    qtbot.waitUntil(lambda: panel.facts.is_complete)
+    for _ in range(3):
+        QApplication.processEvents()
     assert "CUDA_VISIBLE_DEVICES" in {name.full_text for name, _ in panel.facts._cells}
     for name, value in panel.facts._cells:
         assert name.heightForWidth(name.width()) <= name.height(), name.full_text
         assert value.width() >= 80
     state.apply(Answer(title="A name of any length", words="", facts=(Fact("x" * 300, "value"),)))
     panel.refresh()
-    QApplication.processEvents()
+    for _ in range(3):
+        QApplication.processEvents()
     name, value = panel.facts._cells[0]
     assert name.fontMetrics().height() * 3 < name.heightForWidth(name.width()) <= name.height(), "in many lines"
     assert value.width() >= value.fontMetrics().horizontalAdvance("value")

@@ -39,6 +39,26 @@ def test_each_row_of_a_table_that_grows_has_its_label(qtbot: QtBot) -> None:
         )
 
 
+def test_many_facts_come_on_show_one_after_the_other(qtbot: QtBot) -> None:
+    """37 at once, as a plan for every card has them, were 70 ms in which the window did nothing else."""
+    table = FactsTable()
+    page = ScrollArea(vbox(table, None), "page")
+    qtbot.addWidget(page)
+    page.resize(300, 200)
+    page.show()
+    for name in ("first", "second"):
+        before = len(table._cells)
+        facts = tuple(Fact(f"card {index}", f"{name} {index}") for index in range(37))
+        table.set_facts(facts)
+        assert len(table._cells) - before <= 1
+        assert table.facts == facts
+        qtbot.waitUntil(lambda: table.is_complete)
+        assert [value.text() for _, value in table._cells] == [fact.value for fact in facts]
+        assert all(value.isVisible() for _, value in table._cells)
+    table.set_facts(facts[:2])
+    assert [value.isVisible() for _, value in table._cells[:4]] == [True, True, False, False]
+
+
 @pytest.mark.parametrize("width", [230, 280, 340, 700])
 def test_no_name_is_cut_short_and_no_number_goes_on_in_the_next_line(qtbot: QtBot, width: int) -> None:
     """In the inspector of a small window `11,689,512` was in two lines, and `GeForce RTX 3070 Laptop…` was cut."""
@@ -54,6 +74,7 @@ def test_no_name_is_cut_short_and_no_number_goes_on_in_the_next_line(qtbot: QtBo
             Fact("encoder.layers.0.self_attn.in_proj_weight", "float32"),
         )
     )
+    qtbot.waitUntil(lambda: table.is_complete)
     QApplication.processEvents()
     for name, value in table._cells:
         assert "…" not in name.text()
