@@ -22,6 +22,7 @@ from devexplorer.core.planner.trace import Trace
 from devexplorer.core.planner.trace_cache import TraceCache, runs_convolutions, runs_products
 from devexplorer.core.planner.workspaces import context_bytes, cublas_bytes, library_bytes
 from devexplorer.core.records import Fit, FitBytes, FitCard, FitSpec, Help
+from devexplorer.core.virtual.operators.attention import has_flash
 
 DIVISIONS = 5
 """How often a model is divided until every card has room."""
@@ -33,8 +34,8 @@ class FitCalculator:
     def __init__(self, cache: TraceCache, config: StepConfig, spec: FitSpec) -> None:
         self.cache, self.config, self.spec = cache, config, spec
         self.products, self.convolutions = runs_products(cache.subject.model), runs_convolutions(cache.subject.model)
-        self._largest: dict[Room, Largest] = {}
-        """Of single cards: those with the same room have the same largest batch."""
+        self._largest: dict[tuple[Room, bool], Largest] = {}
+        """Of single cards: those with the same room and the same kernels have the same largest batch."""
 
     def fit(self, profiles: Sequence[Profile]) -> Fit:
         """The answer for one card, or for several over which the model is divided."""
@@ -73,11 +74,12 @@ class FitCalculator:
 
     def _search(self, profiles: Sequence[Profile], device_map: DeviceMap) -> Largest:
         rooms = self.rooms(profiles)
-        known = self._largest.get(rooms[0]) if len(rooms) == 1 else None
+        alike = rooms[0], has_flash(profiles[0].compute_capability)
+        known = self._largest.get(alike) if len(rooms) == 1 else None
         if known is None:
             known = largest(self.cache, self.config, device_map, rooms, self.spec.batch)
             if len(rooms) == 1:
-                self._largest[rooms[0]] = known
+                self._largest[alike] = known
         return known
 
     def placed(self, profiles: Sequence[Profile], config: StepConfig, batch: int) -> DeviceMap:

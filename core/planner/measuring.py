@@ -181,6 +181,7 @@ class Measuring:
                 memory.state_at,
                 memory.rest_at,
                 self.output_bytes,
+                gpu.attention_by_card,
             )
-            for memory, roofline in zip(self._memories, self._rooflines, strict=True)
+            for gpu, memory, roofline in zip(self.machine.gpus, self._memories, self._rooflines, strict=True)
         )

@@ -13,6 +13,7 @@ from devexplorer.core.models import RunFailed, error_text
 from devexplorer.core.planner.run import DeviceMap, OnlyWithValues, StepConfig, run_step
 from devexplorer.core.planner.subject import NOTE, Subject, mixes_devices, names_cuda
 from devexplorer.core.planner.trace import BatchScaling, Trace, fit_scaling
+from devexplorer.core.virtual.operators.attention import has_flash
 
 SCALING_BATCHES = (2, 3)
 """What the law of sizes is taken from, and a third one, which it has to foretell; a batch of 1 can run other operations
@@ -38,6 +39,8 @@ class TraceCache:
         self._longest = 0.0
         """Seconds of the longest run so far."""
         self._runs: dict[Any, tuple[Trace, ...]] = {}
+        self._by_card: set[StepConfig] = set()
+        """Steps with attention that runs as another kernel on older cards."""
         self._scalings: dict[Any, list[BatchScaling] | None] = {}
 
     @property
@@ -47,12 +50,23 @@ class TraceCache:
 
     def traces(self, config: StepConfig, batch: int, device_map: DeviceMap) -> tuple[Trace, ...]:
         """A trace per card. Raises `BadInput` with what the model says when it cannot run."""
-        key = _key(config, batch, device_map)
-        if key not in self._runs:
+        result = self._runs.get(self._key(config, batch, device_map))
+        if result is None:
             began = self._now()
-            self._runs[key] = self._ran(config, batch, device_map)
+            result = self._ran(config, batch, device_map)
             self._longest = max(self._longest, self._now() - began)
-        return self._runs[key]
+            if any(trace.attention_by_card for trace in result):
+                self._by_card.add(config)
+            self._runs[self._key(config, batch, device_map)] = result
+        return result
+
+    def _key(self, config: StepConfig, batch: int, device_map: DeviceMap) -> Any:
+        """Which one a single card is makes a difference to what happens on it for attention only."""
+        profiles = device_map.profiles
+        which: Any = tuple(profile.name for profile in profiles) if len(profiles) > 1 else ()
+        if config in self._by_card and not which:
+            which = has_flash(profiles[0].compute_capability)
+        return config, batch, device_map.cards, which
 
     def _ran(self, config: StepConfig, batch: int, device_map: DeviceMap) -> tuple[Trace, ...]:
         """The first run of code that asks for CUDA is done again with emulated cards. Raises `BadInput`."""
@@ -113,10 +127,11 @@ class TraceCache:
     def scalings(self, config: StepConfig, device_map: DeviceMap, known: int) -> list[BatchScaling] | None:
         """How the blocks of each card grow with the batch; None where no law holds. `known` is a batch that was run
         already."""
-        key = _key(config, 0, device_map)
+        key = self._key(config, 0, device_map)
         if key not in self._scalings:
             third = known if known > max(SCALING_BATCHES) else THIRD_BATCH
             runs = {batch: self.traces(config, batch, device_map) for batch in (*SCALING_BATCHES, third)}
+            key = self._key(config, 0, device_map)  # only now it is known whether the card matters
             result = [
                 fit_scaling({batch: traces[card] for batch, traces in runs.items()})
                 for card in range(len(device_map.profiles))
@@ -125,12 +140,6 @@ class TraceCache:
                 None if any(item is None for item in result) else [item for item in result if item is not None]
             )
         return self._scalings[key]
-
-
-def _key(config: StepConfig, batch: int, device_map: DeviceMap) -> Any:
-    """Which one a single card is makes no difference to what happens on it."""
-    several = len(device_map.profiles) > 1
-    return config, batch, device_map.cards, tuple(profile.name for profile in device_map.profiles) if several else ()
 
 
 def _failure_text(error: BaseException | None) -> str:

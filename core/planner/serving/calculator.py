@@ -13,7 +13,7 @@ from devexplorer.core.planner.serving.layout import CacheLayout
 from devexplorer.core.planner.serving.request import lacks
 from devexplorer.core.planner.serving.scaling import Law, Most, law, most
 from devexplorer.core.planner.serving.served import Served
-from devexplorer.core.planner.serving.session import Phase, Runner, Session
+from devexplorer.core.planner.serving.session import Phase, Runner, Session, any_profile
 from devexplorer.core.planner.step_time import step_estimate
 from devexplorer.core.planner.trace import Trace
 from devexplorer.core.planner.trace_cache import runs_convolutions
@@ -91,7 +91,7 @@ class ServingCalculator:
     def _session(self, batch: int, prompt: int, eight: bool, *, whole: bool = False) -> Session:
         key = (batch, prompt, eight, whole)
         if key not in self._sessions:
-            profile = _any_profile()
+            profile = any_profile()
             generate = self._serving.generate
             self._sessions[key] = self._runner.run(
                 profile, batch=batch, prompt=prompt, generate=generate, eight_bit=eight, whole=whole
@@ -286,10 +286,3 @@ class Times(NamedTuple):
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
-
-
-def _any_profile() -> Profile:
-    """Sessions are run on a measuring GPU, which has no end; whose profile it has makes no difference."""
-    from devexplorer.core.devices.profiles import load_profiles
-
-    return next(iter(load_profiles().values()))

@@ -34,6 +34,7 @@ from devexplorer.core.planner.serving.state_space import one_kernel
 from devexplorer.core.planner.serving.tensor_parallel import Exchange, Split
 from devexplorer.core.planner.trace import Numbers, Trace
 from devexplorer.core.virtual.backend import meta_empty
+from devexplorer.core.virtual.operators.attention import has_flash
 from devexplorer.core.virtual.operators.module_calls import module_calls
 
 NOTE_OWN_ATTENTION = (
@@ -42,6 +43,11 @@ NOTE_OWN_ATTENTION = (
 DIRECT, CAST, OWN_ATTENTION = range(3)
 """Ways to attend: one kernel that reads the cache in its dtype, one that reads a cast of it, the model's own code."""
 NO_NUMBERS: Numbers = np.empty(0, dtype=np.int64)
+
+
+def any_profile() -> Profile:
+    """Sessions are run on a measuring GPU, which has no end: one for all cards, with flash attention."""
+    return next(item for item in load_profiles().values() if has_flash(item.compute_capability))
 
 
 @dataclass(frozen=True)
@@ -120,7 +126,7 @@ class Runner:
     def _find_out(self) -> None:
         """The first way to attend that works; where none does, with every layer."""
         failure: Exception | None = None
-        profile = next(iter(load_profiles().values()))
+        profile = any_profile()
         for self._way in (DIRECT, CAST, OWN_ATTENTION):
             try:
                 self.run(profile, batch=2, prompt=3, generate=3)

@@ -43,6 +43,8 @@ class VirtualGpu:
         self.values_bytes: int | None = None
         """Set for plans: floating-point tensors with more than one element get no values, others only up to this
         size."""
+        self.attention_by_card = False
+        """Whether attention ran that another card has another kernel for."""
 
     def copy_seconds(self, other: VirtualGpu | None, nbytes: int) -> float:
         """Seconds of a copy between this card and another one, or the host (None)."""

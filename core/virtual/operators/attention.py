@@ -5,33 +5,47 @@ torch picks its fused kernels in C++, for devices that it knows. For any other o
 products and a softmax, whose scores and weights stay alive until backward. So `scaled_dot_product_attention` is
 registered for virtual GPUs and goes to `aten::_scaled_dot_product_fused_attention_overrideable`, which torch has for
 such devices, derivative included. The host computes the plain formulas, in float32. What CUDA's fused kernels do
-not take (float64, heads of odd sizes) is taken apart as there.
+not take (float64, bfloat16 on a T4) is taken apart as there.
 
 Shapes: query (B, H, L, E), key (B, G, S, E), value (B, G, S, V), output (B, H, L, V); G divides H. Beside the output
 the kernels keep the logarithm of the sum of each row's exponentials, float32 (B, H, L).
 
-Two kernels differ in memory, below aten/src/ATen/native/transformers/cuda. Flash attention (float16 and bfloat16, no
-mask) lays its results out as the operands are: `at::empty_like(q)` of `mha_fwd` in flash_attn/flash_api.cpp, as cuDNN's
-does. So where a rotary embedding left the heads apart, taking them together copies. The memory-efficient kernel has a
-layout of its own, (B, L, H, V), and rounds the L of its sums up to 32 (`_efficient_attention_forward` in attention.cu,
-kAlignLSE in mem_eff_attention). Cards older than Ampere have the second alone; here every card has both.
+Which kernel runs goes by card, dtype and mask (`can_use_flash_attention`, `can_use_mem_efficient_attention` in
+transformers/cuda/sdp_utils.cpp, below aten/src/ATen/native):
+
+- flash attention from compute capability 8.0 on, in float16 and bfloat16, without a mask, with heads of one size up to
+  256, and with as many keys as queries if it is causal. It lays its results out as the operands are:
+  `at::empty_like(q)` of `mha_fwd` in transformers/cuda/flash_attn/flash_api.cpp, as cuDNN's does. So where a rotary
+  embedding left the heads apart, taking them together copies. Heads that are no multiple of 8 are filled up before
+  (`pad_last_dim` in transformers/attention.cpp).
+- else the memory-efficient kernel, on every card, in float16, float32 and, from 8.0 on, bfloat16. It has a layout of
+  its own, (B, L, H, V), and rounds the L of its sums up to 32 (`_efficient_attention_forward` in
+  transformers/cuda/attention.cu, kAlignLSE in mem_eff_attention). Heads that share keys are not for it (the
+  documentation of `scaled_dot_product_attention`, torch 2.13).
+- else the plain formulas.
+
+The larger heads that flash attention does not train on some cards (193 to 224; capability 8.6, 8.9 and 12) are not
+told apart, nor are AMD's cards, which are taken to have both kernels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from enum import Enum
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from devexplorer.core.virtual.device.accounting import KIND
+from devexplorer.core.virtual.device.accounting import KIND, gpu_of
 
 FUSED_DTYPES = {torch.float16: 8, torch.bfloat16: 8, torch.float32: 4}
-"""dtype -> what the size of a head has to be a multiple of: 16 bytes."""
+"""dtype -> what the size of a head has to be a multiple of: 16 bytes (`minimum_gemm_alignment` in sdp_utils.cpp)."""
 LSE_ALIGNMENT = 32
+FLASH_SINCE = 8
+"""Major compute capability, also of bfloat16 in the other kernel."""
 FLASH_WIDTH = 256
 """The largest head of flash attention."""
 FLASH_ROWS, FLASH_COLUMNS = 128, 32
@@ -53,6 +67,20 @@ def taken_apart() -> Iterator[None]:
         yield
     finally:
         _apart = before
+
+
+class Kernel(Enum):
+    """Fused kernels."""
+
+    FLASH = "flash"
+    EFFICIENT = "memory-efficient"
+
+
+def has_flash(capability: str) -> bool:
+    """Whether a chip (`7.5`, `gfx942`) has flash attention: `check_flash_attention_hardware_support` in sdp_utils.cpp.
+    AMD's are taken to have it; on Apple's attention is taken apart anyway."""
+    major = capability.partition(".")[0]
+    return not major.isdigit() or int(major) >= FLASH_SINCE
 
 
 def register(library: Any) -> None:
@@ -77,38 +105,57 @@ def attention(
     bias = attn_mask
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         bias = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), float("-inf"))
-    if _apart or not _fits_kernel(query, key, value, bias, enable_gqa=enable_gqa):
+    gpu = gpu_of(query.device)
+    here = has_flash(gpu.profile.compute_capability)
+    chosen, elsewhere = (
+        _kernel(flash, query, key, value, bias, is_causal=is_causal, enable_gqa=enable_gqa)
+        for flash in (here, not here)
+    )
+    gpu.attention_by_card |= chosen is not elsewhere and not _apart
+    if _apart or chosen is None:
         options = {"scale": scale, "enable_gqa": enable_gqa}
         plain = aten._scaled_dot_product_attention_math(query, key, value, bias, dropout_p, is_causal, None, **options)
         return plain[0]  # type: ignore[no-any-return]
+    width = query.shape[-1]
+    if missing := -width % FUSED_DTYPES[query.dtype]:
+        query, key, value = (torch.nn.functional.pad(item, (0, missing)) for item in (query, key, value))
+        scale = width**-0.5 if scale is None else scale
     fused = aten._scaled_dot_product_fused_attention_overrideable(
-        query, key, value, bias, dropout_p, is_causal, False, scale=scale
+        query, key, value, bias, dropout_p, is_causal, chosen is Kernel.FLASH, scale=scale
     )
-    return fused[0]  # type: ignore[no-any-return]
+    return fused[0][..., :width] if missing else fused[0]  # type: ignore[no-any-return]
 
 
-def _fits_kernel(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, enable_gqa: bool) -> bool:
-    tensors = [query, key, value] if mask is None else [query, key, value, mask]
-    multiple = FUSED_DTYPES.get(query.dtype)
-    if multiple is None or any(item.device.type != KIND or item.device != query.device for item in tensors):
-        return False
-    if any(item.dim() != 4 or item.dtype != query.dtype for item in (query, key, value)):
-        return False
-    if mask is not None and mask.dtype != query.dtype:
-        return False
+def _kernel(
+    flash: bool, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, is_causal: bool, enable_gqa: bool
+) -> Kernel | None:
+    """What runs on a card that has flash attention, or on one that has not."""
+    if not _are_for_kernels(query, key, value, mask):
+        return None
     grouped = key.shape[1] != query.shape[1]
-    whole = not grouped or (enable_gqa and query.dtype != torch.float32 and query.shape[1] % key.shape[1] == 0)
-    same = (
-        query.shape[0] == key.shape[0] == value.shape[0]
+    one_width, narrow = query.shape[3] == value.shape[3], query.dtype != torch.float32
+    if flash and narrow and mask is None and one_width and query.shape[3] <= FLASH_WIDTH:
+        square = not is_causal or query.shape[2] == key.shape[2]
+        if square and (not grouped or (enable_gqa and query.shape[1] % key.shape[1] == 0)):
+            return Kernel.FLASH
+    multiple = FUSED_DTYPES[query.dtype]
+    whole = query.shape[3] % multiple == value.shape[3] % multiple == 0
+    known = flash or query.dtype != torch.bfloat16
+    return Kernel.EFFICIENT if known and whole and not grouped else None
+
+
+def _are_for_kernels(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> bool:
+    tensors = [query, key, value] if mask is None else [query, key, value, mask]
+    if query.dtype not in FUSED_DTYPES or any(
+        item.device.type != KIND or item.device != query.device or item.dtype != query.dtype for item in tensors
+    ):
+        return False
+    return (
+        all(item.dim() == 4 for item in (query, key, value))
+        and query.shape[0] == key.shape[0] == value.shape[0]
         and key.shape[1:3] == value.shape[1:3]
         and query.shape[3] == key.shape[3]
-    )
-    return (
-        whole
-        and same
-        and query.shape[3] % multiple == 0
-        and value.shape[3] % multiple == 0
-        and min(*query.shape, *key.shape) > 0
+        and min(*query.shape, *key.shape, *value.shape) > 0
     )
 
 
@@ -119,26 +166,27 @@ def forward(
     attn_bias: Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
-    return_debug_mask: bool = False,
+    flash: bool = False,
     *,
     scale: float | None = None,
 ) -> tuple[Any, ...]:
     """`_scaled_dot_product_fused_attention_overrideable` on the host's tensors: output, log-sum-exp, and what CUDA's
     variants also return.
 
-    The log-sum-exp takes its memory and has no values, as the backward here does without it. Of the rest one is used:
-    the place of the random seed holds the host generator's state before the dropout.
+    `flash` says which kernel it is; in torch the place is `return_debug_mask`, and nothing here makes such masks. The
+    log-sum-exp takes its memory and has no values, as the backward here does without it. Of the rest two are used: the
+    place of the random seed holds the host generator's state before the dropout, that of the lengths of packed queries
+    whether it was flash attention.
     """
     batch, heads, length, _ = query.shape
     nothing = torch.empty(0)
     state = torch.get_rng_state() if dropout_p else nothing
-    flash = _is_flash(query, value, attn_bias)
     rows = length if flash else _up(length, LSE_ALIGNMENT)
     sums = torch.zeros(batch, heads, rows, dtype=torch.float32, device=query.device)
     output = torch.empty_like(query) if flash else _laid_out(query, value.shape[3])
     if not query.is_meta:
         output.copy_(_attend((query, key, value, attn_bias), dropout_p, is_causal, scale))
-    return output, sums, nothing, nothing, length, key.shape[2], state, nothing, nothing
+    return output, sums, torch.tensor(flash), nothing, length, key.shape[2], state, nothing, nothing
 
 
 def backward(
@@ -150,7 +198,7 @@ def backward(
     grad_input_mask: list[bool],
     out: Tensor,
     logsumexp: Tensor,
-    cum_seq_q: Tensor,
+    was_flash: Tensor,
     cum_seq_k: Tensor,
     max_q: int,
     max_k: int,
@@ -162,7 +210,7 @@ def backward(
     scale: float | None = None,
 ) -> tuple[Tensor | None, ...]:
     """Gradients of query, key, value and bias; the weights are computed again, as the kernels do it."""
-    flash = _is_flash(query, value, attn_bias)
+    flash = bool(was_flash)
     grads = [torch.empty_like(item) if flash else _laid_out(item, item.shape[3]) for item in (query, key, value)]
     if attn_bias is not None and grad_input_mask[3]:
         grads.append(torch.empty_like(attn_bias))
@@ -182,34 +230,40 @@ def backward(
 
 def backward_scratch(
     grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, attn_bias: Tensor | None, mask: Any, out: Tensor,
-    *_: Any, **__: Any,
+    logsumexp: Tensor, was_flash: Tensor, *_: Any, **__: Any,
 ) -> list[int]:  # fmt: skip
-    """What the backward takes beside the gradients: a number per row; in 16 bits the query's gradient in float32
-    (`dq_accum` of `mha_bwd` in flash_attn/flash_api.cpp, `workspace_size` in mem_eff_attention/kernel_backward.h); and
-    copies of the output and its gradient where the heads of a row are apart (`_flash_attention_backward` in
-    attention_backward.cu). Gradients of shared keys and values are made for every head first."""
+    """What the backward takes beside the gradients.
+
+    Flash attention (`mha_bwd` in flash_attn/flash_api.cpp, `_flash_attention_backward` in attention_backward.cu): a
+    number per row, the query's gradient in float32, copies of the output and its gradient where the heads of a row are
+    apart; gradients of shared keys and values are made for every head first.
+
+    The memory-efficient kernel (`_efficient_attention_backward` in attention_backward.cu): a copy of the output's
+    gradient where the heads are apart, and a number per row, in float32 as the sums of a product that is there as a
+    whole (`kKernelComputesDelta` in mem_eff_attention/kernel_backward.h). In 16 bits the query's gradient in float32
+    (`workspace_size` there); those of keys and values, which larger heads may need too, go by the shared memory of the
+    card and are left out.
+    """
     batch, heads, length, width = query.shape
-    rows = _up(length, FLASH_ROWS)
-    sizes = [4 * batch * heads * rows]
+    numbers = 4 * batch * heads
+    apart = [_bytes(item) for item in (grad_out, out) if not item.transpose(1, 2).is_contiguous()]
+    accumulator = numbers * _up(length, FLASH_ROWS) * _up(width, FLASH_COLUMNS)
+    if bool(was_flash):
+        shared = (key, value) if key.shape[1] != heads else ()
+        expanded = [_bytes(item) // item.shape[1] * heads for item in shared]
+        return [numbers * _up(length, FLASH_ROWS), accumulator, *apart, *expanded]
+    copied = [] if grad_out.transpose(1, 2).is_contiguous() else [_bytes(grad_out)]
     if query.dtype == torch.float32:
-        return sizes
-    sizes.append(4 * batch * heads * rows * _up(width, FLASH_COLUMNS))
-    if _is_flash(query, value, attn_bias):
-        apart = (item for item in (grad_out, out) if not item.transpose(1, 2).is_contiguous())
-        sizes += [item.numel() * item.element_size() for item in apart]
-    if key.shape[1] != heads:
-        sizes += [item.numel() // item.shape[1] * heads * item.element_size() for item in (key, value)]
-    return sizes
+        return [*copied, _bytes(out), numbers * length, numbers * length]
+    return [*copied, numbers * length, accumulator]
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
 
 
 def _up(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
-
-
-def _is_flash(query: Tensor, value: Tensor, bias: Tensor | None) -> bool:
-    """Whether flash attention takes these; the other kernel takes what is left."""
-    narrow = query.dtype in (torch.float16, torch.bfloat16)
-    return narrow and bias is None and query.shape[3] == value.shape[3] <= FLASH_WIDTH
 
 
 def _laid_out(like: Tensor, width: int) -> Tensor:

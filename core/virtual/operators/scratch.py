@@ -23,8 +23,12 @@ ROWS_OF_A_SEGMENT = 10
 """NROWS_PER_THREAD: equal indices beyond so many are summed in several parts."""
 
 
+def _size(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
 def _copied(operands: Sequence[Any], readable: Callable[[Tensor], bool]) -> list[int]:
-    return [item.numel() * item.element_size() for item in operands if isinstance(item, Tensor) and not readable(item)]
+    return [_size(item) for item in operands if isinstance(item, Tensor) and not readable(item)]
 
 
 def _by_cublas(matrix: Tensor) -> bool:
@@ -83,15 +87,25 @@ def _whole(count: int) -> Scratch:
 
 def _embedding_backward(grad: Tensor, indices: Tensor, rows: int, *_: Any, **__: Any) -> list[int]:
     """`embedding_dense_backward_cuda` in cuda/Embedding.cu: from `SORTED_FROM` indices on these are sorted with their
-    places, and `embedding_backward_cuda_kernel` (cuda/EmbeddingBackwardKernel.cu) sums equal ones in float32. As many
-    sums as if no index came twice: which ones do is in their values."""
+    places, and `embedding_backward_cuda_kernel` (cuda/EmbeddingBackwardKernel.cu) sums equal ones in float32. It takes
+    room for as many sums as there can be (`max_partial_segment`), and for where each of its segments begins. What the
+    sort takes is CUB's and left out."""
     copied = _copied((grad,), Tensor.is_contiguous)
     count = indices.numel()
     if count <= SORTED_FROM:
         return copied
-    sums = min(count, rows + count // ROWS_OF_A_SEGMENT)
+    segments = min(count, rows)
+    sums = count // ROWS_OF_A_SEGMENT + segments
     width = grad.shape[-1] * (8 if grad.dtype is torch.float64 else 4)
-    return [*copied, *[count * indices.element_size()] * 2, sums * width]
+    places = [indices.element_size() * number for number in (count, count, count, segments, segments, sums)]
+    return [*copied, *places, sums * width]
+
+
+def _softmax_backward(grad: Tensor, output: Tensor, *_: Any, **__: Any) -> list[int]:
+    """`softmax_backward_cuda_out` in cuda/SoftMax.cu multiplies the two first. The product lies as they do, and
+    `host_softmax_backward` makes it contiguous, and the output."""
+    product = torch.empty_like(grad, device="meta")
+    return [_size(product), *_copied((product, output), Tensor.is_contiguous)]
 
 
 SCRATCH: dict[str, Scratch] = {
@@ -109,7 +123,8 @@ SCRATCH: dict[str, Scratch] = {
     "aten::native_group_norm_backward": _whole(2),
     # `host_softmax` and `host_softmax_backward` in cuda/SoftMax.cu
     **dict.fromkeys(("aten::_softmax", "aten::_log_softmax"), _whole(1)),
-    **dict.fromkeys(("aten::_softmax_backward_data", "aten::_log_softmax_backward_data"), _whole(2)),
+    "aten::_log_softmax_backward_data": _whole(2),
+    "aten::_softmax_backward_data": _softmax_backward,
     "aten::embedding_dense_backward": _embedding_backward,
 }
 """Operations with other kernels on CUDA; attention's are in `attention`."""

@@ -10,12 +10,15 @@ import torch
 from fakes.planning import ONE, T4, counted, subject, traced
 from torch import nn
 
+from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.models.copies import clone_model
 from devexplorer.core.models.optimizers import make_optimizer
+from devexplorer.core.planner import trace_cache
 from devexplorer.core.planner.largest import by_bisection, fit_in, from_above
 from devexplorer.core.planner.run import DeviceMap, StepConfig, run_step
 from devexplorer.core.planner.subject import subject_of
 from devexplorer.core.planner.trace import fit_scaling
+from devexplorer.core.planner.trace_cache import TraceCache
 from devexplorer.core.virtual.backend import install, meta_empty
 from devexplorer.core.virtual.device.memory import CachingAllocator
 
@@ -226,3 +229,24 @@ def test_the_peak_does_not_depend_on_which_card_it_is(virtual):
     model = subject_of("lenet", "", "")
     one, two = (run_step(model, StepConfig(train=True), 4, device_map)[0] for device_map in (ONE, other))
     assert (one.without_end, one.events.tolist()) == (two.without_end, two.events.tolist())
+
+
+@pytest.mark.parametrize(("dtype", "runs"), [(torch.float16, 2), (torch.float32, 1)])
+def test_a_step_is_run_again_for_older_cards_where_attention_is_another_kernel_there(dtype, runs, monkeypatch):
+    """In float16 a card without flash attention has another one, in float32 every card has the same."""
+    ran = []
+
+    def counting(*given, **options):
+        ran.append(given)
+        return run_step(*given, **options)
+
+    monkeypatch.setattr(trace_cache, "run_step", counting)
+    cache = TraceCache(subject_of("transformer", "", ""), patience_seconds=600.0)
+    config, profiles = StepConfig(train=True, dtype=dtype), load_profiles()
+    names = ("Tesla T4", "NVIDIA A10", "NVIDIA H200", "Tesla V100-SXM2-32GB")
+    t4, a10, h200, v100 = (cache.traces(config, 2, DeviceMap((profiles[name],))) for name in names)
+    assert len(ran) == runs
+    assert v100 is t4
+    assert h200 is a10
+    assert (a10 is t4) is (runs == 1)
+    assert t4[0].attention_by_card is a10[0].attention_by_card is (runs == 2)

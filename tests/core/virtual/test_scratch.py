@@ -79,13 +79,27 @@ def test_cudnn_gets_the_gradient_in_one_piece():
 
 
 def test_the_gradient_of_a_large_embedding_is_summed_in_order():
-    """From 3,072 indices on they are sorted, and equal ones are summed in float32 first."""
-    table = made(50000, 64, dtype=torch.float16).requires_grad_()
-    for count, expected in ((3072, 0), (4096, 2 * 4096 * 8 + 4096 * 64 * 4)):
+    """From 3,072 indices on they are sorted, and equal ones are summed in float32 first, ten at most in one sum."""
+    for rows, count in ((50000, 3072), (50000, 4096), (100, 4096)):
+        table = made(rows, 64, dtype=torch.float16).requires_grad_()
+        segments = min(rows, count)
+        sums = count // 10 + segments
+        parts = [*[8 * count] * 3, *[8 * segments] * 2, 8 * sums, sums * 64 * 4]
+        expected = sum(map(round_up, parts)) if count > 3072 else 0
         indices = torch.zeros(count, dtype=torch.int64, device="vgpu:0")
         out = functional.embedding(indices, table)
         gradient = made(count, 64, dtype=torch.float16)
         assert beside(lambda: torch.autograd.grad(out, (table,), gradient)) == expected  # noqa: B023
+
+
+def test_the_gradient_of_a_softmax_is_multiplied_with_its_result_first():
+    result, gradient = made(ROWS, WIDE).softmax(-1), made(ROWS, WIDE)
+    backward, log_backward = torch.ops.aten._softmax_backward_data, torch.ops.aten._log_softmax_backward_data
+    assert beside(lambda: backward(gradient, result, -1, torch.float32)) == ROWS * WIDE * 4
+    assert beside(lambda: log_backward(gradient, result, -1, torch.float32)) == 0
+    expanded = made(1).expand(ROWS, WIDE)
+    assert beside(lambda: backward(expanded, result, -1, torch.float32)) == ROWS * WIDE * 4, "the product is whole"
+    assert beside(lambda: log_backward(expanded, result, -1, torch.float32)) == ROWS * WIDE * 4
 
 
 def test_without_room_for_it_the_operation_runs_out_of_memory(virtual):
