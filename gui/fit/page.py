@@ -90,10 +90,10 @@ class FitPanel(ExperimentPage):
             self.fold_button,
             (self.caption, 1),
             (self.hint, 1),
-            (None, 0),
             self.views.tabs,
             margins=_LINE_MARGINS,
         )
+        self._line.insertStretch(self._line.indexOf(self.views.tabs), 0)  # takes room where nothing is said
         self._column.insertLayout(1, self._line)
         self._column.insertWidget(0, self.answer)  # only where a plan failed: otherwise the table says it
         self.answer.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)

@@ -43,6 +43,7 @@ def test_the_answer_is_in_sight_where_the_form_needs_several_lines(
     second = panel.table.visualRect(panel.rows_model.index(1, CARD))
     assert panel.table.viewport().rect().contains(second)
     assert panel.caption.isVisible()
+    assert panel.views.tabs.x() - panel.caption.geometry().right() < 20, "it has all the room there is"
     assert panel.views.tabs.isVisible()
 
 
