@@ -81,7 +81,7 @@ class PanelRoom(QObject):
         self._escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), owner, self.restore)
         self._escape.setEnabled(False)  # Escape means other things too
 
-    def seen(self, panel: QWidget) -> QWidget:
+    def place(self, panel: QWidget) -> QWidget:
         """What is seen of the panel: itself, or its heading."""
         return self.folded.get(panel) or panel
 

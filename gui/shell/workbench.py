@@ -96,7 +96,7 @@ class Workbench(Stage):
     def place_of(self, widget: QWidget) -> QWidget | None:
         """The panel that a widget is in, or its heading while it is folded."""
         found = self._panel_of(widget)
-        return None if found is None else self.room.seen(found[0])
+        return None if found is None else self.room.place(found[0])
 
     @property
     def folded(self) -> tuple[str, ...]:
@@ -151,7 +151,7 @@ class Workbench(Stage):
 
     def go_to_panel(self, step: int) -> None:
         """Give the keyboard to the next panel (1), or to the one before (-1), round and round."""
-        places = [self.room.seen(self._panel(name)) for name in self.arrangement.panels]
+        places = [self.room.place(self._panel(name)) for name in self.arrangement.panels]
         seen = [place for place in places if place.isVisible() and place.window() is self.window()]
         focus = QApplication.focusWidget()
         inside = (at for at, place in enumerate(seen) if focus is not None and place.isAncestorOf(focus))
@@ -165,7 +165,7 @@ class Workbench(Stage):
     def _heading(self, where: QPoint) -> tuple[QWidget, str] | None:
         """The panel whose heading is there, with its title."""
         found = self._panel_of(self.childAt(where))
-        if found is None or self.room.seen(found[0]).mapFrom(self, where).y() >= HEADER_PX:
+        if found is None or self.room.place(found[0]).mapFrom(self, where).y() >= HEADER_PX:
             return None
         return found
 
