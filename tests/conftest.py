@@ -106,18 +106,6 @@ def pytest_xdist_auto_num_workers() -> int | None:
     return (psutil.cpu_count(logical=False) or psutil.cpu_count() or 1) + 1
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[pytest.CollectReport]:
-    """Each test process begins to collect somewhere else in a folder. In a fresh clone the first that comes to a file
-    compiles it, for all; side by side, all would compile each."""
-    report = yield
-    number, count = (os.environ.get(name, "") for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"))
-    if isinstance(collector, pytest.Directory) and count and report.result:
-        first = len(report.result) * int(number.removeprefix("gw")) // int(count)
-        report.result = [*report.result[first:], *report.result[:first]]
-    return report
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The same order in each test process. The largest models come first, while test processes are small; then what
     takes longest, so that no test process is left alone with it at the end."""

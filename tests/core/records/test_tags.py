@@ -29,11 +29,14 @@ def below(kind: type) -> Iterator[type]:
         yield from below(derived)
 
 
-TAGGED = [
-    kind
-    for kind in below(msgspec.Struct)
-    if kind.__module__.startswith("devexplorer.") and kind.__struct_config__.tag is not None
-]
+TAGGED = sorted(
+    (
+        kind
+        for kind in below(msgspec.Struct)
+        if kind.__module__.startswith("devexplorer.") and kind.__struct_config__.tag is not None
+    ),
+    key=lambda kind: (kind.__module__, kind.__name__),  # whatever was imported first: every test process has one order
+)
 
 
 def test_every_record_of_the_link_and_of_recordings_has_a_tag() -> None:
