@@ -166,12 +166,14 @@ class DeviceRow(DeviceItem):
     def _util_width(self) -> int:
         return text_width("100 %") + 8
 
+    def _beside_bar_px(self) -> int:
+        """Width of all but the bar. A sign has its room in every row: nothing moves when a warning comes, and the
+        bars end in line."""
+        left, sign = self._SIDE + self._id_width() + 6, SIGN_PX + 6
+        return left + sign + self._numbers_width() + self._util_width() + self._SIDE + 8
+
     def _place_bar(self) -> None:
-        left = self._SIDE + self._id_width() + 6
-        sign = (
-            SIGN_PX + 6
-        )  # its room is kept in every row: nothing moves when a warning comes, and the bars end in line
-        width = self.width() - left - sign - self._numbers_width() - self._util_width() - self._SIDE - 8
+        left, width = self._SIDE + self._id_width() + 6, self.width() - self._beside_bar_px()
         self.bar.setGeometry(left, (ROW_PX - HEIGHT_PX) // 2, max(width, 16), HEIGHT_PX)
 
     def _readings_rect(self) -> QRect:

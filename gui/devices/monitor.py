@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import QRect, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent
-from PySide6.QtWidgets import QGridLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 
 from devexplorer.core.base import sentence
 from devexplorer.core.records import Problem
@@ -21,13 +21,17 @@ from devexplorer.gui.widgets import HEADER_PX, UNLIMITED_PX, Panel, Role, Scroll
 
 CARD_WIDTH_PX, WIDEST_PX = 236, 420
 """Least and largest width of a card: within them, as few stand side by side as all of them have room."""
+EDGES_PX = 34
+"""What lies beside the rows, with a scroll bar."""
 GOOD_WIDTH_PX = 300
 """What a card gets where there is room."""
-LEAST_BAR_PX = 90
-"""Of a row: it says its card's name where so much is left for the bar."""
+LEAST_BAR_PX, NAME_GAP_PX = 90, 12
+"""Of a row: it says its card's name where so much is left for the bar, and so much lies between them."""
 ALWAYS_CARDS = 3
 """So few devices are cards, however little room there is."""
 MOST_COLUMNS = 5
+MOST_HEADINGS = 4
+"""Above rows: where kinds of cards take turns, headings would take the room of the rows."""
 LINE_PX = 17
 LABEL_PX = 72
 _NAMED = ("fan", "throttled")
@@ -55,7 +59,7 @@ class MonitorCard(DeviceCard):
 
 
 class MonitorRow(DeviceRow):
-    """The compact row with the name of the card, where it has room, and the quantities in a line below it."""
+    """The compact row with the name of the card, unless a heading says it, and the quantities in a line below it."""
 
     _longest_name_px = _name_px = 0
 
@@ -64,8 +68,12 @@ class MonitorRow(DeviceRow):
         """The card's name without what all of them have."""
         return self.texts.name.removeprefix("NVIDIA ")
 
+    def least_px(self, longest_name_px: int) -> int:
+        """From which width on it says its card's name."""
+        return self._beside_bar_px() + longest_name_px + NAME_GAP_PX + LEAST_BAR_PX
+
     def set_longest_name(self, pixels: int) -> None:
-        """The longest name of all rows is so wide: then their bars are in line."""
+        """The longest name of all rows is so wide: then their bars are in line. 0: a heading says the names."""
         if pixels != self._longest_name_px:
             self._longest_name_px = pixels
             self._place_bar()
@@ -73,8 +81,8 @@ class MonitorRow(DeviceRow):
 
     def _place_bar(self) -> None:
         super()._place_bar()
-        bar, wanted = self.bar.geometry(), self._longest_name_px + 12
-        self._name_px = wanted if bar.width() - wanted >= LEAST_BAR_PX else 0
+        bar, wanted = self.bar.geometry(), self._longest_name_px + NAME_GAP_PX
+        self._name_px = wanted if self._longest_name_px and bar.width() - wanted >= LEAST_BAR_PX else 0
         self.bar.setGeometry(bar.adjusted(self._name_px, 0, 0, 0))
 
     def _texts_of(self, device: Device, problems: tuple[Problem, ...], alerts: Sequence[Alert]) -> CardTexts:
@@ -127,8 +135,9 @@ class MonitorPanel(Panel):
         self._content = QWidget()
         self._grid = QGridLayout(self._content)
         self._grid.setContentsMargins(8, 8, 8, 8)
-        self._simulated = label("simulated", Role.LABEL, "dim")
-        """Above the rows of simulated devices."""
+        self.headings: dict[str, str] = {}
+        """Above which rows there is one, and what it says."""
+        self._labels: list[QLabel] = []
         self._columns, self._compact = 0, False
         self.area = ScrollArea(self._content, "Devices")
         self.set_content(self.area)
@@ -203,21 +212,37 @@ class MonitorPanel(Panel):
         least = max(1, min(-(-(self.width() - 24) // (WIDEST_PX + 8)), most))  # without a width, one
         return next((number for number in range(least, most) if self._cards_px(number) <= self._room_px), most)
 
+    def _wanted_headings(self, columns: int) -> dict[str, str]:
+        """That devices are simulated, and the cards' names where the rows have no room for them."""
+        rows = [card for card in self.items.values() if isinstance(card, MonitorRow)]
+        longest = max((text_width(row.name) for row in rows), default=0)
+        room = (self.width() - EDGES_PX) // columns
+        named = any(row.least_px(longest) > room for row in rows)
+        for row in rows:
+            row.set_longest_name(0 if named else longest)
+        headings = _headings(rows, named=named)
+        return headings if len(headings) <= MOST_HEADINGS else _headings(rows, named=False)
+
     def _place(self) -> None:
         columns = self._wanted_columns()
-        if columns == self._columns:
+        headings = self._wanted_headings(columns)
+        if (columns, headings) == (self._columns, self.headings):
             return
-        self._columns = columns
+        self._columns, self.headings = columns, headings
         self._grid.setSpacing(4 if self._compact else 8)
-        self._simulated.hide()
-        self._grid.removeWidget(self._simulated)
+        for old in self._labels:
+            old.hide()
+            self._grid.removeWidget(old)
+            old.deleteLater()
+        self._labels = []
         previous: DeviceItem | None = None
         cell = 0
         for name, card in self.items.items():
-            if self._compact and self._simulated.isHidden() and self._state.devices[name].info.simulated:
+            if name in headings:
                 cell += -cell % columns
-                self._grid.addWidget(self._simulated, cell // columns, 0, 1, columns)
-                self._simulated.show()
+                heading = label(headings[name], Role.LABEL, "dim")
+                self._labels.append(heading)
+                self._grid.addWidget(heading, cell // columns, 0, 1, columns)
                 cell += columns
             self._grid.addWidget(card, cell // columns, cell % columns, Qt.AlignmentFlag.AlignTop)
             cell += 1
@@ -249,10 +274,6 @@ class MonitorPanel(Panel):
             device = self._state.devices.get(name)
             if device is not None:
                 card.refresh(device, self._state.problems, alerts)
-        rows = [card for card in self.items.values() if isinstance(card, MonitorRow)]
-        longest = max((text_width(row.name) for row in rows), default=0)
-        for row in rows:
-            row.set_longest_name(longest)
         self._show_subtitle()
 
     def _show_subtitle(self) -> None:
@@ -274,3 +295,15 @@ class MonitorPanel(Panel):
         else:
             self._place()
             self._tell_need()
+
+
+def _headings(rows: Sequence[MonitorRow], *, named: bool) -> dict[str, str]:
+    """Above the first of those that have the same; the CPU, which comes first, needs none."""
+    headings, before = {}, ""
+    for row in rows:
+        words = "simulated" if row.texts.simulated else "", row.name if named and row.device_id != "cpu" else ""
+        heading = ": ".join(filter(None, words))
+        if heading and heading != before:
+            headings[row.device_id] = heading
+        before = heading
+    return headings

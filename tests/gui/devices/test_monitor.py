@@ -7,7 +7,7 @@ import pytest
 from fakes.host import hosted
 from fakes.look_records import CPU, CUDA, VGPU
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
@@ -59,6 +59,12 @@ def in_sight(panel: MonitorPanel) -> list[str]:
         for name, card in panel.items.items()
         if seen.rect().contains(card.rect().translated(card.mapTo(seen, card.rect().topLeft())))
     ]
+
+
+def headings(panel: MonitorPanel) -> list[QLabel]:
+    """Those above rows, in their order."""
+    every = (label for label in panel.area.widget().findChildren(QLabel) if not label.isHidden())
+    return sorted(every, key=QLabel.y)
 
 
 def test_eight_cards_are_all_in_sight_in_their_order(qtbot: QtBot, state: State) -> None:
@@ -119,11 +125,13 @@ def test_rows_of_simulated_devices_stand_below_that_word_and_leave_no_line_empty
     panel = hosted(qtbot, lambda _: MonitorPanel(state), 538, 412)
     assert in_sight(panel) == list(panel.items)
     assert all(isinstance(item, MonitorRow) for item in panel.items.values())
-    word, first = panel._simulated, panel.items["vgpu:0"]
+    first = panel.items["vgpu:0"]
+    (word,) = headings(panel)
+    assert word.text() == "simulated: RTX PRO 6000 Blackwell", "the rows have no room for the name"
     assert panel.items["cpu"].geometry().bottom() < word.y() < word.geometry().bottom() < first.y()
     panel.resize(1570, 1300)
     QApplication.processEvents()
-    assert word.isHidden()
+    assert headings(panel) == []
     assert {item.width() for item in panel.items.values()} <= set(range(360, 430))  # room for the names, all in sight
     assert in_sight(panel) == list(panel.items)
 
@@ -146,3 +154,24 @@ def test_a_row_with_room_says_which_card_it_is_and_the_bars_stay_in_line(qtbot: 
     panel.resize(300, 400)
     assert all(row.bar.width() >= 16 for row in rows)
     assert rows[1].bar.x() < 80, "the bar comes first where there is little room"
+
+
+@pytest.mark.parametrize("size", [(538, 432), (568, 514), (385, 355)])  # at 1366x768, 1440x900, 1000x650
+def test_where_rows_are_narrow_a_heading_says_which_cards_they_are(qtbot: QtBot, size: tuple[int, int]) -> None:
+    state = State()
+    kinds = ["NVIDIA A100-SXM4-80GB"] * 8 + ["Tesla T4"] * 8
+    cards = [msgspec.structs.replace(VGPU, id=f"vgpu:{at}", name=name) for at, name in enumerate(kinds)]
+    state.set_catalog(Catalog((CPU, *cards), ()))
+    panel = hosted(qtbot, lambda _: MonitorPanel(state), *size)
+    large, small = headings(panel)
+    assert [large.text(), small.text()] == ["simulated: A100-SXM4-80GB", "simulated: Tesla T4"]
+    tops = [panel.items[f"vgpu:{at}"].y() for at in range(16)]
+    assert large.y() < min(tops[:8]) <= max(tops[:8]) < small.y() < min(tops[8:])
+    if size[0] > 500:
+        assert in_sight(panel) == list(panel.items)
+        assert len(set(tops)) == 8, "two columns"
+    turns = [msgspec.structs.replace(card, name=kinds[at % 2 * 8]) for at, card in enumerate(cards)]
+    state.set_catalog(Catalog((CPU, *turns), ()))
+    panel.refresh_devices()
+    QApplication.processEvents()
+    assert [one.text() for one in headings(panel)] == ["simulated"], "sixteen headings would take the room of the rows"
