@@ -36,7 +36,7 @@ LEAST_PX = (10, 8)
 """Smallest width and height of a patch."""
 MOST_TEXTS = 600
 """More figures than these would be too small to read, and slow to draw."""
-MOST_PX = 96
+MOST_PX = 192
 TEXT_PX = (34, 16)
 """A patch from this size on has its figure written on it."""
 SCALE_PX, TICKS_PX, EDGE_PX, TOP_PX, LABEL_PX = 12, 18, 12, 20, 16

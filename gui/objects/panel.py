@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from PySide6.QtCore import QItemSelection, QItemSelectionModel, QModelIndex, QPoint, Signal
+from PySide6.QtCore import QItemSelection, QItemSelectionModel, QModelIndex, QPoint, QRect, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QLineEdit, QPushButton, QWidget
 
@@ -180,6 +180,11 @@ class ObjectsPanel(Panel):
     def refresh_devices(self) -> None:
         """Devices changed: chips may have another colour."""
         self.tree.viewport().update()
+
+    def current_row(self) -> QRect:
+        """Where that row is in the tree's viewport, as far as it can be seen."""
+        viewport, cell = self.tree.viewport().rect(), self.tree.visualRect(self.tree.currentIndex())
+        return QRect(0, cell.y(), viewport.width(), cell.height()).intersected(viewport)
 
     def selected_targets(self) -> tuple[str, ...]:
         """What is selected, as commands address it: `name` or `name:path`. What is in another selected part is left

@@ -170,6 +170,7 @@ def _move() -> tuple[Step, ...]:
             lambda w: w.toolbar.move_button,
             _model_is_on_a_gpu,
             "{device}",
+            also=lambda w: (w.objects.tree.viewport(), w.objects.current_row()),
         ),
         Step(
             "A line marks the move.{rise} The first use of a GPU adds a CUDA context; a later move can reuse memory"

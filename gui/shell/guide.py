@@ -29,8 +29,9 @@ USED, SETTLED_S = "memory_used_bytes", 0.5
 """The reading that a move changes, and how long before and after a move it is taken."""
 BACK_AFTER = 10
 """Beats for which a control has to be gone: a dialog closes before the command that it sent has begun."""
-SMALL = 0.3
-"""What it weighs to cover a button or a field: less than to be far from what the callout is about."""
+SMALL, CARD = 0.3, 3.0
+"""What it weighs to cover a button or a field, which is less than to be far from what the callout is about; and to
+cover a card or tabs."""
 Place = QWidget | tuple[QWidget, QRect] | None
 """A control, or a part of one; None: there is none now."""
 
@@ -55,6 +56,8 @@ class Step:
     """There is a button to go on although it is not done."""
     seen: Callable[[MainWindow], object] | None = None
     """Whether what there is to look at can be seen: the tour waits for it."""
+    also: Callable[[MainWindow], Place] | None = None
+    """Where it can be done as well: the callout leaves that free."""
     picture: str = ""
     """The tour's picture of it."""
 
@@ -197,6 +200,12 @@ class Guide(QObject):
         widget, part = place if isinstance(place, tuple) else (place, place.rect())
         return (widget, part) if widget.isVisible() and widget.isEnabled() else None
 
+    def _also(self) -> tuple[QWidget, QRect] | None:
+        """Where the step can be done as well, as far as that is on show."""
+        place = None if self.step is None or self.step.also is None else self.step.also(self._window)
+        widget, part = place if isinstance(place, tuple) else (place, QRect() if place is None else place.rect())
+        return (widget, part) if widget is not None and widget.isVisible() and not part.isEmpty() else None
+
     def _say(self) -> None:
         step = self.step
         assert step is not None
@@ -245,7 +254,7 @@ class Guide(QObject):
         if isinstance(widget, QTabBar):  # the other tabs, and what is on the page
             clear = widget.parentWidget()
         target, never = self._here(widget, part), () if clear is None else (self._here(clear, clear.rect()),)
-        placed = (self._at, target, never, room, self.callout.size())
+        placed = (self._at, target, never, room, self.callout.size(), self._also())
         if placed != self._placed or self.callout.isHidden():
             self._placed = placed
             self.callout.place(target, room, never, self._in_use())
@@ -259,16 +268,18 @@ class Guide(QObject):
                 menu.setActiveAction(action)
 
     def _in_use(self) -> list[tuple[QRect, float]]:
-        """What may be wanted next, as far as it can be seen: the controls of the steps to come, the nearest most, and
-        all cards, tabs, fields and buttons."""
+        """What may be wanted next, as far as it can be seen: the controls of the steps to come, the nearest most,
+        where the present one can be done as well, and all cards, tabs, fields and buttons."""
         assert self.path is not None
         steps = [at for at in range(self._at + 1, len(self.path.steps)) if self.path.steps[at].done is not None]
         places = [(place, 4.0 / (at - self._at)) for at in steps if (place := self._place(at)) is not None]
         cards = (*self._window.devices.items.values(), *self._window.workbench.cards.items.values())
         kinds = (QAbstractButton, QLineEdit, QTabBar)
         small = [one for kind in kinds for one in self._window.findChildren(kind) if not self.callout.isAncestorOf(one)]
-        weighed = [(one, SMALL if isinstance(one, QAbstractButton | QLineEdit) else 3.0) for one in (*cards, *small)]
+        weighed = [(one, SMALL if isinstance(one, QAbstractButton | QLineEdit) else CARD) for one in (*cards, *small)]
         others = [((one, one.rect()), weight) for one, weight in weighed if one.isVisible()]
+        if (also := self._also()) is not None:
+            places.append((also, CARD))
         return [(self._here(*place), weight) for place, weight in (*places, *others)]
 
     def _here(self, widget: QWidget, part: QRect) -> QRect:

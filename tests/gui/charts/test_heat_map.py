@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pytestqt.qtbot import QtBot
 
 from devexplorer.gui.benchmark.sweeps import arrange, ceiling
+from devexplorer.gui.charts.heat_map import HeatMap
 from devexplorer.gui.charts.shades import contrast, ramp
 from devexplorer.gui.charts.size_curve import Series, SizeCurve
 from devexplorer.gui.widgets.theme import CPU, DARK, LIGHT, Theme, set_theme
@@ -31,6 +32,18 @@ def test_the_scale_changes_lightness_evenly_all_the_way(theme: Theme, device: in
     assert min(changes) > 0
     assert max(changes) < 3 * sum(changes) / len(changes)
     assert sum(changes) > 25  # far enough apart to be read in grey
+
+
+def test_a_map_of_few_shapes_takes_half_of_the_height_of_a_large_window(qtbot: QtBot) -> None:
+    """At 2560x1440 it took a quarter."""
+    heat_map = HeatMap()
+    qtbot.addWidget(heat_map)
+    heat_map.set_grid((256, 1024, 4096), (256, 1024, 4096), "N", "M")
+    heat_map.resize(1900, 560)
+    last = heat_map.box((2, 2))
+    assert heat_map.height() / 2 <= last.bottom() <= heat_map.height()
+    heat_map.resize(300, 160)
+    assert heat_map.rect().contains(heat_map.box((2, 2)).toRect())
 
 
 def test_black_on_white_has_the_greatest_contrast() -> None:

@@ -122,6 +122,10 @@ class Newcomer(Learner):
             if widget.isVisible() and widget is not control:
                 there = QRect(widget.mapTo(self.window, QPoint()), widget.size())
                 assert not callout.intersects(there), (step.words, self.window.size(), widget)
+        tree, row = self.window.objects.tree.viewport(), self.window.objects.current_row()
+        if "drag the model" in step.words:
+            assert not row.isEmpty()
+            assert not callout.intersects(row.translated(tree.mapTo(self.window, QPoint()))), self.window.size()
         words = self.guide.callout.words
         assert words.height() >= words.heightForWidth(words.width()), "all of it can be read"
 
