@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import QRect, QRectF, QSize, Qt
-from PySide6.QtGui import QBrush, QColor, QPainter, QPaintEvent, QPen, QResizeEvent
+from PySide6.QtGui import QBrush, QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from devexplorer.core.records import Fit
@@ -104,20 +104,4 @@ class CardsTable(RowsTable):
 
     def __init__(self, model: RowsModel) -> None:
         widths = [_WIDTHS[column] for column in range(len(COLUMNS))]
-        super().__init__(model, "Cards", widths, stretched=MEMORY, gives_up=_GIVES_UP)
-        model.modelReset.connect(self._share)
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        self._share()
-
-    def _share(self) -> None:
-        shown = [column for column in _WIDTHS if not self.isColumnHidden(column)]
-        spare = max(self.viewport().width() - sum(_WIDTHS[column] for column in shown), 0)
-        model = self.model()
-        names = (str(model.index(row, CARD).data()) for row in range(model.rowCount()))
-        needed = max(map(self.fontMetrics().horizontalAdvance, names), default=0) + 2 * PAD_PX
-        extra = min(max(needed - _WIDTHS[CARD], 0), spare)
-        self.setColumnWidth(CARD, _WIDTHS[CARD] + extra)
-        if MEMORY in shown:
-            self.setColumnWidth(MEMORY, _WIDTHS[MEMORY] + spare - extra)
+        super().__init__(model, "Cards", widths, stretched=MEMORY, gives_up=_GIVES_UP, named=CARD)

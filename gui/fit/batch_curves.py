@@ -11,13 +11,15 @@ from devexplorer.core.base import bytes_text
 from devexplorer.core.records import BatchPoint, Fit, FitReport
 from devexplorer.gui.charts.size_curve import Series, SizeCurve
 from devexplorer.gui.plots.curves import MEMORY_UNITS, Unit
-from devexplorer.gui.widgets import EDGE_PX, EmptyState, Role, ScrollArea, hbox, label, vbox
+from devexplorer.gui.widgets import EDGE_PX, ElidedLabel, EmptyState, Role, hbox
 from devexplorer.gui.widgets.form_fields import Choice
 
 TIME_UNITS = (Unit("s", 1.0), Unit("ms", 1e-3), Unit("µs", 1e-6))
 RATE_UNITS = (Unit("samples/s", 1.0),)
 BESIDE_FROM_PX = 560
 """From this width on the curves are side by side."""
+LOW_PX, LEAST_CURVE_PX = 120, 56
+"""In a lower place the choice is beside the curves, and the note in its tooltip."""
 ASK = "Work out the curve"
 WAITING = "A plan is under way."
 SENTENCE = (
@@ -41,15 +43,18 @@ class BatchCurves(QStackedWidget):
         self.time = SizeCurve("Time of a step over the batch, simulated", TIME_UNITS)
         self.rate = SizeCurve("Samples per second over the batch, simulated", RATE_UNITS)
         self.memory = SizeCurve("Memory over the batch, simulated", MEMORY_UNITS)
-        self.note = label(role=Role.LABEL, words="dim", wrap=True)
+        self.note = ElidedLabel(Role.LABEL, "dim")
         self._both = QBoxLayout(QBoxLayout.Direction.TopToBottom)
         self._both.setSpacing(4)
         for curve in (self.time, self.rate, self.memory):
+            curve.setMinimumHeight(LEAST_CURVE_PX)
             self._both.addWidget(curve, 1)
-        shown = QWidget()
-        column = (hbox(self.what, None), (self._both, 1), self.note)
-        vbox(*column, spacing=2, margins=(EDGE_PX, 2, EDGE_PX, 4), parent=shown)
-        self._shown = ScrollArea(shown, "Over the batch, simulated")
+        self._shown = QWidget()
+        self._parts = QBoxLayout(QBoxLayout.Direction.TopToBottom, self._shown)
+        self._parts.setSpacing(2)
+        self._parts.setContentsMargins(EDGE_PX, 2, EDGE_PX, 0)
+        self._parts.addLayout(hbox(self.what, (self.note, 1)))
+        self._parts.addLayout(self._both, 1)
         self.addWidget(self.empty)
         self.addWidget(self._shown)
         self._gpu = ""
@@ -86,11 +91,15 @@ class BatchCurves(QStackedWidget):
         self.memory.set_curves([_series("memory", memory)], guide)  # type: ignore[arg-type]  # four numbers each
         beyond = [point for point in self._points if not point.fits]
         what = f"; a batch of {beyond[-1].batch:,} does not fit" if beyond else ""
-        self.note.setText(f"{self._gpu}, simulated: the bars are the ranges expected of a real card{what}.")
+        self.note.set_full_text(f"{self._gpu}, simulated: the bars are the ranges expected of a real card{what}.")
+        self.what.setToolTip(self.note.full_text)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        beside = event.size().width() >= BESIDE_FROM_PX
+        low = event.size().height() < LOW_PX
+        self.note.setVisible(not low)
+        self._parts.setDirection(QBoxLayout.Direction.LeftToRight if low else QBoxLayout.Direction.TopToBottom)
+        beside = low or event.size().width() >= BESIDE_FROM_PX
         self._both.setDirection(QBoxLayout.Direction.LeftToRight if beside else QBoxLayout.Direction.TopToBottom)
 
 

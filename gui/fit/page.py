@@ -19,7 +19,7 @@ from devexplorer.gui.fit.rows import COLUMNS, MEMORY, caption, columns, fit_rows
 from devexplorer.gui.fit.views import FitViews
 from devexplorer.gui.forms.page import BUTTON_PX
 from devexplorer.gui.objects.command_page import ExperimentPage
-from devexplorer.gui.widgets import EDGE_PX, ElidedLabel, Role, hbox, push_button, splitter, why_not_live
+from devexplorer.gui.widgets import EDGE_PX, UNLIMITED_PX, ElidedLabel, Role, hbox, push_button, splitter, why_not_live
 from devexplorer.gui.widgets.table import RowsModel
 
 AT_WORK = "Planning: the model is traced without data in a separate process."
@@ -27,6 +27,8 @@ OPEN, FOLD, OPEN_TIP = "Edit plan", "Hide form", "Model, workload and cards of t
 _FAILURE_PX, _ABOVE_PX = 56, 6
 _LINE_MARGINS, _FOLDED_MARGINS = (EDGE_PX, 4, EDGE_PX, 2), (EDGE_PX, 2, EDGE_PX, 0)
 _SHARES = [816, 440]
+LOW_PX, NARROW_PX = 200, 264
+"""In a lower page the table leaves its room to a picture, but for the names of the cards and whether they fit."""
 _STRETCH = (1, 3)
 """Table and details of what more there is: the numbers keep their width, the bar and the helps grow."""
 
@@ -69,7 +71,8 @@ class FitPanel(ExperimentPage):
         self.views.curve_requested.connect(self._ask_curve)
         self.views.step_chosen.connect(self._plan_published)
         self.views.view_changed.connect(self.refresh)
-        self._beside.addWidget(splitter(self.table, self.views, sizes=_SHARES, stretches=_STRETCH))
+        self._parts, self._sizes = splitter(self.table, self.views, sizes=_SHARES, stretches=_STRETCH), _SHARES
+        self._beside.addWidget(self._parts)
         self.refresh()
 
     def _place_hint(self, form: QHBoxLayout) -> None:
@@ -143,6 +146,19 @@ class FitPanel(ExperimentPage):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self._fold()
+        self._share_room()
+
+    def _share_room(self) -> None:
+        """Between the table and the view."""
+        narrow = self.height() < LOW_PX and self.views.is_picture
+        if narrow == (self.table.maximumWidth() == NARROW_PX):
+            return
+        if narrow:
+            self._sizes = self._parts.sizes()
+        self.table.setMaximumWidth(NARROW_PX if narrow else UNLIMITED_PX)
+        self.table.setMinimumWidth(NARROW_PX if narrow else 0)
+        if not narrow:
+            self._parts.setSizes(self._sizes)
 
     # --- the form
 
@@ -218,6 +234,7 @@ class FitPanel(ExperimentPage):
         self.answer.setVisible(self._failed)
         super().refresh()
         self.table.setHidden(self.views.needs_no_plan)  # the list needs the width, and is about other steps
+        self._share_room()
         self._results.setCurrentWidget(self.empty if report is None and not self.views.needs_no_plan else self._shown)
 
     @property

@@ -31,12 +31,14 @@ COLUMNS = (
     numbers("samples/s", "As published: measured, not simulated; tokens/s of a model that generates"),
     Column("fitted", "Whether the cost model was fitted to this row: then its prediction is no test"),
 )
-_CARD = 1
+_MODEL, _CARD = 0, 1
 BESIDE_BELOW_PX = 190
-"""In a lower place the list has all of the height, and what is chosen is beside it."""
+BESIDE_FROM_PX = 1200
+"""In a lower or a wider place the list has all of the height, and what is chosen is beside it."""
 _WIDTHS = (84, 100, 128, 70, 46, 74, 48)
 _GIVES_UP = (6, 3, 2, 4)
 EVERY_MODEL, EVERY_CARD = "every model", "every card"
+READING = "Reading the published steps…"
 CHOOSE = "Choose a published step, and plan it to see the prediction beside the measurement."
 PLAN, PLAN_NAME = "Plan", "Plan the chosen published step"
 FITTED = "The cost model was fitted to this row, so it is no test of the prediction."
@@ -76,12 +78,15 @@ class PublishedSteps(QWidget):
         self.model = Choice("Model of the published steps")
         self.card = Choice("Card of the published steps")
         self.rows_model = RowsModel(COLUMNS)
-        self.table = RowsTable(self.rows_model, "Published steps", _WIDTHS, stretched=_CARD, gives_up=_GIVES_UP)
+        self.table = RowsTable(
+            self.rows_model, "Published steps", _WIDTHS, stretched=_CARD, gives_up=_GIVES_UP, named=_MODEL
+        )
         self.rows_model.setParent(self.table)
         self.plan_button = push_button(PLAN, self._plan, look="primary", tip=PLAN_NAME, name=PLAN_NAME)
-        self.compared = label(CHOOSE, wrap=True, selectable=True)
+        self.compared = label(READING, wrap=True, selectable=True)
         self.about = label(role=Role.LABEL, words="dim", wrap=True, selectable=True)
-        for choice in (self.model, self.card):
+        for choice, every in ((self.model, EVERY_MODEL), (self.card, EVERY_CARD)):
+            choice.offer([("", every, "")])
             choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
             choice.setMinimumContentsLength(10)
             choice.currentIndexChanged.connect(self._filter)
@@ -111,7 +116,8 @@ class PublishedSteps(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self._arrange(beside=event.size().height() < BESIDE_BELOW_PX)
+        size = event.size()
+        self._arrange(beside=size.height() < BESIDE_BELOW_PX or size.width() >= BESIDE_FROM_PX)
 
     def fill(self) -> None:
         """Read the steps that can be planned, once."""
@@ -164,7 +170,7 @@ class PublishedSteps(QWidget):
         self._show_button()
         index = self._chosen
         if index is None:
-            self.compared.setText(CHOOSE)
+            self.compared.setText(CHOOSE if self._steps else READING)
             self.about.setText("")
             return
         row = self._steps[index].row

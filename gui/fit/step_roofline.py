@@ -8,6 +8,7 @@ left, as far below the memory's line as their bytes per second are below the car
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QAccessible, QColor, QKeyEvent, QMouseEvent, QPainter, QPainterPath, QPen
@@ -17,11 +18,14 @@ from devexplorer.gui.plots.curves import decades
 from devexplorer.gui.widgets import CENTRE, RIGHT, Figures, Picture, announce, current_theme, draw_text, text_width
 
 LEFT_PX, TOP_PX, BOTTOM_PX, EDGE_PX, LINE_PX = 46, 20, 20, 10, 17
-STRIP_SHARE = 0.22
-"""Of the width, for what has no counted FLOP."""
+STRIP_SHARE, MOST_STRIP_SHARE = 0.22, 0.4
+"""Of the width, for what has no counted FLOP; more where its classes would overlap."""
 LEGEND_PX, LEGEND_FROM_PX = 172, 420
 """Names beside the plot, where it is so wide."""
-LEAST_RADIUS, MOST_RADIUS, REACH_PX = 6.0, 17.0, 6.0
+LEAST_RADIUS, MOST_RADIUS, REACH_PX = 7.0, 17.0, 6.0
+TEXT_PX, GAP_PX = 14, 8
+HEAD = "TFLOP/s over FLOP per byte  simulated"
+NO_FLOP = "no FLOP"
 NOTHING = "This card has no simulated step."
 
 
@@ -36,7 +40,7 @@ class StepRoofline(Picture):
         self._index: int | None = None
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setMouseTracking(True)
-        self.setMinimumSize(220, 120)
+        self.setMinimumSize(220, 64)
         self.setAccessibleDescription(NOTHING)
 
     def set_figures(self, found: StepFigures | None) -> None:
@@ -60,10 +64,21 @@ class StepRoofline(Picture):
 
     @property
     def _area(self) -> QRectF:
-        legend = LEGEND_PX if self.width() >= LEGEND_FROM_PX else 0
+        legend = LEGEND_PX * self._legend_columns
         return QRectF(
             LEFT_PX, TOP_PX, self.width() - LEFT_PX - EDGE_PX - legend, self.height() - TOP_PX - BOTTOM_PX
         ).normalized()
+
+    @property
+    def _legend_lines(self) -> int:
+        return max(int(self.height() - TOP_PX) // LINE_PX, 1)
+
+    @property
+    def _legend_columns(self) -> int:
+        """As many as the classes need, while the plot keeps its width."""
+        room = max((self.width() - LEGEND_FROM_PX) // LEGEND_PX + 1, 0)
+        needed = -(-len(self._figures.points) // self._legend_lines) if self._figures is not None else 1
+        return min(room, needed)
 
     @property
     def _strip(self) -> QRectF:
@@ -71,7 +86,9 @@ class StepRoofline(Picture):
         found, area = self._figures, self._area
         if found is None or all(point.intensity for point in found.points):
             return QRectF(area.left(), area.top(), 0, area.height())
-        return QRectF(area.left(), area.top(), area.width() * STRIP_SHARE, area.height())
+        without = sum(not point.intensity for point in found.points)
+        width = max(area.width() * STRIP_SHARE, min(2 * LEAST_RADIUS * without, area.width() * MOST_STRIP_SHARE))
+        return QRectF(area.left(), area.top(), width, area.height())
 
     def _x(self, intensity: float) -> float:
         assert self._figures is not None
@@ -102,6 +119,53 @@ class StepRoofline(Picture):
             result.append((centre, radius))
         return result
 
+    def limits(self) -> tuple[list[tuple[QRectF, str]], list[str]]:
+        """Names of the card's limits above their lines, and those that have no room there: they are in the head."""
+        found = self._figures
+        if found is None:
+            return [], []
+        area, strip = self._area, self._strip
+        wanted = [
+            (text, [_above(text, area.right() - 2, self._y(rate) - 1)])
+            for text, rate in ((f"{name} {rate:,g} TFLOP/s", rate) for name, rate in reversed(found.rates))
+        ]
+        text = f"memory {found.gb_per_s:,g} GB/s"
+        right = strip.right() + 6 + text_width(text)
+        wanted.append((text, [_above(text, right, self._roof_y(right) - 2), *self._under_the_slope(text)]))
+        shown: list[tuple[QRectF, str]] = []
+        left_out = []
+        for text, places in wanted:
+            free = (
+                box
+                for box in places
+                if area.adjusted(strip.width(), -2, 0, 0).contains(box)
+                and not any(box.adjusted(-GAP_PX, 0, GAP_PX, 0).intersects(other) for other, _ in shown)
+            )
+            box = next(free, None)
+            if box is None:
+                left_out.append(text)
+            else:
+                shown.append((box, text))
+        return shown, left_out
+
+    def _under_the_slope(self, text: str) -> Iterator[QRectF]:
+        """Places at its right, from the lowest up, that are below the line and on no class."""
+        area, strip = self._area, self._strip
+        spots = [QRectF(at.x() - r, at.y() - r, 2 * r, 2 * r) for at, r in self.spots()]
+        for step in range(int(area.width() - strip.width()) // GAP_PX):
+            left = strip.right() + GAP_PX * (step + 1)
+            box = QRectF(left, self._roof_y(left) + 2, text_width(text) + 1, TEXT_PX)
+            if not any(box.intersects(spot) for spot in spots):
+                yield box
+
+    def _roof_y(self, x: float) -> float:
+        """Of the memory's slope and the highest rate."""
+        found, area, strip = self._figures, self._area, self._strip
+        assert found is not None
+        low, high = found.across
+        intensity = low * (high / low) ** ((x - strip.right()) / max(area.right() - strip.right(), 1))
+        return self._y(min(found.gb_per_s * intensity / 1e3, max(rate for _, rate in found.rates)))
+
     # --- painting
 
     def draw(self, painter: QPainter) -> None:
@@ -109,10 +173,13 @@ class StepRoofline(Picture):
         if found is None:
             draw_text(painter, QRectF(self.rect()).adjusted(12, 0, -12, 0), NOTHING, "dim", align=CENTRE)
             return
-        head = point_text(self.at) if self.at is not None else "TFLOP/s over FLOP per byte  simulated"
+        labels, left_out = self.limits()
+        head = point_text(self.at) if self.at is not None else "; ".join((HEAD, *left_out))
         draw_text(painter, QRectF(EDGE_PX, 0, self.width() - EDGE_PX, TOP_PX), head, "text" if self.at else "dim")
         self._paint_grid(painter, found)
         self._paint_roof(painter, found)
+        for box, text in labels:
+            draw_text(painter, box, text, "dim", align=RIGHT)
         for number, (centre, radius) in enumerate(self.spots()):
             fill = QColor(theme.soft)
             fill.setAlphaF(0.85 if number == self._index else 0.3)
@@ -124,8 +191,7 @@ class StepRoofline(Picture):
             box = QRectF(centre.x() - radius, centre.y() - 8, 2 * radius, 16)
             tone = QColor(theme.panel if number == self._index else theme.text)
             draw_text(painter, box, str(number + 1), tone, align=CENTRE)
-        if self.width() >= LEGEND_FROM_PX:
-            self._paint_legend(painter, found)
+        self._paint_legend(painter, found)
 
     def _paint_grid(self, painter: QPainter, found: StepFigures) -> None:
         area, strip = self._area, self._strip
@@ -133,21 +199,23 @@ class StepRoofline(Picture):
         grid.setAlphaF(0.15)
         painter.setPen(QPen(grid, 1))
         every = max(round(50 * math.log10(found.across[1] / found.across[0]) / max(area.right() - strip.right(), 1)), 1)
+        if strip.width():
+            painter.fillRect(strip, QColor(current_theme().bar_free))
+            draw_text(painter, QRectF(strip.left(), area.bottom() + 2, strip.width(), 18), NO_FLOP, "dim", align=CENTRE)
+        taken = strip.center().x() + text_width(NO_FLOP) / 2 + GAP_PX if strip.width() else 0.0
         for power in decades(*found.across)[::every]:
             x = round(self._x(power)) + 0.5
             painter.setPen(QPen(grid, 1))
             painter.drawLine(QPointF(x, area.top()), QPointF(x, area.bottom()))
-            draw_text(painter, QRectF(x - 30, area.bottom() + 2, 60, BOTTOM_PX - 2), f"{power:,g}", "dim", align=CENTRE)
-        for power in decades(*found.up):
+            if x - text_width(f"{power:,g}") / 2 >= taken:
+                where = QRectF(x - 30, area.bottom() + 2, 60, BOTTOM_PX - 2)
+                draw_text(painter, where, f"{power:,g}", "dim", align=CENTRE)
+        every = max(math.ceil(TEXT_PX * math.log10(found.up[1] / found.up[0]) / max(area.height(), 1)), 1)
+        for power in decades(*found.up)[::every]:
             y = round(self._y(power)) + 0.5
             painter.setPen(QPen(grid, 1))
             painter.drawLine(QPointF(area.left(), y), QPointF(area.right(), y))
             draw_text(painter, QRectF(0, y - 8, LEFT_PX - 6, 16), f"{power:,g}", "dim", align=RIGHT)
-        if strip.width():
-            painter.fillRect(strip, QColor(current_theme().bar_free))
-            draw_text(
-                painter, QRectF(strip.left(), area.bottom() + 2, strip.width(), 18), "no FLOP", "dim", align=CENTRE
-            )
 
     def _paint_roof(self, painter: QPainter, found: StepFigures) -> None:
         """The memory's slope up to the highest rate, and each rate from where it meets the slope; in the strip the
@@ -171,25 +239,16 @@ class StepRoofline(Picture):
             start = min(max(rate * 1e3 / found.gb_per_s, low), high)
             painter.drawLine(QPointF(self._x(start), self._y(rate)), QPointF(self._x(high), self._y(rate)))
         painter.restore()
-        for name, rate in found.rates:
-            box = QRectF(strip.right(), self._y(rate) - 15, area.right() - strip.right() - 2, 14)
-            draw_text(painter, box, f"{name} {rate:,g} TFLOP/s", "dim", align=RIGHT)
-        memory = f"memory {found.gb_per_s:,g} GB/s"
-        slope = QPointF(self._x(low), self._y(found.gb_per_s * low / 1e3))
-        box = QRectF(slope.x() + 6, max(slope.y() - 34, area.top()), text_width(memory) + 8, 14)
-        draw_text(painter, box, memory, "dim")
 
     def _paint_legend(self, painter: QPainter, found: StepFigures) -> None:
-        left, y = self._area.right() + 12, float(TOP_PX)
-        for number, point in enumerate(found.points, 1):
-            if y + LINE_PX > self.height():
-                break
-            box = QRectF(left, y, self.width() - left - 8, LINE_PX)
-            share = f"{100 * point.share:.0f} %"
-            draw_text(painter, box, share, "text", align=RIGHT)
+        lines = self._legend_lines
+        for number, point in enumerate(found.points[: lines * self._legend_columns]):
+            column, line = divmod(number, lines)
+            left = self._area.right() + 12 + LEGEND_PX * column
+            box = QRectF(left, TOP_PX + LINE_PX * line, LEGEND_PX - 20, LINE_PX)
+            draw_text(painter, box, f"{100 * point.share:.0f} %", "text", align=RIGHT)
             box.setRight(box.right() - text_width("100 %") - 4)
-            draw_text(painter, box, f"{number}  {point.operations}", "text" if number - 1 == self._index else "soft")
-            y += LINE_PX
+            draw_text(painter, box, f"{number + 1}  {point.operations}", "text" if number == self._index else "soft")
 
     # --- pointing
 
@@ -227,3 +286,9 @@ class StepRoofline(Picture):
             self._point(None)
         else:
             event.ignore()
+
+
+def _above(text: str, right: float, bottom: float) -> QRectF:
+    """Where a text is that ends there."""
+    width = text_width(text) + 1
+    return QRectF(right - width, bottom - TEXT_PX, width, TEXT_PX)

@@ -74,6 +74,11 @@ class FitViews(QStackedWidget):
         """Whether there is something to see and to do before the first plan."""
         return self.currentIndex() == PUBLISHED
 
+    @property
+    def is_picture(self) -> bool:
+        """Whether it needs width to be read in a low page."""
+        return self.currentIndex() in (ROOFLINE, BATCH, EFFICIENCY)
+
     def show_report(self, fits: Sequence[Fit], report: FitReport) -> None:
         """A plan, whose cards are `fits`."""
         self.efficiency.show_fits(fits)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractButton,
@@ -15,13 +15,15 @@ from PySide6.QtWidgets import (
 )
 
 from devexplorer.core.session import State
-from devexplorer.gui.widgets.layouts import CENTRE, hbox, plain_tip, push_button, vbox
+from devexplorer.gui.widgets.layouts import CENTRE, UNLIMITED_PX, hbox, plain_tip, push_button, vbox
 from devexplorer.gui.widgets.text_block import TextBlock
 from devexplorer.gui.widgets.theme import Role, font
 
 HEADER_PX = 30
 EDGE_PX = 12
 """Between a panel's border and its content."""
+TIGHT_PX = 4
+"""Around the sentence and the action of an empty panel that is low."""
 LEAST_WORDS_PX = 60
 """Of words that can be cut short."""
 
@@ -174,7 +176,7 @@ class EmptyState(QWidget):
         super().__init__()
         self.sentence = label(sentence, words="dim", wrap=True, align=CENTRE)
         self.button = push_button(action, self.chosen)
-        vbox(
+        self._column = vbox(
             (None, 2),
             self.sentence,
             (self.button, 0, Qt.AlignmentFlag.AlignHCenter),
@@ -187,8 +189,15 @@ class EmptyState(QWidget):
     def event(self, event: QEvent) -> bool:
         """Keep room for all lines of the sentence: a page that scrolls asks no layout for the height at its width."""
         if event.type() in (QEvent.Type.Resize, QEvent.Type.LayoutRequest):
-            width = max(self.width() - 4 * EDGE_PX, 1)
-            self.sentence.setMinimumHeight(max(self.sentence.heightForWidth(width), 0))
+            room = QRect(0, 0, max(self.width() - 4 * EDGE_PX, 1), UNLIMITED_PX)
+            words = self.sentence.fontMetrics()  # a label's own heightForWidth never gets less than it once was
+            lines = words.boundingRect(room, Qt.TextFlag.TextWordWrap, self.sentence.text()).height()
+            self.sentence.setMinimumHeight(lines)
+            roomy = self.height() >= lines + self.button.sizeHint().height() + 3 * EDGE_PX
+            edge = EDGE_PX if roomy else TIGHT_PX
+            if edge != self._column.spacing():
+                self._column.setSpacing(edge)
+                self._column.setContentsMargins(2 * EDGE_PX, edge, 2 * EDGE_PX, edge)
         return super().event(event)
 
     def follow(self, state: State) -> None:

@@ -182,13 +182,19 @@ class RowsTable(QTableView):
         *,
         stretched: int | None = None,
         gives_up: Sequence[int] = (),
+        named: int | None = None,
     ) -> None:
         """`widths` in pixels, one per column. The last column takes what is left, or the one that is `stretched`, which
-        keeps its width at least. Where there is no room for all, the table goes without some of those that it
-        `gives_up`, the last of them is wanted most; what is left without them is cut short in the last column."""
+        keeps its width at least; before it, the one with names takes what they need. Where there is no room for all,
+        the table goes without some of those that it `gives_up`, the last of them is wanted most; what is left without
+        them is cut short in the last column."""
         super().__init__(showGrid=False, wordWrap=False)
         self._widths, self._stretched, self._gives_up = tuple(widths), stretched, tuple(gives_up)
+        self._named = named
         self.setModel(model)
+        if named is not None:
+            model.modelReset.connect(self._share)
+            model.rowsInserted.connect(self._share)  # as the first rows come
         self.setAccessibleName(name)
         self.setItemDelegate(Padded(self))
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
@@ -223,13 +229,23 @@ class RowsTable(QTableView):
         if self._stretched is not None and self._stretched in self._gives_up:
             self.horizontalHeader().setStretchLastSection(self.isColumnHidden(self._stretched))
         super().resizeEvent(event)
-        if self._stretched is not None:
-            others = sum(
-                width
-                for column, width in enumerate(self._widths)
-                if column != self._stretched and not self.isColumnHidden(column)
-            )
-            self.setColumnWidth(self._stretched, max(self._widths[self._stretched], self.viewport().width() - others))
+        self._share()
+
+    def _share(self) -> None:
+        """Give what room there is beyond the least to the names, as far as they need it, then to the stretched."""
+        if self._stretched is None:
+            return
+        widths, model = self._widths, self.model()
+        shown = [column for column in range(len(widths)) if not self.isColumnHidden(column)]
+        spare = max(self.viewport().width() - sum(widths[column] for column in shown), 0)
+        extra = 0
+        if self._named is not None:
+            names = (str(model.index(row, self._named).data()) for row in range(model.rowCount()))
+            needed = max(map(self.fontMetrics().horizontalAdvance, names), default=0) + 2 * PAD_PX
+            extra = min(max(needed - widths[self._named], 0), spare)
+            self.setColumnWidth(self._named, widths[self._named] + extra)
+        if self._stretched in shown:
+            self.setColumnWidth(self._stretched, widths[self._stretched] + spare - extra)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         super().paintEvent(event)

@@ -143,7 +143,7 @@ def test_the_curve_is_asked_for_and_stays_with_its_card(
     assert [row[0] for row in table.rows] == ["1", "4", "16", "64", "128"]
     assert "capacity 80.00 GiB" in table.note
     assert view.time.xs == [1, 4, 16, 64], "what does not fit has no time"
-    assert "a batch of 128 does not fit" in view.note.text()
+    assert "a batch of 128 does not fit" in view.note.full_text
     view.what.choose("rate")
     assert view.rate.isVisible()
     assert view.rate.series[0].points[0][1:] == pytest.approx((100, 80, 125))

@@ -1,0 +1,162 @@
+"""Where the Fit page is low, as in a window of 1000x650 or 1440x900, its pictures have the room to be read."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+import pytest
+from fakes.fit_pages import panel_for, planned
+from fakes.fits import GIB, report
+from PySide6.QtCore import QPoint, QRect, Qt
+from PySide6.QtWidgets import QApplication, QWidget
+from pytestqt.qtbot import QtBot
+
+from devexplorer.core.devices.profiles import load_profiles
+from devexplorer.core.planner.published_steps import published
+from devexplorer.core.records import BatchPoint
+from devexplorer.core.session.state import State
+from devexplorer.gui.fit.page import NARROW_PX, FitPanel
+from devexplorer.gui.fit.published import READING
+from devexplorer.gui.fit.rows import CARD, FITS
+from devexplorer.gui.fit.step_roofline import HEAD, StepRoofline
+from devexplorer.gui.fit.views import BATCH, MEMORY, PUBLISHED, ROOFLINE
+from devexplorer.gui.widgets import text_width
+from devexplorer.gui.widgets.table import PAD_PX
+
+H100 = "NVIDIA H100 80GB HBM3"
+LOW = [(900, 108), (1310, 170)]
+"""The page in those windows."""
+SIZES = [*LOW, (686, 300), (2500, 340)]
+CURVE = tuple(
+    BatchPoint(
+        batch=batch,
+        total_bytes=(batch + 2) * GIB,
+        capacity_bytes=80 * GIB,
+        fits=True,
+        step_seconds=0.01 * batch,
+        step_seconds_low=0.008 * batch,
+        step_seconds_high=0.0125 * batch,
+    )
+    for batch in (1, 4, 16, 64)
+)
+
+
+def show(qtbot: QtBot, panel: FitPanel, view: int) -> None:
+    tabs = panel.views.tabs
+    qtbot.mouseClick(tabs, Qt.MouseButton.LeftButton, pos=tabs.tabRect(view).center())
+    QApplication.processEvents()
+
+
+def planned_page(qtbot: QtBot, state: State, width: int, height: int) -> FitPanel:
+    panel = panel_for(qtbot, state, width, height)
+    planned(panel, state, report())
+    panel.table.select_key(H100)
+    QApplication.processEvents()
+    return panel
+
+
+def inside(widget: QWidget, panel: FitPanel) -> bool:
+    where = QRect(widget.mapTo(panel, QPoint(0, 0)), widget.size())
+    return panel.rect().contains(where)
+
+
+@pytest.mark.parametrize(("width", "height"), LOW)
+def test_the_table_leaves_its_room_to_a_picture_and_gets_it_back(
+    qtbot: QtBot, state: State, width: int, height: int
+) -> None:
+    panel = planned_page(qtbot, state, width, height)
+    before = panel.table.width()
+    show(qtbot, panel, ROOFLINE)
+    assert panel.table.width() <= NARROW_PX
+    assert panel.table.isVisible(), "another card can be chosen"
+    assert panel.views.width() > width - NARROW_PX - 40
+    assert not panel.table.isColumnHidden(CARD)
+    assert not panel.table.isColumnHidden(FITS)
+    show(qtbot, panel, MEMORY)
+    assert panel.table.width() == before
+    show(qtbot, panel, ROOFLINE)
+    panel.resize(width, 400)
+    QApplication.processEvents()
+    assert panel.table.width() > NARROW_PX, "there is height enough"
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_the_roofline_is_whole_and_its_names_overlap_nothing(
+    qtbot: QtBot, state: State, width: int, height: int
+) -> None:
+    panel = planned_page(qtbot, state, width, height)
+    show(qtbot, panel, ROOFLINE)
+    picture = panel.views.roofline
+    assert inside(picture, panel)
+    _check_names(picture)
+
+
+@pytest.mark.parametrize("height", [64, 90, 140, 300])
+@pytest.mark.parametrize("width", [220, 330, 700])
+def test_a_limit_without_room_is_named_in_the_head(
+    qtbot: QtBot, panel: FitPanel, state: State, width: int, height: int
+) -> None:
+    planned(panel, state, report())
+    panel.table.select_key(H100)
+    picture = panel.views.roofline
+    picture.resize(width, height)
+    _check_names(picture)
+
+
+def _check_names(picture: StepRoofline) -> None:
+    shown, left_out = picture.limits()
+    texts = {text for _, text in shown} | set(left_out)
+    assert texts == {"memory 3,350 GB/s", "float32 67 TFLOP/s", "TF32 494.5 TFLOP/s"}
+    assert not any(one.intersects(other) for (one, _), (other, _) in itertools.combinations(shown, 2))
+    for box, text in shown:
+        if text.startswith("memory"):
+            above, below = box.bottom() < picture._roof_y(box.right()), box.top() > picture._roof_y(box.left())
+            assert above or below, "the line rises to the right, and does not cross it"
+            assert box.left() >= picture._strip.right()
+    assert HEAD.endswith("simulated")
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_both_curves_over_the_batch_are_in_sight(qtbot: QtBot, state: State, width: int, height: int) -> None:
+    panel = planned_page(qtbot, state, width, height)
+    spec = msgspec.structs.replace(report().spec, gpus=(H100,), curve=True)
+    planned(panel, state, msgspec.structs.replace(report(spec), curve=CURVE), request=8)
+    show(qtbot, panel, BATCH)
+    curves = panel.views.curves
+    assert curves.currentWidget() is not curves.empty
+    for curve in (curves.time, curves.memory):
+        assert inside(curve, panel)
+        assert curve.canvas.height() >= 36
+    assert not curves.time.geometry().intersects(curves.memory.geometry())
+    assert curves.note.full_text == curves.what.toolTip(), "where the note has no room, the choice has it"
+
+
+def test_the_question_for_a_curve_does_not_overlap_its_button(qtbot: QtBot, state: State) -> None:
+    panel = planned_page(qtbot, state, *LOW[0])
+    show(qtbot, panel, BATCH)
+    empty = panel.views.curves.empty
+    assert inside(empty.button, panel)
+    assert not empty.sentence.geometry().intersects(empty.button.geometry())
+
+
+def test_published_steps_say_that_they_are_being_read(qtbot: QtBot, panel: FitPanel) -> None:
+    view = panel.views.published
+    kept: list = []
+    view.in_background = lambda _name, work, then: kept.append((work, then))
+    show(qtbot, panel, PUBLISHED)
+    assert view.compared.text() == READING
+    assert (view.model.currentText(), view.card.currentText()) == ("every model", "every card")
+    ((work, then),) = kept
+    then(work())
+    assert view.compared.text() != READING
+    assert view.rows_model.rows
+
+
+def test_names_of_published_models_are_whole_where_there_is_room(qtbot: QtBot, state: State) -> None:
+    panel = panel_for(qtbot, state, 1310, 170)
+    show(qtbot, panel, PUBLISHED)
+    table = panel.views.published.table
+    longest = max(text_width(row.cells[0].text) for row in panel.views.published.rows_model.rows)
+    assert table.columnWidth(0) >= longest + PAD_PX
+    assert len(published()) > len(load_profiles())
