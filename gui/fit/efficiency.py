@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base import MISSING, number_text, range_text
 from devexplorer.core.records import Fit
-from devexplorer.gui.fit.ranges import NO_POWER, efficiency_tip, rate_range
+from devexplorer.gui.fit.ranges import NO_POWER, efficiency_tip, has_step, rate_range
 from devexplorer.gui.widgets import (
     EDGE_PX,
     Figures,
@@ -60,7 +60,7 @@ def card_ranges(fits: Sequence[Fit], measure: str) -> list[CardRange]:
             figures = fit.samples_per_s, fit.samples_per_s_low, fit.samples_per_s_high
         else:
             figures = fit.samples_per_joule, fit.samples_per_joule_low, fit.samples_per_joule_high
-        why = DOES_NOT_FIT if not fit.fits else NO_SAMPLES if fit.step_seconds is None else NO_LIMIT
+        why = DOES_NOT_FIT if not fit.fits else NO_LIMIT if has_step(fit) else NO_SAMPLES
         text = range_text(number_text(figures[1]), number_text(figures[2]))
         tip = f"{fit.gpu}: {rate_range(fit)} samples/s, simulated. {efficiency_tip(fit)}"
         result.append(CardRange(fit.gpu, *figures, f"{MISSING}  {why}" if text == MISSING else text, tip))

@@ -35,7 +35,7 @@ _MODEL, _CARD = 0, 1
 BESIDE_BELOW_PX = 190
 BESIDE_FROM_PX = 1200
 """In a lower or a wider place the list has all of the height, and what is chosen is beside it."""
-_WIDTHS = (84, 100, 128, 70, 46, 74, 48)
+_WIDTHS = (92, 150, 118, 70, 46, 74, 48)
 _GIVES_UP = (6, 3, 2, 4)
 EVERY_MODEL, EVERY_CARD = "every model", "every card"
 READING = "Reading the published steps…"
@@ -93,7 +93,7 @@ class PublishedSteps(QWidget):
         self.table.selectionModel().selectionChanged.connect(lambda *_rows: self._show())
         self.table.activated.connect(lambda _index: self._plan())
         self._below = ScrollArea(
-            vbox(self.compared, self.about, spacing=2, margins=(EDGE_PX, 0, EDGE_PX, 4)), "The chosen step"
+            vbox(self.compared, self.about, None, spacing=2, margins=(EDGE_PX, 0, EDGE_PX, 4)), "The chosen step"
         )
         self._top = holder(hbox(self.model, self.card, None, self.plan_button, margins=(EDGE_PX, 2, EDGE_PX, 0)))
         self._places = grid(0, 4, self)

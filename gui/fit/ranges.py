@@ -42,9 +42,14 @@ def bound_text(fit: Fit) -> str:
     return BOUNDS[fit.bound] if fit.bound is not None else ""
 
 
+def has_step(fit: Fit) -> bool:
+    """Whether it has samples to be counted: not where it does not fit, nor where text is generated."""
+    return fit.step_seconds is not None and fit.serving is None
+
+
 def efficiency_tip(fit: Fit) -> str:
     """Where the samples per joule come from, or why there are none."""
-    if fit.step_seconds is None:
+    if not has_step(fit):
         return NO_STEP if fit.fits else "What does not fit takes no energy"
     if fit.board_power_w is None:
         return NO_POWER
@@ -53,7 +58,7 @@ def efficiency_tip(fit: Fit) -> str:
 
 def efficiency_text(fit: Fit) -> str:
     """A sentence for the details; empty where there is no step."""
-    if fit.step_seconds is None:
+    if not has_step(fit):
         return ""
     text = efficiency_range(fit)
     if text == MISSING:

@@ -241,7 +241,7 @@ class RowsTable(QTableView):
         extra = 0
         if self._named is not None:
             names = (str(model.index(row, self._named).data()) for row in range(model.rowCount()))
-            needed = max(map(self.fontMetrics().horizontalAdvance, names), default=0) + 2 * PAD_PX
+            needed = max(map(self.fontMetrics().horizontalAdvance, names), default=0) + 2 * PAD_PX + 3
             extra = min(max(needed - widths[self._named], 0), spare)
             self.setColumnWidth(self._named, widths[self._named] + extra)
         if self._stretched in shown:

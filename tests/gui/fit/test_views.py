@@ -184,6 +184,14 @@ def test_cards_are_compared_by_samples_per_joule_and_by_samples_per_second() -> 
     assert all("simulated" in row.tip.lower() for row in energy)
 
 
+def test_generated_text_has_no_samples_whatever_the_power_limit() -> None:
+    serving = ServingFit(kv_cache_bytes=1, kv_bytes_per_token=1, cache=())
+    served = fit(T4, 1 << 40, serving=serving, samples_per_s=None, samples_per_s_low=None, samples_per_s_high=None)
+    (row,) = card_ranges([served], "energy")
+    assert row.text == "—  generates text, no samples"
+    assert "power limit" not in row.tip
+
+
 def test_the_bars_can_be_walked_with_the_keys_and_shown_as_a_table(qtbot: QtBot, panel: FitPanel, state: State) -> None:
     planned(panel, state, report())
     choose(qtbot, panel, EFFICIENCY)
