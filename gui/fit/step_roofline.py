@@ -87,7 +87,7 @@ class StepRoofline(Picture):
         if found is None or all(point.intensity for point in found.points):
             return QRectF(area.left(), area.top(), 0, area.height())
         without = sum(not point.intensity for point in found.points)
-        width = max(area.width() * STRIP_SHARE, min(2 * LEAST_RADIUS * without, area.width() * MOST_STRIP_SHARE))
+        width = max(area.width() * STRIP_SHARE, min((2 * LEAST_RADIUS + 4) * without, area.width() * MOST_STRIP_SHARE))
         return QRectF(area.left(), area.top(), width, area.height())
 
     def _x(self, intensity: float) -> float:

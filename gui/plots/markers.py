@@ -28,7 +28,7 @@ MARK = "  simulated"
 KEY_PX = 14.0
 """A piece of a guide's dotted line before its label, which is not at the line itself."""
 GUIDES_APART_PX, GUIDES_SHARE = 16.0, 0.45
-"""Where there is one row only, labels of guides take no more of it than this share: what just happened has to have
+"""Where there is one row only, labels of guides leave markers in it the rest of this share: what just happened has to have
 room."""
 DASHES: Mapping[str, tuple[float, ...]] = {"copy": (5.0, 3.0), "cast": (1.0, 3.0)}
 """How the line of a copy and of a cast differ from that of a move, by `core.session.state.Marker.kind`."""
@@ -162,7 +162,7 @@ class LinesItem(QGraphicsItem):
         """Guides are in the lowest row from the left, the highest line first; markers where they are."""
         width, row_top = self._rect.width(), (self._rows - 1) * ROW_PX
         result: list[PlacedLabel] = []
-        left, right = 6.0, width if self._rows > 1 else width * GUIDES_SHARE
+        left, right = 6.0, width if self._rows > 1 or not self._markers else width * GUIDES_SHARE
         for guide in sorted(self._guides):
             room = right - left - KEY_PX - GAP_PX
             text = self._shortened(guide.text, room)

@@ -379,6 +379,7 @@ def test_a_click_shows_another_kind_and_what_runs_has_a_dot(qtbot: QtBot, panel:
         "Scaling",
         "Model",
         "Allreduce",
+        "Calibrate",
     ]
     qtbot.mouseClick(panel.rail.choices["sweep"], LEFT)
     assert panel.page is panel.pages["sweep"]

@@ -129,6 +129,8 @@ def test_both_curves_over_the_batch_are_in_sight(qtbot: QtBot, state: State, wid
         assert inside(curve, panel)
         assert curve.canvas.height() >= 36
     assert not curves.time.geometry().intersects(curves.memory.geometry())
+    (capacity,) = curves.memory.canvas.lines.guide_labels
+    assert capacity.text.endswith("80.00 GiB")
     assert curves.note.full_text == curves.what.toolTip(), "where the note has no room, the choice has it"
 
 
