@@ -28,8 +28,8 @@ MARK = "  simulated"
 KEY_PX = 14.0
 """A piece of a guide's dotted line before its label, which is not at the line itself."""
 GUIDES_APART_PX, GUIDES_SHARE = 16.0, 0.45
-"""Where there is one row only, labels of guides leave markers in it the rest of this share: what just happened has to have
-room."""
+"""Where there is one row only, and markers are in it, labels of guides take no more of it than this share: what just
+happened has to have room."""
 DASHES: Mapping[str, tuple[float, ...]] = {"copy": (5.0, 3.0), "cast": (1.0, 3.0)}
 """How the line of a copy and of a cast differ from that of a move, by `core.session.state.Marker.kind`."""
 ARROW, SHORTEST_NAME_PX = " → ", 20.0
