@@ -24,7 +24,7 @@ from devexplorer.gui.widgets import (
 )
 
 FOLDED_PX = 132
-"""Width of a folded panel beside others."""
+"""Width of a folded panel beside others, if its title has room in it."""
 
 
 class PanelWindow(QWidget):
@@ -64,6 +64,12 @@ class Heading(QFrame):
         self.setObjectName("panel")
         self.button = push_button(f"{title} ▸", look="quiet", tip="Unfold this panel", name=f"Unfold {title}")
         vbox(hbox(self.button, None), None, margins=(6, 2, 6, 2), parent=self)
+
+    @property
+    def narrow_px(self) -> int:
+        """Its width beside others."""
+        self.button.ensurePolished()
+        return max(FOLDED_PX, self.minimumSizeHint().width())
 
 
 class PanelRoom(QObject):
@@ -165,7 +171,7 @@ class PanelRoom(QObject):
         whole = across and all(isinstance(each, Heading) for each in parts)
         for each in parts:
             if isinstance(each, Heading):
-                each.setMaximumWidth(FOLDED_PX if across and not whole else UNLIMITED_PX)
+                each.setMaximumWidth(each.narrow_px if across and not whole else UNLIMITED_PX)
                 each.setMaximumHeight(HEADER_PX if whole or not across else UNLIMITED_PX)
         for outer in (splitter, *_around(splitter)):
             if isinstance(outer, KeptSplitter):

@@ -17,6 +17,7 @@ from devexplorer.core.session import SettingsFile
 from devexplorer.gui.shell.bottom_dock import AFTER_FIRST_PAINT_MS
 from devexplorer.gui.shell.layouts import LAYOUTS
 from devexplorer.gui.shell.panel_room import FOLDED_PX
+from devexplorer.gui.shell.workbench import TITLES
 from devexplorer.gui.widgets import HEADER_PX
 from devexplorer.gui.widgets.accessibility.digit_keys import FIRST_SCAN_CODE
 
@@ -110,6 +111,19 @@ def test_a_folded_panel_gives_its_room_to_its_neighbours_and_has_it_again(quiet:
     quiet.settle()
     assert window.inspector.isVisible()
     assert sizes(quiet) == before
+
+
+@pytest.mark.parametrize("name", [layout.name for layout in LAYOUTS])
+def test_the_title_of_a_folded_panel_is_whole(quiet: QuietWindow, name: str) -> None:
+    bench = quiet.window.workbench
+    bench.show_layout(name)
+    for part in bench.arrangement.panels:
+        panel = bench._panel(part)
+        bench.room.fold(panel, TITLES.get(part, part.capitalize()))
+        quiet.settle()
+        button = bench.room.folded[panel].button
+        assert button.width() >= button.sizeHint().width(), button.text()
+        bench.room.unfold(panel)
 
 
 def test_the_pages_fold_by_key_and_unfold_by_menu(quiet: QuietWindow) -> None:
