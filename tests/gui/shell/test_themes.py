@@ -60,7 +60,8 @@ def test_the_whole_window_follows_the_theme(driver: Driver) -> None:
     followed = looks(window, redraw=False)
     assert different(first, followed) == set(first)
     opened = MainWindow(driver.state, driver.app.controller, window.settings())
-    opened.context.machine = window.context.machine  # what the application gives, and the fleet lists
+    opened.context.machine = window.context.machine  # this and the next are what the application gives
+    opened.context.in_background = window.context.in_background
     opened.resize(window.size())
     opened.show()
     opened.objects.select("mlp")
