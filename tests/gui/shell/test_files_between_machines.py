@@ -129,6 +129,7 @@ def test_a_recording_of_another_machine_is_brought_here_and_replayed(desk: Desk,
     assert copy.read_bytes() == (desk.there / "run.devrec").read_bytes()
     bar = desk.window.replay_bar
     assert bar.title.full_text.startswith("run.devrec on forge, 2023-11-14")
+    desk.until(lambda: desk.state.answer is not None)  # its facts come with one of the next beats
     assert desk.state.answer is not None
     assert ("file", "run.devrec on forge") in [(fact.label, fact.value) for fact in desk.state.answer.facts]
     assert not [one for one in desk.window.findChildren(CopyDialog) if one.isVisible()]
