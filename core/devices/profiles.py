@@ -172,11 +172,9 @@ def _find(name: str, profiles: Mapping[str, Profile]) -> Profile:
     matches: list[Profile] = []
     for known in (plain, calibrated):
         by_word = [p for p in known if words and words <= name_words(p.name)]
-        by_word = [
-            p for p in by_word if words == name_words(p.name)
-        ] or by_word  # RTX 3070, of which there is a laptop's
+        exact = [p for p in by_word if words == name_words(p.name)]  # RTX 3070, of which there is a laptop's
         by_part = [p for p in known if wanted in p.name.casefold()]
-        matches = matches or by_word or by_part
+        matches = matches or exact or by_word or by_part
     if len(matches) == 1:
         return matches[0]
     if matches:

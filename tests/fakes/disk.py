@@ -1,4 +1,4 @@
-"""A full disk, and folders without write permission, for one process and one thread."""
+"""A full disk, folders without write permission (for one process and one thread), and what is left in a folder."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 @contextmanager
@@ -33,3 +34,8 @@ def somebody_else() -> Iterator[None]:
         yield
     finally:
         libc.setfsuid(0)
+
+
+def files_in(folder: Path) -> list[Path]:
+    """Every file below `folder`, which another thread may be emptying: `Path.rglob` raises then, up to Python 3.12."""
+    return [Path(root) / name for root, _, names in os.walk(folder) for name in names]

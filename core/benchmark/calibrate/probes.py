@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -134,8 +134,7 @@ def product_work(side: int, dtype: str) -> Work:
 
 def convolutions(device: str, card: Profile, roofline: Roofline, sizes: Sizes, *, simulated: bool) -> Iterator[Probe]:
     """3×3 convolutions in `channels_last`, in float32 as PyTorch's settings have it and in float16."""
-    float32 = "tf32" if torch.backends.cudnn.conv.fp32_precision == "tf32" else "float32"  # type: ignore[attr-defined]
-    for dtype in (float32, "float16"):
+    for dtype in ("tf32" if _convolves_in_tf32() else "float32", "float16"):
         unit, _ = unit_of(dtype, card)
         if dtype == "float16" and unit == "vector":
             continue
@@ -149,6 +148,12 @@ def convolutions(device: str, card: Profile, roofline: Roofline, sizes: Sizes, *
             convolution_work(images, sizes.channels, dtype),
             partial(_convolution, device, shape, dtype, simulated),
         )
+
+
+def _convolves_in_tf32() -> bool:
+    """PyTorch's setting for float32, which has had another name since torch 2.9."""
+    settings: Any = torch.backends.cudnn
+    return settings.conv.fp32_precision == "tf32" if hasattr(settings, "conv") else bool(settings.allow_tf32)
 
 
 def unit_dtype(dtype: str) -> str:

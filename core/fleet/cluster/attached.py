@@ -28,7 +28,7 @@ from devexplorer.core.fleet.cluster.messages import (
     Measure,
     ToCluster,
 )
-from devexplorer.core.fleet.cluster.nodes import Nodes
+from devexplorer.core.fleet.cluster.nodes import LEFT, Nodes
 from devexplorer.core.fleet.cluster.routes import NodeRoute
 from devexplorer.core.fleet.hosts.host_fleet import HostFleet, Member
 from devexplorer.core.machines.link import CannotReach
@@ -140,7 +140,7 @@ class _Following:
             node = self._nodes.alive[name]
             self._fleet.add(Member(name, route, node.rack, lambda node=node: node.address))  # type: ignore[misc]
         for name in gone:
-            self._fleet.lose(name, "the node has left the cluster or died")
+            self._fleet.lose(name, LEFT)
             self._nodes.forget(name)
 
     def _read(self) -> None:

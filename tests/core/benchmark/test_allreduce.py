@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import fakes
 import psutil
 import pytest
 import torch
@@ -38,17 +37,6 @@ from devexplorer.core.virtual.device.cost import LINK_EFFICIENCY, NETWORK_GB_S
 from devexplorer.core.virtual.device.machine import VirtualMachine
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
-
-
-@pytest.fixture
-def registry() -> DeviceRegistry:
-    return DeviceRegistry([TorchBackend()])
-
-
-@pytest.fixture
-def faulty(monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("PYTHONPATH", str(Path(fakes.__file__ or "").parents[1]))
-    return "fakes.faulty_rank"
 
 
 # --- what is measured ------------------------------------------------------------------------------------------------

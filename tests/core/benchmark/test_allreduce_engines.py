@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import SimpleNamespace
 
-import fakes
 import psutil
 import pytest
 from fakes.allreduce import KIB, SMALL, failure, free_port, made, of_two, points, together
@@ -35,17 +33,6 @@ from devexplorer.core.records import (
 from devexplorer.core.virtual.device.machine import VirtualMachine
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
-
-
-@pytest.fixture
-def registry() -> DeviceRegistry:
-    return DeviceRegistry([TorchBackend()])
-
-
-@pytest.fixture
-def faulty(monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("PYTHONPATH", str(Path(fakes.__file__ or "").parents[1]))
-    return "fakes.faulty_rank"
 
 
 def test_two_engines_form_one_world_of_four_ranks() -> None:

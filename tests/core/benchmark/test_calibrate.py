@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from fakes.calibrations import calibrated, ran, result, row, with_factors
 
 from devexplorer.core.base import BadInput, DoesNotFit
 from devexplorer.core.benchmark.calibrate.check import card_of, check_calibrate
-from devexplorer.core.benchmark.calibrate.probes import Sizes
+from devexplorer.core.benchmark.calibrate.probes import Sizes, convolutions
 from devexplorer.core.benchmark.calibrate.run import CalibrateRun
 from devexplorer.core.benchmark.calibrate.solving import combined, host_factors, without
 from devexplorer.core.benchmark.copying import Copier, send
@@ -90,6 +91,15 @@ def test_every_measurement_is_made_for_real_and_verified() -> None:
             assert 0 < each.measured.p20 <= each.measured.median <= each.measured.p80
             assert (each.verified, each.iterations > 0, each.seconds > 0) == (True, True, True)
         assert (each.value is None) == (each.reason is not None)
+
+
+@pytest.mark.parametrize(("allowed", "units"), [(True, ["tf32", "half"]), (False, ["vector", "half"])])
+def test_convolutions_run_as_the_setting_of_an_older_torch_has_it(
+    monkeypatch: pytest.MonkeyPatch, allowed: bool, units: list[str]
+) -> None:
+    monkeypatch.setattr(torch.backends, "cudnn", SimpleNamespace(allow_tf32=allowed))  # before torch 2.9
+    probes = convolutions("cpu", A10, Roofline(A10), SMALL, simulated=False)
+    assert [probe.factor for probe in probes] == [f"convolution {unit}" for unit in units]
 
 
 def test_bytes_that_arrive_wrong_make_no_calibration() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from fakes.disk import files_in
 from fakes.engine import EngineHere
 
 from devexplorer.core.devices.nvml.library import Nvml
@@ -55,7 +56,7 @@ class Place:
 
     @property
     def left(self) -> list[Path]:
-        return list(self.folder.rglob("*.*"))
+        return files_in(self.folder)
 
     def tensors_named(self, name: str) -> bytes:
         return self.engines[-1].engine.workspace.tensor_named(name).numpy().tobytes()

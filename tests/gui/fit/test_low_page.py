@@ -12,14 +12,12 @@ from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.devices.profiles import load_profiles
-from devexplorer.core.planner.published_steps import published
 from devexplorer.core.records import BatchPoint
 from devexplorer.core.session.state import State
 from devexplorer.gui.fit.page import NARROW_PX, FitPanel
 from devexplorer.gui.fit.published import READING
 from devexplorer.gui.fit.rows import CARD, FITS
-from devexplorer.gui.fit.step_roofline import HEAD, StepRoofline
+from devexplorer.gui.fit.step_roofline import StepRoofline
 from devexplorer.gui.fit.views import BATCH, MEMORY, PUBLISHED, ROOFLINE
 from devexplorer.gui.widgets import text_width
 from devexplorer.gui.widgets.table import PAD_PX
@@ -114,7 +112,6 @@ def _check_names(picture: StepRoofline) -> None:
             above, below = box.bottom() < picture._roof_y(box.right()), box.top() > picture._roof_y(box.left())
             assert above or below, "the line rises to the right, and does not cross it"
             assert box.left() >= picture._strip.right()
-    assert HEAD.endswith("simulated")
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
@@ -161,4 +158,3 @@ def test_names_of_published_models_are_whole_where_there_is_room(qtbot: QtBot, s
     table = panel.views.published.table
     longest = max(text_width(row.cells[0].text) for row in panel.views.published.rows_model.rows)
     assert table.columnWidth(0) >= longest + PAD_PX
-    assert len(published()) > len(load_profiles())

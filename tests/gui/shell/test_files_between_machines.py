@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from fakes import recordings
 from fakes.desk import Desk
+from fakes.disk import files_in
 from fakes.look_records import mlp
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
@@ -116,7 +117,7 @@ def test_a_file_that_is_not_there_is_said_with_its_machine(desk: Desk) -> None:
 
 def copies(tmp_path: Path) -> list[Path]:
     """What lies in the cache of copies of this machine."""
-    return [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    return files_in(tmp_path / "cache")
 
 
 def test_a_recording_of_another_machine_is_brought_here_and_replayed(desk: Desk, tmp_path: Path) -> None:
@@ -233,7 +234,7 @@ def test_a_session_of_either_machine_is_repeated_on_the_one_on_show(desk: Desk, 
 
 def copies_there(desk: Desk) -> list[Path]:
     """What lies in the cache of copies of the other machine."""
-    return [path for path in desk.folder.joinpath("copies").rglob("*") if path.is_file()]
+    return files_in(desk.folder / "copies")
 
 
 def test_tensors_of_this_machine_are_sent_and_loaded_there(desk: Desk, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from fakes.desk import Desk
+from fakes.disk import files_in
 from fakes.look_records import mlp
 from fakes.stored_runs import matmul, stored
 from PySide6.QtCore import Qt
@@ -128,7 +129,7 @@ class SavingDesk(Desk):
         return place
 
     def copies_there(self) -> list[Path]:
-        return [path for path in self.folder.joinpath("copies").rglob("*") if path.is_file()]
+        return files_in(self.folder / "copies")
 
     def left_over(self) -> list[Path]:
         """Of files that were not completed."""
