@@ -32,7 +32,8 @@ from devexplorer.gui.widgets.facts_sheet import FactsSheet
 
 
 class DetailsPanel(QWidget):
-    """Shows the device of the last `set_device`. `refresh` when readings, details or devices changed."""
+    """Shows the device of the last `set_device`, and the first GPU until one is chosen. `refresh` when readings,
+    details or devices changed."""
 
     device_chosen = Signal(object)
     """Id of the device that the empty state's button chose (str): its card should be marked."""
@@ -40,8 +41,7 @@ class DetailsPanel(QWidget):
     def __init__(self, state: State) -> None:
         super().__init__()
         self._state = state
-        self.device: str | None = None
-        """Id of the device on show."""
+        self._chosen: str | None = None
         self.groups: tuple[Group, ...] = ()
         """Everything that is known of it, before the filter."""
         self.title = label("", Role.STRONG)
@@ -64,7 +64,6 @@ class DetailsPanel(QWidget):
         self.nothing = label("", words="dim", align=CENTRE)
         self.empty = EmptyState("", "")
         self.empty.chosen.connect(self._choose_offered)
-        self._offered: str | None = None
         self._lay_out()
         self.refresh()
 
@@ -78,16 +77,27 @@ class DetailsPanel(QWidget):
         vbox(self._stack, parent=self)
         theme_changed.connect(self._name_device)
 
+    @property
+    def device(self) -> str | None:
+        """Id of the device on show."""
+        return self._chosen if self._chosen is not None else self._first
+
+    @property
+    def _first(self) -> str | None:
+        devices = self._state.devices
+        gpus = (name for name, device in devices.items() if device.info.kind != "cpu")
+        return next(gpus, next(iter(devices), None))
+
     def set_device(self, device: str | None) -> None:
         """Show another device; None: none is chosen."""
-        if device != self.device:
-            self.device = device
+        if device != self._chosen:
+            self._chosen = device
             self.area.verticalScrollBar().setValue(0)
             self.refresh()
 
     def refresh(self) -> None:
         """Take over the latest readings."""
-        device = self._state.devices.get(self.device) if self.device is not None else None
+        device = self._state.devices.get(self.device or "")
         self._stack.setCurrentWidget(self.empty if device is None else self._filled)
         if device is None:
             self.groups = ()
@@ -120,21 +130,16 @@ class DetailsPanel(QWidget):
         self._below.setCurrentWidget(self.nothing if nothing else self.area)
 
     def _offer(self) -> None:
-        """The empty state: what to click, and one device at hand."""
-        devices = self._state.devices
-        self._offered = next(
-            (name for name, device in devices.items() if device.info.kind != "cpu"), next(iter(devices), None)
-        )
-        gone = self.device is not None
-        words = f"{self.device} is no longer available." if gone else "Click a device card to see its details."
+        """The empty state: what is missing, and one device at hand."""
+        words = f"{self.device} is no longer available." if self.device is not None else "No device is known yet."
         if self.empty.sentence.text() != words:
             self.empty.sentence.setText(words)
-        self.empty.button.setVisible(self._offered is not None)
-        if self._offered is not None and self.empty.button.text() != f"Show {self._offered}":
-            self.empty.button.setText(f"Show {self._offered}")
+        self.empty.button.setVisible(self._first is not None)
+        if self.empty.button.text() != f"Show {self._first}":
+            self.empty.button.setText(f"Show {self._first}")
 
     def _choose_offered(self) -> None:
-        chosen = self._offered
+        chosen = self._first
         self.set_device(chosen)
         self.device_chosen.emit(chosen)
 

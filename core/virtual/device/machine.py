@@ -103,8 +103,8 @@ class VirtualMachine:
         self.gpus: tuple[VirtualGpu, ...] = ()
         """Every visible device, by index."""
         self._recording = False
-        self._last_reading: dict[str, tuple[float, float]] = {}
-        """Device -> (time, busy seconds) of its last reading."""
+        self._last_reading: dict[str, tuple[float, float, float]] = {}
+        """Device -> (time, busy seconds, seconds of work that were still to do) of its last reading."""
 
     def set_visible(self, visible: str | None) -> None:
         """Apply a CUDA_VISIBLE_DEVICES list to the cards added from now on; None: all are visible.
@@ -127,7 +127,7 @@ class VirtualMachine:
             numbered = list(enumerate(order))[len(self.gpus) :]
             added = tuple(VirtualGpu(index, self._cards[card], card=card) for index, card in numbered)
             now = self._now()
-            self._last_reading.update({gpu.id: (now, 0.0) for gpu in added})
+            self._last_reading.update({gpu.id: (now, 0.0, 0.0) for gpu in added})
             self.gpus += added
             for gpu in added:
                 gpu.memory.record(self._recording)
@@ -217,7 +217,8 @@ class VirtualMachine:
         return _allocator_sample(device, time_unix_s, self.gpu(device).memory.figures())
 
     def device_sample(self, device: str, time_unix_s: float) -> DeviceSample:
-        """Memory in use, and how busy the card would have been since the last reading (100 % at most).
+        """Memory in use, and how busy the card would have been since the last reading. Work that is more than the card
+        can have done in that time fills the time until the next reading, and no longer.
 
         A virtual GPU has no temperature, power or clock rate: those stay None.
         """
@@ -228,9 +229,10 @@ class VirtualMachine:
         gpu = self.gpu(device)
         figures, busy, now = gpu.memory.figures(), gpu.clock.busy_seconds, self._now()
         with self._lock:
-            then, busy_then = self._last_reading.get(device, (now, busy))
-            self._last_reading[device] = (now, busy)
-        share = (busy - busy_then) / (now - then) if now > then else None
+            then, busy_then, left = self._last_reading.get(device, (now, busy, 0.0))
+            seconds, work = now - then, busy - busy_then + left
+            self._last_reading[device] = (now, busy, min(max(work - seconds, 0.0), seconds))
+        share = work / seconds if seconds > 0 else None
         sample = DeviceSample(
             device=device,
             time_unix_s=time_unix_s,

@@ -246,9 +246,17 @@ def test_utilization_is_busy_time_over_time_since_the_last_reading(machine):
     assert machine.device_sample("vgpu:0", 1.0).utilization_percent == pytest.approx(25.0)
     machine._now.now += 1.0
     assert machine.device_sample("vgpu:0", 2.0).utilization_percent == 0.0
-    machine.advance("vgpu:0", 7.0)
-    machine._now.now += 1.0
-    assert machine.device_sample("vgpu:0", 3.0).utilization_percent == 100.0
+
+
+def test_more_work_than_time_fills_the_time_until_the_next_reading_too(machine):
+    def utilization(work):
+        machine.advance("vgpu:0", work)
+        machine._now.now += 1.0
+        return machine.device_sample("vgpu:0", 1.0).utilization_percent
+
+    bursts = [1.08, 1.08, 0.92, 0.92, 1.0]
+    assert [utilization(work) for work in bursts] == pytest.approx([100.0] * len(bursts))
+    assert [utilization(work) for work in (7.0, 0.0, 0.0)] == [100.0, 100.0, 0.0], "nobody waits for it"
 
 
 def test_nothing_is_invented_that_a_virtual_gpu_does_not_have(machine):

@@ -42,15 +42,21 @@ def middle(sheet: FactsSheet, title: str, label: str) -> QPoint:
     return box_of(sheet, title, label).center()
 
 
-def test_before_a_device_is_chosen_one_is_offered(qtbot: QtBot) -> None:
-    panel = panel_for(qtbot, server(2), None)
-    assert "Click a device" in panel.empty.sentence.text()
-    with qtbot.waitSignal(panel.device_chosen) as chosen:
-        qtbot.mouseClick(panel.empty.button, LEFT)
-    assert chosen.args == ["cuda:0"]
-    assert panel.device == "cuda:0"
+def test_before_a_device_is_chosen_the_first_gpu_is_shown(qtbot: QtBot) -> None:
+    state = State()
+    panel = panel_for(qtbot, state, None)
+    assert panel.empty.isVisible()
+    assert panel.empty.sentence.text() == "No device is known yet."
+    assert not panel.empty.button.isVisible()
+    state.set_catalog(Catalog((CPU,)))
+    panel.refresh()
+    assert panel.title.text() == "cpu"
+    state.set_catalog(Catalog(tuple(device.info for device in server(2).devices.values())))
+    panel.refresh()
     assert panel.sheet.isVisible()
     assert panel.title.text() == "cuda:0"
+    panel.set_device("cuda:1")
+    assert panel.title.text() == "cuda:1"
 
 
 def test_a_device_that_leaves_is_not_shown_any_more(qtbot: QtBot) -> None:
@@ -61,6 +67,10 @@ def test_a_device_that_leaves_is_not_shown_any_more(qtbot: QtBot) -> None:
     assert panel.empty.isVisible()
     assert panel.empty.sentence.text() == "cuda:1 is no longer available."
     assert panel.empty.button.text() == "Show cpu"
+    with qtbot.waitSignal(panel.device_chosen) as chosen:
+        qtbot.mouseClick(panel.empty.button, LEFT)
+    assert chosen.args == ["cpu"]
+    assert panel.title.text() == "cpu"
 
 
 def test_new_readings_change_texts_and_move_nothing(qtbot: QtBot) -> None:
