@@ -19,8 +19,8 @@ from devexplorer.gui.devices.item import DeviceItem
 from devexplorer.gui.devices.veil import Veil
 from devexplorer.gui.widgets import HEADER_PX, UNLIMITED_PX, Panel, Role, ScrollArea, draw_text, label, text_width
 
-CARD_WIDTH_PX, WIDEST_PX = 236, 420
-"""Least and largest width of a card: within them, as few stand side by side as all of them have room."""
+CARD_WIDTH_PX, WIDEST_PX, ROW_WIDTH_PX = 236, 420, 228
+"""Of a card, least and largest: within them, as few stand side by side as all have room. Of a row, least."""
 EDGES_PX = 34
 """What lies beside the rows, with a scroll bar."""
 GOOD_WIDTH_PX = 300
@@ -186,9 +186,9 @@ class MonitorPanel(Panel):
         card.selected.connect(self._on_selected)
         return card
 
-    @property
-    def _most_columns(self) -> int:
-        return max(1, (self.width() - 24) // (CARD_WIDTH_PX + 8))
+    def _most_columns(self, least_px: int) -> int:
+        """How many columns of this width there is room for."""
+        return max(1, (self.width() - 24) // (least_px + 8))
 
     @property
     def _room_px(self) -> int:
@@ -202,10 +202,13 @@ class MonitorPanel(Panel):
 
     def _fits(self) -> bool:
         """Whether all devices can be seen as cards."""
-        return len(self._state.devices) <= ALWAYS_CARDS or self._cards_px(self._most_columns) <= self._room_px
+        return (
+            len(self._state.devices) <= ALWAYS_CARDS
+            or self._cards_px(self._most_columns(CARD_WIDTH_PX)) <= self._room_px
+        )
 
     def _wanted_columns(self) -> int:
-        most = self._most_columns
+        most = self._most_columns(ROW_WIDTH_PX if self._compact else CARD_WIDTH_PX)
         if self._compact:  # below each other, where all of them can be seen so
             height = sum(card.height_px() + 4 for card in self.items.values()) + LINE_PX + 16
             return 1 if height <= self._room_px else most

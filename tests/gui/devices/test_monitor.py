@@ -117,12 +117,13 @@ def test_what_concerns_the_whole_machine_is_said_once(qtbot: QtBot, state: State
     assert panel._subtitle.text() == REASON
 
 
-def test_rows_of_simulated_devices_stand_below_that_word_and_leave_no_line_empty(qtbot: QtBot) -> None:
+@pytest.mark.parametrize("width", [500, 538])
+def test_rows_of_simulated_devices_stand_below_that_word_and_leave_no_line_empty(qtbot: QtBot, width: int) -> None:
     state = State()
     profile = "NVIDIA RTX PRO 6000 Blackwell"
     simulated = [msgspec.structs.replace(VGPU, id=f"vgpu:{at}", name=profile) for at in range(16)]
     state.set_catalog(Catalog((CPU, *simulated), ()))
-    panel = hosted(qtbot, lambda _: MonitorPanel(state), 538, 412)
+    panel = hosted(qtbot, lambda _: MonitorPanel(state), width, 412)
     assert in_sight(panel) == list(panel.items)
     assert all(isinstance(item, MonitorRow) for item in panel.items.values())
     first = panel.items["vgpu:0"]
