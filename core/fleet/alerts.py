@@ -45,9 +45,14 @@ class Raised(NamedTuple):
     value: float
 
     @property
+    def level(self) -> str:
+        """`alarm` or `notice`, which is only listed."""
+        return QUANTITIES[self.metric].level
+
+    @property
     def is_alarm(self) -> bool:
-        """A notice is only listed."""
-        return QUANTITIES[self.metric].level == ALARM
+        """Whether it is one."""
+        return self.level == ALARM
 
     @property
     def text(self) -> str:

@@ -9,7 +9,7 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from devexplorer.core.cli.fleet.check import check
@@ -24,7 +24,7 @@ from devexplorer.core.cli.terminal.output import console, print_document
 from devexplorer.core.cli.terminal.refusal import refuse
 from devexplorer.core.cli.terminal.stopping import Stopping
 from devexplorer.core.cli.watch.command import parse_port, renews
-from devexplorer.core.fleet.alerts import FleetAlerts
+from devexplorer.core.fleet.alerts import FleetAlerts, Raised
 from devexplorer.core.fleet.source import FleetSource
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.telemetry.alert_rules import DEFAULT_RULES
@@ -48,7 +48,7 @@ def fleet(arguments: argparse.Namespace) -> int:
         count = 1
     cards = FleetTable()
     with ExitStack() as ending:
-        serve = _nothing if port is None else _serving(port, arguments.address, ending)
+        serve = None if port is None else _serving(port, arguments.address, ending)
         ending.callback(source.close, CLOSE_S)
         stopping = ending.enter_context(Stopping())
         source.start()
@@ -59,7 +59,8 @@ def fleet(arguments: argparse.Namespace) -> int:
         for tick in range(count) if count is not None else itertools.count():
             if tick and not _follow(source, cards, stopping, interval, alerts.look):
                 return stopping.exit_code
-            serve(cards)
+            if serve is not None:
+                serve(cards, alerts.raised)
             show(cards)
     if not any(machine.state == "connected" for machine in cards.machines.values()):
         return refuse("no machine of the fleet could be reached")
@@ -88,14 +89,14 @@ def _nothing(cards: FleetTable) -> None:
     """Who serves to Prometheus looks there."""
 
 
-def _serving(port: int, address: str | None, ending: ExitStack) -> Show:
+def _serving(port: int, address: str | None, ending: ExitStack) -> Callable[[FleetTable, Sequence[Raised]], None]:
     from devexplorer.core.cli.fleet.exporting import fleet_figures
     from devexplorer.core.cli.watch.prometheus import serving
 
     served = serving(port, address, ending)
 
-    def put(cards: FleetTable) -> None:
-        served.machines = fleet_figures(cards)
+    def put(cards: FleetTable, raised: Sequence[Raised]) -> None:
+        served.machines = fleet_figures(cards, raised)
 
     return put
 
@@ -114,9 +115,14 @@ class _Alerts:
             self._due_s = max(self._due_s + LOOK_S, now_s)
             self._alerts.look(self._cards, time.time())
 
+    @property
+    def raised(self) -> list[Raised]:
+        """Everything that is."""
+        return self._alerts.raised
+
     def print_document(self, cards: FleetTable) -> None:
         """The fleet with its alerts."""
-        print_document(**fleet_document(cards, self._alerts.raised, time.time()))
+        print_document(**fleet_document(cards, self.raised, time.time()))
         if sys.stdout is not None:
             sys.stdout.flush()
 

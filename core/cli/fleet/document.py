@@ -46,7 +46,7 @@ def _alert(card: Card, alert: Raised) -> dict[str, Any]:
         "device": card.info.id,
         "metric": alert.metric,
         "value": alert.value,
-        "level": "alarm" if alert.is_alarm else "notice",
+        "level": alert.level,
         "text": alert.text,
         "simulated": card.info.simulated,
     }

@@ -158,6 +158,14 @@ _CPU = (
 _ALL = (_Family("devexplorer_sample_timestamp_seconds", "Unix time of the reading that is served.", "time_unix_s"),)
 
 
+class Alert(NamedTuple):
+    """What is raised of one device."""
+
+    info: DeviceInfo
+    metric: str
+    level: str
+
+
 class MachineFigures(NamedTuple):
     """What is served of one machine."""
 
@@ -168,6 +176,7 @@ class MachineFigures(NamedTuple):
     """Whether a machine of a fleet is connected; None: not said, it is the one that serves."""
     read_unix_s: float | None = None
     """When one of its devices was read last."""
+    alerts: Sequence[Alert] = ()
 
 
 def this_machine(figures: Figures) -> MachineFigures:
@@ -211,6 +220,12 @@ class LastReadings(Collector):
         for _, sample, labels in cards:
             for reason in sample.throttle_reasons or ():
                 reasons.add_sample(reasons.name, {**labels, "reason": reason}, 1.0)
+        alerts = Metric("devexplorer_alert", "1 for each alert that is raised.", GAUGE)
+        for machine in machines:
+            uuids = {info.id: info.uuid for info, _ in machine.figures}
+            for info, metric_name, level in machine.alerts:
+                labels = {**_labels(info, uuids), **machine.labels, "metric": metric_name, "level": level}
+                alerts.add_sample(alerts.name, labels, 1.0)
         up = Metric("devexplorer_machine_up", "1 for a machine that is connected, 0 for one that is not.", GAUGE)
         age = Metric("devexplorer_machine_age_seconds", "Since a device of the machine was read last.", GAUGE)
         for machine in machines:
@@ -218,7 +233,7 @@ class LastReadings(Collector):
                 up.add_sample(up.name, machine.labels, float(machine.up))
                 if machine.read_unix_s is not None:
                     age.add_sample(age.name, machine.labels, max(self._clock() - machine.read_unix_s, 0.0))
-        yield from (metric for metric in (reasons, up, age) if metric.samples)
+        yield from (metric for metric in (reasons, alerts, up, age) if metric.samples)
 
 
 def _devices(machine: MachineFigures) -> Iterator[_Device]:

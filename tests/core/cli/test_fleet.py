@@ -23,6 +23,7 @@ from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.fleet import command, exporting
 from devexplorer.core.cli.fleet.command import fleet
 from devexplorer.core.cli.watch.prometheus import MachineFigures
+from devexplorer.core.fleet.alerts import Raised
 from devexplorer.core.fleet.check.fleet_check import FleetCheck
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.records.fleet_events import (
@@ -118,9 +119,9 @@ def scraped(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) 
 
         figures = exporting.fleet_figures
 
-        def changed(cards: FleetTable) -> list[MachineFigures]:
+        def changed(cards: FleetTable, raised: list[Raised]) -> list[MachineFigures]:
             change(cards)
-            return figures(cards)
+            return figures(cards, raised)
 
         monkeypatch.setattr(exporting, "fleet_figures", changed)
         monkeypatch.setattr(command._Alerts, "print_document", lambda _, cards: look(cards))
@@ -157,6 +158,15 @@ def test_a_machine_that_is_away_is_down_and_its_last_readings_are_not_served(
     }
     assert {sample.labels["machine"] for sample in found["DCGM_FI_DEV_GPU_TEMP"]} == {"node0"}
     assert len(found["devexplorer_machine_age_seconds"]) == 2
+
+
+def test_alerts_are_served(scraped: Callable[..., dict[str, list[Any]]]) -> None:
+    (alert,) = scraped("--nodes", "2", *T4S, "--defect", "lost:1/0")["devexplorer_alert"]
+    assert alert.value == 1.0
+    labels = alert.labels
+    assert (labels["machine"], labels["device"], labels["metric"]) == ("node1", "vgpu:0", "lost")
+    assert (labels["level"], labels["simulated"]) == ("alarm", "true")
+    assert "devexplorer_alert" not in scraped("--nodes", "2", *T4S)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
