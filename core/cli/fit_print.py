@@ -57,13 +57,18 @@ def print_assumptions(out: Console, assumptions: Sequence[str]) -> None:
 def verdict(item: Fit) -> str:
     """`2x Tesla T4: fits; largest batch 128; one step 2.6 to 4 ms, 2,000 to 3,100 samples/s, bound by compute
     (simulated)`."""
-    parts = ["fits" if item.fits else "does not fit" + (f" ({item.reason.rstrip('.')})" if item.reason else "")]
+    parts = [fits_text(item)]
     if item.largest_batch is not None:
         or_more = " or more" if item.at_least else ""
         parts.append("no batch fits" if item.largest_batch == 0 else f"largest batch {item.largest_batch:,}{or_more}")
     if item.step_seconds is not None:
         parts.append(f"one step {step_text(item)}, {_rate(item)} samples/s, bound by {item.bound} (simulated)")
     return f"{item.gpu}: {'; '.join(parts)}"
+
+
+def fits_text(item: Fit) -> str:
+    """`does not fit (it needs 20.10 GiB of the 14.56 GiB that the card has)`."""
+    return "fits" if item.fits else "does not fit" + (f" ({item.reason.rstrip('.')})" if item.reason else "")
 
 
 def step_text(item: Fit | Help | BatchPoint) -> str:

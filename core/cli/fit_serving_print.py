@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from devexplorer.core.base import MISSING, bytes_text, count_text, number_text, printable, range_text, seconds_text
-from devexplorer.core.cli.fit_print import COLUMNS, SIMULATED, WIDE, print_assumptions, side_by_side
+from devexplorer.core.cli.fit_print import COLUMNS, SIMULATED, WIDE, fits_text, print_assumptions, side_by_side
 from devexplorer.core.cli.terminal.output import table
 from devexplorer.core.records import CacheLayers, Fit, FitReport, ServingFit, ServingSpec
 
@@ -59,11 +59,9 @@ def lines(item: Fit) -> list[str]:
     """What a card does, a line for each question."""
     serving = item.serving
     assert serving is not None
-    fits = "fits" if item.fits else f"does not fit ({item.reason.rstrip('.')})"
-    said = [f"{item.gpu}: {fits}; {largest(item, serving)}", f"    KV cache: {cache_text(serving)}"]
+    said = [f"{item.gpu}: {fits_text(item)}; {largest(item, serving)}", f"    KV cache: {cache_text(serving)}"]
     if serving.prefill_seconds is not None:
-        span = range_text(seconds_text(serving.prefill_seconds_low), seconds_text(serving.prefill_seconds_high))
-        said.append(f"    first token after {span} (simulated)")
+        said.append(f"    first token after {_first(serving)} (simulated)")
     if serving.decode_step_seconds is not None:
         said.append(f"    then {rates(serving)} (simulated)")
     return said
@@ -84,15 +82,22 @@ def largest(item: Fit, serving: ServingFit) -> str:
 
 def rates(serving: ServingFit) -> str:
     """`500 to 760 tokens/s, about 38.9 for each user, bound by bandwidth, 155 on each card; 12 % …`."""
-    rate = range_text(number_text(serving.decode_tokens_per_s_low), number_text(serving.decode_tokens_per_s_high))
     text = (
-        f"{rate} tokens/s, about {number_text(serving.decode_tokens_per_s_per_user)} for each user, bound by"
+        f"{_rate(serving)} tokens/s, about {number_text(serving.decode_tokens_per_s_per_user)} for each user, bound by"
         f" {serving.decode_bound}"
     )
     if serving.communication_share is None:
         return text
     card, share = number_text(serving.decode_tokens_per_s_per_card), 100 * serving.communication_share
     return f"{text}, {card} on each card; {share:.0f} % of the time cards exchange results"
+
+
+def _first(serving: ServingFit) -> str:
+    return range_text(seconds_text(serving.prefill_seconds_low), seconds_text(serving.prefill_seconds_high))
+
+
+def _rate(serving: ServingFit) -> str:
+    return range_text(number_text(serving.decode_tokens_per_s_low), number_text(serving.decode_tokens_per_s_high))
 
 
 def cache_text(serving: ServingFit) -> str:
@@ -114,7 +119,7 @@ def _list(fits: Sequence[Fit], width: int) -> Table:
     """A row for each; narrow terminals get what matters most."""
     wide = width >= WIDE
     more = (">capacity", ">longest context") if wide else ()
-    listing = table("gpu", ">needed", "fits", ">largest batch", ">first token", ">tokens/s", ">per user", *more)
+    listing = table("gpu", ">needed", "fits", ">largest batch", ">first token", ">tokens/s", *more)
     for item in fits:
         serving = item.serving
         assert serving is not None
@@ -125,9 +130,8 @@ def _list(fits: Sequence[Fit], width: int) -> Table:
             bytes_text(card.bytes.total),
             "yes" if item.fits else "no",
             MISSING if item.largest_batch is None else f"{item.largest_batch:,}{'+' if item.at_least else ''}",
-            seconds_text(serving.prefill_seconds),
-            number_text(serving.decode_tokens_per_s),
-            number_text(serving.decode_tokens_per_s_per_user),
+            _first(serving),
+            _rate(serving),
             *((bytes_text(card.capacity_bytes, 1), context) if wide else ()),
         )
     return listing

@@ -101,12 +101,11 @@ def _outcome(fit: Fit) -> str:
 
 def _served(serving: ServingFit) -> str:
     """How fast text is generated."""
-    text = f"the first token is there after {seconds_text(serving.prefill_seconds)} (simulated)"
+    wait = range_text(seconds_text(serving.prefill_seconds_low), seconds_text(serving.prefill_seconds_high))
+    text = f"the first token is there after {wait} (simulated)"
     if serving.decode_tokens_per_s is not None:
-        text += (
-            f", then {number_text(serving.decode_tokens_per_s)} tokens/s,"
-            f" {number_text(serving.decode_tokens_per_s_per_user)} for each user"
-        )
+        rate = range_text(number_text(serving.decode_tokens_per_s_low), number_text(serving.decode_tokens_per_s_high))
+        text += f", then {rate} tokens/s, about {number_text(serving.decode_tokens_per_s_per_user)} for each user"
     if serving.largest_context:
         text += f", and the longest context is {serving.largest_context:,} tokens"
     return text

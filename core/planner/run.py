@@ -101,8 +101,7 @@ def run_step(
     loaded = len(sys.modules)
     traces = _ran(subject, config, batch, device_map, values=values)
     # Where something was imported during the run (torch does so in the first operation of some kinds), that can hold
-    # frames, and the tensors
-    # in them, until the next collection: another run is as all later ones.
+    # frames, and the tensors in them, until the next collection: another run is as all later ones.
     return traces if len(sys.modules) == loaded else _ran(subject, config, batch, device_map, values=values)
 
 

@@ -22,10 +22,8 @@ def serving_columns(columns: Sequence[Column], step: int, rate: int) -> tuple[Co
 def serving_cells(serving: ServingFit, tip: str) -> tuple[Cell, Cell]:
     """Time to the first token, and tokens a second."""
     user = number_text(serving.decode_tokens_per_s_per_user)
-    each = f"{tip}\n{_rate(serving)} tokens/s, about {user} for each user" if serving.decode_tokens_per_s else tip
-    wait = f"{tip}\n{_first(serving)}" if serving.prefill_seconds else tip
-    first = Cell(seconds_text(serving.prefill_seconds), tip=wait)
-    return first, Cell(number_text(serving.decode_tokens_per_s), tip=each)
+    each = f"{tip}\nAbout {user} tokens/s for each user" if serving.decode_tokens_per_s else tip
+    return Cell(_first(serving), tip=tip), Cell(_rate(serving), tip=each)
 
 
 def _first(serving: ServingFit) -> str:

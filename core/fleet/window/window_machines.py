@@ -153,6 +153,8 @@ class WindowMachines:
         member = self._members.get(one.name)
         session = one.session
         assert session is not None  # else nothing can be measured there
+        if member is not None and member.session is not session:
+            self._forget(one.name)
         if member is None or member.session is not session:
             member = self._members[one.name] = SessionMember(
                 one.name, session, can_wait=one.can_wait, clock_error_s=one.clock_error_s

@@ -131,6 +131,15 @@ def test_the_tables() -> None:
     assert "KV cache" in text.splitlines()[5]
 
 
+def test_many_cards_are_a_list_with_ranges() -> None:
+    fits = (*(replace(TWO, gpu=f"card {number}") for number in range(4)), replace(TWO, fits=False, gpu="small"))
+    text = printed(replace(REPORT, fits=fits))
+    (row,) = (line for line in text.splitlines() if line.split()[:2] == ["card", "3"])
+    assert "200 to 300 ms" in row
+    assert "700 to 900" in row
+    assert "does not fit;" in printed(replace(REPORT, fits=fits[-1:])), "no reason, no brackets"
+
+
 def test_what_does_not_fit() -> None:
     small = replace(TWO_CARDS, prefill_seconds=None, decode_step_seconds=None, largest_context=0)
     fit_of_none = replace(TWO, fits=False, largest_batch=0, reason="it needs more", serving=small)

@@ -91,8 +91,8 @@ def test_the_table_says_first_token_and_tokens_a_second(panel, state):
     heads = [panel.rows_model.headerData(column, Qt.Orientation.Horizontal) for column in (STEP, RATE)]
     assert heads == ["simulated first token", "simulated tokens/s"]
     (row,) = panel.rows_model.rows
-    assert (row.cells[STEP].text, row.cells[RATE].text) == ("250 ms", "800")
-    assert "700 to 900 tokens/s, about 50.0 for each user" in row.cells[RATE].tip
+    assert (row.cells[STEP].text, row.cells[RATE].text) == ("200 to 300 ms", "700 to 900")
+    assert "About 50.0 tokens/s for each user" in row.cells[RATE].tip
     assert "16 prompts of 2,048 tokens, 512 generated, KV cache float8_e4m3fn" in panel.caption.full_text
     assert "(simulated)" in panel.caption.full_text
 

@@ -183,6 +183,17 @@ def test_a_check_that_is_cancelled_stops_its_own_runs_alone() -> None:
     assert window.far.of(StopBenchmark) == [StopBenchmark(run=(1 << 32) + 1)]
 
 
+def test_a_session_that_was_replaced_is_not_listened_to_any_more() -> None:
+    window = Window()
+    window.order()
+    before, window.here = window.here, Drained()
+    window.order()
+    assert before.on_drained is None
+    assert len(window.here.of(StartBenchmark)) == 1
+    window.source.rest()
+    assert (window.here.on_drained, window.far.on_drained) == (None, None)
+
+
 def test_ranks_of_two_machines_meet_at_an_address_that_was_asked_for_on_another_thread() -> None:
     window = Window()
     thread = threading.Thread(target=window.order, args=(MeasuredKind.ALLREDUCE,), kwargs={"together": True}, name="x")
