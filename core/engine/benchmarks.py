@@ -183,6 +183,13 @@ class Benchmarks:
             if active.gate is None or not active.gate.left_s:
                 self._step(active)
 
+    def end(self) -> None:
+        """End the runs on the CPU with what they have measured: the jobs thread, which calls this, ends."""
+        self.stop()
+        for active in self._on_the_jobs_thread():
+            if active.started:
+                self._step(active)
+
     def _run_alone(self, active: _Active) -> None:
         while not active.ended:
             if active.gate is not None:

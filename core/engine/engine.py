@@ -192,6 +192,10 @@ class Engine:
     def _work(self) -> None:
         if self.machine is not None:
             virtual.warm_up()
+        self._carry_out_all()
+        self.benchmarks.end()
+
+    def _carry_out_all(self) -> None:
         while not self._closing.is_set():
             watched = any(self.workspace.extras(name).files for name in self.workspace.names)
             waits_s = [self._watch_seconds] if watched else []

@@ -111,7 +111,9 @@ def test_an_engine_that_is_closed_in_the_middle_leaves_no_rank() -> None:
         request = engine.send(StartBenchmark(spec=replace(SMALL, seconds=60.0, iterations=None)))
         next(event for event in engine.events(request, 60.0) if isinstance(event, BenchPoint))
         assert len(set(psutil.Process().children()) - before) >= 3
-    del engine  # closed between two blocks, it ends its ranks when it is gone, as its process would
+    assert not [child for child in psutil.Process().children() if child not in before and child.is_running()]
+    (ended,) = (event for event in engine.events(request, 1.0) if isinstance(event, BenchEnded))
+    assert (ended.result, ended.reason) == (None, STOPPED_EARLY)
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------------

@@ -357,6 +357,22 @@ def test_closing_waits_for_no_benchmark() -> None:
     assert engine.close(WAIT_S), "every thread has ended, those of runs that are just over too"
 
 
+def test_closing_ends_every_benchmark_with_what_it_has_measured() -> None:
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    engine = Engine(events.put, virtual_spec="Tesla T4", sampling_seconds=None)
+    engine.start()
+    for number, device in enumerate(("cpu", "vgpu:0"), 1):
+        engine.submit(StartBenchmark(request=number, spec=matmul(device, seconds=600).spec))
+    measured: set[int] = set()
+    while measured != {1, 2}:
+        event = events.get(timeout=WAIT_S)
+        if isinstance(event, BenchPoint):
+            measured.add(event.run)
+    assert engine.close(WAIT_S)
+    ends = of(BenchEnded, [events.get_nowait() for _ in range(events.qsize())])
+    assert {end.run: end.result is not None and end.result.stopped for end in ends} == {1: True, 2: True}
+
+
 # --- cancelling, threads, devices
 
 
