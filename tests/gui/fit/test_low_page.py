@@ -17,7 +17,7 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.fit.page import NARROW_PX, FitPanel
 from devexplorer.gui.fit.published import READING
 from devexplorer.gui.fit.rows import CARD, FITS
-from devexplorer.gui.fit.step_roofline import StepRoofline
+from devexplorer.gui.fit.step_roofline import HEAD, StepRoofline
 from devexplorer.gui.fit.views import BATCH, MEMORY, PUBLISHED, ROOFLINE
 from devexplorer.gui.widgets import text_width
 from devexplorer.gui.widgets.table import PAD_PX
@@ -112,6 +112,7 @@ def _check_names(picture: StepRoofline) -> None:
             above, below = box.bottom() < picture._roof_y(box.right()), box.top() > picture._roof_y(box.left())
             assert above or below, "the line rises to the right, and does not cross it"
             assert box.left() >= picture._strip.right()
+    assert HEAD.endswith("simulated")
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
