@@ -3,7 +3,8 @@
  * Environment (read once, when the library is loaded), for programs that are started on it with LD_LIBRARY_PATH:
  *   FAKE_NVML_CARDS=8            how many cards
  *   FAKE_NVML_MODELS=h200,t4     their models in turn (h200, h200mig, a100, rtx4080, t4, gb10)
- *   FAKE_NVML_DELAY_US=20        what each call takes
+ *   FAKE_NVML_DELAY_US=20        what each call takes, asleep
+ *   FAKE_NVML_COMPUTES=1         up to 1 ms computing instead, as drivers do: waking up costs more CPU time than a quick call
  *   FAKE_NVML_PCIE_US=20000      what a call of nvmlDeviceGetPcieThroughput takes (the real one measures for 20 ms)
  *   FAKE_NVML_PIDS=123,456       processes that use the cards; without it this process and its parent
  *   FAKE_NVML_HANG=NAME:1,NAME   functions that hang, for one card or for all; FAKE_NVML_HANG_S: so long (10)
@@ -25,6 +26,7 @@
 
 #define NO_FAULT (-1)
 #define FIELDS 320
+#define QUICK_US 1000
 
 static const Model MODELS[] = {
     {.key = "h200", .name = "NVIDIA H200", .part_number = "900-21010-0040-000", .vbios = "96.00.A5.00.01", .brand = 14, .architecture = 9,
@@ -63,7 +65,7 @@ static pthread_cond_t gate = PTHREAD_COND_INITIALIZER;
 static int init_count, driver_loaded = 1, driver_epoch = 1, opened_epoch;
 static unsigned session; /* grows with every start, so that handles of an earlier one are told apart */
 static double frozen_s = -1;
-static int overrun_entries, hang_s = 10;
+static int computes, overrun_entries, hang_s = 10;
 static int seen_after_start; /* whether a card that is plugged in is listed only after NVML was started anew */
 
 /* One row per function and one for all of them ("*"); one column per card and one for calls without a card, or for all. */
@@ -85,9 +87,21 @@ static int pick(_Atomic int table[FUNCTION_COUNT + 1][MOST_CARDS + 1], Function 
     return found;
 }
 
+static double monotonic_s(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
 static void take_time(int us) {
     static _Thread_local int slack_set;
     if (us <= 0) return;
+    if (computes && us <= QUICK_US) {
+        const double until = monotonic_s() + us / 1e6;
+        while (monotonic_s() < until) {
+        }
+        return;
+    }
     if (!slack_set) {
         prctl(PR_SET_TIMERSLACK, 1UL); /* the usual 50 us would make 20 us 75 */
         slack_set = 1;
@@ -204,10 +218,7 @@ Handle *handle_of(const Card *card, int instance) {
 /* --- values over time ------------------------------------------------------------------------------------------------ */
 
 double now_s(void) {
-    if (frozen_s >= 0) return frozen_s;
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+    return frozen_s >= 0 ? frozen_s : monotonic_s();
 }
 
 static const double PERIOD_S = 40, MIDDLE = 0.55, SWING = 0.4, TURN = 6.283185307179586;
@@ -416,6 +427,7 @@ __attribute__((constructor)) static void load(void) {
     fake_nvml_delay("nvmlInitWithFlags", -1, 0);
     fake_nvml_delay("nvmlDeviceGetPcieThroughput", -1, number_from_environment("FAKE_NVML_PCIE_US", 20000));
     hang_by_environment();
+    computes = number_from_environment("FAKE_NVML_COMPUTES", 0);
     overrun_entries = number_from_environment("FAKE_NVML_OVERRUN", 0);
     if (getenv("FAKE_NVML_CALLS")) atexit(write_calls);
 }
