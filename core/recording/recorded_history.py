@@ -136,7 +136,7 @@ class RecordedHistory(History):
         for ring in older:
             if ring is not None:
                 known |= ring.count.any(axis=0)
-        self._add_columns(np.flatnonzero(known))
+        self._add_columns(np.flatnonzero(known).tolist())
         self._rows.begin = self._rows.stop = serial
         for time_s, row in zip(times[-self.capacity :].tolist(), rows[-self.capacity :, self._taken], strict=True):
             self._rows.append(time_s, row)

@@ -149,6 +149,14 @@ class Limits(NamedTuple):
         """Whether low values raise the alert."""
         return self.clear_at > self.raise_at
 
+    def passed_by(self, figure: float) -> bool:
+        """Whether the alert is raised by it."""
+        return figure <= self.raise_at if self.clear_at > self.raise_at else figure >= self.raise_at
+
+    def cleared_by(self, figure: float) -> bool:
+        """Whether the alert ends by it."""
+        return figure >= self.clear_at if self.clear_at > self.raise_at else figure <= self.clear_at
+
 
 def limits(rule: Rule, details: DeviceDetails | None = None) -> Limits:
     """The thresholds of `rule` on the card with these details."""

@@ -11,8 +11,10 @@ import dataclasses
 import math
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache, partial
+from operator import attrgetter
 
 from msgspec.structs import replace
 
@@ -35,7 +37,7 @@ from devexplorer.core.telemetry.alert_rules import (
     limits,
     rank,
 )
-from devexplorer.core.telemetry.metrics import is_empty_sample, value
+from devexplorer.core.telemetry.metrics import is_empty_sample
 
 HISTORY = 200
 """Cleared alerts that are kept."""
@@ -98,6 +100,8 @@ class _Device:
     watches: dict[str, _Watch] = field(default_factory=dict)
     shares: dict[str, _Share] = field(default_factory=dict)
     details: DeviceDetails | None = None
+    judged_by: list[tuple[Rule, Limits, _Figure]] | None = None
+    """What its samples are judged by; None: the rules or the details are new."""
     errors: int | None = None
     """ECC errors that are not new."""
     calm: set[str] = field(default_factory=set)
@@ -168,9 +172,9 @@ class Alerts:
         figures."""
         before, self.rules = set(self.rules), tuple(rules)
         self._enabled = {rule.metric: rule for rule in self.rules if rule.enabled and rule.metric in QUANTITIES}
-        self._from_samples = tuple(rule for rule in self._enabled.values() if rule.metric != LOST)
         changes = []
         for device in self._devices.values():
+            device.judged_by = None
             for metric in [metric for metric in device.watches if metric not in self._enabled]:
                 changes += self._end(device.watches.pop(metric))
             device.calm -= {rule.metric for rule in before.symmetric_difference(self.rules)}
@@ -180,7 +184,8 @@ class Alerts:
 
     def details(self, details: DeviceDetails) -> None:
         """What a device says about itself; thresholds that depend on it follow with the next sample."""
-        self._device(details.device).details = details
+        device = self._device(details.device)
+        device.details, device.judged_by = details, None
 
     def problems(self, problems: Iterable[Problem]) -> list[Alert]:
         """The whole list of what cannot be found out now: one that concerns a whole device says that the device
@@ -207,10 +212,20 @@ class Alerts:
         device.silent = nothing and device.answered
         device.answered = device.answered or not nothing
         changes: list[Alert] = []
-        for rule in self._from_samples:
-            figure = self._figure(rule.metric, sample, device)
-            if figure == figure:  # not NaN: what is not known changes nothing
-                changes += self._judge(sample.device, device, rule, limits(rule, device.details), figure, now)
+        if device.judged_by is None:
+            device.judged_by = [
+                (rule, limits(rule, device.details), _figure_of(rule.metric))
+                for rule in self._enabled.values()
+                if rule.metric != LOST
+            ]
+        for rule, thresholds, figure_of in device.judged_by:
+            figure = figure_of(sample, device)
+            if figure is None or figure != figure:  # NaN: what is not known changes nothing
+                continue
+            if rule.metric not in device.watches and not thresholds.passed_by(figure):
+                device.calm.add(rule.metric)  # as nearly always; ten readings a second of each device come here
+            else:
+                changes += self._judge(sample.device, device, rule, thresholds, float(figure), now)
         for name, other in self._devices.items():
             if (
                 other.silent or other.named or LOST in other.watches
@@ -262,30 +277,10 @@ class Alerts:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _device(self, name: str) -> _Device:
-        return self._devices.setdefault(name, _Device())
-
-    def _figure(self, metric: str, sample: DeviceSample, device: _Device) -> float:
-        if metric == MEMORY_PERCENT:
-            used, total = sample.memory_used_bytes, sample.memory_total_bytes
-            return math.nan if used is None or not total else 100 * used / total
-        if metric == NEW_ECC_ERRORS:
-            count = sample.ecc_uncorrected
-            if count is None:
-                return math.nan
-            device.errors = (
-                count if device.errors is None else min(device.errors, count)
-            )  # fewer: the driver counts from 0 again
-            return float(count - device.errors)
-        if metric in REASON_WORDS:
-            if sample.throttle_reasons is None:
-                return math.nan
-            held_by = [
-                reason
-                for reason in sample.throttle_reasons
-                if any(word in reason.lower() for word in REASON_WORDS[metric])
-            ]
-            return device.shares.setdefault(metric, _Share()).add(sample.time_unix_s, held_by)
-        return value(sample, metric)
+        device = self._devices.get(name)
+        if device is None:
+            device = self._devices[name] = _Device()
+        return device
 
     def _judge_lost(self, name: str) -> list[Alert]:
         rule = self._enabled.get(LOST)
@@ -299,8 +294,7 @@ class Alerts:
         self, name: str, device: _Device, rule: Rule, thresholds: Limits, figure: float, now: float
     ) -> list[Alert]:
         watch = device.watches.get(rule.metric)
-        sign = -1 if thresholds.below else 1
-        past = sign * figure >= sign * thresholds.raise_at
+        past = thresholds.passed_by(figure)
         if not past:
             device.calm.add(rule.metric)
         if watch is None:
@@ -339,7 +333,7 @@ class Alerts:
             )
             watch.since = None
             return [self._tell(watch.alert)]
-        calm = not past and sign * figure <= sign * thresholds.clear_at
+        calm = not past and thresholds.cleared_by(figure)
         self._update(watch, thresholds, figure, "" if calm else _detail(rule.metric, device))
         if not calm:
             watch.since = None
@@ -371,6 +365,48 @@ class Alerts:
     def _tell(self, alert: Alert) -> Alert:
         self._news.append(alert)
         return alert
+
+
+_Figure = Callable[[DeviceSample, _Device], float | None]
+"""What a rule compares with its thresholds, None where it is not known; remembers what it needs of earlier samples."""
+
+
+def _memory_percent(sample: DeviceSample, _device: _Device) -> float | None:
+    used, total = sample.memory_used_bytes, sample.memory_total_bytes
+    return None if used is None or not total else 100 * used / total
+
+
+def _new_errors(sample: DeviceSample, device: _Device) -> float | None:
+    count = sample.ecc_uncorrected
+    if count is None:
+        return None
+    # fewer than before: the driver counts from 0 again
+    device.errors = count if device.errors is None else min(device.errors, count)
+    return float(count - device.errors)
+
+
+def _throttled(metric: str, sample: DeviceSample, device: _Device) -> float | None:
+    reasons = sample.throttle_reasons
+    if reasons is None:
+        return None
+    held_by = [reason for reason in reasons if _is_about(metric, reason)] if reasons else []
+    return device.shares.setdefault(metric, _Share()).add(sample.time_unix_s, held_by)
+
+
+@cache
+def _is_about(metric: str, reason: str) -> bool:
+    return any(word in reason.lower() for word in REASON_WORDS[metric])
+
+
+def _figure_of(metric: str) -> _Figure:
+    if metric == MEMORY_PERCENT:
+        return _memory_percent
+    if metric == NEW_ECC_ERRORS:
+        return _new_errors
+    if metric in REASON_WORDS:
+        return partial(_throttled, metric)
+    reading = attrgetter(metric)
+    return lambda sample, _device: reading(sample)
 
 
 def _is_same(one: Alert, other: Alert) -> bool:

@@ -8,8 +8,8 @@ a value. A reading costs about 10 µs, and a day of them the same memory as half
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from operator import attrgetter
+from collections.abc import Callable, Sequence
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -53,6 +53,10 @@ SAME_S = 0.25
 """Of a reading that was told twice, by clocks that were compared twice, the times can differ by this much."""
 LAG_S = 2.5
 """A reading holds for so many seconds after it, or until two later readings are due."""
+
+
+Values = Sequence[float | None]
+"""A reading of several quantities; None is not known."""
 
 
 class Window(NamedTuple):
@@ -133,10 +137,11 @@ class History:
         self._rows = RowRing(readings)
         self._tiers = tuple(BinRing(seconds, capacity) for seconds, capacity in TIERS)
         self._columns: dict[str, int] = {}
-        self._taken = np.empty(0, dtype=np.intp)
+        self._taken: list[int] = []
         """Places in a row of the quantities that have a column, in the order of columns."""
-        self._missing = np.arange(len(metrics))
+        self._missing = list(range(len(metrics)))
         """Places of those that have none."""
+        self._prepare()
 
     def __len__(self) -> int:
         """Readings that are there one by one."""
@@ -164,13 +169,10 @@ class History:
     # --- writing
     # -------------------------------------------------------------------------------------------------------
 
-    def append(self, time_unix_s: float, values: Sequence[float | None]) -> None:
+    def append(self, time_unix_s: float, values: Values) -> None:
         """Add a reading of all quantities, in the order of the metrics; None and NaN are not known."""
-        row: Floats = np.array(values, dtype=np.float64)  # which makes None NaN
-        if len(self._missing):
-            new = row[self._missing]
-            if (lowest := np.fmin.reduce(new)) == lowest:  # not NaN: one of them is known now
-                self._add_columns(self._missing[~np.isnan(new)])
+        if self._from_missing(values) != self._all_unknown:
+            self._add_columns([place for place in self._missing if _is_known(values[place])])
         if self._rows.stop > self._rows.begin:
             last = self._rows.last_time
             step = time_unix_s - last
@@ -181,7 +183,7 @@ class History:
             elif step > self._gap_s and step > 4 * self._step_s:
                 self._push(last + max(self._step_s, 0.1), np.full(len(self._taken), np.nan))
             self._step_s = max(step, 0.0)
-        self._push(time_unix_s, row[self._taken])
+        self._push(time_unix_s, np.array(self._from_taken(values), dtype=np.float64))  # which makes None NaN
 
     def fill(self, times: Floats, metrics: Sequence[str], values: Floats) -> None:
         """Add what was kept elsewhere and is newer than all that is here, a row of `values` for each time."""
@@ -217,12 +219,20 @@ class History:
             tier.fold(self._rows.rows(tier.folded, self._rows.stop))
             tier.folded = self._rows.stop
 
-    def _add_columns(self, places: npt.NDArray[np.intp]) -> None:
+    def _prepare(self) -> None:
+        """For `append`, which comes ten times a second of each device."""
+        self._from_taken, self._from_missing = _picker(self._taken), _picker(self._missing)
+        self._all_unknown = self._from_missing((None,) * len(self._index))
+
+    def _add_columns(self, places: list[int]) -> None:
+        if not places:
+            return
         names = list(self._index)
         for index in places:
             self._columns[names[index]] = len(self._columns)
-        self._taken = np.concatenate((self._taken, places))
-        self._missing = np.setdiff1d(self._missing, places)
+        self._taken = [*self._taken, *places]
+        self._missing = [place for place in self._missing if place not in places]
+        self._prepare()
         self._rows.add_columns(len(places))
         for tier in self._tiers:
             tier.add_columns(len(places))
@@ -355,6 +365,18 @@ class History:
         right_s = min(right_s, tier.end_s)
         first = max(int(left_s // tier.seconds) - extra, tier.start)
         return first, max(min(int(right_s // tier.seconds) + 1 + extra, tier.stop), first)
+
+
+def _picker(places: Sequence[int]) -> Callable[[Values], Values]:
+    """Takes what is at these places of a row."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda values: tuple(values[place] for place in places)
+
+
+def _is_known(value: float | None) -> bool:
+    """Whether it is neither None nor NaN."""
+    return value is not None and value == value
 
 
 def _chosen(rows: Floats, columns: Sequence[int | None]) -> Floats:

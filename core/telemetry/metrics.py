@@ -66,12 +66,6 @@ METRICS: tuple[Metric, ...] = (
 BY_ID = {metric.id: metric for metric in METRICS}
 
 
-def value(sample: DeviceSample, metric: str) -> float:
-    """The number of a sample, NaN where it is not known."""
-    result = getattr(sample, metric)
-    return float("nan") if result is None else float(result)
-
-
 _READINGS = tuple(name for name in DeviceSample.__struct_fields__ if name not in ("device", "time_unix_s", "simulated"))
 
 

@@ -8,6 +8,7 @@ Tables start small and grow to their capacity, so a device that existed for a mi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -194,10 +195,10 @@ class BinRing:
             self.mean[cells] = np.clip(totals / total, low, high)  # rounding must not carry the mean past both
         self.count[cells] = total
 
-    def copy_to(self, other: BinRing, first: int, stop: int, columns: npt.NDArray[np.intp]) -> None:
+    def copy_to(self, other: BinRing, first: int, stop: int, columns: Sequence[int]) -> None:
         """Write the bins of these numbers into another ring, which has the given quantities of this one."""
         numbers = np.arange(max(first, self.start), min(stop, self.stop))
-        target, source = other.cells(numbers), np.ix_(self.cells(numbers), columns)
+        target, source = other.cells(numbers), np.ix_(self.cells(numbers), np.asarray(columns, dtype=np.intp))
         for name in ("low", "mean", "high", "count"):
             getattr(other, name)[target] = getattr(self, name)[source]
 

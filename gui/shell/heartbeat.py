@@ -2,8 +2,9 @@
 garbage. Main thread.
 
 30 beats a second while something happens or somebody touches the window; while there are only readings 2, or up to 5
-where plots move so fast; 1 while the window is hidden. Texts change twice a second. Cyclic garbage is collected here
-and nowhere else: a collection on a worker thread may destroy a Qt object there, which crashes Qt.
+where plots move so fast; 1 while the window is hidden. Texts change twice a second, or once while there are only
+readings. Cyclic garbage is collected here and nowhere else: a collection on a worker thread may destroy a Qt object
+there, which crashes Qt.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ NEWS = ~READINGS
 """The rest. Made once: arithmetic of flags is slow."""
 TEXT_SECONDS = 0.45
 """A little less than half a second: a beat comes a little early now and then."""
+CALM_TEXT_SECONDS = 0.95
+"""While there are only readings. Drivers average them over as long, and nvidia-smi and its kin show them as often."""
 YOUNG_GC_SECONDS = 1.0
 MIDDLE_GC_SECONDS = 10.0
 FULL_GC_SECONDS = 60.0
@@ -49,7 +52,7 @@ class View(Protocol):
         """Redraw what changed; called every beat."""
 
     def refresh_texts(self) -> None:
-        """Redraw live numbers; called twice a second."""
+        """Redraw live numbers; called once or twice a second."""
 
 
 class Source(Protocol):
@@ -81,7 +84,8 @@ class Heartbeat(QObject):
         self._clock, self._monotonic, self._step_s = clock, monotonic, step_s
         self._timer = QTimer(self, timerType=Qt.TimerType.PreciseTimer)
         self._timer.timeout.connect(self.tick)
-        self._texts_due = self._young_due = self._middle_due = self._full_due = self._stirred_s = 0.0
+        self._young_due = self._middle_due = self._full_due = self._stirred_s = 0.0
+        self._texts_s = -math.inf
         self._hidden = False
 
     def start(self) -> None:
@@ -122,6 +126,10 @@ class Heartbeat(QObject):
             return BEAT_MS
         return round(min(max(1000 * self._step_s(), CALM_MS), STILL_MS))
 
+    @property
+    def _text_pause_s(self) -> float:
+        return TEXT_SECONDS if self.pause_ms == BEAT_MS else CALM_TEXT_SECONDS
+
     def _set_pace(self) -> None:
         if self._timer.isActive() and self._timer.interval() != (pause_ms := self.pause_ms):
             self._timer.start(pause_ms)
@@ -144,8 +152,8 @@ class Heartbeat(QObject):
             self._set_pace()
         try:
             self._view.refresh(changes, self._clock())
-            if now >= self._texts_due or changes & EVERYTHING == EVERYTHING:
-                self._texts_due = now + TEXT_SECONDS
+            if now - self._texts_s >= self._text_pause_s or changes & EVERYTHING == EVERYTHING:
+                self._texts_s = now
                 self._view.refresh_texts()
         finally:
             self._collect(now)

@@ -23,7 +23,7 @@ class Beaten:
 
     def __init__(self) -> None:
         self.now, self.events, self.step_s = 100.0, list[Event](), 0.1
-        self.more = False
+        self.more, self.texts = False, 0
         self.state = State()
         self.heart = Heartbeat(self, self.state, self, monotonic=lambda: self.now, step_s=lambda: self.step_s)
 
@@ -35,7 +35,7 @@ class Beaten:
         pass
 
     def refresh_texts(self) -> None:
-        pass
+        self.texts += 1
 
     def after(self, seconds: float, *events: Event) -> int:
         """The pause after a beat that finds these events."""
@@ -76,6 +76,24 @@ def test_readings_alone_are_shown_several_at_a_time(beaten: Beaten) -> None:
     assert beaten.heart._timer.interval() == STILL_MS
     beaten.heart.stir()
     assert beaten.heart._timer.interval() == BEAT_MS
+
+
+def test_numbers_change_twice_a_second_and_once_while_there_are_only_readings(beaten: Beaten) -> None:
+    beaten.step_s = math.inf
+
+    def texts_of(beats: int, *events: Event) -> int:
+        before = beaten.texts
+        for _ in range(beats):
+            beaten.after(STILL_MS / 1000, *events)
+        return beaten.texts - before
+
+    beaten.after(CALM_AFTER_S + 1, JobStarted(request=1, title="move", time_unix_s=1.0))
+    assert texts_of(6, reading(1.0)) == 6
+    beaten.after(0.1, JobEnded(request=1, ok=True, time_unix_s=2.0))
+    beaten.after(CALM_AFTER_S + 1, reading(2.0))
+    assert texts_of(6, reading(3.0)) == 3
+    beaten.heart.stir()
+    assert texts_of(1, reading(4.0)) == 1, "at once when somebody is there"
 
 
 def test_what_has_piled_up_is_caught_up_with_at_full_pace(beaten: Beaten) -> None:
