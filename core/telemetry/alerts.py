@@ -132,6 +132,8 @@ class Alerts:
         self._clock = clock
         self._now: float | None = None
         self._devices: dict[str, _Device] = {}
+        self._troubled: set[str] = set()
+        """Devices that are lost, or may be: they are judged while nothing comes from them."""
         self._history: deque[Alert] = deque(maxlen=HISTORY)
         self._news: deque[Alert] = deque(maxlen=HISTORY)
         self.rules: tuple[Rule, ...] = ()
@@ -199,7 +201,8 @@ class Alerts:
             device.named = named.pop(name, "")
         for name, reason in named.items():
             self._device(name).named = reason
-        return [change for name in self._devices for change in self._judge_lost(name)]
+        self._troubled.update(self._devices)
+        return self._judge_troubled()
 
     def feed(self, sample: DeviceSample) -> list[Alert]:
         """Judge a sample by every rule; returns what changed."""
@@ -226,12 +229,9 @@ class Alerts:
                 device.calm.add(rule.metric)  # as nearly always; ten readings a second of each device come here
             else:
                 changes += self._judge(sample.device, device, rule, thresholds, float(figure), now)
-        for name, other in self._devices.items():
-            if (
-                other.silent or other.named or LOST in other.watches
-            ):  # these go on while nothing comes from the device itself
-                changes += self._judge_lost(name)
-        return changes
+        if device.silent:
+            self._troubled.add(sample.device)
+        return changes + self._judge_troubled() if self._troubled else changes
 
     def dismiss(self, device: str, metric: str) -> list[Alert]:
         """The user has seen an alert that does not end by itself: errors that were counted are not new any more."""
@@ -245,6 +245,7 @@ class Alerts:
     def keep(self, devices: Iterable[str]) -> list[Alert]:
         """Keep only these devices; alerts of others end."""
         gone = set(self._devices) - set(devices)
+        self._troubled -= gone
         return [
             change
             for name in sorted(gone)
@@ -259,6 +260,7 @@ class Alerts:
             watches = self._device(alert.device).watches
             mine = watches.get(alert.metric)
             if alert.raised:
+                self._troubled.add(alert.device)
                 if alert.metric in self._enabled and (mine is None or mine.alert is None):
                     watches[alert.metric] = _Watch(self._tell(alert), seen=alert.since_unix_s, begun=alert.since_unix_s)
             elif not any(_is_same(alert, over) for over in self._history):
@@ -272,6 +274,7 @@ class Alerts:
         result = Alerts(self.rules, self._clock)
         result._now, result._history = self._now, self._history.copy()
         result._devices = {name: device.copy() for name, device in self._devices.items()}
+        result._troubled = self._troubled.copy()
         return result
 
     # --- inside ------------------------------------------------------------------------------------------------------
@@ -281,6 +284,15 @@ class Alerts:
         if device is None:
             device = self._devices[name] = _Device()
         return device
+
+    def _judge_troubled(self) -> list[Alert]:
+        changes: list[Alert] = []
+        for name in [name for name in self._devices if name in self._troubled]:
+            changes += self._judge_lost(name)
+            device = self._devices[name]
+            if not (device.silent or device.named or LOST in device.watches):
+                self._troubled.discard(name)
+        return changes
 
     def _judge_lost(self, name: str) -> list[Alert]:
         rule = self._enabled.get(LOST)
