@@ -74,7 +74,7 @@ class Histogram(Picture):
         self._bars = pg.BarGraphItem(x0=[], x1=[], height=[])
         self._outline = CurveItem()
         for item in (self._bars, self._outline):
-            self.canvas.addItem(item)
+            self.canvas.view.addItem(item)
         vbox(
             hbox(self.legend, None, self.fullest, margins=(EDGE_PX, 0, EDGE_PX, 0)),
             (self.canvas, 1),
@@ -125,8 +125,8 @@ class Histogram(Picture):
                 stepMode="center",
                 pen=pg.mkPen(current_theme().text, width=1, style=Qt.PenStyle.DashLine),
             )
-        self.canvas.setXRange(*self.span, padding=0)
-        self.canvas.setYRange(0, highest or 1.0, padding=0)
+        self.canvas.view.setXRange(*self.span, padding=0)
+        self.canvas.view.setYRange(0, highest or 1.0, padding=0)
         self.canvas.bottom.show_ticks(ticks(*self.span, max(int(self.canvas.width() / TICK_EVERY_PX), 2)))
 
     def figures(self) -> Figures | None:

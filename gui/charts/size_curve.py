@@ -242,7 +242,7 @@ class SizeCurve(Picture):
 
     def _draw(self) -> None:
         for drawn in self._drawn:
-            self.canvas.removeItem(drawn)
+            self.canvas.view.removeItem(drawn)
         self.curves, self._drawn = [], []
         for item in self.series:
             x = [self._x(point[0]) for point in item.points]
@@ -253,23 +253,23 @@ class SizeCurve(Picture):
                 whisker.setAlphaF(0.35)
                 pen = pg.mkPen(whisker, width=3)
                 spread = pg.ErrorBarItem(x=np.array(x), y=y, top=high - y, bottom=y - low, pen=pen)
-                self.canvas.addItem(spread)
+                self.canvas.view.addItem(spread)
                 self._drawn.append(spread)
             curve = CurveItem(x, y, pen=item.pen(), antialias=True, connect="finite")
-            self.canvas.addItem(curve)
+            self.canvas.view.addItem(curve)
             self.curves.append(curve)
             if with_marks:
                 mark, edge = "s" if item.mark == "square" else "o", pg.mkPen(item.drawn_colour(), width=1)
                 marks = pg.ScatterPlotItem(x, y, symbol=mark, size=MARK_PX, pen=edge, brush=item.fill())
-                self.canvas.addItem(marks)
+                self.canvas.view.addItem(marks)
                 self._drawn.append(marks)
         self._drawn += self.curves
         first, last = self._between or ((self.xs[0], self.xs[-1]) if self.xs else (0.0, 1.0))
         if first >= last:
             first, last = first * 0.5, first * 1.5 or 1.0
         ticks = self._y_ticks()
-        self.canvas.setXRange(self._x(first), self._x(last), padding=0.02)
-        self.canvas.setYRange(ticks[0][0], ticks[-1][0], padding=0)
+        self.canvas.view.setXRange(self._x(first), self._x(last), padding=0.02)
+        self.canvas.view.setYRange(ticks[0][0], ticks[-1][0], padding=0)
         self.canvas.set_lane(2 if self._markers else 1 if self._guide is not None else 0)
         self.key.show_series(f"{self._y_name()} {self._axes}", self.series)
         self._place()

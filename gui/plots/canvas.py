@@ -28,8 +28,8 @@ from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.widgets import Role, announce, current_theme, font, paint_focus, theme_changed
 
 LEFT_AXIS_PX, BOTTOM_AXIS_PX = 40, 22
-GRID_ALPHA, GRID_Z = 0.15, -50
-"""The grid is faint, and below the curves."""
+GRID_ALPHA, GRID_Z, AXIS_Z = 0.15, -50, 0.5
+"""The grid is faint, and below the curves, which are below the texts of the axes."""
 ABOVE_PX, RIGHT_PX, BOTTOM_PX = 4, 26, 4
 """Margins, the upper one above the lane of labels; half of the word "now" is in the right one."""
 
@@ -63,35 +63,41 @@ class TextTicks(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph publishes no ty
         super().drawPicture(p, axisSpec, [], textSpecs)
 
 
-class PlotCanvas(pg.PlotWidget):  # type: ignore[misc]
-    """A drawing area that neither pans nor zooms by itself; a lane above the curves holds the labels of lines."""
+class PlotCanvas(pg.GraphicsView):  # type: ignore[misc]
+    """A drawing area that neither pans nor zooms by itself; a lane above the curves holds the labels of lines. Items
+    go into its `view`.
+
+    pyqtgraph's own `PlotWidget` has four axes, a title and a form of forty controls, hidden, and takes four times as
+    long to make.
+    """
 
     accessible_role = QAccessible.Role.Chart
 
     def __init__(self, left_px: int = LEFT_AXIS_PX, right_px: int = RIGHT_PX, view: pg.ViewBox | None = None) -> None:
+        super().__init__(background=None)
+        self.view = pg.ViewBox(enableMenu=False, enableMouse=False) if view is None else view
         self.left, self.bottom = TextTicks("left"), TextTicks("bottom")
-        super().__init__(viewBox=view, axisItems={"left": self.left, "bottom": self.bottom}, background=None)
+        self.centralLayout.setSpacing(0)
+        for part, row, column in ((self.view, 0, 1), (self.left, 0, 0), (self.bottom, 1, 1)):
+            self.centralLayout.addItem(part, row, column)
         # Nearly all items move with every reading: an index costs more than it finds, and one that has missed a
         # change is left with pointers to items that are gone.
         self.scene().setItemIndexMethod(QGraphicsScene.ItemIndexMethod.NoIndex)
         self.left.setWidth(left_px)
         self.bottom.setHeight(BOTTOM_AXIS_PX)
-        self.setMenuEnabled(False)
-        self.hideButtons()
-        self.setMouseEnabled(x=False, y=False)
-        self.setFrameShape(self.Shape.NoFrame)
-        self.view: pg.ViewBox = self.plotItem.vb
         self.grid = QGraphicsPathItem(self.view)  # pyqtgraph's own would let the axes drop the texts at their ends
         self.grid.setZValue(GRID_Z)
         self.grid.setAcceptedMouseButtons(Qt.MouseButton.NoButton)
         self._grid_of: tuple[object, ...] = ()
-        self.lines = LinesItem(self.plotItem)
+        self.lines = LinesItem(self.centralWidget)
         self._right_px = right_px
         self.lane_rows = -1
         """Rows of labels between the upper edge and the curves."""
         self.set_lane(0)
         self._keep_pictures(True)
         for axis in (self.left, self.bottom):
+            axis.linkToView(self.view)
+            axis.setZValue(AXIS_Z)
             axis.setTickFont(font(Role.LABEL))
             axis.setPen(pg.mkPen(None))
         theme_changed.connect(self._recolour)
@@ -116,7 +122,7 @@ class PlotCanvas(pg.PlotWidget):  # type: ignore[misc]
         """Keep room for so many rows of labels above the curves, and so many pixels at the right."""
         if (rows, right_px) != (self.lane_rows, self._right_px):
             self.lane_rows, self._right_px = rows, right_px
-            self.plotItem.layout.setContentsMargins(2, round(ABOVE_PX + rows * ROW_PX), right_px, BOTTOM_PX)
+            self.centralLayout.setContentsMargins(2, round(ABOVE_PX + rows * ROW_PX), right_px, BOTTOM_PX)
 
     def _recolour(self) -> None:
         theme = current_theme()
@@ -140,7 +146,7 @@ class PlotCanvas(pg.PlotWidget):  # type: ignore[misc]
                 grid.moveTo(0.0, y)
                 grid.lineTo(rect.width(), y)
             self.grid.setPath(grid)
-        self.lines.setPos(self.view.mapToItem(self.plotItem, QPointF(0, 0)))
+        self.lines.setPos(self.view.mapToItem(self.centralWidget, QPointF(0, 0)))
         across = [Line(round(self.px(0.0, value).y()), text, colour) for value, text, colour in guides]
         self.lines.show_lines(rect, self.lane_rows, markers, across)
 

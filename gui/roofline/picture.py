@@ -114,7 +114,7 @@ class RooflinePicture(PlotCanvas):
         self._lines: list[pg.PlotCurveItem] = []
         self._marks = pg.ScatterPlotItem(size=SIZE_PX)
         self._marks.setZValue(10)
-        self.addItem(self._marks)
+        self.view.addItem(self._marks)
         self.box = ReadoutBox(self, "The run under the pointer")
         self.box.setTextFormat(Qt.TextFormat.PlainText)
         self.view.sigResized.connect(self._place)
@@ -174,11 +174,11 @@ class RooflinePicture(PlotCanvas):
     def _draw(self) -> None:
         theme, drawn = current_theme(), self._drawn
         for line in self._lines:
-            self.removeItem(line)
+            self.view.removeItem(line)
         self._lines = []
         x_range, y_range = ranges(drawn)
-        self.setXRange(*map(math.log10, x_range), padding=0)
-        self.setYRange(*map(math.log10, y_range), padding=0)
+        self.view.setXRange(*map(math.log10, x_range), padding=0)
+        self.view.setYRange(*map(math.log10, y_range), padding=0)
         for values, alpha in ((between, 0.05), (decades, 0.15)):
             grid = QColor(theme.text)
             grid.setAlphaF(alpha)
@@ -209,7 +209,7 @@ class RooflinePicture(PlotCanvas):
         """From points of intensity and TFLOP/s to others; level lines are crisp without antialiasing."""
         x, y = ([math.log10(point[side]) for part in parts for point in part] for side in (0, 1))
         item = CurveItem(x, y, connect="pairs", pen=pen, antialias=antialias)
-        self.addItem(item, ignoreBounds=True)
+        self.view.addItem(item, ignoreBounds=True)
         self._lines.append(item)
 
     def _place(self) -> None:

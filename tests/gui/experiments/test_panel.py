@@ -379,7 +379,7 @@ def test_the_labels_where_it_overtakes_are_above_the_curves(panel: ExperimentsPa
         for label in (first, second):
             shown = plot.canvas.lines.mapRectToScene(label.rect)
             assert plot.canvas.sceneRect().contains(shown)
-            box = plot.canvas.plotItem.vb
+            box = plot.canvas.view
             assert shown.bottom() <= box.mapRectToScene(box.boundingRect()).top(), "no label lies on a curve"
 
 

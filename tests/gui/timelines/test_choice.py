@@ -220,7 +220,7 @@ def test_areas_are_painted_where_they_are_and_a_gap_is_left_out(show: Show) -> N
             state.apply(DeviceSample(device="vgpu:0", time_unix_s=NOW - float(age), memory_used_bytes=4 * GIB))
     slot = show(state, "parts:vgpu:0")
     canvas = slot.plot.canvas
-    view = canvas.getViewBox()
+    view = canvas.view
     image = canvas.grab().toImage()
 
     def colour(share: float, gib: float) -> str:
@@ -302,7 +302,7 @@ def test_a_day_is_drawn_from_bins_with_their_lowest_and_highest(show: Show, axis
 def drag(slot: PlotSlot, from_share: float, to_share: float, modifiers: Qt.KeyboardModifier) -> None:
     """With the left button, across shares of the plot's width."""
     canvas = slot.plot.canvas
-    view = canvas.getViewBox()
+    view = canvas.view
     left = Qt.MouseButton.LeftButton
 
     def at(share: float) -> QPoint:

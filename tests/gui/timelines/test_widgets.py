@@ -181,7 +181,7 @@ def test_time_passing_moves_the_curve_and_not_the_axis(show: Show) -> None:
     plot.refresh(NOW + 10)
 
     assert curve.mapToView(QPointF(0, 0)).x() == pytest.approx(before - 10)
-    assert plot.canvas.viewRange()[0] == [-120, 0]
+    assert plot.canvas.view.viewRange()[0] == [-120, 0]
     assert plot.step_s == pytest.approx(2 * 120 / plot.canvas.view.width())
     plot._axis.set_paused(True)
     assert plot.step_s == math.inf
@@ -701,7 +701,7 @@ def test_the_time_control_pauses_and_chooses_the_span(qtbot: QtBot, axis: TimeAx
 
 def position(plot: MetricPlot | ThroughputPlot, share: float) -> QPoint:
     """A point in the plot's area, that share from its left."""
-    view = plot.canvas.getViewBox()
+    view = plot.canvas.view
     return plot.canvas.mapFromScene(view.mapToScene(QPointF(view.width() * share, view.height() / 2)))
 
 
