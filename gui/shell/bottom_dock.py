@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from PySide6.QtCore import QSize, Qt, QTimer, Signal
+from PySide6.QtCore import QSignalBlocker, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
 
@@ -108,11 +108,15 @@ class BottomDock(QFrame):
         own = [name for name in self._offered if name != layout.name]
         last = self._last.get(layout.name, "")
         front = last if last in own else own[0]  # a later version may have had other tabs
-        self.tabs.setTabVisible(self.tabs.indexOf(self.areas[front]), True)
-        self.tabs.setCurrentWidget(self.areas[front])  # before its neighbours go, which would make another one current
-        for name, area in self.areas.items():
-            if (index := self.tabs.indexOf(area)) >= 0:
-                self.tabs.setTabVisible(index, name in self._offered)
+        with QSignalBlocker(self.tabs):
+            self.tabs.setTabVisible(self.tabs.indexOf(self.areas[front]), True)
+            # before its neighbours go, which would make another one current
+            self.tabs.setCurrentWidget(self.areas[front])
+            for name, area in self.areas.items():
+                if (index := self.tabs.indexOf(area)) >= 0:
+                    self.tabs.setTabVisible(index, name in self._offered)
+        if self.isVisible():  # else when it is shown
+            QTimer.singleShot(0, self, self._make_current)  # the layout is seen before what it takes time to make
 
     @property
     def current(self) -> str:
