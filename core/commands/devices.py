@@ -56,7 +56,8 @@ def _added(registry: DeviceRegistry, spec: str, names: list[str]) -> Answer:
         title = "The GPUs were added, but the engine does not see them"
         words = f"{sentence(hidden[-1].reason or '')} Choose the visible devices again to use them."
     else:
-        title = f"{names[0]} is here" if len(names) == 1 else f"{names[0]} to {names[-1]} are here"
+        joins = "and" if len(names) == 2 else "to"
+        title = f"{names[0]} {'is' if len(names) == 1 else f'{joins} {names[-1]} are'} here"
         words = (
             "Values are real: the CPU computes them. Memory is counted as CUDA's caching allocator would count it. Time"
             " is modelled from the datasheet, on a simulated clock. Everything about these devices is marked simulated."

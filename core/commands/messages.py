@@ -65,8 +65,8 @@ def contents(snapshot: ObjectSnapshot, seconds: float) -> str:
         )
     if hidden:
         words += (
-            f" {count_text(len(hidden), 'tensor')} in a plain list or attribute: parameters(), .to() and state_dict()"
-            " do not see them. Hold layers in an nn.ModuleList and tensors in a buffer."
+            f" {count_text(len(hidden), 'tensor')} in a plain list or attribute, which parameters(), .to() and"
+            " state_dict() do not see. Hold layers in an nn.ModuleList and tensors in a buffer."
         )
     return words + _ties(snapshot.rows)
 

@@ -74,11 +74,9 @@ def uncopied(gone: Sequence[str]) -> Answer:
 
 def taken_back(title: str, gone: Sequence[str], after: Sequence[ObjectSnapshot]) -> Answer:
     """Any other change that was undone; `title` as in "the new tensor x"."""
-    words = f"{title[:1].upper()}{title[1:]} was taken back."
+    words = "The previous state is restored."
     if gone:
-        words += f" {_things_are(gone)} gone; Redo makes {'them' if len(gone) > 1 else 'it'} again."
-    else:
-        words += " The previous state is restored."
+        words = f"{_things_are(gone)} gone; Redo makes {'them' if len(gone) > 1 else 'it'} again."
     subject = after[0].name if len(after) == 1 else None
     return Answer(title=f"Undone: {title}", words=words, subject=subject)
 

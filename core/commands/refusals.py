@@ -287,12 +287,14 @@ def _combine_failed(error: CombineFailed, command: Command | None) -> Parts:
         f"{left.label} is on {left.device} and {right.label} is on {right.device}. PyTorch computes on one device at a"
         " time and copies nothing by itself: copy one over, then it works."
     )
-    offers = [
-        _copy_and_combine(right.label, left.device, command),
-        _copy_and_combine(left.label, right.device, command),
-    ]
+    to_right = _copy_and_combine(left.label, right.device, command)
+    to_left = _copy_and_combine(right.label, left.device, command)
     x, y = variable(left.label), variable(right.label)
-    return Parts(title, words, (_said(error), *facts), offers, f"{x} {symbol} {y}.to({quoted(left.device)})")
+    if left.device == "cpu":  # what is on a GPU stays there
+        offers, code = [to_right, to_left], f"{x}.to({quoted(right.device)}) {symbol} {y}"
+    else:
+        offers, code = [to_left, to_right], f"{x} {symbol} {y}.to({quoted(left.device)})"
+    return Parts(title, words, (_said(error), *facts), offers, code)
 
 
 def _copy_and_combine(name: str, device: str, command: Command | None, dtype: str | None = None) -> Offer:

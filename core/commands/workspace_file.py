@@ -146,7 +146,7 @@ def open_workspace(workspace: Workspace, command: OpenWorkspace, progress: Progr
     size = sum(sum(snapshot.bytes_by_device.values()) for snapshot in snapshots)
     answer = Answer(
         title="The unsaved work is back" if command.copy else f"{Path(known.path).name} is open",
-        words=" ".join([f"{count_text(len(read), 'object')}, as they were when they were saved.", *notes]),
+        words=" ".join([f"{count_text(len(read), 'object')}, as saved.", *notes]),
         facts=(
             Fact("file", str(path) if sent is None else origin(command)),
             Fact("objects", f"{len(read):,}, {bytes_text(size)}"),

@@ -441,11 +441,11 @@ def alert_message(alert: Alert) -> str:
     label = quantity.label[:1].lower() + quantity.label[1:] if quantity.label[1:2].islower() else quantity.label
     return (
         f"{device}: {label} {figure}, raised at"
-        f" {figure_text(alert.threshold, quantity.unit)}{' and below' if alert.below else ''}{_calming(alert)}"
+        f" {figure_text(alert.threshold, quantity.unit)}{' and below' if alert.below else ''}{calming_text(alert)}"
     )
 
 
-def _calming(alert: Alert) -> str:
+def calming_text(alert: Alert) -> str:
     """What an alert that is raised waits for, where its value is not past the threshold any more."""
     sign = -1 if alert.below else 1
     if not alert.raised:

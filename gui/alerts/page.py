@@ -46,10 +46,10 @@ COLUMNS = (
     Column("why"),
     numbers("value", "Now; of a cleared alert, the worst there was."),
     numbers("raised at", "The limit when it was raised."),
-    Column("since", "When the condition began; “before”: it was so at the first reading that is known."),
+    Column("since", "When the condition began; “<”, before then: it was so at the first reading that is known."),
     numbers("lasted"),
 )
-COLUMN_PX = [80, 124, 226, 200, 76, 80, 124, 72]
+COLUMN_PX = [68, 92, 204, 190, 64, 80, 84, 66]
 WHY, RAISED_AT, SINCE, LASTED = 3, 5, 6, 7
 """Why takes what room is left."""
 
@@ -72,7 +72,7 @@ class AlertsPanel(QWidget):
         self.summary = label(words="dim")
         self.dismiss_button = push_button("Dismiss", self._dismiss, look="quiet")
         self.model = RowsModel(COLUMNS)
-        self.table = RowsTable(self.model, "Alerts", COLUMN_PX, stretched=WHY, gives_up=(RAISED_AT, LASTED, SINCE, WHY))
+        self.table = RowsTable(self.model, "Alerts", COLUMN_PX, stretched=WHY, gives_up=(RAISED_AT, LASTED, WHY))
         self.nothing = label(NOTHING, words="dim", wrap=True, align=CENTRE)
         self.nothing.setContentsMargins(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX)
         self.form = AlertRulesForm(state.alerts.rules)
@@ -145,7 +145,7 @@ class AlertsPanel(QWidget):
                 Cell(alert.detail, colour, alert.detail),
                 Cell(figures[0], colour),
                 Cell(figures[1], colour),
-                Cell(f"{before}{since:%H:%M:%S}", colour, f"{before}{since:%Y-%m-%d %H:%M:%S}"),
+                Cell(f"{'< ' if before else ''}{since:%H:%M:%S}", colour, f"{before}{since:%Y-%m-%d %H:%M:%S}"),
                 Cell(_lasted(until - alert.since_unix_s), colour),
             ),
         )

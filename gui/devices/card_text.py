@@ -12,7 +12,7 @@ from devexplorer.core.base import MISSING, bytes_text, count_text
 from devexplorer.core.records import Problem
 from devexplorer.core.session import Device
 from devexplorer.core.telemetry.alert_rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, figure_text
-from devexplorer.core.telemetry.alerts import Alert, alert_message
+from devexplorer.core.telemetry.alerts import Alert, alert_message, calming_text
 from devexplorer.core.telemetry.device_facts import held_down, held_in_short
 from devexplorer.core.telemetry.fact_rows import NOT_TOLD
 from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS
@@ -135,6 +135,7 @@ def alarm_text(alarms: Sequence[Alert]) -> str:
         if quantity.fixed or first.metric == NEW_ECC_ERRORS
         else f"{quantity.label} {figure_text(first.value, quantity.unit)}"
     )
+    words += calming_text(first)
     return words if len(alarms) == 1 else f"{words}, {count_text(len(alarms) - 1, 'more alarm')}"
 
 

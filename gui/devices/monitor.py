@@ -13,7 +13,7 @@ from devexplorer.core.base import sentence
 from devexplorer.core.records import Problem
 from devexplorer.core.session import Device, State, UnderWay
 from devexplorer.core.telemetry.alerts import Alert
-from devexplorer.gui.devices.card import CARD_PX, ROW_PX, DeviceCard, DeviceRow
+from devexplorer.gui.devices.card import CARD_PX, ROW_PX, WARNING_PX, DeviceCard, DeviceRow
 from devexplorer.gui.devices.card_text import CardTexts, watch_texts
 from devexplorer.gui.devices.item import DeviceItem
 from devexplorer.gui.devices.veil import Veil
@@ -209,8 +209,9 @@ class MonitorPanel(Panel):
 
     def _wanted_columns(self) -> int:
         most = self._most_columns(ROW_WIDTH_PX if self._compact else CARD_WIDTH_PX)
-        if self._compact:  # below each other, where all of them can be seen so
-            height = sum(card.height_px() + 4 for card in self.items.values()) + LINE_PX + 16
+        if self._compact:  # below each other, where all of them can be seen so; alarms, which come and go, move none
+            heights = (card.height_px() + 4 - WARNING_PX * bool(card.texts.alarm) for card in self.items.values())
+            height = sum(heights) + LINE_PX + 16
             return 1 if height <= self._room_px else most
         least = max(1, min(-(-(self.width() - 24) // (WIDEST_PX + 8)), most))  # without a width, one
         return next((number for number in range(least, most) if self._cards_px(number) <= self._room_px), most)

@@ -49,7 +49,7 @@ class FitForm:
         self.model_edit = MenuEdit("", "model", _library(), 172, "lenet, transformers:gpt2")
         self.model_edit.setToolTip("A model of the workspace, a sample model, or transformers:TYPE?option=value")
         self.model_edit.textEdited.connect(self._on_typed)
-        self.batch_edit = line_edit("8", "8", "Batch", 52)
+        self.batch_edit = line_edit("8", "8", "Batch", 68)
         self.precision = Choice("dtype and autocast", PRECISIONS)
         self.train = check_box(
             "Train", tip="Forward, backward and a step of the optimizer; otherwise a forward without gradients"

@@ -174,7 +174,7 @@ def _cells(fit: Fit) -> tuple[Cell, ...]:
         else (*serving_cells(fit.serving, SERVED if fit.fits else NOT_TIMED), Cell(MISSING, tip=NO_STEP))
     )
     return (
-        Cell(fit.gpu, tip=f"{fit.gpu}, simulated{several}"),
+        Cell(fit.gpu, tip=f"{fit.gpu}, simulated{several}\n{batch_and_step(fit)}".rstrip()),
         Cell(share_text(total, capacity), tip=f"{fit.gpu}, simulated{several}\n{parts}"),
         Cell(f"{total / GIB:,.2f}" if total else MISSING, tip=f"{bytes_text(total)}, simulated" if total else ""),
         Cell(f"{capacity / GIB:,.1f}", tip=bytes_text(capacity)),

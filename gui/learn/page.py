@@ -36,8 +36,9 @@ WIDE_PX = 900
 """From this width on the list stands beside the exercise."""
 WIDEST_PX = 1200
 """From this width on the list says what each exercise is about."""
-EXERCISE_PX = 360
-"""Of an exercise below the list; in a high window the list has the rest."""
+EXERCISE_PX, LEAST_EXERCISE_PX = 360, 300
+"""Of an exercise below the list, which has the rest in a high window; and in others, if that leaves more than a third
+for the list."""
 TEXT_PX = 900
 """Longer lines are hard to read."""
 PAUSED = "This is a recording: the exercise continues when the window is live again."
@@ -75,6 +76,7 @@ class LearnPanel(QWidget):
             "Begin again", self._begin_again, tip="Do this exercise once more, from its first step"
         )
         self.next = push_button("Next exercise", self._go_on, look="primary")
+        self.next.setAutoDefault(True)  # Enter, with which an answer ends, goes on
         self.answer = line_edit(name="Your answer", placeholder="answer, then Enter")
         self.answer.setMinimumWidth(148)
         self.answer.setMaximumWidth(240)
@@ -132,7 +134,8 @@ class LearnPanel(QWidget):
         if not alone:
             self.table.setColumnWidth(1, TITLE_PX)
         high = narrow and self.height() * 3 // 5 > EXERCISE_PX
-        rows = self.height() // 3 // ROW_PX  # whole ones: half a line above the exercise looks like an error
+        # whole rows: half a line above the exercise looks like an error
+        rows = max(self.height() // 3, self.height() - LEAST_EXERCISE_PX) // ROW_PX
         self.table.setMaximumHeight(rows * ROW_PX if narrow and not high else UNLIMITED_PX)
         self._row.setStretch(0, self.height() - EXERCISE_PX if high else 0)
         self._row.setStretch(1, EXERCISE_PX)
@@ -259,11 +262,14 @@ class LearnPanel(QWidget):
         for index, row in enumerate(self.rows):
             row.set_distance(index - course.at)
         asked = course.step is not None and course.step.answers is not None
+        answering = self.answer.hasFocus()
         self._ask.setVisible(asked)
         self.answer.setEnabled(live)
         self._needs_row.setVisible(course.exercise.two_devices and alone)
         self.again.setVisible(course.at > 0)
         self.next.setVisible(course.finished and left)
+        if answering and self.next.isVisible():
+            self.next.setFocus()
         text = (
             PAUSED
             if not live

@@ -260,7 +260,8 @@ def _open(*between: Step) -> tuple[Step, ...]:
             lambda w: bool(w.state.diagnoses),
         ),
         Step(
-            "Errors were found. Choose one to see its line; “Apply patch” writes the fix into your file.",
+            "Errors were found. Choose one to see its line; “Apply patch” writes the fix into your file. Then “Rebuild”"
+            " the model and “Check” it again.",
             _doctor,
             _is_without_errors,
             layout="explore",

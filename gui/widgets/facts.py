@@ -118,6 +118,8 @@ class FactsTable(QWidget):
         for (name, value), fact in zip(self._cells[self._filled : end], self.facts[self._filled : end], strict=True):
             name.set_full_text(fact.label)
             name.setFixedWidth(width)
+            if isinstance(value, TextBlock):  # what has lines of its own is laid out: brackets stand below each other
+                value.setFont(font(Role.CODE if "\n" in fact.value else Role.TEXT))
             value.setText(fact.value)
             name.show()
             value.show()

@@ -13,13 +13,14 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records import DeviceSample, Problem
 from devexplorer.core.session.state import State
+from devexplorer.core.telemetry.alert_rules import Rule
 from devexplorer.gui.devices.monitor import MonitorCard, MonitorPanel, MonitorRow
 
 REASON = "this torch (2.13.0) is a CPU build: it cannot use CUDA devices"
 NOW = 1_800_000_000.0
 
 
-def read(state: State, second: float = 0, reasons: tuple[str, ...] = ()) -> None:
+def read(state: State, second: float = 0, reasons: tuple[str, ...] = (), celsius: float = 60) -> None:
     """A reading of every card; `reasons` hold the clocks of nvml:3 down."""
     for at in range(8):
         state.apply(
@@ -29,7 +30,7 @@ def read(state: State, second: float = 0, reasons: tuple[str, ...] = ()) -> None
                 memory_used_bytes=1 << 30,
                 memory_total_bytes=2 << 30,
                 power_w=300,
-                temperature_c=60,
+                temperature_c=celsius,
                 memory_temperature_c=70,
                 sm_clock_mhz=1980,
                 memory_clock_mhz=3201,
@@ -90,6 +91,21 @@ def test_eight_cards_are_all_in_sight_in_their_order(qtbot: QtBot, state: State)
     panel.selected.connect(chosen.append)
     qtbot.mouseClick(panel.items["nvml:5"], Qt.MouseButton.LeftButton)
     assert chosen == ["nvml:5"]
+
+
+def test_alarms_that_come_and_go_do_not_arrange_the_rows_anew(qtbot: QtBot, state: State) -> None:
+    panel = hosted(qtbot, lambda _: MonitorPanel(state), 570, 440)
+    lefts = {item.x() for item in panel.items.values()}
+    state.alerts.set_rules([Rule(metric="temperature_c", raise_at=50, clear_at=45)])
+    read(state, 1)
+    panel.refresh_texts()
+    QApplication.processEvents()
+    alarms = [item.texts.alarm for item in panel.items.values() if item.device_id != "cpu"]
+    assert alarms == ["Temperature 60 °C"] * 8
+    assert {item.x() for item in panel.items.values()} == lefts
+    read(state, 2, celsius=48)
+    panel.refresh_texts()
+    assert panel.items["nvml:3"].texts.alarm == "Temperature 48 °C, clears at 45 °C"
 
 
 def test_where_there_is_room_they_are_cards(qtbot: QtBot, state: State) -> None:

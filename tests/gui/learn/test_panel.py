@@ -16,6 +16,7 @@ from devexplorer.core.learn.course import EXERCISES
 from devexplorer.core.records import Command, JobEnded, JobStarted, NewTensor, SetThreads, Undo
 from devexplorer.core.session.state import State
 from devexplorer.gui.learn.page import PAUSED, WRONG, LearnPanel
+from devexplorer.gui.widgets.table import ROW_PX
 from devexplorer.gui.widgets.theme import LIGHT, set_theme
 
 LEFT, Key = Qt.MouseButton.LeftButton, Qt.Key
@@ -101,6 +102,24 @@ def test_signs_have_the_colours_of_the_theme(panel: LearnPanel) -> None:
     dark = panel.rows[0].sign.pixmap().toImage()
     set_theme(LIGHT)
     assert panel.rows[0].sign.pixmap().toImage() != dark
+
+
+def test_enter_answers_the_last_step_and_goes_on_to_the_next_exercise(panel: LearnPanel) -> None:
+    panel.choose("this-machine")
+    panel.answer.setFocus()
+    QTest.keyClicks(panel.answer, str(len(panel._state.usable_devices)))
+    QTest.keyClick(panel.answer, Key.Key_Return)
+    assert panel.next.hasFocus()
+    QTest.keyClick(panel.next, Key.Key_Return)
+    assert panel.course.exercise.id != "this-machine"
+
+
+@pytest.mark.parametrize("height", [300, 500, 560])
+def test_below_a_narrow_list_lies_an_exercise_of_300_pixels_or_two_thirds(panel: LearnPanel, height: int) -> None:
+    panel.resize(360, height)
+    most = max(height // 3, height - 300)
+    assert most - ROW_PX < panel.table.maximumHeight() <= most
+    assert panel.table.maximumHeight() % ROW_PX == 0
 
 
 def test_a_text_that_is_being_typed_stays(panel: LearnPanel) -> None:

@@ -26,18 +26,18 @@ def test_copy_and_add_is_one_click_and_one_undo(me: Learner) -> None:
     me.press(Qt.Key.Key_Plus)
     inspector = me.window.inspector
     me.until(lambda: inspector.offers.buttons, "refused")
-    assert inspector.offers.buttons[0].text() == f"Copy {y} to cpu and add"
+    assert inspector.offers.buttons[0].text() == f"Copy {x} to vgpu:0 and add", "what is on a GPU stays there"
     says = {fact.label: fact.value for fact in inspector.facts.facts}["PyTorch says"]
     assert says.startswith("Expected all tensors to be on the same device, but found at least two devices, cpu and")
     me.offer()
     me.until(lambda: len(me.state.objects) == 4 and not me.state.jobs, "added")
     copy, result = list(me.state.objects)[2:]
-    assert inspector.title.text() == f"{result} is on cpu"
+    assert inspector.title.text() == f"{result} is on vgpu:0"
     assert inspector.facts.facts[0].label == "values"
     assert inspector.facts.facts[0].value == me.state.objects[result].values
     assert inspector.code.toPlainText().splitlines() == [
-        f'{copy} = {y}.to("cpu", copy=True)',
-        f"{result} = {x} + {copy}",
+        f'{copy} = {x}.to("vgpu:0", copy=True)',
+        f"{result} = {copy} + {y}",
     ]
     me.press(Qt.Key.Key_Z, CTRL)
     me.until(lambda: list(me.state.objects) == [x, y], "both are gone")

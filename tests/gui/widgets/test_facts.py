@@ -92,3 +92,13 @@ def _lines(value: object) -> list[str]:
     layout: QTextLayout = value.document().firstBlock().layout()
     lines = (layout.lineAt(at) for at in range(layout.lineCount()))
     return [value.text()[line.textStart() : line.textStart() + line.textLength()] for line in lines]
+
+
+def test_a_value_with_lines_of_its_own_keeps_their_columns(qtbot: QtBot) -> None:
+    table = FactsTable()
+    qtbot.addWidget(table)
+    table.show()
+    table.set_facts((Fact("shape", "2×3"), Fact("values", "tensor([[1., 2.],\n        [3., 4.]])")))
+    qtbot.waitUntil(lambda: table.is_complete)
+    fixed = [value.fontInfo().fixedPitch() for _, value in table._cells]
+    assert fixed == [False, True]
