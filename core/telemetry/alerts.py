@@ -18,7 +18,7 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
-from devexplorer.core.base import Clock, count_text
+from devexplorer.core.base import Clock
 from devexplorer.core.records import DeviceDetails, DeviceSample, Problem
 from devexplorer.core.records.past import Alert as Alert
 from devexplorer.core.telemetry.alert_rules import (
@@ -33,7 +33,6 @@ from devexplorer.core.telemetry.alert_rules import (
     THROTTLED,
     Limits,
     Rule,
-    figure_text,
     limits,
     rank,
 )
@@ -425,36 +424,6 @@ def _is_same(one: Alert, other: Alert) -> bool:
     """Whether it is the same condition, told twice: by clocks that may differ a little."""
     same = (one.device, one.metric) == (other.device, other.metric)
     return same and abs(one.since_unix_s - other.since_unix_s) < OUT_OF_ORDER_S
-
-
-def alert_message(alert: Alert) -> str:
-    """The alert as a sentence without full stop: `cuda:1: temperature 91 °C, raised at 90 °C`."""
-    device = f"{alert.device} (simulated)" if alert.simulated else alert.device
-    quantity = QUANTITIES[alert.metric]
-    figure = figure_text(alert.value if alert.raised else alert.worst, quantity.unit)
-    if alert.metric == LOST:
-        return f"{device} is lost or does not answer: {alert.detail}"
-    if alert.metric == NEW_ECC_ERRORS:
-        return f"{device}: {count_text(int(alert.worst), 'new memory error')} that ECC could not correct"
-    if alert.detail:
-        return f"{device}: throttled: {alert.detail}"
-    label = quantity.label[:1].lower() + quantity.label[1:] if quantity.label[1:2].islower() else quantity.label
-    return (
-        f"{device}: {label} {figure}, raised at"
-        f" {figure_text(alert.threshold, quantity.unit)}{' and below' if alert.below else ''}{calming_text(alert)}"
-    )
-
-
-def calming_text(alert: Alert) -> str:
-    """What an alert that is raised waits for, where its value is not past the threshold any more."""
-    sign = -1 if alert.below else 1
-    if not alert.raised:
-        return ""
-    if sign * alert.value <= sign * alert.clear_at:
-        return ", clearing"
-    if sign * alert.value < sign * alert.threshold:
-        return f", clears at {figure_text(alert.clear_at, QUANTITIES[alert.metric].unit)}"
-    return ""
 
 
 def _detail(metric: str, device: _Device) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from devexplorer.core.base import count_text
 from devexplorer.core.session import State
 from devexplorer.core.telemetry.alert_rules import ALARM
-from devexplorer.core.telemetry.alerts import Alert, alert_message
+from devexplorer.core.telemetry.alert_words import alert_message
+from devexplorer.core.telemetry.alerts import Alert
 from devexplorer.gui.widgets import Banner
 
 ABOUT = "alarms"

@@ -15,7 +15,8 @@ from PySide6.QtWidgets import QSystemTrayIcon
 
 from devexplorer.core.base import Clock
 from devexplorer.core.telemetry.alert_rules import ALARM
-from devexplorer.core.telemetry.alerts import Alert, alert_message
+from devexplorer.core.telemetry.alert_words import alert_message
+from devexplorer.core.telemetry.alerts import Alert
 
 APART_S = 60.0
 """Between two messages about the same rule of the same device."""

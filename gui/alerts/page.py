@@ -13,7 +13,8 @@ from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QWidget
 from devexplorer.core.base import MISSING, count_text, elapsed_text
 from devexplorer.core.session import State
 from devexplorer.core.telemetry.alert_rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, figure_text
-from devexplorer.core.telemetry.alerts import Alert, alert_message
+from devexplorer.core.telemetry.alert_words import alert_message
+from devexplorer.core.telemetry.alerts import Alert
 from devexplorer.gui.alerts.rules import AlertRulesForm
 from devexplorer.gui.widgets import (
     CENTRE,

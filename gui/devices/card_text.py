@@ -12,7 +12,8 @@ from devexplorer.core.base import MISSING, bytes_text, count_text
 from devexplorer.core.records import Problem
 from devexplorer.core.session import Device
 from devexplorer.core.telemetry.alert_rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, figure_text
-from devexplorer.core.telemetry.alerts import Alert, alert_message, calming_text
+from devexplorer.core.telemetry.alert_words import alert_message, calming_text
+from devexplorer.core.telemetry.alerts import Alert
 from devexplorer.core.telemetry.device_facts import held_down, held_in_short
 from devexplorer.core.telemetry.fact_rows import NOT_TOLD
 from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS

@@ -26,7 +26,7 @@ def _connect(context: WindowContext, page: FleetPage) -> None:
 TAB: TabSpec[FleetPage] = TabSpec(
     "fleet",
     lazy_page("devexplorer.gui.fleet.page:FleetPage", _connect),
-    "monitor",
+    "remote",
     menu=MACHINE,
     section=2,
     tooltip="Every card of every machine, many machines, a cluster: readings, alerts, find the slow card",

@@ -23,7 +23,7 @@ def _connect(context: WindowContext, page: MachinesPage) -> None:
 TAB: TabSpec[MachinesPage] = TabSpec(
     "machines",
     lazy_page("devexplorer.gui.machines.page:MachinesPage", _connect),
-    "monitor",
+    "remote",
     Change.DEVICES,
     live=True,
     menu=MACHINE,

@@ -112,5 +112,11 @@ LAYOUTS = (
         ("values", "split", "doctor", "benchmark", "experiments", "device"),
         Split("low columns", ACROSS, (EXERCISE, LOW_BESIDE_IT), (0.27, 0), (260, 500), 1),
     ),
+    Layout(
+        "remote",
+        "machine",
+        "Other machines, and all cards of many",
+        Split("rows", DOWN, ("pages",), (0,), (260,), 0),
+    ),
 )
 BY_NAME = {layout.name: layout for layout in LAYOUTS}

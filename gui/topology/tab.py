@@ -18,7 +18,7 @@ def _connect(context: WindowContext, page: TopologyPanel) -> None:
 TAB = TabSpec(
     "topology",
     lazy_page("devexplorer.gui.topology.page:TopologyPanel", _connect),
-    "measure",
+    "monitor",
     Change.DETAILS | Change.DEVICES | Change.ENGINE,
     tooltip="How the devices are connected: NVLink, PCIe, NUMA",
 )

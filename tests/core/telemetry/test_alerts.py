@@ -28,7 +28,8 @@ from devexplorer.core.telemetry.alert_rules import (
     limits,
     new_rule,
 )
-from devexplorer.core.telemetry.alerts import Alert, Alerts, alert_message
+from devexplorer.core.telemetry.alert_words import alert_message
+from devexplorer.core.telemetry.alerts import Alert, Alerts
 from devexplorer.core.telemetry.metrics import METRICS
 
 GIB = 1 << 30

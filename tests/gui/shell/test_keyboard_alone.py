@@ -94,7 +94,7 @@ def test_f6_goes_from_panel_to_panel_and_back(me: Keyboard, number: int) -> None
     panels = [bench.room.place(bench._panel(name)) for name in bench.layout_shown.root.panels]
     assert all(sum(panel.isAncestorOf(focus) for focus in visited) == 1 for panel in panels)
     me.press(Key.Key_F6, SHIFT)
-    assert me.focus is visited[-2]
+    assert me.focus is visited[-2 % len(visited)], "the one before, or the only one"
 
 
 def test_the_main_job(me: Keyboard) -> None:

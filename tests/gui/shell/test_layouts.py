@@ -63,17 +63,22 @@ def test_the_rail_and_its_keys_switch_and_each_layout_has_its_tabs(quiet: QuietW
     assert tabs(quiet) == ["Values", "Split", "Doctor", "Fit", "Session", "Log"]
     QTest.mouseClick(window.rail.buttons["measure"], Qt.MouseButton.LeftButton)
     assert shown(quiet) == "measure"
-    assert tabs(quiet) == ["Benchmark", "History", "Roofline", "Experiments", "Topology", "Session", "Log"]
+    assert tabs(quiet) == ["Benchmark", "History", "Roofline", "Experiments", "Session", "Log"]
     assert window.memory.isVisible()
     assert not window.objects.isVisible()
     window.activateWindow()
     QTest.keyClick(window, Qt.Key.Key_3, Qt.KeyboardModifier.AltModifier)
     assert shown(quiet) == "monitor"
+    assert tabs(quiet) == ["Device", "Memory", "Processes", "Topology", "Alerts", "Session", "Log"]
     assert window.workbench.cards.isVisible()
     QTest.keyClick(window, Qt.Key.Key_4, Qt.KeyboardModifier.AltModifier)
     assert shown(quiet) == "learn"
     assert window.bottom_dock.areas["learn"].isVisible()
     assert window.objects.isVisible()
+    QTest.keyClick(window, Qt.Key.Key_5, Qt.KeyboardModifier.AltModifier)
+    assert shown(quiet) == "remote"
+    assert tabs(quiet) == ["Machines", "Fleet", "Session", "Log"]
+    assert not window.objects.isVisible(), "many machines have all the room"
     QTest.keyClick(window, Qt.Key.Key_1, Qt.KeyboardModifier.AltModifier)
     assert window.objects.isVisible()
     assert window.rail.buttons["explore"].isChecked()
