@@ -359,6 +359,7 @@ def picture(window: QWidget) -> QPixmap:
 
 
 def main(target: Path, wanted: Iterable[str]) -> None:
+    target.mkdir(parents=True, exist_ok=True)
     qt = QApplication(sys.argv[:1])
     for name in wanted or PICTURES:
         perform, virtual = PICTURES[name]
