@@ -87,6 +87,7 @@ class App:
         # after all widgets have their parents: each would be styled again whenever it gets one
         themes.apply(qt, chosen)
         self.saving_failed: str | None = None
+        self.stopped = False
         self.files: tuple[Path, ...] = ()
         """What the window was started with, until the engine can take it."""
         self.replaying = Replaying(self.window, self.state, self._heart)
@@ -324,6 +325,7 @@ class App:
 
     def stop(self) -> None:
         """End everything; bounded by `CLOSE_SECONDS`."""
+        self.stopped = True
         self.saving_failed = self.settings_file.save(self.window.settings())
         self.window.may_close = lambda: True  # nothing can be saved any more
         self.leaving.end()
@@ -412,6 +414,8 @@ def _run(
             app.leaving.keep_copies(session)
 
     def begin() -> None:
+        if app.stopped:  # the window was closed in the round of the event loop that this timer fires in
+            return
         app.replaying.go_live = live
         if far is not None:
             app.open_far(*far)

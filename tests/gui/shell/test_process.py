@@ -61,6 +61,24 @@ LATER = re.compile(
 )
 """What nothing needs before: the session, pages and dialogs, what runs in other processes."""
 
+CLOSED_EARLY = """
+import sys, time
+from PySide6.QtCore import QTimer
+from PySide6.QtWidgets import QApplication
+from devexplorer.gui.shell import app
+qt = QApplication(sys.argv[:1])
+def close():
+    for window in qt.topLevelWidgets():
+        window.close()
+def begin():
+    QTimer.singleShot(app.FIRST_PAINT_MS // 2, close)
+    QTimer.singleShot(0, lambda: time.sleep(app.FIRST_PAINT_MS / 500))  # now both timers are due in one round
+QTimer.singleShot(0, begin)
+code = app.open_window()
+print("devexplorer.core.session.session" in sys.modules)
+sys.exit(code)
+"""
+
 
 def run(script: str, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, "QT_QPA_PLATFORM": "offscreen", "XDG_CONFIG_HOME": str(home), **environment}
@@ -76,6 +94,11 @@ def test_an_open_window_has_no_torch_in_its_process_and_nothing_of_other_machine
     assert seen["torch"] == []
     assert seen["far"] == [], "nothing of other machines is loaded before one is asked for"
     assert any("DevExplorer" in title for title in seen["windows"])
+
+
+def test_a_window_that_is_closed_as_it_starts_leaves_no_engine(tmp_path: Path) -> None:
+    done = run(CLOSED_EARLY, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "False\n", "")
 
 
 @pytest.fixture(scope="module")
