@@ -22,8 +22,7 @@ from __future__ import annotations
 import importlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -367,25 +366,38 @@ class Nvml:
         except CardLostError:
             return Affinity(device=device)
 
-    @contextmanager
-    def _reading(self, card: Card) -> Iterator[CardState | None]:
-        """The state of a card while it is read; None if it cannot be. Losing the card or NVML ends the block."""
-        state = self._cards.get(card.key)
-        if state is None or state.handle is None:
-            yield None
-            return
-        tracker = state.tracker = CallTracker()
-        state.busy = True  # before the pause is looked at: a restart first sets that, and then waits for this
-        try:
-            yield None if self._pause or not self.started else state
-        except CardLostError:
-            pass  # noted by the query
-        except NvmlGoneError as error:
-            self._lose_nvml(error)
-        finally:
-            if state.tracker is tracker:  # else another thread has taken over
-                state.busy = False
+    def _reading(self, card: Card) -> _Reading:
+        return _Reading(self, self._cards.get(card.key))
 
     def _lose_nvml(self, error: NvmlGoneError) -> None:
         self._gone = str(error)
         self._runner.add_problem(self._machine, "nvml", str(error))
+
+
+class _Reading:
+    """`with` it a card is read: gives its state, or None if it cannot be read. Losing the card or NVML ends the block.
+
+    Not a generator: there are a hundred such blocks a second, and one costs three times as much.
+    """
+
+    __slots__ = ("_nvml", "_state", "_tracker")
+
+    def __init__(self, nvml: Nvml, state: CardState | None) -> None:
+        self._nvml = nvml
+        self._state = state if state is not None and state.handle is not None else None
+        self._tracker = CallTracker()
+
+    def __enter__(self) -> CardState | None:
+        state = self._state
+        if state is None:
+            return None
+        state.tracker = self._tracker
+        state.busy = True  # before the pause is looked at: a restart first sets that, and then waits for this
+        return None if self._nvml._pause or not self._nvml.started else state
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        if isinstance(error, NvmlGoneError):
+            self._nvml._lose_nvml(error)
+        if self._state is not None and self._state.tracker is self._tracker:  # else another thread has taken over
+            self._state.busy = False
+        return isinstance(error, CardLostError | NvmlGoneError)  # a lost card was noted by the query
