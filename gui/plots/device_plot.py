@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from PySide6.QtGui import QBrush, QColor, QPen
@@ -14,7 +13,7 @@ from devexplorer.core.session import Device, State
 from devexplorer.core.telemetry.history import History
 from devexplorer.core.telemetry.metrics import Metric
 from devexplorer.gui.plots.areas import AreaItem
-from devexplorer.gui.plots.curve_item import CurveItem
+from devexplorer.gui.plots.curve_item import LiveCurve, LiveCurves
 from devexplorer.gui.plots.curves import Floats, corners, highest, thin, to_edges
 from devexplorer.gui.plots.legend import Entry
 from devexplorer.gui.plots.series import Drawn, Series
@@ -31,8 +30,8 @@ BAND_ALPHA = 0.22
 class DeviceCurve:
     """What is drawn of one device."""
 
-    item: Any
     band: AreaItem
+    line: LiveCurve = field(default_factory=LiveCurve)
     drawn: Drawn = field(default_factory=Drawn)
     times: Floats = field(default_factory=lambda: np.empty(0))
     values: Floats = field(default_factory=lambda: np.empty(0))
@@ -45,6 +44,8 @@ class DevicePlot(TimelinePlot):
     def __init__(self, metric: Metric, state: State, axis: TimeAxis, empty: EmptyState) -> None:
         super().__init__(metric, state, axis, empty)
         self.curves: dict[str, DeviceCurve] = {}
+        self._live = LiveCurves(self._group)
+        self._live.setZValue(1)  # above the bands
 
     # What subclasses say
 
@@ -66,6 +67,7 @@ class DevicePlot(TimelinePlot):
         for name, curve in self.curves.items():
             if name in self._state.devices:
                 self._colour(curve, self._state.devices[name])
+        self._live.update()
 
     def _shown_devices(self) -> list[Device]:
         return [d for d in self._state.devices.values() if self._listed(d) and self.legend.shows(d.info.id)]
@@ -90,7 +92,7 @@ class DevicePlot(TimelinePlot):
     def _highest_shown(self) -> float:
         tops = []
         for curve in self.curves.values():
-            if curve.item.isVisible():
+            if curve.line.is_shown:
                 first = np.searchsorted(curve.times, self._axis.left_unix_s, side="left")
                 last = np.searchsorted(curve.times, self._axis.right_unix_s, side="right")
                 tops.append(highest(curve.tops[first:last]))
@@ -104,7 +106,7 @@ class DevicePlot(TimelinePlot):
         return pen
 
     def _colour(self, curve: DeviceCurve, device: Device) -> None:
-        curve.item.setPen(self._pen(device))
+        curve.line.pen = self._pen(device)
         shade = QColor(device_colour(device.colour))
         shade.setAlphaF(BAND_ALPHA)
         curve.band.set_brushes([QBrush(shade)])
@@ -118,25 +120,24 @@ class DevicePlot(TimelinePlot):
         changed = False
         for name in self.curves.keys() - shown.keys():
             curve = self.curves[name]
-            changed |= curve.item.isVisible()
-            curve.item.hide()
+            changed |= curve.line.is_shown
+            curve.line.is_shown = False
             curve.band.hide()
             if name not in self._state.devices:
-                for item in (curve.item, curve.band):
-                    self.canvas.scene().removeItem(item)
+                self.canvas.scene().removeItem(curve.band)
                 del self.curves[name]
         for name, device in shown.items():
             if name not in self.curves:
-                item = CurveItem(antialias=True, connect="finite")
-                item.setParentItem(self._group)
-                self.curves[name] = DeviceCurve(item, AreaItem(self._group))
+                self.curves[name] = DeviceCurve(AreaItem(self._group))
                 self._colour(self.curves[name], device)
             curve = self.curves[name]
-            if not curve.item.isVisible():
-                curve.item.show()
+            if not curve.line.is_shown:
+                curve.line.is_shown = True
                 curve.drawn = Drawn()  # and its band, where it has one
                 changed = True
             changed |= self._draw_curve(curve, self._history(device))
+        if changed:
+            self._live.show_curves(curve.line for curve in self.curves.values())
         return changed
 
     def _draw_curve(self, curve: DeviceCurve, history: History) -> bool:
@@ -166,7 +167,7 @@ class DevicePlot(TimelinePlot):
         kept_to_s = axis.right_unix_s if newest_s > right_s else math.inf
         curve.drawn = Drawn(key, history.version, left_s, kept_to_s, axis.clock_unix_s)
         x = curve.times - (self._epoch_s or 0.0)
-        curve.item.show_points(*corners(x, curve.values))
+        curve.line.set_points(*corners(x, curve.values))
         curve.band.setVisible(bool(window.seconds))
         if window.seconds:
             curve.band.set_data(x, low, curve.tops)

@@ -38,7 +38,7 @@ def curve_data(plot: TimelinePlot, device: str) -> tuple[Floats, Floats]:
     """Times (unix seconds) and values of a device's curve; empty if it has none or it is hidden."""
     assert isinstance(plot, DevicePlot)
     curve = plot.curves.get(device)
-    if curve is None or not curve.item.isVisible():
+    if curve is None or not curve.line.is_shown:
         return np.empty(0), np.empty(0)
     return curve.times, curve.values
 

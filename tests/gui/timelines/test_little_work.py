@@ -12,7 +12,7 @@ from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records import DeviceInfo, DeviceSample
 from devexplorer.core.session.state import State
 from devexplorer.gui.plots.canvas import PlotCanvas
-from devexplorer.gui.plots.curve_item import CurveItem
+from devexplorer.gui.plots.curve_item import LiveCurve
 from devexplorer.gui.plots.legend import LegendRow
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.timeline_plot import TimelinePlot
@@ -27,7 +27,7 @@ CARDS = ("cuda:0", "cuda:1")
 def done(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often what costs was done."""
     counted: Counter[str] = Counter()
-    for kind, name in ((LegendRow, "choose_place"), (PlotCanvas, "show_lines"), (CurveItem, "show_points")):
+    for kind, name in ((LegendRow, "choose_place"), (PlotCanvas, "show_lines"), (LiveCurve, "set_points")):
         original = getattr(kind, name)
 
         def call(*arguments: object, name: str = name, original: object = original) -> object:
@@ -70,7 +70,7 @@ def test_the_header_is_arranged_for_other_texts_only(qtbot: QtBot, done: Counter
     state = state_of_cards()
     plot = hosted(qtbot, lambda _: MetricPlot(state, TimeAxis()), 720, 232)
     watch(plot, state, qtbot, done)
-    assert done["show_points"] >= 20, "the curves go on"
+    assert done["set_points"] >= 20, "the curves go on"
     assert done["choose_place"] == 0
     plot.set_title("Memory of both")
     plot.refresh(NOW + 20)

@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
-import pyqtgraph as pg
 import pytest
 from fakes.host import hosted
 from fakes.look_records import ENGINE
@@ -32,7 +31,8 @@ from devexplorer.core.records import (
     Spread,
 )
 from devexplorer.core.session.state import Marker, State
-from devexplorer.gui.plots.curve_item import CurveItem
+from devexplorer.gui.plots.curve_item import LiveCurve, LiveCurves
+from devexplorer.gui.plots.device_plot import DevicePlot
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.time_control import TOLD_S, TimeControl
 from devexplorer.gui.timelines.metric import MetricPlot
@@ -118,8 +118,10 @@ def drawn(plot: P) -> P:
     return plot
 
 
-def curves(plot: QWidget) -> list[pg.PlotCurveItem]:
-    return [item for item in plot.canvas.scene().items() if isinstance(item, pg.PlotCurveItem)]  # type: ignore[attr-defined]
+def curves(plot: DevicePlot) -> list[LiveCurve]:
+    """Those that are painted."""
+    [item] = [item for item in plot.canvas.scene().items() if isinstance(item, LiveCurves)]
+    return item.curves
 
 
 def test_a_memory_step_is_drawn_where_and_as_high_as_it_was(show: Show) -> None:
@@ -145,8 +147,9 @@ def test_a_gap_is_drawn_as_a_gap(show: Show) -> None:
 
     times, values = curve_data(plot, "cuda:0")
     assert np.isnan(values[(times > NOW - 50) & (times < NOW - 30)]).all()
-    [curve] = [item for item in curves(plot) if item.isVisible()]
-    assert curve.opts["connect"] == "finite"
+    [curve] = curves(plot)
+    ends = [[at.x() + NOW for at in (piece.first(), piece.last())] for piece in curve.pieces]
+    assert [[round(NOW - at) for at in ages] for ages in ends] == [[121, 50], [30, 1]]  # and the reading before the left edge
 
 
 def test_curves_are_made_once_and_get_data_only_when_there_are_new_ones(
@@ -156,9 +159,9 @@ def test_curves_are_made_once_and_get_data_only_when_there_are_new_ones(
     for name in state.devices:
         fill(state, name, lambda age: GIB)
     plot = show(state)
-    made, handed = set(curves(plot)), []
-    original = CurveItem.show_points
-    monkeypatch.setattr(CurveItem, "show_points", lambda self, *xy: (handed.append(self), original(self, *xy))[1])
+    made, handed = curves(plot), []
+    original = LiveCurve.set_points
+    monkeypatch.setattr(LiveCurve, "set_points", lambda self, *xy: (handed.append(self), original(self, *xy))[1])
 
     for tick in range(10):
         plot.refresh(NOW + tick / 30)
@@ -168,19 +171,19 @@ def test_curves_are_made_once_and_get_data_only_when_there_are_new_ones(
     plot.refresh(NOW + 0.4)
     assert len(handed) == 1
     assert curve_data(plot, "cuda:0")[1][-1] == 3 * GIB
-    assert set(curves(plot)) == made
+    assert curves(plot) == made
 
 
 def test_time_passing_moves_the_curve_and_not_the_axis(show: Show) -> None:
     state = make_state("cuda:0")
     fill(state, "cuda:0", lambda age: GIB)
     plot = show(state)
-    [curve] = curves(plot)
-    before = curve.mapToView(QPointF(0, 0)).x()
+    view = plot.canvas.view.childGroup
+    before = plot._live.mapToItem(view, QPointF(0, 0)).x()
 
     plot.refresh(NOW + 10)
 
-    assert curve.mapToView(QPointF(0, 0)).x() == pytest.approx(before - 10)
+    assert plot._live.mapToItem(view, QPointF(0, 0)).x() == pytest.approx(before - 10)
     assert plot.canvas.view.viewRange()[0] == [-120, 0]
     assert plot.step_s == pytest.approx(2 * 120 / plot.canvas.view.width())
     plot._axis.set_paused(True)
@@ -266,7 +269,7 @@ def test_a_simulated_device_is_dashed_and_says_so(show: Show) -> None:
         fill(state, name, lambda age: GIB)
     plot = show(state)
 
-    pens = {curve.opts["pen"].color().name(): curve.opts["pen"] for curve in curves(plot)}
+    pens = {curve.pen.color().name(): curve.pen for curve in curves(plot)}
     assert pens[DARK.cpu.lower()].style() == Qt.PenStyle.SolidLine
     assert pens[DARK.devices[0].lower()].style() == Qt.PenStyle.CustomDashLine
     assert all(pen.widthF() == 1 for pen in pens.values())
@@ -660,7 +663,7 @@ def test_another_theme_recolours_everything(show: Show) -> None:
     plot.refresh(NOW)
 
     [curve] = curves(plot)
-    assert curve.opts["pen"].color() == QColor(LIGHT.devices[0])
+    assert curve.pen.color() == QColor(LIGHT.devices[0])
     image = plot.canvas.grab().toImage()
     assert image.pixelColor(2, 2) == QColor(LIGHT.panel)
 
