@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import QRect, Qt, Signal
-from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent
+from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 
 from devexplorer.core.base import sentence
@@ -120,7 +120,7 @@ class MonitorRow(DeviceRow):
 
 
 class MonitorPanel(Panel):
-    """Reads `state.devices`. `refresh_devices` when the list changed, `refresh_texts` for new readings (2 Hz)."""
+    """Reads `state.devices`. `refresh_devices` when the list changed, `refresh_texts` for new readings."""
 
     selected = Signal(object)
     """Id of the device that was chosen (str)."""
@@ -143,7 +143,6 @@ class MonitorPanel(Panel):
         self.set_content(self.area)
         self.veil = Veil(self.area)
         self._age = ("", "")
-        self.refresh_devices()
 
     def choose(self, device_id: str | None) -> None:
         """Mark a device as chosen, without a signal."""
@@ -263,9 +262,14 @@ class MonitorPanel(Panel):
         for name, card in self.items.items():
             card.set_progress(work.devices.get(name))
 
+    @property
+    def _is_stale(self) -> bool:
+        """Whether other devices are to be shown, or in the other form."""
+        return self.items.keys() != self._state.devices.keys() or self._compact == self._fits()
+
     def refresh_texts(self) -> None:
         """Take over the latest readings."""
-        if self._compact == self._fits():
+        if self._is_stale:
             self.refresh_devices()
         else:
             self._show_texts()
@@ -292,9 +296,13 @@ class MonitorPanel(Panel):
         self.choose(device_id)
         self.selected.emit(device_id)
 
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.refresh_texts()  # nobody called it while this was hidden
+
     def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        if self._compact == self._fits():
+        super().resizeEvent(event)  # the first one comes before it is shown, and makes the cards: or rows, as they fit
+        if self._is_stale:
             self.refresh_devices()
         else:
             self._place()

@@ -39,7 +39,7 @@ INDENT_PX = 14
 
 
 class DevicesPanel(Panel):
-    """Reads `state.devices`. `refresh_devices` when the list changed, `refresh_texts` for new readings (2 Hz)."""
+    """Reads `state.devices`. `refresh_devices` when the list changed, `refresh_texts` for new readings."""
 
     selected = Signal(object)
     """Id of the device that was chosen (str)."""

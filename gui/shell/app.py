@@ -38,7 +38,7 @@ from devexplorer.gui.shell.heartbeat import BEAT_MS, Heartbeat, Source
 from devexplorer.gui.shell.leaving import Leaving
 from devexplorer.gui.shell.main_window import MainWindow
 from devexplorer.gui.shell.replaying import Replaying
-from devexplorer.gui.widgets import app_icon
+from devexplorer.gui.widgets import after_paint, app_icon
 from devexplorer.gui.widgets import theme as themes
 
 if TYPE_CHECKING:
@@ -51,9 +51,6 @@ if TYPE_CHECKING:
     from devexplorer.gui.timelines.export import PlotExport
     from devexplorer.gui.timelines.slot import PlotSlot
 
-FIRST_PAINT_MS = 20
-"""The window is painted and answers before anything else is loaded. Counted from when events are handled: what came
-before that can take longer than this."""
 HERE = "this machine"
 """What the line across the window is about that offers to start it."""
 CLOSE_SECONDS = 2.5
@@ -433,7 +430,7 @@ def _run(
 
     app.qt.aboutToQuit.connect(app.stop)
     app.show()
-    QTimer.singleShot(0, lambda: QTimer.singleShot(FIRST_PAINT_MS, begin))
+    after_paint(app.window, begin)
     code = app.qt.exec()
     qInstallMessageHandler(None)
     for undo in restore:

@@ -6,21 +6,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from PySide6.QtCore import QSignalBlocker, QSize, Qt, QTimer, Signal
+from PySide6.QtCore import QSignalBlocker, QSize, Qt, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
 
 from devexplorer.core.session import Change
 from devexplorer.gui.actions import Page, TabSpec, WindowContext
 from devexplorer.gui.shell.layouts import Layout
-from devexplorer.gui.widgets import ScrollArea, chain, tab_widget, vbox
+from devexplorer.gui.widgets import ScrollArea, after_paint, chain, tab_widget, vbox
 
 LEAST_PX = QSize(320, 120)
 """What the tabs ask of the window, whatever their pages need."""
-AFTER_FIRST_PAINT_MS = 20
-"""The window is painted and answers before its first page is loaded. Counted from when events are handled: what came
-before that can take longer than this."""
-
 POINTS_S = 0.2
 """Least time between two redraws for points that runs measured."""
 
@@ -116,7 +112,7 @@ class BottomDock(QFrame):
                 if (index := self.tabs.indexOf(area)) >= 0:
                     self.tabs.setTabVisible(index, name in self._offered)
         if self.isVisible():  # else when it is shown
-            QTimer.singleShot(0, self, self._make_current)  # the layout is seen before what it takes time to make
+            after_paint(self, self._make_current)
 
     @property
     def current(self) -> str:
@@ -134,10 +130,7 @@ class BottomDock(QFrame):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        QTimer.singleShot(0, self, self._make_soon)
-
-    def _make_soon(self) -> None:
-        QTimer.singleShot(AFTER_FIRST_PAINT_MS, self, self._make_current)
+        after_paint(self, self._make_current)
 
     # --- what the window calls
 
@@ -161,7 +154,7 @@ class BottomDock(QFrame):
                     self.tabs.setTabText(index, f"{spec.title} ({count})" if count else spec.title)
 
     def refresh_texts(self) -> None:
-        """Live numbers, twice a second."""
+        """Live numbers, once or twice a second."""
         for spec in self.specs:
             if spec.live and spec.name in self._pages and self.areas[spec.name].isVisible():
                 self._pages[spec.name].refresh()

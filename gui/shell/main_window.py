@@ -58,7 +58,7 @@ from devexplorer.gui.shell.bars.menus import (
 from devexplorer.gui.shell.bars.news import News
 from devexplorer.gui.shell.bars.status_bar import StatusBar
 from devexplorer.gui.shell.bars.toolbar import Toolbar
-from devexplorer.gui.shell.bottom_dock import AFTER_FIRST_PAINT_MS, BottomDock
+from devexplorer.gui.shell.bottom_dock import BottomDock
 from devexplorer.gui.shell.kept_focus import KeptFocus
 from devexplorer.gui.shell.tab_table import TABS
 from devexplorer.gui.shell.workbench import GAP_PX, Workbench
@@ -67,6 +67,7 @@ from devexplorer.gui.widgets import (
     Banner,
     OnScreen,
     TypingKeys,
+    after_paint,
     chain,
     current_theme,
     digit_key,
@@ -165,7 +166,10 @@ class MainWindow(QMainWindow):
         layout.addWidget(self.status)
         hbox(self.rail, (column, 1), spacing=0, parent=centre)
         self.setCentralWidget(centre)
-        self.workbench.arranged.connect(self._put_in_order)
+        self.workbench.arranged.connect(self._put_in_order_soon)
+
+    def _put_in_order_soon(self) -> None:
+        after_paint(self, self._put_in_order)  # nobody presses Tab before
 
     def _put_in_order(self) -> None:
         first, *rest = self.rail.buttons.values()
@@ -257,7 +261,7 @@ class MainWindow(QMainWindow):
                     sys.excepthook(*sys.exc_info())
 
     def refresh_texts(self) -> None:
-        """Live numbers, twice a second."""
+        """Live numbers, once or twice a second."""
         self.devices.refresh_texts()
         self.workbench.refresh_texts()
         self.news.refresh_texts()
@@ -394,7 +398,7 @@ class MainWindow(QMainWindow):
             for child in self.findChildren(QWidget):
                 child.ensurePolished()  # the style says how small each part can be
             self.workbench.share_again()
-            QTimer.singleShot(AFTER_FIRST_PAINT_MS, self, self._put_in_order)  # nobody presses Tab before
+            self._put_in_order_soon()
         if self.focusWidget() is None:
             self.workbench.take_focus()  # Qt would choose the first button of the toolbar
         self._on_screen.shown()

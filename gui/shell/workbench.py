@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from PySide6.QtCore import QPoint, Qt, QTimer, Signal
+from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtGui import QContextMenuEvent, QMouseEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QApplication, QFrame, QMenu, QWidget
 
@@ -19,14 +19,14 @@ from devexplorer.core.session import Change, Place, Settings, UnderWay
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.plots.time_axis import TimeAxis
-from devexplorer.gui.shell.bottom_dock import AFTER_FIRST_PAINT_MS, BottomDock
+from devexplorer.gui.shell.bottom_dock import BottomDock
 from devexplorer.gui.shell.layouts import BY_NAME, LAYOUTS, Layout, Split, is_low
 from devexplorer.gui.shell.panel_room import PanelRoom
 from devexplorer.gui.shell.rail import Rail
 from devexplorer.gui.shell.stage import Stage
 from devexplorer.gui.shell.window_places import WindowPlaces
 from devexplorer.gui.timelines.slot import PlotSlot
-from devexplorer.gui.widgets import HEADER_PX, KeptSplitter, reading_order, vbox
+from devexplorer.gui.widgets import HEADER_PX, KeptSplitter, after_paint, reading_order, vbox
 
 if TYPE_CHECKING:
     from devexplorer.gui.devices.monitor import MonitorPanel
@@ -122,7 +122,7 @@ class Workbench(Stage):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        QTimer.singleShot(AFTER_FIRST_PAINT_MS, self, self._bring_windows)
+        after_paint(self, self._bring_windows)
 
     def _bring_windows(self) -> None:
         """The panels that had windows of their own have them again."""
@@ -249,9 +249,7 @@ class Workbench(Stage):
             self._arrange(split, layout)
         self._pages.offer(layout)
         if self.shows("exercise"):
-            self._pages.page("learn")
-        if self.shows("cards"):
-            self.cards.refresh_devices()
+            after_paint(self, self._make_exercise)
         for name in self._to_fold & set(split.panels):
             self._to_fold.discard(name)
             self.room.fold(self._panel(name), _title(name))
@@ -263,6 +261,10 @@ class Workbench(Stage):
                 focus.setFocus()
             else:
                 self.take_focus()
+
+    def _make_exercise(self) -> None:
+        if self.shows("exercise"):
+            self._pages.page("learn")
 
     def _show_pages(self, layout: str) -> None:
         """A page is wanted: in that layout, or in the present one."""
@@ -332,7 +334,7 @@ class Workbench(Stage):
             self.cards.show_progress(work)
 
     def refresh_texts(self) -> None:
-        """Live numbers, twice a second."""
+        """Live numbers, once or twice a second."""
         if self._seen("cards"):
             self.cards.refresh_texts()
 

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QSplitter, QWidget
 from devexplorer.core.session import State
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.timelines.slot import PlotSlot
-from devexplorer.gui.widgets import ScrollArea, hbox, push_button, vbox
+from devexplorer.gui.widgets import ScrollArea, after_paint, hbox, push_button, vbox
 
 FIRST = ("utilization_percent", "power_w", "temperature_c", "memory_used_bytes")
 """What the plots show at first: those that a device reports."""
@@ -46,24 +46,27 @@ class PlotStack(QWidget):
             spacing=2,
             parent=self,
         )
-        for choice in choices[:MOST] or NEXT[:LEAST]:
-            self._append(choice)
+        first, *others = choices[:MOST] or self._usual() or NEXT[:LEAST]
+        self._append(first)
         self._follow()
-        if self._is_usual:
-            self._show_usual()
+        self._coming: list[str] = others
+        """What the plots below will show. They are made one after the other: each takes as long as all else here."""
+        after_paint(self, self._make_next)
 
     @property
     def choices(self) -> tuple[str, ...]:
         """What the plots show, from above."""
-        return tuple(slot.choice for slot in self.slots)
+        return (*(slot.choice for slot in self.slots), *self._coming)
 
     def add(self) -> None:
         """One more plot below the others."""
+        self._make_all()
         self._append(next((choice for choice in NEXT if choice not in self.choices), NEXT[0]))
         self._changed()
 
     def remove(self) -> None:
         """Take the lowest plot away."""
+        self._make_all()
         slot = self.slots.pop()
         slot.hide()
         slot.deleteLater()
@@ -72,6 +75,7 @@ class PlotStack(QWidget):
     def show_choices(self, choices: Sequence[str]) -> None:
         """Show these, from above; none: what is shown stays."""
         self._is_usual = self._is_usual and not choices
+        self._make_all()
         for slot, choice in zip(self.slots, choices, strict=False):
             slot.set_choice(choice)
         for choice in choices[len(self.slots) : MOST]:
@@ -86,6 +90,16 @@ class PlotStack(QWidget):
             self._show_usual()
         for slot in self.slots:
             slot.refresh(now_unix_s)
+
+    def _make_next(self) -> None:
+        if self._coming:
+            self._append(self._coming.pop(0))
+            self._follow()
+            after_paint(self, self._make_next)
+
+    def _make_all(self) -> None:
+        while self._coming:
+            self._append(self._coming.pop(0))
 
     def _append(self, choice: str) -> None:
         slot = PlotSlot(self._state, self._axis, choice, time_control=not self.slots)
@@ -102,10 +116,12 @@ class PlotStack(QWidget):
         for slot in self.slots:
             slot.plot.legend.show_and_hide(shown, hidden)
 
-    def _show_usual(self) -> None:
+    def _usual(self) -> tuple[str, ...]:
         histories = [device.history for device in self._state.devices.values()]
-        usual = tuple(metric for metric in FIRST if any(history.has(metric) for history in histories))
-        if usual and usual != self.choices:
+        return tuple(metric for metric in FIRST if any(history.has(metric) for history in histories))
+
+    def _show_usual(self) -> None:
+        if (usual := self._usual()) and usual != self.choices:
             self.blockSignals(True)  # nobody chose them
             self.show_choices(usual)
             self.blockSignals(False)

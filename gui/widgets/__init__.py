@@ -8,6 +8,7 @@ from devexplorer.gui.widgets.accessibility.digit_keys import digit_key
 from devexplorer.gui.widgets.accessibility.reading_order import chain, put_in_order, reading_order
 from devexplorer.gui.widgets.accessibility.screen_reader import announce, tell_chosen
 from devexplorer.gui.widgets.accessibility.typing_keys import TypingKeys
+from devexplorer.gui.widgets.after_paint import PAINT_MS, after_paint
 from devexplorer.gui.widgets.banner import Banner
 from devexplorer.gui.widgets.button_menu import ButtonMenu
 from devexplorer.gui.widgets.chips import CHIP_PX, Look, chip_width, paint_chip, paint_chips, paint_device

@@ -75,7 +75,7 @@ class TextBlock(QTextEdit):
             self.updateGeometry()
 
     def event(self, event: QEvent) -> bool:
-        if event.type() in (QEvent.Type.FontChange, QEvent.Type.StyleChange, QEvent.Type.Polish, QEvent.Type.Show):
+        if event.type() in (QEvent.Type.FontChange, QEvent.Type.StyleChange, QEvent.Type.Polish):
             self._heights.clear()  # lines may be higher now
             self.updateGeometry()
         return super().event(event)

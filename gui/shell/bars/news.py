@@ -33,7 +33,7 @@ class News(QObject):
         context.machine_shown.connect(self._machine_shown)
 
     def refresh_texts(self) -> None:
-        """Live numbers in the line, twice a second."""
+        """Live numbers in the line, once or twice a second."""
         self._alarms.refresh()
 
     def alerts(self) -> None:

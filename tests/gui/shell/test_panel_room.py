@@ -14,11 +14,10 @@ from PySide6.QtWidgets import QApplication, QMenu, QWidget
 
 from devexplorer.core.records import DeviceInfo
 from devexplorer.core.session import SettingsFile
-from devexplorer.gui.shell.bottom_dock import AFTER_FIRST_PAINT_MS
 from devexplorer.gui.shell.layouts import LAYOUTS
 from devexplorer.gui.shell.panel_room import FOLDED_PX
 from devexplorer.gui.shell.workbench import TITLES
-from devexplorer.gui.widgets import HEADER_PX
+from devexplorer.gui.widgets import HEADER_PX, PAINT_MS
 from devexplorer.gui.widgets.accessibility.digit_keys import FIRST_SCAN_CODE
 
 CARD = DeviceInfo(id="vgpu:0", kind="virtual", name="Tesla T4", memory_total_bytes=16 << 30, simulated=True)
@@ -262,7 +261,7 @@ def test_panels_are_folded_or_in_their_windows_at_the_next_start(qapp: QApplicat
     again = QuietWindow(qapp, tmp_path)
     bench = again.window.workbench
     assert again.window.settings().detached == ("memory", "stack"), "before they are on show, too"
-    QTest.qWait(2 * AFTER_FIRST_PAINT_MS)
+    QTest.qWait(2 * PAINT_MS)
     again.settle()
     own = bench.room.windows[again.window.memory]
     assert own.isVisible()

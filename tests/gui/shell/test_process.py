@@ -66,13 +66,14 @@ import sys, time
 from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication
 from devexplorer.gui.shell import app
+from devexplorer.gui.widgets import PAINT_MS
 qt = QApplication(sys.argv[:1])
 def close():
     for window in qt.topLevelWidgets():
         window.close()
 def begin():
-    QTimer.singleShot(app.FIRST_PAINT_MS // 2, close)
-    QTimer.singleShot(0, lambda: time.sleep(app.FIRST_PAINT_MS / 500))  # now both timers are due in one round
+    QTimer.singleShot(PAINT_MS // 2, close)
+    QTimer.singleShot(0, lambda: time.sleep(PAINT_MS / 500))  # now both timers are due in one round
 QTimer.singleShot(0, begin)
 code = app.open_window()
 print("devexplorer.core.session.session" in sys.modules)

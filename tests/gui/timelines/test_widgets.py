@@ -149,7 +149,7 @@ def test_a_gap_is_drawn_as_a_gap(show: Show) -> None:
     assert np.isnan(values[(times > NOW - 50) & (times < NOW - 30)]).all()
     [curve] = curves(plot)
     ends = [[at.x() + NOW for at in (piece.first(), piece.last())] for piece in curve.pieces]
-    assert [[round(NOW - at) for at in ages] for ages in ends] == [[121, 50], [30, 1]]  # and the reading before the left edge
+    assert [[round(NOW - at) for at in ages] for ages in ends] == [[121, 50], [30, 1]]
 
 
 def test_curves_are_made_once_and_get_data_only_when_there_are_new_ones(
@@ -235,6 +235,7 @@ def test_one_curve_alone_is_chosen_from_many_and_for_every_plot(qtbot: QtBot) ->
         state.apply(DeviceSample(device=name, time_unix_s=NOW, memory_used_bytes=GIB, utilization_percent=5))
     axis = TimeAxis()
     stack = hosted(qtbot, lambda _: PlotStack(state, axis, ("memory_used_bytes", "utilization_percent")), 1300, 500)
+    qtbot.waitUntil(lambda: len(stack.slots) == 2)  # those below the first one come after it was painted
     stack.refresh(NOW)
     QApplication.processEvents()  # the legends get their room
     first, second = (slot.plot for slot in stack.slots)
@@ -540,6 +541,7 @@ def test_the_wheel_changes_the_span_live_and_zooms_while_paused_and_every_plot_s
 def test_the_wheel_scrolls_plots_that_have_a_scroll_bar_and_ctrl_changes_the_span(qtbot: QtBot, axis: TimeAxis) -> None:
     state = make_state("cpu")
     stack = hosted(qtbot, lambda _: PlotStack(state, axis, ("memory_used_bytes",) * 6), 500, 260)
+    qtbot.waitUntil(lambda: len(stack.slots) == 6)
     QApplication.processEvents()
     area = stack.findChild(ScrollArea)
     assert area is not None
