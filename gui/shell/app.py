@@ -64,6 +64,8 @@ class App:
         self, qt: QApplication, settings_file: SettingsFile, theme: str | None = None, history_file: Path | None = None
     ) -> None:
         """`history_file`: where benchmark runs are kept; None: the user's data folder."""
+        # Qt would paint each curve on two more threads and wait for them: waking them takes longer than the painting.
+        os.environ.setdefault("QT_NO_GUI_THREADPOOL", "1")
         self.qt, self.settings_file = qt, settings_file
         self.session: Session | None = None
         self.heartbeat: Heartbeat | None = None
