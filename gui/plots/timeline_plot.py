@@ -55,8 +55,8 @@ EPOCH_S = 3600.0
 LONGEST_WAIT_S = 1.0
 """A live picture is drawn again when time has moved it by a pixel, and never later than this: a plot of a day would be
 painted 30 times a second for nothing."""
-STEP_PX = 2
-"""Curves that move by so much at once still glide."""
+STEP_PX = 4
+"""A curve that nobody touches moves by so much at once: less would cost more than it shows."""
 
 
 class TimelinePlot(Panel):

@@ -1,10 +1,10 @@
 """The one timer of the window: empties the mailbox, applies events to the state, lets the window redraw, collects
 garbage. Main thread.
 
-30 beats a second while something happens or somebody touches the window; while there are only readings 2, or up to 5
-where plots move so fast; 1 while the window is hidden. Texts change twice a second, or once while there are only
-readings. Cyclic garbage is collected here and nowhere else: a collection on a worker thread may destroy a Qt object
-there, which crashes Qt.
+30 beats a second while something happens or somebody touches the window; while there are only readings 1, as
+nvidia-smi and its kin have, or up to 5 where plots move so fast; 1 while the window is hidden. Texts change twice a
+second, or once while there are only readings. Cyclic garbage is collected here and nowhere else: a collection on a
+worker thread may destroy a Qt object there, which crashes Qt.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from devexplorer.core.session.past import fill
 if TYPE_CHECKING:
     from devexplorer.core.session.poll import PollResult
 
-BEAT_MS, CALM_MS, STILL_MS, HIDDEN_MS = 33, 200, 500, 1000
+BEAT_MS, CALM_MS, STILL_MS, HIDDEN_MS = 33, 200, 1000, 1000
 CALM_AFTER_S = 2.0
 """When nothing but readings came for so long, and nobody touched the window, a beat shows several of each device. It
 costs as much as the painting that it leads to: what it runs has left the processor's caches since the last."""

@@ -185,7 +185,7 @@ def test_time_passing_moves_the_curve_and_not_the_axis(show: Show) -> None:
 
     assert plot._live.mapToItem(view, QPointF(0, 0)).x() == pytest.approx(before - 10)
     assert plot.canvas.view.viewRange()[0] == [-120, 0]
-    assert plot.step_s == pytest.approx(2 * 120 / plot.canvas.view.width())
+    assert plot.step_s == pytest.approx(4 * 120 / plot.canvas.view.width())
     plot._axis.set_paused(True)
     assert plot.step_s == math.inf
 
