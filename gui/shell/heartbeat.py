@@ -87,6 +87,8 @@ class Heartbeat(QObject):
         self._young_due = self._middle_due = self._full_due = self._stirred_s = 0.0
         self._texts_s = -math.inf
         self._hidden = False
+        self._more = False
+        """Whether the last beat left something for the next."""
 
     def start(self) -> None:
         """Begin to beat."""
@@ -122,7 +124,7 @@ class Heartbeat(QObject):
         """What is left between two beats now."""
         if self._hidden:
             return HIDDEN_MS
-        if self._monotonic() - self._stirred_s <= CALM_AFTER_S:
+        if self._more or self._monotonic() - self._stirred_s <= CALM_AFTER_S:
             return BEAT_MS
         return round(min(max(1000 * self._step_s(), CALM_MS), STILL_MS))
 
@@ -146,7 +148,8 @@ class Heartbeat(QObject):
         drained = self._session.drain()
         changes = _take(drained, state)
         now = self._monotonic()
-        if drained.more or changes & NEWS or state.jobs or state.active_runs or state.recording is not None:
+        self._more = drained.more
+        if changes & NEWS or state.jobs or state.active_runs or state.recording is not None:
             self.stir()
         else:
             self._set_pace()
