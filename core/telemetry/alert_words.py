@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from devexplorer.core.base import count_text
 from devexplorer.core.records.past import Alert
-from devexplorer.core.telemetry.alert_rules import LOST, NEW_ECC_ERRORS, QUANTITIES, figure_text
+from devexplorer.core.telemetry.alert_rules import LOST, NEW_ECC_ERRORS, QUANTITIES, Limits, figure_text
 
 
 def alert_message(alert: Alert) -> str:
@@ -27,11 +27,11 @@ def alert_message(alert: Alert) -> str:
 
 def calming_text(alert: Alert) -> str:
     """What an alert that is raised waits for, where its value is not past the threshold any more."""
-    sign = -1 if alert.below else 1
+    limits = Limits(alert.threshold, alert.clear_at)
     if not alert.raised:
         return ""
-    if sign * alert.value <= sign * alert.clear_at:
+    if limits.cleared_by(alert.value):
         return ", clearing"
-    if sign * alert.value < sign * alert.threshold:
+    if not limits.passed_by(alert.value):
         return f", clears at {figure_text(alert.clear_at, QUANTITIES[alert.metric].unit)}"
     return ""

@@ -4,7 +4,8 @@ thread."""
 from __future__ import annotations
 
 from PySide6.QtCore import QTimer, Signal
-from PySide6.QtWidgets import QFrame
+from PySide6.QtGui import QHideEvent, QShowEvent
+from PySide6.QtWidgets import QFrame, QToolTip
 
 from devexplorer.gui.widgets.icons import Sign
 from devexplorer.gui.widgets.layouts import hbox, holder, push_button, vbox
@@ -82,6 +83,14 @@ class Banner(QFrame):
         self.show()
         if passing:
             self.passing.start(OFFER_MS if action else PASSING_MS)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        QToolTip.hideText()  # what it is about moves away below it
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        QToolTip.hideText()
 
     def _pass(self) -> None:
         """Not under the mouse: the click on its way to a button here would fall on what moves up."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from unittest.mock import Mock
 
 import pytest
 from fakes.host import hosted
 from fakes.look_records import CPU, VGPU, show, state_with, tensor
-from PySide6.QtCore import QEvent, QObject, Qt
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtCore import QEvent, QObject, QPoint, Qt
+from PySide6.QtWidgets import QApplication, QToolTip, QWidget
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.base import sentence
@@ -134,6 +135,15 @@ def test_an_alarm_stays_while_a_hint_passes_below_it(qtbot: QtBot) -> None:
     banner.passing.timeout.emit()
     assert banner.isVisible()
     assert not banner.aside.isVisible()
+
+
+def test_a_tooltip_goes_when_the_line_moves_what_it_is_about(qtbot: QtBot) -> None:
+    banner = hosted(qtbot, lambda _: Banner(), 600, 30)
+    for change in (partial(banner.say, "vgpu:0 is at 91 °C."), banner.close_button.click):
+        QToolTip.showText(banner.mapToGlobal(QPoint(300, 200)), "vgpu:0 Tesla T4", banner.parentWidget())
+        assert QToolTip.isVisible()
+        change()
+        qtbot.waitUntil(lambda: not QToolTip.isVisible())
 
 
 def test_before_the_engine_has_named_its_devices_nothing_is_wrong(qtbot: QtBot):
