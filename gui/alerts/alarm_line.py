@@ -1,30 +1,41 @@
 """Which alarm the line across the window speaks of: the most serious that the user has not dismissed, and how many
-others there are. Main thread only."""
+others there are; when all of them are over, the last. Main thread only."""
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterable
 
-from devexplorer.core.base import count_text
+from devexplorer.core.base import Clock, count_text
 from devexplorer.core.session import State
 from devexplorer.core.telemetry.alert_rules import ALARM
 from devexplorer.core.telemetry.alert_words import alert_message
 from devexplorer.core.telemetry.alerts import Alert
+from devexplorer.gui.plots.time_axis import clock_text
 from devexplorer.gui.widgets import Banner
 
 ABOUT = "alarms"
 """What the banner is about while it shows them."""
+QUIET_S = 600.0
+"""For so long after it was dismissed the same alarm of a device does not bring the line back: a card that is throttled
+every other minute would move the window each time."""
 
 
 class AlarmLine:
-    """`changed` when alerts were raised or cleared, `refresh` twice a second: the figure in the line is the present
-    one.
+    """`changed` when alerts were raised or cleared, `refresh` once or twice a second: the figure in the line is the
+    present one.
 
-    A dismissed line comes back with the next alarm, and speaks of that one. Alarms of a recording are not shown.
+    The line stays until it is dismissed: what it would uncover by going is what the user is about to click. It comes
+    back with the next alarm, and speaks of that one. Alarms of a recording are not shown.
     """
 
-    def __init__(self, state: State, banner: Banner) -> None:
-        self._state, self._banner = state, banner
+    def __init__(self, state: State, banner: Banner, clock: Clock = time.time) -> None:
+        self._state, self._banner, self._clock = state, banner, clock
+        self._over: Alert | None = None
+        """The last that ended while the line spoke of alarms."""
+        self._dismissed_s: dict[tuple[str, str], float] = {}
+        """Device and quantity of what was dismissed, and when (unix seconds)."""
         self._unread: set[tuple[str, str]] = set()
         """Device and quantity of what was raised since the user last dismissed the line."""
         banner.dismissed.connect(self._dismissed)
@@ -32,7 +43,15 @@ class AlarmLine:
     def changed(self, news: Iterable[Alert]) -> None:
         """Speak of what was raised."""
         if self._state.recording is None:
-            raised = {_key(alert) for alert in news if alert.raised and alert.level == ALARM}
+            now_s, raised = self._clock(), set[tuple[str, str]]()
+            for alert in news:
+                key = _key(alert)
+                if alert.level != ALARM:
+                    continue
+                if not alert.raised and key in self._unread:
+                    self._over = alert
+                elif alert.raised and now_s - self._dismissed_s.get(key, -math.inf) >= QUIET_S:
+                    raised.add(key)
             self._unread |= raised
             if raised:
                 self._say()
@@ -47,7 +66,10 @@ class AlarmLine:
             if not shown or self._banner.about == ABOUT:
                 self._say()
         elif shown and self._banner.about == ABOUT:
-            self._banner.hide()
+            if self._over is not None and live:
+                self._banner.say(over_words(self._over), about=ABOUT, action="Show alerts")
+            else:
+                self._banner.hide()
 
     def _say(self) -> None:
         active = sorted(alarms(self._state), key=lambda alert: _key(alert) not in self._unread)
@@ -56,7 +78,11 @@ class AlarmLine:
 
     def _dismissed(self, about: str) -> None:
         if about == ABOUT:
+            self._dismissed_s |= dict.fromkeys((*self._unread, *map(_key, alarms(self._state))), self._clock())
+            if self._over is not None:
+                self._dismissed_s[_key(self._over)] = self._clock()
             self._unread.clear()
+            self._over = None
 
 
 def _key(alert: Alert) -> tuple[str, str]:
@@ -66,6 +92,11 @@ def _key(alert: Alert) -> tuple[str, str]:
 def alarms(state: State) -> list[Alert]:
     """The alarms that fire now, the most serious and longest-standing first."""
     return [alert for alert in state.alerts.active if alert.level == ALARM]
+
+
+def over_words(alert: Alert) -> str:
+    """An alarm that has ended."""
+    return f"{alert_message(alert).rstrip('.')}. Over since {clock_text(alert.ended_unix_s or 0.0)}."
 
 
 def words(active: list[Alert]) -> str:

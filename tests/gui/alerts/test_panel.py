@@ -20,13 +20,14 @@ from devexplorer.core.records import DeviceSample, JobEnded, JobStarted, Problem
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.alert_rules import DEFAULT_RULES, NEW_ECC_ERRORS, QUANTITIES, Rule
 from devexplorer.core.telemetry.alerts import Alert, Alerts
-from devexplorer.gui.alerts.alarm_line import AlarmLine
+from devexplorer.gui.alerts.alarm_line import QUIET_S, AlarmLine
 from devexplorer.gui.alerts.notifications import Notifications
 from devexplorer.gui.alerts.page import SIDE_BY_SIDE_PX, AlertsPanel
 from devexplorer.gui.alerts.rules import AlertRulesForm, _Row
 from devexplorer.gui.alerts.tab import TAB as ALERTS
 from devexplorer.gui.devices.card import DeviceRow
 from devexplorer.gui.devices.panel import DevicesPanel
+from devexplorer.gui.plots.time_axis import clock_text
 from devexplorer.gui.widgets import Banner
 from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
@@ -591,7 +592,36 @@ def test_the_line_speaks_of_the_worst_alarm_and_counts_the_others(qtbot: QtBot, 
     for second in range(70, 75):
         feed(state.alerts, second, "cuda:3", temperature_c=50)
     beat()
-    assert not line.isVisible(), "nothing is wrong any more that was not dismissed"
+    assert line.words.text() == f"cuda:3: temperature 95 °C, raised at 85 °C. Over since {clock_text(NOW + 73)}.", (
+        "nothing is wrong any more that was not dismissed, and nothing moves under the mouse"
+    )
+    qtbot.mouseClick(line.close_button, Qt.MouseButton.LeftButton)
+    alarm_line.refresh()
+    assert not line.isVisible()
+
+
+def test_an_alarm_that_comes_and_goes_brings_the_dismissed_line_back_after_ten_minutes(line: Banner) -> None:
+    state, now_s = State(), [0.0]
+    alarm_line = AlarmLine(state, line, lambda: now_s[0])
+
+    def episode(at_s: int) -> None:
+        now_s[0] = at_s
+        hot(state.alerts, "cuda:0", at_s)
+        alarm_line.changed(state.alerts.take_news())
+
+    episode(0)
+    assert line.isVisible()
+    line.close_button.click()
+    for at_s in (100, 200):
+        for second in range(at_s - 20, at_s - 10):
+            feed(state.alerts, second, "cuda:0", temperature_c=50)
+        episode(at_s)
+        assert not line.isVisible(), "it was dismissed"
+    for second in range(300, 310):
+        feed(state.alerts, second, "cuda:0", temperature_c=50)
+    alarm_line.changed(state.alerts.take_news())
+    episode(int(QUIET_S) + 1)
+    assert line.isVisible()
 
 
 def test_the_line_leaves_other_messages_alone_and_its_button_leads_to_the_alerts(qtbot: QtBot, line: Banner) -> None:
