@@ -134,6 +134,8 @@ _FIRST_GUESS = {
     "joule": (1e9, 0.9e9),
     "count": (1.0, 0.0),
 }
+AUTO_CLEARS_BELOW_C = 5
+"""So much below the figure at which it is raised an alert clears where the card decides."""
 _LEAST_THRESHOLD_C = 40.0
 """A card that says less of itself says nothing: some answer 0 for thresholds they do not have."""
 
@@ -167,8 +169,8 @@ def limits(rule: Rule, details: DeviceDetails | None = None) -> Limits:
         None if details is None else details.temperature_memory_limit_c if memory else details.temperature_slowdown_c
     )
     if reported is None or reported < _LEAST_THRESHOLD_C:
-        return Limits(95.0, 90.0) if memory else Limits(85.0, 80.0)
-    return Limits(reported - 3, reported - 8)
+        reported = 98.0 if memory else 88.0
+    return Limits(reported - 3, reported - 3 - AUTO_CLEARS_BELOW_C)
 
 
 def rank(rule: Rule) -> int:

@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
 )
 
 from devexplorer.core.telemetry.alert_rules import (
+    AUTO_CLEARS_BELOW_C,
     DEFAULT_RULES,
     LONGEST_S,
     QUANTITIES,
@@ -226,9 +227,11 @@ class _Row(QObject):
         on, quantity = self.check.isChecked(), self._quantity
         auto = self.raise_at.figure is None
         self.raise_at.first = round(limits(self.rule).raise_at) if quantity.auto else 0
-        for box, text in ((self.raise_at, RAISE_TIP), (self.clear_at, CLEAR_TIP)):
+        below = f"{AUTO_CLEARS_BELOW_C} °C below the figure at which it is raised"
+        by_card = quantity.auto and auto
+        for box, text, decided in ((self.raise_at, RAISE_TIP, quantity.auto), (self.clear_at, CLEAR_TIP, below)):
             box.setEnabled(on and not (auto and box is self.clear_at))
-            box.setToolTip(self.problem.text() or (f"{AUTO}: {quantity.auto}." if auto and quantity.auto else text))
+            box.setToolTip(self.problem.text() or (f"{AUTO}: {decided}." if by_card else text))
             box.setAccessibleDescription(self.problem.text())
         self.side.setEnabled(on and not auto)
         self.seconds.setEnabled(on)

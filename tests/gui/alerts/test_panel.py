@@ -291,6 +291,7 @@ def test_auto_follows_the_card_and_the_first_step_up_is_a_sensible_figure(form: 
     row = next(row for row in form.rows if row.rule.metric == "temperature_c")
     assert (row.raise_at.text(), row.clear_at.text(), row.clear_at.isEnabled()) == ("auto", "auto", False)
     assert "lowers its clocks" in row.raise_at.toolTip()
+    assert row.clear_at.toolTip() == "auto: 5 °C below the figure at which it is raised."
     row.raise_at.stepUp()
     assert (row.rule.raise_at, row.rule.clear_at) == (85, 80)
     assert row.clear_at.isEnabled()
