@@ -64,8 +64,7 @@ class App:
         self, qt: QApplication, settings_file: SettingsFile, theme: str | None = None, history_file: Path | None = None
     ) -> None:
         """`history_file`: where benchmark runs are kept; None: the user's data folder."""
-        # Qt would paint each curve on two more threads and wait for them: waking them takes longer than the painting.
-        os.environ.setdefault("QT_NO_GUI_THREADPOOL", "1")
+        os.environ.setdefault("QT_NO_GUI_THREADPOOL", "1")  # waking threads takes longer than painting a curve
         self.qt, self.settings_file = qt, settings_file
         self.session: Session | None = None
         self.heartbeat: Heartbeat | None = None
@@ -197,7 +196,6 @@ class App:
 
     def open_far(self, host: str, python: str = "") -> None:
         """Connect to another machine and show it; nothing is started here until this machine is shown."""
-
         self.replaying.follow_all()  # the heart beats, also for nothing
         dialog = connect(self.window.context, host, python)
         dialog.finished.connect(self._offer_here)
@@ -359,9 +357,8 @@ def open_window(
     cluster: str | None = None,
     settings_file: SettingsFile | None = None,
 ) -> int:
-    """Run the application until its window closes; returns the exit code. `python`: what the engine runs in; `replay`:
-    open it on this recording; `files`: open them in it; `far`: begin with this host and this Python there, in place of
-    this machine; `cluster`: show its nodes, too, as that host reaches them."""
+    """Run the application until its window closes; returns the exit code. `python`: of the engine; `replay`, `files`:
+    opened in it; `far`: begin with this host and this Python there; `cluster`: show its nodes, as that host does."""
     gc.disable()  # the heartbeat collects: a collection on a worker thread may destroy Qt objects there
     qt = QApplication.instance() or QApplication(sys.argv[:1])
     assert isinstance(qt, QApplication)

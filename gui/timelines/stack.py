@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QSplitter, QWidget
 from devexplorer.core.session import State
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.timelines.slot import PlotSlot
-from devexplorer.gui.widgets import ScrollArea, after_paint, hbox, push_button, vbox
+from devexplorer.gui.widgets import ScrollArea, after_paint, hbox, push_button, put_in_order, vbox
 
 FIRST = ("utilization_percent", "power_w", "temperature_c", "memory_used_bytes")
 """What the plots show at first: those that a device reports."""
@@ -95,11 +95,13 @@ class PlotStack(QWidget):
         if self._coming:
             self._append(self._coming.pop(0))
             self._follow()
+            put_in_order(self)
             after_paint(self, self._make_next)
 
     def _make_all(self) -> None:
         while self._coming:
             self._append(self._coming.pop(0))
+        put_in_order(self)
 
     def _append(self, choice: str) -> None:
         slot = PlotSlot(self._state, self._axis, choice, time_control=not self.slots)
@@ -130,6 +132,7 @@ class PlotStack(QWidget):
     def _changed(self) -> None:
         self._is_usual = False
         self._follow()
+        put_in_order(self)
         self.choices_changed.emit(self.choices)
 
     def _follow(self) -> None:
