@@ -168,9 +168,10 @@ def limits(rule: Rule, details: DeviceDetails | None = None) -> Limits:
     reported = (
         None if details is None else details.temperature_memory_limit_c if memory else details.temperature_slowdown_c
     )
-    if reported is None or reported < _LEAST_THRESHOLD_C:
-        reported = 98.0 if memory else 88.0
-    return Limits(reported - 3, reported - 3 - AUTO_CLEARS_BELOW_C)
+    raise_at = 95.0 if memory else 85.0
+    if reported is not None and reported >= _LEAST_THRESHOLD_C:
+        raise_at = reported - 3
+    return Limits(raise_at, raise_at - AUTO_CLEARS_BELOW_C)
 
 
 def rank(rule: Rule) -> int:

@@ -40,6 +40,12 @@ class AlarmLine:
         """Device and quantity of what was raised since the user last dismissed the line."""
         banner.dismissed.connect(self._dismissed)
 
+    def forget(self) -> None:
+        """Another machine is on show: its devices have the same names, and nothing of it was dismissed."""
+        self._unread.clear()
+        self._dismissed_s.clear()
+        self._over = None
+
     def changed(self, news: Iterable[Alert]) -> None:
         """Speak of what was raised."""
         if self._state.recording is None:

@@ -95,13 +95,11 @@ class PlotStack(QWidget):
         if self._coming:
             self._append(self._coming.pop(0))
             self._follow()
-            put_in_order(self)
             after_paint(self, self._make_next)
 
     def _make_all(self) -> None:
         while self._coming:
             self._append(self._coming.pop(0))
-        put_in_order(self)
 
     def _append(self, choice: str) -> None:
         slot = PlotSlot(self._state, self._axis, choice, time_control=not self.slots)
@@ -132,9 +130,9 @@ class PlotStack(QWidget):
     def _changed(self) -> None:
         self._is_usual = False
         self._follow()
-        put_in_order(self)
         self.choices_changed.emit(self.choices)
 
     def _follow(self) -> None:
+        put_in_order(self)
         self.add_button.setEnabled(len(self.slots) < MOST)
         self.remove_button.setEnabled(len(self.slots) > LEAST)

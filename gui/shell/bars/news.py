@@ -66,4 +66,5 @@ class News(QObject):
         """What is over on the machine that is on show now is no news."""
         self._mentioned = self._state.log[-1] if self._state.log else None
         self._state.alerts.take_news()
+        self._alarms.forget()
         self.long_jobs.forget()

@@ -625,6 +625,28 @@ def test_an_alarm_that_comes_and_goes_brings_the_dismissed_line_back_after_ten_m
     assert line.isVisible()
 
 
+def test_what_was_dismissed_or_is_over_on_one_machine_is_no_news_of_another(line: Banner) -> None:
+    state = State()
+    alarm_line = AlarmLine(state, line, lambda: 0.0)
+    hot(state.alerts)
+    alarm_line.changed(state.alerts.take_news())
+    for second in range(10, 20):
+        feed(state.alerts, second, "cuda:0", temperature_c=50)
+    alarm_line.changed(state.alerts.take_news())
+    assert "Over since" in line.words.text()
+    alarm_line.forget()
+    alarm_line.refresh()
+    assert not line.isVisible()
+    hot(state.alerts, "cuda:0", 20)
+    alarm_line.changed(state.alerts.take_news())
+    line.close_button.click()
+    alarm_line.forget()
+    state.alerts = Alerts()
+    hot(state.alerts)
+    alarm_line.changed(state.alerts.take_news())
+    assert line.isVisible()
+
+
 def test_the_line_leaves_other_messages_alone_and_its_button_leads_to_the_alerts(qtbot: QtBot, line: Banner) -> None:
     state = State()
     alarm_line = AlarmLine(state, line)
