@@ -21,6 +21,28 @@ COMPLETE = ("cuda", "vgpu")
 OTHER_NAMES = {"get_memory_info": "mem_get_info"}
 """What the same is called in modules that follow `torch.cuda`."""
 
+STICKY = {
+    214: "uncorrectable ECC error encountered",
+    220: "uncorrectable NVLink error detected during the execution",
+    226: "Invalid access of peer GPU memory over nvlink or a hardware error",
+    700: "an illegal memory access was encountered",
+    702: "the launch timed out and was terminated",
+    710: "device-side assert triggered",
+    714: "hardware stack error",
+    715: "an illegal instruction was encountered",
+    716: "misaligned address",
+    717: "operation not supported on global/shared address space",
+    718: "invalid program counter",
+    719: "unspecified launch failure",
+    721: "tensor memory not completely freed",
+    810: "the MPS client has been terminated by the server",
+    911: "an async error has occured in external entity outside of CUDA",
+}
+"""Errors after which CUDA is of no use to the process, by their number, as the runtime words them (`cudaGetErrorString`
+of CUDA 13.0; the misspelling is NVIDIA's). Of all but 214 and 220 NVIDIA writes that "the process must be terminated
+and relaunched" (CUDA Runtime API, cudaError_t); of those two only that they were met while a kernel ran, which has
+damaged what was computed."""
+
 
 def current(module: Any = torch) -> torch.device | None:
     """What `torch.accelerator` is about; None without an accelerator, and before torch 2.6, which brought it."""
@@ -35,6 +57,24 @@ def failed(error: BaseException) -> bool:
     a `RuntimeError` with CUDA's words."""
     kind = getattr(torch, "AcceleratorError", None)
     return str(error).startswith("CUDA error") if kind is None else isinstance(error, kind)
+
+
+def is_sticky(error: BaseException) -> bool:
+    """Whether CUDA fails for the rest of the process: this error, or one that it was raised from, is in `STICKY`.
+
+    torch gives the number since 2.8 (`AcceleratorError.error_code`); other libraries and older versions only the words.
+    """
+    each: BaseException | None = error
+    while each is not None:
+        code, text = getattr(each, "error_code", None), str(each)
+        if (
+            code in STICKY
+            if isinstance(code, int)
+            else "CUDA" in text and any(sign in text for sign in STICKY.values())
+        ):
+            return True
+        each = each.__cause__ or each.__context__
+    return False
 
 
 def ask(kind: str, function: str, *arguments: Any, module: Any = torch) -> Any:

@@ -6,13 +6,16 @@ the link's reader; a writer thread sends. End of input ends the process and its 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from os import _exit as leave  # while a user's model is imported, `os._exit` raises (core.models.guard)
 from typing import BinaryIO, NoReturn
 
 from devexplorer.core.base import LinkError, module_prefix
@@ -143,12 +146,14 @@ def _end_poisoned(writer: _Writer) -> NoReturn:
 
 
 def _end_group(code: int) -> NoReturn:
-    """End this process and what user code started; never waits for threads that compute."""
+    """End this process and what user code started; never waits for threads that compute. Any thread."""
     if os.name == "posix" and os.getpgrp() == os.getpid():
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        # C's own `signal`: Python's raises on any thread but the main one. SIG_IGN is 1 on Linux and macOS.
+        ctypes.CDLL(None).signal(ctypes.c_int(signal.SIGTERM), ctypes.c_void_p(1))
         os.killpg(os.getpgrp(), signal.SIGTERM)
-    sys.stderr.flush()
-    os._exit(code)
+    with suppress(OSError, ValueError):  # whoever read it is gone, or user code closed it
+        sys.stderr.flush()
+    leave(code)
 
 
 if __name__ == "__main__":

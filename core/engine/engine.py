@@ -33,6 +33,7 @@ from devexplorer.core.commands.devices import add_gpus
 from devexplorer.core.commands.rebuild import with_rebuilding
 from devexplorer.core.commands.refusals import refusal
 from devexplorer.core.commands.registry import dispatch, title_of
+from devexplorer.core.devices import accelerator
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
 from devexplorer.core.engine.allocator_sampler import AllocatorSampler
@@ -68,14 +69,6 @@ from devexplorer.core.workspace import CommandResult, Workspace
 SAMPLING_SECONDS = 0.1
 WATCH_SECONDS = 1.0
 """Between two looks at the files that models were made of, while nothing is done."""
-POISON = (
-    "device-side assert",
-    "illegal memory access",
-    "unspecified launch failure",
-    "misaligned address",
-    "hardware exception",
-)
-"""Sticky CUDA errors: every later call in the process fails with the same one (CUDA Runtime API, cudaError_t)."""
 
 
 class Engine:
@@ -213,6 +206,7 @@ class Engine:
             except Exception as error:  # a bug in reporting one command must not end the thread
                 self._log(command, error)
                 self._ended(command.request, ok=False)
+                self._end_if_poisoned(error)
 
     def _idle(self) -> None:
         """Between commands."""
@@ -247,13 +241,17 @@ class Engine:
         finally:
             self._cancelled.discard(request)
             self._waiting_runs.discard(request)
+        fault: Exception | None = None
         if result is not None:
             try:
                 self._send_result(command, result)
-            except Exception as error:  # a bug; the change itself is complete
+            except Exception as error:  # a bug, or CUDA's error of work before; the change itself is complete
+                fault = error
                 self._log(command, error)
                 self._send_objects(request)
         self._ended(request, ok=True)
+        if fault is not None:
+            self._end_if_poisoned(fault)
 
     def _send_result(self, command: Command, result: CommandResult) -> None:
         """Send everything that a command changed, then its answer."""
@@ -318,7 +316,7 @@ class Engine:
         self.send(Log(request=command.request, level="error", text=text, time_unix_s=self.clock()))
 
     def _end_if_poisoned(self, error: Exception) -> None:
-        if any(sign in str(error) for sign in POISON):
+        if accelerator.is_sticky(error):
             text = (
                 "CUDA cannot be used any more in this process; only a new engine can. It is restarted and the workspace"
                 " rebuilt."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -57,13 +58,38 @@ from devexplorer.core.engine.__main__ import main
 main()
 """
 
+BREAKS = """
+from devexplorer.core.engine import engine
+from fakes.cuda import AcceleratorError
+dispatch = engine.dispatch
+def theirs(workspace, command, watch):
+    if getattr(command, "recipe", "") == "lenet":
+        raise AcceleratorError("CUDA error: device-side assert triggered")
+    return dispatch(workspace, command, watch)
+engine.dispatch = theirs
+from devexplorer.core.engine.__main__ import main
+main()
+"""
+ENDS = """
+import subprocess, sys, threading, time
+from devexplorer.core.engine.__main__ import _end_group
+from devexplorer.core.models.guard import staying
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdout=subprocess.DEVNULL)
+print(child.pid, flush=True)
+with staying():
+    if sys.argv[1] == "main":
+        _end_group(5)
+    threading.Thread(target=_end_group, args=(5,), name="jobs", daemon=True).start()
+    time.sleep(60)
+"""
+
 
 class Child:
     """An engine process and what it said."""
 
-    def __init__(self, command: list[str] | None = None) -> None:
+    def __init__(self, command: list[str] | None = None, environ: dict[str, str] | None = None) -> None:
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self.process = EngineProcess(self.events.put, virtual_spec="2x Tesla T4", command=command)
+        self.process = EngineProcess(self.events.put, virtual_spec="2x Tesla T4", command=command, environ=environ)
         self.process.start()
         ready = self.until(lambda event: isinstance(event, EngineReady))[-1]
         assert isinstance(ready, EngineReady)
@@ -84,8 +110,8 @@ class Child:
 def children() -> Iterator[Callable[..., Child]]:
     running: list[Child] = []
 
-    def start(command: list[str] | None = None) -> Child:
-        running.append(Child(command))
+    def start(command: list[str] | None = None, environ: dict[str, str] | None = None) -> Child:
+        running.append(Child(command, environ))
         return running[-1]
 
     yield start
@@ -153,6 +179,28 @@ def test_what_user_code_prints_arrives_in_the_log_and_its_exit_is_said(children:
     lost = child.until(lambda event: isinstance(event, EngineLost))[-1]
     assert isinstance(lost, EngineLost)
     assert "exit code 7" in lost.reason
+
+
+@pytest.mark.parametrize("thread", ["main", "jobs"])
+def test_it_ends_from_any_thread_with_all_it_started_while_a_model_is_imported(thread: str) -> None:
+    command = [sys.executable, "-c", ENDS, thread]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:
+        said, errors = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, errors) == (5, b"")
+    assert gone(int(said))
+
+
+@pytest.mark.usefixtures("warm_processes")
+def test_after_an_error_that_leaves_cuda_unusable_it_says_so_and_ends(children: Callable[..., Child]) -> None:
+    tests = os.fspath(Path(__file__).parents[2])
+    child = children([sys.executable, "-c", BREAKS], {**os.environ, "PYTHONPATH": tests})
+    child.process.send(BuildModel(request=1, recipe="lenet"))
+    seen = child.until(lambda event: isinstance(event, EngineLost))
+    assert [event.ok for event in seen if isinstance(event, JobEnded)] == [False], "what failed is answered first"
+    assert any(isinstance(event, Log) and "only a new engine can" in event.text for event in seen)
+    assert isinstance(seen[-1], EngineLost)
+    assert "exit code 5" in seen[-1].reason
+    assert gone(child.ready.pid)
 
 
 def test_one_that_cannot_start_says_why() -> None:
