@@ -17,14 +17,13 @@ from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput, Report, no_report
 from devexplorer.core.doctor.code.origins import Origins
-from devexplorer.core.doctor.cuda.emulation import CudaEmulation
-from devexplorer.core.doctor.cuda.on_cpu import OnCpu
 from devexplorer.core.doctor.devices import Devices, chosen
 from devexplorer.core.doctor.failures import Failure, arguments_hint, failure_of, out_of_memory
 from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.findings.diagnosis import diagnosis
 from devexplorer.core.doctor.findings.rules import DEVICES_MEET
 from devexplorer.core.doctor.gradients.gradients import Gradients
+from devexplorer.core.doctor.hard_coded.rule import HardCoded
 from devexplorer.core.doctor.static.checks import StaticChecks
 from devexplorer.core.doctor.subject import cut_computed, inputs_for, moved, text_of_tensors
 from devexplorer.core.doctor.tracing import OpTracer
@@ -54,6 +53,8 @@ from devexplorer.core.models import (
     parse_inputs,
 )
 from devexplorer.core.records import Diagnosis, DoctorRequest
+from devexplorer.core.virtual.cuda.emulation import CudaEmulation
+from devexplorer.core.virtual.cuda.on_cpu import OnCpu
 
 THE_FORWARD = "the forward"
 AT_EVERY_CALL = ("device-hop", "hidden-sync")
@@ -85,7 +86,7 @@ class Doctor:
         self._tensors = tensors
         self._text = request.inputs if tensors is None else text_of_tensors(tensors)
         self._collector = FindingCollector()
-        self._cuda = CudaEmulation(self._collector, devices.cards, virtual=devices.imitated)
+        self._cuda = CudaEmulation(devices.cards, HardCoded(self._collector, devices.cards), virtual=devices.imitated)
         self._operations = 0
 
     def examine(self) -> Diagnosis:

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.doctor.cuda.on_cpu import OnCpu
 from devexplorer.core.doctor.failures import Failure, definition_of, failure_of, out_of_memory
 from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.static.hidden import computed_by_torch
@@ -31,6 +30,7 @@ from devexplorer.core.models import (
 from devexplorer.core.models.samples.input_spec import InputSpec, specs_text
 from devexplorer.core.records import DeviceInfo
 from devexplorer.core.virtual.backend import move_lazily, swapping
+from devexplorer.core.virtual.cuda.on_cpu import OnCpu
 
 THE_MOVE = "the move"
 

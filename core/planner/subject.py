@@ -11,9 +11,6 @@ import torch
 from torch import nn
 
 from devexplorer.core.base import BadInput, bytes_text, first_line
-from devexplorer.core.doctor.cuda.emulation import CudaEmulation
-from devexplorer.core.doctor.cuda.on_cpu import OnCpu
-from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.models import (
     NamedBuilder,
     builder_of,
@@ -25,6 +22,8 @@ from devexplorer.core.models import (
     tensors_for,
 )
 from devexplorer.core.models.samples.input_spec import InputSpec
+from devexplorer.core.virtual.cuda.emulation import CudaEmulation
+from devexplorer.core.virtual.cuda.on_cpu import OnCpu
 
 NOTE = "Its code asks for CUDA: it ran with emulated CUDA cards, as in the placement doctor."
 
@@ -50,7 +49,7 @@ def _torch_text(error: BaseException) -> str:
 
 def run_on_cards(count: int) -> CudaEmulation:
     """Around a run on measuring GPUs: `cuda:N` is the N-th of them."""
-    return CudaEmulation(FindingCollector(), count, virtual=True)
+    return CudaEmulation(count)
 
 
 VALUES_BYTES = 1 << 30

@@ -8,5 +8,6 @@ modelled.
 - `torch_api`: what torch expects of an accelerator: `module` (`torch.vgpu`, `torch.accelerator`), `names`, `loading`,
   `lazy` parameters, `parallel`, `collectives`, `tracing` (compile and export)
 - `tensor_swap`: moves that keep the tensor object
+- `cuda`: lets code that asks for CUDA run on virtual GPUs
 - `backend`: registers all of it with torch; the module to import from elsewhere
 """

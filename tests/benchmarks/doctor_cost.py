@@ -16,11 +16,12 @@ import torch
 from turns import load, nothing, ratio, take_turns
 
 from devexplorer.core.doctor.code.origins import Origins
-from devexplorer.core.doctor.cuda.emulation import CudaEmulation
 from devexplorer.core.doctor.findings.collector import FindingCollector
+from devexplorer.core.doctor.hard_coded.rule import HardCoded
 from devexplorer.core.doctor.tracing import OpTracer
 from devexplorer.core.models import samples
 from devexplorer.core.virtual.backend import add_virtual_gpus, swapping
+from devexplorer.core.virtual.cuda.emulation import CudaEmulation
 
 DEVICE = "vgpu:0"
 MOST = 3.0
@@ -58,7 +59,7 @@ def main() -> None:
     def watched() -> None:
         collector = FindingCollector()
         with (
-            CudaEmulation(collector, 2, virtual=True),
+            CudaEmulation(2, HardCoded(collector, 2)),
             OpTracer(moved, DEVICE, collector, origins, there) as watching,
             torch.no_grad(),
         ):

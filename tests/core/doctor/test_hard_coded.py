@@ -11,9 +11,10 @@ import pytest
 import torch
 from fakes.doctor import HEADER, marked
 
-from devexplorer.core.doctor.cuda.emulation import CudaEmulation
-from devexplorer.core.doctor.cuda.source import source_of
 from devexplorer.core.doctor.findings.collector import FindingCollector
+from devexplorer.core.doctor.hard_coded.rule import HardCoded
+from devexplorer.core.doctor.hard_coded.source import source_of
+from devexplorer.core.virtual.cuda.emulation import CudaEmulation
 
 FORWARD = """
 class Net(nn.Module):
@@ -53,7 +54,10 @@ def found(tmp_path, virtual):
         sys.modules[name] = module
         made.append(name)
         collector = FindingCollector()
-        with CudaEmulation(collector, cards, virtual=imitate), contextlib.suppress(RuntimeError, AssertionError):
+        with (
+            CudaEmulation(cards, HardCoded(collector, cards), virtual=imitate),
+            contextlib.suppress(RuntimeError, AssertionError),
+        ):
             spec.loader.exec_module(module)
             model = module.Net()
             there = torch.device("vgpu" if imitate else "cpu", 0)
@@ -379,7 +383,7 @@ def test_a_card_that_is_not_there_fails_as_on_cuda_and_is_found(found, virtual):
     assert (finding.severity, finding.line) == ("error", line)
     assert "`cuda:5` is not there" in finding.message
     with (
-        CudaEmulation(FindingCollector(), 1, virtual=True),
+        CudaEmulation(1),
         pytest.raises(RuntimeError, match="CUDA error: invalid device ordinal"),
     ):
         torch.zeros(1, device="cuda:1")
@@ -387,10 +391,18 @@ def test_a_card_that_is_not_there_fails_as_on_cuda_and_is_found(found, virtual):
 
 def test_the_doctor_s_own_moves_are_no_findings(found, virtual):
     collector = FindingCollector()
-    with CudaEmulation(collector, 2, virtual=True) as stand_in:
+    with CudaEmulation(2, HardCoded(collector, 2)) as stand_in:
         assert stand_in.name_of("vgpu:1") == "cuda:1"
         torch.nn.Linear(2, 2).to(stand_in.name_of("vgpu:1"))
     assert not collector.findings()
+
+
+def test_what_virtual_gpus_cannot_do_is_noted_at_its_line(virtual):
+    collector = FindingCollector()
+    with CudaEmulation(1, HardCoded(collector, 1)), pytest.raises(NotImplementedError, match="virtual GPUs"):
+        torch.cuda.cudart()
+    (unchecked,) = collector.unchecked()
+    assert (unchecked.what, unchecked.file) == ("torch.cuda.cudart", __file__)
 
 
 @pytest.mark.parametrize("text", [".cuda()", 'device="cuda"', '"cuda:1"'])
@@ -427,7 +439,7 @@ def test_a_line_of_an_installed_library_is_named_where_the_user_wrote_nothing(fo
 
 def test_code_without_a_file_is_no_trouble(virtual):
     collector = FindingCollector()
-    with CudaEmulation(collector, 2, virtual=True):
+    with CudaEmulation(2, HardCoded(collector, 2)):
         made = eval("torch.zeros(2, device='cuda')", {"torch": torch})
         assert made.is_cuda
     assert not collector.findings()
@@ -437,3 +449,14 @@ def test_a_file_that_cannot_be_read_has_no_source(tmp_path):
     file = tmp_path / "broken.py"
     file.write_text("def (:")
     assert source_of(str(file)) is None
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
+@pytest.mark.parametrize("virtual_gpus", [False, True])
+def test_without_any_card_nothing_is_imitated(virtual, virtual_gpus):
+    collector = FindingCollector()
+    with CudaEmulation(0, HardCoded(collector, 0), virtual=virtual_gpus):
+        assert not torch.cuda.is_available()
+        with pytest.raises((AssertionError, RuntimeError)):
+            torch.zeros(1).cuda()
+    assert [finding.rule for finding in collector.findings()] == ["hard-coded-device"]

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from devexplorer.core.doctor.cuda.cards import Cards
-from devexplorer.core.doctor.cuda.patches import Patches
 from devexplorer.core.isolation.source_location import kind_of
+from devexplorer.core.virtual.cuda.cards import Cards
+from devexplorer.core.virtual.cuda.patches import Patches
 from devexplorer.core.virtual.device.accounting import KIND
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
 from devexplorer.core.virtual.torch_api.lazy import LazyVirtualBuffer, LazyVirtualParameter

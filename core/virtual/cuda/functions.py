@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from devexplorer.core.doctor.cuda.cards import Cards
+from devexplorer.core.virtual.cuda.cards import Cards
 from devexplorer.core.virtual.device.accounting import KIND
 from devexplorer.core.virtual.device.machine import VirtualGpu
 

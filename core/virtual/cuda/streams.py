@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from devexplorer.core.doctor.cuda.cards import Cards
+from devexplorer.core.virtual.cuda.cards import Cards
 from devexplorer.core.virtual.device.streams import InOrder, Timed
 
 

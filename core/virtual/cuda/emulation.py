@@ -1,5 +1,5 @@
-"""`CudaEmulation`: while a model is examined, code that asks for CUDA gets virtual GPUs. The examining thread; others
-see it too."""
+"""`CudaEmulation`: within it, code that asks for CUDA gets virtual GPUs. The thread that enters it; others see it
+too."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import _device
 
-from devexplorer.core.doctor.cuda.calls import DeviceCalls, concrete
-from devexplorer.core.doctor.cuda.cards import Cards
-from devexplorer.core.doctor.cuda.defaults import (
+from devexplorer.core.virtual.cuda.calls import DeviceCalls, concrete
+from devexplorer.core.virtual.cuda.cards import Cards
+from devexplorer.core.virtual.cuda.defaults import (
     imitate_amp,
     imitate_defaults,
     imitate_files,
     imitate_generators,
     imitate_lazy,
 )
-from devexplorer.core.doctor.cuda.functions import accelerator_functions, cuda_functions, device_classes
-from devexplorer.core.doctor.cuda.parallel import imitate_data_parallel
-from devexplorer.core.doctor.cuda.patches import Patches
-from devexplorer.core.doctor.cuda.refused import refuse
-from devexplorer.core.doctor.cuda.rule import HardCoded, asking, line_of
-from devexplorer.core.doctor.cuda.streams import kinds
-from devexplorer.core.doctor.cuda.tensors import TYPES, speak_of_cuda, tensor_type
-from devexplorer.core.doctor.findings.collector import FindingCollector
+from devexplorer.core.virtual.cuda.functions import accelerator_functions, cuda_functions, device_classes
+from devexplorer.core.virtual.cuda.observer import Observer
+from devexplorer.core.virtual.cuda.parallel import imitate_data_parallel
+from devexplorer.core.virtual.cuda.patches import Patches
+from devexplorer.core.virtual.cuda.refused import refuse
+from devexplorer.core.virtual.cuda.streams import kinds
+from devexplorer.core.virtual.cuda.tensors import TYPES, speak_of_cuda, tensor_type
 
 _stack: Any = overrides  # the functions for its stack of modes are not published
 
@@ -41,18 +40,17 @@ class CudaEmulation:
     """A context manager around building, moving and running a model.
 
     With `virtual` the code within sees `devices` CUDA cards, `cuda:N` being `vgpu:N`; the virtual
-    GPUs have to be there already. Without it nothing is imitated: CUDA is what it is on this machine. In both cases the
-    rule `hard-coded-device` is checked. All changes of torch are taken back on the way out.
+    GPUs have to be there already. Without it nothing is imitated: CUDA is what it is on this machine. In both cases
+    `observer` hears what the code asks for. All changes of torch are taken back on the way out.
     """
 
-    def __init__(self, collector: FindingCollector, devices: int, *, virtual: bool) -> None:
-        self._collector = collector
+    def __init__(self, devices: int, observer: Observer | None = None, *, virtual: bool = True) -> None:
         self._patches = Patches()
-        self._rule = HardCoded(collector, devices)
+        self._observer = observer or Observer()
         self._cards = (
-            Cards(devices, lambda name: self._rule.missing(name, sys._getframe(1))) if virtual and devices else None
+            Cards(devices, lambda name: self._observer.missing(name, sys._getframe(1))) if virtual and devices else None
         )
-        self._mode: Any = DeviceCalls(self._rule, self._cards, lambda: self._patches.on)
+        self._mode: Any = DeviceCalls(self._observer, self._cards, lambda: self._patches.on)
         self._defaults: _Defaults | None = None
         self._visible: str | None = None
 
@@ -64,7 +62,7 @@ class CudaEmulation:
         self._defaults = _Defaults()
         self._visible = os.environ.get(_VISIBLE)
         try:
-            self._observe()
+            self._watch()
             if self._cards is not None:
                 self._imitate(self._cards)
             self._mode.__enter__()
@@ -79,31 +77,31 @@ class CudaEmulation:
             self._defaults.restore()
             if self._cards is not None and os.environ.get(_VISIBLE) != self._visible:
                 why = "The code sets it while it runs; virtual GPUs are chosen before, so that it saw all of them."
-                self._collector.not_checked(_VISIBLE, why)
+                self._observer.not_checked(_VISIBLE, why, None)
         finally:
             self._patches.undo()
 
     def _not_checked(self, what: str, why: str) -> None:
-        self._collector.not_checked(what, why, line_of(asking(sys._getframe(1))[0]))
+        self._observer.not_checked(what, why, sys._getframe(1))
 
     def _seen(self) -> None:
-        self._rule.seen(sys._getframe(1))
+        self._observer.seen(sys._getframe(1))
 
-    def _observe(self) -> None:
-        rule, cards, patches, mode = self._rule, self._cards, self._patches, self._mode
+    def _watch(self) -> None:
+        observer, cards, patches, mode = self._observer, self._cards, self._patches, self._mode
         enter, load, start = _device.DeviceContext.__init__, torch.load, threading.Thread.start
         apply, keep = BackwardCFunction.apply, saved_tensors_hooks.__init__
 
         def context(self: Any, device: Any) -> None:
             if concrete(device):
                 mapped = device if cards is None else cards.virtual(device)
-                rule.seen(sys._getframe(1), "device")
+                observer.seen(sys._getframe(1), "device")
                 device = mapped
             enter(self, device)
 
         def loaded(*args: Any, **kwargs: Any) -> Any:
             if concrete(kwargs.get("map_location", args[1] if len(args) > 1 else None)):
-                rule.seen(sys._getframe(1), "map_location")
+                observer.seen(sys._getframe(1), "map_location")
             return load(*args, **kwargs)
 
         def started(thread: threading.Thread) -> None:

@@ -12,7 +12,7 @@ from importlib.util import resolve_name
 from types import FrameType, ModuleType
 from typing import Any
 
-from devexplorer.core.doctor.cuda.source import Scope, Source, source_of
+from devexplorer.core.doctor.hard_coded.source import Scope, Source, source_of
 from devexplorer.core.isolation.source_location import kind_of
 from devexplorer.core.models import last_name
 

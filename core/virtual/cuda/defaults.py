@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import torch
@@ -10,11 +11,10 @@ from torch import nn, serialization
 from torch.amp import autocast_mode, grad_scaler
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
-from devexplorer.core.doctor.cuda.cards import Cards
-from devexplorer.core.doctor.cuda.patches import Patches
-from devexplorer.core.doctor.cuda.tensors import dtype_of
-from devexplorer.core.models import is_lazy
 from devexplorer.core.virtual.backend import move_lazily
+from devexplorer.core.virtual.cuda.cards import Cards
+from devexplorer.core.virtual.cuda.patches import Patches
+from devexplorer.core.virtual.cuda.tensors import dtype_of
 from devexplorer.core.virtual.device.accounting import KIND
 from devexplorer.core.virtual.torch_api.lazy import LazyVirtualBuffer, LazyVirtualParameter
 
@@ -84,19 +84,23 @@ def imitate_lazy(patches: Patches, cards: Cards, seen: Callable[[], None]) -> No
 
     def to(model: Any, *args: Any, **kwargs: Any) -> Any:
         device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
-        if device is None or device.type not in ("cuda", KIND) or not is_lazy(model):
+        if device is None or device.type not in ("cuda", KIND) or not _waits(model):
             return move(model, *args, **kwargs)
         seen()
         return move_lazily(model, cards.virtual(device), dtype)
 
     def to_cuda(model: Any, device: Any = None) -> Any:
-        if not is_lazy(model):
+        if not _waits(model):
             return cuda(model, device)
         seen()
         return move_lazily(model, cards.virtual("cuda" if device is None else device))
 
     patches.call(nn.Module, "to", to)
     patches.call(nn.Module, "cuda", to_cuda)
+
+
+def _waits(model: nn.Module) -> bool:
+    return any(map(nn.parameter.is_lazy, chain(model.parameters(), model.buffers())))
 
 
 def _maker(patches: Patches, cards: Cards, original: Any, waiting: Any, default: Callable[[], torch.device]) -> Any:

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
-from devexplorer.core.doctor.cuda.cards import Cards
-from devexplorer.core.doctor.cuda.rule import HardCoded
-from devexplorer.core.doctor.cuda.tensors import dtype_of
+from devexplorer.core.virtual.cuda.cards import Cards
+from devexplorer.core.virtual.cuda.observer import Observer
+from devexplorer.core.virtual.cuda.tensors import dtype_of
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
 
 _CONCRETE = frozenset({"cuda", "vgpu", "xpu", "mps"})
@@ -31,9 +31,9 @@ def concrete(device: Any) -> bool:
 class DeviceCalls(TorchFunctionMode):
     """`cards` is None where CUDA is real or is not there: then it only looks."""
 
-    def __init__(self, rule: HardCoded, cards: Cards | None, active: Callable[[], bool]) -> None:
+    def __init__(self, observer: Observer, cards: Cards | None, active: Callable[[], bool]) -> None:
         super().__init__()
-        self._rule = rule
+        self._observer = observer
         self._cards = cards
         self._active = active
         self._special: dict[Any, Callable[..., Any]] = {
@@ -76,13 +76,13 @@ class DeviceCalls(TorchFunctionMode):
 
     def _mapped(self, device: Any, argument: str | None = None) -> Any:
         mapped = device if self._cards is None else self._cards.virtual(device)
-        self._rule.seen(sys._getframe(1), argument)
+        self._observer.seen(sys._getframe(1), argument)
         return mapped
 
     def _cuda(self, func: Any, args: Any, kwargs: Any) -> Any:
         device = args[1] if len(args) > 1 else kwargs.get("device")
         if self._cards is None:
-            self._rule.seen(sys._getframe(1))
+            self._observer.seen(sys._getframe(1))
             return func(*args, **kwargs)
         options = {name: value for name, value in kwargs.items() if name in ("non_blocking", "memory_format")}
         if len(args) > 2:
@@ -101,7 +101,7 @@ class DeviceCalls(TorchFunctionMode):
         wanted = args[1] if len(args) > 1 else kwargs.get("dtype")
         dtype = dtype_of(wanted)
         if dtype is not None:
-            self._rule.seen(sys._getframe(1))
+            self._observer.seen(sys._getframe(1))
             if self._cards is not None:
                 return args[0].to(self._cards.virtual("cuda"), dtype)
         result = func(*args, **kwargs)

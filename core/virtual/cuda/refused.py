@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch.nn.parallel import comm
 
-from devexplorer.core.doctor.cuda.functions import NotChecked
-from devexplorer.core.doctor.cuda.patches import Patches
+from devexplorer.core.virtual.cuda.functions import NotChecked
+from devexplorer.core.virtual.cuda.patches import Patches
 
 WHY = {
     "CUDAGraph": "A virtual GPU cannot capture a graph of CUDA's kernels.",

@@ -1,4 +1,4 @@
-"""Code that asks for CUDA runs on virtual GPUs while the doctor examines it, and torch is restored afterwards."""
+"""Code that asks for CUDA runs on virtual GPUs, and torch is restored afterwards."""
 
 from __future__ import annotations
 
@@ -13,22 +13,32 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 from torch.overrides import _get_current_function_mode_stack
 
-from devexplorer.core.doctor.cuda.emulation import CudaEmulation
-from devexplorer.core.doctor.findings.collector import FindingCollector
+from devexplorer.core.virtual.cuda.emulation import CudaEmulation
+from devexplorer.core.virtual.cuda.observer import Observer
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
 from devexplorer.core.virtual.torch_api.lazy import LazyVirtualBuffer, LazyVirtualParameter
 
 CARDS = 2
 
 
-@pytest.fixture
-def collector(virtual):
-    return FindingCollector()
+class Notes(Observer):
+    """Keeps what has no equivalent on a virtual GPU."""
+
+    def __init__(self):
+        self.unchecked = {}
+
+    def not_checked(self, what, why, frame):
+        self.unchecked[what] = why
 
 
 @pytest.fixture
-def cuda(collector):
-    with CudaEmulation(collector, CARDS, virtual=True) as stand_in:
+def notes(virtual):
+    return Notes()
+
+
+@pytest.fixture
+def cuda(notes):
+    with CudaEmulation(CARDS, notes) as stand_in:
         yield stand_in
 
 
@@ -69,10 +79,10 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_questions_about_cuda_are_answered_for_the_virtual_cards(cuda, collector, name):
+def test_questions_about_cuda_are_answered_for_the_virtual_cards(cuda, notes, name):
     ask, answer = ANSWERS[name]
     assert ask() == answer
-    assert not collector.unchecked()
+    assert not notes.unchecked
 
 
 def map_location(where):
@@ -128,7 +138,7 @@ MADE = {
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_what_is_put_on_cuda_is_on_the_virtual_card_and_says_cuda(cuda, collector, name):
+def test_what_is_put_on_cuda_is_on_the_virtual_card_and_says_cuda(cuda, notes, name):
     make, index = MADE[name]
     made = make(torch.ones(2, 3))
     assert made.device == cuda_device(index)
@@ -138,7 +148,7 @@ def test_what_is_put_on_cuda_is_on_the_virtual_card_and_says_cuda(cuda, collecto
     assert made.get_device() == index
     assert made.type().startswith("torch.cuda.")
     assert torch.Tensor.device.__get__(made) == torch.device("vgpu", index)
-    assert not collector.unchecked()
+    assert not notes.unchecked
 
 
 def test_a_tensor_on_the_cpu_is_no_cuda_tensor(cuda):
@@ -186,7 +196,7 @@ def test_the_default_device_can_be_cuda(cuda):
     assert torch.zeros(1).device.type == "cpu"
 
 
-def test_streams_and_events_keep_the_simulated_clock(cuda, collector, virtual):
+def test_streams_and_events_keep_the_simulated_clock(cuda, notes, virtual):
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     stream = torch.cuda.Stream(device=1)
     with torch.cuda.stream(stream):
@@ -205,7 +215,7 @@ def test_streams_and_events_keep_the_simulated_clock(cuda, collector, virtual):
     assert torch.cuda.current_device() == 0
     with pytest.raises(ValueError, match="enable_timing"):
         torch.cuda.Event().elapsed_time(end)
-    assert not collector.unchecked()
+    assert not notes.unchecked
 
 
 def test_a_seed_of_cuda_s_gives_the_same_values_again(cuda):
@@ -222,7 +232,7 @@ def test_a_seed_of_cuda_s_gives_the_same_values_again(cuda):
 
 
 @pytest.mark.parametrize("options", [{}, {"foreach": False}, {"fused": True}])
-def test_a_loop_with_autocast_and_a_scaler_of_gradients_trains(cuda, collector, options):
+def test_a_loop_with_autocast_and_a_scaler_of_gradients_trains(cuda, notes, options):
     model = nn.Linear(4, 2).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), 0.1, **options)
     scaler = torch.amp.GradScaler("cuda")
@@ -243,7 +253,7 @@ def test_a_loop_with_autocast_and_a_scaler_of_gradients_trains(cuda, collector, 
     assert not torch.is_autocast_enabled("cuda")
     assert scaler.get_scale() > 1
     assert not torch.equal(before, model.weight)
-    assert not collector.unchecked()
+    assert not notes.unchecked
 
 
 def test_the_older_names_of_mixed_precision_work(cuda):
@@ -357,13 +367,11 @@ NOT_CHECKED = {
 
 
 @pytest.mark.parametrize("name", NOT_CHECKED)
-def test_what_virtual_gpus_cannot_do_is_not_checked(cuda, collector, name):
+def test_what_virtual_gpus_cannot_do_is_not_checked(cuda, notes, name):
     with pytest.raises(NotImplementedError, match="virtual GPUs"):
         NOT_CHECKED[name]()
-    (unchecked,) = collector.unchecked()
-    assert unchecked.what == name
-    assert unchecked.file == __file__
-    assert unchecked.reason.endswith(".")
+    assert list(notes.unchecked) == [name]
+    assert notes.unchecked[name].endswith(".")
 
 
 def profiled(**wishes):
@@ -385,21 +393,21 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_what_the_code_can_do_without_is_not_checked_and_the_run_continues(cuda, collector, name):
+def test_what_the_code_can_do_without_is_not_checked_and_the_run_continues(cuda, notes, name):
     HARMLESS[name]()
-    assert [unchecked.what for unchecked in collector.unchecked()] == [name]
+    assert list(notes.unchecked) == [name]
 
 
-def test_a_profiler_of_the_cpu_is_no_trouble(cuda, collector):
+def test_a_profiler_of_the_cpu_is_no_trouble(cuda, notes):
     profiled()
-    assert not collector.unchecked()
+    assert not notes.unchecked
 
 
-def test_a_list_of_cards_that_the_code_sets_itself_is_not_checked(collector, monkeypatch):
+def test_a_list_of_cards_that_the_code_sets_itself_is_not_checked(notes, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    with CudaEmulation(collector, CARDS, virtual=True):
+    with CudaEmulation(CARDS, notes):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert [unchecked.what for unchecked in collector.unchecked()] == ["CUDA_VISIBLE_DEVICES"]
+    assert list(notes.unchecked) == ["CUDA_VISIBLE_DEVICES"]
 
 
 # --- everything is restored
@@ -424,14 +432,14 @@ def everything_of_torch():
     return attributes | {(kind.__name__, key): id(value) for kind in classes for key, value in vars(kind).items()}
 
 
-def test_everything_of_torch_is_as_it_was(collector):
+def test_everything_of_torch_is_as_it_was(notes):
     torch.zeros(1, device="vgpu").sum()  # what torch imports at the first operation
-    with CudaEmulation(FindingCollector(), CARDS, virtual=True):
+    with CudaEmulation(CARDS):
         torch.randn(1, device="cuda")
     before, modes = everything_of_torch(), len(_get_current_function_mode_stack())
 
     def fail():
-        with CudaEmulation(collector, CARDS, virtual=True):
+        with CudaEmulation(CARDS, notes):
             assert everything_of_torch() != before
             torch.set_default_device("cuda")
             raise ZeroDivisionError
@@ -445,9 +453,9 @@ def test_everything_of_torch_is_as_it_was(collector):
     assert not torch.cuda.is_available() or torch.version.cuda
 
 
-def test_what_was_set_around_it_stays_and_what_code_left_goes(collector):
+def test_what_was_set_around_it_stays_and_what_code_left_goes(notes):
     with torch.device("meta"):
-        with CudaEmulation(collector, CARDS, virtual=True):
+        with CudaEmulation(CARDS, notes):
             torch.device("cuda:1").__enter__()
             assert torch.zeros(1).device == cuda_device(1)
         assert torch.zeros(1).is_meta
@@ -455,15 +463,15 @@ def test_what_was_set_around_it_stays_and_what_code_left_goes(collector):
     assert not _get_current_function_mode_stack()
 
 
-def test_functions_that_code_kept_are_torch_s_own_afterwards(collector):
+def test_functions_that_code_kept_are_torch_s_own_afterwards(notes):
     real = torch.cuda.device_count()
-    with CudaEmulation(collector, CARDS, virtual=True):
+    with CudaEmulation(CARDS, notes):
         kept = torch.cuda.device_count
         assert kept() == CARDS
     assert kept() == real
 
 
-def test_a_thread_that_continues_afterwards_sees_the_real_torch(collector):
+def test_a_thread_that_continues_afterwards_sees_the_real_torch(notes):
     go_on, real, found = threading.Event(), torch.cuda.is_available(), []
 
     def work():
@@ -472,19 +480,9 @@ def test_a_thread_that_continues_afterwards_sees_the_real_torch(collector):
         found.append(torch.cuda.is_available())
         found.append(torch.zeros(1).device.type)
 
-    with CudaEmulation(collector, CARDS, virtual=True):
+    with CudaEmulation(CARDS, notes):
         thread = threading.Thread(target=work)
         thread.start()
     go_on.set()
     thread.join()
     assert found[1:] == [real, "cpu"]
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
-@pytest.mark.parametrize("virtual_gpus", [False, True])
-def test_without_any_card_nothing_is_imitated(collector, virtual_gpus):
-    with CudaEmulation(collector, 0, virtual=virtual_gpus):
-        assert not torch.cuda.is_available()
-        with pytest.raises((AssertionError, RuntimeError)):
-            torch.zeros(1).cuda()
-    assert [finding.rule for finding in collector.findings()] == ["hard-coded-device"]

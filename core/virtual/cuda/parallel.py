@@ -12,12 +12,11 @@ import torch
 from torch import nn
 from torch.func import functional_call
 from torch.overrides import _get_current_function_mode_stack
-from torch.utils._pytree import tree_map, tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
-from devexplorer.core.doctor.cuda.cards import Cards
-from devexplorer.core.doctor.cuda.on_cpu import OnCpu
-from devexplorer.core.doctor.cuda.patches import Patches
-from devexplorer.core.models import tensors_in
+from devexplorer.core.virtual.cuda.cards import Cards
+from devexplorer.core.virtual.cuda.on_cpu import OnCpu
+from devexplorer.core.virtual.cuda.patches import Patches
 
 
 def imitate_data_parallel(patches: Patches, cards: Cards) -> None:
@@ -52,7 +51,8 @@ def _on(module: nn.Module, device: torch.device, inputs: Sequence[Any], kwargs: 
 
 def _scattered(value: Any, devices: Sequence[torch.device], dim: int) -> list[Any]:
     """A part for each card: tensors in equal pieces, as many as there are rows for; everything else is given to all."""
-    pieces = min((len(tensor.chunk(len(devices), dim)) for tensor in tensors_in(value)), default=1)
+    tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+    pieces = min((len(tensor.chunk(len(devices), dim)) for tensor in tensors), default=1)
     return [_part(value, index, pieces, device, dim) for index, device in enumerate(devices[:pieces])]
 
 

@@ -7,12 +7,14 @@ import os
 from pathlib import Path
 from types import CodeType, FrameType
 
-from devexplorer.core.doctor.cuda.written import Argument, Written, written_at
 from devexplorer.core.doctor.findings.collector import FindingCollector
+from devexplorer.core.doctor.hard_coded.written import Argument, Written, written_at
 from devexplorer.core.isolation.source_location import SourceLocation, kind_of, place_at
+from devexplorer.core.virtual.cuda import emulation
+from devexplorer.core.virtual.cuda.observer import Observer
 
 RULE = "hard-coded-device"
-_OWN = str(Path(__file__).parent) + os.sep
+_EMULATION = str(Path(emulation.__file__).parent) + os.sep
 _CORE = str(Path(__file__).parents[2]) + os.sep
 _MODULES = os.path.join("torch", "nn", "modules", "module.py")
 _UNKNOWN = object()
@@ -28,7 +30,7 @@ def asking(frame: FrameType | None) -> tuple[FrameType | None, bool]:
     while frame is not None:
         code = frame.f_code
         file = code.co_filename
-        if file.startswith(_OWN) or code.co_name == "__torch_function__":
+        if file.startswith(_EMULATION) or code.co_name == "__torch_function__":
             frame = frame.f_back  # a mode that only passes on what it was asked
             continue
         if kind_of(file) != "skipped":
@@ -57,7 +59,7 @@ def running(frame: FrameType | None) -> bool:
     return False
 
 
-class HardCoded:
+class HardCoded(Observer):
     """Looks at each call that names a device, and remembers what the code there says."""
 
     def __init__(self, collector: FindingCollector, cards: int) -> None:
@@ -66,7 +68,7 @@ class HardCoded:
         self._known: dict[tuple[CodeType, int], Written | Argument | None] = {}
 
     def seen(self, frame: FrameType | None, argument: str | None = None) -> None:
-        """A device was named in a call made at this frame, in an argument of that name."""
+        """See `Observer`."""
         at, between = asking(frame)
         otherwise: tuple[Written, FrameType, bool] | None = None
         while at is not None:
@@ -90,7 +92,7 @@ class HardCoded:
             self._add(*otherwise)
 
     def missing(self, name: str, frame: FrameType | None) -> None:
-        """A card was named that is not there."""
+        """See `Observer`."""
         at, _ = asking(frame)
         if at is None:
             return
@@ -102,6 +104,10 @@ class HardCoded:
             place=line_of(at),
             severity="error",
         )
+
+    def not_checked(self, what: str, why: str, frame: FrameType | None) -> None:
+        """See `Observer`."""
+        self._collector.not_checked(what, why, line_of(asking(frame)[0]))
 
     def _add(self, result: Written, frame: FrameType, between: bool) -> None:
         at_work = running(frame)
