@@ -4,12 +4,21 @@ joins."""
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
+import shlex
+import signal
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from http.client import HTTPException
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
+import psutil
 import pytest
 from fakes.ray_cluster import SETTINGS, RayCluster, bare_python, ray_cluster  # noqa: F401 - a fixture
 from fakes.sshd import HOST, Sshd, sshd  # noqa: F401 - a fixture
@@ -161,3 +170,61 @@ def test_where_there_is_no_cluster_one_line_says_so() -> None:
         time.sleep(0.005)
     assert fleet.problem == "there is no cluster at 127.0.0.1:1: connection refused"
     assert fleet.close()
+
+
+def test_a_cluster_for_trying_is_its_owners_alone(tmp_path: Path) -> None:
+    """`cluster up` on a machine with other users: nothing listens beyond loopback, a job of somebody else is refused,
+    and the command that is printed shows the cards."""
+    environ = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "TMPDIR": tempfile.mkdtemp(prefix="dx-")}
+    devexplorer = [sys.executable, "-m", "devexplorer.core.cli"]
+    process = subprocess.Popen(
+        [*devexplorer, "cluster", "up", "--nodes", "1"], env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # pitfall of nohup
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        address = process.stdout.readline().strip()
+        words = next(line for line in process.stderr if "another terminal" in line)
+        (folder,) = Path(environ["TMPDIR"]).iterdir()
+        assert folder.stat().st_mode & 0o077 == 0
+        listening = [
+            connection.laddr
+            for one in psutil.Process(process.pid).children(recursive=True)
+            for connection in one.net_connections("tcp")
+            if connection.status == psutil.CONN_LISTEN
+        ]
+        assert {place.ip.removeprefix("::ffff:") for place in listening} == {"127.0.0.1"}
+        assert int(address.rpartition(":")[2]) in {place.port for place in listening}
+        answers = {_job_of_a_stranger(place.port, tmp_path / "ran") for place in listening}
+        assert answers <= {401, 405, None}  # unauthorized; a page of figures; no HTTP
+        assert 401 in answers
+        command = shlex.split(words.partition("another terminal: ")[2].partition(";")[0])
+        settings = dict(word.split("=", 1) for word in command[: command.index("devexplorer")])
+        fleet = [*devexplorer, *command[command.index("devexplorer") + 1 :], "--json"]
+        shown = subprocess.run(fleet, env={**environ, **settings}, capture_output=True, text=True, timeout=PATIENCE_S)
+        assert shown.returncode == 0, shown.stderr
+        assert [one["state"] for one in json.loads(shown.stdout)["machines"]] == ["connected"]
+        stranger = {**environ, **settings, "RAY_AUTH_TOKEN": "0" * 64}
+        refused = subprocess.run(fleet, env=stranger, capture_output=True, text=True, timeout=PATIENCE_S)
+        assert refused.returncode == 2
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=PATIENCE_S)
+    assert not folder.exists()
+    assert not (tmp_path / "ran").exists()
+    Path(environ["TMPDIR"]).rmdir()
+
+
+def _job_of_a_stranger(port: int, proof: Path) -> int | None:
+    """What is answered to a job without a token; None: no HTTP."""
+    job = json.dumps({"entrypoint": f"touch {proof}"}).encode()
+    url = f"http://127.0.0.1:{port}/api/job_agent/jobs/"
+    try:
+        with urlopen(Request(url, job, {"Content-Type": "application/json"}), timeout=5) as answer:
+            status: int = answer.status
+            return status
+    except HTTPError as error:
+        return error.code
+    except (OSError, HTTPException):
+        return None
