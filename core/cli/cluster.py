@@ -13,6 +13,7 @@ import secrets
 import shlex
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from devexplorer.core.base import BadInput, Unavailable, count_text, first_line, parse_count
 from devexplorer.core.cli.terminal.refusal import say
@@ -22,6 +23,7 @@ MOST_NODES = 16
 """Each is several processes with some hundred MiB together."""
 FOREVER_S = 3600.0
 LOOPBACK = "127.0.0.1"
+NODE: dict[str, Any] = {"num_cpus": 1, "node_ip_address": LOOPBACK}
 TO_LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Where this is 0, as by itself on macOS, a Ray driver takes 127.0.0.1 as it is written; elsewhere it connects to the
 machine's own address instead, where nothing listens."""
@@ -49,7 +51,7 @@ def _run(nodes: int, settings: str) -> int:
     except ImportError as error:
         raise Unavailable(f"Ray is not installed here ({error}); pip install 'devexplorer[cluster]'") from None
     try:
-        from ray._raylet import AuthenticationMode, get_authentication_mode
+        from ray._raylet import AuthenticationMode, get_authentication_mode  # type: ignore[attr-defined]  # compiled
 
         asks = get_authentication_mode() == AuthenticationMode.TOKEN
     except ImportError:
@@ -59,16 +61,15 @@ def _run(nodes: int, settings: str) -> int:
             f"Ray {ray.__version__} cannot ask for a token, so every user of this machine could run code as you;"
             " pip install --upgrade ray"
         )
-    node = {"num_cpus": 1, "node_ip_address": LOOPBACK}
     with Stopping() as stopping:
         say(f"starting {count_text(nodes, 'node')}; this takes some seconds")
         try:
-            made = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+            made = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
         except Exception as error:  # whatever Ray raises: no space, no port, no memory
             raise Unavailable(f"Ray could not start a cluster: {first_line(error)}") from error
         try:
             for _ in range(nodes - 1):
-                made.add_node(**node)
+                made.add_node(**NODE)
             print(made.address, flush=True)
             command = f'{settings} devexplorer fleet --cluster {made.address} --virtual "2x Tesla T4"'
             say(f"it listens on {LOOPBACK} only and asks for a token. In another terminal: {command}; Ctrl-C ends it")
