@@ -46,12 +46,12 @@ from devexplorer.core.models import (
     default_device,
     dispatched,
     error_text,
-    floating_dtype,
     kept,
     model_dtype,
     named_modules,
     parse_inputs,
 )
+from devexplorer.core.models.samples.input_spec import specs_text
 from devexplorer.core.records import Diagnosis, DoctorRequest
 from devexplorer.core.virtual.cuda.emulation import CudaEmulation
 from devexplorer.core.virtual.cuda.on_cpu import OnCpu
@@ -85,6 +85,8 @@ class Doctor:
         self._dtype = None if request.dtype is None else model_dtype(request.dtype)
         self._tensors = tensors
         self._text = request.inputs if tensors is None else text_of_tensors(tensors)
+        self._named: list[bool] = []
+        """Of each input whether its dtype was said; only others follow the model's."""
         self._collector = FindingCollector()
         self._cuda = CudaEmulation(devices.cards, HardCoded(self._collector, devices.cards), virtual=devices.imitated)
         self._operations = 0
@@ -168,10 +170,11 @@ class Doctor:
     def _given(self, model: nn.Module) -> list[Tensor] | None:
         """What forward gets, on the CPU; None where that is unknown."""
         if self._tensors is not None:
+            self._named = [self._dtype is None] * len(self._tensors)
             return list(self._tensors)
         self._progress(0.2, "finding out what its forward takes")
         try:
-            given, self._text = inputs_for(self._builder, single(model), self._request.inputs, self._request.seed)
+            given, specs = inputs_for(self._builder, single(model), self._request.inputs, self._request.seed)
         except UnknownInputs as unknown:
             failure = None if unknown.failure is None else failure_of(unknown.failure, model, "cpu")
             if failure is not None and failure.no_forward:
@@ -184,6 +187,8 @@ class Doctor:
                 f" shapes, as in --input {unknown.example}, with a dtype where one is not floating: 2x16:int64.",
             )
             return None
+        self._text = specs_text(specs)
+        self._named = [spec.dtype is not None for spec in specs]
         return given
 
     def _look(self, when: str, rules: Callable[[], object]) -> None:
@@ -202,8 +207,7 @@ class Doctor:
 
     def _ran(self, model: nn.Module, given: list[Tensor], origins: Origins, checks: StaticChecks) -> Work | None:
         """Run it and watch; None where its forward failed, which is reported then."""
-        dtype = self._dtype or floating_dtype(model)
-        inputs = self._there(model, given, dtype)
+        inputs = self._there(model, given)
         work = Work(model, self._request.train, self._info.id, self._progress)
         known = len(self._collector.findings())
         self._seed_all()
@@ -217,7 +221,7 @@ class Doctor:
                 self._look("without a gradient", explain)
             if self._info.id != "cpu":  # where everything is on the CPU, what stays behind there makes nothing fail
                 self._collector.used = tracing.run.sources.used
-            self._once_more(model, given, dtype)
+            self._once_more(model, given)
             work.step()
         except (Exception, SystemExit) as error:
             failure = failure_of(error, model, self._info.id)
@@ -228,7 +232,7 @@ class Doctor:
                 failure = failure._replace(place=forward_line(functools.partial(again.run, inputs)))
             del inputs
             if work.stage != STEP and failure.kind == "other":
-                self._once_more(model, given, dtype, failure)
+                self._once_more(model, given, failure)
             self._collector.path = ""
             self._failed(failure, work.stage, known, model, given)
             return None if work.stage == FORWARD else work
@@ -240,9 +244,7 @@ class Doctor:
             self._collector.not_checked("the backward", "nothing in what forward returns has a gradient to give.")
         return work
 
-    def _once_more(
-        self, model: nn.Module, given: list[Tensor], dtype: torch.dtype | None, failed: Failure | None = None
-    ) -> None:
+    def _once_more(self, model: nn.Module, given: list[Tensor], failed: Failure | None = None) -> None:
         """A second call, where the first one was slow: what a model keeps after its first call is not slow at every
         call.
 
@@ -255,7 +257,7 @@ class Doctor:
         work = Work(model, self._request.train, self._info.id)
         try:
             with self._collector.ignoring():
-                inputs = self._there(model, given, dtype)
+                inputs = self._there(model, given)
                 self._seed_all()
                 with OpTracer(model, self._info.id, second, None, inputs):
                     work.run(inputs)
@@ -274,11 +276,20 @@ class Doctor:
         random.seed(self._request.seed)
         np.random.seed(self._request.seed % 2**32)
 
-    def _there(self, model: nn.Module, given: list[Tensor], dtype: torch.dtype | None) -> list[Tensor]:
+    def _there(self, model: nn.Module, given: list[Tensor]) -> list[Tensor]:
         """The inputs on the device; what accelerate has dispatched moves its inputs itself."""
+        converted = self._converted(given)
         if dispatched(named_modules(model)) is not None:
-            return given
-        return [item.to(self._info.id, dtype if item.is_floating_point() else None) for item in given]
+            return converted
+        return [item.to(self._info.id) for item in converted]
+
+    def _converted(self, given: list[Tensor]) -> list[Tensor]:
+        """The inputs in the dtype that the model is converted to, except where another one was asked for."""
+        converted = []
+        for item, named in zip(given, self._named, strict=True):
+            follows = self._dtype is not None and not named and item.is_floating_point()
+            converted.append(item.to(self._dtype) if follows else item)
+        return converted
 
     def _failed(self, failure: Failure, stage: str, known: int, model: nn.Module, given: list[Tensor]) -> None:
         collector, device = self._collector, self._info.id
@@ -335,10 +346,7 @@ class Doctor:
                 if self._dtype is not None:
                     model = model.to(self._dtype)
                 torch.default_generator.manual_seed(self._request.seed)
-                inputs = [
-                    item.clone() if self._dtype is None or not item.is_floating_point() else item.to(self._dtype)
-                    for item in given
-                ]
+                inputs = [item.clone() for item in self._converted(given)]
                 work = Work(model, self._request.train, "cpu")
                 work.run(inputs)
                 work.step()

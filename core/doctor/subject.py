@@ -161,8 +161,8 @@ class CopyBuilder:
         """Only the model can tell."""
 
 
-def inputs_for(builder: Builder, model: nn.Module, given: str, seed: int) -> tuple[list[Tensor], str]:
-    """What forward gets, on the CPU and in the model's dtype, and its shapes as `--input` takes them.
+def inputs_for(builder: Builder, model: nn.Module, given: str, seed: int) -> tuple[list[Tensor], Sequence[InputSpec]]:
+    """What forward gets, on the CPU, in the model's dtype where none was said; and what was said or guessed.
 
     A guess is tried where everything is on the CPU, so that a device in the code does not spoil it: first on copies of
     this model, then on a second one whose code sees only the CPU. Raises `BadInput`, `UnknownInputs` where no guess
@@ -176,9 +176,10 @@ def inputs_for(builder: Builder, model: nn.Module, given: str, seed: int) -> tup
             except UnknownInputs:
                 specs = specs_for(builder.build_on_cpu(seed), builder.title, given, values=True)
     with torch.device("cpu"):  # whatever the default device is now
-        return tensors_for(model, specs, seed=seed), specs_text(specs)
+        return tensors_for(model, specs, seed=seed), specs
 
 
 def text_of_tensors(given: Sequence[Tensor]) -> str:
-    """The shapes of tensors as `--input` takes them."""
-    return specs_text(InputSpec(tuple(item.shape), None if item.is_floating_point() else item.dtype) for item in given)
+    """Tensors as `--input` takes them; the dtype is left out where it is the usual one."""
+    usual = torch.get_default_dtype()
+    return specs_text(InputSpec(tuple(item.shape), None if item.dtype == usual else item.dtype) for item in given)

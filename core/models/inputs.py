@@ -150,9 +150,12 @@ def _with_values(model: nn.Module, guess: Sequence[InputSpec]) -> BaseException 
 
 
 def floating_dtype(model: nn.Module) -> torch.dtype:
-    """The model's own: that of most elements of its parameters; the default one where there are none."""
+    """The model's own: that of most elements of its parameters; the default one where there are none.
+
+    Storage formats of one byte (float8) are passed over: almost nothing computes with activations of them.
+    """
     elements: dict[torch.dtype, int] = {}
     for item in model.parameters():
-        if item.is_floating_point():
+        if item.is_floating_point() and item.dtype.itemsize > 1:
             elements[item.dtype] = elements.get(item.dtype, 0) + (0 if is_uninitialised(item) else item.numel())
     return max(elements, key=lambda dtype: elements[dtype], default=torch.get_default_dtype())

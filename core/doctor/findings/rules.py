@@ -131,6 +131,12 @@ _ALL = (
         "An operand of a wider dtype makes the result as wide: twice the memory, and slower products.",
     ),
     Rule(
+        "mixed-dtypes",
+        "Operands of different dtypes",
+        "error",
+        "Layers and products take one dtype: a float32 input into a bfloat16 model fails on every device.",
+    ),
+    Rule(
         "cut-from-autograd",
         "Values without their history",
         "error",

@@ -1,8 +1,8 @@
-"""Results that are wider than the activations they are computed from, because of one operand of a wider dtype. The
-thread that is watched.
+"""Operands of several dtypes: a result that one of them makes wider than the activations it is computed from, and a
+call that takes one dtype only and fails. The thread that is watched.
 
-What was asked for is none: a cast, `dtype=`, autocast, a loss; nor a sum with another activation that is wide
-already.
+A width that was asked for is no finding: a cast, `dtype=`, autocast, a loss; nor a sum with another activation that is
+wide already.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
-from devexplorer.core.doctor.tracing.call import Call
+from devexplorer.core.doctor.static.model_context import listed
+from devexplorer.core.doctor.tracing.call import Call, Repair
 from devexplorer.core.doctor.tracing.mixed_devices import origin_of
+from devexplorer.core.doctor.tracing.sources import Origin
 from devexplorer.core.models import dtype_name
 
 _MADE_BY_NOBODY = ("output", "result", "copy", "gradient", "unknown")
@@ -66,3 +69,47 @@ def _autocast(tensor: Tensor) -> bool:
         return torch.is_autocast_enabled(kind)
     except RuntimeError:  # a device that autocast does not know
         return False
+
+
+def mixed_dtypes(call: Call) -> Repair | None:
+    """The call with all of its operands in one dtype, that of a parameter if there is one, if that is why it failed."""
+    given = [item for item in call.operands if item.dim() > 0 and not item.dtype.is_complex]
+    wanted = next((item.dtype for item in given if isinstance(item, nn.Parameter)), None)
+    if wanted is None:
+        wanted = next((item.dtype for item in given if item.is_floating_point()), None)
+    others = [item for item in given if item.dtype != wanted]
+    if wanted is None or not others:
+        return None
+    cast = {id(tensor): tensor.to(wanted) for tensor in others}
+    args, kwargs = tree_map_only(Tensor, lambda tensor: cast.get(id(tensor), tensor), (call.args, call.kwargs))
+
+    def note() -> None:
+        origins = {id(item): origin_of(call, item) for item in given}
+        first = {item.dtype: item for item in reversed(given)}
+        parts = [
+            f"{origins[id(item)].description(call.run.path)} is {dtype_name(item.dtype)}"
+            for item in given
+            if any(item is one for one in first.values())
+        ]
+        call.run.collector.add(
+            "mixed-dtypes",
+            f"{call.kind.sentence} gets operands of several dtypes: {listed(parts, len(parts))}.",
+            _one_dtype(origins[id(others[0])], dtype_name(wanted), dtype_name(others[0].dtype)),
+            place=call.place,
+            operands=[origin.operand for origin in origins.values()],
+        )
+
+    return Repair(args, kwargs, lambda func: func(*args, **kwargs), note)
+
+
+def _one_dtype(origin: Origin, wanted: str, has: str) -> str:
+    if origin.kind == "input":
+        other = (
+            f", or the model that of the input: model.to(torch.{has})" if has.startswith(("float", "bfloat")) else ""
+        )
+        return f"Give the input the model's dtype: x = x.to(torch.{wanted}){other}."
+    if origin.kind in ("parameter", "buffer"):
+        return f"Convert all of the model to one dtype: model.to(torch.{wanted})."
+    if origin.kind == "factory":
+        return f"Create it in the dtype of the other operand: {origin.op}(..., dtype=torch.{wanted})."
+    return f"Convert it before the call: .to(torch.{wanted})."

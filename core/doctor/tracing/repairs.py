@@ -1,5 +1,5 @@
-"""What can be done about a call that failed for where its operands are, so that the forward goes on and the rest is
-examined too. The thread that is watched."""
+"""What can be done about a call that failed for where its operands are, or for their dtypes, so that the forward goes
+on and the rest is examined too. The thread that is watched."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from devexplorer.core.doctor.tracing.call import Call, Repair
+from devexplorer.core.doctor.tracing.dtype_promotion import mixed_dtypes
 from devexplorer.core.doctor.tracing.mixed_devices import mixed_devices
 from devexplorer.core.models import is_irregular
 from devexplorer.core.virtual.backend import is_virtual
@@ -105,5 +106,5 @@ def on_host(call: Call) -> Repair | None:
     return Repair(args, kwargs, repeated, note, on_host=True)
 
 
-REPAIRS: Sequence[Callable[[Call], Repair | None]] = (host_list, on_host, mixed_devices, host_array)
+REPAIRS: Sequence[Callable[[Call], Repair | None]] = (host_list, on_host, mixed_devices, host_array, mixed_dtypes)
 """Each says whether it is about this call."""

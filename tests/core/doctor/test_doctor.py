@@ -80,6 +80,34 @@ def test_inputs_and_dtype_can_be_given(examined: Examined) -> None:
     assert found.inputs == "5x8,3:int64"
 
 
+@pytest.mark.parametrize(
+    ("made_in", "inputs", "dtype", "arrives"),
+    [
+        ("bfloat16", "4x8", None, "bfloat16"),
+        ("bfloat16", "4x8:float16", None, "float16"),
+        ("float32", "4x8:float64", None, "float64"),
+        ("float32", "4x8:float32", "float16", "float32"),
+        ("float8_e4m3fn", "4x8", None, "float32"),
+        ("float8_e5m2", "4x8", "bfloat16", "bfloat16"),
+    ],
+)
+def test_a_dtype_that_is_asked_for_arrives_and_float8_is_not_guessed(
+    examined: Examined, made_in: str, inputs: str, dtype: str | None, arrives: str
+) -> None:
+    code = f"""
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(8).to(torch.{made_in}), requires_grad=False)
+    def forward(self, x):
+        assert x.dtype == torch.{arrives}, x.dtype
+        return x.float() * self.weight.float()
+    """
+    found = examined(code, inputs=inputs, dtype=dtype)
+    assert found.clean, found
+    assert found.inputs == inputs
+
+
 def test_the_second_card_can_be_meant(examined: Examined) -> None:
     code = f"""{LAYER}
     def forward(self, x):

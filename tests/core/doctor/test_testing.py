@@ -213,6 +213,9 @@ def test_inputs_are_tensors_or_shapes(virtual: VirtualMachine) -> None:
 
 def test_another_dtype_can_be_meant(virtual: VirtualMachine) -> None:
     assert assert_placement_clean(Clean(), dtype="float16").clean
+    assert assert_placement_clean(Clean(), "vgpu:0", torch.randn(3, 8), dtype="float16").clean
+    with pytest.raises(AssertionError, match="mixed-dtypes"):
+        assert_placement_clean(Clean().half(), "vgpu:0", torch.randn(3, 8))
 
 
 def test_a_model_on_a_virtual_gpu_stays_there(virtual: VirtualMachine) -> None:
