@@ -160,8 +160,11 @@ def _description(func: Any, name: str, method: bool) -> str:
 
 
 OPS = torch._ops.__file__
-BELOW = os.path.dirname(virtual.__file__) + os.sep
-"""Virtual GPUs, which compute with torch themselves."""
+BELOW = tuple(
+    os.path.join(os.path.dirname(virtual.__file__), name)
+    for name in ("backend.py", "tensor_swap.py", "device" + os.sep, "operators" + os.sep, "torch_api" + os.sep)
+)
+"""Virtual GPUs, which compute with torch themselves; the emulation of CUDA beside them passes calls of the model on."""
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _PASSED = (torch.overrides.__file__, torch._tensor.__file__, OPS)
 """Between a call and the function that is called."""
