@@ -30,7 +30,8 @@ class BadInput(DevExplorerError):
 
 
 class DoesNotFit(BadInput):
-    """Refused before anything was allocated: `device` has `free_bytes`, the request needs `needed_bytes`."""
+    """Refused before anything was allocated: `device` has `free_bytes`, the request needs `needed_bytes`; 0: a
+    CUDA context, whose size only the driver knows."""
 
     def __init__(self, message: str, *, device: str, needed_bytes: int, free_bytes: int) -> None:
         super().__init__(message)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from devexplorer.core.base import Clock, Unavailable, first_line, out_of_host_memory
+from devexplorer.core.base import Clock, Unavailable, first_line
 from devexplorer.core.benchmark.matmul_modes import MODES, Live, warm_up
 from devexplorer.core.benchmark.runner import Runner
 from devexplorer.core.benchmark.spec import FLUSH_BYTES
@@ -109,16 +109,11 @@ def product(a: torch.Tensor, b: torch.Tensor, dtype: str, empty: Empty | None = 
         out = make(shape, dtype=a.dtype)
         multiply(a, b, out=out)
     except (RuntimeError, NotImplementedError, ValueError) as error:
-        if out_of_memory(error) or accelerator.failed(error):  # the device's state, not what it can do
+        if accelerator.is_out_of_memory(error) or accelerator.failed(error):  # the device's state, not what it can do
             raise
         reason = first_line(error)
         raise Unavailable(f"{a.device} with torch {torch.__version__} has no {dtype} product: {reason}") from error
     return lambda: multiply(a, b, out=out), out
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Whether a device, or the host, had no room."""
-    return isinstance(error, torch.OutOfMemoryError) or out_of_host_memory(error)
 
 
 @contextmanager

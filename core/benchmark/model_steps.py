@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,8 +27,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from devexplorer.core.base import AUTOCAST, OPTIMIZERS, BadInput, Clock, Unavailable, first_line, parse_seconds
-from devexplorer.core.benchmark.checking import Checks
-from devexplorer.core.benchmark.matmul import out_of_memory
+from devexplorer.core.benchmark.checking import Checks, free_bytes
 from devexplorer.core.benchmark.measuring import Samples, block_length
 from devexplorer.core.benchmark.model_parts import Sample, count_flop, fed, sample_of
 from devexplorer.core.benchmark.runner import Runner
@@ -62,7 +62,7 @@ LARGEST_BATCH = 1 << 24
 
 def check_model(spec: ModelSpec, registry: DeviceRegistry) -> ModelSpec:
     """The specification with its device's canonical name. Raises `BadInput` with everything that is wrong; builds and
-    allocates nothing.
+    allocates nothing (on a CUDA card the question for free memory makes the context).
 
     Whether there is such a model, and whether it fits, is known when it is made: `ModelRun.prepare` says so, before the
     device is touched.
@@ -84,6 +84,7 @@ def check_model(spec: ModelSpec, registry: DeviceRegistry) -> ModelSpec:
             checks.add(f"torch {torch.__version__} has no autocast for {kind}")
         if spec.compiled and registry.info(device).simulated:
             checks.add(f"torch.compile makes code for a chip, and behind {device} there is none; measure without it")
+        checks.checked(partial(free_bytes, registry, device))
     checks.demand_none()
     return replace(spec, device=device or spec.device)
 
@@ -354,7 +355,7 @@ class ModelRun(Runner[ModelSpec]):
 
 def _full(error: Exception) -> bool:
     """Whether the device had no room, whatever the exception."""
-    return out_of_memory(error) or (isinstance(error, RunFailed) and error.reason == "memory")
+    return accelerator.is_out_of_memory(error) or (isinstance(error, RunFailed) and error.reason == "memory")
 
 
 class _Stopped(Exception):

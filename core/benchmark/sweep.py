@@ -18,8 +18,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput, Clock, Unavailable, parse_seconds, shape_text
-from devexplorer.core.benchmark.checking import Checks
-from devexplorer.core.benchmark.matmul import Product, out_of_memory, real_product
+from devexplorer.core.benchmark.checking import Checks, free_bytes
+from devexplorer.core.benchmark.matmul import Product, real_product
 from devexplorer.core.benchmark.matmul_modes import Burst, warm_up
 from devexplorer.core.benchmark.measuring import BLOCK_SECONDS
 from devexplorer.core.benchmark.ranges import MOST_SHAPES
@@ -35,6 +35,7 @@ from devexplorer.core.benchmark.spec import (
 )
 from devexplorer.core.benchmark.statistics import spread
 from devexplorer.core.benchmark.timing import BlockTimer, Operation
+from devexplorer.core.devices.accelerator import is_out_of_memory
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.records import BenchPoint, MatmulSpec, SweepCell, SweepResult, SweepSpec
 
@@ -68,6 +69,7 @@ def check_sweep(spec: SweepSpec, registry: DeviceRegistry) -> SweepSpec:
     checks.checked(partial(parse_seconds, spec.shape_seconds, "per shape"))
     device = checks.checked(partial(_chip, spec, registry), spec.device)
     checks.demand_none()
+    free_bytes(registry, device)  # makes a CUDA card's context, or says that there is no room for one
     return replace(spec, device=device)
 
 
@@ -181,7 +183,7 @@ class SweepRun(Runner[SweepSpec]):
         try:
             return work()
         except (BadInput, Unavailable, RuntimeError, MemoryError) as error:
-            if not isinstance(error, BadInput | Unavailable) and not out_of_memory(error):
+            if not isinstance(error, BadInput | Unavailable) and not is_out_of_memory(error):
                 raise
             reason = str(error).strip().splitlines()[0] if str(error).strip() else "out of memory"
         self._current = None

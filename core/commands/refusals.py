@@ -15,6 +15,7 @@ from devexplorer.core.base import (
     DoesNotFit,
     bytes_text,
     expression,
+    first_line,
     object_name,
     out_of_host_memory,
     quoted,
@@ -23,6 +24,7 @@ from devexplorer.core.base import (
     variable,
 )
 from devexplorer.core.commands.registry import refused_title, spec_of, title_of
+from devexplorer.core.devices.accelerator import failed
 from devexplorer.core.models import Dispatched, Operand, RunFailed
 from devexplorer.core.partition.crossings import has_crossings
 from devexplorer.core.records import (
@@ -82,7 +84,9 @@ def refusal(error: Exception, command: Command | None = None) -> Answer:
         words = (
             "This machine has no memory left for it, and nothing has changed. Remove objects, or close other programs."
         )
-    if isinstance(error, DoesNotFit):
+    if failed(error):
+        words = sentence(first_line(error))  # the rest is about debugging kernels
+    if isinstance(error, DoesNotFit) and error.needed_bytes:
         facts = (
             Fact("needed", bytes_text(error.needed_bytes)),
             Fact(f"free on {error.device}", bytes_text(error.free_bytes)),

@@ -9,12 +9,13 @@ accelerator: for any other only the module is there.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from devexplorer.core.base import Unavailable, first_line
+from devexplorer.core.base import Unavailable, first_line, out_of_host_memory
 
 COMPLETE = ("cuda", "vgpu")
 """Kinds whose own module answers everything, so that nothing else is asked."""
@@ -42,6 +43,11 @@ STICKY = {
 of CUDA 13.0; the misspelling is NVIDIA's). Of all but 214 and 220 NVIDIA writes that "the process must be terminated
 and relaunched" (CUDA Runtime API, cudaError_t); of those two only that they were met while a kernel ran, which has
 damaged what was computed."""
+
+MEMORY_ALLOCATION = 2
+"""`cudaErrorMemoryAllocation`: a context, a stream or a library's handle found no room."""
+_FULL = re.compile(r"\b(CUDA|HIP)\b.*out of memory|_STATUS_ALLOC_FAILED\b|^MPS backend out of memory")
+"""The same in words, for what torch raises as a plain `RuntimeError`: cuBLAS, cuDNN and their kin, other allocators."""
 
 
 def current(module: Any = torch) -> torch.device | None:
@@ -75,6 +81,19 @@ def is_sticky(error: BaseException) -> bool:
             return True
         each = each.__cause__ or each.__context__
     return False
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a device of any kind, or this machine, had no room for what was asked.
+
+    Not every such error is torch's `OutOfMemoryError`: a card without room for a CUDA context gives an
+    `AcceleratorError`, libraries and the CPU's allocator give `RuntimeError`.
+    """
+    if isinstance(error, torch.OutOfMemoryError) or out_of_host_memory(error):
+        return True
+    if getattr(error, "error_code", None) == MEMORY_ALLOCATION and failed(error):
+        return True
+    return isinstance(error, RuntimeError) and _FULL.search(str(error)) is not None
 
 
 def ask(kind: str, function: str, *arguments: Any, module: Any = torch) -> Any:

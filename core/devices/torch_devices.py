@@ -14,12 +14,12 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from msgspec.structs import replace
 
-from devexplorer.core.base import BadInput, Clock, Unavailable, first_line
+from devexplorer.core.base import BadInput, Clock, DoesNotFit, Unavailable, bytes_text, first_line
 from devexplorer.core.base.time_limit import TimeLimitError, call_within
 from devexplorer.core.devices import accelerator
 from devexplorer.core.devices.architectures import arch_reason, older
@@ -28,6 +28,9 @@ from devexplorer.core.devices.cuda_driver import CudaDriver
 from devexplorer.core.devices.cuda_memory import CudaMemory
 from devexplorer.core.devices.device_id import choose_device
 from devexplorer.core.records import AllocatorSample, DeviceInfo, DeviceSample, Problem
+
+if TYPE_CHECKING:
+    from devexplorer.core.devices.nvml.library import Nvml
 
 LISTED_ELSEWHERE = frozenset({"vgpu", "privateuseone"})
 """Types that are listed elsewhere (`core.virtual`), and the type where no backend is registered."""
@@ -67,8 +70,8 @@ def torch_facts(module: Any = torch, environ: Mapping[str, str] | None = None) -
 class TorchBackend:
     """A `core.devices.backend.Backend` for what torch drives. The list is made once; `refresh` makes a new one.
 
-    Tests replace torch by `module` and libcuda by `driver`. Ids that are not in the list raise `BadInput`: torch
-    takes `cpu:1` for `cpu`, and some accelerators take an index out of range for 0.
+    Tests replace torch by `module`, libcuda by `driver` and NVML by `nvml`. Ids that are not in the list raise
+    `BadInput`: torch takes `cpu:1` for `cpu`, and some accelerators take an index out of range for 0.
     """
 
     def __init__(
@@ -79,8 +82,10 @@ class TorchBackend:
         cpu: CpuReader | None = None,
         environ: Mapping[str, str] | None = None,
         clock: Clock = time.perf_counter,
+        nvml: Callable[[], Nvml] | None = None,
     ) -> None:
         self._torch = module
+        self._nvml = nvml
         self._environ = os.environ if environ is None else environ
         self._driver = driver if driver is not None else CudaDriver(environ=self._environ)
         self._cpu = cpu if cpu is not None else CpuReader()
@@ -209,12 +214,20 @@ class TorchBackend:
         self._devices = (replace(cpu, threads=threads), *others)
 
     def free_bytes(self, device: str) -> int | None:
-        """Bytes that new tensors can take; for accelerators the free memory and what their allocator has cached."""
+        """Bytes that new tensors can take; for accelerators the free memory and what their allocator has cached.
+
+        On a CUDA card it makes the context; raises `DoesNotFit` where there is no room for one.
+        """
         kind, index = self._split(device)
         if kind in ("cpu", "mps"):
             return self._cpu.free_bytes()
         if kind == "cuda":
-            free = int(self._torch.cuda.mem_get_info(index)[0])
+            try:
+                free = int(self._torch.cuda.mem_get_info(index)[0])
+            except RuntimeError as error:
+                if accelerator.is_out_of_memory(error):
+                    raise self._no_room(device) from error
+                raise
             return free + int(self._torch.cuda.memory_reserved(index)) - int(self._torch.cuda.memory_allocated(index))
         free_other, _ = self._memory_info(device)
         if free_other is None:
@@ -327,6 +340,23 @@ class TorchBackend:
                 pass  # a backend without a cache has nothing to give back
 
     # inside
+
+    def _no_room(self, device: str) -> DoesNotFit:
+        """Without a context only NVML knows how much is free."""
+        from devexplorer.core.devices.nvml.library import Nvml  # for this only
+
+        uuid = next(info.uuid for info in self.devices() if info.id == device)
+        nvml, free = (self._nvml or Nvml)(), None
+        try:
+            if nvml.start():
+                for card in nvml.cards():
+                    if uuid is not None and card.uuid is not None and card.uuid[-36:] == uuid[-36:]:  # GPU-… or MIG-…
+                        free = nvml.read(card, device=device, time_unix_s=0.0).memory_free_bytes
+        finally:
+            nvml.close()
+        room = "" if free is None else f", {bytes_text(free)} free"
+        message = f"no room for a CUDA context on {device}{room}; end other programs on it, or choose another device"
+        return DoesNotFit(message, device=device, needed_bytes=0, free_bytes=free or 0)
 
     def _split(self, device: str) -> tuple[str, int]:
         """Kind and index of a listed device."""

@@ -43,12 +43,13 @@ def chosen(request: DoctorRequest) -> Devices:
 
 def picked(device: str) -> Devices:
     """The device of that name among those there are; empty: the first GPU that is not virtual, or else `vgpu:0`. Raises
-    `BadInput`."""
+    `BadInput`, `DoesNotFit`."""
     registry = _registry()
     usable = registry.usable()
     gpus = [item for item in usable if item != "cpu"]
     first = next((item for item in gpus if not item.startswith("vgpu")), "vgpu:0")
     info = registry.info(registry.choose(device or first))
+    registry.backend(info.id).free_bytes(info.id)  # no room for a CUDA context is not the model's fault
     real = sum(item.startswith("cuda") for item in usable)
     imitated = info.simulated or not real
     return Devices(info, sum(item.startswith("vgpu") for item in usable) if imitated else real, imitated)

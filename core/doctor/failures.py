@@ -8,10 +8,10 @@ import os
 import re
 from typing import NamedTuple
 
-import torch
 from torch import nn
 
 from devexplorer.core.base import bytes_text, out_of_host_memory
+from devexplorer.core.devices.accelerator import is_out_of_memory
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.isolation.source_location import SourceLocation, place_at, raised_at
 from devexplorer.core.models import error_text, let_go, named_modules
@@ -105,10 +105,10 @@ def _module_that_raised(error: BaseException, model: nn.Module | None) -> str:
 
 def _kind(error: BaseException, device: str) -> str:
     text = str(error)
-    if isinstance(error, torch.OutOfMemoryError):
-        return "memory"
     if out_of_host_memory(error):
         return "memory" if device == "cpu" else "host"
+    if is_out_of_memory(error):
+        return "memory"
     if "meta tensor" in text or "device='meta'" in text:
         return "values"
     if device.startswith("vgpu") and any(word in text for word in _IMITATION):

@@ -21,9 +21,10 @@ from torch import nn
 from devexplorer.core.base import BadInput, Clock, python_names
 from devexplorer.core.benchmark.kinds import devices_of, kind_of
 from devexplorer.core.benchmark.kinds.kind import RunInputs
-from devexplorer.core.benchmark.matmul import out_of_memory, tf32_products
+from devexplorer.core.benchmark.matmul import tf32_products
 from devexplorer.core.benchmark.measuring import STOPPED_EARLY
 from devexplorer.core.benchmark.runner import Runner
+from devexplorer.core.devices.accelerator import is_out_of_memory
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.engine.start_gate import StartGate
 from devexplorer.core.isolation.model_source import parse
@@ -279,7 +280,7 @@ def model_copy(workspace: Workspace, target: str, *, own_code: bool = False) -> 
             copied: nn.Module = deep_copy(model)
             return copied
         except (TypeError, NotImplementedError, RuntimeError) as error:
-            if out_of_memory(error):
+            if is_out_of_memory(error):
                 raise
             raise BadInput(f"'{target}' cannot be copied, and a benchmark must not change it: {error}") from error
     if ":" in target:

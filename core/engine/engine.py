@@ -18,7 +18,6 @@ from contextlib import suppress
 from functools import partial
 
 import msgspec
-import torch
 
 from devexplorer.core.base import (
     Cancelled,
@@ -26,7 +25,6 @@ from devexplorer.core.base import (
     DevExplorerError,
     ProgressMonitor,
     RollbackFailed,
-    out_of_host_memory,
 )
 from devexplorer.core.commands.device_mismatch import explain
 from devexplorer.core.commands.devices import add_gpus
@@ -302,7 +300,7 @@ class Engine:
 
     def _failed(self, command: Command, error: Exception) -> None:
         """Report the error; the workspace has already rolled back, as far as that was possible."""
-        if not (isinstance(error, DevExplorerError | torch.OutOfMemoryError) or out_of_host_memory(error)):
+        if not (isinstance(error, DevExplorerError) or accelerator.is_out_of_memory(error)):
             self._log(command, error)
         if isinstance(error, RollbackFailed):
             self._send_objects(command.request)

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from devexplorer.core.base import DevExplorerError, first_line
+from devexplorer.core.devices.accelerator import is_out_of_memory
 from devexplorer.core.isolation.source_location import SourceLocation, raised_at
 from devexplorer.core.models.walk import RegisteredIds, device_id, is_uninitialised, named_modules, unregistered
 from devexplorer.core.records import Finding
@@ -158,7 +158,7 @@ def _explained(error: BaseException, stack: list[Frame], module: nn.Module) -> R
     frame = stack[-1] if stack else None
     met = () if frame is None else (*frame.operands, *_own_tensors(frame.module), *frame.produced)
     container = frame is not None and isinstance(frame.module, (nn.ModuleList, nn.ModuleDict))
-    if _lacks_memory(error):
+    if is_out_of_memory(error):
         reason = "memory"
     elif container and isinstance(error, NotImplementedError):
         reason = "container"
@@ -175,15 +175,10 @@ def _explained(error: BaseException, stack: list[Frame], module: nn.Module) -> R
 def failed_backward(error: Exception) -> RunFailed:
     """Why there was no backward; no module is at work then that could be named."""
     failed = RunFailed(
-        f"backward: {first_line(error)}", frame=None, reason="memory" if _lacks_memory(error) else "other"
+        f"backward: {first_line(error)}", frame=None, reason="memory" if is_out_of_memory(error) else "other"
     )
     failed.place = raised_at(error)
     return failed
-
-
-def _lacks_memory(error: BaseException) -> bool:
-    """On a GPU, virtual or not, or on the CPU, whose allocator has no special exception."""
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
 
 
 def _own_tensors(module: nn.Module) -> list[Operand]:

@@ -25,6 +25,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.hooks import RemovableHandle
 
 from devexplorer.core.base import Clock, writes_in_place
+from devexplorer.core.devices.accelerator import is_out_of_memory
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models import CrossingHooks, device_id
 from devexplorer.core.partition.blocks import holds_tensors, own_tensors, tensors_below
@@ -323,7 +324,7 @@ class CrossDeviceMode(TorchFunctionMode):
         try:
             return func(*args, **(kwargs or {}))
         except RuntimeError as error:
-            device = None if isinstance(error, torch.OutOfMemoryError) else _common_device(func, args, kwargs)
+            device = None if is_out_of_memory(error) else _common_device(func, args, kwargs)
             if device is None:
                 raise
         args, kwargs = self._fetch((args, kwargs or {}), device)

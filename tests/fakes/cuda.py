@@ -140,6 +140,8 @@ class _FakeCuda:
         self._count = count
         self._architectures = architectures
         self._warning = warning
+        self.full: set[int] = set()
+        """Devices without room for a context."""
         self.synchronized: list[int] = []
         self.stats: dict[str, int] = {}
         self.segments: list[dict[str, Any]] = []
@@ -167,6 +169,8 @@ class _FakeCuda:
         return bool(self._torch.contexts)
 
     def mem_get_info(self, index: int) -> tuple[int, int]:
+        if index in self.full:
+            raise AcceleratorError("CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in the manual")
         self._torch.contexts.append(index)
         return 10 * GIB, 15 * GIB
 

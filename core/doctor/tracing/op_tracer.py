@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
 
 from devexplorer.core.base import first_line
+from devexplorer.core.devices.accelerator import is_out_of_memory
 from devexplorer.core.doctor.code.origins import Origins
 from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.tracing.call import (
@@ -195,7 +196,7 @@ class OpTracer(TorchFunctionMode):
         It raises nothing: the error's traceback would hold this frame, which holds the error, and activations with it.
         """
         repair: Repair | None = None
-        if not isinstance(error, torch.OutOfMemoryError):
+        if not is_out_of_memory(error):
             with _Quiet():
                 repair = self._guarded(
                     "mixed-devices", lambda: next(filter(None, (repair_of(call) for repair_of in REPAIRS)), None)

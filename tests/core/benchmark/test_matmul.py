@@ -13,7 +13,6 @@ from devexplorer.core.benchmark.matmul import (
     agrees,
     matches,
     operands,
-    out_of_memory,
     product,
     real_product,
     tf32_products,
@@ -139,7 +138,7 @@ def test_a_device_that_is_full_or_lost_is_no_missing_product(
     with pytest.raises(type(error)) as caught:
         product(torch.zeros(2, 2), torch.zeros(2, 2), "float32")
     assert caught.value is error
-    assert out_of_memory(error) == (not accelerator.failed(error))
+    assert accelerator.is_out_of_memory(error) == (not accelerator.failed(error))
 
 
 def test_tf32_is_a_mode_that_ends() -> None:

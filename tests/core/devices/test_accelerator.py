@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from fakes.cuda import AcceleratorError
 
 from devexplorer.core.base import DevExplorerError
-from devexplorer.core.devices.accelerator import is_sticky
+from devexplorer.core.commands.refusals import refusal
+from devexplorer.core.devices.accelerator import is_out_of_memory, is_sticky
 
 
 def of_torch(text: str, code: int | None = None) -> RuntimeError:
@@ -52,3 +54,32 @@ def test_errors_after_which_only_a_new_process_can_use_cuda(code: int, text: str
     wrapped.__cause__ = of_torch(text)
     assert is_sticky(wrapped) is sticky, "where it is the cause of another"
     assert not is_sticky(ValueError(text)), "the same words in somebody's own error"
+
+
+@pytest.mark.parametrize(
+    ("error", "full"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB."), True),
+        (torch.OutOfMemoryError("vgpu out of memory. Tried to allocate 20.00 MiB."), True),
+        (of_torch("out of memory"), True),
+        (of_torch("worded in another way", 2), True),
+        (AcceleratorError("HIP error: out of memory"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), True),
+        (RuntimeError("Triton Error [CUDA]: out of memory"), True),
+        (RuntimeError("MPS backend out of memory (MPS allocated: 5.00 GB)"), True),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory"), True),
+        (MemoryError(), True),
+        (of_torch("an illegal memory access was encountered", 700), False),
+        (of_torch("worded in another way", 700), False),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED"), False),
+        (RuntimeError("the replay buffer is out of memory slots"), False),
+        (ValueError("CUDA out of memory"), False),
+    ],
+)
+def test_errors_of_which_the_cause_is_that_there_is_no_room(error: Exception, full: bool) -> None:
+    assert is_out_of_memory(error) is full
+
+
+def test_an_answer_has_the_first_line_of_a_card_s_error_and_not_its_advice_for_kernels() -> None:
+    assert refusal(of_torch("out of memory")).words == "CUDA error: out of memory."

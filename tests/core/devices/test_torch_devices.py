@@ -10,16 +10,29 @@ from typing import Any
 import pytest
 import torch
 from fakes.cuda import GIB, FakeCudaTorch, FakeGpu, FakeLibcuda
+from fakes.nvml import MIB, FakeCard, FakeNvml
 
-from devexplorer.core.base import BadInput, Unavailable
+from devexplorer.core.base import BadInput, DoesNotFit, Unavailable
 from devexplorer.core.base.time_limit import any_abandoned
+from devexplorer.core.benchmark.kinds import kind_of
+from devexplorer.core.commands.refusals import refusal
 from devexplorer.core.devices import torch_devices
 from devexplorer.core.devices.architectures import arch_reason
 from devexplorer.core.devices.backend import Backend, DeviceRegistry
 from devexplorer.core.devices.cpu import CpuFacts, CpuReader
 from devexplorer.core.devices.cuda_driver import CudaDriver
+from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
-from devexplorer.core.records import DeviceInfo
+from devexplorer.core.records import (
+    BandwidthSpec,
+    BenchSpec,
+    CalibrateSpec,
+    DeviceInfo,
+    MatmulSpec,
+    ModelSpec,
+    ScalingSpec,
+    SweepSpec,
+)
 
 T4 = FakeGpu("aaaaaaaa-0000-0000-0000-000000000001")
 A10 = FakeGpu("bbbbbbbb-0000-0000-0000-000000000002", b"NVIDIA A10", 22 * GIB, (8, 6), 72, (0, 0x5E, 0))
@@ -360,6 +373,42 @@ def test_free_memory_of_a_gpu_counts_what_its_allocator_has_cached() -> None:
     found = backend(fake, FakeLibcuda(T4))
     assert found.free_bytes("cuda:0") == 12 * GIB
     assert fake.contexts == [0]
+
+
+@pytest.mark.parametrize(
+    ("cards", "room"),
+    [
+        (
+            (FakeCard(), FakeCard(uuid=f"GPU-{A10.uuid}", total=22 * GIB, used=22 * GIB - 290 * MIB, reserved=0)),
+            ", 290.00 MiB free",
+        ),
+        ((FakeCard(),), ""),  # NVML does not list it
+    ],
+)
+@pytest.mark.parametrize(
+    "spec",
+    [
+        MatmulSpec(device="cuda:1", m=64, n=64, k=64),
+        SweepSpec(device="cuda:1", shapes=((64, 64, 64),)),
+        BandwidthSpec(sources=("cpu",), destinations=("cuda:1",)),
+        ScalingSpec(devices=("cpu", "cuda:1")),
+        ModelSpec(device="cuda:1", target="lenet"),
+        CalibrateSpec(device="cuda:1"),
+    ],
+)
+def test_a_gpu_without_room_for_a_context_is_refused_with_what_is_free(
+    cards: tuple[FakeCard, ...], room: str, spec: BenchSpec
+) -> None:
+    fake = FakeCudaTorch(2)
+    fake.cuda.full = {1}
+    nvml = FakeNvml(*cards)
+    driver = CudaDriver(FakeLibcuda(T4, A10), {})
+    found = TorchBackend(module=fake, driver=driver, environ={}, nvml=lambda: Nvml(nvml))
+    found.free_bytes("cuda:0")
+    with pytest.raises(DoesNotFit, match=f"no room for a CUDA context on cuda:1{room};") as caught:
+        kind_of(spec).check(spec, DeviceRegistry([found]))
+    assert nvml.initialised == 0, "NVML is closed again"
+    assert refusal(caught.value).facts == (), "how much a context needs is not known"
 
 
 def test_a_gpu_with_a_context_has_allocator_numbers_and_is_waited_for_by_name() -> None:
