@@ -14,7 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from msgspec.structs import replace
@@ -28,9 +28,6 @@ from devexplorer.core.devices.cuda_driver import CudaDriver
 from devexplorer.core.devices.cuda_memory import CudaMemory
 from devexplorer.core.devices.device_id import choose_device
 from devexplorer.core.records import AllocatorSample, DeviceInfo, DeviceSample, Problem
-
-if TYPE_CHECKING:
-    from devexplorer.core.devices.nvml.library import Nvml
 
 LISTED_ELSEWHERE = frozenset({"vgpu", "privateuseone"})
 """Types that are listed elsewhere (`core.virtual`), and the type where no backend is registered."""
@@ -70,8 +67,9 @@ def torch_facts(module: Any = torch, environ: Mapping[str, str] | None = None) -
 class TorchBackend:
     """A `core.devices.backend.Backend` for what torch drives. The list is made once; `refresh` makes a new one.
 
-    Tests replace torch by `module`, libcuda by `driver` and NVML by `nvml`. Ids that are not in the list raise
-    `BadInput`: torch takes `cpu:1` for `cpu`, and some accelerators take an index out of range for 0.
+    `free_of` says how many bytes of a CUDA card, by its UUID, are free where there is no context. Tests replace torch
+    by `module` and libcuda by `driver`. Ids that are not in the list raise `BadInput`: torch takes `cpu:1` for `cpu`,
+    and some accelerators take an index out of range for 0.
     """
 
     def __init__(
@@ -82,10 +80,10 @@ class TorchBackend:
         cpu: CpuReader | None = None,
         environ: Mapping[str, str] | None = None,
         clock: Clock = time.perf_counter,
-        nvml: Callable[[], Nvml] | None = None,
+        free_of: Callable[[str], int | None] = lambda _uuid: None,
     ) -> None:
         self._torch = module
-        self._nvml = nvml
+        self._free_of = free_of
         self._environ = os.environ if environ is None else environ
         self._driver = driver if driver is not None else CudaDriver(environ=self._environ)
         self._cpu = cpu if cpu is not None else CpuReader()
@@ -342,18 +340,9 @@ class TorchBackend:
     # inside
 
     def _no_room(self, device: str) -> DoesNotFit:
-        """Without a context only NVML knows how much is free."""
-        from devexplorer.core.devices.nvml.library import Nvml  # for this only
-
+        """Without a context torch does not know how much is free."""
         uuid = next(info.uuid for info in self.devices() if info.id == device)
-        nvml, free = (self._nvml or Nvml)(), None
-        try:
-            if nvml.start():
-                for card in nvml.cards():
-                    if uuid is not None and card.uuid is not None and card.uuid[-36:] == uuid[-36:]:  # GPU-… or MIG-…
-                        free = nvml.read(card, device=device, time_unix_s=0.0).memory_free_bytes
-        finally:
-            nvml.close()
+        free = None if uuid is None else self._free_of(uuid)
         room = "" if free is None else f", {bytes_text(free)} free"
         message = f"no room for a CUDA context on {device}{room}; end other programs on it, or choose another device"
         return DoesNotFit(message, device=device, needed_bytes=0, free_bytes=free or 0)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from devexplorer.core.base import Unavailable
 from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.devices.nvml.library import free_bytes
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.records import DeviceInfo, DoctorRequest
 from devexplorer.core.virtual.backend import add_virtual_gpus, install, unavailable
@@ -56,4 +57,5 @@ def picked(device: str) -> Devices:
 
 
 def _registry() -> DeviceRegistry:
-    return DeviceRegistry([TorchBackend()] if unavailable() is not None else [TorchBackend(), install()])
+    real = TorchBackend(free_of=free_bytes)
+    return DeviceRegistry([real] if unavailable() is not None else [real, install()])

@@ -33,6 +33,7 @@ from devexplorer.core.commands.refusals import refusal
 from devexplorer.core.commands.registry import dispatch, title_of
 from devexplorer.core.devices import accelerator
 from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.devices.nvml.library import free_bytes
 from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
 from devexplorer.core.engine.allocator_sampler import AllocatorSampler
 from devexplorer.core.engine.benchmarks import Benchmarks, given_inputs, model_copy
@@ -92,7 +93,7 @@ class Engine:
         self.send = send
         self.clock = clock
         self._on_poisoned = on_poisoned
-        self.registry = DeviceRegistry([TorchBackend()], visible_devices)
+        self.registry = DeviceRegistry([TorchBackend(free_of=free_bytes)], visible_devices)
         self._virtual_unavailable = virtual.unavailable()
         if virtual_spec is not None:
             add_gpus(self.registry, virtual_spec)

@@ -41,7 +41,7 @@ from devexplorer.core.devices.nvml_card import Card, ProcessFacts
 from devexplorer.core.devices.process_facts import process_facts
 from devexplorer.core.records import Affinity, DeviceDetails, DeviceSample, Problem, Topology
 
-__all__ = ["Card", "Nvml"]
+__all__ = ["Card", "Nvml", "free_bytes"]
 
 RESTART_PATIENCE_S = 1.0
 """How long a restart waits for calls that are under way; shutting NVML down under one may crash."""
@@ -372,6 +372,19 @@ class Nvml:
     def _lose_nvml(self, error: NvmlGoneError) -> None:
         self._gone = str(error)
         self._runner.add_problem(self._machine, "nvml", str(error))
+
+
+def free_bytes(uuid: str, make: Callable[[], Nvml] = Nvml) -> int | None:
+    """Free memory of the card, or MIG instance, with this UUID as CUDA has it; None where NVML does not say. Waits."""
+    nvml, free = make(), None
+    try:
+        if nvml.start():
+            for card in nvml.cards():
+                if card.uuid is not None and card.uuid[-36:] == uuid[-36:]:  # CUDA writes GPU- for MIG-, too
+                    free = nvml.read(card, device=card.nvml_id, time_unix_s=0.0).memory_free_bytes
+    finally:
+        nvml.close()
+    return free
 
 
 class _Reading:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +22,7 @@ from devexplorer.core.devices.architectures import arch_reason
 from devexplorer.core.devices.backend import Backend, DeviceRegistry
 from devexplorer.core.devices.cpu import CpuFacts, CpuReader
 from devexplorer.core.devices.cuda_driver import CudaDriver
-from devexplorer.core.devices.nvml.library import Nvml
+from devexplorer.core.devices.nvml.library import Nvml, free_bytes
 from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
 from devexplorer.core.records import (
     BandwidthSpec,
@@ -403,7 +404,7 @@ def test_a_gpu_without_room_for_a_context_is_refused_with_what_is_free(
     fake.cuda.full = {1}
     nvml = FakeNvml(*cards)
     driver = CudaDriver(FakeLibcuda(T4, A10), {})
-    found = TorchBackend(module=fake, driver=driver, environ={}, nvml=lambda: Nvml(nvml))
+    found = TorchBackend(module=fake, driver=driver, environ={}, free_of=partial(free_bytes, make=lambda: Nvml(nvml)))
     found.free_bytes("cuda:0")
     with pytest.raises(DoesNotFit, match=f"no room for a CUDA context on cuda:1{room};") as caught:
         kind_of(spec).check(spec, DeviceRegistry([found]))
