@@ -10,6 +10,8 @@
  *   FAKE_NVML_HANG=NAME:1,NAME   functions that hang, for one card or for all; FAKE_NVML_HANG_S: so long (10)
  *   FAKE_NVML_OVERRUN=1          entries written behind the end of every list, as some drivers do
  *   FAKE_NVML_CALLS=FILE         at the end of the process: the calls per function
+ *   FAKE_NVML_CUDA=13000         the newest CUDA that the driver supports (12080); the driver's own version goes with it
+ *   FAKE_CUDA_LEDGER=FILE        who uses the cards, and which are lost, as the stand-in for CUDA writes it (ledger.h)
  * Tests call the fake_nvml_* functions at the end of this file. */
 #define _GNU_SOURCE
 #include "fake.h"
@@ -27,31 +29,6 @@
 #define NO_FAULT (-1)
 #define FIELDS 320
 #define QUICK_US 1000
-
-static const Model MODELS[] = {
-    {.key = "h200", .name = "NVIDIA H200", .part_number = "900-21010-0040-000", .vbios = "96.00.A5.00.01", .brand = 14, .architecture = 9,
-     .major = 9, .minor = 0, .sms = 132, .cores = 16896, .bus_bits = 6144, .total_mib = 143771, .reserved_mib = 608, .cap_w = 700,
-     .idle_w = 75, .least_w = 200, .sm_idle_mhz = 345, .sm_max_mhz = 1980, .memory_mhz = 3201, .video_max_mhz = 1545, .fans = 0,
-     .pcie_generation = 5, .links = 18, .link_version = 6, .switched = 1, .ecc = 1, .mig = 1, .memory_sensor = 1, .remapping = 1,
-     .serial = 1},
-    {.key = "a100", .name = "NVIDIA A100 80GB PCIe", .part_number = "900-21001-0020-000", .vbios = "92.00.90.00.0A", .brand = 14,
-     .architecture = 7, .major = 8, .minor = 0, .sms = 108, .cores = 6912, .bus_bits = 5120, .total_mib = 81920, .reserved_mib = 535,
-     .cap_w = 300, .idle_w = 42, .least_w = 150, .sm_idle_mhz = 210, .sm_max_mhz = 1410, .memory_mhz = 1512, .video_max_mhz = 1290,
-     .fans = 0, .pcie_generation = 4, .links = 12, .link_version = 4, .switched = 0, .ecc = 1, .mig = 1, .memory_sensor = 1,
-     .remapping = 1, .serial = 1},
-    {.key = "rtx4080", .name = "NVIDIA GeForce RTX 4080", .part_number = NULL, .vbios = "95.03.0B.00.8E", .brand = 5, .architecture = 8,
-     .major = 8, .minor = 9, .sms = 76, .cores = 9728, .bus_bits = 256, .total_mib = 16376, .reserved_mib = 392, .cap_w = 320,
-     .idle_w = 14, .least_w = 150, .sm_idle_mhz = 210, .sm_max_mhz = 3105, .memory_mhz = 11201, .video_max_mhz = 2415, .fans = 2,
-     .pcie_generation = 4, .display = 1, .throttle = 0x60},
-    {.key = "t4", .name = "Tesla T4", .part_number = "900-2G183-0000-001", .vbios = "90.04.A7.00.01", .brand = 2, .architecture = 6,
-     .major = 7, .minor = 5, .sms = 40, .cores = 2560, .bus_bits = 256, .total_mib = 15360, .reserved_mib = 258, .cap_w = 70, .idle_w = 9,
-     .least_w = 60, .sm_idle_mhz = 300, .sm_max_mhz = 1590, .memory_mhz = 5001, .video_max_mhz = 1470, .fans = 0, .pcie_generation = 3,
-     .ecc = 1, .retirement = 1, .serial = 1, .throttle = 0x4},
-    {.key = "gb10", .name = "NVIDIA GB10", .part_number = NULL, .vbios = "9A.0B.10.00.00", .brand = 14, .architecture = 10, .major = 12,
-     .minor = 1, .sms = 48, .cores = 6144, .bus_bits = 256, .total_mib = 0, .cap_w = 140, .idle_w = 5, .least_w = 40, .sm_idle_mhz = 208,
-     .sm_max_mhz = 3003, .memory_mhz = 8533, .video_max_mhz = 2700, .fans = 0, .pcie_generation = 5},
-};
-static const char *const USUAL[] = {"h200", "h200", "h200", "h200mig", "a100", "a100", "rtx4080", "t4"};
 
 #define NAME(name) #name,
 static const char *const NAMES[] = {FUNCTIONS(NAME)};
@@ -149,7 +126,7 @@ static int known(const Handle *handle) {
 int resolve(const Handle *handle, Card **card, int *instance) {
     if (!known(handle) || handle->session != session) return INVALID_ARGUMENT;
     Card *found = &cards[handle->card];
-    if (found->lost || !found->listed) return GPU_IS_LOST;
+    if (is_lost(found) || !found->listed) return GPU_IS_LOST;
     if (handle->instance >= 0 && (handle->mig_generation != found->mig_generation || handle->instance >= found->instances))
         return INVALID_ARGUMENT;
     *card = found;
@@ -188,6 +165,8 @@ int session_end(void) {
     pthread_mutex_unlock(&lock);
     return code;
 }
+
+int is_lost(const Card *card) { return card->lost || (ledger() && ledger()->lost[card->number]); }
 
 static int visible(const Card *card) { return card->listed && (!seen_after_start || card->born < session); }
 
@@ -239,13 +218,6 @@ static int function_number(const char *name) {
     return -1;
 }
 
-static const Model *model_of(const char *key, int *mig) {
-    *mig = !strcmp(key, "h200mig");
-    for (size_t i = 0; i < sizeof MODELS / sizeof *MODELS; i++)
-        if (!strcmp(key, *mig ? "h200" : MODELS[i].key) || (*mig && !strcmp(MODELS[i].key, "h200"))) return &MODELS[i];
-    return NULL;
-}
-
 static int set(_Atomic int table[FUNCTION_COUNT + 1][MOST_CARDS + 1], const char *function, int card, int value) {
     const int number = function_number(function);
     if (number < 0 || card >= MOST_CARDS) return INVALID_ARGUMENT;
@@ -257,7 +229,7 @@ static int set(_Atomic int table[FUNCTION_COUNT + 1][MOST_CARDS + 1], const char
 API int fake_nvml_add(const char *model) {
     int mig;
     if (card_count == MOST_CARDS) return -1;
-    const Model *found = model_of(model ? model : USUAL[card_count % 8], &mig);
+    const Model *found = model_of(model ? model : usual_model(card_count), &mig);
     if (!found) return -1;
     Card *card = &cards[card_count];
     memset(card, 0, sizeof *card);
@@ -414,14 +386,10 @@ static void write_calls(void) {
 
 __attribute__((constructor)) static void load(void) {
     fake_nvml_reset(0);
-    char models[512];
-    snprintf(models, sizeof models, "%s", getenv("FAKE_NVML_MODELS") ? getenv("FAKE_NVML_MODELS") : "");
-    const char *chosen[MOST_CARDS];
-    int models_given = 0;
-    for (char *next = strtok(models, ","); next && models_given < MOST_CARDS; next = strtok(NULL, ",")) chosen[models_given++] = next;
-    const int count = number_from_environment("FAKE_NVML_CARDS", models_given ? models_given : 2);
+    const char *keys[MOST_CARDS];
+    const int count = models_by_environment(keys, MOST_CARDS);
     for (int i = 0; i < count; i++)
-        if (fake_nvml_add(models_given ? chosen[i % models_given] : NULL) < 0) fprintf(stderr, "fake NVML: no card %d\n", i);
+        if (fake_nvml_add(keys[i]) < 0) fprintf(stderr, "fake NVML: no card %d\n", i);
     const int delay = number_from_environment("FAKE_NVML_DELAY_US", 0);
     fake_nvml_delay("*", -1, delay);
     fake_nvml_delay("nvmlInitWithFlags", -1, 0);

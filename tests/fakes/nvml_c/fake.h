@@ -5,13 +5,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "ledger.h"
+#include "models.h"
+
 #define API __attribute__((visibility("default")))
-#define MOST_CARDS 32
 #define MOST_INSTANCES 7
 #define MOST_PROCESSES 64
 #define MOST_LINKS 18
 #define KIB 1024ULL
-#define MIB (1024ULL * 1024)
 
 enum {
     SUCCESS = 0,
@@ -60,23 +61,6 @@ enum {
 typedef enum { FUNCTIONS(ENUMERATOR) FUNCTION_COUNT } Function;
 
 typedef struct {
-    const char *key, *name, *part_number, *vbios;
-    int brand, architecture, major, minor, sms, cores, bus_bits;
-    uint64_t total_mib, reserved_mib;
-    int cap_w, idle_w, least_w;
-    int sm_idle_mhz, sm_max_mhz, memory_mhz, video_max_mhz;
-    int fans, pcie_generation;
-    int links, link_version, switched; /* NVLinks; to a switch, or to the neighbouring card */
-    int ecc, mig, memory_sensor, remapping, retirement, serial, display;
-    uint64_t throttle; /* bits that stand while the card is busy */
-} Model;
-
-typedef struct {
-    unsigned pid;
-    uint64_t bytes;
-} Process;
-
-typedef struct {
     const Model *model;
     int number; /* as it was added; its place in the list differs once an earlier one was removed */
     int listed, lost;
@@ -103,6 +87,8 @@ int enter(Function function, int card);
 int enter_device(Function function, const Handle *handle, Card **card, int *instance);
 /* For the second handle of a call. */
 int resolve(const Handle *handle, Card **card, int *instance);
+/* Fallen off the bus: so a test says, or the ledger. */
+int is_lost(const Card *card);
 int field_fault(int card, unsigned field);
 /* How many entries more than there is room for are written behind the end of every list. */
 int overrun(void);

@@ -34,10 +34,29 @@ API const char *nvmlErrorString(int code) {
     return "Unknown Error";
 }
 
-API int nvmlSystemGetDriverVersion(char *to, unsigned size) { ENTER(nvmlSystemGetDriverVersion); return text(to, size, "570.172.08"); }
-API int nvmlSystemGetNVMLVersion(char *to, unsigned size) { ENTER(nvmlSystemGetNVMLVersion); return text(to, size, "12.570.172.08"); }
-API int nvmlSystemGetCudaDriverVersion(int *version) { ENTER(nvmlSystemGetCudaDriverVersion); *version = 12080; return SUCCESS; }
-API int nvmlSystemGetCudaDriverVersion_v2(int *version) { ENTER(nvmlSystemGetCudaDriverVersion_v2); *version = 12080; return SUCCESS; }
+/* The driver that came with a CUDA: 570 with 12.8, 580 with 13.0. */
+static const char *driver_version(void) { return cuda_of_driver() >= 13000 ? "580.95.05" : "570.172.08"; }
+
+API int nvmlSystemGetDriverVersion(char *to, unsigned size) { ENTER(nvmlSystemGetDriverVersion); return text(to, size, driver_version()); }
+
+API int nvmlSystemGetNVMLVersion(char *to, unsigned size) {
+    ENTER(nvmlSystemGetNVMLVersion);
+    char version[32];
+    snprintf(version, sizeof version, "%d.%s", cuda_of_driver() / 1000, driver_version());
+    return text(to, size, version);
+}
+
+API int nvmlSystemGetCudaDriverVersion(int *version) {
+    ENTER(nvmlSystemGetCudaDriverVersion);
+    *version = cuda_of_driver();
+    return SUCCESS;
+}
+
+API int nvmlSystemGetCudaDriverVersion_v2(int *version) {
+    ENTER(nvmlSystemGetCudaDriverVersion_v2);
+    *version = cuda_of_driver();
+    return SUCCESS;
+}
 
 API int nvmlSystemGetProcessName(unsigned pid, char *to, unsigned size) {
     ENTER(nvmlSystemGetProcessName);
@@ -71,7 +90,7 @@ API int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device *device) {
     const Card *card = listed_card(index);
     TRY(enter(F_nvmlDeviceGetHandleByIndex_v2, card ? card->number : -1));
     if (!card) return INVALID_ARGUMENT;
-    if (card->lost) return GPU_IS_LOST;
+    if (is_lost(card)) return GPU_IS_LOST;
     *device = handle_of(card, -1);
     return SUCCESS;
 }
@@ -88,7 +107,7 @@ API int nvmlDeviceGetHandleByUUID(const char *uuid, Device *device) {
             char own[96];
             write_uuid(&cards[i], instance, own);
             if (strcmp(own, uuid)) continue;
-            if (cards[i].lost) return GPU_IS_LOST;
+            if (is_lost(&cards[i])) return GPU_IS_LOST;
             *device = handle_of(&cards[i], instance);
             return SUCCESS;
         }
@@ -109,7 +128,7 @@ API int nvmlDeviceGetName(Device device, char *to, unsigned size) {
     return text(to, size, name);
 }
 
-unsigned bus_of(const Card *card) { return 0x1bU + 0x0cU * (unsigned)card->number; }
+unsigned bus_of(const Card *card) { return (unsigned)card_bus(card->number); }
 
 void write_pci(PciInfo *info, unsigned bus, unsigned id) {
     *info = (PciInfo){.bus = bus & 0xff, .pci_device_id = id, .subsystem_id = 0x18be10de};

@@ -107,7 +107,7 @@ API int nvmlDeviceGetNvLinkCapability(Device device, unsigned link, unsigned cap
     TRY(enter_device(F_##name, device, &card, &instance));   \
     TRY(resolve(second, &other, &part))
 
-static int node_of(const Card *card) { return card->number % 8 / 4; }
+static int node_of(const Card *card) { return card_node(card->number); }
 
 API int nvmlDeviceGetTopologyCommonAncestor(Device device, Device second, unsigned *level) {
     PAIR(nvmlDeviceGetTopologyCommonAncestor);
