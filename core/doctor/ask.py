@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
 from devexplorer.core.base import NO_PROGRESS, ProgressMonitor, Report
 from devexplorer.core.isolation.model_worker import ModelWorker
 from devexplorer.core.records import Diagnosis, DoctorRequest
@@ -14,14 +19,15 @@ def diagnosed(
     request: DoctorRequest, progress: ProgressMonitor = NO_PROGRESS, seconds: float = LIMIT_SECONDS
 ) -> Diagnosis:
     """Examine a model. Raises `BadInput` with the one thing that is wrong, `Cancelled`, `Unavailable`."""
-    return WORKER.ask(request, progress, seconds=seconds, virtual=request.wants_virtual)
+    timed = replace(request, until=time.monotonic() + seconds)
+    return WORKER.ask(timed, progress, seconds=seconds, virtual=request.wants_virtual)
 
 
-def _examine(request: DoctorRequest, progress: Report) -> Diagnosis:
+def _examine(request: DoctorRequest, progress: Report) -> Iterator[Diagnosis]:
     progress(0.0, "importing torch")
-    from devexplorer.core.doctor.examine import examine  # imports torch, which only the worker needs
+    from devexplorer.core.doctor.examine import examined  # imports torch, which only the worker needs
 
-    return examine(request, progress)
+    return examined(request, progress)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from devexplorer.core.doctor.static.checks import StaticChecks
 from devexplorer.core.doctor.subject import cut_computed, inputs_for, moved, text_of_tensors
 from devexplorer.core.doctor.tracing import OpTracer
 from devexplorer.core.doctor.tracing.again import forward_line
+from devexplorer.core.doctor.trials import Outcome, Trials, Values, alike, values_of, with_fixes
 from devexplorer.core.doctor.working import (
     BACKWARD,
     FORWARD,
@@ -47,6 +48,7 @@ from devexplorer.core.models import (
     dispatched,
     error_text,
     kept,
+    let_go,
     model_dtype,
     named_modules,
     parse_inputs,
@@ -63,10 +65,16 @@ AT_EVERY_CALL = ("device-hop", "hidden-sync")
 
 def examine(request: DoctorRequest, progress: Report = no_report) -> Diagnosis:
     """Examine what a request names, in this process. Raises `BadInput` where nothing could be examined."""
+    *_, found = examined(request, progress)
+    return found
+
+
+def examined(request: DoctorRequest, progress: Report = no_report) -> Iterator[Diagnosis]:
+    """The same, in two steps: without fixes, and with those that were tried."""
     builder = builder_of(request.source, request.folder)
     if request.inputs.strip():
         parse_inputs(request.inputs)
-    return Doctor(builder, chosen(request), request, progress=progress).examine()
+    return Doctor(builder, chosen(request), request, progress=progress).diagnoses()
 
 
 class Doctor:
@@ -79,9 +87,12 @@ class Doctor:
         request: DoctorRequest,
         tensors: list[Tensor] | None = None,
         progress: Report = no_report,
+        trial: bool = False,
     ) -> None:
-        """`tensors` are what forward gets, on the CPU; None: what the request says. Raises `BadInput` for a dtype."""
+        """`tensors` are what forward gets, on the CPU; None: what the request says. `trial`: it is repeated to try a
+        fix, and compared with the CPU. Raises `BadInput` for a dtype."""
         self._builder, self._info, self._request, self._progress = builder, devices.chosen, request, progress
+        self._devices, self._trial = devices, trial
         self._dtype = None if request.dtype is None else model_dtype(request.dtype)
         self._tensors = tensors
         self._text = request.inputs if tensors is None else text_of_tensors(tensors)
@@ -90,9 +101,27 @@ class Doctor:
         self._collector = FindingCollector()
         self._cuda = CudaEmulation(devices.cards, HardCoded(self._collector, devices.cards), virtual=devices.imitated)
         self._operations = 0
+        self._ended = False
+        """Whether the run ended early."""
+        self._output: list[Values] | None = None
+        self._reference: list[Values] | None = None
+        self._parameters: frozenset[str] = frozenset()
+
+    def diagnoses(self) -> Iterator[Diagnosis]:
+        """Examine, then try the fixes. Raises `BadInput` where nothing could be examined."""
+        found = self.examine()
+        yield found
+        if self._request.fixes:
+            yield with_fixes(found, self._collector.holder, Trials(self._again, self._progress, self._request.until))
+
+    def _again(self) -> Outcome:
+        """The same examination once more."""
+        other = Doctor(self._builder, self._devices, self._request, self._tensors, trial=True)
+        found = other.examine()
+        return Outcome(found, other._ended, other._output, other._reference, other._parameters)
 
     def examine(self) -> Diagnosis:
-        """Do all of it. Raises `BadInput` where nothing could be examined."""
+        """Examine, without fixes. Raises `BadInput` where nothing could be examined."""
         kind = torch.device(self._info.id).type
         with kept(self._request.seed), generators_kept(kind), self._cuda, eagerly(self._collector):
             origins = Origins()
@@ -208,7 +237,11 @@ class Doctor:
     def _ran(self, model: nn.Module, given: list[Tensor], origins: Origins, checks: StaticChecks) -> Work | None:
         """Run it and watch; None where its forward failed, which is reported then."""
         inputs = self._there(model, given)
-        work = Work(model, self._request.train, self._info.id, self._progress)
+        weights: list[Values] | None = None
+        if self._trial:
+            self._parameters = frozenset(name for name, _ in model.named_parameters())
+            weights = values_of(list(model.parameters()))
+        work = Work(model, self._request.train, self._info.id, self._progress, keep=self._trial)
         known = len(self._collector.findings())
         self._seed_all()
         gradients = Gradients(model, inputs) if self._request.train else None
@@ -235,9 +268,12 @@ class Doctor:
                 self._once_more(model, given, failure)
             self._collector.path = ""
             self._failed(failure, work.stage, known, model, given)
+            self._ended = True
             return None if work.stage == FORWARD else work
         finally:
-            self._operations = tracing.operations
+            self._operations, self._output = tracing.operations, work.output
+            if self._trial:
+                self._reference = self._on_cpu_alone(given, weights)
             if gradients is not None:
                 gradients.close()
         if work.without_gradient:
@@ -342,13 +378,8 @@ class Doctor:
         model: nn.Module | None = None
         with OnCpu():
             try:
-                model = single(unwrapped(self._builder.build_on_cpu(self._request.seed), self._collector))
-                if self._dtype is not None:
-                    model = model.to(self._dtype)
-                torch.default_generator.manual_seed(self._request.seed)
-                inputs = [item.clone() for item in self._converted(given)]
-                work = Work(model, self._request.train, "cpu")
-                work.run(inputs)
+                model, work = self._cpu_twin()
+                work.run(self._cpu_inputs(given))
                 work.step()
             except (Exception, SystemExit) as error:
                 if isinstance(error, BadInput):
@@ -356,6 +387,35 @@ class Doctor:
                 failure = failure_of(error, model, "cpu")
                 return (None, failure.description) if failure.kind in ("memory", "host") else (failure, "")
         return None, ""
+
+    def _cpu_twin(self) -> tuple[nn.Module, Work]:
+        """Another one, on the CPU; within `OnCpu`."""
+        model = single(unwrapped(self._builder.build_on_cpu(self._request.seed), self._collector))
+        if self._dtype is not None:
+            model = model.to(self._dtype)
+        return model, Work(model, self._request.train, "cpu", keep=self._trial)
+
+    def _cpu_inputs(self, given: list[Tensor], seed: int = 0) -> list[Tensor]:
+        """The inputs there, with the random numbers that the device gets, or others."""
+        torch.default_generator.manual_seed(self._request.seed + seed)
+        return [item.clone() for item in self._converted(given)]
+
+    def _on_cpu_alone(self, given: list[Tensor], weights: list[Values] | None) -> list[Values] | None:
+        """What forward returns where there is only the CPU; None where it fails, or differs from the device by chance:
+        other weights, random numbers in forward."""
+        with OnCpu(), self._collector.ignoring():
+            try:
+                model, work = self._cpu_twin()
+                own = values_of(list(model.parameters()))
+                work.run(self._cpu_inputs(given))
+                first = work.output
+                work.run(self._cpu_inputs(given, seed=1))
+            except (Exception, SystemExit) as error:
+                let_go(error)
+                return None
+        if weights is None or own is None or first is None or work.output is None:
+            return None
+        return first if alike(own, weights) and alike(first, work.output) else None
 
     def _look_at_seeds(self, model: nn.Module, checks: StaticChecks) -> None:
         """Whether a buffer that no checkpoint has was drawn by chance: another model of other initial values shows

@@ -56,7 +56,15 @@ def assert_placement_clean(
     title = model if isinstance(model, str) else type(model).__name__
     shapes, tensors = _given(title, inputs, isinstance(model, str))
     request = DoctorRequest(
-        source=title, folder=folder, device=device, virtual=virtual, train=train, inputs=shapes, dtype=dtype, seed=seed
+        source=title,
+        folder=folder,
+        device=device,
+        virtual=virtual,
+        train=train,
+        inputs=shapes,
+        dtype=dtype,
+        seed=seed,
+        fixes=False,
     )
     doctor: Doctor | None = None
     if not isinstance(model, str):

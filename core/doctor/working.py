@@ -16,6 +16,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from devexplorer.core.base import Report, no_report
 from devexplorer.core.doctor.findings.collector import FindingCollector
+from devexplorer.core.doctor.trials import Values, values_of
 from devexplorer.core.models import named_modules, total
 from devexplorer.core.models.as_written import as_written
 from devexplorer.core.virtual.backend import backward_guard
@@ -94,8 +95,14 @@ class Work:
     """One forward, in evaluation mode without gradients; or in training mode with the backward of the sum of its
     output, and a step."""
 
-    def __init__(self, model: nn.Module, train: bool, device: str, progress: Report = no_report) -> None:
+    def __init__(
+        self, model: nn.Module, train: bool, device: str, progress: Report = no_report, keep: bool = False
+    ) -> None:
+        """`keep`: some of the values that forward returns are kept."""
         self._model, self._train, self._device, self._progress = model, train, device, progress
+        self._keep = keep
+        self.output: list[Values] | None = None
+        """What was kept."""
         self.stage = FORWARD
         """What is being done."""
         self.without_gradient = False
@@ -123,7 +130,11 @@ class Work:
         hook = register_module_forward_pre_hook(enter)
         try:
             with nullcontext() if self._train else torch.no_grad():
-                loss = total(self._model(*inputs))
+                output = self._model(*inputs)
+                if self._keep:
+                    self.output = values_of(output)
+                loss = total(output)
+                del output
         finally:
             hook.remove()
         if not self._train:

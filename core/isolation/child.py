@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn, TypeVar
 
@@ -53,6 +53,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of the model: the path of the module that is at work."""
     result: msgspec.Raw = msgspec.Raw()
     """Empty: none."""
+    more: bool = False
+    """Of a result: a better one may follow. It counts where the process ends before."""
     error: tuple[str, ...] | None = None
     """Everything that is wrong."""
     virtual_helps: bool = False
@@ -60,13 +62,15 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def serve(
-    request_type: type[Q], carry_out: Callable[[Q, Report], msgspec.Struct], home: Callable[[Q], str]
+    request_type: type[Q],
+    carry_out: Callable[[Q, Report], msgspec.Struct | Iterator[msgspec.Struct]],
+    home: Callable[[Q], str],
 ) -> NoReturn:
     """Carry out the one request of this process and end it, without waiting for threads or exit handlers of the code's
     own.
 
-    What `carry_out` raises travels back as one line. `home` says which folder the user's code is in: a line of it is
-    named when the time is over.
+    `carry_out` returns the result, or yields one and then better ones. What it raises travels back as one line. `home`
+    says which folder the user's code is in: a line of it is named when the time is over.
     """
     out = _Out(int(sys.argv[1]))
     envelope, lifeline = _envelope()
@@ -77,7 +81,14 @@ def serve(
     watched = (lifeline, out, envelope, home(request), threading.main_thread().ident or 0)
     threading.Thread(target=_watch, args=watched, name="lifeline", daemon=True).start()
     try:
-        reply = Reply(result=msgspec.Raw(msgspec.json.encode(carry_out(request, out.progress))))
+        results = carry_out(request, out.progress)
+        if isinstance(results, Iterator):
+            better: msgspec.Struct | None = None
+            for better in results:
+                out.say(_of(better, more=True))
+            assert better is not None
+            results = better
+        reply = _of(results)
     except DevExplorerError as error:
         reply = Reply(
             error=getattr(error, "findings", (str(error),)), virtual_helps=getattr(error, "virtual_helps", False)
@@ -86,6 +97,10 @@ def serve(
         reply = Reply(error=(f"{envelope.title} failed: {typed_line(error)}",))
     out.say(reply)
     os._exit(0)
+
+
+def _of(result: msgspec.Struct, *, more: bool = False) -> Reply:
+    return Reply(result=msgspec.Raw(msgspec.json.encode(result)), more=more)
 
 
 class _Out:

@@ -4,7 +4,7 @@ may wait; no torch."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, NoReturn, Protocol, TypeVar
 
@@ -62,7 +62,7 @@ class ModelWorker(Generic[Q, R]):
             virtual=virtual,
         )
 
-    def serve(self, work: Callable[[Q, Report], R]) -> NoReturn:
+    def serve(self, work: Callable[[Q, Report], R | Iterator[R]]) -> NoReturn:
         """Do the work of this process and end it."""
         serve(self.request, work, _home)  # type: ignore[type-var]
 

@@ -48,11 +48,11 @@ def run_in_subprocess(
     """Let `module`, whose `__main__` calls `child.serve`, carry out a request within so many seconds, its start
     included.
 
-    Raises `BadInput` with what it says is wrong, or how it ended (`'net:make' was not ready after 60 s and was ended
-    (it was at net.py, line 4)`, `… ended its process by signal SIGSEGV and gave no model`): `title` begins such a
-    sentence, `lacking` ends it. Raises `Cancelled`, and `Unavailable` where this system has no process groups.
-    `virtual`: it is all about virtual GPUs, for which torch has the one place that another backend would take as torch
-    is imported.
+    A process that ends while it works on a better result has given the one before. Raises `BadInput` with what it says
+    is wrong, or how it ended (`'net:make' was not ready after 60 s and was ended (it was at net.py, line 4)`, `… ended
+    its process by signal SIGSEGV and gave no model`): `title` begins such a sentence, `lacking` ends it. Raises
+    `Cancelled`, and `Unavailable` where this system has no process groups. `virtual`: it is all about virtual GPUs,
+    for which torch has the one place that another backend would take as torch is imported.
     """
     if os.name != "posix":
         raise Unavailable(f"{title} needs its own process group, which this system does not support")
@@ -61,10 +61,18 @@ def run_in_subprocess(
     last: Reply | None = None
     try:
         for reply in _replies(process, readable, title, seconds, progress):
-            if reply.error is not None or bytes(reply.result):
+            if bytes(reply.result):
                 last = reply
+            elif reply.error is not None:
+                last = last or reply
+            else:
+                progress.report(min(max(reply.done, 0.0), 1.0), reply.text, reply.part)
+                continue
+            if not reply.more:
                 break
-            progress.report(min(max(reply.done, 0.0), 1.0), reply.text, reply.part)
+    except BadInput:  # its time is over
+        if last is None:
+            raise
     finally:
         os.close(readable)
         code = reap(process)

@@ -30,11 +30,13 @@ def tree_of(file: str) -> ast.Module | None:
 
 def stamp_of(file: str) -> Stamp:
     """Another one when the file has changed: for the keys of caches."""
+    known = linecache.cache.get(file, ())
+    if len(known) == 4 and known[1] is None:  # not what is on the disk: a cell of a notebook, a fix that is tried
+        return 0, hash(tuple(known[2]))
     try:
         status = os.stat(file)
     except OSError:
-        known = linecache.cache.get(file, ())  # a cell of a notebook is no file
-        return 0, hash(tuple(known[2])) if len(known) == 4 else 0
+        return 0, 0
     return status.st_mtime_ns, status.st_size
 
 

@@ -56,6 +56,10 @@ class DoctorRequest(Record):
     """dtype that the model is moved to; None: its own."""
     seed: int = 0
     """Of the initial values."""
+    fixes: bool = True
+    """Whether fixes are tried, and offered as patches."""
+    until: float = 0.0
+    """The moment on `time.monotonic` when no further fix is tried; 0: any time."""
 
     @property
     def wants_virtual(self) -> bool:

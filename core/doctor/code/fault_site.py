@@ -12,8 +12,8 @@ from devexplorer.core.records import Finding
 
 Edit = tuple[ast.expr | ast.stmt, str]
 """A piece of the source, and its replacement."""
-Edits = Edit | list[Edit] | None
-"""One or several; none: the fix needs a decision."""
+Edits = list[Edit]
+"""Pieces none of which is within another."""
 
 
 class FaultSite(NamedTuple):
@@ -23,14 +23,24 @@ class FaultSite(NamedTuple):
     tree: ast.Module
     statement: ast.stmt
     function: Function
+    owner: ast.ClassDef | None
+    """The class that the function is in."""
     finding: Finding
     holder: str
     """What holds the tensors of the finding: `attribute` where they are the attribute itself."""
 
     @property
     def first(self) -> str:
-        """What the method calls its object."""
-        return self_name(self.function) or ""
+        """What the method calls its object; empty where it is no method."""
+        method = self.owner is not None and self.function in self.owner.body
+        return (self_name(self.function) or "") if method else ""
+
+    @property
+    def arguments(self) -> list[ast.arg]:
+        """Those of the function without the object."""
+        given = self.function.args
+        every = [*given.posonlyargs, *given.args, *given.kwonlyargs]
+        return every[1:] if self.first else every
 
     @property
     def making(self) -> bool:
@@ -65,27 +75,37 @@ class Text:
         return begin, self._starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
 
 
-def blamed(finding: Finding, holder: str) -> FaultSite | None:
-    """The statement at the line of a finding; None where the file cannot be read, or there is no function."""
+def blamed(finding: Finding, holder: str) -> list[FaultSite]:
+    """The statements at the line of a finding, several where semicolons part them; none where the file cannot be read,
+    or there is no function."""
     try:
         with open(finding.file, encoding="utf-8", newline="") as file:
             source = file.read()
         if (
             source.startswith("\ufeff") or "\r" in source.replace("\r\n", "") or "\f" in source
         ):  # lines would be counted otherwise
-            return None
+            return []
         tree = ast.parse(source)
     except (OSError, SyntaxError, ValueError, RecursionError):
-        return None
-    function: Function | None = None
-    statement: ast.stmt | None = None
-    for node in ast.walk(tree):  # outer ones first
-        if not isinstance(node, ast.stmt) or not node.lineno <= finding.line <= (node.end_lineno or node.lineno):
-            continue
+        return []
+    text, sites = Text(source), list[FaultSite]()
+    waiting: list[tuple[ast.AST, Function | None, ast.ClassDef | None]] = [(tree, None, None)]
+    while waiting:
+        node, function, owner = waiting.pop()
+        inner = [item for item in ast.iter_child_nodes(node) if _covers(item, finding.line)]
+        statements = [item for item in inner if isinstance(item, ast.stmt | ast.ExceptHandler | ast.match_case)]
         if isinstance(node, Function):
             function = node
-        elif not isinstance(node, ast.ClassDef):
-            statement = node
-    if statement is None or function is None:
-        return None
-    return FaultSite(Text(source), tree, statement, function, finding, holder)
+        elif isinstance(node, ast.ClassDef):
+            owner = node
+        elif isinstance(node, ast.stmt) and not statements and function is not None:
+            sites.append(FaultSite(text, tree, node, function, owner, finding, holder))
+        waiting.extend((item, function, owner) for item in reversed(statements))
+    return sites
+
+
+def _covers(node: ast.AST, line: int) -> bool:
+    """Whether a node is on a line; `case` has no place of its own, and what is in it has."""
+    if isinstance(node, ast.match_case):
+        return any(_covers(item, line) for item in node.body)
+    return isinstance(node, ast.stmt | ast.ExceptHandler) and node.lineno <= line <= (node.end_lineno or node.lineno)

@@ -1,14 +1,14 @@
-"""What the mechanical fix of each rule changes in the statement at fault. Pure functions; None wherever it
-needs a decision."""
+"""What could mend the statement at fault mechanically, for each rule, the likeliest first. Pure functions; nothing
+wherever it needs a decision. Whether one does mend it is tried (`core.doctor.trials`)."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from devexplorer.core.doctor.code.fault_site import Edits, FaultSite, Text
-from devexplorer.core.models import expressions_at, last_name
+from devexplorer.core.doctor.code.fault_site import Edit, Edits, FaultSite
+from devexplorer.core.models import Function, expressions_at, last_name, own_attribute, self_name
 
 FACTORIES = frozenset({
     "arange", "as_tensor", "bartlett_window", "blackman_window", "empty", "eye", "full", "hamming_window",
@@ -16,6 +16,8 @@ FACTORIES = frozenset({
     "logspace", "ones", "rand", "randint", "randn", "randperm", "tensor", "tril_indices", "triu_indices", "zeros",
 })  # fmt: skip
 """Functions of torch that take `device=` and make a tensor on the CPU without it."""
+TRAINED = "trained"
+"""Holder of a plain tensor that wants a gradient."""
 _CASTS = ("to", "cuda", "cpu", "xpu", "double", "float", "half", "bfloat16")
 _CARD = re.compile(r"(cuda|xpu|mps|vgpu)(:\d+)?")
 _CONTAINERS = (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
@@ -25,29 +27,26 @@ _SIMPLE = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant)
 # --- what is not registered
 
 
-def _container(line: FaultSite) -> Edits:
+def _container(line: FaultSite) -> Iterator[Edits]:
     """A plain list or dict becomes one of torch's, which registers what it holds."""
-    found = _attribute_set(line)
-    if found is None:
-        return None
+    found, nn = _attribute_set(line), _name_of_nn(line.tree)
+    if found is None or nn is None:
+        return
     kind = "Parameter" if line.finding.rule == "unregistered-parameter" else "Module"
-    value, nn = found[1], _name_of_nn(line.tree)
-    if nn is None:
-        return None
+    value = found[1]
     items: list[ast.expr]
     if isinstance(value, (ast.List, ast.Tuple, ast.ListComp)):
         items = [value.elt] if isinstance(value, ast.ListComp) else value.elts
-        if not _all_single(items):
-            return None
-        if not items and not _all_single(_appended(line, found[0])):
-            return None
-        return value, f"{nn}.{kind}List({line.text.of(value) if items else ''})"
+        if _all_single(items) and (items or _all_single(_appended(line, found[0]))):
+            yield [(value, f"{nn}.{kind}List({line.text.of(value) if items else ''})")]
+        return
     named = (
         value.keys and all(map(_is_name, value.keys)) and _all_single(value.values)
         if isinstance(value, ast.Dict)
         else isinstance(value, ast.DictComp) and isinstance(value.key, ast.JoinedStr) and _all_single([value.value])
     )
-    return (value, f"{nn}.{kind}Dict({line.text.of(value)})") if named else None
+    if named:
+        yield [(value, f"{nn}.{kind}Dict({line.text.of(value)})")]
 
 
 def _appended(line: FaultSite, name: str) -> list[ast.expr]:
@@ -70,26 +69,56 @@ def _is_name(key: ast.expr | None) -> bool:
     return isinstance(key, ast.Constant) and isinstance(key.value, str) and bool(key.value) and "." not in key.value
 
 
-def _buffer(line: FaultSite) -> Edits:
-    """`self.x = t` becomes `self.register_buffer("x", t)`."""
+def _tensor(line: FaultSite) -> Iterator[Edits]:
+    """`self.x = t` becomes `self.register_buffer("x", t)`, or a Parameter where it is trained."""
     found = _attribute_set(line)
-    if found is None or line.holder != "attribute":
-        return None
-    if not line.making or "[" in line.finding.path or not _after_super(line):
-        return None
+    if found is None or line.holder not in ("attribute", TRAINED) or not line.making:
+        return
+    if "[" in line.finding.path or not after_super(line):
+        return
     name, value = found
     if name.startswith("__") or isinstance(value, _CONTAINERS):
-        return None
-    if any(isinstance(node, ast.keyword) and node.arg == "requires_grad" for node in ast.walk(value)):
-        return None  # a parameter, rather
-    return line.statement, f'{line.first}.register_buffer("{name}", {line.text.of(value)})'
+        return
+    kind = last_name(value.func) if isinstance(value, ast.Call) else ""
+    if kind[:1].isupper() and not kind.endswith("Tensor"):
+        return  # a module, or a Parameter
+    if line.holder == TRAINED:
+        nn = _name_of_nn(line.tree)
+        if nn is not None:
+            yield [(value, f"{nn}.Parameter({_plain(line, value)})")]
+        return
+    for kept in dict.fromkeys((_unplaced(line, value), line.text.of(value))):
+        yield [(line.statement, f'{line.first}.register_buffer("{name}", {kept})')]
 
 
-def _after_super(line: FaultSite) -> bool:
+def _plain(line: FaultSite, value: ast.expr) -> str:
+    """A tensor without the wish for a gradient, which a Parameter has by itself."""
+    if isinstance(value, ast.Call):
+        if isinstance(value.func, ast.Attribute) and value.func.attr == "requires_grad_" and not value.keywords:
+            return line.text.of(value.func.value)
+        wished = [item for item in value.keywords if item.arg == "requires_grad"]
+        if wished:
+            left = [*value.args, *(item.value for item in value.keywords if item not in wished)]
+            names = [""] * len(value.args) + [
+                f"{item.arg}=" if item.arg else "**" for item in value.keywords if item not in wished
+            ]
+            given = ", ".join(f"{name}{line.text.of(item)}" for name, item in zip(names, left, strict=True))
+            return f"{line.text.of(value.func)}({given})"
+    return line.text.of(value)
+
+
+def _unplaced(line: FaultSite, value: ast.expr) -> str:
+    """A tensor without `.to(device)` behind it: what is registered goes where the module goes."""
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and _places(value):
+        value = value.func.value
+    return line.text.of(value)
+
+
+def after_super(line: FaultSite) -> bool:
     """Whether `super().__init__()` comes first: nothing can be registered until then."""
     for node in ast.walk(line.function):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "__init__":
-            return node.lineno < line.statement.lineno
+            return (node.lineno, node.col_offset) < (line.statement.lineno, line.statement.col_offset)
     return False
 
 
@@ -108,36 +137,35 @@ def _attribute_set(line: FaultSite) -> tuple[str, ast.expr] | None:
     return (target.attr, value) if not path or path.rpartition(".")[2] == target.attr else None
 
 
-def _leaf(line: FaultSite) -> Edits:
+def _leaf(line: FaultSite) -> Iterator[Edits]:
     """`nn.Parameter(t).to(d)` becomes `nn.Parameter(t.to(d))`."""
     found = _attribute_set(line)
     if found is None:
-        return None
+        return
     outer = found[1]
     if not isinstance(outer, ast.Call) or not isinstance(outer.func, ast.Attribute) or outer.func.attr not in _CASTS:
-        return None
+        return
     inner = outer.func.value
     if not isinstance(inner, ast.Call) or last_name(inner.func) != "Parameter" or not inner.args:
-        return None
+        return
     text, first = line.text, inner.args[0]
     value = text.of(first) if isinstance(first, _SIMPLE) else f"({text.of(first)})"
     moved = f"{value}{text.of(outer)[len(text.of(inner)) :]}"
     keywords = [f"{item.arg}=" if item.arg else "**" for item in inner.keywords]
     named = [f"{name}{text.of(item.value)}" for name, item in zip(keywords, inner.keywords, strict=True)]
-    return outer, f"{text.of(inner.func)}({', '.join([moved, *map(text.of, inner.args[1:]), *named])})"
+    yield [(outer, f"{text.of(inner.func)}({', '.join([moved, *map(text.of, inner.args[1:]), *named])})")]
 
 
 # --- what is in forward
 
 
-def _history(line: FaultSite) -> Edits:
+def _history(line: FaultSite) -> Iterator[Edits]:
     """`self.weight.data` becomes `self.weight`, wherever it is in the line."""
     expressions = expressions_at(line.statement, line.finding.line)
     attributes = [node for node in expressions if isinstance(node, ast.Attribute)]
     cut = [node for node in attributes if node.attr == "data" and isinstance(node.ctx, ast.Load)]
-    if not all(_is_of_self(node.value, line.first) for node in cut):
-        return None
-    return [(node, line.text.of(node.value)) for node in cut]
+    if cut and all(_is_of_self(node.value, line.first) for node in cut):
+        yield [(node, line.text.of(node.value)) for node in cut]
 
 
 def _is_of_self(node: ast.expr, first: str) -> bool:
@@ -147,43 +175,51 @@ def _is_of_self(node: ast.expr, first: str) -> bool:
     return isinstance(node, ast.Name) and node.id == first
 
 
-def _device_of_input(line: FaultSite) -> Edits:
-    """`torch.zeros(3)` becomes `torch.zeros(3, device=x.device)`."""
+def _made_there(line: FaultSite) -> Iterator[Edits]:
+    """`torch.zeros(3)` becomes `torch.zeros(3, device=x.device)`, and what copies it there afterwards goes."""
     made = [node for node in _calls(line) if _is_factory(node) and not _has_device(node)]
-    known = tensor_argument(line)
-    if len(made) != 1 or known is None:
-        return None
-    return made[0], _with_device(line.text, made[0], f"{known}.device")
+    if not made or any(inner is not outer and inner in ast.walk(outer) for outer in made for inner in made):
+        return
+    copies = [_copy_of(line, node) for node in made]
+    wanted: list[str] = []
+    if line.finding.rule == "device-hop":  # the line says where it wants it; a device that is remembered goes stale
+        given = [device for copy in copies if copy is not None for device in _device_given(copy)]
+        if len(made) != 1 or len(given) != 1:
+            return
+        wanted = [] if own_attribute(given[0], line.first) else [line.text.of(given[0])]
+    for device in [*wanted, *devices_at_hand(line), *_more_devices(line)]:
+        if any(copies):
+            pairs = zip(made, copies, strict=True)
+            yield [_with_device(line, node, copy, device) for node, copy in pairs]
+        yield [_with_device(line, node, None, device) for node in made]
 
 
-def _no_device(line: FaultSite) -> Edits:
+def _no_device(line: FaultSite) -> Iterator[Edits]:
     """A card that is named: in forward the input's device instead; where the module is made, none, because the module
     will be moved."""
     if line.making:
-        return _made_on_cpu(line)
-    known = tensor_argument(line)
-    if known is None:
-        return None
+        yield from _made_on_cpu(line)
+        return
     calls = _calls(line)
     named = [item for item in calls if _is_factory(item) and _has_device(item)]
     moved = [item for item in calls if _names_card(item)]
     if len(named) + len(moved) != 1:
-        return None
-    if named:
-        given = next(item.value for item in named[0].keywords if item.arg == "device")
-        return (given, f"{known}.device") if _is_card(given) else None
-    assert isinstance(moved[0].func, ast.Attribute)
-    made = moved[0].func.value
-    if _is_factory(made) and not _has_device(made):
-        return moved[0], _with_device(line.text, made, f"{known}.device")
-    return None
+        return
+    made = [item for item in calls if _is_factory(item) and not _has_device(item)]
+    for device in [*devices_at_hand(line), *_more_devices(line)]:
+        if named:
+            given = next((item.value for item in named[0].keywords if item.arg == "device"), None)
+            if given is not None and _is_card(given):
+                yield [(given, device)]
+        elif len(made) == 1 and _copy_of(line, made[0]) is moved[0]:
+            yield [_with_device(line, made[0], moved[0], device)]
 
 
-def _made_on_cpu(line: FaultSite) -> Edits:
+def _made_on_cpu(line: FaultSite) -> Iterator[Edits]:
     """Without `.cuda()`, on what will be a module, a parameter or a buffer: it follows the module."""
     moved = [node for node in _calls(line) if _names_card(node)]
     if len(moved) != 1 or not isinstance(moved[0].func, ast.Attribute):
-        return None
+        return
     outermost = line.statement.value if isinstance(line.statement, (ast.Assign, ast.AnnAssign, ast.Expr)) else None
     made = moved[0].func.value
     nn = _name_of_nn(line.tree)
@@ -192,7 +228,8 @@ def _made_on_cpu(line: FaultSite) -> Edits:
     else:
         registering = ("Parameter", "register_buffer", "Buffer")
         registers = isinstance(outermost, ast.Call) and last_name(outermost.func) in registering
-    return (moved[0], line.text.of(made)) if registers else None
+    if registers:
+        yield [(moved[0], line.text.of(made))]
 
 
 def _calls(line: FaultSite) -> list[ast.Call]:
@@ -226,16 +263,117 @@ def _is_card(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and _CARD.fullmatch(node.value) is not None
 
 
-def _with_device(text: Text, call: ast.expr, device: str) -> str:
-    inside = text.of(call)[:-1].rstrip()
+def _places(node: ast.Call) -> bool:
+    """`.cuda()`, `.to(device)`, `.to(self.device)`, `.to("cuda:0")`: a copy to a device and nothing else."""
+    if not isinstance(node.func, ast.Attribute):
+        return False
+    if node.func.attr in ("cuda", "xpu"):
+        return True
+    return node.func.attr == "to" and any(_is_device(item) for item in _device_given(node))
+
+
+def _device_given(node: ast.Call) -> list[ast.expr]:
+    """The one argument of a call; none where there are others."""
+    given = [*node.args, *(item.value for item in node.keywords if item.arg in ("device", "non_blocking"))]
+    return given[:1] if len(node.args) <= 1 and all(item.arg is not None for item in node.keywords) else []
+
+
+def _is_device(node: ast.expr) -> bool:
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str) and (node.value == "cpu" or _is_card(node))
+    if isinstance(node, ast.Call):
+        return last_name(node.func) == "device"
+    return last_name(node).lower().strip("_") in ("device", "dev")
+
+
+def _copy_of(line: FaultSite, made: ast.expr) -> ast.Call | None:
+    """What copies a tensor to a device behind the call that makes it: `torch.zeros(3).sum(0).to(device)`."""
+    for node in ast.walk(line.statement):
+        if isinstance(node, ast.Call) and _places(node):
+            inner: ast.expr = node
+            while inner is not made and isinstance(inner, ast.Call | ast.Attribute | ast.Subscript):
+                inner = inner.func if isinstance(inner, ast.Call) else inner.value
+            if inner is made:
+                return node
+    return None
+
+
+def _with_device(line: FaultSite, made: ast.expr, copy: ast.Call | None, device: str) -> Edit:
+    """The call that makes a tensor, on a device, without the `copy` behind it."""
+    call = line.text.of(made)
+    inside = call[:-1].rstrip()
+    end = call[len(inside) : -1] if "\n" in call[len(inside) :] else ""
     gap = "" if inside.endswith("(") else " " if inside.endswith(",") else ", "
-    return f"{inside}{gap}device={device})"
+    there = f"{inside}{gap}device={device}{',' if end and inside.endswith(',') else ''}{end})"
+    if copy is None or not isinstance(copy.func, ast.Attribute) or not line.text.of(copy).startswith(call):
+        return made, there
+    return copy, there + line.text.of(copy.func.value)[len(call) :]
+
+
+_WEIGHTED = re.compile(r"(Lazy)?(Linear|Conv(Transpose)?[123]d|Embedding(Bag)?|(Layer|Group|RMS|Batch)Norm(1d|2d|3d)?)")
+"""Layers of torch that have a `weight`."""
+
+
+def devices_at_hand(line: FaultSite) -> list[str]:
+    """How a line can name the device that is right: that of a tensor that the function has, or of a parameter or buffer
+    of its own."""
+    for node in ast.walk(line.statement):
+        if isinstance(node, ast.Lambda) and node.args.args and _is_on(node, line.finding.line):
+            return [f"{node.args.args[0].arg}.device"]
+    known = tensor_argument(line)
+    if known is not None:
+        return [f"{known}.device"]
+    names = {item.arg for item in line.arguments if item.annotation is None}
+    if "x" in names and not _is_number(line.function, "x"):
+        return ["x.device"]
+    return _own_devices(line)
+
+
+def _is_on(node: ast.expr, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
+def _own_devices(line: FaultSite) -> list[str]:
+    """`self.scale.device`, `self.layer.weight.device`: of what the class registers."""
+    if line.owner is None or not line.first or line.making:
+        return []
+    found: list[str] = []
+    for function in line.owner.body:
+        first = self_name(function) if isinstance(function, Function) else None
+        for node in ast.walk(function) if first else ():
+            value = node.value if isinstance(node, ast.Assign) else None
+            if isinstance(node, ast.Call) and last_name(node.func) in ("register_buffer", "register_parameter"):
+                name = node.args[0] if node.args else None
+                if isinstance(name, ast.Constant) and isinstance(name.value, str) and name.value.isidentifier():
+                    found.append(f"{line.first}.{name.value}.device")
+            elif isinstance(node, ast.Assign) and isinstance(value, ast.Call) and len(node.targets) == 1:
+                name_set, kind = own_attribute(node.targets[0], first or ""), last_name(value.func)
+                if name_set is not None and kind in ("Parameter", "Buffer"):
+                    found.append(f"{line.first}.{name_set}.device")
+                elif name_set is not None and _WEIGHTED.fullmatch(kind):
+                    found.append(f"{line.first}.{name_set}.weight.device")
+    return list(dict.fromkeys(found))[:2]
+
+
+def _more_devices(line: FaultSite) -> list[str]:
+    """Further ones that may be right: of other arguments, of a lambda's, of any parameter."""
+    names: list[str] = []
+    for node in ast.walk(line.statement):
+        if isinstance(node, ast.Lambda) and _is_on(node, line.finding.line):
+            names += [item.arg for item in node.args.args]
+    if not line.making:
+        names += [item.arg for item in line.arguments if item.annotation is None]
+    numbers = {name for name in names if _is_number(line.function, name)}
+    found = [f"{name}.device" for name in names if name not in numbers]
+    if line.first and not line.making:
+        found.append(f"next({line.first}.parameters()).device")
+    return [item for item in dict.fromkeys(found) if item not in devices_at_hand(line)][:3]
 
 
 def tensor_argument(line: FaultSite) -> str | None:
     """An argument of the function that is a tensor: by its annotation, the first one of `forward`, or one whose shape
     the function reads."""
-    arguments = [*line.function.args.posonlyargs, *line.function.args.args][1:]
+    arguments = line.arguments
     shaped = _with_shape(line.function)
     for argument in arguments:
         if argument.annotation is None:
@@ -282,15 +420,14 @@ def _name_of_nn(tree: ast.Module) -> str | None:
     return names.get("torch.nn") or names.get("torch")
 
 
-FIXES: dict[str, Callable[[FaultSite], Edits]] = {
+FIXES: dict[str, Callable[[FaultSite], Iterator[Edits]]] = {
     "unregistered-module": _container,
     "unregistered-parameter": _container,
-    "unregistered-tensor": _buffer,
+    "unregistered-tensor": _tensor,
     "parameter-not-leaf": _leaf,
     "cut-from-autograd": _history,
-    "default-device": _device_of_input,
+    "default-device": _made_there,
+    "device-hop": _made_there,
     "hard-coded-device": _no_device,
 }
-"""Rule -> what makes its fix."""
-TAKES_DEVICE = ("default-device", "hard-coded-device")
-"""Rules whose fix takes the device of a tensor at hand (`tensor_argument`)."""
+"""Rule -> what could mend it."""

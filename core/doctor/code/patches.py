@@ -1,5 +1,5 @@
-"""Fixes that are mechanical, as unified diffs: made from the syntax tree of the line at fault, checked by
-parsing the result; and applied when the user says so.
+"""Fixes that are mechanical, as unified diffs: made from the syntax tree of the line at fault; and applied when the
+user says so. Between the two `core.doctor.trials` tries them.
 
 Pure but for reading the file, until `apply`. None wherever the right fix needs a decision.
 """
@@ -16,44 +16,80 @@ import re
 import shutil
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput, replacing
 from devexplorer.core.doctor.code.fault_site import blamed
-from devexplorer.core.doctor.code.fixes import FIXES, TAKES_DEVICE, tensor_argument
+from devexplorer.core.doctor.code.fixes import FIXES, after_super, devices_at_hand
 from devexplorer.core.isolation.source_location import is_sample, kind_of
 from devexplorer.core.records import Finding
 
-_AT_HAND = re.compile(r"\bx\.device\b")
+
+class Fix(NamedTuple):
+    """A change of one file that is meant to mend a finding."""
+
+    file: str
+    """Absolute."""
+    before: str
+    after: str
+    patch: str
+    """The same as a unified diff; the file's name is relative to the current folder where it is below that."""
+    lines: tuple[int, ...]
+    """Numbers of the lines that it changes."""
 
 
-def patch_for(finding: Finding, holder: str = "attribute") -> str | None:
-    """The fix of a finding as a unified diff against its file, whose name is relative to the current folder where it is
-    below that. `holder`: what holds its tensors, as in `Hidden`."""
+def fixes_for(finding: Finding, holder: str = "attribute") -> list[Fix]:
+    """What could mend a finding mechanically, the likeliest first; whether it does has to be tried. `holder`: what
+    holds its tensors, as in `Hidden`."""
     make = FIXES.get(finding.rule)
     if make is None or not finding.line or kind_of(finding.file) != "user" or not os.path.isfile(finding.file):
-        return None  # a cell of a notebook has lines, but is no file
-    line = blamed(finding, holder)
-    if line is None:
-        return None
-    edits = make(line)
-    if not edits:
-        return None
-    new = line.text.with_edits(edits if isinstance(edits, list) else [edits])
+        return []  # a cell of a notebook has lines, but is no file
+    sites = blamed(finding, holder)
+    possible = [edits for site in sites for edits in make(site)]
+    if len(sites) > 1:  # the other statements of the line may have the same fault
+        anything = [site._replace(finding=replace(finding, path="")) for site in sites]
+        possible.append([edit for site in anything for edit in next(iter(make(site)), [])])
+    found: dict[str, Fix] = {}
+    for edits in possible:
+        before, after = sites[0].text.source, sites[0].text.with_edits(edits)
+        if is_python(after) and after != before:
+            lines = {line for node, _ in edits for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+            patch = _diff(finding.file, before, after)
+            found.setdefault(after, Fix(finding.file, before, after, patch, tuple(sorted(lines))))
+    return list(found.values())
+
+
+def is_python(text: str) -> bool:
+    """Whether a text can be parsed."""
     try:
-        ast.parse(new)
-    except (SyntaxError, ValueError):
-        return None
-    return _diff(finding.file, line.text.source, new)
+        ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    return True
+
+
+_AT_HAND = re.compile(r"\bx\.device\b")
+NOTHING_AT_HAND = " No tensor is at hand at this line: pass its device in as an argument."
 
 
 def advice_for(finding: Finding) -> str:
-    """The fix in words, with the name of the tensor whose device a patch would take where the words say `x`."""
-    words = str(finding.fix)
-    if finding.rule not in TAKES_DEVICE or not finding.line or kind_of(finding.file) != "user":
+    """The fix in words, with what a patch would take where the words say `x.device`."""
+    words, registers = str(finding.fix), finding.rule.startswith("unregistered")
+    if not (_AT_HAND.search(words) or registers) or not finding.line or kind_of(finding.file) != "user":
         return words
-    line = blamed(finding, "attribute")
-    known = None if line is None else tensor_argument(line)
-    return words if known is None else _AT_HAND.sub(f"{known}.device", words)
+    sites = blamed(finding, "attribute")
+    if not sites:
+        return words
+    site = sites[-1]
+    if registers:
+        late = site.making and not after_super(site)
+        return f"{words} Do that after super().__init__()." if late else words
+    known = devices_at_hand(site)
+    if not known:
+        return _AT_HAND.sub("device", words) + NOTHING_AT_HAND
+    return _AT_HAND.sub(lambda _: known[0], words)
 
 
 def _diff(file: str, old: str, new: str) -> str:
@@ -116,21 +152,25 @@ def _kept_before(path: Path, digest: str) -> str | None:
 def _merged(path: Path, now: str, checked: str, fixed: str) -> str:
     """The file as it is now, with the lines that the fix changes; raises `BadInput` where one of them was changed
     since."""
-    before, after, lines = _lines(checked), _lines(fixed), _lines(now)
-    kept = difflib.SequenceMatcher(None, before, lines, autojunk=False).get_matching_blocks()
+    merged = joined(checked, now, fixed)
+    if merged is None:
+        raise _changed(path)
+    return merged
+
+
+def joined(before: str, now: str, after: str) -> str | None:
+    """What a text has become, with what turns it as it was into another one; None where both change one line."""
+    former, fixed, lines = _lines(before), _lines(after), _lines(now)
+    kept = difflib.SequenceMatcher(None, former, lines, autojunk=False).get_matching_blocks()
     places = {block.a + index: block.b + index for block in kept for index in range(block.size)}
-    changes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    changes = difflib.SequenceMatcher(None, former, fixed, autojunk=False).get_opcodes()
     for _tag, begin, end, new_begin, new_end in reversed([change for change in changes if change[0] != "equal"]):
         at = places.get(begin, -1)
         if any(places.get(begin + index) != at + index for index in range(max(end - begin, 1))):
-            raise _changed(path)
-        lines[at : at + end - begin] = after[new_begin:new_end]
+            return None
+        lines[at : at + end - begin] = fixed[new_begin:new_end]
     merged = "".join(lines)
-    try:
-        ast.parse(merged)
-    except (SyntaxError, ValueError):
-        raise _changed(path) from None
-    return merged
+    return merged if is_python(merged) else None
 
 
 def _keep(path: Path) -> Path:

@@ -107,7 +107,6 @@ class FindingCollector:
         bytes: int | None = None,
         seconds: float | None = None,
         simulated: bool = False,
-        patch: str | None = None,
         consequence: Finding | None = None,
         holder: str = "attribute",
         operands: Iterable[str] = (),
@@ -122,6 +121,10 @@ class FindingCollector:
         where = self.path if path is None else path
         location = place or NOWHERE
         if self.again(rule, location, where):
+            key = _key(rule, location, where)
+            if key in self._evidence:  # another operand may be to blame this time
+                known = self._evidence[key]
+                self._evidence[key] = known._replace(operands=known.operands | set(operands))
             return
         weight = severity or RULES[rule].severity
         if weight == "warning" and location.library:
@@ -137,7 +140,6 @@ class FindingCollector:
             bytes=bytes,
             seconds=seconds,
             simulated=simulated,
-            patch=patch,
             consequences=() if consequence is None else (consequence,),
         )
         self._evidence[_key(rule, location, where)] = Evidence(
@@ -197,6 +199,11 @@ class FindingCollector:
             finding = known.finding
             if finding.rule in rules and finding.severity == "warning" and key not in second._evidence:
                 self._evidence[key] = known._replace(finding=replace(finding, severity="note"), first_call_only=True)
+
+    def holder(self, finding: Finding) -> str:
+        """What holds the tensors that a finding is about: see `Hidden.holder`."""
+        place = SourceLocation(finding.file, finding.line, "")
+        return self._evidence[_key(finding.rule, place, finding.path)].holder
 
     def evidence(self) -> list[Evidence]:
         """Everything that was found, in order."""

@@ -1,4 +1,4 @@
-"""Makes the diagnosis of what was collected. Pure functions, but that patches read files.
+"""Makes the diagnosis of what was collected. Pure functions.
 
 One finding for one cause: an attribute that stays behind, and the operation that then fails because of it, are one.
 Errors come before warnings, notes apart.
@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from devexplorer.core.doctor.code.patches import digest_of, patch_for
 from devexplorer.core.doctor.findings.collector import Effect, Evidence, FindingCollector
 from devexplorer.core.doctor.findings.rules import SEVERITIES
 from devexplorer.core.records import DeviceInfo, Diagnosis, Finding
@@ -34,15 +33,16 @@ def without_consequences(evidence: Sequence[Evidence], used: Mapping[str, bool] 
     for item in evidence:
         if item.rule not in (*_CONSEQUENCES, _COPY):
             continue
-        cause = next((cause for cause in causes if _follows(item, cause)), None)
+        followed = [cause for cause in causes if _follows(item, cause)]
         severity = item.finding.severity
-        if cause is None or (item.rule == _COPY and cause.finding.severity == "note" != severity):
+        if not followed or (item.rule == _COPY and followed[0].finding.severity == "note" != severity):
             continue  # both matter: that the tensor stays behind, and what every call costs
         del left[id(item)]
-        if item.rule == _COPY:
-            copied[id(cause)] = "warning" if "warning" in (severity, copied.get(id(cause))) else "note"
-        else:
-            left[id(cause)] = left[id(cause)].failing(item.complete())
+        for cause in followed:
+            if item.rule == _COPY:
+                copied[id(cause)] = "warning" if "warning" in (severity, copied.get(id(cause))) else "note"
+            else:
+                left[id(cause)] = left[id(cause)].failing(item.complete())
     if used is not None:
         for cause in causes:
             if cause.rule == "unregistered-tensor":
@@ -94,7 +94,7 @@ def diagnosis(
     collector: FindingCollector, target: str, info: DeviceInfo, *, train: bool, inputs: str, operations: int
 ) -> Diagnosis:
     """All that the doctor says."""
-    found = [_finding(evidence) for evidence in without_consequences(collector.evidence(), collector.used)]
+    found = [evidence.complete() for evidence in without_consequences(collector.evidence(), collector.used)]
     problems = sorted(
         (item for item in found if item.severity != "note"), key=lambda item: SEVERITIES.index(item.severity)
     )
@@ -112,9 +112,3 @@ def diagnosis(
         uncompiled=collector.uncompiled(),
         operations=operations,
     )
-
-
-def _finding(evidence: Evidence) -> Finding:
-    finding = evidence.complete()
-    patch = finding.patch or patch_for(finding, evidence.holder)
-    return replace(finding, patch=patch, digest=digest_of(finding.file)) if patch else finding

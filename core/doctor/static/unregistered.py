@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.base import bytes_text, count_text, shape_text
+from devexplorer.core.doctor.code.fixes import TRAINED
 from devexplorer.core.doctor.static.aliases import Registry
 from devexplorer.core.doctor.static.hidden import Hidden
 from devexplorer.core.doctor.static.model_context import (
@@ -113,7 +114,9 @@ def _module_fix(ref: AttributeRef, holder: str, frozen: bool) -> str:
     nested = any(item.path.count("[") > 1 for item in ref.attribute.things if isinstance(item.thing, nn.Module))
     within = ", and nn.ModuleList or nn.ModuleDict for nested containers" if nested else ""
     if holder == "dict":
-        return f"Make it an nn.ModuleDict{within}: self.{name} = nn.ModuleDict(…)."
+        dots = any("." in item.path.removeprefix(name) for item in ref.attribute.things)
+        keys = "; its keys may have no dot" if dots else ""
+        return f"Make it an nn.ModuleDict{within}: self.{name} = nn.ModuleDict(…){keys}."
     if holder in CONTAINERS:
         return f"Make it an nn.ModuleList{within}: self.{name} = nn.ModuleList(…)."
     if holder == "attribute":
@@ -193,8 +196,11 @@ def report_tensors(ref: AttributeRef, things: list[Hidden], device: torch.device
             f"{what} that PyTorch does not know of: the model moves, and"
             f" {'it stays' if single else 'they stay'} on {where}."
         )
-    fix = _fix(name, holder)
-    ref.report("unregistered-tensor", message, fix, severity=severity, bytes=size, holder=holder)
+    trained = holder == "attribute" and tensors[0].requires_grad and tensors[0].is_leaf
+    fix = _fix(name, TRAINED if trained else holder)
+    ref.report(
+        "unregistered-tensor", message, fix, severity=severity, bytes=size, holder=TRAINED if trained else holder
+    )
 
 
 def report_generators(ref: AttributeRef, device: torch.device) -> None:
@@ -219,6 +225,16 @@ def _kind(tensor: Tensor) -> str:
 
 
 def _fix(name: str, holder: str) -> str:
+    if not name.isidentifier() and holder in ("attribute", "class", TRAINED):
+        return (
+            f"Give it a name without a dot, as PyTorch demands of what it registers, and register it as a"
+            f" {'Parameter' if holder == TRAINED else 'buffer'} in __init__."
+        )
+    if holder == TRAINED:
+        return (
+            f"It wants a gradient, so make it a Parameter: self.{name} = nn.Parameter(…); its optimizer is made after"
+            " the move."
+        )
     if holder in ("attribute", "class"):
         return f'Register it as a buffer in __init__: self.register_buffer("{name}", …).'
     if holder == "dict":

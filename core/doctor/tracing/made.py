@@ -95,7 +95,7 @@ def _made_by(node: Any) -> str | None:
 
 MOST = 64
 """Results of one call that are noted."""
-_PASSED_ON = ("factory", "attribute", "hidden", "input", "copy", "variable", "held")
+_PASSED_ON = ("computed", "factory", "attribute", "hidden", "input", "copy", "variable", "held")
 """Kinds of origins that are to blame for what is computed from them on the wrong device."""
 
 

@@ -147,6 +147,11 @@ def _fix(origin: Origin, stray: Tensor, call: Call) -> str:
             f": x.to({there}.device)" if there is not None else ""
         )
         return f"Move all of the model to one device, or {over}."
+    if origin.kind == "computed":
+        return (
+            f"Call the layer instead of reading its {origin.name}: only a call computes it anew where the model is, and"
+            " what the last call left does not move."
+        )
     if origin.kind == "factory":
         return made_there(origin)
     if origin.kind == "copy":

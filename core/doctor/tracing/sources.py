@@ -14,7 +14,7 @@ from pathlib import PurePath
 from torch import Tensor, UntypedStorage, nn
 
 from devexplorer.core.doctor.code.origins import Made, Origins
-from devexplorer.core.doctor.static.hidden import hidden
+from devexplorer.core.doctor.static.hidden import computed_by_torch, hidden
 from devexplorer.core.isolation.source_location import SourceLocation
 from devexplorer.core.models import RegisteredIds, named_modules
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
@@ -29,10 +29,10 @@ class Origin:
     """Where a tensor comes from."""
 
     kind: str
-    """`parameter`, `buffer`, `attribute` (not registered), `hidden` (of a module that is not registered), `input`,
-    `factory`, `output` (of a module), `result` (of an operation), `copy` (that forward made on another device),
-    `variable` (a name in user code, such as a global), `held` (by a hook), `earlier` (made before the run, no
-    name is known), `gradient`, `unknown`."""
+    """`parameter`, `buffer`, `computed` (by a hook of torch's, whenever its layer is called), `attribute` (not
+    registered), `hidden` (of a module that is not registered), `input`, `factory`, `output` (of a module), `result` (of
+    an operation), `copy` (that forward made on another device), `variable` (a name in user code, such as a global),
+    `held` (by a hook), `earlier` (made before the run, no name is known), `gradient`, `unknown`."""
     path: str = ""
     """In the model: `encoder.0.mask`; of an input its number; of what forward made, the module that did it; of a
     variable its name."""
@@ -70,6 +70,8 @@ class Origin:
     def _named(self, at: str) -> str:
         if self.kind in ("parameter", "buffer"):
             return f"{self.kind} {self.path}"
+        if self.kind == "computed":
+            return f"{self.path}, which a hook computes when the layer is called,"
         at_line = f" ({line(self.place)})" if self.place is not None else ""
         made = f"made by {self.op} at {line(self.place)}, never moved" if at_line and self.op else ""
         if self.kind in ("attribute", "hidden"):
@@ -157,6 +159,11 @@ class Sources:
                     if tensor is not None:
                         full = f"{path}.{name}" if path else name
                         self._hold(tensor, Origin("hidden" if hidden else kind, path=full, owner=path, name=name))
+            for name in computed_by_torch(module):
+                value = vars(module).get(name)
+                if isinstance(value, Tensor):
+                    full = f"{path}.{name}" if path else name
+                    self._hold(value, Origin("computed", path=full, owner=path, name=name))
             for name, thing, by_hook in _unregistered(module, known):
                 full = f"{path}.{name}" if path else name
                 if isinstance(thing, Tensor):

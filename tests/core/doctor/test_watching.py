@@ -339,7 +339,7 @@ def brings_positions(module: Any, y: Tensor) -> Tensor:
 def test_what_could_have_been_made_there() -> None:
     (finding,) = found(brings_positions)
     assert (finding.rule, finding.line) == ("device-hop", line_of(brings_positions, ".to("))
-    assert "torch.arange(..., device=x.device)" in finding.fix
+    assert "torch.arange(..., device=y.device)" in finding.fix
     assert f":{line_of(brings_positions, 'torch.arange')}" in finding.message
 
 

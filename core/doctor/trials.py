@@ -1,0 +1,235 @@
+"""Tries each fix before it is offered: the examination is repeated with the functions of the file changed, and the
+fix is right if that finds it gone, nothing new wrong, and what the CPU computes. The main thread of the doctor's
+process.
+
+Fixes are tried alone, because the user may apply one of several, and then all together. What does not pass is advice in
+words. Without a candidate nothing is repeated.
+"""
+
+from __future__ import annotations
+
+import difflib
+import io
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import redirect_stderr, redirect_stdout
+from typing import Any, NamedTuple
+
+import torch
+from msgspec.structs import replace
+from torch import Tensor
+
+from devexplorer.core.base import BadInput, Message, Report
+from devexplorer.core.doctor.code.exchange import Change, exchanged
+from devexplorer.core.doctor.code.patches import NOTHING_AT_HAND, Fix, digest_of, fixes_for, joined
+from devexplorer.core.models import tensors_in
+from devexplorer.core.records import Diagnosis, Finding
+
+MOST = 4096
+"""Values of a tensor that are compared."""
+_TOLERANCES = {torch.float64: 1e-6, torch.float16: 2e-2, torch.bfloat16: 5e-2}
+"""Of the largest value; 1e-3 for others: the order of a sum differs from device to device."""
+Key = tuple[str, str, int, str]
+
+
+class Values(NamedTuple):
+    """A tensor as it is compared: some of its values, on the CPU."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    sample: Tensor
+
+
+class Outcome(NamedTuple):
+    """What one examination came to."""
+
+    found: Diagnosis
+    ended: bool
+    """Whether the run ended before its end."""
+    output: list[Values] | None
+    """What forward returned on the device; None: it did not, or that cannot be read."""
+    reference: list[Values] | None
+    """What it returns on the CPU; None where it fails there, or chance takes part."""
+    parameters: frozenset[str]
+    """Paths of the model's."""
+
+
+def values_of(output: Any) -> list[Values] | None:
+    """Of every tensor in an output."""
+    try:
+        return [_values(item.detach()) for item in tensors_in(output)]
+    except Exception:  # a tensor of an unusual kind
+        return None
+
+
+def _values(tensor: Tensor) -> Values:
+    flat = (torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).reshape(-1)
+    sample = flat[:: max(1, flat.numel() // MOST)].cpu()
+    return Values(tuple(tensor.shape), tensor.dtype, sample.double() if sample.is_floating_point() else sample)
+
+
+def alike(first: Sequence[Values], second: Sequence[Values]) -> bool:
+    """Whether two outputs are the same within what devices differ by."""
+    if [(item.shape, item.dtype) for item in first] != [(item.shape, item.dtype) for item in second]:
+        return False
+    for one, other in zip(first, second, strict=True):
+        if not one.sample.is_floating_point():
+            if not torch.equal(one.sample, other.sample):
+                return False
+        elif one.sample.numel():
+            scale = max(1.0, float(other.sample.nan_to_num(0.0, 0.0, 0.0).abs().max()))
+            most = _TOLERANCES.get(one.dtype, 1e-3) * scale
+            if not torch.allclose(one.sample, other.sample, rtol=0.0, atol=most, equal_nan=True):
+                return False
+    return True
+
+
+Candidates = list[tuple[Finding, list[Fix]]]
+MODULES = "unregistered-module"
+"""Once registered, dropout and normalisation follow `eval()`: then the CPU computes something else, too."""
+
+
+def with_fixes(found: Diagnosis, holder: Callable[[Finding], str], trials: Trials) -> Diagnosis:
+    """The diagnosis with the patches that passed."""
+    every = [*found.problems, *found.notes]
+    candidates = [(item, fixes_for(item, holder(item))) for item in every]
+    right = trials.right([item for item in candidates if item[1]])
+    if not right:
+        return found
+
+    def complete(item: Finding) -> Finding:
+        fix = right.get(_key(item))
+        if fix is None:
+            return item
+        words = Message(str(item.fix).removesuffix(NOTHING_AT_HAND))  # it has found something
+        return replace(item, fix=words, patch=fix.patch, digest=digest_of(item.file))
+
+    return replace(found, problems=tuple(map(complete, found.problems)), notes=tuple(map(complete, found.notes)))
+
+
+class Trials:
+    """Repeats an examination with one fix after the other, until `until` (`time.monotonic`; 0: without end)."""
+
+    def __init__(self, examine: Callable[[], Outcome], progress: Report, until: float = 0.0) -> None:
+        self._examine, self._progress, self._until = examine, progress, until
+        self._longest = 0.0
+
+    def right(self, candidates: Candidates) -> dict[Key, Fix]:
+        """Which finding is mended by what, each alone and all together."""
+        if not candidates:
+            return {}
+        control = self._tried([])
+        if control is None:
+            return {}
+        # What was there once only is left out: its absence would show nothing.
+        known = {_key(finding) for finding, _ in candidates} & _keys(control.found)
+        passed: dict[Key, Fix] = {}
+        mended: dict[Fix, set[Key]] = {}
+        for finding, fixes in candidates:
+            key = _key(finding)
+            if key not in known:
+                continue
+            self._progress(0.95, f"trying the fix for {os.path.basename(finding.file)}:{finding.line}")
+            for fix in fixes:
+                if fix not in mended:
+                    mended[fix] = self._mended([fix], known, control)
+                if key in mended[fix]:
+                    passed[key] = fix
+                    break
+        for key, fix in passed.items():  # of two for one line, the one that mends more
+            same = [other for other in mended if key in mended[other] and not set(fix.lines).isdisjoint(other.lines)]
+            passed[key] = max(same, key=lambda other: len(mended[other]))
+        return self._together(passed, control)
+
+    def _together(self, passed: dict[Key, Fix], control: Outcome) -> dict[Key, Fix]:
+        """As many of those that passed as pass together, the first ones first."""
+
+        def passes(some: Mapping[Key, Fix]) -> bool:
+            fixes = list(dict.fromkeys(some.values()))
+            return len(fixes) < 2 or self._mended(fixes, some.keys(), control) == some.keys()
+
+        if passes(passed):
+            return passed
+        kept: dict[Key, Fix] = {}
+        for key, fix in passed.items():
+            if passes({**kept, key: fix}):
+                kept[key] = fix
+        return kept
+
+    def _mended(self, fixes: list[Fix], keys: Set[Key], control: Outcome) -> set[Key]:
+        """Which of these findings the fixes mend; none where anything else is wrong then that was not before."""
+        changes, after = _changes(fixes), self._tried(fixes)
+        if changes is None or after is None:
+            return set()
+        moved = {file: _former_lines(change) for file, change in changes.items()}
+        new = {_key(item, moved) for item in after.found.problems} - _keys(control.found)
+        unchecked = {(item.what, item.file) for item in after.found.unchecked}
+        unchecked -= {(item.what, item.file) for item in control.found.unchecked}
+        if control.ended:  # it comes further now, and may find there what was there before
+            lines = {(fix.file, line) for fix in fixes for line in fix.lines}
+            new = {key for key in new if (key[1], key[2]) in lines}
+        elif unchecked or after.ended:
+            return set()
+        if new or not (_untrained(after.found) & control.parameters) <= _untrained(control.found):
+            return set()
+        mended = set(keys) - _keys(after.found, moved)
+        if after.reference is not None and not after.ended:
+            if after.output is None or not alike(after.output, after.reference):
+                return set()
+            same = control.reference is None or alike(after.reference, control.reference)
+            if not same and not any(rule == MODULES for rule, *_ in mended):
+                return set()
+        return mended
+
+    def _tried(self, fixes: list[Fix]) -> Outcome | None:
+        """How the examination ends with these fixes; None: it cannot be made, or not in time."""
+        began = time.monotonic()
+        if self._until and began + 2 * self._longest > self._until:
+            return None
+        changes = _changes(fixes)
+        if changes is None:
+            return None
+        try:
+            with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), exchanged(changes):
+                return self._examine()
+        except (BadInput, SyntaxError, ValueError):
+            return None
+        finally:
+            self._longest = max(self._longest, time.monotonic() - began)
+
+
+def _changes(fixes: list[Fix]) -> dict[str, Change] | None:
+    """Each file with all of its fixes; None where two of them change one line."""
+    texts: dict[str, Change] = {}
+    for fix in fixes:
+        known = texts.get(fix.file)
+        after = fix.after if known is None else joined(fix.before, known.after, fix.after)
+        if after is None:
+            return None
+        texts[fix.file] = Change(fix.before, after)
+    return texts
+
+
+def _former_lines(change: Change) -> dict[int, int]:
+    """The number of each line after a change -> what it was before."""
+    before, after = (io.StringIO(text, newline="\n").readlines() for text in change)
+    former: dict[int, int] = {}
+    for _, begin, end, new_begin, new_end in difflib.SequenceMatcher(None, before, after, False).get_opcodes():
+        for line in range(new_begin, new_end):
+            former[line + 1] = min(begin + line - new_begin, max(end - 1, begin)) + 1
+    return former
+
+
+def _key(finding: Finding, moved: Mapping[str, Mapping[int, int]] | None = None) -> Key:
+    """What tells findings apart: the rule and the line as it was before, or the path where there is no line."""
+    line = (moved or {}).get(finding.file, {}).get(finding.line, finding.line)
+    return finding.rule, finding.file, line, "" if line else finding.path
+
+
+def _keys(found: Diagnosis, moved: Mapping[str, Mapping[int, int]] | None = None) -> set[Key]:
+    return {_key(item, moved) for item in (*found.problems, *found.notes)}
+
+
+def _untrained(found: Diagnosis) -> set[str]:
+    return {path for item in found.no_gradient for path in item.parameters}
