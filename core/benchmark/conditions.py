@@ -239,7 +239,7 @@ def git_revision(root: Path | None = None) -> str | None:
     root = Path(__file__).resolve().parents[2] if root is None else root
     try:
         folder = root / ".git"
-        if folder.is_file():  # a worktree or a submodule
+        if os.path.isfile(folder):  # a worktree or a submodule
             folder = root / folder.read_text(encoding="utf-8").removeprefix("gitdir:").strip()
         head = (folder / "HEAD").read_text(encoding="utf-8").strip()
         if not head.startswith("ref:"):
@@ -248,9 +248,9 @@ def git_revision(root: Path | None = None) -> str | None:
         if ".." in name.split("/"):
             return None
         shared = folder / "commondir"
-        common = folder / shared.read_text(encoding="utf-8").strip() if shared.is_file() else folder
+        common = folder / shared.read_text(encoding="utf-8").strip() if os.path.isfile(shared) else folder
         for place in (folder, common):
-            if (place / name).is_file():
+            if os.path.isfile(place / name):
                 return _revision((place / name).read_text(encoding="utf-8").strip())
         for line in (common / "packed-refs").read_text(encoding="utf-8").splitlines():
             if line.endswith(f" {name}"):

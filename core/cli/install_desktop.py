@@ -105,7 +105,7 @@ def update_caches(folder: Path) -> list[str]:
     problems = []
     for tool, place in CACHES:
         found = shutil.which(tool)
-        if found is not None and (folder / place).is_dir():
+        if found is not None and os.path.isdir(folder / place):
             try:
                 subprocess.run([found, folder / place], check=True, capture_output=True, timeout=TOOL_S)
             except (OSError, subprocess.SubprocessError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 import uuid
 from collections.abc import Mapping, Sequence
@@ -56,7 +57,7 @@ def save_workspace(workspace: Workspace, command: SaveWorkspace, progress: Progr
     if len(command.layout) > LAYOUT_LIMIT:
         raise BadInput("the layout of the window is too long to be saved")
     target = checked_path(command.path, "safetensors")
-    if target.exists() and not command.overwrite:
+    if os.path.exists(target) and not command.overwrite:
         again = msgspec.structs.replace(command, overwrite=True, request=0)
         raise Refused(
             f"there is a file '{command.path}' already; choose another name, or overwrite it",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -40,5 +41,5 @@ def packed(files: Mapping[str, bytes]) -> bytes:
 
 def packed_folder(folder: Path) -> bytes:
     """The same of a folder that is kept."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != whole_folders.LIST)
+    paths = sorted(path for path in folder.rglob("*") if os.path.isfile(path) and path.name != whole_folders.LIST)
     return packed({path.relative_to(folder).as_posix(): path.read_bytes() for path in paths})

@@ -5,6 +5,7 @@ Any thread; reads about 3 MB.
 from __future__ import annotations
 
 import hashlib
+import os
 from functools import partial
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def _files() -> dict[str, bytes]:
         for path in root.rglob("*"):
             inside = path.relative_to(root).parts
             # `public` is `devexplorer/__init__.py`, which a checkout has at another place
-            if path.is_file() and "__pycache__" not in inside and inside[0] != "public":
+            if os.path.isfile(path) and "__pycache__" not in inside and inside[0] != "public":
                 found["/".join(("devexplorer", top, *inside))] = path
     return {name: found[name].read_bytes() for name in sorted(found)}
 

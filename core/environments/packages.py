@@ -145,7 +145,7 @@ def _copy(name: str, probe: Probe, folder: Path) -> bool:
         return False
     for file in files:
         source = Path(str(ours.locate_file(file)))
-        if ".." in file.parts or file.is_absolute() or "__pycache__" in file.parts or not source.is_file():
+        if ".." in file.parts or file.is_absolute() or "__pycache__" in file.parts or not os.path.isfile(source):
             continue  # programs of the package, and what Python has written itself
         target = folder.joinpath(*file.parts)
         target.parent.mkdir(parents=True, exist_ok=True)

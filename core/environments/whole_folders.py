@@ -92,12 +92,12 @@ def _make(base: Path, kind: str, name: str, fill: "typing.Callable[[Path], None]
     new = Path(tempfile.mkdtemp(prefix=".new-", dir=place))
     try:
         fill(new)
-        files = {str(path.relative_to(new)): path.stat().st_size for path in new.rglob("*") if path.is_file()}
+        files = {str(path.relative_to(new)): path.stat().st_size for path in new.rglob("*") if os.path.isfile(path)}
         (new / LIST).write_text(json.dumps(files), encoding="ascii")
         target = place / name
         with _locked(place):
             if not _is_whole(target):  # else another window was first, and runs with it
-                if target.exists():
+                if os.path.exists(target):
                     aside = Path(tempfile.mkdtemp(prefix=".old-", dir=place))
                     target.rename(aside)
                     shutil.rmtree(aside, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def save(workspace: Workspace, command: Save, progress: ProgressMonitor) -> Comm
     is_module = command.form == "module"
     gathered = _module(workspace, command) if is_module else gather(workspace, command.targets, named=command.named)
     target = checked_path(command.path, command.form)
-    replaced = target.exists()
+    replaced = os.path.exists(target)
     if replaced and not command.overwrite:
         again = msgspec.structs.replace(command, overwrite=True, request=0)
         raise Refused(

@@ -37,12 +37,12 @@ def checked_path(path: str, form: str) -> Path:
         )
     target = Path(path).expanduser()
     try:
-        target = target.resolve() if target.is_symlink() else target
-        if target.is_dir():
+        target = target.resolve() if os.path.islink(target) else target
+        if os.path.isdir(target):
             raise BadInput(f"'{path}' is a folder; name a file")
-        if target.exists() and not target.is_file():
+        if os.path.exists(target) and not os.path.isfile(target):
             raise BadInput(f"'{path}' is not a regular file; choose another name")
-        if not target.parent.is_dir():
+        if not os.path.isdir(target.parent):
             raise BadInput(f"there is no folder '{target.parent}'; make it first, or choose another one")
     except OSError as error:  # too long a name, a folder that may not be entered, a link to itself
         raise BadInput(f"'{path}' cannot be written: {_reason(error)}") from error

@@ -167,7 +167,7 @@ class _Writing:
     @classmethod
     def begin(cls, path: Path, *, overwrite: bool) -> _Writing:
         """Begin; `BadInput` where it may not be written."""
-        if path.is_symlink():  # what it points to is replaced, not the link
+        if os.path.islink(path):  # what it points to is replaced, not the link
             path = Path(os.path.realpath(path))
         _check_free(path, overwrite=overwrite)
         return cls(path, path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.part"), overwrite=overwrite)
@@ -199,11 +199,11 @@ class _Writing:
 
 
 def _check_free(path: Path, *, overwrite: bool) -> None:
-    if path.is_dir():
+    if os.path.isdir(path):
         raise BadInput(f"{path} is a folder")
-    if path.exists() and not overwrite:
+    if os.path.exists(path) and not overwrite:
         raise BadInput(f"{path} exists already and is not overwritten")
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         raise BadInput(f"there is no folder {path.parent}")
 
 

@@ -69,9 +69,9 @@ def _is_beside(file: Path, top: str) -> bool:
     """Whether `import top` leads to a file beside this one, or to a package that it is in."""
     folder = file.parent / top
     return (
-        (file.parent / f"{top}.py").is_file()
-        or (folder.is_dir() and any(folder.glob("*.py")))
-        or any(above.name == top and (above / "__init__.py").is_file() for above in file.parents[:_ABOVE])
+        os.path.isfile(file.parent / f"{top}.py")
+        or (os.path.isdir(folder) and any(folder.glob("*.py")))
+        or any(above.name == top and os.path.isfile(above / "__init__.py") for above in file.parents[:_ABOVE])
     )
 
 
@@ -243,7 +243,7 @@ class _Module:
 def _body(file: Path) -> Sequence[ast.stmt] | None:
     """The statements of a file or notebook; None where it cannot be parsed."""
     try:
-        if not file.is_file():
+        if not os.path.isfile(file):
             return None
         if file.suffix == notebook.SUFFIX:
             return notebook.read(file).statements

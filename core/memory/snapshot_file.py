@@ -33,7 +33,7 @@ def save(snapshot: dict[str, Any], path: str) -> int:
     was."""
     data = pickle.dumps(snapshot, protocol=PROTOCOL)
     target = Path(path).expanduser()
-    if target.is_dir():
+    if os.path.isdir(target):
         raise BadInput(f"{path} is a folder; name a file")
     try:
         with replacing(target) as temporary:

@@ -164,7 +164,7 @@ def _imported(name: str, home: str) -> ModuleType:
 
 def _from_file(source: Source, folder: str) -> ModuleType:
     path = source.file(folder)
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise BadInput(f"there is no file {path}")
     name = module_name(path)
     loaded = sys.modules.get(name)

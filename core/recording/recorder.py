@@ -223,7 +223,7 @@ class Recorder:
 def _open(path: Path, overwrite: bool) -> int:
     """A new file, open for writing; `BadInput` says why there can be none."""
     try:
-        if overwrite and path.exists() and not path.is_file():
+        if overwrite and os.path.exists(path) and not os.path.isfile(path):
             raise BadInput(f"{path} is no file; choose another name for the recording")
         mode = os.O_TRUNC if overwrite else os.O_EXCL
         return os.open(

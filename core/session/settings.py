@@ -174,8 +174,8 @@ class SettingsFile:
     def writable(self) -> str | None:
         """One sentence if saving will fail, for the start instead of the end."""
         folder = self.path.parent
-        while not folder.exists() and folder != folder.parent:
+        while not os.path.exists(folder) and folder != folder.parent:
             folder = folder.parent
-        if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK):
+        if os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):
             return None
         return f"The folder {self.path.parent} is not writable: the layout of this session will not be remembered."

@@ -60,7 +60,7 @@ def _lines(file: Path, files_left: list[int]) -> Iterator[tuple[str, list[str]]]
     """Keyword and values of each line; what cannot be read says nothing."""
     files_left[0] -= 1
     try:
-        if files_left[0] < 0 or not file.is_file() or file.stat().st_size > LARGEST:
+        if files_left[0] < 0 or not os.path.isfile(file) or file.stat().st_size > LARGEST:
             return
         text = file.read_text(encoding="utf-8", errors="replace")
     except OSError:

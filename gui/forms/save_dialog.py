@@ -3,6 +3,7 @@ thread."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -90,7 +91,7 @@ class SaveDialog(QFileDialog):
         """A name that has an extension gets the format's; one without any gets it from Qt."""
         field = self.name_field
         name = field.text().strip()
-        if name and not Path(name).is_dir() and Path(name).suffix:  # Qt adds an extension where there is none
+        if name and not os.path.isdir(Path(name)) and Path(name).suffix:  # Qt adds an extension where there is none
             field.setText(named(name, self.suffix, self._formats.values()))
 
 

@@ -76,7 +76,7 @@ def _files(arguments: argparse.Namespace) -> tuple[Path, ...]:
     """The files to open, as whole paths. What a file is that is there, the window says: a file manager shows nothing of
     what is said here."""
     paths = tuple(Path(name) for name in getattr(arguments, "files", ()))
-    missing = [str(path) for path in paths if not path.exists()]
+    missing = [str(path) for path in paths if not os.path.exists(path)]
     if missing:
         where = " on this machine" if arguments.ssh is not None else ""
         raise BadInput(f"there is no file {' and no file '.join(missing)}{where}")

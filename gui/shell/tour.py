@@ -8,6 +8,7 @@ is called behind the window's back.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -133,7 +134,7 @@ class Tour(QObject):
     def _end(self, failed: str | None) -> None:
         self._timer.stop()
         self._failed = failed
-        if failed is not None and self._folder is not None and self._folder.is_dir():
+        if failed is not None and self._folder is not None and os.path.isdir(self._folder):
             self._app.window.grab().save(str(self._folder / "tour-failed.png"))
         self._guide.leave()
         self._ended(failed)

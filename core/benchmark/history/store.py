@@ -324,11 +324,11 @@ class Store:
             f"{self.path.stem}-{word}-{stamp}{more}{self.path.suffix}"
             for more in ("", *(f"-{n}" for n in range(2, 100)))
         )
-        copy = next(path for name in names if not (path := self.path.with_name(name)).exists())
+        copy = next(path for name in names if not os.path.exists(path := self.path.with_name(name)))
         try:
             os.rename(self.path, copy)
             for ending in ("-journal", "-wal", "-shm"):  # they belong to the file, and what is in them too
-                if (beside := self.path.with_name(self.path.name + ending)).exists():
+                if os.path.exists(beside := self.path.with_name(self.path.name + ending)):
                     os.rename(beside, copy.with_name(copy.name + ending))
         except OSError as error:
             message = (

@@ -222,9 +222,9 @@ def _parse_file(text: str) -> Path:
     from pathlib import Path
 
     path = Path(text)
-    if not text.strip() or path.is_dir():
+    if not text.strip() or os.path.isdir(path):
         raise BadInput(f"--record '{text}' is not a file; name a file that is not there yet")
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         raise BadInput(f"--record '{text}': there is no folder '{path.parent}'; make it first")
     return path
 

@@ -144,7 +144,7 @@ def _changed(path: Path) -> BadInput:
 def _kept_before(path: Path, digest: str) -> str | None:
     """The file as the check saw it, from what an earlier patch kept beside it."""
     for kept in path.parent.glob(f"{glob.escape(path.name)}.orig*"):
-        if kept.is_file() and hashlib.sha256(content := kept.read_bytes()).hexdigest() == digest:
+        if os.path.isfile(kept) and hashlib.sha256(content := kept.read_bytes()).hexdigest() == digest:
             return content.decode()
     return None
 

@@ -6,6 +6,7 @@ Names come from the machines: every text is escaped, and what cannot be printed 
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -56,8 +57,8 @@ def report_file(text: str) -> Path:
     path = Path(text)
     if path.suffix.lower() not in (".html", ".json"):
         raise BadInput(f"--report '{text}': name a file that ends in .html or .json")
-    if path.is_dir() or not path.parent.is_dir():
-        wrong = "is a folder" if path.is_dir() else f"there is no folder '{path.parent}'; make it first"
+    if os.path.isdir(path) or not os.path.isdir(path.parent):
+        wrong = "is a folder" if os.path.isdir(path) else f"there is no folder '{path.parent}'; make it first"
         raise BadInput(f"--report '{text}': {wrong}")
     return path
 

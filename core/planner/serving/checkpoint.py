@@ -43,8 +43,8 @@ class Checkpoint:
 def read_checkpoint(path: str, folder: str = "") -> Checkpoint:
     """Read the headers of a file, or of all files of a folder. Raises `BadInput` in one line."""
     place = Path(folder or ".") / os.path.expanduser(path)  # `Path.expanduser` raises where there is no such user
-    files = _files(path, place) if place.is_dir() else [place]
-    if not place.is_dir() and place.suffix != SUFFIX:
+    files = _files(path, place) if os.path.isdir(place) else [place]
+    if not os.path.isdir(place) and place.suffix != SUFFIX:
         raise BadInput(f"'{path}' is no checkpoint; choose a {SUFFIX} file, or a folder with such files")
     sizes: Counter[torch.dtype] = Counter()
     names: set[str] = set()
@@ -65,14 +65,14 @@ def read_checkpoint(path: str, folder: str = "") -> Checkpoint:
         len(names),
         len(files),
         max(computes, key=lambda dtype: sizes[dtype], default=None),
-        configured(place if place.is_dir() else place.parent, path),
+        configured(place if os.path.isdir(place) else place.parent, path),
     )
 
 
 def configured(folder: Path, path: str) -> Scheme | None:
     """What the configuration in a folder says about quantisation."""
     file = folder / "config.json"
-    return quantisation_of(file, path) if file.is_file() else None
+    return quantisation_of(file, path) if os.path.isfile(file) else None
 
 
 def quantisation_of(file: Path, name: str) -> Scheme | None:
@@ -88,7 +88,7 @@ def quantisation_of(file: Path, name: str) -> Scheme | None:
 
 def _files(path: str, place: Path) -> list[Path]:
     index = place / INDEX
-    if not index.is_file():
+    if not os.path.isfile(index):
         found = sorted(place.glob(f"*{SUFFIX}"))
         if not found:
             raise BadInput(f"there is no {SUFFIX} file in '{path}'")

@@ -3,6 +3,7 @@ In the planner's process."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,7 @@ def _weights(spec: FitSpec, serving: ServingSpec) -> tuple[Scheme | None, Checkp
     if text in PRESETS:
         return preset(text), None
     if text:
-        if not (Path(spec.folder or ".") / Path(text).expanduser()).exists():
+        if not os.path.exists(Path(spec.folder or ".") / Path(text).expanduser()):
             preset(text)  # which says what there is
         checkpoint = read_checkpoint(text, spec.folder)
         return checkpoint.scheme, checkpoint
@@ -89,7 +90,7 @@ def _weights(spec: FitSpec, serving: ServingSpec) -> tuple[Scheme | None, Checkp
     if source.kind not in LIBRARIES or not source.place.endswith(".json"):
         return None, None
     file = source.file(spec.folder)
-    return (quantisation_of(file, source.place) if file.is_file() else None), None
+    return (quantisation_of(file, source.place) if os.path.isfile(file) else None), None
 
 
 def _causal_model(spec: FitSpec) -> Any:
