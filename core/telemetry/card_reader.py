@@ -63,7 +63,9 @@ class CardReader:
         self.unread = False
         """Whether it is claimed and no thread has begun."""
         self.stuck = False
-        """Whether it has not answered in time."""
+        """Whether it has not come back from a call in time."""
+        self._took_s = 0.0
+        """The last job that read the slow fields, too."""
         self.ended = False
         """Whether the card is gone; later results are dropped."""
         self.again: Callable[[], None] | None = None
@@ -87,6 +89,11 @@ class CardReader:
         self.busy_since = self._pace.clock()
         self.unread = True
         return True
+
+    def is_slow(self, seconds: float) -> bool:
+        """Whether a reading of everything takes longer than this, the last one or the present one."""
+        since = self.busy_since
+        return self._took_s >= seconds or (since is not None and self._pace.clock() - since >= seconds)
 
     def give_up(self, limit_s: float) -> bool:
         """Abandon a call that takes longer than `limit_s`. True: another thread has to run `again`."""
@@ -161,6 +168,7 @@ class CardReader:
         else:
             return
         self._slow = self._nvml.read_slow(self.card)
+        self._took_s = self._pace.clock() - now
 
     def _details_are_due(self, now: float) -> bool:
         known = self._details

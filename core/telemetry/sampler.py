@@ -37,7 +37,8 @@ from devexplorer.core.telemetry.card_reader import DETAILS_INTERVAL_S, SLOW_INTE
 OnCards = Callable[[tuple[Card, ...], tuple[Problem, ...]], None]
 
 PATIENCE_S = 2.0
-"""A card without an answer for this long is reported, and its curve gets a gap."""
+"""A card that has not come back from one call for this long is reported, and its curve gets a gap. Not the whole of its
+reading: sixty calls of 50 ms each, as shared cards have them, are slow and no fault."""
 CALL_LIMIT_S = 5.0
 """A call is given up after this time. Longer than the patience, so that answers of a very slow card still count."""
 LOOK_S = 0.02
@@ -144,6 +145,9 @@ class Sampler:
                 inside = self._nvml.inside(reader.card)
                 message = "the driver currently does not answer for this card" + (f" ({inside})" if inside else "")
                 result.append(Problem(message, device=reader.card.nvml_id))
+            elif reader.is_slow(self._patience_s):
+                message = f"the driver is slow: a reading of this card takes more than {self._patience_s:g} s"
+                result.append(Problem(message, device=reader.card.nvml_id))
         for card in list(self._gone.values()):
             result.append(
                 Problem(f"{card.name} ({card.key}): {_GONE}", device=None if card.index in taken else card.nvml_id)
@@ -194,8 +198,9 @@ class Sampler:
     def read_round(self, patience_s: float = PATIENCE_S, list_patience_s: float | None = None) -> list[DeviceSample]:
         """Read everything once, all cards in parallel: the CPU's sample, then each card's in NVML's order.
 
-        A card that does not answer within `patience_s` has its last reading, which its time tells; the first time, a
-        sample with device and time only. What it answers later is the next round's. Lists the cards first where they
+        A card that does not answer within `patience_s` has its last reading, which its time tells. Its first one is
+        waited for as long as its calls come back; when one does not, the card has a sample with device and time only.
+        What it answers later is the next round's. Lists the cards first where they
         are not listed yet, and again, for the next round, when it is time; the first listing has `list_patience_s`.
         Details and topology go to `put`. Raises RuntimeError when the sampler runs by itself.
         """
@@ -215,8 +220,7 @@ class Sampler:
         samples = [self._cpu.read(self._unix_clock())]
         self._await_answers(until)
         for reader in readers:
-            late = reader in self._answers_due
-            if late:
+            if reader in self._answers_due and self._hangs(reader):
                 reader.lose_patience()
             sample = reader.last
             device = self._name(reader) or reader.card.nvml_id
@@ -232,16 +236,20 @@ class Sampler:
 
     def _await_answers(self, until: float) -> None:
         """Until every card that was asked has answered, in this round or an earlier one, or until then (monotonic
-        seconds)."""
+        seconds) and what is left hangs or has been read before."""
         while self._answers_due:
             left = until - time.monotonic()
             try:
                 self._answers_due.discard(self._answers.get(timeout=min(max(left, 0), LOOK_S)))
             except Empty:
-                if left <= 0:
+                if left <= 0 and all(reader.last or self._hangs(reader) for reader in self._answers_due):
                     break
                 self._give_up_calls()
         self._give_up_calls()
+
+    def _hangs(self, reader: CardReader) -> bool:
+        """Whether its present call takes longer than the patience."""
+        return self._nvml.waited_s(reader.card) >= self._patience_s
 
     def _give_up_calls(self) -> None:
         """Have the cards read by other threads whose call takes too long."""
@@ -263,8 +271,7 @@ class Sampler:
             self._put(self._cpu.read(self._unix_clock()))
             now = self._clock()
             for reader in self._readers or ():
-                since = reader.busy_since
-                if since is not None and now - since >= self._patience_s and reader.lose_patience():
+                if reader.busy_since is not None and self._hangs(reader) and reader.lose_patience():
                     self._put_gap(reader)
             self._give_up_calls()
             if now >= self._news_due and (self.opened or self._listing_is_late()):

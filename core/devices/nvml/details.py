@@ -166,7 +166,7 @@ def read_details(
     runner.read(state, QUERIES, values)
     card = state.known_card
     if card.mig_instance is None:
-        result = runner.ask(state, LINKS)
+        result, state.links = state.links or runner.ask(state, LINKS), None
         values["nvlinks"] = with_traffic(runner, state, result, now) if result is not None else None
     else:  # it says that it has no link, where its card has some
         runner.set_unsupported(state, LINKS, "")

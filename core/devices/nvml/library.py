@@ -23,7 +23,8 @@ import importlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from itertools import combinations
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,10 @@ from devexplorer.core.devices.nvml.details import lost_details, missing, read_de
 from devexplorer.core.devices.nvml.listing import HANDLE, list_cards
 from devexplorer.core.devices.nvml.processes import in_pid_namespace, read_processes
 from devexplorer.core.devices.nvml.query import CardLostError, CardState, NvmlGoneError, Query, QueryRunner
+from devexplorer.core.devices.nvml.topology import End
 from devexplorer.core.devices.nvml_card import Card, ProcessFacts
 from devexplorer.core.devices.process_facts import process_facts
-from devexplorer.core.records import Affinity, DeviceDetails, DeviceSample, Problem, Topology
+from devexplorer.core.records import Affinity, DeviceDetails, DeviceSample, PeerLink, Problem, Topology
 
 __all__ = ["Card", "Nvml", "free_bytes"]
 
@@ -206,6 +208,11 @@ class Nvml:
             state.tracker, time.monotonic(), self.limit_s if limit_s is None else limit_s
         )
 
+    def waited_s(self, card: Card) -> float:
+        """For how long the present call about this card has been seen to take; 0 between calls. Call it repeatedly."""
+        state = self._cards.get(card.key)
+        return 0.0 if state is None else state.tracker.waited_s(time.monotonic())
+
     def inside(self, card: Card) -> str | None:
         """The NVML function that is reading this card now."""
         state = self._cards.get(card.key)
@@ -332,27 +339,37 @@ class Nvml:
         if self._pause or not self.started:
             return Topology(source="nvml")
 
-        def job(tracker: CallTracker) -> Topology:
-            own = [
-                # a copy, so that queries do not change the card's state; only hanging calls are shared
-                (
-                    names.get(card.key, card.nvml_id),
-                    CardState(card.nvml_id, card, state.handle, tracker=tracker, hanging=state.hanging),
-                )
-                for card in cards
-                if card.mig_instance is None
-                and (state := self._cards.get(card.key)) is not None
-                and state.handle is not None
-            ]
-            ends = nvml_topology.ends(self._runner, own)
-            pairs = [nvml_topology.pair(self._runner, a, b) for a, b in combinations(ends, 2)]
-            near = [self._affinity(device, state) for device, state in own]
-            return Topology(source="nvml", links=tuple(pairs), affinities=tuple(near))
+        # a copy of each, so that queries do not change the card's state; only hanging calls are shared
+        own = [
+            (
+                names.get(card.key, card.nvml_id),
+                CardState(card.nvml_id, card, state.handle, hanging=state.hanging),
+                state,
+            )
+            for card in cards
+            if card.mig_instance is None
+            and (state := self._cards.get(card.key)) is not None
+            and state.handle is not None
+        ]
+
+        def one(device: str, copy: CardState, state: CardState, tracker: CallTracker) -> tuple[End, Affinity]:
+            copy.tracker = tracker
+            end = nvml_topology.end(self._runner, device, copy)
+            state.links = copy.links
+            return end, self._affinity(device, copy)
+
+        def joined(number: int, tracker: CallTracker) -> list[PeerLink]:
+            ends[number].state.tracker = tracker
+            return [nvml_topology.pair(self._runner, ends[number], other) for other in ends[number + 1 :]]
 
         self._machine.busy = True
         try:
-            result: Topology = self._in_time([job])[0]
-            return result
+            found = self._in_time([partial(one, *card) for card in own])
+            ends = nvml_topology.with_switches([end for end, _ in found])
+            pairs = self._in_time([partial(joined, number) for number in range(len(ends))])
+            return Topology(
+                source="nvml", links=tuple(chain.from_iterable(pairs)), affinities=tuple(near for _, near in found)
+            )
         except NvmlGoneError as error:
             self._lose_nvml(error)
             return Topology(source="nvml")

@@ -19,7 +19,7 @@ import msgspec
 
 from devexplorer.core.base.time_limit import AbandonedError, CallTracker, TimeLimitError, driver_function
 from devexplorer.core.devices.nvml_card import Card, ProcessFacts
-from devexplorer.core.records import Problem
+from devexplorer.core.records import NvLink, Problem
 
 Getter = Callable[[Any, Any], Any]
 """`getter(pynvml, handle)`; raises what pynvml raises, and ValueError for an impossible answer."""
@@ -114,6 +114,8 @@ class CardState(msgspec.Struct, eq=False):
     problems: dict[str | None, Problem] = msgspec.field(default_factory=dict)
     counters: dict[tuple[str, int], tuple[float, int]] = msgspec.field(default_factory=dict)
     """NVLink traffic: (name, link) -> (monotonic seconds of the reading, bytes)."""
+    links: tuple[NvLink, ...] | None = None
+    """As the topology has found them, until the details take them: four calls for each of 18 links."""
     sluggish: dict[str, Any] = msgspec.field(default_factory=dict)
     """The last answers to `fields.SLUGGISH`."""
     sluggish_due: float = -math.inf

@@ -125,16 +125,18 @@ class End(NamedTuple):
         return self.state.card.bus_id if self.state.card else None
 
 
-def ends(runner: QueryRunner, cards: Iterable[tuple[str, CardState]]) -> list[End]:
-    """The cards with their links. Raises `NvmlGoneError`; a lost card has none."""
-    result = []
-    for device, state in cards:
-        try:
-            links = runner.ask(state, LINKS)
-        except CardLostError:
-            links = None
-        result.append(End(device, state, tuple(link for link in links if link.active) if links is not None else None))
-    return [end._replace(switched=_switched(end, result)) for end in result]
+def end(runner: QueryRunner, device: str, state: CardState) -> End:
+    """A card with its links. Raises `NvmlGoneError`; a lost card has none."""
+    try:
+        state.links = links = runner.ask(state, LINKS)
+    except CardLostError:
+        links = None
+    return End(device, state, tuple(link for link in links if link.active) if links is not None else None)
+
+
+def with_switches(ends: Sequence[End]) -> list[End]:
+    """The same ends, with how many of their links lead to NVSwitches."""
+    return [one._replace(switched=_switched(one, ends)) for one in ends]
 
 
 def pair(runner: QueryRunner, a: End, b: End) -> PeerLink:

@@ -184,6 +184,37 @@ def test_a_card_that_hangs_delays_no_other_and_gets_a_gap(gates: list[threading.
     assert bench.sampler.stop(5.0)
 
 
+class UnhurriedNvml(FakeNvml):
+    """As shared and virtualised cards answer: every call comes back, and takes its time."""
+
+    def _enter(self, function: str, *card: int) -> None:
+        time.sleep(0.005)
+        super()._enter(function, *card)
+
+
+def test_a_card_whose_calls_take_long_but_come_back_is_slow_and_not_lost() -> None:
+    bench = Bench(UnhurriedNvml(FakeCard(uuid=A), FakeCard(uuid=B)), patience_s=0.05, slow_interval_s=0.1)
+    first = bench.sampler.read_round(patience_s=0.01, list_patience_s=10)
+    assert all(sample.memory_used_bytes is not None for sample in first[1:]), "the first reading is waited for"
+    for _ in range(3):
+        assert [sample.temperature_c for sample in bench.sampler.read_round(patience_s=0.01)[1:]] == [61.0, 61.0]
+    assert [(problem.device, "is slow" in problem.reason) for problem in bench.sampler.problems] == [
+        ("nvml:0", True),
+        ("nvml:1", True),
+    ]
+    bench.sampler.stop()
+
+    bench = Bench(
+        UnhurriedNvml(FakeCard(uuid=A), FakeCard(uuid=B)), interval_s=0.01, patience_s=0.05, slow_interval_s=0.1
+    )
+    bench.sampler.start()
+    until(lambda: len(bench.samples("nvml:1")) > 8)
+    assert all(sample.memory_used_bytes is not None for sample in bench.samples("nvml:1")), "no gap"
+    of_cards = [problem for _, problems in bench.announced for problem in problems if problem.device]
+    assert all("is slow" in problem.reason for problem in of_cards)
+    assert bench.sampler.stop(5.0)
+
+
 class Hands:
     """In place of the sampler's threads: jobs wait until they are done here, and it is counted who was called."""
 
