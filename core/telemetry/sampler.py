@@ -109,6 +109,8 @@ class Sampler:
         self._joined: tuple[tuple[Card, str], ...] = ()
         """The cards and names that the last topology was about."""
         self._list_due: float | None = None
+        self._list_patience_s = patience_s
+        """A listing that takes longer is reported."""
         self._listing_since: float | None = None
         """When the listing that has not ended was ordered."""
         self._late_returns = 0
@@ -207,8 +209,9 @@ class Sampler:
         if self._thread is not None:
             raise RuntimeError("the sampler runs by itself: its samples come by `put`")
         listed = threading.Event()
+        self._list_patience_s = patience_s if list_patience_s is None else list_patience_s
         if self._list_if_due(listed) and not self.opened:
-            listed.wait(patience_s if list_patience_s is None else list_patience_s)
+            listed.wait(self._list_patience_s)
         until = time.monotonic() + patience_s
         readers = [reader for reader in self._readers or () if self._name(reader) is not None]
         claimed = [reader for reader in readers if reader.claim()]
@@ -333,7 +336,7 @@ class Sampler:
 
     def _listing_is_late(self) -> bool:
         since = self._listing_since
-        return since is not None and self._clock() - since >= self._patience_s
+        return since is not None and self._clock() - since >= self._list_patience_s
 
     def _tell_news(self) -> None:
         result = (self.cards, self.problems)
