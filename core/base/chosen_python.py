@@ -50,7 +50,7 @@ def chosen() -> Chosen:
     """What was chosen; nothing where the settings cannot be read, which the window says."""
     try:
         return msgspec.json.decode(settings_file().read_bytes(), type=Chosen)
-    except (OSError, msgspec.DecodeError, RecursionError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Chosen()
 
 

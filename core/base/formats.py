@@ -121,7 +121,7 @@ def parse_seconds(text: str | float, what: str = "") -> float:
     """Return a duration in seconds: above 0, at most `LONGEST_SECONDS`. `what` names it in the message."""
     name = f"{what}: " if what else ""
     try:
-        seconds = float(text)
+        seconds = float(text if str(text).isascii() else "")  # float takes digits of every script
     except ValueError:
         raise BadInput(f"{name}'{text}' is not a number of seconds; write for example 2 or 0.5") from None
     if not 0 < seconds <= LONGEST_SECONDS:  # not so for nan either

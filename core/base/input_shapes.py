@@ -10,7 +10,7 @@ from devexplorer.core.base.dtypes import parse_dtype
 from devexplorer.core.base.errors import BadInput
 
 LARGEST_ELEMENTS = 1 << 33
-_ONE = re.compile(r"(?P<shape>\d{1,12}(x\d{1,12})*|scalar)(:(?P<dtype>\w+))?")
+_ONE = re.compile(r"(?P<shape>\d{1,12}(x\d{1,12})*|scalar)(:(?P<dtype>\w+))?", re.ASCII)
 
 Shapes = tuple[tuple[tuple[int, ...], str | None], ...]
 """A shape and the canonical name of a dtype for each input; no dtype: the model's own."""

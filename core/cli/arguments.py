@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Container
 from typing import NamedTuple, NoReturn
 
-import devexplorer
 from devexplorer.core.base import BadInput
 from devexplorer.core.cli.fleet.arguments import CLUSTER, fleet_arguments
 from devexplorer.core.cli.terminal.common_arguments import (
@@ -38,12 +37,6 @@ class _Parser(argparse.ArgumentParser):
         raise BadInput(message)
 
 
-class _Version(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        print(f"devexplorer {devexplorer.__version__}")
-        parser.exit()
-
-
 class _Command(NamedTuple):
     """A word behind `devexplorer`, with what follows it."""
 
@@ -69,7 +62,7 @@ def parser(words: Container[str] | None = None) -> argparse.ArgumentParser:
             " window."
         ),
     )
-    top.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    top.add_argument("--version", action="store_true", help="show the version and exit")
     top.add_argument("--theme", choices=THEMES, help="colours of the window")
     top.add_argument("--replay", metavar="FILE", help="open the window on a recording made with watch --record")
     top.add_argument("--cluster", metavar="ADDRESS", help=f"open the window on the page Fleet with {CLUSTER}")

@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
     """Run a command line that needs no window."""
     try:
         arguments = parse(argv)
-        if arguments.command in WINDOW_COMMANDS:
+        if arguments.command in WINDOW_COMMANDS and not arguments.version:
             raise BadInput(
                 "the window and the tour start with 'devexplorer', which needs PySide6; name a command here, see --help"
             )
@@ -52,7 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.reconfigure(errors="replace")  # a terminal without × gets a question mark, not a traceback
     try:
         name = arguments.command
-        if _is_elsewhere(arguments):
+        if arguments.version:
+            name = "version"
+        elif _is_elsewhere(arguments):
             name = "over_ssh"
         elif name in ELSEWHERE:
             run_elsewhere(arguments)
@@ -74,12 +76,24 @@ def run(arguments: argparse.Namespace) -> int:
             " is all there is"
         )
         return 1
+    except RuntimeError:
+        if _can_start_threads():
+            raise
+        return refuse("the system lets this process start no further thread; end other programs, or raise 'ulimit -u'")
     except KeyboardInterrupt:
         if any(thread.name == "jobs" or thread.name.startswith("bench-") for thread in threading.enumerate()):
             os._exit(
                 INTERRUPTED
             )  # a product that takes minutes still runs: torch would abort an interpreter that ends under it
         return INTERRUPTED
+
+
+def _can_start_threads() -> bool:
+    try:
+        threading.Thread(target=int, daemon=True).start()
+    except RuntimeError:
+        return False
+    return True
 
 
 def ended(code: int) -> int:
@@ -97,6 +111,11 @@ def _write_no_more() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _version(_: argparse.Namespace) -> int:
+    print(f"devexplorer {devexplorer.__version__}")
+    return 0
+
+
 def _is_elsewhere(arguments: argparse.Namespace) -> bool:
     """Whether the command is for another machine, and this is not that machine already."""
     if arguments.ssh is None or "__start__" in vars(devexplorer):
@@ -109,6 +128,8 @@ def _is_elsewhere(arguments: argparse.Namespace) -> bool:
 def _command(name: str) -> Callable[[argparse.Namespace], int]:
     """The function of a command, imported for it; its name is the command's."""
     name = name.replace("-", "_")
+    if name == "version":
+        return _version
     if name == "watch":
         quick_start()
     command: Callable[[argparse.Namespace], int] = getattr(importlib.import_module(_MODULES[name]), name)

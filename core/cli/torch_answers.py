@@ -83,7 +83,7 @@ class TorchQuestion:
             return TorchAnswers.nothing(f"torch did not answer within {self._limit_s:g} s")
         try:
             return msgspec.json.decode(output, type=TorchAnswers)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             return TorchAnswers.nothing(f"torch ended its process {_how(self._process.returncode)}")
 
     def _asked_here(self) -> TorchAnswers:

@@ -82,6 +82,8 @@ def implausible(values: Mapping[str, float | None], total: float | None = None) 
             refused[field] = _refusal(value, what)
         elif total is not None and value > total and field in MEMORY_PARTS:
             refused[field] = _refusal(value, f"{what} of {total}")
+    if "memory_used_bytes" in refused and values.get("memory_free_bytes") is not None:
+        refused.setdefault("memory_free_bytes", refused["memory_used_bytes"])  # drivers count one from the other
     return refused
 
 

@@ -38,7 +38,7 @@ _RATES = {
 
 DeviceKind = Literal["cuda", "mps"]
 _APPLE = re.compile(r"\bapple\b|\bm[1-9] ?(pro|max|ultra)?\b")
-_COUNT = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*[x×]\s*(.*)", re.IGNORECASE)
+_COUNT = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*[x×]\s*(.*)", re.IGNORECASE | re.ASCII)
 _VENDOR_WORDS = {"nvidia", "amd", "tesla", "geforce", "instinct"}
 
 

@@ -33,7 +33,7 @@ from devexplorer.core.base import (
 )
 from devexplorer.core.engine.link import CANNOT_START, EVENT_LIMIT, Joiner, decode_event, frame, read_payload
 from devexplorer.core.engine.priority import EnginePriority, OtherPrograms
-from devexplorer.core.records import Command, EngineLost, EventSink, Log
+from devexplorer.core.records import Command, EngineLost, EnginePaused, EventSink, Log
 
 GRACE_SECONDS = 0.7
 """How long an engine that was asked to end may take before its group is killed."""
@@ -219,11 +219,17 @@ class EngineProcess:
         """How far the preparation of another Python is."""
         self._put(Log(level="info", text=f"{self._python}: {text}", time_unix_s=self._clock()))
 
-    @staticmethod
-    def _wait(process: subprocess.Popen[bytes]) -> int:
-        """Wait for the process; end its group before the id is reaped and can be given to another process."""
+    def _wait(self, process: subprocess.Popen[bytes]) -> int:
+        """Wait for the process, telling when it is paused; end its group before the id is reaped and can be given to
+        another process."""
         if os.name == "posix":
-            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+            while True:
+                news = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOWAIT)
+                assert news is not None  # only without waiting
+                if news.si_code not in (os.CLD_STOPPED, os.CLD_CONTINUED):
+                    break
+                os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WCONTINUED | os.WNOHANG)
+                self._put(EnginePaused(paused=news.si_code == os.CLD_STOPPED))
             _kill_group(process.pid)
         return process.wait()
 

@@ -82,7 +82,7 @@ def run_in_subprocess(
         raise BadInput(*last.error, virtual_helps=last.virtual_helps)
     try:
         return msgspec.json.decode(last.result, type=result)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         raise BadInput(
             f"{title} gave something else than its result: code that it ran wrote where the result goes"
         ) from None
@@ -154,7 +154,7 @@ def _reply(line: bytes | bytearray) -> Reply | None:
     """One line; None for what is none of ours."""
     try:
         return msgspec.json.decode(line, type=Reply)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 

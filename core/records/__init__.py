@@ -136,6 +136,7 @@ from devexplorer.core.records.messages import (
     EditElement,
     EngineDevices,
     EngineLost,
+    EnginePaused,
     EngineReady,
     Event,
     EventSink,

@@ -383,6 +383,12 @@ class EngineLost(BaseEvent, tag="EngineLost"):
     asked: bool = False
 
 
+class EnginePaused(BaseEvent, tag="EnginePaused"):
+    """Somebody stopped the engine process (SIGSTOP, Ctrl-Z of a shell), or let it continue."""
+
+    paused: bool
+
+
 class Rebuilt(BaseEvent, tag="Rebuilt"):
     """After a restart: what came back, and what did not, with its reason: `y: the result of an addition`."""
 
@@ -392,6 +398,7 @@ class Rebuilt(BaseEvent, tag="Rebuilt"):
 
 Event = (
     EngineReady
+    | EnginePaused
     | EngineDevices
     | ObjectChanged
     | RowsChanged

@@ -42,7 +42,7 @@ def commands_of(path: Path) -> tuple[Command, ...]:
         raise BadInput(f"the file {path.name} has nothing that can be repeated here; run it with Python")
     try:
         commands = _decode.decode(lines[-1].removeprefix(MARK))
-    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(f"the last line of {path.name} is damaged, or of a newer version; run it with Python") from error
     for command in commands:
         if not all(map(can_repeat, steps_of(command))):

@@ -110,7 +110,7 @@ class SettingsFile:
         except OSError as error:
             self.damage = self._put_aside(f"could not be read ({error.strerror})", "defaults are used")
             return Settings()
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self.damage = self._put_aside("are damaged", "defaults are used")
             return Settings()
         kept: dict[str, Any] = {}

@@ -25,6 +25,7 @@ from devexplorer.core.records import (
     DeviceDetails,
     DeviceSample,
     EngineLost,
+    EnginePaused,
     EngineReady,
     Event,
     Fact,
@@ -276,6 +277,12 @@ class State(QueryResults):
         self.engine = event
         self.engine_words, self.cannot_start = "engine ready", False
         return Change.ENGINE | self._welcome()
+
+    @handles(EnginePaused)
+    def _engine_paused(self, event: EnginePaused) -> Change:
+        ready = "engine ready" if self.engine is not None else "engine: starting"
+        self.engine_words = "engine paused (SIGSTOP)" if event.paused else ready
+        return Change.ENGINE
 
     def _forget_answers(self, name: str, part: str) -> None:
         """Drop the answers that one about this target replaces: its own, and those about its parts."""

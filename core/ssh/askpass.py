@@ -140,7 +140,7 @@ class Askpass:
         del self._reading[number]
         try:
             question = msgspec.json.decode(data, type=_Question)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             connection.close()
             return
         self._last += 1

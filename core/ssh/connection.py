@@ -286,7 +286,7 @@ class Connection:
             data = self._running.read_exactly(body, self._limits.answer)
         try:
             return msgspec.json.decode(text, type=dict[str, Any]), data
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             self._garbage("a frame that is not readable")
 
     def _value(self, answer: Mapping[str, object]) -> object:

@@ -324,7 +324,7 @@ class WorkspaceFiles(QObject):
             fields = {name: saved[name] for name in LAYOUT if name in saved}
             now = msgspec.to_builtins(self._context.current_settings())
             settings = msgspec.convert({name: fields.get(name, now[name]) for name in LAYOUT}, Settings)
-        except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self._context.hint("The layout in the file is damaged; the window stays as it is.")
             return
         self.layout_opened.emit(settings)

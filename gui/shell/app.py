@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from devexplorer.gui.timelines.export import PlotExport
     from devexplorer.gui.timelines.slot import PlotSlot
 
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+"""By which the system, or a terminal that is closed, ends the window."""
 HERE = "this machine"
 """What the line across the window is about that offers to start it."""
 CLOSE_SECONDS = 2.5
@@ -365,14 +368,26 @@ def open_window(
     qt.setApplicationName("devexplorer")
     qt.setDesktopFileName("devexplorer")  # the entry of `install-desktop`, by which a desktop knows the window
     qt.setWindowIcon(app_icon())
-    with tempfile.TemporaryDirectory(prefix="devexplorer-") as scratch:
-        # The tour starts from the defaults and leaves the user's layout alone.
-        settings = settings_file or SettingsFile(Path(scratch) if tour else None)
-        app = App(qt, settings, theme, Path(scratch) / "history.sqlite3" if tour else None)
+    app: App | None = None
+    asked = False
+
+    def leave(*_: object) -> None:
+        nonlocal asked
+        asked = True
+        if app is not None:
+            app.leaving.leave()
+
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` starts a program
+            signal.signal(number, leave)  # runs between two beats
+    # The tour starts from the defaults and leaves the user's layout alone.
+    with tempfile.TemporaryDirectory(prefix="devexplorer-") if tour else nullcontext() as scratch:
+        settings = settings_file or SettingsFile(None if scratch is None else Path(scratch))
+        app = App(qt, settings, theme, None if scratch is None else Path(scratch) / "history.sqlite3")
         app.files = files
         app.leaving.unasked = tour
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: app.leaving.leave())  # runs between two beats
+        if asked:  # while it was being made
+            app.leaving.leave()
         qt.commitDataRequest.connect(lambda _manager: app.leaving.session_ends())
         guide = _guide(app, screenshots) if tour else None
         if cluster is not None:

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from PySide6.QtCore import QTimer
+
 if TYPE_CHECKING:
     from devexplorer.core.session.autosave import Autosave, Found
     from devexplorer.core.session.session import Session
@@ -69,7 +71,7 @@ class Leaving:
             return
         self.autosave.beat()
         if self._leave_by is not None and (time.monotonic() > self._leave_by or not self.autosave.copy()):
-            self._app.qt.exit()
+            self._exit()
         state = self._app.state
         replaying = self._app.replaying
         on_show = replaying.machine is replaying.here and state.recording is None
@@ -95,7 +97,12 @@ class Leaving:
         if not again and self.autosave is not None and self.autosave.copy():
             self._leave_by = time.monotonic() + LEAVE_SECONDS
         else:
-            self._app.qt.exit()  # `App.stop` runs inside
+            self._exit()
+
+    def _exit(self) -> None:
+        """End in a turn of the event loop of its own: before the loop runs `exit` would do nothing, and a signal can
+        come in the middle of anything, of a session that is being started, say."""
+        QTimer.singleShot(0, self._app.qt, self._app.qt.exit)  # `App.stop` runs inside
 
     def session_ends(self) -> None:
         """The desktop's session ends, and closes the window soon."""

@@ -1,5 +1,5 @@
-"""Starts the window and closes it after a random delay, again and again; every exit code must be 0 and no process may
-be left.
+"""Starts the window and ends it after a random delay, by closing it or by a signal, again and again; every exit code
+must be 0 (or the signal's, before the window listens to it) and no process may be left.
 
 python tests/soak/start_quit.py [--times 50] [--seed 0]
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -21,10 +22,14 @@ from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication
 from devexplorer.gui.shell.app import open_window
 qt = QApplication(sys.argv[:1])
-QTimer.singleShot(int(sys.argv[1]), lambda: [window.close() for window in qt.topLevelWidgets() if window.windowTitle()])
-QTimer.singleShot(int(sys.argv[1]) + 1, qt.quit)  # also when the window was not there yet
+if int(sys.argv[1]) >= 0:
+    close = lambda: [window.close() for window in qt.topLevelWidgets() if window.windowTitle()]
+    QTimer.singleShot(int(sys.argv[1]), close)
+    QTimer.singleShot(int(sys.argv[1]) + 1, qt.quit)  # also when the window was not there yet
 sys.exit(open_window(virtual_spec=sys.argv[2] or None))
 """
+LISTENS_MS = 2000
+"""The window listens to signals before it is made: later only where the machine is very busy."""
 LONGEST_MS = 4000
 """Past the engine's start, which takes about 2 s."""
 
@@ -54,20 +59,21 @@ def main() -> int:
         delay = rng.randrange(LONGEST_MS)
         spec = rng.choice(["", "2x Tesla T4"])
         started = time.monotonic()
-        done = subprocess.run(
-            [sys.executable, "-c", CHILD, str(delay), spec],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        way = rng.choice(["closed", "SIGTERM", "SIGHUP"])
+        command = [sys.executable, "-c", CHILD, str(delay if way == "closed" else -1), spec]
+        with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as window:
+            if way != "closed":
+                time.sleep(delay / 1000)
+                window.send_signal(getattr(signal, way))
+            _, said = window.communicate(timeout=60)
         over = time.monotonic() - started - delay / 1000
         left = [process.pid for process in psutil.process_iter() if has(process, TOKEN, token)]
-        if done.returncode != 0 or left:
+        unheard = way != "closed" and window.returncode == -getattr(signal, way) and delay < LISTENS_MS
+        if not (window.returncode == 0 or unheard) or left or said:
             bad += 1
-            print(f"{number}: closed after {delay} ms: exit code {done.returncode}, engines left {left}\n{done.stderr}")
+            print(f"{number}: {way} after {delay} ms: exit code {window.returncode}, engines left {left}\n{said}")
         else:
-            print(f"{number}: closed after {delay} ms: exit code 0, {over:.1f} s for starting and ending")
+            print(f"{number}: {way} after {delay} ms: {over:.1f} s for starting and ending")
     print(f"{arguments.times - bad} of {arguments.times} ended well")
     return bad
 

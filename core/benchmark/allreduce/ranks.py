@@ -212,5 +212,5 @@ def _write(process: subprocess.Popen[bytes], line: bytes) -> None:
 def _reply(line: bytes) -> Reply:
     try:
         return msgspec.json.decode(line, type=Reply)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return Reply(kind="failed", text="it wrote something else than an answer")

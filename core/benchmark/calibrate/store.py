@@ -107,6 +107,6 @@ class CalibrationStore:
 def _read(path: Path) -> Calibration | None:
     try:
         saved: Any = msgspec.json.decode(path.read_bytes(), type=_File)
-    except (OSError, msgspec.DecodeError, RecursionError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return saved.calibration if saved.schema == SCHEMA else None

@@ -76,13 +76,13 @@ class SweepKind(BenchmarkKind[SweepSpec, SweepResult]):
     def specs(self, arguments: argparse.Namespace, findings: Findings) -> list[SweepSpec]:
         if arguments.size is not None and arguments.sizes is not None:
             findings.add("--size and --sizes are the same to a sweep; give one of them")
-        text = arguments.sizes or arguments.size
-        if not text and arguments.search is None:  # a search knows where to begin
+        text = arguments.size if arguments.sizes is None else arguments.sizes
+        if text is None and arguments.search is None:  # a search knows where to begin
             text = SIZES
         spec = SweepSpec(
             device="cpu",
             dtype=product_dtype(arguments, findings),
-            shapes=findings.checked(partial(parse_shapes, text), ((1, 1, 1),)) if text else (),
+            shapes=findings.checked(partial(parse_shapes, text), ((1, 1, 1),)) if text is not None else (),
             search_seconds=findings.seconds(arguments.search, "--search"),
             shape_seconds=findings.seconds(arguments.seconds, "--seconds") or 0.2,
         )

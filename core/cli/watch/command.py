@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from devexplorer.core.devices.drm import Drm
     from devexplorer.core.recording.recorder import Recorder
 
+LEAST_INTERVAL_S = 0.001
 CLOSE_S = 2.0
 """For the disk to take the end of a recording."""
 
@@ -47,6 +48,8 @@ def watch(arguments: argparse.Namespace, nvml: Nvml | None = None, drm: Drm | No
     """Read every device again and again; returns the exit code. `nvml` and `drm` replace the real ones in tests."""
     findings = Findings()
     interval = findings.checked(partial(parse_seconds, arguments.interval, "--interval"), 1.0)
+    if interval < LEAST_INTERVAL_S:
+        findings.add(f"--interval {arguments.interval} is too short; enter {LEAST_INTERVAL_S:g} s or more")
     count = findings.count(arguments.count, "--count")
     port = findings.parsed(arguments.prometheus, parse_port, None)
     path = findings.parsed(arguments.record, _parse_file, None)

@@ -36,7 +36,7 @@ class Frames(Generic[T]):
             return None
         try:
             record = self._decode(payload)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise LinkError(str(error)) from error
         if not sane(record):
             raise LinkError("a number is out of range")

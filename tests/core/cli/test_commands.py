@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from fakes.command_line import (
 )
 from fakes.nvml import FakeCard, FakeNvml
 
+import devexplorer
 from devexplorer.core.benchmark.kinds import KINDS
 from devexplorer.core.cli import env as env_module
 from devexplorer.core.cli.run import main
@@ -272,6 +274,13 @@ def test_user_code_that_does_not_work_is_said_in_one_line(
         ("watch --interval 0", "--interval: 0 seconds"),
         ("watch --interval 1e300", "at most"),
         ("watch --interval often", "--interval: 'often' is not a number"),
+        ("watch --interval ２", "--interval: '２' is not a number"),
+        ("watch --interval 1e-12", "too short"),
+        (f"watch --record {'n' * 300}/file", "there is no folder"),
+        (f"place {'n' * 300}.py:f", "there is no file"),
+        (f"place {'n' * 300}/m.py:f", "there is no file"),
+        (f"fleet --hosts {'n' * 300}", "name too long"),
+        ("place mlp --input ４x8", "unrecognized"),
     ],
 )
 def test_bad_input_gets_one_line(refusal: Refusal, argv: str, words: str) -> None:
@@ -287,6 +296,7 @@ def test_bad_input_gets_one_line(refusal: Refusal, argv: str, words: str) -> Non
         ("0x Tesla T4", "write a whole number from 1 on"),
         ("65x Tesla T4", "64 at most"),
         ("1.5x Tesla T4", "write a whole number"),
+        ("２x Tesla T4", "there is no profile"),
         ("", "no virtual GPU is named"),
         ("Tesla T4,", "no virtual GPU is named"),
     ],
@@ -295,6 +305,18 @@ def test_wrong_virtual_gpus_get_one_line_from_every_command(
     refusal: Refusal, command: str, spec: str, words: str
 ) -> None:
     assert words in refusal(*command.split(), "--virtual", spec)
+
+
+def test_sizes_that_name_none_are_no_sizes(refusal: Refusal) -> None:
+    assert "''" in refusal("bench", "sweep", "--sizes", "")
+
+
+def test_a_system_that_lets_no_thread_start_is_one_line(refusal: Refusal, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert "no further thread" in refusal("watch", "--count", "1")
 
 
 def test_everything_that_is_wrong_is_in_the_one_line(refusal: Refusal) -> None:
@@ -330,11 +352,12 @@ def test_the_help_of_all_benchmarks_shows_every_option(capfd: pytest.CaptureFixt
 
 
 def test_help_and_version_are_no_errors(capfd: pytest.CaptureFixture[str]) -> None:
-    for option in ("--help", "--version"):
-        with pytest.raises(SystemExit) as ended:
-            main([option])
-        assert ended.value.code == 0
-        assert "devexplorer" in capfd.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    assert "devexplorer" in capfd.readouterr().out
+    assert main(["--version"]) == 0
+    assert capfd.readouterr().out == f"devexplorer {devexplorer.__version__}\n"
 
 
 # --- as a process
@@ -353,7 +376,9 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
-@pytest.mark.parametrize("argv", [["devices"], ["env", "--json"], ["watch", "--count", "1", "--interval", "0.02"]])
+@pytest.mark.parametrize(
+    "argv", [["--version"], ["devices"], ["env", "--json"], ["watch", "--count", "1", "--interval", "0.02"]]
+)
 def test_a_disk_that_is_full_is_one_line(argv: list[str]) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run([*CLI, *argv], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)

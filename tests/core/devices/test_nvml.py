@@ -378,7 +378,7 @@ def test_more_memory_in_use_than_there_is_is_refused_with_both_figures() -> None
     card = FakeCard(uuid=A, total=100 * MIB, used=101 * MIB, reserved=0)
     nvml, (listed,) = opened(FakeNvml(card))
     sample = nvml.read(listed, device="cuda:0", time_unix_s=5.0)
-    assert (sample.memory_used_bytes, sample.memory_total_bytes) == (None, 100 * MIB)
+    assert (sample.memory_used_bytes, sample.memory_free_bytes, sample.memory_total_bytes) == (None, None, 100 * MIB)
     reasons = {problem.field: problem.reason for problem in nvml.problems}
     words = f"the driver answers {101 * MIB} bytes of memory in use of {100 * MIB}, which cannot be right"
     assert reasons["memory_used_bytes"] == words

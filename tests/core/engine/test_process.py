@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +15,8 @@ import pytest
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.engine.process import EngineProcess
-from devexplorer.core.records import AddVirtual, EngineLost, Event, Log
+from devexplorer.core.records import AddVirtual, EngineLost, EnginePaused, Event, Log
+from devexplorer.core.session import State
 
 START = """
 import os, sys, time, struct
@@ -113,6 +116,25 @@ def test_how_it_ended_is_said_after_everything_it_said(start: Start, death: str,
     assert texts([last]) == ["last words"]
     assert isinstance(lost, EngineLost)
     assert words in lost.reason
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there is no SIGSTOP")
+def test_an_engine_that_is_stopped_is_not_called_ready(start: Start) -> None:
+    engine, events = start(ECHO)
+    engine.send(AddVirtual(spec="one"))
+    events.get(timeout=20)
+    assert engine.pid is not None
+    os.kill(engine.pid, signal.SIGSTOP)
+    assert events.get(timeout=20) == EnginePaused(paused=True)
+    state = State()
+    state.apply(EnginePaused(paused=True))
+    assert "paused" in state.engine_words
+    os.kill(engine.pid, signal.SIGCONT)
+    assert events.get(timeout=20) == EnginePaused(paused=False)
+    state.apply(EnginePaused(paused=False))
+    assert "paused" not in state.engine_words
+    engine.send(AddVirtual(spec="two"))
+    assert texts([events.get(timeout=20)]) == ["two"]
 
 
 def test_a_forked_child_that_holds_the_pipes_neither_hides_the_death_nor_survives(start: Start) -> None:

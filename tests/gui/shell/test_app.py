@@ -314,14 +314,15 @@ def _log(text: str):  # type: ignore[no-untyped-def]
     return Log(level="error", text=text, time_unix_s=0.0)
 
 
+@pytest.mark.parametrize("damaged", [b'{"theme": "light", ', b'{"theme": "\xff"}'])
 def test_damaged_settings_are_put_aside_and_the_window_and_the_command_line_say_where(
-    start: Start, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    start: Start, tmp_path: Path, capfd: pytest.CaptureFixture[str], damaged: bytes
 ) -> None:
     file = SettingsFile(tmp_path)
-    file.path.write_bytes(b'{"theme": "light", ')
+    file.path.write_bytes(damaged)
     driver = start(virtual=None)
     (aside,) = tmp_path.glob("window.damaged-*.json")
-    assert aside.read_bytes() == b'{"theme": "light", '
+    assert aside.read_bytes() == damaged
     assert str(aside) in driver.window.banner.words.text()
     said = capfd.readouterr().err
     assert said.startswith("devexplorer: The settings are damaged")

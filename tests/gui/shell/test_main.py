@@ -46,6 +46,27 @@ def test_without_a_display_the_window_names_what_works_there(
 
 
 @pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="these systems always have a display")
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"QT_QPA_PLATFORM": "nonsense"},
+        {"QT_QPA_PLATFORM": "xcb", "DISPLAY": ":987"},
+        {"WAYLAND_DISPLAY": "wayland-987", "XDG_RUNTIME_DIR": "/"},
+        {"DISPLAY": "localhost:987.0"},
+    ],
+    ids=str,
+)
+def test_a_display_that_qt_cannot_use_is_one_line(variables: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "devexplorer.gui.shell.main"]
+    done = subprocess.run(
+        command, capture_output=True, env={**os.environ, **variables}, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert done.stderr.startswith("devexplorer: Qt")
+    assert "tour" in done.stderr
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="these systems always have a display")
 def test_without_a_display_as_a_process_no_qt_is_loaded() -> None:
     environment = {
         name: value

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 SHOW = """
@@ -81,11 +82,28 @@ sys.exit(code)
 """
 
 
-def run(script: str, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+SIGNALLED = """
+import os, signal, sys
+from pathlib import Path
+from devexplorer.core.session.session import Session
+from devexplorer.gui.shell import app
+owner, name = {"making": (app.App, "__init__"), "showing": (app.App, "show"),
+               "session": (Session, "__init__"), "starting": (Session, "start")}[sys.argv[1]]
+plain = getattr(owner, name)
+def signalled(self, *positional, **named):
+    os.kill(os.getpid(), getattr(signal, sys.argv[2]))
+    return plain(self, *positional, **named)
+setattr(owner, name, signalled)
+code = app.open_window(tour=False)
+print("ended", code)
+"""
+"""A signal at a point of the start that a window lives through for a few milliseconds."""
+
+
+def run(script: str, home: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, "QT_QPA_PLATFORM": "offscreen", "XDG_CONFIG_HOME": str(home), **environment}
-    return subprocess.run(
-        [sys.executable, "-c", script], env=variables, capture_output=True, text=True, timeout=60, check=False
-    )
+    command = [sys.executable, "-c", script, *arguments]
+    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_an_open_window_has_no_torch_in_its_process_and_nothing_of_other_machines(tmp_path: Path) -> None:
@@ -100,6 +118,26 @@ def test_an_open_window_has_no_torch_in_its_process_and_nothing_of_other_machine
 def test_a_window_that_is_closed_as_it_starts_leaves_no_engine(tmp_path: Path) -> None:
     done = run(CLOSED_EARLY, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "False\n", "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGHUP")
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("point", ["making", "showing", "session", "starting"])
+def test_a_signal_during_the_start_ends_the_window_and_everything_it_started(
+    tmp_path: Path, point: str, name: str
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    done = run(SIGNALLED, tmp_path, point, name, TMPDIR=str(tmp_path / "temporary"), SIGNALLED_TEST=str(tmp_path))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ended 0\n", "")
+    assert list((tmp_path / "temporary").iterdir()) == []
+    assert not [process.pid for process in psutil.process_iter() if started_by(process, tmp_path)]
+
+
+def started_by(process: psutil.Process, home: Path) -> bool:
+    try:
+        return process.environ().get("SIGNALLED_TEST") == str(home)
+    except psutil.Error:  # of another user, or ended
+        return False
 
 
 @pytest.fixture(scope="module")
