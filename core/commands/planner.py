@@ -21,9 +21,24 @@ from devexplorer.core.base import (
 from devexplorer.core.commands.models import blueprint
 from devexplorer.core.planner.messages import PARTS
 from devexplorer.core.planner.worker.ask import planned
-from devexplorer.core.records import Answer, Fact, Fit, FitPlanned, FitReport, FitSpec, PlanFit, ServingFit, ServingSpec
+from devexplorer.core.records import (
+    Answer,
+    Fact,
+    Fit,
+    FitPlanned,
+    FitReport,
+    FitSpec,
+    PlanFit,
+    ServingFit,
+    ServingSpec,
+    planned_tensors,
+)
 from devexplorer.core.workspace import CommandResult, Workspace
 
+CODE_CHANGED = (
+    "Files of the model's code have changed since it was created: its forward was planned for as they are now. Rebuild"
+    " it to have the same model here."
+)
 HELPS_TOLD = 3
 """What would help most, named in the answer; the planner's panel shows all of it."""
 
@@ -32,6 +47,8 @@ def plan_fit(workspace: Workspace, command: PlanFit, progress: ProgressMonitor) 
     """What the planner says. Changes nothing; raises `BadInput` where the model's source is unknown, `Cancelled`."""
     spec = command.spec if not command.target else _spec_of(workspace, command)
     report = planned(spec, progress)
+    if command.target and workspace.extras(object_name(command.target)).outdated:
+        report = replace(report, assumptions=(CODE_CHANGED, *report.assumptions))
     return CommandResult(
         _answer(command.target or spec.source, report), events=(FitPlanned(target=command.target, report=report),)
     )
@@ -47,7 +64,8 @@ def _spec_of(workspace: Workspace, command: PlanFit) -> FitSpec:
         )
     spec = command.spec
     inputs, dtype = spec.inputs or made.inputs, spec.dtype or made.dtype
-    return replace(spec, source=made.source, folder=made.folder, inputs=inputs, dtype=dtype)
+    tensors = planned_tensors(workspace.snapshot(target.name))
+    return replace(spec, source=made.source, folder=made.folder, inputs=inputs, dtype=dtype, tensors=tensors)
 
 
 def _answer(name: str, report: FitReport) -> Answer:
@@ -55,7 +73,7 @@ def _answer(name: str, report: FitReport) -> Answer:
         title=_title(name, report),
         words=_words(report),
         facts=tuple(_facts(report)),
-        code=_code(report.spec),
+        code=_code(report),
         subject=name if name != report.spec.source else None,
     )
 
@@ -128,8 +146,12 @@ def _facts(report: FitReport) -> list[Fact]:
     return facts
 
 
-def _code(spec: FitSpec) -> str:
-    """The command line that does the same, and the same in Python."""
+def _code(report: FitReport) -> str:
+    """The command line that does the same, and the same in Python: of the model as its source makes it."""
+    spec = replace(report.spec, tensors=())
+    changed = [
+        f"# the model as its source makes it; changed in the workspace: {count_text(report.changed_tensors, 'tensor')}"
+    ]
     given = ", ".join(
         f"{field}={getattr(spec, field)!r}" for field in spec.__struct_fields__ if getattr(spec, field) != _PLAIN[field]
     )
@@ -139,6 +161,7 @@ def _code(spec: FitSpec) -> str:
             f"from devexplorer.core.records.planner import FitSpec{'' if spec.serving is None else ', ServingSpec'}",
             "",
             f"# {command_line(spec)}",
+            *(changed if report.changed_tensors else []),
             f"for _fit in planned(FitSpec({given})).fits:",
             '    print(_fit.gpu, "fits" if _fit.fits else _fit.reason, _fit.bytes)',
         ]

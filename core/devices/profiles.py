@@ -40,6 +40,8 @@ DeviceKind = Literal["cuda", "mps"]
 _APPLE = re.compile(r"\bapple\b|\bm[1-9] ?(pro|max|ultra)?\b")
 _COUNT = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*[x×]\s*(.*)", re.IGNORECASE | re.ASCII)
 _VENDOR_WORDS = {"nvidia", "amd", "tesla", "geforce", "instinct"}
+_ALSO = {"NVIDIA H100 80GB HBM3": "sxm sxm5", "NVIDIA H200": "sxm sxm5", "NVIDIA B200": "sxm sxm6"}
+"""Words that people add to the name of a card and nvidia-smi does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,15 +173,28 @@ def _find(name: str, profiles: Mapping[str, Profile]) -> Profile:
         )
     matches: list[Profile] = []
     for known in (plain, calibrated):
-        by_word = [p for p in known if words and words <= name_words(p.name)]
+        by_word = [p for p in known if words and words <= name_words(p.name) | _also(p)]
         exact = [p for p in by_word if words == name_words(p.name)]  # RTX 3070, of which there is a laptop's
-        by_part = [p for p in known if wanted in p.name.casefold()]
+        by_part = [p for p in known if _is_part(wanted, p.name)]
         matches = matches or exact or by_word or by_part
     if len(matches) == 1:
         return matches[0]
     if matches:
         raise BadInput(f"'{name}' could be {_one_of(p.name for p in matches)}; write more of the name")
     raise BadInput(f"there is no profile '{name}'; {_hint(wanted, profiles)}")
+
+
+def _also(profile: Profile) -> set[str]:
+    """The form factor of a card whose name is without it, or with the number of its generation (`SXM4`)."""
+    bare = {word.rstrip("0123456789") for word in name_words(profile.model) if word.startswith("sxm")}
+    return bare | set(_ALSO.get(profile.model, "").split())
+
+
+def _is_part(wanted: str, name: str) -> bool:
+    """Whether a name has this part, with whole numbers: `L40` is no part of `L40S`, nor `70` of `RTX 3070`."""
+    before = r"(?<![a-z0-9])" if wanted[:1].isdigit() else ""
+    after = r"(?![a-z0-9])" if wanted[-1:].isdigit() else ""
+    return re.search(before + re.escape(wanted) + after, name.casefold()) is not None
 
 
 def name_words(name: str) -> frozenset[str]:
@@ -200,6 +215,17 @@ def _hint(wanted: str, profiles: Mapping[str, Profile]) -> str:
         by_word = {word: p.name for p in profiles.values() for word in name_words(p.name)}
         close = [by_word[word] for word in difflib.get_close_matches(wanted.split()[-1], by_word, n=3, cutoff=0.6)]
     if close:
-        return f"did you mean {_one_of(dict.fromkeys(close))}? docs/virtual_gpus.md lists all {len(profiles)}"
+        return f"did you mean {_one_of(dict.fromkeys(close))}? {_all_of(profiles)}"
     first = list(profiles)[:NAMED]
-    return f"there are {', '.join(first)} and {len(profiles) - len(first)} others; docs/virtual_gpus.md lists them"
+    return f"there are {', '.join(first)} and {len(profiles) - len(first)} others; {_all_of(profiles)}"
+
+
+def _all_of(profiles: Mapping[str, Profile]) -> str:
+    """Where every name is written."""
+    listed = sum(p.device == "cuda" and p.calibration is None for p in profiles.values())
+    text = f"docs/virtual_gpus.md lists all {listed} of virtual GPUs"
+    if any(p.device == "mps" for p in profiles.values()):
+        text += ", resources/apple_chips.csv Apple's"
+    if any(p.calibration is not None for p in profiles.values()):
+        text += ", devexplorer calibrations yours"
+    return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from devexplorer.core.base import bytes_text
+from devexplorer.core.base import bytes_text, count_text
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.records import Calibration, FitCard, FitSpec
 from devexplorer.core.virtual.device.calibration import TITLES
@@ -90,12 +90,16 @@ def assumptions(
     compilers: Sequence[str],
     second: str | None,
     output_bytes: int,
+    changed: int = 0,
 ) -> list[str]:
-    """What the figures rest on, a sentence each. `second`: a layer whose second dimension is the batch."""
+    """What the figures rest on, a sentence each. `second`: a layer whose second dimension is the batch. `output_bytes`:
+    0 where the model returns its loss."""
     sentences = [
         "No real card was asked: memory is counted by the rules of PyTorch's caching allocator, seconds are"
         " simulated by a cost model that was fitted to published steps."
     ]
+    if changed:
+        sentences.append(as_it_is(changed))
     cuda = "cuda" in devices
     if cuda:
         sentences.append(CONTEXT)
@@ -125,10 +129,23 @@ def assumptions(
         )
     if spec.train:
         sentences.append(
-            "Every parameter that requires a gradient is trained, and gradients are set to None before each step."
+            "Every parameter that requires a gradient is trained. The loop is the usual one: optimizer.zero_grad() (to"
+            " None), output = model(input), loss, loss.backward(), optimizer.step(); output and loss live until the"
+            " next forward has replaced them, and del output, loss before it would free them earlier."
         )
-        sentences.append(
-            "The loss is the sum of the outputs; a cross entropy over them would keep about "
-            f"{bytes_text(output_bytes)} and take as much again in its backward."
-        )
+        if output_bytes:
+            sentences.append(
+                "The loss is the sum of the outputs; a cross entropy over them would keep about "
+                f"{bytes_text(output_bytes)} and take as much again in its backward."
+            )
+        else:
+            sentences.append("The loss is the one that the model returns.")
     return sentences
+
+
+def as_it_is(changed: int) -> str:
+    """Of a model whose tensors are not as its source makes them."""
+    return (
+        f"The model is planned for as it is in the workspace, with {count_text(changed, 'tensor')} unlike what its"
+        " source makes: frozen or trained, tied or not, in another dtype or shape."
+    )

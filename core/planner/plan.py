@@ -90,7 +90,7 @@ def _planned(
 ) -> FitReport:
     progress(0.0, f"making {spec.source}")
     started = time.monotonic()
-    made = subject_of(spec.source, spec.folder, spec.inputs)
+    made = subject_of(spec.source, spec.folder, spec.inputs, spec.tensors)
     cache = TraceCache(made, spec.patience_seconds - (time.monotonic() - started))
     subject = cache.subject
     calculators = {
@@ -123,6 +123,7 @@ def _planned(
         compilers=tuple(compilers) or (("torch.compile",) if is_compiled(model) else ()),
         second=batch_second(model),
         output_bytes=first.output_bytes,
+        changed=subject.changed,
     )
     progress(1.0, f"done after {time.monotonic() - started:.1f} s")
     return FitReport(
@@ -132,6 +133,7 @@ def _planned(
         untried=untried,
         curve=curve,
         parameters=subject.parameters,
+        changed_tensors=subject.changed,
         inputs=specs_text(subject.inputs(spec.batch)),
         flop_per_step=first.flop or None,
         assumptions=(

@@ -1,8 +1,10 @@
 """One run of a model's step on measuring GPUs: what a user's own loop would do, with everything noted. In the planner's
 process.
 
-Training is `optimizer.zero_grad()`, forward, the sum of the outputs as the loss, backward, `optimizer.step()`: twice,
-so that the second step finds the optimizer's state as every later one does. Inference is one forward under `no_grad`.
+Training is the usual loop: `optimizer.zero_grad()`, `output = model(...)`, `loss = ...`, `loss.backward()`,
+`optimizer.step()`, in which `output` and `loss` live until the next forward has replaced them. The loss is the sum of
+the outputs, or what the model returns as one. It is done twice, so that the second step finds the optimizer's state and
+those outputs as every later one does. Inference is one forward under `no_grad`.
 Optimizers run in the way that PyTorch chooses on CUDA (`foreach`: one kernel for all parameters, with temporary tensors
 for all of them at a time).
 """
@@ -12,7 +14,7 @@ from __future__ import annotations
 import functools
 import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -204,10 +206,16 @@ def _steps(
     if not trained:
         raise BadInput(f"'{subject.title}' has no parameters to train; plan for its forward")
     optimizer = make_optimizer(config.optimizer, trained, lr=1e-6, foreach=True) if config.optimizer else None
+    output: Any = None
+    loss: Tensor | None = None
     for _ in range(TRAINING_STEPS):
         cards.step_begins()
         model.zero_grad(set_to_none=not config.zeroed_gradients)
-        _backward(subject, call, inputs, autocast)
+        with autocast():
+            output = call(*inputs)
+            loss = _loss(subject, output)
+        with backward_guard():
+            loss.backward()
         cards.label((parameter.grad for parameter in trained), "gradients")
         cards.optimizer_begins()
         if optimizer is not None:
@@ -236,27 +244,35 @@ def _autocast(dtype: torch.dtype | None) -> Iterator[None]:
 def _called(cards: Measuring, model: nn.Module, *inputs: Tensor, named: bool) -> Any:
     """The output. With `named`, an error says in which layer it was."""
     output = run(model, "", inputs) if named else model(*inputs)
-    first = first_tensor(output)
+    first = None if own_loss(output) is not None else first_tensor(output)
     cards.output_bytes = 0 if first is None else first.nbytes
     return output
 
 
-def _backward(
-    subject: Subject,
-    call: Callable[..., Any],
-    inputs: list[Tensor],
-    autocast: Callable[[], AbstractContextManager[None]],
-) -> None:
-    """What is alive here only is given back before the optimizer's step, as in a loop that keeps no output."""
-    with autocast():
-        loss = total(call(*inputs))
+def own_loss(output: Any) -> Tensor | None:
+    """The loss that a model returns: a number with a gradient that is all of the output, is called `loss` or comes
+    first, as in models of transformers; None where it returns none."""
+    if isinstance(output, Mapping):
+        output = output.get("loss")
+    elif isinstance(output, (tuple, list)) and output:
+        output = output[0]
+    elif not isinstance(output, Tensor):
+        output = getattr(output, "loss", None)
+    is_loss = isinstance(output, Tensor) and output.numel() == 1 and output.dim() == 0 and output.requires_grad
+    return output if is_loss else None
+
+
+def _loss(subject: Subject, output: Any) -> Tensor:
+    """What the model returns as its loss, else the sum of what it returns."""
+    loss = own_loss(output)
+    if loss is None:
+        loss = total(output)
     if loss is None:
         raise BadInput(
             f"the output of '{subject.title}' does not depend on anything that requires a gradient; plan for its"
             " forward"
         )
-    with backward_guard():
-        loss.backward()
+    return loss
 
 
 def uncompiled() -> AbstractContextManager[None]:

@@ -16,12 +16,14 @@ from devexplorer.core.models import (
     builder_of,
     bytes_of,
     error_text,
+    is_irregular,
     is_lazy,
     parameters_and_buffers,
     specs_for,
     tensors_for,
 )
 from devexplorer.core.models.samples.input_spec import InputSpec
+from devexplorer.core.records import PlannedTensor
 from devexplorer.core.virtual.cuda.emulation import CudaEmulation
 from devexplorer.core.virtual.cuda.on_cpu import OnCpu
 
@@ -70,8 +72,11 @@ class Subject:
     _builder: NamedBuilder | None = None
     """None: the model is all there is."""
     _inputs: str = ""
+    _tensors: tuple[PlannedTensor, ...] = ()
     imitated: bool = False
     """Whether its code saw emulated CUDA cards."""
+    changed: int = 0
+    """How many tensors are not as its source makes them."""
 
     @property
     def parameters(self) -> int:
@@ -95,6 +100,8 @@ class Subject:
         with _cards(self.imitated):
             model = self.model if self.values or self._builder is None else _with_values(self._builder)
             _complete(model, self.specs)
+            if model is not self.model:
+                change_tensors(self.title, model, self._tensors)
         return replace(self, model=model, values=True)
 
     def with_cuda_emulation(self) -> Subject:
@@ -102,20 +109,20 @@ class Subject:
         if self._builder is None:
             return self
         with _cards(True):
-            return replace(_subject(self._builder, self._inputs), imitated=True)
+            return replace(_subject(self._builder, self._inputs, self._tensors), imitated=True)
 
 
-def subject_of(source: str, folder: str, inputs: str) -> Subject:
-    """Build the model and find out what it takes. Raises `BadInput` in one line when there is none, or its inputs are
-    unknown."""
+def subject_of(source: str, folder: str, inputs: str, tensors: Sequence[PlannedTensor] = ()) -> Subject:
+    """Build the model and find out what it takes. Raises `BadInput` in one line when there is none, its inputs are
+    unknown, or it has not these `tensors`."""
     builder = builder_of(source, folder)
     try:
-        return _subject(builder, inputs)
+        return _subject(builder, inputs, tuple(tensors))
     except BadInput as error:
         if not (names_cuda(error) or mixes_devices(error)):
             raise
         with _cards(True):
-            return replace(_subject(builder, inputs), imitated=True)
+            return replace(_subject(builder, inputs, tuple(tensors)), imitated=True)
 
 
 @contextmanager
@@ -125,7 +132,7 @@ def _cards(imitated: bool) -> Iterator[None]:
         yield
 
 
-def _subject(builder: NamedBuilder, inputs: str) -> Subject:
+def _subject(builder: NamedBuilder, inputs: str, tensors: tuple[PlannedTensor, ...]) -> Subject:
     values = False
     try:
         model = builder.build_without_values()
@@ -142,7 +149,48 @@ def _subject(builder: NamedBuilder, inputs: str) -> Subject:
         specs = _specs(builder, model, inputs)
     _complete(model, specs)
     _demand_unpacked(builder.title, model)
-    return Subject(builder.title, model, specs, values, builder, inputs)
+    changed = change_tensors(builder.title, model, tensors)
+    return Subject(builder.title, model, specs, values, builder, inputs, tensors, changed=changed)
+
+
+def change_tensors(title: str, model: nn.Module, tensors: Sequence[PlannedTensor]) -> int:
+    """Make a model that its source has just made have these parameters and buffers: shapes, dtypes, what is trained and
+    what is tied. Returns how many were otherwise. Raises `BadInput` where there are others altogether."""
+    if not tensors:
+        return 0
+    there = dict([*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)])
+    missing = [each.path for each in tensors if each.path not in there]
+    if missing:
+        raise BadInput(
+            f"'{title}' makes a model without '{missing[0]}', which the one in the workspace has, so that one cannot be"
+            " planned for; create it again from its source"
+        )
+    changed: set[str] = set()
+    own: dict[int, str] = {}
+    for each in tensors:
+        holder = model.get_submodule(each.path.rpartition(".")[0])
+        name = each.path.rpartition(".")[2]
+        tensor = getattr(holder, name)
+        first = own.get(id(tensor), each.path)
+        if each.tied_to is not None:
+            if first != each.tied_to:
+                setattr(holder, name, there[each.tied_to])
+                changed.add(each.path)
+            continue
+        if first != each.path:
+            tensor = nn.Parameter(tensor.detach().clone()) if isinstance(tensor, nn.Parameter) else tensor.clone()
+            setattr(holder, name, tensor)
+            changed.add(each.path)
+        own[id(tensor)], there[each.path] = each.path, tensor
+        if not is_irregular(tensor) and (tensor.shape, str(tensor.dtype)) != (each.shape, f"torch.{each.dtype}"):
+            dtype = getattr(torch, each.dtype)
+            same = tensor.shape == each.shape
+            tensor.data = tensor.detach().to(dtype) if same else tensor.detach().new_zeros(each.shape, dtype=dtype)
+            changed.add(each.path)
+        if tensor.requires_grad != each.trains:
+            tensor.requires_grad_(each.trains)
+            changed.add(each.path)
+    return len(changed)
 
 
 def _with_values(builder: NamedBuilder) -> nn.Module:

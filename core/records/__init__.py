@@ -182,7 +182,9 @@ from devexplorer.core.records.planner import (
     FitSpec,
     Help,
     PlanFit,
+    PlannedTensor,
     StepPart,
+    planned_tensors,
 )
 from devexplorer.core.records.serving import CacheLayers, ServingFit, ServingSpec
 from devexplorer.core.records.workspace_file import (

@@ -8,10 +8,37 @@ from typing import Literal
 
 from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
 from devexplorer.core.records.calibration import Calibration
+from devexplorer.core.records.objects import ObjectSnapshot
 from devexplorer.core.records.serving import ServingFit, ServingSpec
 
 Bound = Literal["compute", "bandwidth", "launches", "link"]
 """What most of a step's time goes to: the units that compute, the memory, the host that launches, or copies."""
+
+
+class PlannedTensor(Record, array_like=True):
+    """A parameter or buffer of a model as it is, which its source may make otherwise."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    trains: bool
+    tied_to: str | None = None
+    """The first path of the very same tensor, when this is not the first."""
+
+
+def planned_tensors(snapshot: ObjectSnapshot) -> tuple[PlannedTensor, ...]:
+    """Those of a model of the workspace; a lazy one, which has no shape yet, is left out."""
+    return tuple(
+        PlannedTensor(
+            path=row.path,
+            shape=row.shape,
+            dtype=row.dtype,
+            trains=bool(row.requires_grad),
+            tied_to=row.tied_to,
+        )
+        for row in snapshot.rows
+        if row.kind in ("parameter", "buffer") and row.registered and row.shape is not None and row.dtype is not None
+    )
 
 
 class FitSpec(Record):
@@ -53,6 +80,8 @@ class FitSpec(Record):
     calibrations: tuple[Calibration, ...] = ()
     """Cards that `gpus` can name beside the profiles, with factors of their own; without `gpus` they are planned for
     too."""
+    tensors: tuple[PlannedTensor, ...] = ()
+    """Of a model of the workspace: what `source` makes is planned for as if it had these. Empty: as it is made."""
     serving: ServingSpec | None = None
     """Generate text; a step is then the whole request: prompts, and tokens one after the other."""
 
@@ -256,6 +285,8 @@ class FitReport(Record):
     """By batch, on the first of `spec.gpus`; the last may be one that does not fit."""
     parameters: int = 0
     """Elements; tied ones once."""
+    changed_tensors: int = 0
+    """How many of `spec.tensors` the source makes otherwise."""
     inputs: str = ""
     """Shapes that were used."""
     flop_per_step: int | None = None

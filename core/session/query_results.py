@@ -23,6 +23,7 @@ from devexplorer.core.records import (
     Hopped,
     LaboratoryEvent,
     ObjectSnapshot,
+    PlannedTensor,
     Row,
     SplitPlan,
     SplitPlanned,
@@ -30,6 +31,7 @@ from devexplorer.core.records import (
     ValuesDescribed,
     WorkspaceFile,
     WorkTimed,
+    planned_tensors,
 )
 from devexplorer.core.session.change import Change
 from devexplorer.core.session.jobs import Done
@@ -64,6 +66,9 @@ class QueryResults(EventHandlers):
         self.unsaved = Unsaved()
         self.fit: FitReport | None = None
         """The latest report of the planner."""
+        self._fit_was: tuple[str, tuple[PlannedTensor, ...]] = "", ()
+        """The model of the workspace that it is about, and its tensors as they were planned for."""
+        self._fit_old: tuple[object, object, bool] | None = None
 
     def values_are_old(self, target: str) -> bool:
         """Whether the object has changed since the values of the target were described."""
@@ -78,6 +83,17 @@ class QueryResults(EventHandlers):
         if known is None or known[0] is not then or known[1] is not now:  # a large model takes a while
             known = self._parts_differ[name] = (then, now, _parts(then) != _parts(now))
         return known[2]
+
+    @property
+    def fit_is_old(self) -> bool:
+        """Whether the model that the latest plan is about has been removed, or changed: what a part of it is, or
+        whether it is trained; where it is does not matter."""
+        (name, then), now = self._fit_was, self.objects.get(self._fit_was[0])
+        if now is None or not then:
+            return bool(name) and now is None
+        if self._fit_old is None or self._fit_old[0] is not then or self._fit_old[1] is not now:
+            self._fit_old = then, now, planned_tensors(now) != then  # a large model takes a while
+        return self._fit_old[2]
 
     @property
     def diagnoses_that_hold(self) -> dict[str, Diagnosis]:
@@ -126,7 +142,7 @@ class QueryResults(EventHandlers):
             case WorkspaceFile():
                 self.unsaved.in_file(event)
             case FitPlanned():
-                self.fit = event.report
+                self.fit, self._fit_was = event.report, (event.target, event.report.spec.tensors)
         return Change.LABORATORY
 
     def check_ended(self, command: Check, done: Done) -> None:

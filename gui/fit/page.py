@@ -22,6 +22,7 @@ from devexplorer.gui.objects.command_page import ExperimentPage
 from devexplorer.gui.widgets import EDGE_PX, UNLIMITED_PX, ElidedLabel, Role, hbox, push_button, splitter, why_not_live
 from devexplorer.gui.widgets.table import RowsModel
 
+OLD = "Outdated (the model was changed or removed since): "
 AT_WORK = "Planning: the model is traced without data in a separate process."
 OPEN, FOLD, OPEN_TIP = "Edit plan", "Hide form", "Model, workload and cards of the next plan"
 _FAILURE_PX, _ABOVE_PX = 56, 6
@@ -265,8 +266,10 @@ class FitPanel(ExperimentPage):
             fits = sorted(self._report.fits, key=lambda fit: fit.gpu not in self.form.own)
             self.rows_model.set_rows(fit_rows(fits))
             self.views.show_report(fits, self._report)
-            self.caption.set_full_text(caption(self._report, self._name.partition("?")[0]))
             self.table.viewport().update()
+        said = (OLD if self._state.fit_is_old else "") + caption(self._report, self._name.partition("?")[0])
+        if said != self.caption.full_text:
+            self.caption.set_full_text(said)
         if new:
             self.table.select_key(asked)
         if self.table.selected_key is None and self._report.fits:

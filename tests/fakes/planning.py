@@ -49,21 +49,14 @@ def counted(name: str, config: StepConfig, batch: int, given: str = "") -> int:
     else:
         optimizer = make_optimizer(config.optimizer, list(model.parameters()), lr=1e-6, foreach=True)
         for _ in range(2):
-            _step(model, inputs, optimizer)
+            optimizer.zero_grad(set_to_none=True)
+            output = model(*inputs)
+            loss = total(output)
+            assert loss is not None
+            loss.backward()
+            optimizer.step()
     peak: int = torch.vgpu.max_memory_allocated("vgpu:0")  # type: ignore[attr-defined]
     return peak
-
-
-def _step(model: nn.Module, inputs: list[torch.Tensor], optimizer: torch.optim.Optimizer) -> None:
-    optimizer.zero_grad(set_to_none=True)
-    _backward(model, inputs)
-    optimizer.step()
-
-
-def _backward(model: nn.Module, inputs: list[torch.Tensor]) -> None:
-    loss = total(model(*inputs))
-    assert loss is not None
-    loss.backward()
 
 
 def replayed(model: nn.Module, *shapes: tuple[int, ...], config: StepConfig, batch: int) -> Replay:

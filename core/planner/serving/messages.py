@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from devexplorer.core.base import bytes_text, count_text
-from devexplorer.core.planner.messages import CONTEXT, MPS_MEMORY, MPS_SECONDS
+from devexplorer.core.planner.messages import CONTEXT, MPS_MEMORY, MPS_SECONDS, as_it_is
 from devexplorer.core.planner.serving.latents import keeps_latents
 from devexplorer.core.planner.serving.served import Served
 from devexplorer.core.planner.serving.session import Runner
 from devexplorer.core.planner.serving.state_space import has_scans
 from devexplorer.core.records import FitSpec
+
+CROSS_ATTENTION = ("encoder_attn", "crossattention", "cross_attn")
+"""What models of transformers call the attention of a decoder to what an encoder, of text, sound or pictures, found."""
+LEFT_OUT = (
+    "It is a decoder that attends to the output of an encoder, and it was planned for alone. Left out are the encoder"
+    " (its weights and its run), the keys and values of its output that every such layer keeps for each sequence, and"
+    " the attention to them; the weights of that attention are counted."
+)
 
 
 def assumptions(spec: FitSpec, made: Served, runner: Runner, devices: Collection[str]) -> list[str]:
@@ -29,6 +37,10 @@ def assumptions(spec: FitSpec, made: Served, runner: Runner, devices: Collection
         " batch went through.",
         "Attention is one kernel that reads keys and values as they are kept.",
     ]
+    if made.changed:
+        sentences.append(as_it_is(made.changed))
+    if any(name.rpartition(".")[2] in CROSS_ATTENTION for name, _ in made.served.model.named_modules()):
+        sentences.append(LEFT_OUT)
     if "mps" in devices:
         sentences += [MPS_MEMORY, MPS_SECONDS]
     if "cuda" in devices:

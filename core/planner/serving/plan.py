@@ -38,6 +38,7 @@ def plan_serving(spec: FitSpec, progress: Report = no_report) -> FitReport:
         spec=spec,
         fits=tuple(fits),
         parameters=made.parameters,
+        changed_tensors=made.changed,
         inputs=f"{spec.batch}x{serving.prompt}:int64",
         flop_per_step=calculator.flop() or None,
         assumptions=(

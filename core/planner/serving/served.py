@@ -19,6 +19,7 @@ from devexplorer.core.planner.serving.quantisation import PRESETS, Scheme, prese
 from devexplorer.core.planner.serving.quantised import quantise
 from devexplorer.core.planner.serving.session import ServedModel
 from devexplorer.core.planner.serving.tensor_parallel import split
+from devexplorer.core.planner.subject import change_tensors
 from devexplorer.core.records import FitSpec, ServingSpec
 
 COMPUTES = (torch.float32, torch.bfloat16, torch.float16)
@@ -35,6 +36,8 @@ class Served:
     """Tokens that the model can tell apart; None: without a limit."""
     scheme: Scheme | None
     checkpoint: Checkpoint | None
+    changed: int
+    """How many tensors are not as its source makes them."""
     more_bytes: int
     """What one card's share of the checkpoint has beyond the parameters here; negative: less."""
 
@@ -44,7 +47,7 @@ def make(spec: FitSpec) -> Served:
     serving = spec.serving
     assert serving is not None
     scheme, checkpoint = _weights(spec, serving)
-    model = _causal_model(spec)
+    model, changed = _causal_model(spec)
     positions = _positions(model, serving, spec.source)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     dtype = _dtype(spec, model, checkpoint)
@@ -70,6 +73,7 @@ def make(spec: FitSpec) -> Served:
         positions,
         scheme,
         checkpoint,
+        changed,
         more,
     )
 
@@ -93,7 +97,8 @@ def _weights(spec: FitSpec, serving: ServingSpec) -> tuple[Scheme | None, Checkp
     return (quantisation_of(file, source.place) if os.path.isfile(file) else None), None
 
 
-def _causal_model(spec: FitSpec) -> Any:
+def _causal_model(spec: FitSpec) -> tuple[Any, int]:
+    """The model, and how many tensors are not as its source makes them."""
     model: Any = builder_of(spec.source, spec.folder).build_without_values()
     try:
         from transformers import PreTrainedModel
@@ -111,8 +116,9 @@ def _causal_model(spec: FitSpec) -> Any:
         raise BadInput(f"'{spec.source}' is a {kind} with an encoder, which is not planned for; {only}")
     if not model.can_generate():
         raise BadInput(f"'{spec.source}' is a {kind}, which does not generate text; {only} (option head=causal-lm)")
+    changed = change_tensors(spec.source, model, spec.tensors)
     model.requires_grad_(False)
-    return model
+    return model, changed
 
 
 def _positions(model: Any, serving: ServingSpec, title: str) -> int | None:

@@ -34,6 +34,9 @@ def test_they_are_found_by_a_part_of_their_name() -> None:
     assert [profile.name for profile in parse_planned("t4, l4")] == ["Tesla T4", "NVIDIA L4"]
     with pytest.raises(BadInput, match="could be 'Apple M4 Max 36GB'"):
         parse_planned("M4 Max")
+    said = f"virtual_gpus.md lists all {len(load_profiles())} of virtual GPUs, resources/apple_chips.csv Apple's"
+    with pytest.raises(BadInput, match=said):
+        parse_planned("toaster")
 
 
 @pytest.mark.parametrize("name", ["M4 Max 64GB", "Apple M1", "m2", "Apple M3 Pro 36GB", "apple"])

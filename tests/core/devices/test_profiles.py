@@ -57,6 +57,9 @@ def test_every_profile_is_found_by_its_own_name():
         ("Laptop", ["GeForce RTX 3070 Laptop GPU"]),
         ("rtx 3070", ["GeForce RTX 3070"]),
         ("RTX 4080, rtx 4080 super", ["GeForce RTX 4080", "GeForce RTX 4080 SUPER"]),
+        ("H100 SXM, h100 sxm5", ["NVIDIA H100 80GB HBM3"] * 2),
+        ("H200 SXM, V100 SXM 32GB", ["NVIDIA H200", "Tesla V100-SXM2-32GB"]),
+        ("A100 SXM 80GB", ["NVIDIA A100-SXM4-80GB"]),
     ],
 )
 def test_names_may_be_shortened_as_long_as_they_mean_one_card(spec, expected):
@@ -79,6 +82,10 @@ def test_names_may_be_shortened_as_long_as_they_mean_one_card(spec, expected):
         ("Tesla T5", "did you mean 'Tesla T4'"),
         ("A1000", "did you mean 'NVIDIA A10"),
         ("toaster", "there are Tesla T4, "),
+        ("toaster", f"lists all {len(load_profiles())}"),
+        ("L40", "there is no profile 'L40'; did you mean 'NVIDIA L40S'"),
+        ("MI300", "there is no profile 'MI300'; did you mean 'AMD Instinct MI300X'"),
+        ("A100 SXM", "could be 'NVIDIA A100-SXM4-40GB' or 'NVIDIA A100-SXM4-80GB'"),
         ("nvidia", "write more of the name"),
     ],
 )

@@ -14,7 +14,7 @@ from devexplorer.core.commands import planner
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.doctor.ask import diagnosed
 from devexplorer.core.planner.worker.ask import planned
-from devexplorer.core.records import BuildModel, DoctorRequest, FitPlanned, FitSpec, PlanFit
+from devexplorer.core.records import BuildModel, DoctorRequest, FitPlanned, FitSpec, OpenModel, PlanFit
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -116,10 +116,48 @@ def test_a_model_of_the_workspace_is_planned_for_by_its_source(workspace):
 
 
 def test_a_cast_model_is_planned_for_in_its_dtype(workspace):
-    workspace.add("cast", torch.nn.Linear(2, 2).to(torch.bfloat16))
-    workspace.extras("cast").recipe = "mlp"
+    dispatch(workspace, BuildModel(recipe="mlp", name="cast"))
+    workspace.get("cast").to(torch.bfloat16)
     outcome = dispatch(workspace, PlanFit(spec=QUICK, target="cast"))
     assert outcome.events[0].report.spec.dtype == "bfloat16"
+
+
+def _freeze(model):
+    model[0].requires_grad_(False)
+
+
+def _tie(model):
+    model[1].weight = model[0].weight
+
+
+def _untie(model):
+    model[3].weight = torch.nn.Parameter(model[2].weight.detach().clone())
+
+
+@pytest.mark.parametrize(("change", "parameters", "trained"), [(_freeze, 3, 2), (_tie, 2, 2), (_untie, 4, 4)])
+def test_a_model_is_planned_for_as_it_is_in_the_workspace(workspace, tmp_path, change, parameters, trained):
+    """Of four layers that the source makes two are tied: one frozen, two more tied, none tied."""
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n"
+        "def make():\n"
+        "    model = nn.Sequential(*(nn.Linear(256, 256, bias=False) for _ in range(4)))\n"
+        "    model[3].weight = model[2].weight\n"
+        "    return model\n"
+    )
+    dispatch(workspace, OpenModel(source="net.py:make", folder=str(tmp_path), name="net", inputs="2x256"))
+    spec = FitSpec(source="", gpus=("Tesla T4",), train=True, search=False, options=False)
+    before = dispatch(workspace, PlanFit(spec=spec, target="net")).events[0].report
+    assert before.changed_tensors == 0
+    change(workspace.get("net"))
+    outcome = dispatch(workspace, PlanFit(spec=spec, target="net"))
+    (event,) = outcome.events
+    one, two = before.fits[0].rest, event.report.fits[0].rest
+    assert (3 * two.parameters, 3 * two.gradients) == (parameters * one.parameters, trained * one.gradients)
+    assert two.optimizer == pytest.approx(trained * one.optimizer / 3, abs=4096)
+    assert event.report.changed_tensors == 1
+    assert any("as it is in the workspace, with 1 tensor unlike" in each for each in event.report.assumptions)
+    assert "changed in the workspace: 1 tensor" in outcome.answer.code
+    assert len(outcome.answer.code) < 1000, "not a list of tensors"
 
 
 def test_what_has_no_source_is_refused(workspace):

@@ -96,7 +96,9 @@ def reserved_and_fits(batch, capacity):
         optimizer = make_optimizer("adamw", model.parameters(), lr=1e-6, foreach=True)
         for _ in range(2):
             optimizer.zero_grad(set_to_none=True)
-            model(inputs).sum().backward()
+            output = model(inputs)
+            loss = output.sum()
+            loss.backward()
             optimizer.step()
     except torch.OutOfMemoryError:
         return None

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from fakes.fit_pages import begun, ended, panel_for, planned, texts, type_into
 from fakes.fits import BYTES, HELPS, fit, report
-from fakes.look_records import ENGINE, mlp, show
+from fakes.look_records import ENGINE, mlp, model, module_row, show, tensor_row
+from msgspec.structs import replace
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QPushButton
 from pytestqt.qtbot import QtBot
@@ -24,11 +25,12 @@ from devexplorer.core.records import (
     JobStarted,
     ObjectRemoved,
     PlanFit,
+    planned_tensors,
 )
 from devexplorer.core.session.state import State
 from devexplorer.gui.charts.shades import contrast
 from devexplorer.gui.fit.bars import part_colour
-from devexplorer.gui.fit.page import AT_WORK, FitPanel
+from devexplorer.gui.fit.page import AT_WORK, OLD, FitPanel
 from devexplorer.gui.fit.rows import (
     BATCH,
     CAPACITY,
@@ -227,6 +229,27 @@ def test_the_line_above_the_table_says_what_was_planned(panel, state):
     begun(panel, state, request=9)
     assert not panel.caption.isVisible(), "how it goes stands there"
     assert panel.hint.isVisible()
+
+
+def test_a_plan_of_a_model_that_has_changed_since_is_marked(panel, state):
+    row = tensor_row("weight", 1, "cpu", requires_grad=True)
+    whole = model("net", module_row("", 0, "Net", ("cpu",)), row)
+    show(state, whole)
+    done = report()
+    planned(panel, state, replace(done, spec=replace(done.spec, tensors=planned_tensors(whole))), target="net")
+    assert not panel.caption.full_text.startswith(OLD)
+    for changed, old in (
+        (replace(row, devices=("vgpu:0",)), False),
+        (replace(row, requires_grad=False), True),
+        (row, False),
+        (replace(row, dtype="float16"), True),
+    ):
+        show(state, model("net", whole.rows[0], changed))
+        panel.refresh()
+        assert panel.caption.full_text.startswith(OLD) == old
+    state.apply(ObjectRemoved(name="net"))
+    panel.refresh()
+    assert panel.caption.full_text.startswith(OLD)
 
 
 def test_what_is_far_too_large_is_reported_as_a_factor():

@@ -55,6 +55,19 @@ def test_the_answer_for_one_card():
     assert serving.communication_share is None
 
 
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("transformers:whisper?decoder_layers=2&d_model=64&decoder_attention_heads=4", True),
+        ("transformers:bart?decoder_layers=2&d_model=64&decoder_attention_heads=4&head=causal-lm", True),
+        (LLAMA, False),
+    ],
+)
+def test_a_decoder_that_is_planned_without_its_encoder_says_so(source, said):
+    report = as_asked(asked(source, generate=4, prompt=4))
+    assert any("Left out are the encoder" in each for each in report.assumptions) == said
+
+
 @pytest.mark.parametrize("source", [BIG, GEMMA, MIXTRAL], ids=lambda text: text[:20])
 def test_the_largest_batch_fits_and_one_more_does_not(source):
     """Each is planned for itself, by a run."""
