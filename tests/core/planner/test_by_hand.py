@@ -50,8 +50,8 @@ def test_two_layers_in_training_with_sgd():
 
     Forward keeps the result of the ReLU (in the place of its input, which nobody needs) for the backward of both it and
     the second layer; the output lives as long as its name. Backward begins with a gradient of the loss and goes
-    through the second layer: the gradient of its input and of its weight and bias; then through the ReLU, which makes a new
-    tensor while the one it reads is still there.
+    through the second layer: the gradient of its input and of its weight and bias; then through the ReLU, which makes a
+    new tensor while the one it reads is still there.
     """
     batch = 640
     ran = replayed(two_layers(), (1, 100), config=StepConfig(train=True, optimizer="sgd"), batch=batch)
@@ -166,7 +166,8 @@ def test_three_layers_with_gelu():
 
 def test_convolutions_with_batch_normalisation_and_relu_in_place():
     """Input of each convolution but the first, and of each normalisation, the output, and two gradients; four small
-    ones beside each: mean and deviation of both normalisations, gradients of the last one's weight and bias, and the loss's two."""
+    ones beside each: mean and deviation of both normalisations, gradients of the last one's weight and bias, and
+    the loss's two."""
     layers = [
         (nn.Conv2d(width, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU(inplace=True)) for width in (3, 32)
     ]
