@@ -85,7 +85,8 @@ class Notifications(QObject):
             icons = QSystemTrayIcon.MessageIcon
             self._of_alarms = alarms
             self._tray.show()
-            self._tray.showMessage(TITLE, "\n".join(shown), icons.Warning if alarms else icons.Information, SHOWN_MS)
+            text = "\n".join(shown).replace("<", "‹")  # some desktops read markup
+            self._tray.showMessage(TITLE, text, icons.Warning if alarms else icons.Information, SHOWN_MS)
 
     def close(self) -> None:
         """Take the tray's icon away, before the application ends."""

@@ -21,7 +21,7 @@ from devexplorer.core.session import Run, State
 from devexplorer.gui.benchmark.runs import done_share, remaining_text, runs_document, where
 from devexplorer.gui.forms.device_choice import DeviceChoice
 from devexplorer.gui.forms.page import BUTTON_PX, FormPage
-from devexplorer.gui.widgets import EDGE_PX, NOT_READY, hbox, label, plain_tip, push_button, why_fixed
+from devexplorer.gui.widgets import EDGE_PX, NOT_READY, hbox, label, push_button, why_fixed
 from devexplorer.gui.widgets.table import Column, RowsModel, RowsTable, TableRow
 
 PROGRESS_PX = (120, 4)
@@ -285,7 +285,7 @@ class BenchPage(FormPage, Generic[Spec]):
         for button in (self.start_button, self.empty.button):
             reason = fixed or (self._problem if button is self.start_button else "")
             button.setEnabled(not reason)
-            button.setToolTip(plain_tip(reason))
+            button.setToolTip(reason)
         finished = any(run.result is not None for run in self.runs)
         self.copy_button.setEnabled(finished)
         self.copy_button.setToolTip(

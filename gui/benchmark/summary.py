@@ -22,7 +22,6 @@ from devexplorer.gui.widgets import (
     hbox,
     holder,
     label,
-    plain_tip,
     push_button,
     set_look,
     show_text,
@@ -119,7 +118,7 @@ class Summary(ScrollColumn):
         """Why something was not measured, for the tooltip of the facts: each reason once, with how often it was so."""
         counts = Counter(reason or "no reason is known" for reason in reasons)
         texts = [f"{count} not measured: {reason}" for reason, count in counts.most_common()]
-        self.facts.setToolTip(plain_tip("\n".join(texts)))
+        self.facts.setToolTip("\n".join(texts))
 
 
 def beside(summary: Summary, picture: QWidget) -> QWidget:

@@ -44,7 +44,6 @@ from devexplorer.gui.widgets import (
     draw_text,
     paint_progress,
     pixmap,
-    plain_tip,
     tell_chosen,
 )
 
@@ -127,7 +126,7 @@ class DeviceItem(QWidget):
 
     def tip(self) -> str:
         """What the tooltip says now."""
-        return plain_tip(card_tooltip(self._device, self._problems, self._alerts))
+        return card_tooltip(self._device, self._problems, self._alerts)
 
     def event(self, event: QEvent) -> bool:
         if event.type() == QEvent.Type.ToolTip:

@@ -22,7 +22,6 @@ from devexplorer.gui.widgets import (
     ScrollArea,
     holder,
     label,
-    plain_tip,
     push_button,
     show_text,
     vbox,
@@ -214,7 +213,7 @@ class DevicesPanel(Panel):
         self.offer.setVisible(only_cpu and not why_fixed(state))
         reason = why_fixed(state) or (unavailable and f"Virtual GPUs are not available: {unavailable}")
         self.add_button.setEnabled(not reason)
-        self.add_button.setToolTip(plain_tip(reason) if reason else ADD_TIP)
+        self.add_button.setToolTip(reason or ADD_TIP)
         first, *others = (sentence(reason) for reason in dict.fromkeys(reasons or [""]))
         self.machine.set_full_text(first, "\n".join(others))
         self.machine.setVisible(bool(reasons) and not only_cpu)

@@ -32,7 +32,7 @@ from devexplorer.core.devices.visibility_messages import (
 from devexplorer.core.records import DeviceInfo
 from devexplorer.core.session import State
 from devexplorer.gui.forms.dialog import FormDialog
-from devexplorer.gui.widgets import RIGHT, ElidedLabel, Role, font, grid, hbox, label, line_edit, plain_tip, push_button
+from devexplorer.gui.widgets import RIGHT, ElidedLabel, Role, font, grid, hbox, label, line_edit, push_button
 from devexplorer.gui.widgets.table import Padded
 
 INTRO = (
@@ -313,7 +313,7 @@ def _item(info: DeviceInfo) -> QTreeWidgetItem:
         item.setTextAlignment(column, RIGHT)
     reason = "" if info.usable else info.reason
     for column in range(len(_COLUMNS)):
-        item.setToolTip(column, plain_tip(reason or item.text(column)))
+        item.setToolTip(column, reason or item.text(column))
     return item
 
 

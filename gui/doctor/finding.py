@@ -22,7 +22,6 @@ from devexplorer.gui.widgets import (
     Sign,
     hbox,
     label,
-    plain_tip,
     push_button,
     severity_tone,
     show_text,
@@ -138,7 +137,7 @@ class FindingView(ScrollColumn):
         show_text(self.fix, fix)
         show_text(self.cost, cost)
         self.place.set_full_text(where_text(thing))
-        self.place.setToolTip(plain_tip(full_place(thing)))
+        self.place.setToolTip(full_place(thing))
         self.open_button.setVisible(bool(thing.file))
         self.open_button.setText("Open in editor")
         far = self._machine()  # a path from there may name any file here

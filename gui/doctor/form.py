@@ -19,7 +19,6 @@ from devexplorer.gui.widgets import (
     hbox,
     label,
     line_edit,
-    plain_tip,
     push_button,
     show_text,
     vbox,
@@ -117,7 +116,7 @@ class DoctorForm(QWidget):
         job, reason = self.running, self.why_not
         self.model.set_full_text(self.target or "none is selected")
         self.check_button.setEnabled(reason is None)
-        self.check_button.setToolTip(plain_tip(reason or ABOUT))
+        self.check_button.setToolTip(reason or ABOUT)
         self.cancel_button.setVisible(job is not None)
         self.going.setVisible(job is not None)
         if job is not None:

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QMenu, QPushButton
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.actions.context import RecentFile
 from devexplorer.gui.files.workspace_file import SUFFIX
-from devexplorer.gui.widgets import EDGE_PX, plain_tip, why_not_live
+from devexplorer.gui.widgets import EDGE_PX, why_not_live
 
 AGAIN_PX = 240
 """Width of the button for the newest workspace, at most."""
@@ -93,7 +93,7 @@ class RecentMenu(QMenu):
             shown = self._again.fontMetrics().elidedText(words, Qt.TextElideMode.ElideMiddle, AGAIN_PX - 2 * EDGE_PX)
             self._again.setText(shown.replace("&", "&&"))
             self._again.setAccessibleName(words)
-            self._again.setToolTip(plain_tip(_place(newest, str(newest.path))))
+            self._again.setToolTip(_place(newest, str(newest.path)))
 
     def _is_missing(self, file: RecentFile) -> bool:
         return not file.machine and file.path in self._missing

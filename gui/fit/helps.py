@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QLabel, QWidget
 from devexplorer.core.base import MISSING, bytes_text
 from devexplorer.core.records import FitReport, Help
 from devexplorer.gui.fit.ranges import step_range
-from devexplorer.gui.widgets import RIGHT, ElidedLabel, Role, grid, label, plain_tip, push_button
+from devexplorer.gui.widgets import RIGHT, ElidedLabel, Role, grid, label, push_button
 
 USABLE = ("bfloat16", "autocast", "checkpointing", "sgd", "half-batch", "two-cards")
 """Helps that the form can be set to."""
@@ -36,7 +36,7 @@ class HelpLine:
         for number in (self.takes, self.batch):
             number.setAlignment(RIGHT)
         for text in (self.title, self.takes, self.batch):
-            text.setToolTip(plain_tip(words_of(found)))
+            text.setToolTip(words_of(found))
             text.setAccessibleDescription(words_of(found))
 
     @property

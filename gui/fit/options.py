@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QAction
 
-from devexplorer.gui.widgets import ButtonMenu, plain_tip, push_button
+from devexplorer.gui.widgets import ButtonMenu, push_button
 
 CHECKPOINTING = "Compute the activations of repeated blocks again in backward instead of keeping them."
 TF32 = "Matrix products of float32 in TF32, where a card has it; convolutions use it anyway, as PyTorch's defaults do."
@@ -31,7 +31,7 @@ class StepOptions(ButtonMenu):
     def _option(self, text: str, meaning: str) -> QAction:
         action = self.addAction(text)
         action.setCheckable(True)
-        action.setToolTip(plain_tip(meaning))
+        action.setToolTip(meaning)
         action.toggled.connect(self._on_toggled)
         return action
 
@@ -47,7 +47,7 @@ class StepOptions(ButtonMenu):
     def set_training(self, training: bool) -> None:
         """Checkpoints are about backward."""
         self.checkpointing.setEnabled(training)
-        self.checkpointing.setToolTip(plain_tip(CHECKPOINTING) if training else TRAINING_ONLY)
+        self.checkpointing.setToolTip(CHECKPOINTING if training else TRAINING_ONLY)
         self._show_chosen()
 
     def choose(self, *, checkpointing: bool, tf32: bool, channels_last: bool) -> None:

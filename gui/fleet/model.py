@@ -40,7 +40,7 @@ from devexplorer.gui.fleet.cells import (
     verdict_cell,
 )
 from devexplorer.gui.machines.words import STALE_S, STATES
-from devexplorer.gui.widgets import RIGHT, Role, Tone, colour_of, font, plain_tip
+from devexplorer.gui.widgets import RIGHT, Role, Tone, colour_of, font
 from devexplorer.gui.widgets.layouts import LEFT
 from devexplorer.gui.widgets.table import Index
 
@@ -221,7 +221,7 @@ class FleetModel(QAbstractTableModel):
             case Qt.ItemDataRole.DisplayRole | Qt.ItemDataRole.AccessibleTextRole:
                 return self.cell(self.row_at(index.row()), index.column()).whole
             case Qt.ItemDataRole.ToolTipRole:
-                return plain_tip(self._tip(index.row(), index.column())) or None
+                return self._tip(index.row(), index.column()) or None
             case Qt.ItemDataRole.ForegroundRole:
                 return QColor(colour_of(self.cell(self.row_at(index.row()), index.column()).tone))
         return None

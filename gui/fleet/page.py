@@ -39,7 +39,6 @@ from devexplorer.gui.widgets import (
     vbox,
 )
 from devexplorer.gui.widgets.form_fields import Choice, labelled
-from devexplorer.gui.widgets.layouts import plain_tip
 
 REFRESH_S = 0.9
 """The grid is painted once a second at most."""
@@ -216,7 +215,7 @@ class FleetPage(QWidget):
             self.progress.setToolTip(work.title)
         self.check_button.setVisible(work is None)
         self.check_button.setEnabled(why_not is None)
-        self.check_button.setToolTip(plain_tip(why_not or "Measure every card and find the slow one"))
+        self.check_button.setToolTip(why_not or "Measure every card and find the slow one")
         self.export_button.setVisible(room.fleet.report is not None)
         narrow = self.width() < NARROW_PX
         self.count.setVisible(not narrow or (work is None and room.fleet.report is None))

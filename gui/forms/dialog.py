@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QDialog, QFormLayout, QLabel, QLayout, QPushButton
 from devexplorer.core.records import Command
 from devexplorer.gui.widgets.accessibility.reading_order import put_in_order, reading_order
 from devexplorer.gui.widgets.icons import Sign
-from devexplorer.gui.widgets.layouts import hbox, holder, plain_tip, push_button, vbox
+from devexplorer.gui.widgets.layouts import hbox, holder, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label, set_look
 from devexplorer.gui.widgets.theme import severity_tone
 
@@ -107,7 +107,7 @@ class FormDialog(QDialog):
         set_look(self.message, sign or "dim")
         acceptable = ready and not wrong
         self.accept_button.setEnabled(acceptable)
-        self.accept_button.setToolTip("" if acceptable else plain_tip(words))
+        self.accept_button.setToolTip("" if acceptable else words)
         self._make_room()
 
     def fit(self) -> None:

@@ -36,7 +36,6 @@ from devexplorer.gui.widgets import (
     holder,
     label,
     line_edit,
-    plain_tip,
     push_button,
     set_look,
     stack,
@@ -358,7 +357,7 @@ class HistoryPanel(QWidget):
             (self.import_button, ready, IMPORT_TIP),
         ):
             button.setEnabled(reason is None)
-            button.setToolTip(plain_tip(f"{reason[:1].upper()}{reason[1:]}" if reason else meaning))
+            button.setToolTip(f"{reason[:1].upper()}{reason[1:]}" if reason else meaning)
         count = len(chosen)
         self.compare_button.setText(f"Compare {count}" if count > 1 else "Compare")
         self.delete_button.setText(f"Delete {count}…" if count > 1 else "Delete…")

@@ -14,7 +14,6 @@ from devexplorer.gui.actions import MACHINE, ActionSpec, WindowContext, fill_men
 from devexplorer.gui.machines.actions import reconnect
 from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.machines.words import age_text, alarm_words, state_words, why
-from devexplorer.gui.widgets import plain_tip
 
 ALONE = "Machine"
 NAME_PX = 132
@@ -66,7 +65,7 @@ class MachineMenu(QObject):
         spoken = ", ".join((f"Machine: {shown.name}", *alarmed))
         self._button.setAccessibleName(spoken if several else ALONE)
         state = "" if link is None else f"{shown.name}: {state_words(link)[2:]}. {why(link)}".rstrip()
-        self._button.setToolTip(plain_tip("\n".join(filter(None, (state, *alarmed, TIP)))))
+        self._button.setToolTip("\n".join(filter(None, (state, *alarmed, TIP))))
 
     def _fill(self) -> None:
         menu = self._button.menu()
@@ -82,7 +81,7 @@ class MachineMenu(QObject):
             line.setCheckable(True)
             line.setChecked(machine is self._room.shown)
             line.setActionGroup(group)
-            line.setToolTip(plain_tip(why(link)))
+            line.setToolTip(why(link))
         known = self._room.known[:MOST_KNOWN]
         if known:
             again = menu.addMenu("Connect again")

@@ -12,7 +12,6 @@ from devexplorer.core.base import shape_text
 from devexplorer.gui.objects.arrangement import Entry
 from devexplorer.gui.objects.badges import Badge, badges, doctor_badge
 from devexplorer.gui.objects.findings import KIND, place_text, words_of
-from devexplorer.gui.widgets import plain_tip
 
 MIB = 1 << 20
 
@@ -97,7 +96,7 @@ def _tooltip(entry: Entry, at: int, column: int) -> str:
     row = entry.known.outline.rows[at]
     finding = entry.finding(at)
     if finding is not None:
-        return plain_tip("\n".join((words_of(finding), place_text(finding))).rstrip())
+        return "\n".join((words_of(finding), place_text(finding))).rstrip()
     if column == Column.MIB:
         here = "" if entry.is_whole(at) else f" on {entry.group}, {row.bytes:,} in all"
         return f"{entry.bytes(at):,} bytes{here}"
@@ -106,7 +105,7 @@ def _tooltip(entry: Entry, at: int, column: int) -> str:
     lines = [entry.target(at), *(badge.meaning for badge in _badges(entry, at))]
     if at == 0 and entry.known.snapshot.source is not None:
         lines.insert(1, f"made from {entry.known.snapshot.source}")
-    return plain_tip("\n".join(lines))
+    return "\n".join(lines)
 
 
 def _accessible(entry: Entry, at: int, column: int) -> str:

@@ -16,7 +16,7 @@ from devexplorer.core.session import Done, Job, State
 from devexplorer.gui.actions import TWO_T4
 from devexplorer.gui.forms.page import BUTTON_PX, FormPage
 from devexplorer.gui.objects.answer_view import AnswerView
-from devexplorer.gui.widgets import ScrollArea, can_add_virtual, hbox, holder, plain_tip, why_not_live
+from devexplorer.gui.widgets import ScrollArea, can_add_virtual, hbox, holder, why_not_live
 
 
 class ExperimentPage(FormPage):
@@ -114,7 +114,7 @@ class ExperimentPage(FormPage):
             except BadInput as error:
                 words = reason = ". ".join(finding[:1].upper() + finding[1:] for finding in error.findings)
         self.start_button.setEnabled(reason is None and job is None)
-        self.start_button.setToolTip(plain_tip(reason) if reason else "It runs." if job is not None else self.meaning)
+        self.start_button.setToolTip(reason or ("It runs." if job is not None else self.meaning))
         if self.stop_button.isHidden() == (job is not None):
             self._offer_stop(job is not None)
         going = "" if job is None else job.text or job.title

@@ -37,7 +37,7 @@ from devexplorer.gui.objects.cells import (
     mib_text,
 )
 from devexplorer.gui.objects.visible import Known, Options, known_as, visible
-from devexplorer.gui.widgets import RIGHT, plain_tip
+from devexplorer.gui.widgets import RIGHT
 
 Index = QModelIndex | QPersistentModelIndex
 _NOTHING = QModelIndex()
@@ -383,7 +383,7 @@ def _with_progress(answer: Any, role: int, progress: Progress) -> Any:
         case _ if role == BADGES_ROLE:
             return (Badge(progress.words, False, progress.title), *answer)
         case Qt.ItemDataRole.ToolTipRole:
-            return f"{answer}\n{plain_tip(progress.title)}"
+            return f"{answer}\n{progress.title}"
         case Qt.ItemDataRole.AccessibleTextRole:
             return f"{answer}, {progress.words}"
         case _:

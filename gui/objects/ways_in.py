@@ -13,12 +13,10 @@ from devexplorer.gui.widgets import (
     CENTRE,
     EDGE_PX,
     Role,
-    current_theme,
+    Sign,
     hbox,
     label,
-    pixmap,
     show_text,
-    theme_changed,
     vbox,
     why_not_live,
 )
@@ -79,24 +77,18 @@ class _WayButton(QPushButton):
         super().__init__(autoDefault=True)  # Enter presses it
         self.setAccessibleName(way.title)
         self.setAccessibleDescription(way.words)
-        self._way = way
-        self._icon = QLabel()
+        icon = Sign(way.icon, "soft", ICON_PX)
         words = label(way.words, Role.LABEL, "dim")
         row = hbox(
-            self._icon,
+            icon,
             (vbox(label(way.title, Role.STRONG), words, spacing=0), 1),
             spacing=EDGE_PX,
             margins=(EDGE_PX, 3, EDGE_PX, 4),
             parent=self,
         )
-        for part in (self._icon, *self.findChildren(QLabel)):
+        for part in (icon, *self.findChildren(QLabel)):
             part.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         self._row = row
-        theme_changed.connect(self._draw)
-        self._draw()
-
-    def _draw(self) -> None:
-        self._icon.setPixmap(pixmap(self._way.icon, current_theme().soft, ICON_PX, 2.0))
 
     def sizeHint(self) -> QSize:
         return self._row.sizeHint()

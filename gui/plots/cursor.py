@@ -36,7 +36,7 @@ class ReadoutBox(QLabel):
     """A small label over a picture, which no click ever hits."""
 
     def __init__(self, picture: QWidget, name: str) -> None:
-        super().__init__(picture)
+        super().__init__(picture, textFormat=Qt.TextFormat.PlainText)
         self.setObjectName("readout")
         self.setFont(font(Role.LABEL))
         self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)

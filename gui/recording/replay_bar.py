@@ -26,7 +26,6 @@ from devexplorer.gui.widgets import (
     hbox,
     icon,
     label,
-    plain_tip,
     theme_changed,
 )
 
@@ -131,7 +130,7 @@ class ReplayBar(QFrame):
         self.simulated.setVisible(view.simulated)
         for widget in (self._warning, self.incomplete):
             widget.setVisible(bool(view.findings))
-            widget.setToolTip(plain_tip("\n".join(view.findings)))
+            widget.setToolTip("\n".join(view.findings))
         self.incomplete.setAccessibleDescription(" ".join(view.findings))
         for control in (self.play, self.slider, *self.speeds.values()):
             control.setEnabled(view.opened)

@@ -116,7 +116,6 @@ class RooflinePicture(PlotCanvas):
         self._marks.setZValue(10)
         self.view.addItem(self._marks)
         self.box = ReadoutBox(self, "The run under the pointer")
-        self.box.setTextFormat(Qt.TextFormat.PlainText)
         self.view.sigResized.connect(self._place)
         self.set_lane(1)
         self.setMouseTracking(True)

@@ -28,7 +28,6 @@ from devexplorer.gui.widgets.layouts import (
     hbox,
     holder,
     line_edit,
-    plain_tip,
     push_button,
     splitter,
     stack,

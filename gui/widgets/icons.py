@@ -72,7 +72,7 @@ class Sign(QLabel):
     """An icon beside a text, in the colours of the current theme."""
 
     def __init__(self, name: str = "", tone: Tone = "dim", size: int = SIZE) -> None:
-        super().__init__()
+        super().__init__(textFormat=Qt.TextFormat.PlainText)
         self._icon: tuple[str, Tone] = name, tone
         self._size = size
         theme_changed.connect(self._draw)

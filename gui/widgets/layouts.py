@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from html import escape
 from typing import TypeVar
 
 from PySide6.QtCore import QSize, Qt, SignalInstance
@@ -98,12 +97,6 @@ def push_button(
     if name:
         result.setAccessibleName(name)
     return result
-
-
-def plain_tip(text: str) -> str:
-    """`text` for a tooltip, where it is the engine's or the user's: Qt shows anything with a tag as rich text, so that
-    is escaped; everything else stays plain."""
-    return f"<qt>{escape(text).replace(chr(10), '<br>')}</qt>" if "<" in text else text
 
 
 def check_box(text: str = "", *, tip: str = "") -> QCheckBox:

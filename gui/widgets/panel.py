@@ -15,7 +15,7 @@ from PySide6.QtWidgets import (
 )
 
 from devexplorer.core.session import State
-from devexplorer.gui.widgets.layouts import CENTRE, UNLIMITED_PX, hbox, plain_tip, push_button, vbox
+from devexplorer.gui.widgets.layouts import CENTRE, UNLIMITED_PX, hbox, push_button, vbox
 from devexplorer.gui.widgets.text_block import TextBlock
 from devexplorer.gui.widgets.theme import Role, font
 
@@ -135,7 +135,7 @@ class ElidedLabel(QLabel):
         if shown != self.text():
             self.setText(shown)
         tip = (self.full_text if shown != self.full_text else "", self.about if self.full_text else "")
-        self.setToolTip(plain_tip("\n".join(filter(None, tip))) if any(tip) else "")
+        self.setToolTip("\n".join(filter(None, tip)) if any(tip) else "")
 
 
 class ShrinkingLabel(ElidedLabel):

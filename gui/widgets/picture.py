@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from devexplorer.core.session import Progress
 from devexplorer.gui.widgets.figures import Figures, offer_table
-from devexplorer.gui.widgets.layouts import LEFT, plain_tip
+from devexplorer.gui.widgets.layouts import LEFT
 from devexplorer.gui.widgets.theme import Colour, Role, colour_of, current_theme, font
 
 LEFT_LINE = LEFT | Qt.TextFlag.TextSingleLine
@@ -52,7 +52,7 @@ class Picture(QWidget):
 
     def event(self, event: QEvent) -> bool:
         if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
-            text = plain_tip(self.tip_at(QPointF(event.pos())))  # an empty one hides the last
+            text = self.tip_at(QPointF(event.pos()))  # an empty one hides the last
             QToolTip.showText(event.globalPos(), text, self, QRect(event.pos(), QSize(1, 1)))
             return True
         return super().event(event)

@@ -3,6 +3,10 @@
 No fonts and no sizes of text here (see `theme.font`). The only images are ticks and arrows (`style-*.svg`).
 A widget asks for a look with dynamic properties: `look` on buttons and fields (`primary`, `quiet`, `copy`, `code`),
 `words` on labels (`dim`, `soft`, `warning`, `error`).
+
+Tooltips are plain text, whoever sets them: Qt would show a text with tags as rich text, and names come from files and
+other machines; an `<img>` of theirs would be loaded, and one that is a FIFO would stop the window for good. The
+property is set before the first text (`QTipLabel` is polished when it is made). Labels are plain where they are made.
 """
 
 from __future__ import annotations
@@ -15,7 +19,10 @@ if TYPE_CHECKING:
     from devexplorer.gui.widgets.theme import Theme
 
 _SHEET = Template("""
-QToolTip { color: $text; background: $card; border: 1px solid $border_strong; padding: 4px 6px; }
+QToolTip {
+  color: $text; background: $card; border: 1px solid $border_strong; padding: 4px 6px;
+  qproperty-textFormat: PlainText;
+}
 
 QLabel[words="dim"] { color: $dim; }
 QLabel[words="soft"] { color: $soft; }

@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
 )
 
 from devexplorer.core.base import MISSING
-from devexplorer.gui.widgets.layouts import LEFT, plain_tip
+from devexplorer.gui.widgets.layouts import LEFT
 from devexplorer.gui.widgets.theme import Colour, Role, colour_of, current_theme, font
 
 ROW_PX, PAD_PX = 24, 12
@@ -117,7 +117,7 @@ class RowsModel(QAbstractTableModel):
                 colour = "dim" if cell.colour == "" and cell.text == MISSING else cell.colour
                 return None if colour == "" else QColor(colour_of(colour))
             case Qt.ItemDataRole.ToolTipRole:
-                return plain_tip(cell.tip) or None
+                return cell.tip or None
             case Qt.ItemDataRole.TextAlignmentRole:
                 return self._alignment(index.column())
         return None

@@ -7,7 +7,6 @@ from PySide6.QtCore import QEvent, QSize, Qt
 from PySide6.QtGui import QResizeEvent, QTextOption, QWheelEvent
 from PySide6.QtWidgets import QFrame, QPushButton, QSizePolicy, QTextEdit
 
-from devexplorer.gui.widgets.layouts import plain_tip
 from devexplorer.gui.widgets.theme import Role, font
 
 LEAST_PX = 24
@@ -109,4 +108,4 @@ class ElidedButton(QPushButton):
         shown = self.fontMetrics().elidedText(self._words, Qt.TextElideMode.ElideRight, self.width() - self._padding())
         if shown.replace("&", "&&") != self.text():
             self.setText(shown.replace("&", "&&"))
-        self.setToolTip(plain_tip(self._words) if shown != self._words else "")
+        self.setToolTip(self._words if shown != self._words else "")
