@@ -22,6 +22,7 @@ from devexplorer.core.cli.other_python import say_chosen
 from devexplorer.core.cli.terminal.interrupt import Raising
 from devexplorer.core.cli.terminal.own_codes import OwnCodes
 from devexplorer.core.cli.terminal.refusal import say
+from devexplorer.core.machines.untrusted import visible
 from devexplorer.core.records.ssh import Progress, Report, Said
 from devexplorer.core.ssh.connection import NO_SIZE, Connection
 from devexplorer.core.ssh.failures import ConnectionFailed
@@ -98,7 +99,8 @@ class _Teller:
 
 
 class _Output:
-    """One stream of that machine's: byte by byte into a file or a pipe; of codes a terminal gets only our own."""
+    """One stream of that machine's: of codes a terminal gets only our own, and a file or a pipe none, because another
+    program may show it on a terminal (`| less -R`, `| tail`)."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
@@ -114,7 +116,7 @@ class _Output:
             self._stream.write(self.codes.shown(self._decode(data)))
         else:
             self._stream.flush()
-            self._stream.buffer.write(data)
+            self._stream.buffer.write(visible(self._decode(data)).encode())
         self._stream.flush()
 
     def end(self) -> None:

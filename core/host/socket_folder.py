@@ -62,9 +62,12 @@ def folders(environ: Mapping[str, str] = os.environ) -> list[str]:
     found = []
     if os.path.isabs(runtime := environ.get("XDG_RUNTIME_DIR", "")):
         found.append(os.path.join(runtime, "devexplorer"))
-    temporary = environ.get("TMPDIR", "")
-    found.append(os.path.join(temporary if os.path.isabs(temporary) else "/tmp", f"devexplorer-{os.getuid()}"))
-    return found
+    for temporary in (environ.get("TMPDIR", ""), "/tmp"):
+        if os.path.isabs(temporary):
+            found.append(os.path.join(temporary, f"devexplorer-{os.getuid()}"))
+    if os.path.isabs(home := environ.get("HOME", "")):  # where somebody else has taken our name in /tmp
+        found.append(os.path.join(home, ".devexplorer-hosts"))
+    return list(dict.fromkeys(found))
 
 
 def own_name(environ: Mapping[str, str] = os.environ) -> str:

@@ -139,6 +139,9 @@ class FileCopying:
         if chunk.size_bytes != (self.size_bytes or chunk.size_bytes) or (not last and len(chunk.data) != PIECE_BYTES):
             self._failed(self._changed_words())
             return
+        if last and not chunk.sha256:  # without it nothing would be compared, and the words say "verified"
+            self._failed(f"{self.what}: {self.source.name} sent it without its check sum; it was not kept.")
+            return
         self.size_bytes = chunk.size_bytes
         self._pieces[offset] = chunk
         self._write()

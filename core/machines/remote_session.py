@@ -23,7 +23,18 @@ from devexplorer.core.machines.link import Link, Route
 from devexplorer.core.machines.untrusted import visible
 from devexplorer.core.machines.uplink import Begin, Uplink
 from devexplorer.core.records import Answer, BeginBenchmark, Command, EngineReady, Event, JobEnded, Log
-from devexplorer.core.records.host import BEGIN, SENT_TO, Ask, Do, Done, HistoryChanged, Reply, Result, TakeOver
+from devexplorer.core.records.host import (
+    ANSWERED_WITH,
+    BEGIN,
+    SENT_TO,
+    Ask,
+    Do,
+    Done,
+    HistoryChanged,
+    Reply,
+    Result,
+    TakeOver,
+)
 from devexplorer.core.records.host_questions import (
     Question,
     RestartEngine,
@@ -35,7 +46,7 @@ from devexplorer.core.records.host_questions import (
 )
 from devexplorer.core.session.past import Past
 from devexplorer.core.session.poll import MOST_EVENTS, PollResult
-from devexplorer.core.session.script import Action, Surroundings, script
+from devexplorer.core.session.script import Action, Surroundings, marked, script
 
 R = TypeVar("R", bound=Result)
 MOST_PAST = 2
@@ -76,7 +87,8 @@ class RemoteSession:
         self._requests = 0
         self._running: dict[int, Command] = {}
         """Commands of this window that have not ended."""
-        self._questions: dict[int, tuple[Callable[[Result], None], Callable[[str], None]]] = {}
+        self._questions: dict[int, tuple[type[Result], Callable[[Result], None], Callable[[str], None]]] = {}
+        """What each is to be answered with, and who gets that, or why there is none."""
         self._asked = 0
         self._hidden = False
         self._engine: EngineReady | None = None
@@ -97,7 +109,7 @@ class RemoteSession:
         self._uplink.beat()
         if self._questions and self._uplink.state == "lost":  # nobody will answer
             questions, self._questions = self._questions, {}
-            for _, failed in questions.values():
+            for _, _, failed in questions.values():
                 failed(self.why_not())
 
     @property
@@ -253,7 +265,7 @@ class RemoteSession:
             return
         questions, self._questions = self._questions, {}
         running, self._running = self._running, {}
-        for _, failed in questions.values():
+        for _, _, failed in questions.values():
             failed(f"The connection to {self.name} broke before it had answered.")
         if begin == "anew" and not self._known_actions and not running:
             words = f"The host on {self.name} stopped and was restarted."
@@ -308,7 +320,8 @@ class RemoteSession:
         """They as a Python script, as far as this window knows; `WriteScript` asks for all of it."""
         engine = self._engine
         versions = ("", "") if engine is None else (engine.python_version, engine.torch_version)
-        return script(self.actions, Surroundings(*versions, visible_devices=self.visible_devices))
+        text = script(self.actions, Surroundings(*versions, visible_devices=self.visible_devices))
+        return marked(text, self.name)
 
     @property
     def recording(self) -> FarRecording | None:
@@ -334,14 +347,17 @@ class RemoteSession:
             failed(self.why_not())
             return
         self._asked += 1
-        self._questions[self._asked] = then, failed  # type: ignore[assignment]  # each question has one kind of result
+        kind = ANSWERED_WITH.get(type(question), Done)
+        self._questions[self._asked] = kind, then, failed  # type: ignore[assignment]  # `then` takes that kind
         self._uplink.put(Ask(id=self._asked, question=question))
 
     def _replied(self, reply: Reply) -> None:
-        then, failed = self._questions.pop(reply.to, (None, None))
-        if then is None or failed is None:
+        kind, then, failed = self._questions.pop(reply.to, (None, None, None))
+        if kind is None or then is None or failed is None:
             return
-        if reply.result is None:
+        if reply.result is not None and type(reply.result) is not kind:
+            failed(f"{self.name} gave an answer to another question: a {type(reply.result).__name__}.")
+        elif reply.result is None:
             failed(sentence(reply.problem or f"{self.name} gave no reason"))
         else:
             then(reply.result)

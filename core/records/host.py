@@ -12,8 +12,18 @@ from devexplorer.core.records.base import Numbered as Numbered
 from devexplorer.core.records.base import Record
 from devexplorer.core.records.benchmark import StoredRun
 from devexplorer.core.records.devices import DeviceInfo, Problem
-from devexplorer.core.records.environments import PythonProbed, PythonsFound
-from devexplorer.core.records.host_questions import Question
+from devexplorer.core.records.environments import FindPythons, ProbePython, PythonProbed, PythonsFound
+from devexplorer.core.records.host_questions import (
+    FindModels,
+    ListFolder,
+    ListRuns,
+    PlaceCopy,
+    Question,
+    ReadFile,
+    RecogniseFiles,
+    SaveCopy,
+    WriteScript,
+)
 from devexplorer.core.records.messages import Command, Event
 from devexplorer.core.records.past import PastEvents, PastReadings
 
@@ -253,6 +263,20 @@ class Done(Record, tag="Done"):
 
 
 Result = Folder | FileKinds | ModelsFound | Chunk | RunPage | PythonsFound | PythonProbed | Text | Done
+
+ANSWERED_WITH: dict[type[Question], type[Result]] = {
+    ListFolder: Folder,
+    RecogniseFiles: FileKinds,
+    FindModels: ModelsFound,
+    ReadFile: Chunk,
+    ListRuns: RunPage,
+    FindPythons: PythonsFound,
+    ProbePython: PythonProbed,
+    WriteScript: Text,
+    SaveCopy: Text,
+    PlaceCopy: Text,
+}
+"""All other questions: with `Done`."""
 
 
 class Reply(Numbered, tag="Reply"):

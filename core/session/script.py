@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from devexplorer.core.base import BadInput, replacing
+from devexplorer.core.base import BadInput, printable, replacing
 
 
 class Action(NamedTuple):
@@ -75,6 +75,20 @@ def notebook(actions: Sequence[Action], around: Surroundings) -> str:
     return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
 
 
+def marked(text: str, machine: str, *, is_notebook: bool = False) -> str:
+    """A script or notebook of another machine, which could say anything, with a first line or cell that says where it
+    is from. Raises `BadInput` where what should be a notebook is none."""
+    words = f"This came from {printable(machine)} and was not checked: read it before you run it."
+    if not is_notebook:
+        return f"# {words}\n{text}"
+    try:
+        document = json.loads(text)
+        document["cells"].insert(0, _text_cell("origin", words, ""))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise BadInput(f"what {printable(machine)} sent is not a notebook") from error
+    return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
+
+
 def write(path: Path, text: str) -> None:
     """Write a script or a notebook atomically. Raises `BadInput` with one line when that fails."""
     try:
@@ -87,7 +101,7 @@ def write(path: Path, text: str) -> None:
 
 def _versions(around: Surroundings) -> str:
     known = ((around.python_version, "Python"), (around.torch_version, "PyTorch"))
-    ran_on = ", ".join(f"{name} {version}" for version, name in known if version)
+    ran_on = ", ".join(f"{name} {_NO_VERSION.sub('?', version)[:60]}" for version, name in known if version)
     return f"It ran on {ran_on}." if ran_on else "What was undone is not in it."
 
 
@@ -109,7 +123,8 @@ def _pieces(actions: Sequence[Action], around: Surroundings) -> tuple[str, list[
     for action in actions:
         own, code = _without_imports(action.code)
         imports.update(dict.fromkeys(own))
-        pieces.append(_Piece(" ".join(action.title.split()), action.words, code))
+        words = "\n".join(map(printable, action.words.split("\n")))
+        pieces.append(_Piece(printable(" ".join(action.title.split())), words, code))
     groups = ("\n".join(group) for group in _grouped(imports))
     return "\n\n".join([*groups, *(["\n".join(after)] if after else [])]), pieces
 
@@ -119,9 +134,9 @@ def _without_imports(code: str) -> tuple[Sequence[str], str]:
     """Imports, and everything else; code that is not Python becomes a comment."""
     try:
         tree = ast.parse(code)
-    except SyntaxError:
-        return (), "\n".join(f"# {line}" for line in code.splitlines())
-    lines: list[str | None] = [*code.splitlines()]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # ValueError: a NUL
+        return (), "\n".join(f"# {printable(line)}" for line in code.splitlines())
+    lines: list[str | None] = [*_LINE_ENDS.split(code)]
     imports: list[str] = []
     for node in tree.body:
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -147,6 +162,10 @@ def _grouped(imports: dict[str, None]) -> list[list[str]]:
     return [group for group in groups if group]
 
 
+_NO_VERSION = re.compile(r"[^\w.+!-]", re.ASCII)
+"""What no version holds, and a docstring could end with: what a machine says of itself need not be true."""
+_LINE_ENDS = re.compile(r"\r\n|\r|\n")
+"""As Python counts lines; `splitlines` knows more of them."""
 _MARKED = re.compile(r"([\\`*_{}\[\]<>#|$])")
 _ESCAPED = r"\\\1"
 

@@ -7,9 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from devexplorer.core.base import BadInput, sentence
 from devexplorer.core.machines.machines import FarMachine, Machines
 from devexplorer.core.records.host import Text
 from devexplorer.core.records.host_questions import WriteScript
+from devexplorer.core.session.script import marked
 from devexplorer.gui.machines.machine_bar import MachineBar, age_text, ago
 from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.shell.alarms_elsewhere import AlarmsElsewhere
@@ -75,9 +77,15 @@ class OtherMachines:
         assert isinstance(machine, FarMachine)
 
         def came(answer: Text) -> None:
-            self._app.write_script(path, answer.text)
+            try:
+                text = marked(answer.text, machine.name, is_notebook=is_notebook)
+            except BadInput as error:
+                self._window.say(sentence(str(error)), error=True)
+            else:
+                self._app.write_script(path, text)
 
-        question = WriteScript(notebook=path.suffix == ".ipynb")
+        is_notebook = path.suffix == ".ipynb"
+        question = WriteScript(notebook=is_notebook)
         machine.session.ask(question, came, lambda problem: self._window.say(problem, error=True))
 
     def close(self, deadline_s: float) -> None:

@@ -9,6 +9,7 @@ that is not known is absent.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import socket
@@ -266,21 +267,35 @@ METRICS = "/metrics"
 _HOME = f'<!doctype html><title>DevExplorer</title><p>Readings for Prometheus: <a href="{METRICS}">{METRICS}</a>\n'
 
 
-def _routes(metrics: Any) -> Callable[[dict[str, Any], Any], Any]:
-    """The readings at /metrics, a page that leads there at /, and nothing else."""
+def _routes(metrics: Any, *, any_name: bool) -> Callable[[dict[str, Any], Any], Any]:
+    """The readings at /metrics, a page that leads there at /, and nothing else. Unless `any_name`, only for who asks
+    for an address or for localhost: a page of the web whose name was turned to 127.0.0.1 asks for its own name."""
 
     def answer(environ: dict[str, Any], start: Any) -> Any:
         path = environ.get("PATH_INFO", "")
-        if path == METRICS:
+        if not any_name and not _is_local(environ.get("HTTP_HOST", "")):
+            status, kind, body = "421 Misdirected Request", "text/plain", "ask for localhost\n"
+        elif path == METRICS:
             return metrics(environ, start)
-        status, kind, body = (
-            ("200 OK", "text/html", _HOME) if path == "/" else ("404 Not Found", "text/plain", f"try {METRICS}\n")
-        )
+        elif path == "/":
+            status, kind, body = "200 OK", "text/html", _HOME
+        else:
+            status, kind, body = "404 Not Found", "text/plain", f"try {METRICS}\n"
         data = body.encode()
         start(status, [("Content-Type", f"{kind}; charset=utf-8"), ("Content-Length", str(len(data)))])
         return [data]
 
     return answer
+
+
+def _is_local(host: str) -> bool:
+    """Whether a `Host` header names an address or localhost; no browser leaves it out."""
+    name = host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name.lower().rstrip(".") in ("localhost", "")
+    return True
 
 
 def parse_port(text: str) -> int:
@@ -353,7 +368,8 @@ class PrometheusServer:
             raise BadInput(
                 f"--prometheus: nothing can listen at {where} ({_why(error)}); choose another port or address"
             ) from None
-        self._server.set_app(_routes(make_wsgi_app(registry)))
+        loopback = ipaddress.ip_address(str(sockaddr[0]).partition("%")[0]).is_loopback
+        self._server.set_app(_routes(make_wsgi_app(registry), any_name=not loopback))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="prometheus", daemon=True)
         self._thread.start()
 

@@ -23,6 +23,7 @@ from fakes.command_line import CLI
 from fakes.ssh import RUNS_HERE, fake_ssh
 from fakes.sshd import HOST, Sshd, shared_sshd  # noqa: F401 - a fixture
 
+from devexplorer.core.cli.over_ssh import _Output
 from devexplorer.core.cli.run import main
 from devexplorer.core.session.settings import KnownMachine, Settings, SettingsFile
 from devexplorer.core.ssh.connection import Connection
@@ -71,6 +72,17 @@ def test_the_document_is_that_of_the_machine(
     there = capfd.readouterr()
     assert without_readings(json.loads(there.out)) == without_readings(json.loads(here.out))
     assert there.err == "Your quota is exceeded\ndevexplorer: copying DevExplorer's code\n"
+
+
+def test_a_pipe_gets_no_codes(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Another program may show it on a terminal; a character that is cut in two is put together."""
+    output = _Output(sys.stdout)
+    text = "\x1b[2J\x1b]0;title\x07A100 \u202egnp.exe\u202c \x9b31m µ\tred\r\n".encode()
+    for byte in text:
+        output.write(bytes([byte]))
+    output.end()
+    shown = capfdbinary.readouterr().out.decode()
+    assert shown == "␛[2J␛]0;title␇A100 ⟨U+202E⟩gnp.exe⟨U+202C⟩ ⟨U+009B⟩31m µ\tred␍\n"
 
 
 def test_exit_codes_and_errors_are_kept(host: Path, capfd: pytest.CaptureFixture[str]) -> None:

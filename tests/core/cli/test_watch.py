@@ -389,6 +389,38 @@ COUNTERS = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("127.0.0.1:{}", 200), ("localhost:{}", 200), ("LOCALHOST", 200), ("[::1]:{}", 200), ("", 200),
+        ("attacker.example:{}", 421), ("127.0.0.1.attacker.example", 421), ("localhost.attacker.example:{}", 421),
+    ],
+)  # fmt: skip
+def test_a_page_of_the_web_that_turned_its_name_to_this_machine_reads_nothing(
+    exporter: tuple[LastReadings, str], name: str, status: int
+) -> None:
+    port = int(exporter[1].split(":")[2].split("/")[0])
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.putrequest("GET", "/metrics", skip_host=True)
+    connection.putheader("Host", name.format(port))
+    connection.endheaders()
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    assert answer.status == status
+
+
+def test_where_others_may_ask_they_ask_by_any_name() -> None:
+    server = PrometheusServer(0, "0.0.0.0", LastReadings())
+    try:
+        port = server.url.split(":")[2].split("/")[0]
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Host": "node7.cluster"})
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            assert answer.status == 200
+    finally:
+        server.close()
+
+
 @pytest.mark.parametrize("accept", ["text/plain", "application/openmetrics-text; version=1.0.0"])
 def test_what_only_grows_is_a_counter(exporter: tuple[LastReadings, str], accept: str) -> None:
     last, url = exporter

@@ -51,10 +51,12 @@ def environ(folder: Path) -> dict[str, str]:
 
 
 def test_the_runtime_folder_comes_first_and_the_temporary_one_next(environ: dict[str, str], folder: Path) -> None:
-    assert folders(environ) == [
+    assert folders({**environ, "HOME": str(folder)}) == [
         str(folder / "run/devexplorer"),
         str(folder / f"tmp/devexplorer-{os.getuid()}"),
-    ]  # fmt: skip
+        f"/tmp/devexplorer-{os.getuid()}",
+        str(folder / ".devexplorer-hosts"),
+    ]
     place = make(environ)
     assert place.folder == str(folder / "run/devexplorer")
     assert os.stat(place.folder).st_mode & 0o777 == 0o700
@@ -99,6 +101,18 @@ def test_what_cannot_be_made_is_said_for_every_folder(
         make(environ)
     assert "cannot be made (no such file or directory)" in str(caught.value)
     assert "too long for the path of a socket" in str(caught.value)
+
+
+def test_where_the_others_are_too_long_or_taken_the_home_folder_will_do(folder: Path) -> None:
+    """Somebody else may have made our folder in /tmp before us."""
+    (folder / "tmp").mkdir(exist_ok=True)
+    (folder / f"tmp/devexplorer-{os.getuid()}").write_text("taken")
+    environ = {"XDG_RUNTIME_DIR": str(folder / ("x" * 99)), "TMPDIR": str(folder / "tmp"), "HOME": str(folder)}
+    wanted = [place for place in folders(environ) if not place.startswith("/tmp/devexplorer-")]
+    assert [Path(place).name for place in wanted][-1] == ".devexplorer-hosts"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket_folder, "folders", lambda _environ: wanted)
+        assert make(environ).folder == str(folder / ".devexplorer-hosts")
 
 
 def test_a_read_only_folder_is_passed_over(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,6 +152,17 @@ def test_what_is_changed_on_the_way_is_not_kept(both: Both) -> None:
     both.until(lambda: not both.here.left and not both.there.left)
 
 
+def test_what_comes_without_its_check_sum_is_not_kept(both: Both) -> None:
+    both.do(NewTensor(name="x", fill="randn", shape=(300, 1000)))
+    copying = both.copying("x", read=lambda chunk: msgspec.structs.replace(chunk, sha256=""))
+    copying.start()
+    both.until(lambda: copying.over)
+    assert copying.stage == "failed"
+    assert "without its check sum" in copying.words
+    assert not both.loads
+    both.until(lambda: not both.here.left and not both.there.left)
+
+
 def test_a_size_that_changes_is_refused(both: Both) -> None:
     sizes = itertools.count(10**6)
     both.do(NewTensor(name="x", fill="randn", shape=(300, 1000)))

@@ -31,8 +31,8 @@ from devexplorer.core.records import (
     ObjectSnapshot,
     Row,
 )
-from devexplorer.core.records.host import Chunk, Control, Numbered, SnapshotBegin, SnapshotEnd, Text
-from devexplorer.core.records.host_questions import ListFolder, ReadFile, WriteFile, WriteScript
+from devexplorer.core.records.host import Chunk, Control, Done, Numbered, Reply, SnapshotBegin, SnapshotEnd, Text
+from devexplorer.core.records.host_questions import ListFolder, ReadFile, SetHidden, WriteFile, WriteScript
 from devexplorer.core.records.past import Alert, PastEvents, PastReadings
 from devexplorer.core.session import State
 from devexplorer.core.session.past import fill
@@ -280,6 +280,20 @@ def test_what_a_host_says_is_not_trusted(far: Far) -> None:
     assert any("a DeviceSample was refused" in text for text in far.texts())
 
 
+def test_an_answer_to_another_question_is_one_line(far: Far) -> None:
+    far.connect()
+    came: list[object] = []
+    failed: list[str] = []
+    kinds = (ReadFile(path="x"), ListFolder(), WriteScript(), SetHidden(hidden=True))
+    wrong = iter((Done(words="no"), Chunk(data=b"", size_bytes=0), Done(), Text(text="what")))
+    for question in kinds:
+        far.session.ask(question, came.append, failed.append)
+        far.session._replied(Reply(to=far.session._asked, result=next(wrong)))
+    assert not came
+    assert [words.rpartition(" ")[2] for words in failed] == ["Done.", "Chunk.", "Done.", "Text."]
+    assert all(words.startswith(f"{far.session.name} gave an answer to another question") for words in failed)
+
+
 def test_a_record_that_is_not_understood_does_not_come_again_and_again(far: Far) -> None:
     class Newer(Numbered, tag="Newer"):
         """Of a host that knows more."""
@@ -358,6 +372,7 @@ def test_what_is_asked_is_answered_at_a_beat(far: Far) -> None:
     far.session.ask(ListFolder(path="/no/such folder"), lambda _: None, refused.append)
     far.until(lambda: texts and refused)
     assert texts[0].startswith('"""A session of DevExplorer')
+    assert far.session.script().startswith(f"# This came from {far.session.name} and was not checked")
     assert "no/such folder" in refused[0]
     with pytest.raises(BadInput):
         far.session.set_visible_devices("one")

@@ -34,7 +34,7 @@ from devexplorer.core.records import (
     Undo,
 )
 from devexplorer.core.records import laboratory as lab
-from devexplorer.core.session.script import Action, Surroundings, notebook, script, write
+from devexplorer.core.session.script import Action, Surroundings, marked, notebook, script, write
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -181,6 +181,44 @@ print(b)
 def test_nothing_done_is_still_a_script() -> None:
     ast.parse(script([], Surroundings()))
     json.loads(notebook([], Surroundings()))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'x\nimport os; os.system("id")', "x\rimport os", "x\x0cimport os", "x\u2028import os", "x\x85import os",
+        '"""\nimport os\n"""', "\\", "nul\0", "\udcff", "\u202eimport os", "\x1b[2J",
+    ],
+)  # fmt: skip
+def test_words_of_another_machine_stay_words(text: str) -> None:
+    """Titles, descriptions, versions: none becomes code, none keeps the script from being compiled and written."""
+    around = Surroundings(python_version=text, torch_version=f'2.13"""\n{text}\n"""')
+    made = script([Action(text, text, "a = 1", 0.0)], around)
+    made.encode()
+    compile(made, "session.py", "exec")
+    assert [ast.unparse(node) for node in ast.parse(made).body[1:]] == ["import torch", "a = 1"]
+    assert all(letter.isprintable() for letter in made.replace("\n", ""))
+    cells = json.loads(notebook([Action(text, text, "a = 1", 0.0)], around))["cells"]
+    assert ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"] == ["import torch", "a = 1"]
+
+
+@pytest.mark.parametrize("code", ["a = '\0'", "(" * 5000 + ")" * 5000, "no python\n\u202eat all\x1b[2J"])
+def test_code_that_cannot_be_read_becomes_a_comment(code: str) -> None:
+    made = script([Action("x", "", code, 0.0)], Surroundings())
+    assert [ast.unparse(node) for node in ast.parse(made).body[1:]] == ["import torch"]
+    assert all(letter.isprintable() for letter in made.replace("\n", ""))
+
+
+def test_what_came_from_another_machine_says_so_first() -> None:
+    actions = [Action("x is here", "", "import os", 0.0)]
+    text = marked(script(actions, Surroundings()), "gpu1\nimport os")
+    assert text.startswith("# This came from gpu1?import os and was not checked")
+    assert ast.get_docstring(ast.parse(text)) is not None
+    cells = json.loads(marked(notebook(actions, Surroundings()), "gpu1", is_notebook=True))["cells"]
+    assert "came from gpu1 and was not checked" in "".join(cells[0]["source"])
+    for sent in ("", "[]", "{}", '{"cells": 5}', "[" * 100_000):
+        with pytest.raises(BadInput, match="gpu1 sent is not a notebook"):
+            marked(sent, "gpu1", is_notebook=True)
 
 
 def test_the_notebook_has_the_same_code_and_a_cell_of_words_for_each_action() -> None:
