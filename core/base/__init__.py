@@ -38,7 +38,7 @@ from devexplorer.core.base.formats import (
 )
 from devexplorer.core.base.input_shapes import parse_input_shapes
 from devexplorer.core.base.message import Message
-from devexplorer.core.base.module_command import module_command, module_prefix
+from devexplorer.core.base.module_command import module_command, module_prefix, without_cards
 from devexplorer.core.base.optimizers import OPTIMIZERS
 from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor, Report, no_report
 from devexplorer.core.base.python_names import (

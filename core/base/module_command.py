@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
@@ -14,3 +15,8 @@ def module_prefix() -> list[str]:
     """What stands in front of the module's name: the same Python and, where this is not an installation, the same
     `core/environments/bootstrap.py`."""
     return [sys.executable, "-P", *vars(sys.modules["devexplorer"]).get("__start__", ("-m",))]
+
+
+def without_cards(environ: Mapping[str, str]) -> dict[str, str]:
+    """The same variables with CUDA's and ROCm's cards hidden, for a process with virtual GPUs."""
+    return {**environ, "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}

@@ -19,7 +19,7 @@ def answers() -> TorchAnswers:
     machine."""
     try:
         from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
-        from devexplorer.core.virtual.backend import unavailable
+        from devexplorer.core.virtual.backend import unsupported
     except Exception as error:
         return TorchAnswers.nothing(f"torch cannot be imported: {typed_line(error)}")
     try:
@@ -28,7 +28,7 @@ def answers() -> TorchAnswers:
         now = time.time()
         readable = [info.id for info in devices if info.usable and info.kind not in ("cpu", "cuda", "virtual")]
         samples = tuple(sample for device in readable if (sample := backend.device_sample(device, now)) is not None)
-        return TorchAnswers(devices, backend.problems(), torch_facts(), samples, unavailable())
+        return TorchAnswers(devices, backend.problems(), torch_facts(), samples, unsupported())
     except Exception as error:  # third-party backends are asked here as well
         return TorchAnswers.nothing(f"torch cannot list its devices: {typed_line(error)}")
 

@@ -13,17 +13,16 @@ from devexplorer.core.workspace import CommandResult, Workspace
 
 
 def add_gpus(registry: DeviceRegistry, spec: str) -> list[str]:
-    """Add virtual GPUs to those that there are; returns the ids of the visible ones.
-
-    Nothing is installed before the first: from then on `torch.accelerator` means vgpu, even where there is CUDA.
-    """
+    """Add virtual GPUs to those that there are; returns the ids of the visible ones. Raises `Unavailable` beside usable
+    CUDA cards."""
     names = backend.add_virtual_gpus(spec, registry.visible_devices)
     registry.add(backend.install())
     return names
 
 
 def add_virtual(workspace: Workspace, command: AddVirtual, progress: ProgressMonitor) -> CommandResult:
-    """Add virtual GPUs; raises `BadInput` for a profile that does not exist, `Unavailable` where torch has no hook."""
+    """Add virtual GPUs; raises `BadInput` for a profile that does not exist, `Unavailable` where this process
+    cannot have any."""
     names = add_gpus(workspace.registry, command.spec)
     return CommandResult(_added(workspace.registry, command.spec, names), devices_changed=True)
 

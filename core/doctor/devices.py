@@ -10,7 +10,7 @@ from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.nvml.library import free_bytes
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.records import DeviceInfo, DoctorRequest
-from devexplorer.core.virtual.backend import add_virtual_gpus, install, unavailable
+from devexplorer.core.virtual.backend import add_virtual_gpus, installed
 
 DEFAULT = "2x Tesla T4"
 """Virtual GPUs where there is no other GPU: two, so that code that names the second one works as well."""
@@ -57,5 +57,5 @@ def picked(device: str) -> Devices:
 
 
 def _registry() -> DeviceRegistry:
-    real = TorchBackend(free_of=free_bytes)
-    return DeviceRegistry([real] if unavailable() is not None else [real, install()])
+    real, machine = TorchBackend(free_of=free_bytes), installed()
+    return DeviceRegistry([real] if machine is None else [real, machine])

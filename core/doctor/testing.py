@@ -18,7 +18,7 @@ from devexplorer.core.doctor.findings.diagnosis import passed_over
 from devexplorer.core.doctor.findings.rules import RULES, verdict
 from devexplorer.core.doctor.subject import CopyBuilder
 from devexplorer.core.records import Diagnosis, DoctorRequest, Finding
-from devexplorer.core.virtual.backend import add_virtual_gpus, install
+from devexplorer.core.virtual.backend import add_virtual_gpus, installed
 
 
 def assert_placement_clean(
@@ -43,7 +43,8 @@ def assert_placement_clean(
     says which virtual GPUs are made (`"2x Tesla T4"`); for a model, where there are some in this process already, it
     must name those. `inputs` are what forward gets: tensors (for a model), or one text with their shapes as `--input`
     takes them (`"2x16:int64,2x8"`); without them they are guessed. `dtype` is the one that the model is moved to, None:
-    its own.
+    its own. A model on a virtual GPU needs a process that uses no CUDA card (`Unavailable` says how to start one); a
+    source does not.
 
     With `train` it runs the backward and a step of an optimizer as well. Errors and warnings fail, notes do not; rules
     whose keys are in `ignore` (`"hidden-sync"`) are passed over. What fails because of something that is passed over
@@ -83,8 +84,9 @@ def assert_placement_clean(
 
 def _demand_virtual(spec: str) -> None:
     """Let there be these virtual GPUs, or some. Raises `BadInput` where the process has others already: they cannot be
-    exchanged."""
-    there = [gpu.profile.name for gpu in install().gpus]
+    exchanged; `Unavailable` where it can use CUDA cards."""
+    machine = installed()
+    there = [] if machine is None else [gpu.profile.name for gpu in machine.gpus]
     if not there:
         add_virtual_gpus(spec or DEFAULT)
         return

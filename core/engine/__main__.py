@@ -127,16 +127,20 @@ def main() -> NoReturn:
 
 
 def possible(virtual_spec: str | None, send: Callable[[Event], object]) -> str | None:
-    """The virtual GPUs that are wanted; none where this torch cannot have any, which is said: the engine starts without
-    them. Raises `BadInput` for a wrong specification."""
+    """The virtual GPUs that are wanted; none where this torch cannot have any, or has CUDA cards, which is said: the
+    engine starts without them. Raises `BadInput` for a wrong specification."""
     from devexplorer.core.devices.profiles import parse_virtual
-    from devexplorer.core.virtual.backend import unavailable
+    from devexplorer.core.virtual.backend import beside_cards, unsupported
 
-    why = None if virtual_spec is None or not parse_virtual(virtual_spec) else unavailable()
-    if why is None:
+    if virtual_spec is None or not parse_virtual(virtual_spec):
         return virtual_spec
-    send(Log(level="warning", text=f"the engine has no virtual GPUs: {why}", time_unix_s=time.time()))
-    return None
+    if (why := unsupported()) is not None:
+        send(Log(level="warning", text=f"the engine has no virtual GPUs: {why}", time_unix_s=time.time()))
+        return None
+    if (why := beside_cards()) is not None:
+        send(Log(level="info", text=f"virtual GPUs need an engine of their own: {why}", time_unix_s=time.time()))
+        return None
+    return virtual_spec
 
 
 def _end_poisoned(writer: _Writer) -> NoReturn:

@@ -94,7 +94,7 @@ class Engine:
         self.clock = clock
         self._on_poisoned = on_poisoned
         self.registry = DeviceRegistry([TorchBackend(free_of=free_bytes)], visible_devices)
-        self._virtual_unavailable = virtual.unavailable()
+        self._virtual_unavailable, self._virtual_beside = virtual.unsupported(), virtual.beside_cards()
         if virtual_spec is not None:
             add_gpus(self.registry, virtual_spec)
         self.workspace = Workspace(self.registry, explain=explain)
@@ -120,6 +120,7 @@ class Engine:
                 **facts,
                 pid=os.getpid(),
                 virtual_unavailable=self._virtual_unavailable,
+                virtual_beside=self._virtual_beside,
                 recipes={name: recipe.summary for name, recipe in recipes().items()},
             )
         )

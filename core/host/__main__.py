@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 
+from devexplorer.core.base.module_command import without_cards
 from devexplorer.core.host.proxy import FAILED, proxy
 from devexplorer.core.host.starting import serve_command
 
@@ -18,6 +19,8 @@ def main(argv: list[str]) -> int:
         case ["serve", *rest] if len(rest) in (0, 2) and rest[:1] in ([], ["--virtual"]):
             from devexplorer.core.host.daemon import serve
 
+            if rest:  # its engine cannot have both
+                os.environ.update(without_cards(os.environ))
             return serve(virtual_spec=rest[1] if rest else None)
     print("usage: devexplorer.core.host proxy --marker HEX [--virtual SPEC] | serve [--virtual SPEC]", file=sys.stderr)
     return FAILED

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import msgspec
 
-from devexplorer.core.base import NO_PROGRESS, BadInput, ProgressMonitor, Unavailable, module_command
+from devexplorer.core.base import NO_PROGRESS, BadInput, ProgressMonitor, Unavailable, module_command, without_cards
 from devexplorer.core.isolation.child import Envelope, Reply
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -52,12 +52,13 @@ def run_in_subprocess(
     is wrong, or how it ended (`'net:make' was not ready after 60 s and was ended (it was at net.py, line 4)`, `… ended
     its process by signal SIGSEGV and gave no model`): `title` begins such a sentence, `lacking` ends it. Raises
     `Cancelled`, and `Unavailable` where this system has no process groups. `virtual`: it is all about virtual GPUs,
-    for which torch has the one place that another backend would take as torch is imported.
+    for which torch has the one place that another backend would take as torch is imported, and which cannot be in one
+    process with CUDA cards.
     """
     if os.name != "posix":
         raise Unavailable(f"{title} needs its own process group, which this system does not support")
     envelope = Envelope(title, seconds, time.monotonic() + seconds, msgspec.Raw(msgspec.json.encode(request)))
-    process, readable = _start(module, envelope, {**os.environ, AUTOLOAD: "0"} if virtual else None)
+    process, readable = _start(module, envelope, without_cards({**os.environ, AUTOLOAD: "0"}) if virtual else None)
     last: Reply | None = None
     try:
         for reply in _replies(process, readable, title, seconds, progress):

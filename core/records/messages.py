@@ -228,6 +228,8 @@ class EngineReady(BaseEvent, tag="EngineReady"):
     recipes: dict[str, str]
     """Sample models: name -> one line of description."""
     default_dtype: str = "float32"
+    virtual_beside: str | None = None
+    """Why they have to be in an engine of their own: this one can use CUDA cards. None: they can be in this one."""
 
 
 class EngineDevices(BaseEvent, tag="EngineDevices"):

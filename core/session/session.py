@@ -321,9 +321,8 @@ class Session(EventHandlers):
     @handles(EngineReady)
     def _engine_ready(self, event: EngineReady) -> list[Event] | None:
         self._running_visible = event.cuda_visible_devices
-        self._surroundings = Surroundings(
-            event.python_version, event.torch_version, self._virtual_spec, self._visible_devices
-        )
+        spec = self._virtual_spec if event.virtual_beside is None else None
+        self._surroundings = Surroundings(event.python_version, event.torch_version, spec, self._visible_devices)
         if self._ended_because is not None:
             self._engine.kill()  # asked for while it was starting, when there was no process to end yet
         elif self._rebuild_due:

@@ -6,6 +6,10 @@ torch's dispatcher is one for the process, so is this: `install` can be called a
 `unavailable` looks first. Four kernels and a fallback below Python's key serve what torch builds there itself
 (`torch.tensor(..., device=)`, `.to()`, indexing, factories); everything else arrives at
 `VirtualTensor.__torch_dispatch__`. No dispatch mode is on, so CPU tensors pay nothing.
+
+torch has one accelerator in a process, and takes a registered backend for it, before CUDA: every backward on a CUDA
+card then fails in autograd's engine (torch 2.14.1; nothing takes a registration back). So `install` refuses where CUDA
+cards are usable. Beside them virtual GPUs are in a process from which the cards are hidden (`without_cards`).
 """
 
 from __future__ import annotations
@@ -23,7 +27,9 @@ import torch
 from torch.utils import backend_registration
 
 from devexplorer.core.base import Unavailable
+from devexplorer.core.devices.cuda_visible_devices import VARIABLE
 from devexplorer.core.devices.profiles import parse_virtual
+from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.virtual import tensor_swap
 from devexplorer.core.virtual.device.accounting import KIND, gpu_of, is_virtual, set_machine
 from devexplorer.core.virtual.device.machine import VirtualMachine
@@ -46,6 +52,7 @@ __all__ = [
     "VirtualTensor",
     "add_virtual_gpus",
     "backward_guard",
+    "beside_cards",
     "install",
     "is_virtual",
     "meta_empty",
@@ -62,6 +69,25 @@ _installed: list[tuple[VirtualMachine, tuple[Any, ...]]] = []
 
 
 def unavailable() -> str | None:
+    """Why this process cannot have virtual GPUs, in one sentence; None when it can. Changes nothing."""
+    return unsupported() or beside_cards()
+
+
+def beside_cards() -> str | None:
+    """Why virtual GPUs have to be in another process than the CUDA cards of this one; None where it has none."""
+    if _installed:
+        return None
+    cards = [info.id for info in TorchBackend().devices() if info.kind == "cuda" and info.usable]
+    if not cards and not torch.cuda.is_initialized():
+        return None
+    named = ", ".join(cards) or "CUDA"
+    return (
+        f"this process can use {named}, and PyTorch fails to train there once virtual GPUs are registered; start a"
+        f" process with {VARIABLE}= (empty) for virtual GPUs"
+    )
+
+
+def unsupported() -> str | None:
     """Why virtual GPUs cannot work with this torch, in one sentence; None when they can. Changes nothing."""
     if _installed:
         return None
@@ -82,7 +108,10 @@ def installed() -> VirtualMachine | None:
 
 
 def install() -> VirtualMachine:
-    """Register the device `vgpu` with torch, once, and return the machine that holds its devices (none at first)."""
+    """Register the device `vgpu` with torch, once, and return the machine that holds its devices (none at first).
+
+    The one place that registers: raises `Unavailable` where this process must not, so that no way leads around it.
+    """
     with _lock:
         if _installed:
             return _installed[0][0]
@@ -129,7 +158,8 @@ def add_virtual_gpus(spec: str, visible: str | None = None) -> list[str]:
     …).
 
     `visible` is what CUDA_VISIBLE_DEVICES would be for real cards: which of them there are, and in which order. Raises
-    `BadInput` for a profile that does not exist, `Unavailable` where this torch has no hook for such devices.
+    `BadInput` for a profile that does not exist, `Unavailable` where this torch has no hook for such devices, and where
+    this process can use CUDA cards: training on them would fail from then on.
     """
     profiles = parse_virtual(spec)
     why = unavailable()

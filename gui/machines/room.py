@@ -11,8 +11,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from msgspec.structs import replace
 from PySide6.QtCore import QObject, Signal
 
+from devexplorer.core.records import AddVirtual, Command, Move
+from devexplorer.core.session.jobs import steps_of
 from devexplorer.core.session.settings import KnownMachine
 from devexplorer.gui.actions import WindowContext
 
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     from devexplorer.gui.machines.approach import Approach, FarWay
 
 MOST_KNOWN = 30
+VIRTUAL = "virtual GPUs (simulated)"
+"""The name of the engine with virtual GPUs beside this machine's cards."""
 
 
 class MachineRoom(QObject):
@@ -38,13 +43,17 @@ class MachineRoom(QObject):
     def __init__(self, context: WindowContext) -> None:
         super().__init__(context)
         self._context = context
-        self.make_way: Callable[[str, str], FarWay] = _over_ssh
+        self.make_way: Callable[[str, str], FarWay] = _way
         """The way to a host, with this Python there."""
         self._approaches: dict[str, Approach] = {}
         """How each of the others is reached, by its name."""
         self._first: set[str] = set()
         """Those that were never connected yet: on show once they are, gone if they cannot be."""
         self._pythons: dict[str, str] = {}
+        self.wanted: str | None = None
+        """The virtual GPUs that the window was started with, until it is known whether its engine has them."""
+        self._beside: Command | None = None
+        """What is to be done with virtual GPUs beside the cards, once their engine is on show."""
         self._here: HereFiles | None = None
         """Answers for this machine; made with the first copy."""
         context.state_changed.connect(self._beat)
@@ -120,6 +129,34 @@ class MachineRoom(QObject):
         approach.asked.connect(partial(self._pass_on, host))
         return approach
 
+    def takes(self, command: Command) -> bool:
+        """Whether a command for this machine makes virtual GPUs beside its cards. Then it is carried out in an engine
+        of their own, which is listed and shown like another machine."""
+        engine = self._context.state.engine
+        if not self.shown.is_here or engine is None or engine.virtual_beside is None:
+            return False
+        if not isinstance(steps_of(command)[0], AddVirtual):
+            return False
+        self._beside = command
+        machine = self.find(VIRTUAL)
+        if machine is None:
+            self.connect_to(VIRTUAL)
+        else:
+            self.reconnect(VIRTUAL)
+            self.show(machine)
+        return True
+
+    def _carry_out_beside(self, command: Command) -> None:
+        """What of it makes sense there; GPUs only where there are none yet, from an earlier window."""
+        there = any(device.info.simulated for device in self._context.state.devices.values())
+        steps = [step for step in steps_of(command) if not isinstance(step, Move)]  # what it would move is not there
+        for step in steps:
+            if not (there and isinstance(step, AddVirtual)):
+                self._context.controller.send(replace(step, request=0))
+        self._context.hint(
+            "Virtual GPUs have an engine of their own beside the cards: PyTorch cannot train on both in one process."
+        )
+
     def reconnect(self, name: str) -> None:
         """Try again now; a machine that is only remembered is connected again."""
         for machine in self.others:
@@ -165,6 +202,12 @@ class MachineRoom(QObject):
             approach.beat()
         if self._here is not None:
             self._here.beat()
+        if self.wanted and self._context.state.engine is not None:
+            self.takes(AddVirtual(spec=self.wanted))  # without CUDA cards the engine has them already
+            self.wanted = None
+        if (command := self._beside) is not None and self.shown.name == VIRTUAL and self._context.state.engine:
+            self._beside = None
+            self._carry_out_beside(command)
 
     def close(self, deadline_s: float) -> None:
         """Remove what was copied to this machine."""
@@ -177,8 +220,13 @@ class MachineRoom(QObject):
             state = machine.link.state
             if machine.name in self._first and state == "connected":
                 self._first.discard(machine.name)
-                self._remember(machine.name)
+                if machine.name != VIRTUAL:
+                    self._remember(machine.name)
                 self.show(machine)
+            elif machine.name in self._first and machine.name == VIRTUAL and state == "lost":  # there is no dialog
+                self._context.hint(f"There are no virtual GPUs: {machine.link.reason}.")
+                self._beside = None
+                self.leave(machine)
         self.changed.emit()
 
     def _remember(self, host: str) -> None:
@@ -192,7 +240,11 @@ def room_of(context: WindowContext) -> MachineRoom:
     return context.findChild(MachineRoom) or MachineRoom(context)
 
 
-def _over_ssh(host: str, python: str) -> FarWay:
+def _way(host: str, python: str) -> FarWay:
+    if host == VIRTUAL:
+        from devexplorer.core.machines.virtual_route import VirtualRoute  # with the first of them
+
+        return VirtualRoute()
     from devexplorer.core.machines.ssh_route import SshRoute  # with the first connection
 
     return SshRoute(host, python)

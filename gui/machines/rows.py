@@ -44,10 +44,11 @@ class Summary(NamedTuple):
 
 
 def summary(state: State) -> Summary:
-    """The devices that count: GPUs, else virtual ones, else the CPU."""
+    """The devices that count: usable GPUs, else virtual ones, else other GPUs, else the CPU."""
     every = list(state.devices.values())
     real = [one for one in every if one.info.kind != "cpu" and not one.info.simulated]
-    chosen = real or [one for one in every if one.info.simulated] or every
+    usable = [one for one in real if one.info.usable]
+    chosen = usable or [one for one in every if one.info.simulated] or real or every
     counts = Counter(one.info.name for one in chosen)
     names = ", ".join(f"{count} × {name}" if count > 1 else name for name, count in counts.items())
     if chosen and chosen[0].info.simulated:

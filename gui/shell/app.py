@@ -34,6 +34,7 @@ from devexplorer.core.session.crash import install_hooks
 from devexplorer.gui.actions import Controller
 from devexplorer.gui.fleet.actions import open_cluster
 from devexplorer.gui.machines.actions import connect
+from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.shell.calibrations import Calibrations
 from devexplorer.gui.shell.heartbeat import BEAT_MS, Heartbeat, Source
 from devexplorer.gui.shell.leaving import Leaving
@@ -97,9 +98,7 @@ class App:
         context = self.window.context
         context.machine = self.replaying.here
         context.make_machines = self._make_machines
-        context.recording_chosen.connect(
-            lambda path: self.replaying.record(path, overwrite=True)
-        )  # the dialog has asked
+        context.recording_chosen.connect(lambda path: self.replaying.record(path, overwrite=True))  # it has asked
         context.replay_chosen.connect(self.replaying.open)
         context.restart_requested.connect(self._restart_engine)
         context.tour_requested.connect(self.take_tour)
@@ -123,6 +122,8 @@ class App:
     def _send(self, command: Command) -> int:
         session = self.replaying.session
         assert session is not None, "nothing can be sent before the session's engine is ready"
+        if room_of(self.window.context).takes(command):
+            return 0
         self.leaving.make_way()
         self._stir()
         return session.send(command)
@@ -274,12 +275,7 @@ class App:
             from devexplorer.gui.timelines.export import PlotExport  # loads QtSvg
 
             window = self.window
-            self._plot_export = PlotExport(
-                window.context,
-                window.axis,
-                self._slots,
-                self.background.start,
-            )
+            self._plot_export = PlotExport(window.context, window.axis, self._slots, self.background.start)
         self._plot_export.ask(kind)
 
     def _script_chosen(self, path: Path) -> None:
@@ -384,7 +380,7 @@ def open_window(
     with tempfile.TemporaryDirectory(prefix="devexplorer-") if tour else nullcontext() as scratch:
         settings = settings_file or SettingsFile(None if scratch is None else Path(scratch))
         app = App(qt, settings, theme, None if scratch is None else Path(scratch) / "history.sqlite3")
-        app.files = files
+        app.files, room_of(app.window.context).wanted = files, virtual_spec
         app.leaving.unasked = tour
         if asked:  # while it was being made
             app.leaving.leave()

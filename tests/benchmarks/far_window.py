@@ -113,7 +113,7 @@ class Host:
         self._orders.sendall(words.encode())
 
     def open(self, *, unasked: bool) -> object:
-        from fakes.socket_channel import SocketChannel
+        from devexplorer.core.machines.virtual_route import SocketChannel
 
         self.order(f"link {self.bytes_per_s} {self.delay_s}")
         _, (descriptor,), _, _ = socket.recv_fds(self._orders, 1, 1)

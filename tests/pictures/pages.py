@@ -22,13 +22,13 @@ from typing import Any
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from fakes.socket_channel import SocketChannel
 from PySide6.QtCore import QItemSelectionModel, QPoint, QRect, Qt
 from PySide6.QtGui import QColor, QPainter, QPixmap
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QPushButton, QWidget
 
 from devexplorer.core.host.starting import reach, serve_command
+from devexplorer.core.machines.virtual_route import SocketChannel
 from devexplorer.core.records import (
     BuildModel,
     Check,

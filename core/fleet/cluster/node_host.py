@@ -3,10 +3,12 @@ ends with its actor. The engine is a process of its own, which ends when this on
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Callable
 
+from devexplorer.core.base import without_cards
 from devexplorer.core.benchmark.history.run_recorder import RunRecorder
 from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.benchmark.history.store_thread import StoreThread
@@ -23,6 +25,8 @@ class NodeHost:
 
     def __init__(self, virtual_spec: str | None = None) -> None:
         """Raises `BadInput` for a wrong specification."""
+        if virtual_spec is not None:  # an engine cannot have both
+            os.environ.update(without_cards(os.environ))
         self._session = Session(virtual_spec=virtual_spec)
         self._history = StoreThread(Store, on_change=lambda: None, on_notice=lambda _words, _failed: None)
         self._copies = Copies(self._session)
