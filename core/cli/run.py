@@ -13,17 +13,20 @@ import threading
 from collections.abc import Callable
 
 import devexplorer
-from devexplorer.core.base import BadInput, DevExplorerError
+from devexplorer.core.base import BadInput, DevExplorerError, without_cards
 from devexplorer.core.base.time_limit import any_abandoned
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.other_python import run_elsewhere
 from devexplorer.core.cli.quick_start import quick_start
 from devexplorer.core.cli.terminal.interrupt import INTERRUPTED
-from devexplorer.core.cli.terminal.refusal import refuse
+from devexplorer.core.cli.terminal.refusal import refuse, say
+from devexplorer.core.devices.cuda_visible_devices import VARIABLE
 
 WINDOW_COMMANDS = (None, "open", "tour")
 ELSEWHERE = ("devices", "watch", "bench", "place", "doctor", "fit", "env", "fleet")
 """What asks devices, which another Python may know better, or which can be those of another machine."""
+ONE_KIND = ("bench", "place", "doctor", "fleet")
+"""With `--virtual`, what works on virtual GPUs, which torch cannot have in one process with CUDA cards."""
 _PLAIN = ("devices", "place", "doctor", "fit", "env", "host", "cluster", "calibrations", "install_desktop", "over_ssh")
 _MODULES = {name: f"devexplorer.core.cli.{name}" for name in _PLAIN} | {
     name: f"devexplorer.core.cli.{name}.command" for name in ("watch", "bench", "fleet")
@@ -50,6 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run one command; returns the exit code: 0, 1 for findings, 2 for what could not be run, 130 for Ctrl-C."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without × gets a question mark, not a traceback
+    hidden = ""
     try:
         name = arguments.command
         if arguments.version:
@@ -58,12 +62,16 @@ def run(arguments: argparse.Namespace) -> int:
             name = "over_ssh"
         elif name in ELSEWHERE:
             run_elsewhere(arguments)
+            if name in ONE_KIND and arguments.virtual:
+                hidden = _hide_cards()
         code = _command(name)(arguments)
+        if hidden and not arguments.json:  # a document says of each device what it is
+            say(hidden)
         if sys.stdout is not None:
             sys.stdout.flush()
         return ended(code)
     except DevExplorerError as error:
-        return refuse(str(error))
+        return refuse("; ".join(filter(None, (str(error), hidden))))
     except BrokenPipeError:  # the reader (`| head`) has seen enough
         _write_no_more()
         return 0
@@ -123,6 +131,23 @@ def _is_elsewhere(arguments: argparse.Namespace) -> bool:
     if arguments.command not in ELSEWHERE:
         raise BadInput(f"--ssh means nothing to {arguments.command}; it is for {', '.join(ELSEWHERE)}")
     return True
+
+
+def _hide_cards() -> str:
+    """Let this process and its children have no CUDA cards, before torch is imported; returns what is to be said about
+    that. Without cards nothing changes."""
+    from devexplorer.core.devices.nvml.library import Nvml  # psutil, pynvml: for this alone
+
+    nvml = Nvml()
+    names = [card.name for card in nvml.cards()] if os.environ.get(VARIABLE) != "" and nvml.start() else []
+    nvml.close()
+    if not names:
+        return ""
+    os.environ.update(without_cards(os.environ))
+    return (
+        f"with --virtual this command uses the CPU and the virtual GPUs, not {', '.join(names)}: PyTorch cannot train"
+        " on both in one process"
+    )
 
 
 def _command(name: str) -> Callable[[argparse.Namespace], int]:

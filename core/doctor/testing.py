@@ -9,7 +9,7 @@ from collections.abc import Collection
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from devexplorer.core.base import BadInput, suggestion
+from devexplorer.core.base import BadInput, Unavailable, suggestion
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.doctor.ask import LIMIT_SECONDS, diagnosed
 from devexplorer.core.doctor.devices import DEFAULT, picked
@@ -18,7 +18,7 @@ from devexplorer.core.doctor.findings.diagnosis import passed_over
 from devexplorer.core.doctor.findings.rules import RULES, verdict
 from devexplorer.core.doctor.subject import CopyBuilder
 from devexplorer.core.records import Diagnosis, DoctorRequest, Finding
-from devexplorer.core.virtual.backend import add_virtual_gpus, installed
+from devexplorer.core.virtual.backend import add_virtual_gpus, beside_cards, installed
 
 
 def assert_placement_clean(
@@ -88,6 +88,8 @@ def _demand_virtual(spec: str) -> None:
     machine = installed()
     there = [] if machine is None else [gpu.profile.name for gpu in machine.gpus]
     if not there:
+        if (why := beside_cards()) is not None:
+            raise Unavailable(f"{why}, or name a card (device='cuda:0'), or the model as a source ('net.py:Net')")
         add_virtual_gpus(spec or DEFAULT)
         return
     wanted = [profile.name for profile in parse_virtual(spec)] if spec else []

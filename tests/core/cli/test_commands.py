@@ -31,6 +31,7 @@ import devexplorer
 from devexplorer.core.benchmark.kinds import KINDS
 from devexplorer.core.cli import env as env_module
 from devexplorer.core.cli.run import main
+from devexplorer.core.devices.cuda_visible_devices import VARIABLE
 from devexplorer.core.devices.nvml.library import Nvml
 
 pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left")
@@ -407,3 +408,47 @@ def test_a_terminal_that_knows_few_characters_gets_no_traceback(encoding: str) -
     ended = subprocess.run([*CLI, "place", "mlp"], capture_output=True, env=environment, timeout=60, check=True)
     assert ended.stderr == b""
     assert ("256×20" if encoding == "utf-8" else "256?20").encode() in ended.stdout
+
+
+# --- beside cards
+
+
+class _Cards(FakeNvml):
+    """NVML with two cards."""
+
+    def __init__(self) -> None:
+        super().__init__(FakeCard(), FakeCard(uuid="GPU-2", name="NVIDIA A10"))
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "before", "says"),
+    [
+        (("place", "mlp", "--virtual", T4S), 0, "0", True),
+        (("place", "mlp", "--virtual", T4S, "--json"), 0, None, False),
+        (("place", "mlp", "--virtual", T4S, "--device", "cuda:0"), 2, None, True),
+        (("place", "mlp", "--virtual", T4S), 0, "", False),
+        (("place", "mlp"), 0, None, False),
+    ],
+)
+def test_with_virtual_a_command_hides_the_cards_and_says_so_in_one_line(
+    argv: tuple[str, ...],
+    code: int,
+    before: str | None,
+    says: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """PyTorch cannot have both in one process."""
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0")  # both are put back afterwards
+    monkeypatch.setenv(VARIABLE, before or "0")
+    if before is None:
+        monkeypatch.delenv(VARIABLE)
+    elif not before:
+        monkeypatch.setenv(VARIABLE, "")
+    monkeypatch.setattr(Nvml.__init__, "__defaults__", (_Cards(),))
+    assert main([*argv]) == code
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == (1 if says or code else 0)
+    if says:
+        assert "Tesla T4, NVIDIA A10" in lines[0]
+    assert (os.environ.get(VARIABLE) == "") == ("--virtual" in argv)

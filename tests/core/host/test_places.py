@@ -21,6 +21,8 @@ from devexplorer.core.host.listing import Description
 from devexplorer.core.host.proxy import pump
 from devexplorer.core.host.socket_folder import HostError, Place, connect, folders, make, places
 from devexplorer.core.host.starting import find, last_line, reach
+from devexplorer.core.machines import virtual_route
+from devexplorer.core.machines.link import CannotReach
 
 ABOUT = Description(pid=os.getpid(), since_unix_s=1.0, python="/usr/bin/python3", protocol=1, clients=2, busy=("job",))
 HOST = """
@@ -365,3 +367,38 @@ def test_the_place_of_a_host_names_its_files() -> None:
     assert [place.socket, place.lock, place.description, place.log] == [
         f"/run/devexplorer/abc{suffix}" for suffix in (".sock", ".lock", ".json", ".log")
     ]
+
+
+def test_virtual_gpus_beside_cards_have_a_host_of_their_own_without_the_cards(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**environ, "CUDA_VISIBLE_DEVICES": "0"}.items():
+        monkeypatch.setenv(name, value)
+    near, far = socket.socketpair()
+    started: list[dict[str, str]] = []
+
+    def played(variables: dict[str, str], command: object) -> socket.socket:
+        started.append(variables)
+        return near
+
+    monkeypatch.setattr(virtual_route, "reach", played)
+    channel = virtual_route.VirtualRoute().open(unasked=False)
+    (variables,) = started
+    assert (variables["CUDA_VISIBLE_DEVICES"], variables["HIP_VISIBLE_DEVICES"]) == ("", "")
+    assert places(variables)[0].folder == places(environ)[0].folder
+    assert places(variables)[0].name != places(environ)[0].name, "not the host that ssh finds"
+    far.sendall(b"hello")
+    assert (channel.read(5), channel.write(b"here"), far.recv(9)) == (b"hello", 4, b"here")
+    channel.close()
+    assert far.recv(1) == b""
+    far.close()
+
+
+def test_a_host_for_virtual_gpus_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> socket.socket:
+        raise HostError("the host could not be started: no space")
+
+    monkeypatch.setattr(virtual_route, "reach", fails)
+    with pytest.raises(CannotReach, match="no space") as caught:
+        virtual_route.VirtualRoute().open(unasked=False)
+    assert caught.value.final

@@ -503,3 +503,18 @@ def test_a_workspace_for_another_machine_is_that_file_s_once_it_has_arrived(stag
     assert opening == replace(file.again, request=opening.request), "whether it has arrived or not"
     with pytest.raises(BadInput, match="save again to be sure"):
         stage.session.workspace_arrived(file.request)
+
+
+@pytest.mark.parametrize("beside", [None, "this process can use cuda:0"])
+def test_a_script_makes_the_virtual_gpus_that_the_engine_was_started_with_where_it_has_them(beside: str | None) -> None:
+    engines: list[PlayedEngine] = []
+
+    def make(put: Callable[[Event], None], *_: object, **__: object) -> PlayedEngine:
+        engines.append(PlayedEngine(put))
+        return engines[-1]
+
+    session = Session(virtual_spec="2x Tesla T4", make_engine=make, nvml=Nvml())
+    engines[-1].put(msgspec.structs.replace(READY, virtual_beside=beside))
+    session.drain()
+    assert ("add_virtual_gpus" in session.script()) == (beside is None)
+    assert session.close()

@@ -9,15 +9,16 @@ from typing import TypeVar
 
 import pytest
 from fakes.far_machines import CONNECTED, FarFake, MachinesFake, WayFake
-from fakes.look_records import CPU, VGPU, mlp
+from fakes.look_records import CPU, CUDA, ENGINE, VGPU, mlp
 from fakes.quiet_window import QuietWindow
+from msgspec.structs import replace
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QContextMenuEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QLineEdit, QMenu, QPushButton
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.records import ObjectChanged
+from devexplorer.core.records import AddVirtual, BuildModel, Command, ObjectChanged, Steps
 from devexplorer.core.records.host_questions import SaveCopy
 from devexplorer.core.records.ssh import Failure, Progress, Prompt, Said, Withdrawn
 from devexplorer.core.session.settings import KnownMachine
@@ -25,7 +26,7 @@ from devexplorer.gui.actions.palette import CommandPalette
 from devexplorer.gui.machines.actions import connect
 from devexplorer.gui.machines.connect_dialog import AskDialog, ConnectDialog
 from devexplorer.gui.machines.copies import CopyDialog
-from devexplorer.gui.machines.room import MachineRoom, room_of
+from devexplorer.gui.machines.room import VIRTUAL, MachineRoom, room_of
 
 LEFT = Qt.MouseButton.LeftButton
 D = TypeVar("D", bound=QDialog)
@@ -319,3 +320,44 @@ def test_copies_go_to_another_machine_where_there_is_one(desk: Desk) -> None:
     assert not desk.has(CopyDialog)
     assert desk.window.banner.words.text() == "There is no space left on gpu1."
     desk.machines.machines[0].session = None
+
+
+def test_virtual_gpus_beside_cards_are_shown_like_a_machine(desk: Desk) -> None:
+    """Their engine is another than that of the cards: torch cannot train on both in one process."""
+    sent: list[Command] = []
+    room, context = desk.room, desk.context
+    why = "this process can use cuda:0"
+    desk.quiet.state.set_catalog(Catalog((CPU, CUDA), ()))
+    assert not room.takes(AddVirtual(spec="2x Tesla T4")), "without cards the engine has them itself"
+    desk.quiet.tell(replace(ENGINE, virtual_beside=why))
+    assert not room.takes(BuildModel(recipe="mlp"))
+    assert room.takes(Steps(commands=(AddVirtual(spec="2x Tesla T4"), BuildModel(recipe="mlp", device="vgpu:0"))))
+    assert [machine.name for machine in room.machines] == ["this machine", VIRTUAL]
+    assert room.shown.is_here, "not before it is connected"
+    context.controller.send = sent.append  # type: ignore[method-assign]
+    desk.arrive(VIRTUAL)
+    assert room.shown.name == VIRTUAL
+    desk.quiet.tell(replace(ENGINE, virtual_beside=None))
+    assert [type(command) for command in sent] == [AddVirtual, BuildModel]
+    assert context.settings.machines == (), "it is no host that ssh could reach again"
+    assert not room.takes(AddVirtual(spec="NVIDIA A10")), "more of them are that engine's own"
+
+
+def test_virtual_gpus_of_an_earlier_window_are_shown_as_they_are(desk: Desk) -> None:
+    sent: list[Command] = []
+    desk.quiet.tell(replace(ENGINE, virtual_beside="this process can use cuda:0"))
+    desk.room.wanted = "2x Tesla T4"
+    desk.quiet.tell()
+    desk.context.controller.send = sent.append  # type: ignore[method-assign]
+    desk.arrive(VIRTUAL)
+    desk.quiet.tell()
+    assert (desk.room.shown.name, sent) == (VIRTUAL, []), "the window of this test lists virtual GPUs"
+
+
+def test_an_engine_for_virtual_gpus_that_cannot_start_is_said_and_not_listed(desk: Desk) -> None:
+    desk.quiet.tell(replace(ENGINE, virtual_beside="this process can use cuda:0"))
+    assert desk.room.takes(AddVirtual(spec="2x Tesla T4"))
+    machine = desk.room.find(VIRTUAL)
+    assert isinstance(machine, FarFake)
+    desk.machines.change(machine, state="lost", reason="the host could not be started")
+    assert [one.name for one in desk.room.machines] == ["this machine"]
