@@ -28,6 +28,8 @@ _MESSAGES = {
     46: "a card is busy or not permitted to this user",
     100: "the CUDA driver finds no GPU",
     101: "CUDA_VISIBLE_DEVICES names a card that is not there",
+    802: "the cards are not ready, most likely because NVIDIA's fabric manager for their NVSwitch is not running: start"
+    " the service nvidia-fabricmanager",
     803: "the NVIDIA driver and its CUDA library differ in version: reboot or reload the driver",
     804: "this card does not support the installed CUDA compatibility package",
     999: "the NVIDIA driver does not answer: look into dmesg, reload the driver or reboot",

@@ -25,6 +25,7 @@ from devexplorer.core.base import (
     DevExplorerError,
     ProgressMonitor,
     RollbackFailed,
+    typed_line,
 )
 from devexplorer.core.commands.device_mismatch import explain
 from devexplorer.core.commands.devices import add_gpus
@@ -312,7 +313,8 @@ class Engine:
         self._end_if_poisoned(error)
 
     def _log(self, command: Command, error: Exception) -> None:
-        text = "".join(traceback.format_exception(error)).rstrip()
+        trace = "".join(traceback.format_exception(error)).rstrip()
+        text = f"{typed_line(error)}\n{trace}"  # a line across the window has room for the first
         self.send(Log(request=command.request, level="error", text=text, time_unix_s=self.clock()))
 
     def _end_if_poisoned(self, error: Exception) -> None:

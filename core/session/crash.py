@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from types import TracebackType
 
-from devexplorer.core.base import Clock
+from devexplorer.core.base import Clock, typed_line
 from devexplorer.core.records import EventSink, Log
 
 
@@ -23,7 +23,8 @@ def install_hooks(put: EventSink, clock: Clock = time.time, *, process: str = "t
 
     def report(where: str, kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
         text = "".join(traceback.format_exception(kind, error, trace)).rstrip()
-        put(Log(level="error", text=f"unexpected error in {where}\n{text}", time_unix_s=clock()))
+        about = kind.__name__ if error is None else typed_line(error)
+        put(Log(level="error", text=f"unexpected error in {where}: {about}\n{text}", time_unix_s=clock()))
 
     def on_main(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if issubclass(kind, KeyboardInterrupt):

@@ -195,8 +195,10 @@ class Session(EventHandlers):
         self._deaths.clear()
         if self._given_up:
             self._new_engine()
-        else:
-            self._engine.kill()
+            return
+        if self._ended_because is None and not self._rebuild.running:  # while it rebuilds, a command may be to blame
+            self._ended_because = "It was ended to start another."
+        self._engine.kill()
 
     @property
     def visible_devices(self) -> str | None:

@@ -40,7 +40,8 @@ RETRY_SECONDS = 0.1
 """Between two attempts to reach rank 0's machine."""
 IFNAME = "GLOO_SOCKET_IFNAME"
 GO_ON, END, WRONG = 0, 1, 2
-_SOURCE_LINE = re.compile(r"^\[[^\]]*\.\w+:\d+\]\s*")
+_SOURCE_LINE = re.compile(r"^(\[[^\]]*\.\w+:\d+\]|NCCL error in: \S+:\d+,)\s*")
+_LAST_ERROR = re.compile(r"^Last error:\s*\n(.+)", re.MULTILINE)
 
 
 def pattern(rank: int, world_size: int, dtype: str) -> Tensor:
@@ -200,6 +201,7 @@ def join(setup: Setup) -> None:
         raise Unavailable(f"the {setup.world_size} ranks did not all come {within}") from None
     if setup.device != "cpu":
         torch.cuda.set_device(setup.device)
+    began = time.monotonic()
     try:
         dist.init_process_group(
             setup.backend,
@@ -211,12 +213,18 @@ def join(setup: Setup) -> None:
         )
         dist.barrier()
     except RuntimeError as error:
-        why, over = short(error), f" over {interface}" if interface else ""
-        told = "" if "timeout" in why.lower() else f": {why}"  # which of its own keys it waited for says nothing more
-        raise Unavailable(
-            f"all {setup.world_size} ranks came, but {setup.backend} did not connect them{over} {within}{told};"
-            f" {setup.backend.upper()}_SOCKET_IFNAME chooses another network interface"
-        ) from None
+        raise Unavailable(not_connected(setup, error, interface, time.monotonic() - began)) from None
+
+
+def not_connected(setup: Setup, error: BaseException, interface: str, seconds: float) -> str:
+    """Why the backend did not connect ranks that all came, after so many seconds: a time-out, or what it reports."""
+    over, late = f" over {interface}" if interface else "", seconds > 0.9 * setup.limit_seconds
+    # a time-out names a key of the store, which says nothing more
+    told = f" within {setup.limit_seconds:g} s" if late else f": {short(error)}"
+    words = f"all {setup.world_size} ranks came, but {setup.backend} did not connect them{over}{told}"
+    if setup.backend == "nccl" and not late:
+        return words
+    return f"{words}; {setup.backend.upper()}_SOCKET_IFNAME chooses another network interface"
 
 
 def _came(rank: int) -> str:
@@ -225,8 +233,11 @@ def _came(rank: int) -> str:
 
 
 def short(error: BaseException) -> str:
-    """The first sentence of what gloo and NCCL report, without the line of their source."""
-    return _SOURCE_LINE.sub("", first_line(error)).split(". This is typically")[0]
+    """The first sentence of what gloo and NCCL report, without the line of their source; of NCCL also what it gives as
+    the cause."""
+    said = _SOURCE_LINE.sub("", first_line(error)).split(". This is typically")[0]
+    cause = _LAST_ERROR.search(str(error))
+    return said if cause is None else f"{said}: {cause[1].strip()}"
 
 
 def main() -> NoReturn:

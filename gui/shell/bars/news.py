@@ -59,8 +59,7 @@ class News(QObject):
             return
         self._mentioned = latest
         if latest.level == "error" and (self._state.recording is None or time.time() - latest.time_unix_s < RECENT_S):
-            lines = latest.text.splitlines() or ["Unknown error."]
-            self._banner.say(lines[-1] if latest.text.startswith("unexpected") else lines[0], error=True)
+            self._banner.say((latest.text.splitlines() or ["Unknown error."])[0], error=True)
 
     def _machine_shown(self) -> None:
         """What is over on the machine that is on show now is no news."""

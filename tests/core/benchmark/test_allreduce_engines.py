@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from devexplorer.core.base import Unavailable
 from devexplorer.core.benchmark.allreduce import rank
+from devexplorer.core.benchmark.allreduce.messages import Setup
 from devexplorer.core.benchmark.allreduce.ranks import RANK, listen
 from devexplorer.core.benchmark.allreduce.ring import ring_seconds
 from devexplorer.core.benchmark.kinds.documents import run_documents
@@ -173,3 +174,30 @@ def test_virtual_gpus_and_real_devices_of_two_engines_do_not_measure(virtual: Vi
     _, there = together([of_two(0, port, limit_seconds=3), replace(simulated, limit_seconds=3)], registry)
     assert "rank 0 was started with other settings: 4 ranks, gloo, float32" in there
     assert "4 ranks, simulated, float32" in there
+
+
+@pytest.mark.parametrize(
+    ("backend", "seconds", "error", "told"),
+    [
+        (
+            "nccl",
+            0.1,
+            "NCCL error in: /w/torch/csrc/c10d/NCCLUtils.cpp:92, unhandled cuda error, NCCL version 2.30.7\n"
+            "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 2 'out of memory'",
+            ": unhandled cuda error, NCCL version 2.30.7: Cuda failure 2 'out of memory'",
+        ),
+        ("nccl", 30.0, "wait timeout after 30000ms, keys: /a", " within 30 s; NCCL_SOCKET_IFNAME chooses"),
+        ("gloo", 0.1, "[/w/gloo/tcp/pair.cc:144] no route to host", ": no route to host; GLOO_SOCKET_IFNAME chooses"),
+        ("gloo", 29.9, "wait timeout after 30000ms, keys: /a", " within 30 s; GLOO_SOCKET_IFNAME chooses"),
+    ],
+)
+def test_only_what_took_the_whole_time_is_called_a_time_out(
+    backend: str, seconds: float, error: str, told: str
+) -> None:
+    setup = Setup(
+        rank=0, world_size=2, address="", port=0, listener=None, backend=backend, device="cpu", dtype="float32",
+        limit_seconds=30.0, settings="",
+    )  # fmt: skip
+    said = rank.not_connected(setup, RuntimeError(error), "", seconds)
+    assert said.startswith(f"all 2 ranks came, but {backend} did not connect them{told}")
+    assert ("SOCKET_IFNAME" in said) == ("SOCKET_IFNAME" in told)

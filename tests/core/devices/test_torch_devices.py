@@ -111,6 +111,7 @@ def test_a_name_that_is_no_utf8() -> None:
         (FakeLibcuda(results={"cuInit": 100}), {}, "finds no GPU"),
         (FakeLibcuda(results={"cuInit": 100}), {"CUDA_VISIBLE_DEVICES": ""}, "CUDA_VISIBLE_DEVICES is ''"),
         (FakeLibcuda(), {}, "finds no GPU"),
+        (FakeLibcuda(results={"cuInit": 802}), {}, "fabric manager for their NVSwitch is not running"),
         (FakeLibcuda(results={"cuInit": 803}), {}, "reboot or reload the driver"),
         (FakeLibcuda(results={"cuInit": 34}), {}, "stub"),
         (FakeLibcuda(results={"cuInit": 777}), {}, "error 777"),

@@ -197,7 +197,9 @@ def test_after_an_error_that_leaves_cuda_unusable_it_says_so_and_ends(children: 
     child.process.send(BuildModel(request=1, recipe="lenet"))
     seen = child.until(lambda event: isinstance(event, EngineLost))
     assert [event.ok for event in seen if isinstance(event, JobEnded)] == [False], "what failed is answered first"
-    assert any(isinstance(event, Log) and "only a new engine can" in event.text for event in seen)
+    first, second = [event.text for event in seen if isinstance(event, Log) and event.level == "error"]
+    assert first.splitlines()[0] == "AcceleratorError: CUDA error: device-side assert triggered", "what a banner shows"
+    assert "only a new engine can" in second
     assert isinstance(seen[-1], EngineLost)
     assert "exit code 5" in seen[-1].reason
     assert gone(child.ready.pid)
@@ -214,16 +216,24 @@ def test_one_that_cannot_start_says_why() -> None:
     assert process.join(3.0)
 
 
-def test_where_torch_has_no_virtual_gpus_it_starts_without_those_that_are_wanted(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("question", "level", "begins"),
+    [
+        ("unsupported", "warning", "the engine has no virtual GPUs: "),
+        ("beside_cards", "info", "virtual GPUs need an engine of their own: "),
+    ],
+)
+def test_where_it_cannot_have_virtual_gpus_it_starts_without_those_that_are_wanted(
+    question: str, level: str, begins: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[Event] = []
     assert possible(None, sent.append) is None
-    monkeypatch.setattr(backend, "unavailable", lambda: "this torch is too old")
+    monkeypatch.setattr(backend, "unsupported", lambda: None)
+    monkeypatch.setattr(backend, question, lambda: "of this")
     assert possible("2x Tesla T4", sent.append) is None
     (said,) = sent
     assert isinstance(said, Log)
-    assert said.text == "the engine has no virtual GPUs: this torch is too old"
+    assert (said.level, said.text) == (level, f"{begins}of this")
 
 
 @needs_virtual_gpus

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import msgspec
@@ -38,6 +39,7 @@ from devexplorer.core.records import (
     Undo,
     WorkspaceFile,
 )
+from devexplorer.core.session.crash import install_hooks
 from devexplorer.core.session.session import RESTARTS, Session
 from devexplorer.core.session.state import State
 
@@ -518,3 +520,43 @@ def test_a_script_makes_the_virtual_gpus_that_the_engine_was_started_with_where_
     session.drain()
     assert ("add_virtual_gpus" in session.script()) == (beside is None)
     assert session.close()
+
+
+def test_restart_engine_is_no_failure_and_names_no_signal(stage: Stage) -> None:
+    stage.say(READY)
+    stage.session.restart_engine()
+    (lost,) = stage.session.drain().events
+    assert isinstance(lost, EngineLost)
+    assert (lost.asked, lost.will_restart) == (True, True)
+    assert "killed" not in lost.reason
+    state = State()
+    state.apply(lost)
+    assert state.answer is not None
+    assert (state.answer.failed, state.log[-1].level) == (False, "info")
+
+
+def test_a_command_that_hangs_in_every_rebuild_is_left_out_when_the_user_restarts_the_engine(stage: Stage) -> None:
+    stage.say(READY)
+    stage.session.send(BuildModel(recipe="mlp"))
+    stage.acknowledge(stage.engine.sent[0], "mlp")
+    stage.engine.kill()
+    stage.session.drain()
+    stage.say(READY)
+    assert stage.session._rebuild.running
+    stage.session.restart_engine()
+    (lost,) = stage.session.drain().events
+    assert isinstance(lost, EngineLost)
+    assert "it is left out from now on" in lost.reason
+
+
+def test_an_uncaught_error_is_a_line_that_says_what_it_was() -> None:
+    lines: list[Event] = []
+    restore = install_hooks(lines.append)
+    error = ValueError("no such row\nmore about it")
+    try:
+        sys.excepthook(ValueError, error, None)
+    finally:
+        restore()
+    (line,) = lines
+    assert isinstance(line, Log)
+    assert line.text.splitlines()[0] == "unexpected error in the window: ValueError: no such row"
