@@ -23,7 +23,9 @@ RULE = "mixed-devices"
 
 def mixed_devices(call: Call) -> Repair | None:
     """The call with all of its operands on one device, if that is why it failed."""
-    given = _counted(call)
+    given = _counted(call, numbers=False)
+    if len({tensor.device for tensor in given}) < 2:
+        given = _counted(call, numbers=True)
     devices = list(dict.fromkeys(tensor.device for tensor in given))
     if len(devices) < 2 or any(device.type == "meta" for device in devices):
         return None
@@ -33,7 +35,7 @@ def mixed_devices(call: Call) -> Repair | None:
     first = call.args[0] if call.args else None
     rebound = call.kind.name.startswith("__i")  # `done |= x`: the name gets what the operator returns
     target = first.device if call.kind.writes and not rebound and isinstance(first, Tensor) else home
-    brought = {id(tensor): tensor.to(target) for tensor in given if tensor.device != target}
+    brought = {id(tensor): tensor.to(target) for tensor in call.operands if tensor.device != target}
     args, kwargs = tree_map_only(Tensor, lambda tensor: brought.get(id(tensor), tensor), (call.args, call.kwargs))
     strays = [tensor for tensor in given if tensor.device != home]
     return Repair(args, kwargs, lambda func: func(*args, **kwargs), lambda: _note(call, strays))
@@ -65,11 +67,11 @@ def _note(call: Call, strays: list[Tensor]) -> None:
         run.collector.add(RULE, str(message), str(rest[0].fix), place=call.place, operands=operands)
 
 
-def _counted(call: Call) -> list[Tensor]:
-    """The operands that have to be on one device. From the CPU a number may join any (among numbers alone it may not),
-    and an index."""
+def _counted(call: Call, *, numbers: bool) -> list[Tensor]:
+    """The operands that have to be on one device. From the CPU an index may join any, and a number those that take
+    one: with `numbers` it is one of those that do not."""
     given = call.operands
-    numbers = all(item.dim() == 0 for item in given)
+    numbers = numbers or all(item.dim() == 0 for item in given)
     indices = (
         {id(item) for item in operands(call.args[1:2], {})}
         if call.kind.name in ("__getitem__", "__setitem__")

@@ -41,7 +41,7 @@ from devexplorer.core.doctor.tracing.dtype_promotion import dtype_promotion
 from devexplorer.core.doctor.tracing.hidden_sync import hidden_sync
 from devexplorer.core.doctor.tracing.made import note_results
 from devexplorer.core.doctor.tracing.modules import Modules
-from devexplorer.core.doctor.tracing.repairs import REPAIRS
+from devexplorer.core.doctor.tracing.repairs import REPAIRS, note_generator
 from devexplorer.core.doctor.tracing.sources import Sources
 from devexplorer.core.models import is_irregular, named_modules, parameters_and_buffers
 from devexplorer.core.virtual.device.accounting import KIND
@@ -54,6 +54,7 @@ _RULES: tuple[tuple[str, Rule], ...] = (
     ("hidden-sync", hidden_sync),
     ("device-hop", device_hop),
     ("dtype-promotion", dtype_promotion),
+    ("mixed-devices", note_generator),
 )
 
 

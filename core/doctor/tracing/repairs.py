@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map_only
 from devexplorer.core.doctor.tracing.call import Call, Repair
 from devexplorer.core.doctor.tracing.dtype_promotion import mixed_dtypes
 from devexplorer.core.doctor.tracing.mixed_devices import mixed_devices
-from devexplorer.core.models import is_irregular
+from devexplorer.core.models import device_id, is_irregular
 from devexplorer.core.virtual.backend import is_virtual
 from devexplorer.core.virtual.device.accounting import KIND
 
@@ -106,5 +106,53 @@ def on_host(call: Call) -> Repair | None:
     return Repair(args, kwargs, repeated, note, on_host=True)
 
 
-REPAIRS: Sequence[Callable[[Call], Repair | None]] = (host_list, on_host, mixed_devices, host_array, mixed_dtypes)
+def other_generator(call: Call) -> Repair | None:
+    """A call that draws on one device with a random generator of another: refused, and done without it."""
+    if _drawn_elsewhere(call, None) is None:
+        return None
+    kwargs = {**call.kwargs, "generator": None}
+
+    def repeated(func: Any) -> Any:
+        return func(*call.args, **kwargs)
+
+    return Repair(call.args, kwargs, repeated, lambda: note_generator(call, None))
+
+
+def note_generator(call: Call, result: Any) -> None:
+    """Say that a random generator belongs to another device than what it draws. A virtual GPU's draws on the CPU too,
+    as no card's does: `result` is None where the call failed."""
+    drawn = _drawn_elsewhere(call, result)
+    if drawn is None:
+        return
+    where, generator = drawn
+    call.run.collector.add(
+        "mixed-devices",
+        f"{call.kind.sentence} draws on {device_id(where)} with a random generator of {device_id(generator)}; a"
+        " generator draws on its own kind of device only.",
+        "Make the generator for that device, torch.Generator(device=x.device); or draw where the generator is, and move"
+        " the result: .to(x.device).",
+        place=call.place,
+    )
+
+
+def _drawn_elsewhere(call: Call, result: Any) -> tuple[torch.device, torch.device] | None:
+    """Where a call draws, and where its generator is; None where both are on one kind of device, or there is none."""
+    generator, first = call.kwargs.get("generator"), call.args[0] if call.args else None
+    if not isinstance(generator, torch.Generator):
+        return None
+    where = result.device if isinstance(result, Tensor) else first.device if isinstance(first, Tensor) else None
+    if where is None:
+        named = call.kwargs.get("device")
+        where = CPU if named is not None and torch.device(named) == CPU else call.run.device
+    return None if generator.device.type == where.type else (where, generator.device)
+
+
+REPAIRS: Sequence[Callable[[Call], Repair | None]] = (
+    host_list,
+    on_host,
+    other_generator,
+    mixed_devices,
+    host_array,
+    mixed_dtypes,
+)
 """Each says whether it is about this call."""

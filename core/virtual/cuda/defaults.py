@@ -40,7 +40,7 @@ def imitate_defaults(patches: Patches, cards: Cards) -> None:
 
 
 def imitate_generators(patches: Patches, cards: Cards) -> None:
-    """Let a generator for CUDA be one of the CPU's, whose values virtual GPUs take."""
+    """Let a generator for CUDA be one of a virtual GPU."""
     original = torch.Generator
 
     class Kind(type):
@@ -51,9 +51,9 @@ def imitate_generators(patches: Patches, cards: Cards) -> None:
             return issubclass(other, original)
 
     def make(cls: type, device: Any = None) -> torch.Generator:
-        mapped = cards.virtual(device) if patches.on and device is not None else device
-        virtual = isinstance(mapped, torch.device) and mapped.type == KIND
-        return original() if mapped is None or virtual else original(device=mapped)
+        if device is None:
+            return original()
+        return original(device=cards.virtual(device) if patches.on else device)
 
     patches.put(torch, "Generator", Kind("Generator", (), {"__new__": make, "__module__": "torch"}))
 

@@ -15,6 +15,7 @@ from devexplorer.core.virtual.cuda.patches import Patches
 from devexplorer.core.virtual.device.accounting import KIND
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
 from devexplorer.core.virtual.torch_api.lazy import LazyVirtualBuffer, LazyVirtualParameter
+from devexplorer.core.virtual.torch_api.names import VirtualGenerator
 
 TYPES: dict[str, torch.dtype] = {
     "BFloat16Tensor": torch.bfloat16,
@@ -30,6 +31,7 @@ TYPES: dict[str, torch.dtype] = {
 }
 _PREFIX = "torch.cuda."
 _where: Any = torch.Tensor.device
+_of_generator: Any = vars(VirtualGenerator)["device"].fget
 
 
 def dtype_of(kind: Any) -> torch.dtype | None:
@@ -63,12 +65,18 @@ def speak_of_cuda(patches: Patches, cards: Cards) -> None:
         where: torch.device = _where.__get__(tensor)
         return cards.cuda(where.index) if _examined(sys._getframe(1).f_code.co_filename) else where
 
+    def generators_device(generator: VirtualGenerator) -> torch.device:
+        return (
+            cards.cuda(generator._index) if _examined(sys._getframe(1).f_code.co_filename) else _of_generator(generator)
+        )
+
     def is_cuda(tensor: torch.Tensor) -> bool:
         return _examined(sys._getframe(1).f_code.co_filename)
 
     for kind in (VirtualTensor, LazyVirtualParameter, LazyVirtualBuffer):
         patches.put(kind, "device", property(device))
         patches.put(kind, "is_cuda", property(is_cuda))
+    patches.put(VirtualGenerator, "device", property(generators_device))
     patches.put(PackedSequence, "is_cuda", property(lambda packed: packed.data.device.type in ("cuda", KIND)))
     patches.put(VirtualTensor, "record_stream", lambda tensor, stream: None)  # memory is never given back too early
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch.utils.flop_counter import flop_registry
 
+from devexplorer.core.virtual.device.accounting import KIND
 from devexplorer.core.virtual.operators import attention, batch_norm
 from devexplorer.core.virtual.operators.scratch import SCRATCH, Scratch
 from devexplorer.core.virtual.operators.work import kind_of
@@ -38,7 +40,7 @@ class Operation:
     __slots__ = (
         "arguments", "call", "composite", "convolution", "device_argument", "flops", "gathers", "handler",
         "host_arguments",
-        "host_results", "kind", "mutates", "name", "overload", "reshapes", "returns", "scratch",
+        "host_results", "kind", "mutates", "name", "numbers", "overload", "random", "reshapes", "returns", "scratch",
         "view", "views_by_parts",
     )  # fmt: skip
 
@@ -51,16 +53,14 @@ class Operation:
         written = {
             name: position
             for position, argument in enumerate(schema.arguments)
-            if argument.alias_info is not None and argument.alias_info.is_write
+            if _written(argument)
             for name in argument.alias_info.before_set
         }
         self.returns: list[int] = [_returned(item.alias_info, written) for item in schema.returns]
         self.view = bool(self.returns) and all(kind == VIEW for kind in self.returns)
         """Whether it only makes another tensor of the same memory: no kernel, no cost."""
         # Not `written`: the alias of a list of tensors (`Tensor(a!)[] out`) has no name there.
-        self.mutates = any(
-            argument.alias_info is not None and argument.alias_info.is_write for argument in schema.arguments
-        )
+        self.mutates = any(_written(argument) for argument in schema.arguments)
         self.reshapes = self.mutates and (
             any(argument.is_out for argument in schema.arguments)
             or torch.Tag.inplace_view in overload.tags
@@ -75,12 +75,28 @@ class Operation:
         self.gathers = self.name in GATHERS
         self.host_arguments = HOST_ARGUMENTS.get(self.name, ())
         self.host_results = HOST_RESULTS.get(self.name, ())
+        self.numbers = _numbers(self.name, [item for item in schema.arguments if not _written(item)])
+        """Arguments that may be a CPU tensor without dimensions beside tensors of the device."""
+        self.random = "generator" in self.arguments
         self.flops: Flops | None = SHORT_FLOPS.get(self.name) or flop_registry.get(packet)
         self.convolution = "conv" in self.name
         self.scratch: Scratch | None = SCRATCH.get(self.name) or ATTENTION_SCRATCH.get(self.name)
         self.kind = kind_of(self.name)
         self.call: Callable[..., Any] = COMPOSED.get(self.name, overload)
         self.handler = handler
+
+
+def _written(argument: Any) -> bool:
+    return argument.alias_info is not None and bool(argument.alias_info.is_write)
+
+
+def _numbers(name: str, read: Sequence[Any]) -> tuple[str, ...]:
+    """Names of the arguments that may be a number of the CPU, of those that are only `read`."""
+    library, _, plain = name.partition("::")
+    plain = plain.removesuffix("_")
+    if library != "aten" or plain in NUMBERS or plain.startswith(("_foreach_", "special_", "__")):
+        return tuple(argument.name for argument in read)
+    return NUMBER_ARGUMENTS.get(plain, ())
 
 
 def _returned(alias: Any, written: dict[str, int]) -> int:
@@ -109,6 +125,46 @@ HOST_ARGUMENTS: dict[str, tuple[str, ...]] = {
     ),
 }
 """Arguments that CUDA takes from the CPU too."""
+
+NUMBERS = frozenset({
+    "add", "allclose", "atan2", "bitwise_and", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
+    "copysign", "dist", "div", "eq", "floor_divide", "fmax", "fmin", "fmod", "ge", "gt", "heaviside", "hypot",
+    "is_same_size", "ldexp", "le", "linspace", "logspace", "lt", "maximum", "minimum", "mul", "ne", "pow", "remainder",
+    "rsub", "set", "sub", "where", "xlogy",
+})  # fmt: skip
+"""Operators that CUDA lets take a number from the CPU, in any argument that they do not write; in place as well.
+
+Found by calling torch 2.14.1's own CUDA kernels with such a number in each argument of every operator of its test
+database; all `special_`, `_foreach_` and shifts besides. They are those that `native_functions.yaml` marks
+`device_check: NoCheck`, because `TensorIterator` checks, and that let it have one number. All others refuse it
+(`stack`, `clamp`, `nll_loss`)."""
+NUMBER_ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "_fused_adam": ("lr",),
+    "_fused_adamw": ("lr",),
+    "_fused_adagrad": ("lr",),
+    "_fused_sgd": ("lr",),
+    "addcmul": ("tensor2",),
+    "as_strided_scatter": ("src",),
+    "binary_cross_entropy": ("weight",),
+    "binary_cross_entropy_with_logits": ("weight", "pos_weight"),
+    "copy": ("src",),
+    "diagonal_scatter": ("src",),
+    "fill": ("self", "value"),
+    "index_fill": ("value",),
+    "_index_put_impl": ("values",),
+    "index_put": ("values",),
+    "lerp": ("weight",),
+    "linalg_pinv": ("atol", "rtol"),
+    "logical_and": ("other",),
+    "logical_or": ("other",),
+    "logical_xor": ("other",),
+    "masked_fill": ("value",),
+    "select_scatter": ("src",),
+    "slice_scatter": ("src",),
+    "soft_margin_loss": ("target",),
+    "_unsafe_index_put": ("values",),
+}
+"""The same where only some arguments may be one."""
 
 HOST_RESULTS: dict[str, tuple[int, ...]] = {
     "aten::_pack_padded_sequence": (1,),
@@ -267,9 +323,12 @@ COMPOSED: dict[str, Callable[..., Any]] = {
 as one kernel."""
 
 
+GENERATORS: WeakValueDictionary[int, torch.Generator] = WeakValueDictionary()
+"""Those of virtual GPUs, by the address of torch's own object: the dispatcher gives another Python object for it."""
+
+
 def check_devices(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Refuse tensors from different devices in PyTorch's words. A CPU scalar may join, and arguments that CUDA takes
-    from the CPU."""
+    """Refuse tensors from different devices in PyTorch's words. What CUDA takes from the CPU may be there."""
     named = [*zip(operation.arguments, args, strict=False), *kwargs.items()]
     first = named[0][1]
     if _is_host(first) and "indices" in operation.host_arguments:
@@ -281,8 +340,8 @@ def check_devices(operation: Operation, args: Sequence[Any], kwargs: Mapping[str
         for tensor in value if isinstance(value, (list, tuple)) else (value,):
             if not isinstance(tensor, torch.Tensor):
                 continue
-            joins = tensor.dim() == 0 and not (name == operation.arguments[0] and changes_first(operation))
-            if _is_host(tensor) and (joins or name in operation.host_arguments):
+            joins = name in operation.host_arguments or (tensor.dim() == 0 and name in operation.numbers)
+            if joins and _is_host(tensor):
                 continue
             seen = seen or str(tensor.device)
             if str(tensor.device) != seen:
@@ -292,10 +351,13 @@ def check_devices(operation: Operation, args: Sequence[Any], kwargs: Mapping[str
                 )
 
 
-def changes_first(operation: Operation) -> bool:
-    """Whether it writes into its first argument, which then has to be where the others are, also when it is a
-    number."""
-    return operation.returns[:1] == [0] and operation.name != "aten::fill_"  # which fetches a value from wherever it is
+def check_generator(generator: Any) -> None:
+    """Refuse a random generator (None: there is none) of another kind of device in PyTorch's words; whose card it is
+    does not matter, as on CUDA. The CPU's default one is that of virtual GPUs."""
+    default: Any = torch.default_generator
+    if generator is None or generator._cdata in GENERATORS or generator._cdata == default._cdata:
+        return
+    raise RuntimeError(f"Expected a '{KIND}' device type for generator but found '{generator.device.type}'")
 
 
 def _is_host(value: Any) -> bool:

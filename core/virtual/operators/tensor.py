@@ -29,7 +29,7 @@ from devexplorer.core.virtual.device.meta_values import drop_values, flatten, ha
 from devexplorer.core.virtual.device.work import Call
 from devexplorer.core.virtual.operators import serialization
 from devexplorer.core.virtual.operators.backward import backward_guard, failure
-from devexplorer.core.virtual.operators.operations import VIEW, Operation, changes_first, check_devices, rate
+from devexplorer.core.virtual.operators.operations import VIEW, Operation, check_devices, check_generator, rate
 from devexplorer.core.virtual.operators.work import call_of, work_of
 
 _inferring = torch.is_inference_mode_enabled
@@ -281,12 +281,10 @@ def run_operation(operation: Operation, args: Sequence[Any], kwargs: dict[str, A
                     elif item._gpu is not gpu:
                         stranger = True
                     nbytes += inner.nbytes
-                elif isinstance(item, torch.Tensor) and item.dim() > 0:
-                    stranger = True
+                stranger = stranger or (inner is item and isinstance(item, torch.Tensor))
             plain.append(taken)
         else:
-            if isinstance(value, torch.Tensor) and (value.dim() > 0 or (not plain and changes_first(operation))):
-                stranger = True
+            stranger = stranger or isinstance(value, torch.Tensor)
             plain.append(value)
     named = kwargs
     if kwargs:
@@ -298,7 +296,7 @@ def run_operation(operation: Operation, args: Sequence[Any], kwargs: dict[str, A
                 elif value._gpu is not gpu:
                     stranger = True
                 named[name] = value._inner
-            elif isinstance(value, torch.Tensor) and value.dim() > 0:
+            elif isinstance(value, torch.Tensor):
                 stranger = True
             elif isinstance(value, (list, tuple)):  # `out=[…]`
                 named[name] = [item._inner if isinstance(item, VirtualTensor) else item for item in value]
@@ -307,6 +305,8 @@ def run_operation(operation: Operation, args: Sequence[Any], kwargs: dict[str, A
         gpu = _first_gpu(args, kwargs)
     if stranger:
         check_devices(operation, args, kwargs or {})
+    if operation.random:
+        check_generator((kwargs or {}).get("generator"))
 
     if operation.view:
         gpu.clock.call(gpu.roofline.call_seconds(Call.VIEW))

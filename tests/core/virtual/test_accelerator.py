@@ -183,6 +183,12 @@ def test_a_generator_of_a_virtual_gpu_draws_the_cpus_numbers(draw):
     assert torch.equal(drawn.cpu(), draw(torch.Generator().manual_seed(7), "cpu"))
 
 
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+def test_a_generator_of_the_cpu_does_not_draw_on_a_virtual_gpu(draw):
+    with pytest.raises(RuntimeError, match="Expected a 'vgpu' device type for generator but found 'cpu'"):
+        draw(torch.Generator(), "vgpu:1")
+
+
 def test_a_generators_state_can_be_kept_copied_and_set():
     generator = torch.Generator("vgpu:1")
     assert (generator.device, generator.manual_seed(5).initial_seed()) == (torch.device("vgpu", 1), 5)

@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 
 import pytest
 import torch
 from fakes.products import matmul_seconds
+from torch.nn import functional
 from torch.utils.flop_counter import flop_registry
 
 from devexplorer.core.devices.profiles import parse_virtual
@@ -174,6 +176,49 @@ def test_a_cpu_scalar_may_join_and_a_scalar_of_another_gpu_may_not():
     assert (torch.tensor(2.0) * x).tolist() == [2.0, 2.0]
     with pytest.raises(RuntimeError, match="vgpu:1 and vgpu:0"):
         x + torch.tensor(1.0, device="vgpu:0")
+
+
+TAKES_A_NUMBER = {
+    "add": (lambda a, n: torch.add(n, a), True),
+    "add out": (lambda a, n: torch.add(a, a, out=n), False),
+    "in place": (lambda a, n: a.mul_(n), True),
+    "lerp weight": (lambda a, n: torch.lerp(a, a, n), True),
+    "lerp end": (lambda a, n: torch.lerp(a, n, 0.5), False),
+    "addcmul": (lambda a, n: torch.addcmul(a, a, n), True),
+    "addcdiv": (lambda a, n: torch.addcdiv(a, a, n), False),
+    "where": (lambda a, n: torch.where(a > 0, n, a), True),
+    "clamp": (lambda a, n: a.clamp(min=n), False),
+    "maximum": (lambda a, n: torch.maximum(a, n), True),
+    "logaddexp": (lambda a, n: torch.logaddexp(a, n), False),
+    "masked_fill value": (lambda a, n: a.masked_fill(a > 0, n), True),
+    "masked_fill mask": (lambda a, n: a.masked_fill(n > 0, 0.0), False),
+    "stack": (lambda a, n: torch.stack([a.sum(), n]), False),
+    "cat": (lambda a, n: torch.cat([a[0], n[None]]), False),
+    "assignment": (lambda a, n: a.__setitem__(0, n), True),
+    "index": (lambda a, n: a[n.long()], True),
+    "index_select": (lambda a, n: a.index_select(0, n.long()), False),
+    "index_fill": (lambda a, n: a.index_fill(0, torch.tensor([0], device=a.device), n), True),
+    "gather": (lambda a, n: a[0].gather(0, n.long()), False),
+    "scatter": (lambda a, n: a[0].scatter(0, torch.tensor(0, device=a.device), n), False),
+    "take": (lambda a, n: a.take(n.long()), False),
+    "embedding": (lambda a, n: functional.embedding(n.long(), a), False),
+    "bucketize": (lambda a, n: torch.bucketize(n, a[0]), False),
+    "searchsorted": (lambda a, n: torch.searchsorted(a[0], n), False),
+    "cross entropy": (lambda a, n: functional.cross_entropy(a[0], n.long()), False),
+    "mse": (lambda a, n: functional.mse_loss(a.sum(), n), False),
+    "prelu": (lambda a, n: functional.prelu(a, n), False),
+    "equal": (lambda a, n: torch.equal(a, n), False),
+    "allclose": (lambda a, n: torch.allclose(a, n), True),
+    "foreach": (lambda a, n: torch._foreach_mul([a, a], n), True),
+}
+"""As torch 2.14.1's own CUDA kernels answer."""
+
+
+@pytest.mark.parametrize("name", TAKES_A_NUMBER)
+def test_a_number_of_the_cpu_joins_where_cuda_takes_one(name):
+    work, joins = TAKES_A_NUMBER[name]
+    with nullcontext() if joins else pytest.raises(RuntimeError, match="same device"):
+        work(torch.ones(2, 2, device="vgpu:0"), torch.tensor(1.0))
 
 
 def test_cpu_indices_may_index_a_virtual_tensor_and_not_the_other_way_round():
