@@ -23,12 +23,14 @@ from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.findings.diagnosis import diagnosis
 from devexplorer.core.doctor.findings.rules import DEVICES_MEET
 from devexplorer.core.doctor.gradients.gradients import Gradients
+from devexplorer.core.doctor.gradients.growing import growing
 from devexplorer.core.doctor.hard_coded.rule import HardCoded
 from devexplorer.core.doctor.static.checks import StaticChecks
 from devexplorer.core.doctor.subject import cut_computed, inputs_for, moved, text_of_tensors
 from devexplorer.core.doctor.tracing import OpTracer
 from devexplorer.core.doctor.tracing.again import forward_line
-from devexplorer.core.doctor.trials import Outcome, Trials, Values, alike, values_of, with_fixes
+from devexplorer.core.doctor.tracing.device_branches import Branches
+from devexplorer.core.doctor.trials import BY_DEVICE, Outcome, Trials, Values, alike, values_of, with_fixes
 from devexplorer.core.doctor.working import (
     BACKWARD,
     FORWARD,
@@ -237,17 +239,18 @@ class Doctor:
     def _ran(self, model: nn.Module, given: list[Tensor], origins: Origins, checks: StaticChecks) -> Work | None:
         """Run it and watch; None where its forward failed, which is reported then."""
         inputs = self._there(model, given)
+        branches = Branches(model, self._info)
         weights: list[Values] | None = None
-        if self._trial:
+        if self._trial or branches:
             self._parameters = frozenset(name for name, _ in model.named_parameters())
             weights = values_of(list(model.parameters()))
-        work = Work(model, self._request.train, self._info.id, self._progress, keep=self._trial)
+        work = Work(model, self._request.train, self._info.id, self._progress, keep=self._trial or bool(branches))
         known = len(self._collector.findings())
         self._seed_all()
         gradients = Gradients(model, inputs) if self._request.train else None
         tracing = OpTracer(model, self._info.id, self._collector, origins, inputs, gradients)
         try:
-            with tracing:
+            with tracing, branches.noted():
                 work.run(inputs)
             if gradients is not None:
                 explain = functools.partial(gradients.explain, checks.place, self._collector)
@@ -256,6 +259,11 @@ class Doctor:
                 self._collector.used = tracing.run.sources.used
             self._once_more(model, given)
             work.step()
+            if branches:
+                self._progress(0.8, "comparing with the CPU")
+                branches.compare(lambda: self._differs(work.output, given, weights), self._collector)
+            if self._request.train:
+                self._look("kept", lambda: growing(model, self._there(model, given), self._collector))
         except (Exception, SystemExit) as error:
             failure = failure_of(error, model, self._info.id)
             if tracing.run.irregular and failure.kind == "other":
@@ -279,6 +287,11 @@ class Doctor:
         if work.without_gradient:
             self._collector.not_checked("the backward", "nothing in what forward returns has a gradient to give.")
         return work
+
+    def _differs(self, ours: list[Values] | None, given: list[Tensor], weights: list[Values] | None) -> bool:
+        """Whether forward returns something else where there is only the CPU."""
+        theirs = self._on_cpu_alone(given, weights)
+        return ours is not None and theirs is not None and not alike(ours, theirs, BY_DEVICE)
 
     def _once_more(self, model: nn.Module, given: list[Tensor], failed: Failure | None = None) -> None:
         """A second call, where the first one was slow: what a model keeps after its first call is not slow at every
@@ -365,8 +378,7 @@ class Doctor:
             collector.add(
                 "fails-on-device",
                 f"{stage.capitalize()} works on the CPU and raises on {device}: {failure.description}.",
-                "Let this line work with the device that its operands are on (`x.device`), or do it on the CPU and move"
-                " the result.",
+                failure.fix,
                 path=failure.path,
                 place=failure.place,
             )
@@ -393,7 +405,7 @@ class Doctor:
         model = single(unwrapped(self._builder.build_on_cpu(self._request.seed), self._collector))
         if self._dtype is not None:
             model = model.to(self._dtype)
-        return model, Work(model, self._request.train, "cpu", keep=self._trial)
+        return model, Work(model, self._request.train, "cpu", keep=True)
 
     def _cpu_inputs(self, given: list[Tensor], seed: int = 0) -> list[Tensor]:
         """The inputs there, with the random numbers that the device gets, or others."""

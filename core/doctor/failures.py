@@ -74,6 +74,19 @@ class Failure(NamedTuple):
         """` (net.py, line 7)`; empty where there is no line."""
         return "" if self.place is None else f" ({os.path.basename(self.place.file)}, line {self.place.line})"
 
+    @property
+    def fix(self) -> str:
+        """What to do where the same works on the CPU."""
+        if issubclass(self.error, StopIteration):
+            return (
+                "In a replica of nn.DataParallel the parameters are plain tensors, and parameters() is empty: take the"
+                " device from an input (`x.device`)."
+            )
+        return (
+            "Let this line work with the device that its operands are on (`x.device`), or do it on the CPU and move the"
+            " result."
+        )
+
 
 def failure_of(error: BaseException, model: nn.Module | None, device: str) -> Failure:
     """Read an exception, and let go of its frames."""

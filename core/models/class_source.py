@@ -166,6 +166,72 @@ def assigned(kind: type, name: str) -> SourceLocation | None:
     return None
 
 
+_CHANGES = frozenset({
+    "add", "append", "appendleft", "copy_", "extend", "insert", "put", "setdefault", "update", "__setitem__",
+})  # fmt: skip
+"""Methods of containers that put something in."""
+
+
+def changed_in(kind: type, name: str) -> SourceLocation | None:
+    """The line outside of `__init__` that sets this attribute to something that is not written there, or puts something
+    into what it holds."""
+    for source, function, first in _methods(kind):
+        nodes = [node for node in ast.walk(function) if isinstance(node, (ast.stmt, ast.Call))]
+        for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset)):
+            if function.name != "__init__" and _changes(node, first, name):
+                return SourceLocation(source.file, node.lineno, function.name, source.library)
+    return None
+
+
+def reads(kind: type, name: str) -> bool:
+    """Whether `forward`, or what it calls of its object, reads this attribute."""
+    return any(
+        isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and own_attribute(node, first) == name
+        for _, function, first in reached_methods(kind)
+        for node in ast.walk(function)
+    )
+
+
+def set_elsewhere(kind: type, name: str) -> str | None:
+    """The method, neither `__init__` nor run by `forward`, that sets this attribute: `reset`; None: there is none."""
+    reached = {function.name for _, function, _ in reached_methods(kind)} | {"__init__"}
+    for source, _, _ in _methods(kind):
+        for attribute, found in assignments(source):
+            if attribute == name and found.place.function not in reached and found.place.function != source.tree.name:
+                return found.place.function
+    return None
+
+
+def _methods(kind: type) -> Iterator[tuple[ClassSource, Function, str]]:
+    for base in type.mro(kind):
+        source = class_source(base)
+        for function in {} if source is None else functions_of(source).values():
+            first = self_name(function)
+            if source is not None and first is not None:
+                yield source, function, first
+
+
+def _changes(node: ast.stmt | ast.Call, first: str, name: str) -> bool:
+    if isinstance(node, ast.Call):
+        function = node.func
+        return (
+            isinstance(function, ast.Attribute)
+            and function.attr in _CHANGES
+            and own_attribute(_held_by(function.value), first) == name
+        )
+    if isinstance(node, ast.AugAssign):
+        return own_attribute(_held_by(node.target), first) == name
+    sets = [(_held_by(target), value) for target, value in _assigned_by(node)]
+    return any(own_attribute(target, first) == name and not isinstance(value, ast.Constant) for target, value in sets)
+
+
+def _held_by(node: ast.expr) -> ast.expr:
+    """`self.cache` of `self.cache["key"][0]`."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node
+
+
 @lru_cache(maxsize=256)
 def assignments(source: ClassSource) -> tuple[tuple[str, Assigned], ...]:
     """Every attribute that a class sets on itself, by name, in the order of the lines; read once, for all modules of

@@ -137,6 +137,18 @@ _ALL = (
         "Layers and products take one dtype: a float32 input into a bfloat16 model fails on every device.",
     ),
     Rule(
+        "differs-on-device",
+        "Result that differs on the device",
+        "error",
+        "Code that asks where it runs can compute one thing on the CPU and another on a card, without an error.",
+    ),
+    Rule(
+        "growing-graph",
+        "Graph that grows with every call",
+        "error",
+        "What forward keeps with its history keeps the graphs of all calls before it, until memory runs out.",
+    ),
+    Rule(
         "cut-from-autograd",
         "Values without their history",
         "error",

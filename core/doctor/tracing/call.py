@@ -58,6 +58,13 @@ CASTS = frozenset({
     "to", "type", "float", "double", "half", "bfloat16", "type_as", "copy_",
 })  # fmt: skip
 """A dtype that was asked for explicitly."""
+CHECKS = frozenset({
+    "inverse", "linalg_inv", "linalg_cholesky", "linalg_solve", "linalg_lu_factor", "linalg_ldl_factor",
+    "cholesky_inverse", "linalg_eig", "linalg_eigh", "linalg_eigvals", "linalg_eigvalsh", "linalg_svd",
+    "linalg_svdvals", "linalg_pinv", "linalg_lstsq", "linalg_matrix_exp", "linalg_matrix_rank", "linalg_cond",
+    "linalg_tensorinv", "linalg_tensorsolve", "matrix_exp", "pinverse", "svd",
+})  # fmt: skip
+"""Linear algebra whose kernels report errors in a tensor, which the host reads (`_linalg_check_errors`)."""
 WAITS = {
     "item": "item()", "tolist": "tolist()", "numpy": "numpy()", "__array__": "numpy()", "cpu": "cpu()",
     "to": "to('cpu')",
@@ -71,6 +78,8 @@ WAITS = {
     "allclose": "allclose()",
     "bincount": "bincount()", "copy_": "copy_()", "arange": "arange()", "full": "full()", "tensor": "torch.tensor()",
     "as_tensor": "torch.as_tensor()", "asarray": "torch.asarray()", "linspace": "linspace()",
+    "one_hot": "one_hot(), which looks for the largest", "histc": "histc(), which looks for its limits",
+    **dict.fromkeys(CHECKS, "a check of this result for errors"),
 }  # fmt: skip
 """What can make the host wait for the device, and what it is called in a sentence."""
 OPERATORS = {
@@ -178,7 +187,9 @@ class Run:
 
     def __init__(self, device: torch.device, collector: FindingCollector, sources: Sources) -> None:
         self.device = device
-        """Where the model was moved."""
+        """Where the module at work belongs: where the model was moved, or the card of a replica of DataParallel."""
+        self.in_replica = False
+        """Whether a replica is at work."""
         self.collector = collector
         self.sources = sources
         self.irregular = False
@@ -195,10 +206,12 @@ class Run:
 class Call:
     """A call that was made, or that failed."""
 
-    __slots__ = ("_operands", "_place", "args", "frame", "kind", "kwargs", "run")
+    __slots__ = ("_operands", "_place", "args", "frame", "kind", "kwargs", "read", "run")
 
-    def __init__(self, run: Run, kind: Kind, args: Any, kwargs: Any, frame: FrameType) -> None:
+    def __init__(self, run: Run, kind: Kind, args: Any, kwargs: Any, frame: FrameType, *, read: bool = False) -> None:
         self.run, self.kind, self.args, self.kwargs, self.frame = run, kind, args, kwargs, frame
+        self.read = read
+        """Whether the host read a value of a virtual GPU in it."""
         self._operands: list[Tensor] | None = None
         self._place: tuple[SourceLocation | None] | None = None
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from devexplorer.core.doctor.tracing.call import WAITS, Call
+from devexplorer.core.doctor.tracing.call import CHECKS, WAITS, Call
 from devexplorer.core.doctor.tracing.device_hop import copy_seconds, simulated
 from devexplorer.core.doctor.tracing.mixed_devices import made_there, origin_of
 from devexplorer.core.models import device_id
@@ -17,7 +17,7 @@ _ALWAYS = frozenset({
     "item", "tolist", "numpy", "__array__", "__bool__", "is_nonzero", "__int__", "__index__", "__long__", "__float__",
     "__complex__", "__contains__", "__format__", "__repr__", "nonzero", "argwhere", "unique", "unique_consecutive",
     "equal",
-    "masked_select", "allclose", "bincount",
+    "masked_select", "allclose", "bincount", *CHECKS,
 })  # fmt: skip
 _NUMBERS = frozenset({"arange", "full", "linspace"})
 """Functions that take a tensor of one element for a number, and ask for its value."""
@@ -42,6 +42,13 @@ _FIXES = {
     "print": "Remove it, or print after the forward.",
     "number": "Take the number from the shape or keep it in Python; the value of a tensor has to be waited for.",
     "stack": "Put them together on the device: torch.stack.",
+    "one_hot": "Give the number of classes: one_hot(ids, num_classes), which need not be read from the device.",
+    "histc": "Give the limits: histc(x, bins, min, max), which need not be read from the device.",
+    "check": (
+        "Take the variant that leaves errors in a tensor (torch.linalg.inv_ex, cholesky_ex, solve_ex) where there is"
+        " one, or work it out once, outside of forward."
+    ),
+    "row": "Take it on the device: x.index_select(0, i.reshape(1)), or x[i[None]]; or keep the number in Python.",
     "equal": "Compare with ==, which stays on the device, and ask for the answer after the forward.",
 }
 _OF_TORCH = (
@@ -57,21 +64,25 @@ _FIX_OF = {
     "unique_consecutive": "unique", "bincount": "unique", "__format__": "print", "__repr__": "print",
     "arange": "number",
     "full": "number", "tensor": "stack", "as_tensor": "stack", "asarray": "stack", "linspace": "number",
-    "allclose": "equal",
+    "allclose": "equal", **dict.fromkeys(CHECKS, "check"),
 }  # fmt: skip
 
 
 def hidden_sync(call: Call, result: Any) -> None:
     """Find a call that makes the host wait."""
-    if not call.kind.waits:
-        return
-    waited = _waited_for(call, result)
+    waited = _waited_for(call, result) if call.kind.waits else None
+    number = waited is None and call.read
+    if number:  # an argument that has to be a number, or code of torch's own
+        waited = next((item for item in call.operands if item.numel() == 1 and _there(item)), None)
     if waited is None:
         return
     run, name = call.run, call.kind.name
     if run.collector.again("hidden-sync", call.place, run.path):
         return
-    description, fix = WAITS[name], _FIXES[_FIX_OF.get(name, name)]
+    if number:
+        description, fix = f"{call.kind.description.removeprefix('the ')}, which takes a number", _FIXES["number"]
+    else:
+        description, fix = WAITS[name], _FIXES["row" if _row(call, waited) else _FIX_OF.get(name, name)]
     source = run.sources.of(waited)
     copies = name in _TO_CPU and isinstance(result, Tensor)
     copied = result.nbytes if copies and result.device.type in _HOST else None
@@ -132,6 +143,12 @@ def _waited_for(call: Call, result: Any) -> Tensor | None:
             return None
         copied = isinstance(result, Tensor) and result.device.type == "cpu" and not call.non_blocking
         return first if copied else None
+    if name == "one_hot":
+        classes = args[1] if len(args) > 1 else kwargs.get("num_classes", -1)
+        return first if classes == -1 else None
+    if name == "histc":
+        limits = (args[2:4], kwargs.get("min"), kwargs.get("max"))
+        return None if any(limits) else first
     if name == "where":
         return first if len(args) + len(kwargs) == 1 else None
     if name == "repeat_interleave":
@@ -140,6 +157,11 @@ def _waited_for(call: Call, result: Any) -> Tensor | None:
             repeats if isinstance(repeats, Tensor) and repeats.dim() > 0 and kwargs.get("output_size") is None else None
         )
     return None
+
+
+def _row(call: Call, waited: Tensor) -> bool:
+    """Whether it is an index without dimensions that is read."""
+    return call.kind.name in ("__getitem__", "__setitem__") and waited.dim() == 0 and waited.dtype is not torch.bool
 
 
 def _there(tensor: Tensor) -> bool:
@@ -156,6 +178,8 @@ def _by_index(name: str, args: Any) -> Tensor | None:
                 isinstance(value, Tensor) and value.dim() > 0
             ):  # a number is filled in without counting
                 return item
+        if isinstance(item, Tensor) and item.dim() == 0 and _there(item):
+            return item
         if isinstance(item, slice):
             for bound in (item.start, item.stop, item.step):
                 if isinstance(bound, Tensor) and _there(bound):

@@ -56,7 +56,12 @@ def _note(call: Call, strays: list[Tensor]) -> None:
         origin = origins[id(stray)]
         fix = Message(_fix(origin, stray, call))
         failed = Finding(rule=RULE, path=run.path, file=location.file, line=location.line, message=message, fix=fix)
-        if origin.place is not None and run.collector.has("hard-coded-device", origin.place):
+        left = (
+            run.sources.left_in_replica(origin) if run.in_replica and origin.kind in ("parameter", "buffer") else None
+        )
+        if left is not None:
+            _left_in_replica(call, left, stray, failed)
+        elif origin.place is not None and run.collector.has("hard-coded-device", origin.place):
             run.collector.made_fail("hard-coded-device", origin.place, failed)
         elif origin.kind == "factory" and origin.place is not None and not origin.named_device:
             _default_device(call, stray, origin, failed)
@@ -110,6 +115,22 @@ def _default_device(call: Call, stray: Tensor, origin: Origin, failed: Finding) 
         path=origin.path,
         place=origin.place,
         consequence=failed,
+    )
+
+
+def _left_in_replica(call: Call, left: Origin, stray: Tensor, failed: Finding) -> None:
+    run = call.run
+    run.collector.add(
+        "stale-alias",
+        f"{left.attribute(run.path)} is a plain container of what is registered as well. A replica of nn.DataParallel"
+        f" is made of copies of what is registered; this container still holds the originals, on"
+        f" {device_id(stray.device)}, so that {call.kind.description} at {line(call.place)} fails.",
+        f"Hold them in an nn.ModuleList or nn.ModuleDict (self.{left.name} = nn.ModuleList(…)): in a replica it holds"
+        " the copies.",
+        path=left.path,
+        place=left.place,
+        consequence=failed,
+        severity="error",
     )
 
 

@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from devexplorer.core.doctor.tracing.call import Run, tensors
-from devexplorer.core.doctor.tracing.sources import Origin
+from devexplorer.core.doctor.tracing.sources import Origin, former_parameters
+from devexplorer.core.models import named_modules
+from devexplorer.core.models.class_source import changed_in, reads
 
 
 class Modules:
@@ -26,6 +29,9 @@ class Modules:
         self._run, self._returned = run, returned
         self._stack: list[tuple[int, str]] = []
         self._thread = threading.get_ident()
+        self._outside: tuple[torch.device, nn.Module | None] = run.device, None
+        """Where the model is, and the replica that is at work."""
+        self._before: list[tuple[str, nn.Module, dict[str, Any]]] = []
         self.running = 0
         """How many are at work: forward is under way where there is any."""
 
@@ -53,6 +59,8 @@ class Modules:
                 "The model runs modules on its own threads; only the calling thread was observed.",
             )
             return
+        if not run.in_replica and vars(module).get("_is_replica"):
+            self._enter_replica(module, args)
         path = run.sources.paths.get(id(module))
         self._stack.append((id(module), run.collector.path if path is None else path))
         self.running = len(self._stack)
@@ -65,9 +73,29 @@ class Modules:
                 "It was compiled by TorchScript, which runs without Python, so its operations cannot be traced.",
             )
 
+    def _enter_replica(self, module: nn.Module, args: Any) -> None:
+        """A copy that DataParallel made for one card: its parts have the paths of what was copied, and belong there."""
+        run = self._run
+        path = f"{run.collector.path}.module" if run.collector.path else "module"
+        run.sources.add_replica(module, path)
+        self._outside = run.device, module
+        self._before = [(below, part, dict(vars(part))) for below, part in named_modules(module, path)]
+        for number, tensor in enumerate(tensors(args)):
+            run.sources.note(tensor, Origin("input", path=str(number)))
+        first = next(iter((*former_parameters(module), *tensors(args))), None)
+        if first is not None:
+            run.device = first.device
+        run.in_replica = True
+
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if threading.get_ident() != self._thread:
             return
+        if self._run.in_replica and self._outside[1] is module:
+            self._run.in_replica, self._run.device = False, self._outside[0]
+            self._outside = self._run.device, None
+            for below, part, before in self._before:
+                self._note_lost(below, part, before)
+            self._before.clear()
         path = self._pop(module)
         if path is None:
             return
@@ -84,6 +112,24 @@ class Modules:
             known = sources.known(tensor)
             if known is None or (known.kind in ("result", "output") and not known.cast):
                 sources.note(tensor, Origin("output", path=path))
+
+    def _note_lost(self, path: str, part: nn.Module, before: dict[str, Any]) -> None:
+        """What forward keeps in a replica is gone with it: it matters where forward reads it as well."""
+        for name, value in vars(part).items():
+            if name in before and before[name] is value:
+                continue
+            read, place = reads(type(part), name), changed_in(type(part), name)
+            if place is None or place.library:
+                continue
+            self._run.collector.add(
+                "differs-on-device",
+                f"self.{name} is set in forward of a replica. nn.DataParallel makes the replicas anew for each call, so"
+                " that the value is lost when the call ends.",
+                "Return it, and keep it outside of the replica; or use DistributedDataParallel, which has no replicas.",
+                path=path,
+                place=place,
+                severity="warning" if read else "note",
+            )
 
     def _pop(self, module: nn.Module) -> str | None:
         if not any(identity == id(module) for identity, _ in self._stack):

@@ -44,7 +44,7 @@ from devexplorer.core.doctor.tracing.modules import Modules
 from devexplorer.core.doctor.tracing.repairs import REPAIRS, note_generator
 from devexplorer.core.doctor.tracing.sources import Sources
 from devexplorer.core.models import is_irregular, named_modules, parameters_and_buffers
-from devexplorer.core.virtual.device.accounting import KIND
+from devexplorer.core.virtual.device.accounting import KIND, gpus
 
 WITHOUT_GRADIENT = "what gets no gradient"
 T = TypeVar("T")
@@ -85,6 +85,7 @@ class OpTracer(TorchFunctionMode):
         self.run = Run(_numbered(torch.device(device), model), collector, Sources(model, origins, inputs))
         self._modules = Modules(self.run, self._returned)
         self.run.irregular = self.run.device.type == KIND and any(map(is_irregular, _held(model)))
+        self._gpus = gpus() if self.run.device.type == KIND else ()
         self._kinds: dict[Any, Kind] = {}
         self._backwards = 0
         self._thread = threading.get_ident()
@@ -147,6 +148,7 @@ class OpTracer(TorchFunctionMode):
         self.operations += 1
         given, named = args, kwargs
         repaired = self._off_card(func, Call(self.run, kind, args, kwargs, frame)) if self.run.irregular else None
+        reads = self._host_reads()
         try:
             result = func(*args, **kwargs) if repaired is None else None
         except (RuntimeError, TypeError) as error:
@@ -156,7 +158,7 @@ class OpTracer(TorchFunctionMode):
         if repaired is not None:
             result, args, kwargs = repaired
         with _Quiet():
-            call = Call(self.run, kind, args, kwargs, frame)
+            call = Call(self.run, kind, args, kwargs, frame, read=self._host_reads() > reads)
             for name, rule in _RULES:
                 if name not in self._broken:
                     try:
@@ -169,6 +171,9 @@ class OpTracer(TorchFunctionMode):
             if self._gradients is not None:
                 self._follow(asked, result)
         return result
+
+    def _host_reads(self) -> int:
+        return sum(gpu.host_reads for gpu in self._gpus)
 
     def _follow(self, call: Call, result: Any) -> None:
         """Note what becomes of histories; those of a backward are none of forward's."""

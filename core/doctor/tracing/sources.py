@@ -7,7 +7,7 @@ are only weak references (never of parameters: what has one cannot be moved in p
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
@@ -136,6 +136,7 @@ class Sources:
         self._sweep_at = SWEEP_AT
         self._memory: dict[int, tuple[weakref.ref[UntypedStorage], Origin]] = {}
         """Storages that factories have made: a Parameter around one is another tensor."""
+        self._replicas: list[nn.Module] = []
         self.paths: dict[int, str] = {}
         """`id()` of each module, those that are not registered too, -> its path."""
         for number, tensor in enumerate(inputs):
@@ -172,6 +173,32 @@ class Sources:
                 elif id(thing) not in self.paths:
                     self._walk(thing, full, full)
 
+    def add_replica(self, module: nn.Module, path: str) -> None:
+        """The parts of a copy that DataParallel made are called as those that were copied."""
+        for below, part in named_modules(module, path):
+            self._replicas.append(part)  # so that no identity is used twice
+            self.paths[id(part)] = below
+            for kind, register in (
+                ("parameter", vars(part).get("_former_parameters") or {}),
+                ("buffer", part._buffers),
+            ):
+                for name, tensor in register.items():
+                    if tensor is not None:
+                        self._hold(tensor, Origin(kind, path=f"{below}.{name}", owner=below, name=name))
+
+    def left_in_replica(self, parameter: Origin) -> Origin | None:
+        """The plain container through which a replica reaches a parameter of what was copied; None: there is none."""
+        holder = parameter.path.rpartition(".")[0]
+        for path, module in named_modules(self._model) if self._model is not None else ():
+            for name, thing, _ in _unregistered(module, RegisteredIds([])):
+                below = self.paths.get(id(thing), "") if isinstance(thing, nn.Module) else ""
+                own = isinstance(thing, Tensor) and self._held.get(id(thing), (None, None))[1] == parameter
+                if own or (below and f"{holder}.".startswith(f"{below}.")):
+                    plain = name.partition("[")[0]
+                    full = f"{path}.{plain}" if path else plain
+                    return self.placed(Origin("attribute", path=full, owner=path, name=plain), None)
+        return None
+
     def _hold(self, tensor: Tensor, origin: Origin) -> None:
         self._held.setdefault(id(tensor), (tensor, origin))
         if origin.kind in _NOT_REGISTERED:
@@ -184,6 +211,7 @@ class Sources:
         self._made.clear()
         self._memory.clear()
         self.paths.clear()
+        self._replicas.clear()
         self._model = None
 
     def use(self, tensors: Sequence[Tensor], *, slow: bool = False) -> None:
@@ -254,6 +282,12 @@ class Sources:
             return None if self._model is None else self._model.get_submodule(path)
         except AttributeError:
             return None
+
+
+def former_parameters(module: nn.Module) -> Iterator[Tensor]:
+    """What were the parameters of the module that DataParallel has copied."""
+    for _, part in named_modules(module):
+        yield from (tensor for tensor in (vars(part).get("_former_parameters") or {}).values() if tensor is not None)
 
 
 def _storage(tensor: Tensor) -> UntypedStorage | None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.func import functional_call
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
@@ -38,15 +37,46 @@ def imitate_data_parallel(patches: Patches, cards: Cards) -> None:
         if len(devices) == 1 or len(parts) == 1:
             arguments, named = parts[0]
             return parallel.module(*arguments, **named)
-        results = [_on(parallel.module, device, *part) for device, part in zip(devices, parts, strict=False)]
+        replicas = [_replica(parallel.module, device) for device, _ in zip(devices, parts, strict=False)]
+        results = []
+        for replica, device, (arguments, named) in zip(replicas, devices, parts, strict=False):
+            before = cards.current
+            cards.current = device
+            try:
+                results.append(replica(*arguments, **named))
+            finally:
+                cards.current = before
         return _gathered(results, cards.virtual(parallel.output_device), parallel.dim)
 
     patches.call(nn.DataParallel, "forward", forward)
 
 
-def _on(module: nn.Module, device: torch.device, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    state = {name: tensor.to(device) for name, tensor in chain(module.named_parameters(), module.named_buffers())}
-    return functional_call(module, state, tuple(inputs), kwargs)
+def _replica(module: nn.Module, device: torch.device) -> nn.Module:
+    """A copy for one card, as `torch.nn.parallel.replicate` makes it: of each registered module another object with the
+    same attributes, its parameters plain tensors. What a list holds is still the module that was copied."""
+    originals = list(module.modules())
+    copies: dict[nn.Module, Any] = {original: original._replicate_for_data_parallel() for original in originals}
+    moved: dict[torch.Tensor, torch.Tensor] = {}
+    for original, copy in copies.items():
+        copy._former_parameters = {}
+        for name, child in original._modules.items():
+            copy._modules[name] = None
+            if child is not None:
+                setattr(copy, name, copies[child])
+        for name, parameter in original._parameters.items():
+            if parameter is None:
+                copy._parameters[name] = None
+                continue
+            if parameter not in moved:  # a tied one stays tied
+                there = parameter.to(device)
+                moved[parameter] = there.view_as(there) if there is parameter else there
+            setattr(copy, name, moved[parameter])
+            copy._former_parameters[name] = moved[parameter]
+        for name, buffer in original._buffers.items():
+            if buffer is not None:
+                copy._buffers[name] = buffer.to(device)
+    result: nn.Module = copies[module]
+    return result
 
 
 def _scattered(value: Any, devices: Sequence[torch.device], dim: int) -> list[Any]:

@@ -43,6 +43,8 @@ class VirtualGpu:
         self.values_bytes: int | None = None
         """Set for plans: floating-point tensors with more than one element get no values, others only up to this
         size."""
+        self.host_reads = 0
+        """How often the host asked for a value, and waited."""
         self.attention_by_card = False
         """Whether attention ran that another card has another kernel for."""
 

@@ -92,6 +92,7 @@ def scalar(source: torch.Tensor) -> Any:
     key."""
     assert isinstance(source, VirtualTensor)
     value = source._inner.item()
+    source._gpu.host_reads += 1
     charge_copy(source._gpu, None, source.element_size(), 0.0)
     return value
 
