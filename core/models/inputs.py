@@ -7,7 +7,7 @@ the CPU. The model itself is left alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -64,7 +64,7 @@ def specs_for(model: nn.Module, title: str, given: str = "", *, values: bool = F
     in any case.
     """
     if given.strip():
-        return tuple(_completed(model, parse_inputs(given)))
+        return _completed(model, parse_inputs(given))
     failure: BaseException | None = None
     below = vocabulary(model)
     for candidate in candidates(model):
@@ -112,16 +112,27 @@ def _there(model: nn.Module, specs: Sequence[InputSpec]) -> list[Tensor]:
     return made if first is None else [item.to(first.device) for item in made]
 
 
-def _completed(model: nn.Module, specs: Sequence[InputSpec]) -> Iterator[InputSpec]:
+def _completed(model: nn.Module, specs: Sequence[InputSpec]) -> tuple[InputSpec, ...]:
     """Whole numbers within the vocabulary; where no dtype was given, whole numbers for what is an argument of ids by
-    its name or layer."""
+    its name, or by its layer where forward takes them."""
     wanted = needs(model)
     first = next(iter(candidates(model)), ())
+    completed, by_layer = [], []
     for index, spec in enumerate(specs):
         need = wanted[index] if index < len(wanted) else Need("", False)
-        ids = need.whole or (index < len(first) and first[index].dtype is torch.int64)
-        dtype = torch.int64 if spec.dtype is None and ids else spec.dtype
-        yield replace(spec, dtype=dtype, below=vocabulary(model), ones=need.mask)
+        dtype = torch.int64 if spec.dtype is None and need.whole else spec.dtype
+        completed.append(replace(spec, dtype=dtype, below=vocabulary(model), ones=need.mask))
+        ids = dtype is None and index < len(first) and first[index].dtype is torch.int64
+        by_layer.append(replace(completed[-1], dtype=torch.int64) if ids else completed[-1])
+    if by_layer != completed and _runs(model, completed) and not _runs(model, by_layer):
+        return tuple(completed)  # another layer takes it first
+    return tuple(by_layer)
+
+
+def _runs(model: nn.Module, specs: Sequence[InputSpec]) -> bool:
+    """Whether forward takes these; without values not every dtype is refused that is otherwise."""
+    cheap = bytes_of(parameters_and_buffers(model)) <= CHEAP_BYTES
+    return (_with_values(model, specs) if cheap else _on_meta(model, specs)) is None
 
 
 def _on_meta(model: nn.Module, guess: Sequence[InputSpec]) -> BaseException | None:

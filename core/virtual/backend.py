@@ -137,6 +137,8 @@ def install() -> VirtualMachine:
             overload = getattr(torch.ops.aten.kaiser_window, window)
             library.impl(overload, partial(_factory, overload), "PrivateUse1")
         everything.fallback(_factory, "PrivateUse1")
+        for irregular in ("SparsePrivateUse1", "SparseCsrPrivateUse1"):
+            everything.fallback(_dense_only, irregular)
         autocast.register(everything, library)
         attention.register(library)
         subclass_kernels.register(library)
@@ -241,6 +243,12 @@ def _empty_strided(
         return torch.empty_strided(size, stride, dtype=dtype, device="cpu")
 
     return new_tensor(make, elements * dtype.itemsize, gpu_of(device or torch.device(KIND)))
+
+
+def _dense_only(overload: Any, *args: Any, **kwargs: Any) -> Any:
+    raise NotImplementedError(
+        f"virtual GPUs hold dense tensors only ({overload} is of a sparse one); keep it on the CPU or make it dense"
+    )
 
 
 def _factory(overload: Any, *args: Any, **kwargs: Any) -> Any:

@@ -96,8 +96,8 @@ class Branches:
         for branch in _deciding(self._branches, self._here, there) if others else ():
             collector.add(
                 "differs-on-device",
-                f"`{branch.text}` decides by the device, and the model returns something else on {self._info.id} than on the"
-                " CPU.",
+                f"`{branch.text}` decides by the device, and the model returns something else on {self._info.id} than"
+                " on the CPU.",
                 "Compute the same on every device; what is there for speed has to give the same values.",
                 path="",
                 place=branch.place,

@@ -159,6 +159,25 @@ def place() -> Iterator[Place]:
         yield made
 
 
+class WithPositions(nn.Module):
+    """An embedding comes first, and does not get the input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.marks = nn.Embedding(8, 12)
+        self.layer = nn.Linear(12, 12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) + self.marks(torch.arange(len(x)))  # type: ignore[no-any-return]
+
+
+def test_a_shape_is_of_ids_only_where_forward_takes_ids() -> None:
+    (x,) = specs_for(WithPositions(), "WithPositions", "4x12")
+    assert x.dtype is None
+    (ids,) = specs_for(nn.Sequential(nn.Embedding(8, 12), nn.Linear(12, 2)), "Ids", "4x12")
+    assert ids.dtype is torch.int64
+
+
 def test_a_model_of_the_workspace_gets_them_where_it_is_and_as_it_is(place: Place) -> None:
     place.workspace.add("mine", nn.Linear(3, 2).to("vgpu:1", torch.float64), Extras(source="net:make"))
     assert "2×3 float64 on vgpu:1" in place.do(Forward(target="mine")).answer.words

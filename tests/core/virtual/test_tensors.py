@@ -710,6 +710,11 @@ def test_sparse_tensors_are_refused_with_the_reason():
         torch.eye(3, device="vgpu:0").to_sparse()
     with pytest.raises(NotImplementedError, match="dense tensors only"):
         torch.eye(3).to_sparse().to("vgpu:0")
+    for layout in (torch.sparse_coo, torch.sparse_csr):
+        with pytest.raises(NotImplementedError, match="dense tensors only"):
+            torch.empty(3, 3, layout=layout, device="vgpu:0")
+    with pytest.raises(NotImplementedError, match="dense tensors only"):
+        torch.eye(3).to_sparse_csr().to("vgpu:0") @ torch.ones(3, 3, device="vgpu:0")
 
 
 # --- torch's device guard, which supports one device
