@@ -22,17 +22,19 @@ def bytes_text(count: int | float | None, digits: int = 2) -> str:
     if count is None:
         return MISSING
     value, unit = float(count), 0
-    while abs(value) >= 1024 and unit < len(_BINARY) - 1:
+    while round(abs(value), digits if unit else 0) >= 1024 and unit < len(_BINARY) - 1:  # 1024.00 KiB is 1.00 MiB
         value, unit = value / 1024, unit + 1
     return f"{int(count)} B" if unit == 0 else f"{value:.{digits}f} {_BINARY[unit]}"
 
 
 def parse_bytes(text: str) -> int:
-    """`1.5 GiB` -> `1610612736`; a number alone is in bytes. `BadInput` with what would be right."""
-    result = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*([kmgt]?)(?:i?b)?", text.strip().lower().replace(",", ""))
+    """`1.5 GiB` -> `1610612736`, `1,024 KiB` -> `1048576`; a number alone is in bytes. `BadInput` with what would be
+    right: a comma before anything but three digits could be a decimal one."""
+    number = r"([0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?|[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
+    result = re.fullmatch(number + r"\s*([kmgt]?)(?:i?b)?", text.strip().lower())
     if result is None:
         raise BadInput(f"'{text.strip()}' is not a size; enter for example 512 MiB or 1.5 GiB")
-    return round(float(result[1]) * (1 << 10 * " kmgt".index(result[2] or " ")))
+    return round(float(result[1].replace(",", "")) * (1 << 10 * " kmgt".index(result[2] or " ")))
 
 
 def seconds_text(seconds: float | None, simulated: bool = False) -> str:
@@ -69,7 +71,7 @@ def number_text(value: float | None, digits: int = 3) -> str:
         return MISSING
     if value == 0:
         return "0"
-    magnitude = math.floor(math.log10(abs(value)))
+    magnitude = math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}"))))  # of 9.999 that of 10.0
     if magnitude >= digits:
         return f"{value:,.0f}"
     return f"{value:.{min(digits - 1 - magnitude, 9)}f}" if magnitude > -6 else f"{value:.{digits - 1}e}"

@@ -74,9 +74,14 @@ class FleetTable:
         """Counts changes of `cards`."""
         self._rows: dict[tuple[str, str], int] = {}
         self._values: Floats = np.empty((0, len(COLUMNS)))
-        self._history: npt.NDArray[np.float32] = np.empty((0, len(DRAWN), BINS), np.float32)
-        self._counts: npt.NDArray[np.int32] = np.empty(0, np.int32)
-        """Readings in the present bin."""
+        self._history: npt.NDArray[np.float32] = np.empty((BINS, 0, len(DRAWN)), np.float32)
+        """Bin by bin, because a bin is written at once."""
+        self._counts: npt.NDArray[np.int32] = np.empty((0, len(DRAWN)), np.int32)
+        """Known readings in the present bin."""
+        self._shift_s: Floats = np.empty(0)
+        """Of each card: added to the times of its readings for the curves, which go on when a clock is set back."""
+        self._shifts_s: dict[str, float] = {}
+        """The same of each machine whose clock was, for cards that are listed later."""
         self.reason_codes: npt.NDArray[np.int32] = np.empty(0, np.int32)
         """Index into `reasons` of each card; -1: not known."""
         self._codes: dict[tuple[str, ...] | None, int] = {None: -1, (): 0}
@@ -152,21 +157,32 @@ class FleetTable:
         """Means of one of `DRAWN` in each bin, oldest first, NaN where there was no reading; the last bin is not full
         yet. Shape `(BINS,)`."""
         last = self._bin % BINS
-        return np.roll(self._history[row, DRAWN.index(name)], BINS - 1 - last)
+        return np.roll(self._history[:, row, DRAWN.index(name)], BINS - 1 - last)
 
     def _put(self, samples: dict[int, DeviceSample]) -> None:
         rows = np.fromiter(samples, np.intp, len(samples))
         for row, sample in samples.items():
             self.samples[row] = sample
         values = np.array([_values(sample) for sample in samples.values()], dtype=np.float64)
+        self._turn(int(self._times(rows, values[:, 0]).max() // BIN_S))
         self._values[rows] = values
         self.reason_codes[rows] = [self._code(sample.throttle_reasons) for sample in samples.values()]
-        self._turn(int(values[:, 0].max() // BIN_S))
-        self._counts[rows] += 1
-        bins = self._history[:, :, self._bin % BINS]
+        bins = self._history[self._bin % BINS]
         drawn, before = values[:, _DRAWN], bins[rows]
-        mean = before + (drawn - before) / self._counts[rows, None]
-        bins[rows] = np.where(np.isnan(before), drawn, mean)
+        known = ~np.isnan(drawn)
+        self._counts[rows] += known
+        mean = before + (drawn - before) / np.maximum(self._counts[rows], 1)
+        bins[rows] = np.where(known, np.where(np.isnan(before), drawn, mean), before)
+
+    def _times(self, rows: npt.NDArray[np.intp], times: Floats) -> Floats:
+        """When readings were made, for the curves: a card whose clock was set back goes on where it was."""
+        before = self._values[rows, 0]
+        back = times < before - BIN_S  # NaN, before the first reading, is not
+        if back.any():
+            self._shift_s[rows[back]] += before[back] - times[back]
+            for row in rows[back]:
+                self._shifts_s[self.cards[row].machine] = float(self._shift_s[row])
+        return np.asarray(times + self._shift_s[rows])
 
     def _code(self, reasons: tuple[str, ...] | None) -> int:
         code = self._codes.get(reasons)
@@ -181,7 +197,7 @@ class FleetTable:
         if to <= self._bin:
             return
         for passed in range(max(self._bin + 1, to - BINS + 1), to + 1):
-            self._history[:, :, passed % BINS] = np.nan
+            self._history[passed % BINS] = np.nan
         self._bin = to
         self._counts[:] = 0
 
@@ -192,6 +208,7 @@ class FleetTable:
             devices.setdefault(card.machine, []).append(card.info)
         devices |= {machine: list(infos) for machine, infos in listed.items()}
         before, values, history, counts, samples = self._rows, self._values, self._history, self._counts, self.samples
+        shift_s = self._shift_s
         self.cards = [Card(machine, info) for machine, infos in devices.items() for info in infos]
         self._rows = {(card.machine, card.info.id): row for row, card in enumerate(self.cards)}
         old = [before.get(key) for key in self._rows]
@@ -199,9 +216,11 @@ class FleetTable:
         rows = np.array([row for row in old if row is not None], dtype=np.intp)
         self.samples = [None if row is None else samples[row] for row in old]
         self._values = np.full((len(old), len(COLUMNS)), np.nan)
-        self._history = np.full((len(old), len(DRAWN), BINS), np.nan, np.float32)
-        self._counts = np.zeros(len(old), np.int32)
+        self._history = np.full((BINS, len(old), len(DRAWN)), np.nan, np.float32)
+        self._counts = np.zeros((len(old), len(DRAWN)), np.int32)
+        self._shift_s = np.array([self._shifts_s.get(card.machine, 0.0) for card in self.cards])
         codes, self.reason_codes = self.reason_codes, np.full(len(old), -1, np.int32)
         self.reason_codes[stays] = codes[rows]
-        self._values[stays], self._history[stays], self._counts[stays] = values[rows], history[rows], counts[rows]
+        self._values[stays], self._history[:, stays], self._counts[stays] = values[rows], history[:, rows], counts[rows]
+        self._shift_s[stays] = shift_s[rows]
         self.structure += 1

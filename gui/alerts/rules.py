@@ -120,6 +120,8 @@ class _Row(QObject):
     def __init__(self, rule: Rule, parent: QObject) -> None:
         super().__init__(parent)
         self.rule = rule
+        self._chosen = rule.raise_at, rule.clear_at
+        """Where the user last chose both; “Clear at” comes along with “Raise at” from there."""
         quantity = QUANTITIES[rule.metric]
         self._quantity = quantity
         self.check = check_box(tip=quantity.meaning)
@@ -155,7 +157,8 @@ class _Row(QObject):
         self.clear_at.show_figure(rule.clear_at)
         self._show()
         self.check.toggled.connect(self._take)
-        for box in (self.raise_at, self.clear_at, self.seconds):
+        self.raise_at.valueChanged.connect(self._raise)
+        for box in (self.clear_at, self.seconds):
             box.valueChanged.connect(self._take)
         self.side.activated.connect(self._turn)
 
@@ -176,6 +179,21 @@ class _Row(QObject):
             self.clear_at.show_figure(raise_at)
         self._take()
 
+    def _raise(self) -> None:
+        """“Clear at” stays as it was chosen where that makes a rule with another “Raise at”; else it comes along, as
+        far away as then. One that had to stop at 0 does not stay there."""
+        raise_at, (was_raised_at, clear_at) = self.raise_at.figure, self._chosen
+        if raise_at is None or was_raised_at is None or clear_at is None:  # the card decides, or did until now
+            self._take()
+            return
+        chosen = self._chosen
+        if self._contradiction(raise_at, clear_at):
+            most = self.clear_at.maximum() * self.clear_at.scale
+            clear_at = min(max(raise_at + clear_at - was_raised_at, 0.0), most)
+        self.clear_at.show_figure(clear_at)
+        self._take()
+        self._chosen = chosen
+
     def _take(self) -> None:
         raise_at, clear_at, seconds = self.raise_at.figure, self.clear_at.figure, float(self.seconds.value())
         rule = self.rule
@@ -188,15 +206,13 @@ class _Row(QObject):
             self.side.setCurrentIndex(0)
         elif clear_at is None or rule.raise_at is None:  # the card has decided until now: a figure to begin with
             clear_at = max(raise_at - 5, 1.0)
-        elif raise_at != rule.raise_at and clear_at == rule.clear_at and self._contradiction(raise_at, clear_at):
-            most = self.clear_at.maximum() * self.clear_at.scale
-            clear_at = min(max(raise_at + clear_at - limits(rule).raise_at, 0.0), most)  # it comes along
         if clear_at != self.clear_at.figure:
             self.clear_at.show_figure(clear_at)
         if seconds == round(rule.seconds):
             seconds = rule.seconds
         self.problem.setText(self._contradiction(raise_at, clear_at))
         if not self.problem.text():
+            self._chosen = raise_at, clear_at
             self.rule = msgspec.structs.replace(
                 rule, enabled=self.check.isChecked(), raise_at=raise_at, clear_at=clear_at, seconds=seconds
             )

@@ -189,8 +189,10 @@ class FleetCheck:
         return not self._thread.is_alive()
 
     def _read(self, readings: Readings) -> None:
-        if self._order is None or self._order.kind not in ALONE:
+        if self._order is None:
             return
+        if self._order.kind not in ALONE and any(kind in ALONE for kind in self.plan.kinds):
+            return  # cards that work alone work harder, and their readings are not mixed with others
         for sample in readings.samples:
             if self._results.runs((readings.machine, sample.device)):
                 self._samples[readings.machine, sample.device].append(sample)
@@ -215,11 +217,12 @@ class FleetCheck:
         self.report = self._conclude()
 
     def _measure_all(self) -> None:
-        planned = [(step, seconds_of(step, self.plan)) for step in steps(self.plan, self.cards)]
+        at_once = getattr(self._source, "at_once", False)
+        planned = [(step, seconds_of(step, self.plan, at_once=at_once)) for step in steps(self.plan, self.cards)]
         whole_s = sum(seconds for _, seconds in planned)
         for step, seconds in planned:
             self.step, self._share = step, seconds / whole_s
-            if self._is_in_time(step.kind, seconds):
+            if self._is_in_time(step.kind, seconds_of(step, self.plan)):
                 self._measure(step, self.plan.seconds)
             self._share, self._over = 0.0, self._over + seconds / whole_s
 

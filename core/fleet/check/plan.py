@@ -75,10 +75,10 @@ def steps(plan: CheckPlan, cards: Sequence[Card]) -> Iterator[Step]:
                 yield Step(kind=kind, dtype=dtype, groups=groups)
 
 
-def seconds_of(step: Step, plan: CheckPlan) -> float:
-    """About how long a step takes."""
+def seconds_of(step: Step, plan: CheckPlan, *, at_once: bool = False) -> float:
+    """About how long a step takes. `at_once`: no engine has its groups wait for each other."""
     machines = Counter(group[0][0] for group in step.groups)
-    turns = max(machines.values()) if step.kind in ONE_BY_ONE else 1
+    turns = max(machines.values()) if step.kind in ONE_BY_ONE and not at_once else 1
     soak_s = plan.soak_s if step.kind is MeasuredKind.MATMUL else 0.0
     return soak_s + turns * (OVERHEAD_S + plan.seconds)
 

@@ -71,6 +71,9 @@ def card_info(index: int, profile: Profile) -> DeviceInfo:
 class SimulatedFleet:
     """Machines `node0`, `node1`, … in racks of eight."""
 
+    at_once = True
+    """All groups of an order are measured at the same time."""
+
     def __init__(
         self,
         nodes: int,

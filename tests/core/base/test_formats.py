@@ -34,6 +34,10 @@ FACTORS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
         (553_433_088, "527.79 MiB"),
         (151_397_597_184, "141.00 GiB"),
         (2**52, "4096.00 TiB"),
+        (2**20 - 1, "1.00 MiB"),
+        (-(2**30) + 1, "-1.00 GiB"),
+        (2**40 - 1, "1.00 TiB"),
+        (2**20 - 6000, "1018.14 KiB"),
         (-2048, "-2.00 KiB"),
     ],
 )
@@ -45,11 +49,12 @@ def test_bytes(count: int | None, text: str) -> None:
 def test_bytes_are_right_to_the_last_digit_shown(count: int) -> None:
     value, unit = bytes_text(count).split()
     assert abs(float(value) * FACTORS[unit] - count) <= 0.0051 * FACTORS[unit]
-    assert float(value) <= 1024 or unit == "TiB"
+    assert float(value) < 1024 or unit == "TiB"
 
 
 def test_fewer_digits_on_demand() -> None:
     assert bytes_text(553_433_088, digits=0) == "528 MiB"
+    assert bytes_text(2**20 - 500, digits=0) == "1 MiB"
 
 
 @pytest.mark.parametrize(
@@ -95,6 +100,13 @@ def test_three_significant_digits_are_kept(value: float) -> None:
     assert re.fullmatch(r"[\d,]+(\.\d+)?", text), "no exponent for everyday sizes"
 
 
+@pytest.mark.parametrize(
+    ("value", "text"), [(9.996, "10.0"), (99.96, "100"), (999.7, "1,000"), (0.09999, "0.100"), (-9.996, "-10.0")]
+)
+def test_what_is_rounded_up_has_no_digit_more(value: float, text: str) -> None:
+    assert number_text(value) == text
+
+
 def test_shapes() -> None:
     assert [shape_text(shape) for shape in ((64, 3, 3), (5,), (), None)] == ["64×3×3", "5", "()", MISSING]
 
@@ -117,6 +129,7 @@ def test_counts() -> None:
         ("64k", 65536),
         ("2 TB", 2 << 40),
         ("1,000 b", 1000),
+        ("1,024,000.5 KiB", 1_048_576_512),
         (".5 KiB", 512),
     ],
 )
@@ -124,7 +137,9 @@ def test_bytes_are_read_as_people_write_them(text: str, size: int):
     assert parse_bytes(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "much", "-1", "1 MiB 2", "1e9"])
+@pytest.mark.parametrize(
+    "text", ["", "much", "-1", "1 MiB 2", "1e9", "1,5 GiB", "1,5000", "0,25 GiB", ",5", "1,,000", "1.000,5", "1000,000"]
+)
 def test_what_is_no_number_of_bytes_is_refused_with_an_example(text: str):
     with pytest.raises(BadInput, match="512 MiB"):
         parse_bytes(text)

@@ -271,6 +271,27 @@ def test_thresholds_that_cross_are_refused_at_the_row_and_the_rule_stays(qtbot: 
     assert not row.problem.isVisible()
 
 
+@pytest.mark.parametrize(
+    ("raised", "cleared"),
+    [
+        ((95, 80, 1, 80), 75),  # as far below as it was chosen, though it had to stop at 0 in between
+        ((1, 50), 45),
+        ((80, 97), 90),  # what was chosen makes a rule again
+        ((97, 95), 90),
+        ((100, 0, 100), 90),
+    ],
+)
+def test_clear_at_comes_along_and_comes_back(form: AlertRulesForm, raised: tuple[int, ...], cleared: int) -> None:
+    row = row_of(form, "memory_used_percent")
+    for figure in raised:
+        type_into(row.raise_at, f"{figure}")
+    assert (row.rule.raise_at, row.rule.clear_at) == (raised[-1], cleared)
+    type_into(row.clear_at, "40")
+    for figure in (30, 1, 60):
+        type_into(row.raise_at, f"{figure}")
+    assert row.rule.clear_at == 40, "the user has chosen another figure meanwhile"
+
+
 def test_a_rule_turns_round_when_the_user_says_so(qtbot: QtBot, form: AlertRulesForm) -> None:
     row = row_of(form, "memory_used_percent")
     with qtbot.waitSignal(form.rules_changed) as said:

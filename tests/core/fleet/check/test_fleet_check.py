@@ -82,6 +82,21 @@ def test_every_fault_is_found_at_its_card_with_its_cause() -> None:
     assert all(card.simulated for card in report.verdict.cards)
 
 
+@pytest.mark.parametrize("kind", [MeasuredKind.PEER, MeasuredKind.ALLREDUCE])
+def test_the_cause_of_a_slow_link_is_named_where_only_links_are_measured(kind: MeasuredKind) -> None:
+    found = peculiar(checked(2, "link:1/3", kinds=(kind,)))
+    assert {name: card.cause for name, card in found.items()} == {"node1/vgpu:3": CauseId.LINK}
+
+
+def test_how_much_is_done_follows_the_time_that_it_takes() -> None:
+    """Copies have a turn for each card of a machine where an engine makes them; a simulation makes them at once."""
+    plan, fleet = CheckPlan(seconds=20.0), cards(8)
+    by_engine = [seconds_of(step, plan) for step in steps(plan, fleet) if step.kind is MeasuredKind.COPIES]
+    at_once = [seconds_of(step, plan, at_once=True) for step in steps(plan, fleet) if step.kind is MeasuredKind.COPIES]
+    assert (by_engine, at_once) == ([8 * 23.0], [23.0])
+    assert SimulatedFleet.at_once
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_healthy_fleet_has_no_slow_card_and_no_slow_link(seed: int) -> None:
     report = checked(6, seed=seed)
