@@ -148,8 +148,8 @@ class Sampler:
                 message = "the driver currently does not answer for this card" + (f" ({inside})" if inside else "")
                 result.append(Problem(message, device=reader.card.nvml_id))
             elif reader.is_slow(self._patience_s):
-                message = f"the driver is slow: a reading of this card takes more than {self._patience_s:g} s"
-                result.append(Problem(message, device=reader.card.nvml_id))
+                message = f"the driver is slow: one reading of this card takes more than {self._patience_s:g} s"
+                result.append(Problem(message, device=reader.card.nvml_id, field="readings"))  # not the whole card
         for card in list(self._gone.values()):
             result.append(
                 Problem(f"{card.name} ({card.key}): {_GONE}", device=None if card.index in taken else card.nvml_id)
