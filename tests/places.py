@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from fakes.cuda import FakeLibcuda
 
 from devexplorer.core.base import DevExplorerError
 from devexplorer.core.commands.device_mismatch import explain
 from devexplorer.core.commands.refusals import refusal
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.devices.cuda_driver import CudaDriver
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.records import AddVirtual, Answer, Command, ObjectSnapshot
@@ -66,8 +68,10 @@ class Place:
 
 @contextmanager
 def place_of(kind: str, spec: str = "2x Tesla T4") -> Iterator[Place]:
-    """A new workspace; virtual GPUs are removed afterwards."""
-    registry = DeviceRegistry([TorchBackend()])
+    """A new workspace; virtual GPUs are removed afterwards. All but `cuda` are machines without a card, whatever this
+    one has."""
+    driver = None if kind == "cuda" else CudaDriver(FakeLibcuda())
+    registry = DeviceRegistry([TorchBackend(driver=driver)])
     if kind == "cpu":
         yield Place(kind, registry, Workspace(registry, explain=explain), "cpu", None)
         return

@@ -1,7 +1,7 @@
 """Everything that needs a real card, in one command of at most ten minutes; the report is written line by line, so
 nothing is lost.
 
-    python tests/gpu/everything.py [--device cuda:0] [--out FOLDER] [--minutes 9.5]
+    python tests/gpu/everything.py [--device cuda:0] [--out FOLDER] [--minutes 9.5] [--small]
 
 The tests in `tests/gpu` and the `cuda` scenarios, every kind of benchmark, the breakdown of the card's memory against
 the driver's figures, the planner's peak of a training step against `torch.cuda.max_memory_allocated`, and the doctor
@@ -10,7 +10,8 @@ output of every step.
 
 Needs no Qt; typical PyTorch images lack only our dependencies msgspec and platformdirs. A step that fails or runs out
 of time is reported, and the next one begins; the exit code is the number of such steps. `--device vgpu:0` tests the
-script itself without a card."""
+script itself without a card. `--small` is for the stand-in for CUDA (docs/standin.md), where a CPU computes: small
+shapes, none of the steps that are about speed, and the tests are run by whoever runs this."""
 
 from __future__ import annotations
 
@@ -152,22 +153,37 @@ def findings(output: str) -> Iterator[str]:
     )
 
 
-def steps(device: str) -> Iterator[Step]:
-    """All steps, the most important first."""
+@dataclass(frozen=True)
+class Shapes:
+    """What the steps measure."""
+
+    large: str = "8192"
+    middle: str = "4096"
+    sweep: str = "1024:8192:1024"
+    copies: str = "1M,256M"
+    models: tuple[tuple[str, str], ...] = MODELS
+
+
+SMALL = Shapes("128", "64", "32:64:32", "64K,1M", (("mlp", ""), ("lenet", "")))
+
+
+def steps(device: str, shapes: Shapes, only_shown: bool) -> Iterator[Step]:
+    """All steps, the most important first. `only_shown`: without those that the stand-in for CUDA cannot show."""
     here = [*PYTHON, str(Path(__file__))]
     cuda = device.startswith("cuda")
     virtual = [] if cuda else ["--virtual", "Tesla T4"]
     bench = [*COMMAND, "bench"]
     ending = [*virtual, "--no-store", "--json"]
     yield Step("devices", [*COMMAND, "devices", *virtual, "--details", "--json"], 60, devices)
-    if cuda:
+    if cuda and not only_shown:
         yield Step("nvidia-smi", ["nvidia-smi"], 30, whole)
         yield Step("tests/gpu", [*TESTS, "tests/gpu"], 150, last_line)
-    yield Step(
-        "scenarios", [*TESTS, "tests/scenarios", "-k", "cuda" if cuda else "behaviour_08 and vgpu"], 150, last_line
-    )
+    which = ["-m", "gpu"] if cuda else ["-k", "behaviour_08 and vgpu"]
+    if not only_shown:
+        yield Step("scenarios", [*TESTS, "tests/scenarios", *which], 150, last_line)
     yield Step("memory of the card", [*here, "--part", "memory", "--device", device], 60, whole)
-    yield Step("fit against the card", [*here, "--part", "fit", "--device", device], 240, whole)
+    if not only_shown:
+        yield Step("fit against the card", [*here, "--part", "fit", "--device", device], 240, whole)
     for dtype in DTYPES:
         matmul = [
             *bench,
@@ -177,7 +193,7 @@ def steps(device: str) -> Iterator[Step]:
             "--dtype",
             dtype,
             "--size",
-            "8192",
+            shapes.large,
             "--mode",
             "burst",
             "--seconds",
@@ -192,7 +208,7 @@ def steps(device: str) -> Iterator[Step]:
         "--dtype",
         "bfloat16",
         "--size",
-        "4096",
+        shapes.middle,
         "--mode",
         "live",
         "--seconds",
@@ -207,7 +223,7 @@ def steps(device: str) -> Iterator[Step]:
         "--dtype",
         "bfloat16",
         "--size",
-        "8192",
+        shapes.large,
         "--mode",
         "sustained",
         "--seconds",
@@ -215,7 +231,7 @@ def steps(device: str) -> Iterator[Step]:
     ]
     yield Step("matmul sustained", [*sustained, *ending], 60, throughput)
     yield Step(
-        "bandwidth", [*bench, "bandwidth", "--device", "cpu", device, "--bytes", "1M,256M", *ending], 60, throughput
+        "bandwidth", [*bench, "bandwidth", "--device", "cpu", device, "--bytes", shapes.copies, *ending], 60, throughput
     )
     sweep = [
         *bench,
@@ -225,22 +241,23 @@ def steps(device: str) -> Iterator[Step]:
         "--dtype",
         "bfloat16",
         "--sizes",
-        "1024:8192:1024",
+        shapes.sweep,
         "--seconds",
         "0.2",
     ]
     yield Step("sweep", [*sweep, *ending], 90, throughput)
     yield Step(
         "scaling",
-        [*bench, "scaling", "--device", device, "--size", "4096", "--iterations", "200", *ending],
+        [*bench, "scaling", "--device", device, "--size", shapes.middle, "--iterations", "200", *ending],
         60,
         throughput,
         (0, 2),
     )
     all_cards = [*bench, "allreduce", "--size", "4K,1M,256M", *ending]  # a world of one rank where there is one card
-    yield Step("calibration", [*bench, "calibrate", "--device", device, *ending], 60, calibration)
-    yield Step("all-reduce between all cards", all_cards, 60, throughput, (0,) if cuda else (0, 2))
-    for model, inputs in MODELS:
+    if not only_shown:
+        yield Step("calibration", [*bench, "calibrate", "--device", device, *ending], 60, calibration)
+        yield Step("all-reduce between all cards", all_cards, 60, throughput, (0,) if cuda else (0, 2))
+    for model, inputs in shapes.models:
         shape = ["--input", inputs] if inputs and cuda else []
         train = [*bench, "model", model, "--device", device, *shape, "--train", "--seconds", "3"]
         yield Step(f"model {model}", [*train, *ending], 60, throughput)
@@ -248,13 +265,13 @@ def steps(device: str) -> Iterator[Step]:
         doctor = [*COMMAND, "doctor", target, "--device", device, *virtual, "--train", "--json"]
         yield Step(f"doctor {target}", doctor, 60, findings, may_return=(0, 1))
     yield Step("watch", [*COMMAND, "watch", "--count", "2", "--interval", "1", "--json", *virtual], 30, readings)
-    if cuda:
+    if cuda and not only_shown:
         against = [*PYTHON, "tests/benchmarks/matmul_cuda.py", "--device", device, "--rounds", "3"]
         yield Step("burst against triton's do_bench", against, 120, whole)
     yield Step("env", [*COMMAND, "env"], 30, whole)
 
 
-def check(device: str, out: Path, minutes: float) -> int:
+def check(device: str, out: Path, minutes: float, small: bool) -> int:
     """Run as many steps as time allows and write the report. Returns the number of failed steps."""
     end, failed = time.monotonic() + 60 * minutes, 0
     out.mkdir(parents=True, exist_ok=True)
@@ -270,7 +287,7 @@ def check(device: str, out: Path, minutes: float) -> int:
             report.flush()
 
         say(f"# Everything that wants a card: {device}, {time.strftime('%Y-%m-%d %H:%M')}")
-        for number, step in enumerate(steps(device), 1):
+        for number, step in enumerate(steps(device, SMALL if small else Shapes(), small), 1):
             left = end - time.monotonic()
             if left < 5:
                 say(f"\n## {step.title}: NOT RUN, the time was over")
@@ -329,15 +346,13 @@ def fit_part(device: str) -> int:
         figures = {}
         for side in ("planned", "measured"):
             command = [*PYTHON, __file__, "--part", side, "--step", step]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-            if done.returncode != 0:
-                print(
-                    f"{model} {optimizer} batch {batch}: {side} failed: {done.stderr.strip().splitlines()[-1:]}",
-                    flush=True,
-                )
+            state, output, errors = ran(Step(side, command, 120, whole), 120, dict(os.environ))
+            if state != "ok":
+                last = errors.strip().splitlines()[-1:]
+                print(f"{model} {optimizer} batch {batch}: {side} {state}: {last}", flush=True)
                 far += 1
                 break
-            figures[side] = json.loads(done.stdout.splitlines()[-1])
+            figures[side] = json.loads(output.splitlines()[-1])
         else:
             planned, measured = figures["planned"], figures["measured"]
             whole_ratio = (planned["tensors"] + planned["workspaces"]) / measured["allocated"]
@@ -495,6 +510,7 @@ def main() -> int:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--out", type=Path, default=Path("card-report"))
     parser.add_argument("--minutes", type=float, default=9.5)
+    parser.add_argument("--small", action="store_true")
     parser.add_argument("--part", choices=("memory", "fit", "planned", "measured"), help=argparse.SUPPRESS)
     parser.add_argument("--step", type=json.loads, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -503,7 +519,7 @@ def main() -> int:
         return 0
     if given.part is not None:
         return (memory_part if given.part == "memory" else fit_part)(given.device)
-    return check(given.device, given.out, given.minutes)
+    return check(given.device, given.out, given.minutes, given.small)
 
 
 if __name__ == "__main__":
