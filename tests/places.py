@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -54,8 +55,7 @@ class Place:
     def allocated(self, device: str) -> int:
         """Bytes allocated by the device's allocator."""
         sample = self.registry.backend(device).allocator_sample(device, 0.0)
-        assert sample is not None
-        return sample.allocated_bytes
+        return 0 if sample is None else sample.allocated_bytes  # None: nothing has used the card yet
 
     def offers_virtual_gpus(self, command: Command) -> bool:
         """Whether the answer explains what is missing and offers two virtual GPUs."""
@@ -76,6 +76,7 @@ def place_of(kind: str, spec: str = "2x Tesla T4") -> Iterator[Place]:
         yield Place(kind, registry, Workspace(registry, explain=explain), "cpu", None)
         return
     if kind == "cuda":
+        gc.collect()  # what the test before has left there
         yield Place(
             kind,
             registry,
