@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fakes import window
 from fakes.hands import CTRL, LEFT, Hands
-from fakes.learner import SELDOM_S, Learner
+from fakes.learner import Learner
 from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtTest import QTest
@@ -55,8 +56,9 @@ def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def me(qapp: QApplication, tmp_path: Path, orders: Path) -> Iterator[OnCards]:
-    driver = OnCards(App(qapp, SettingsFile(tmp_path)), Session(interval_s=SELDOM_S))
+def me(qapp: QApplication, tmp_path: Path, orders: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OnCards]:
+    monkeypatch.setattr(window, "DEADLINE_S", 120.0)  # engines start in earnest here
+    driver = OnCards(App(qapp, SettingsFile(tmp_path)), Session(interval_s=0.5))
     driver.folder = tmp_path
     try:
         driver.ready().until(
