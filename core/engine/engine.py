@@ -95,7 +95,7 @@ class Engine:
         self.clock = clock
         self._on_poisoned = on_poisoned
         self.registry = DeviceRegistry([TorchBackend(free_of=free_bytes)], visible_devices)
-        self._virtual_unavailable, self._virtual_beside = virtual.unsupported(), virtual.beside_cards()
+        self._virtual_unavailable = virtual.unsupported()
         if virtual_spec is not None:
             add_gpus(self.registry, virtual_spec)
         self.workspace = Workspace(self.registry, explain=explain)
@@ -114,6 +114,7 @@ class Engine:
     def start(self) -> None:
         """Announce what is here and start the threads."""
         facts = torch_facts()
+        beside = virtual.beside_cards(self.registry.infos())
         if self.registry.visible_devices is not None:
             facts["cuda_visible_devices"] = self.registry.visible_devices
         self.send(
@@ -121,7 +122,7 @@ class Engine:
                 **facts,
                 pid=os.getpid(),
                 virtual_unavailable=self._virtual_unavailable,
-                virtual_beside=self._virtual_beside,
+                virtual_beside=beside,
                 recipes={name: recipe.summary for name, recipe in recipes().items()},
             )
         )

@@ -30,6 +30,7 @@ from devexplorer.core.base import Unavailable
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.devices.torch_devices import TorchBackend
+from devexplorer.core.records import DeviceInfo
 from devexplorer.core.virtual import tensor_swap
 from devexplorer.core.virtual.device.accounting import KIND, gpu_of, is_virtual, set_machine
 from devexplorer.core.virtual.device.machine import VirtualMachine
@@ -73,11 +74,13 @@ def unavailable() -> str | None:
     return unsupported() or beside_cards()
 
 
-def beside_cards() -> str | None:
-    """Why virtual GPUs have to be in another process than the CUDA cards of this one; None where it has none."""
+def beside_cards(listed: Sequence[DeviceInfo] = ()) -> str | None:
+    """Why virtual GPUs have to be in another process than the CUDA cards of this one; None where it has none.
+    `listed`: its devices, where they are known; a driver that hangs need not be asked twice."""
     if _installed:
         return None
-    cards = [info.id for info in TorchBackend().devices() if info.kind == "cuda" and info.usable]
+    devices = listed or TorchBackend().devices()
+    cards = [info.id for info in devices if info.kind == "cuda" and info.usable]
     if not cards and not torch.cuda.is_initialized():
         return None
     named = ", ".join(cards) or "CUDA"
