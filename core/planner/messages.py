@@ -91,6 +91,7 @@ def assumptions(
     second: str | None,
     output_bytes: int,
     changed: int = 0,
+    sparse: bool = False,
 ) -> list[str]:
     """What the figures rest on, a sentence each. `second`: a layer whose second dimension is the batch. `output_bytes`:
     0 where the model returns its loss."""
@@ -121,6 +122,11 @@ def assumptions(
             f"The batch is the first dimension of every input; '{second}' was made with batch_first=False, so unless"
             " the model swaps them the batch here is the length of its sequences, and the second dimension in the"
             " given shapes is the batch."
+        )
+    if sparse:
+        sentences.append(
+            "Embeddings with sparse gradients (sparse=True) are planned for with dense ones: a real step takes less"
+            " memory and time. PyTorch's Adam and AdamW refuse sparse gradients; SGD without momentum takes them."
         )
     if compilers:
         sentences.append(

@@ -20,7 +20,7 @@ from devexplorer.core.planner import messages
 from devexplorer.core.planner.batch_curve import batch_curve
 from devexplorer.core.planner.calculator import FitCalculator, helps_for, label
 from devexplorer.core.planner.limits import LARGEST_BATCH, ONE_GPU
-from devexplorer.core.planner.run import DeviceMap, StepConfig
+from devexplorer.core.planner.run import DeviceMap, StepConfig, sparse_layers
 from devexplorer.core.planner.subject import subject_of
 from devexplorer.core.planner.trace_cache import TraceCache, batch_second, is_compiled
 from devexplorer.core.records import BatchPoint, Fit, FitReport, FitSpec
@@ -124,6 +124,7 @@ def _planned(
         second=batch_second(model),
         output_bytes=first.output_bytes,
         changed=subject.changed,
+        sparse=spec.train and bool(sparse_layers(model)),
     )
     progress(1.0, f"done after {time.monotonic() - started:.1f} s")
     return FitReport(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -45,7 +46,8 @@ from devexplorer.core.models.samples.input_spec import InputSpec
 from devexplorer.core.partition.blocks import own_tensors
 from devexplorer.core.partition.crossings import DeviceCrossings
 from devexplorer.core.planner.checkpoints import checkpoint_blocks
-from devexplorer.core.planner.measuring import Measuring
+from devexplorer.core.planner.experts import equal_shares
+from devexplorer.core.planner.measuring import VALUES_BYTES, Measuring
 from devexplorer.core.planner.subject import Subject, run_on_cards
 from devexplorer.core.planner.trace import Trace
 from devexplorer.core.virtual.backend import backward_guard, meta_empty, swapping
@@ -123,6 +125,7 @@ def _ran(subject: Subject, config: StepConfig, batch: int, device_map: DeviceMap
         module_calls(cards.module_called),
         tf32_products() if config.tf32 else nullcontext(),
         nullcontext() if config.fused_attention else taken_apart(),
+        nullcontext() if values else equal_shares(subject.model),
     ):
         try:
             if values:
@@ -156,8 +159,17 @@ def _without_values(
                 tensor.shape, cast_of(tensor.dtype, config.dtype), cards.devices[where.get(id(tensor), 0)]
             )
     model = clone_model(subject.model, lambda tensor: made.pop(id(tensor)))
-    floating = floating_dtype(model)
-    return model, [meta_empty(spec.shape, spec.dtype or floating, cards.devices[0]) for spec in subject.inputs(batch)]
+    floating, generator = floating_dtype(model), torch.Generator().manual_seed(0)
+    return model, [_input(spec, floating, generator, cards.devices[0]) for spec in subject.inputs(batch)]
+
+
+def _input(spec: InputSpec, floating: torch.dtype, generator: torch.Generator, device: str) -> Tensor:
+    """With values where it is a small mask or numbers, which a model may look at."""
+    dtype = spec.dtype or floating
+    whole = not (dtype.is_floating_point or dtype.is_complex)
+    if whole and math.prod(spec.shape) * dtype.itemsize <= VALUES_BYTES:
+        return spec.tensor(floating, generator).to(device)
+    return meta_empty(spec.shape, dtype, device)
 
 
 def _as_moved(module: nn.Module) -> Iterator[Tensor]:
@@ -188,6 +200,8 @@ def _steps(
     cards.label(model.parameters(), "parameters")
     cards.label(model.buffers(), "buffers")
     model.train(config.train)
+    for layer in sparse_layers(model):
+        layer.sparse = False
     if config.channels_last:
         inputs = _channels_last(model, inputs)
     if config.checkpointing:
@@ -222,6 +236,12 @@ def _steps(
             optimizer.step()
             cards.label((value for _, _, value in state_tensors(optimizer)), "optimizer")
         cards.step_ends()
+
+
+def sparse_layers(model: nn.Module) -> list[Any]:
+    """Embeddings whose gradients are sparse: no virtual GPU holds those, so dense ones are planned for."""
+    layers: list[Any] = [layer for layer in model.modules() if isinstance(layer, (nn.Embedding, nn.EmbeddingBag))]
+    return [layer for layer in layers if layer.sparse]
 
 
 def _channels_last(model: nn.Module, inputs: list[Tensor]) -> list[Tensor]:

@@ -10,6 +10,7 @@ from torch import nn
 
 from devexplorer.core.base import BadInput, Clock
 from devexplorer.core.models import RunFailed, error_text
+from devexplorer.core.planner.experts import EQUAL_SHARES, has_experts
 from devexplorer.core.planner.run import DeviceMap, OnlyWithValues, StepConfig, run_step
 from devexplorer.core.planner.subject import NOTE, Subject, mixes_devices, names_cuda
 from devexplorer.core.planner.trace import BatchScaling, Trace, fit_scaling
@@ -89,7 +90,10 @@ class TraceCache:
     def _run(self, config: StepConfig, batch: int, device_map: DeviceMap) -> tuple[Trace, ...]:
         if not self._values:
             try:
-                return run_step(self.subject, config, batch, device_map)
+                result = run_step(self.subject, config, batch, device_map)
+                if has_experts(self.subject.model):
+                    self.notes[EQUAL_SHARES] = None
+                return result
             except OnlyWithValues as error:
                 if len(device_map.profiles) > 1:
                     raise BadInput(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from devexplorer.core.base import bytes_text, count_text
+from devexplorer.core.planner.experts import EQUAL_SHARES, has_experts
 from devexplorer.core.planner.messages import CONTEXT, MPS_MEMORY, MPS_SECONDS, as_it_is
 from devexplorer.core.planner.serving.latents import keeps_latents
 from devexplorer.core.planner.serving.served import Served
@@ -60,8 +61,8 @@ def assumptions(spec: FitSpec, made: Served, runner: Runner, devices: Collection
             "Scans of state-space layers and updates of their states are one kernel each, as in mamba-ssm; without that"
             " package transformers takes several times as long."
         )
-    if _has_experts(made):
-        sentences.append("Every expert is as likely as the others, and those that are chosen get equal shares.")
+    if has_experts(made.served.model):
+        sentences.append(EQUAL_SHARES)
     if serving.tensor_parallel > 1:
         sentences.append(
             f"Layers are split over {count_text(serving.tensor_parallel, 'card')} by transformers' plan for the model,"
@@ -78,7 +79,3 @@ def _weights(made: Served, dtype: str) -> str:
         return f"Weights are {stored}."
     files = count_text(checkpoint.files, "file")
     return f"Weights are {stored}: {bytes_text(checkpoint.nbytes)} by the headers of {files} of '{checkpoint.path}'."
-
-
-def _has_experts(made: Served) -> bool:
-    return any(hasattr(module, "num_experts") for module in made.served.model.modules())

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from devexplorer.core.base import BadInput
 from devexplorer.core.devices.profiles import Profile, load_profiles
 from devexplorer.core.models import clone_model, error_text, no_collections
+from devexplorer.core.planner.experts import equal_shares
 from devexplorer.core.planner.measuring import Measuring
 from devexplorer.core.planner.run import uncompiled
 from devexplorer.core.planner.serving import kernels
@@ -188,9 +189,9 @@ class Runner:
     def _implementation(self) -> Iterator[None]:
         config = self.served.config
         config._attn_implementation = self._own if self._way == OWN_ATTENTION else kernels.NAME
-        config._experts_implementation = kernels.NAME
         try:
-            yield
+            with equal_shares(self.served.model):
+                yield
         finally:
             config._attn_implementation = self._own
 

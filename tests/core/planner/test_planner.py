@@ -12,8 +12,9 @@ from devexplorer.core.base import BadInput
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.planner import calculator as desks
 from devexplorer.core.planner import plan as planning
-from devexplorer.core.planner import subject
+from devexplorer.core.planner import subject, trace_cache
 from devexplorer.core.planner.eight_bit import state_sizes
+from devexplorer.core.planner.experts import EQUAL_SHARES
 from devexplorer.core.planner.plan import plan
 from devexplorer.core.planner.run import DeviceMap, StepConfig
 from devexplorer.core.planner.subject import NOTE
@@ -560,3 +561,71 @@ def test_a_model_that_returns_its_loss_is_trained_with_it(tmp_path, returned, sa
     report = asked(**source, inputs="1x8", train=True)
     assert next(each for each in report.assumptions if each.startswith("The loss is")).startswith(says)
     assert any("output and loss live until the next forward" in each for each in report.assumptions)
+
+
+MOE = "num_hidden_layers=1&hidden_size=64&num_attention_heads=4&num_key_value_heads=2&vocab_size=128"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"transformers:mixtral?{MOE}&intermediate_size=96&num_local_experts=4",
+        f"transformers:qwen3_moe?{MOE}&moe_intermediate_size=48&num_experts=8&num_experts_per_tok=2",
+        f"transformers:gpt_oss?{MOE}&head_dim=16&intermediate_size=96&num_local_experts=4",
+    ],
+)
+@pytest.mark.parametrize("train", [False, True])
+def test_mixtures_of_experts_are_planned_for_without_values(source, train, monkeypatch):
+    pytest.importorskip("transformers.integrations.moe")
+    monkeypatch.setattr(subject, "VALUES_BYTES", 0)
+    report = asked(source=source, inputs="1x24:int64", batch=2, train=train, optimizer="adamw")
+    (fit,) = report.fits
+    assert fit.fits
+    assert EQUAL_SHARES in report.assumptions
+    assert WITH_VALUES not in report.assumptions
+    assert 4 * report.parameters <= fit.bytes.parameters < 4.1 * report.parameters
+    if train:
+        assert fit.bytes.optimizer == pytest.approx(2 * fit.bytes.parameters, rel=0.01), "every expert is trained"
+
+
+def test_experts_take_what_the_models_own_code_takes(monkeypatch):
+    """With values, where each token goes to the experts that its router chooses, about as much is computed."""
+    pytest.importorskip("transformers.integrations.moe")
+    source = f"transformers:mixtral?{MOE}&intermediate_size=96&num_local_experts=4"
+    equal, own = (trace_cache.TraceCache(subject.subject_of(source, "", "1x64:int64"), 600.0) for _ in range(2))
+    own.subject, own._values = own.subject.with_values(RuntimeError("the test wants them")), True
+    own.subject.model.config._experts_implementation = "eager"
+    shared, real = (cache.traces(StepConfig(train=True), 4, ONE)[0] for cache in (equal, own))
+    assert shared.flop == pytest.approx(real.flop, rel=0.1)
+    assert shared.without_end.peak == pytest.approx(real.without_end.peak, rel=0.15)
+
+
+def test_a_mask_that_is_an_input_can_be_read_in_a_model_too_large_for_values(tmp_path, monkeypatch):
+    monkeypatch.setattr(subject, "VALUES_BYTES", 0)
+    source = write(
+        tmp_path,
+        "masking",
+        "from torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.table, self.layer = nn.Embedding(50, 32), nn.Linear(32, 32)\n"
+        "    def forward(self, ids, mask):\n        h = self.table(ids)\n"
+        "        if not mask.all():\n            h = h.masked_fill(~mask[..., None].bool(), 0)\n"
+        "        return self.layer(h)\n",
+    )
+    for mask in ("int64", "bool"):
+        report = asked(**source, inputs=f"2x16:int64,2x16:{mask}", train=True)
+        assert report.fits[0].fits
+        assert WITH_VALUES not in report.assumptions
+
+
+@pytest.mark.parametrize("layer", ["Embedding", "EmbeddingBag"])
+def test_embeddings_with_sparse_gradients_are_planned_for_with_dense_ones(tmp_path, layer):
+    source = write(
+        tmp_path,
+        f"sparse{layer.lower()}",
+        "from torch import nn\n"
+        f"class Net(nn.{layer}):\n    def __init__(self): super().__init__(50, 32, sparse=True)\n",
+    )
+    report = asked(**source, inputs="2x16:int64", batch=2, train=True, optimizer="sgd")
+    assert report.fits[0].bytes.gradients == 50 * 32 * 4 // 512 * 512 + 512 * bool(50 * 32 * 4 % 512)
+    assert any("sparse gradients" in each for each in report.assumptions)
+    assert not any("sparse" in each for each in asked(**source, inputs="2x16:int64").assumptions)

@@ -9,8 +9,8 @@ from fakes.serving import DEEPSEEK, GEMMA, GPT2, JAMBA, LLAMA, MAMBA, MIXTRAL, s
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.devices.profiles import parse_virtual
+from devexplorer.core.planner.experts import chosen_experts
 from devexplorer.core.planner.serving import kernels
-from devexplorer.core.planner.serving.kernels import chosen_experts
 from devexplorer.core.planner.serving.layout import CacheLayout
 from devexplorer.core.planner.serving.quantisation import preset
 from devexplorer.core.planner.serving.quantised import quantise
