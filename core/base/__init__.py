@@ -32,6 +32,7 @@ from devexplorer.core.base.formats import (
     parse_seconds,
     printable,
     range_text,
+    running_text,
     seconds_text,
     sentence,
     shape_text,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 from devexplorer.core.base.errors import BadInput
 
@@ -47,6 +48,11 @@ def seconds_text(seconds: float | None, simulated: bool = False) -> str:
         if abs(seconds * factor) < 999.5:  # 999.5 ms would be shown as 1e+03 ms
             return f"{seconds * factor:.3g} {unit}"
     return f"{seconds:.3g} s" if abs(seconds) < 99.95 else f"{seconds:.0f} s"
+
+
+def running_text(seconds: float | None) -> str:
+    """How long something runs: `0:00:42`, `2 days, 3:04:05`."""
+    return MISSING if seconds is None else str(timedelta(seconds=int(seconds)))
 
 
 def left_text(seconds: float) -> str:

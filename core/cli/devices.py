@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from devexplorer.core.base import MISSING, bytes_text
+from devexplorer.core.base import MISSING, bytes_text, number_text, printable, running_text
 from devexplorer.core.cli.device_document import device_document, facts_in_short, topology_document
 from devexplorer.core.cli.terminal.output import console, print_document, table
 from devexplorer.core.cli.torch_answers import TorchAnswers, TorchQuestion
@@ -27,7 +28,7 @@ from devexplorer.core.devices.cuda_visible_devices import VARIABLE
 from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.devices.nvml.library import START_LIMIT_S, Card, Nvml
 from devexplorer.core.devices.profiles import load_profiles
-from devexplorer.core.records import DeviceDetails, DeviceSample, Event, Problem, Topology
+from devexplorer.core.records import DeviceDetails, DeviceSample, Event, Problem, ProcessUse, Topology
 from devexplorer.core.telemetry.device_facts import facts
 from devexplorer.core.telemetry.sampler import Sampler
 from devexplorer.core.telemetry.topology_text import matrix
@@ -150,7 +151,13 @@ def _document(readings: Readings) -> dict[str, Any]:
         device_document(info, readings.samples.get(info.id), readings.details.get(info.id), catalog.problems)
         for info in catalog.devices
     ]
-    return {"devices": described, "problems": catalog.problems, "topology": topology_document(readings.topologies)}
+    return {
+        "host": platform.node(),
+        "time_unix_s": time.time(),
+        "devices": described,
+        "problems": catalog.problems,
+        "topology": topology_document(readings.topologies),
+    }
 
 
 def _print(catalog: Catalog, readings: Readings | None, no_virtual_gpus: str | None) -> None:
@@ -175,6 +182,9 @@ def _print(catalog: Catalog, readings: Readings | None, no_virtual_gpus: str | N
             out.print(f"\n{info.id}: {info.name}{simulated}", style="bold")
             groups = facts(info, readings.samples.get(info.id), readings.details.get(info.id), catalog.problems)
             out.print(facts_in_short(groups))
+            sample = readings.samples.get(info.id)
+            if sample is not None and sample.processes:
+                out.print(_processes(sample.processes))
         joined = [
             info.id
             for info in catalog.devices
@@ -191,6 +201,24 @@ def _print(catalog: Catalog, readings: Readings | None, no_virtual_gpus: str | N
         if no_virtual_gpus is not None:
             instead = f"Virtual ones are not available: {no_virtual_gpus}"
         out.print(f"No GPU that can be used. {instead}", style="dim")
+
+
+def _processes(uses: Sequence[ProcessUse]) -> str:
+    """A line each, the largest first."""
+    lines = ["Processes"]
+    for use in sorted(uses, key=lambda use: (-(use.memory_bytes or 0), use.pid)):
+        parts = (
+            f"pid {use.pid}",
+            f"user {use.user or MISSING}",
+            f"GPU {number_text(use.utilization_percent)} %",
+            f"memory {bytes_text(use.memory_bytes)} at {number_text(use.memory_utilization_percent)} %",
+            f"CPU {number_text(use.cpu_percent)} %",
+            f"host {bytes_text(use.host_memory_bytes)}",
+            f"running {running_text(use.running_s)}",
+            use.command or use.name or MISSING,
+        )
+        lines.append(printable(f"  {'; '.join(parts)}"))
+    return "\n".join(lines)
 
 
 def _number(value: int | None) -> str:

@@ -63,6 +63,14 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
         return f"nvml:{self.index}"
 
 
+class ProcessLoad(NamedTuple):
+    """What a process has used until now; None where it is gone, or the system does not tell."""
+
+    cpu_s: float | None = None
+    memory_bytes: int | None = None
+    running_s: float | None = None
+
+
 class ProcessFacts(NamedTuple):
     """What the system says about a process; None where it is gone or belongs to another user."""
 

@@ -73,6 +73,14 @@ class ProcessUse(msgspec.Struct, frozen=True, omit_defaults=True):
     """`compute`, `graphics`, or `compute, graphics`."""
     utilization_percent: float | None = None
     """Share of the last seconds in which one of its kernels ran."""
+    memory_utilization_percent: float | None = None
+    """Share of the last seconds in which it read or wrote the device's memory."""
+    cpu_percent: float | None = None
+    """Of one core, since the reading before; above 100 with several threads."""
+    host_memory_bytes: int | None = None
+    """Resident in the machine's own memory."""
+    running_s: float | None = None
+    """Since it was started."""
 
 
 class DeviceSample(Record, omit_defaults=True, tag="device_sample"):

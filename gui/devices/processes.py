@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeyEvent, QKeySequence
 from PySide6.QtWidgets import QApplication, QWidget
 
-from devexplorer.core.base import MISSING, bytes_text
+from devexplorer.core.base import MISSING, bytes_text, running_text
 from devexplorer.core.records import ProcessUse
 from devexplorer.core.session import Device, State
 from devexplorer.gui.widgets import CENTRE, label, stack, vbox
@@ -16,6 +16,8 @@ from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, Ta
 
 NOT_VISIBLE = "not visible from here"
 WHY_NOT = "not reported by the driver; containers and WSL hide other processes"
+HIDDEN = "the process has ended, or belongs to another user"
+NO_CPU = f"it is known from the second reading on, unless {HIDDEN}"
 THIS_ENGINE = "this engine"
 HIDDEN_BYTES = 1 << 30
 """With so much memory in use and no visible process, there is a hidden one."""
@@ -28,10 +30,14 @@ COLUMNS = (
     Column("type", "compute (CUDA) or graphics"),
     numbers("MiB", "Memory on the device, as the driver counts it"),
     numbers("GPU %", "Share of the last seconds in which one of its kernels ran"),
+    numbers("BW %", "Share of the last seconds in which it read or wrote the memory of the device"),
+    numbers("CPU %", "Of one core, in the last seconds; above 100 with several threads"),
+    numbers("host MiB", "Resident in the memory of the machine"),
+    numbers("running", "Since it was started: hours, minutes, seconds"),
     Column("command line"),
 )
-WIDTHS = [92, 88, 96, 168, 136, 96, 76]
-_DEVICE, _PID, _USER, _NAME, _TYPE, _MEMORY, _PERCENT, _COMMAND = range(len(COLUMNS))
+WIDTHS = [92, 88, 96, 168, 136, 96, 76, 76, 76, 92, 116]
+_DEVICE, _PID, _USER, _NAME, _TYPE, _MEMORY, _PERCENT, _BANDWIDTH, _CPU, _HOST, _RUNNING, _COMMAND = range(len(COLUMNS))
 _FIELDS = {
     _PID: "pid",
     _USER: "user",
@@ -39,6 +45,10 @@ _FIELDS = {
     _TYPE: "kind",
     _MEMORY: "memory_bytes",
     _PERCENT: "utilization_percent",
+    _BANDWIDTH: "memory_utilization_percent",
+    _CPU: "cpu_percent",
+    _HOST: "host_memory_bytes",
+    _RUNNING: "running_s",
     _COMMAND: "command",
 }
 """Column -> the field of `ProcessUse` that it is sorted by."""
@@ -124,7 +134,7 @@ class ProcessesPanel(QWidget):
             named = Cell(f"{name}, {THIS_ENGINE}", tip="The process that holds the tensors and models of this window")
         else:
             named = self._text(name if use.name else None)
-        percent = use.utilization_percent
+        host = None if use.host_memory_bytes is None else f"{use.host_memory_bytes / 1024**2:,.0f}"
         return TableRow(
             (device.info.id, use.pid),
             (
@@ -138,7 +148,11 @@ class ProcessesPanel(QWidget):
                     if use.memory_bytes is None
                     else Cell(f"{use.memory_bytes / 1024**2:,.1f}")
                 ),
-                self._missing(device, "process_utilization") if percent is None else Cell(f"{percent:.0f}"),
+                self._percent(device, use.utilization_percent),
+                self._percent(device, use.memory_utilization_percent),
+                self._text(None if use.cpu_percent is None else f"{use.cpu_percent:.0f}", NO_CPU),
+                self._text(host),
+                self._text(None if use.running_s is None else running_text(use.running_s)),
                 self._text(use.command),
             ),
         )
@@ -161,10 +175,13 @@ class ProcessesPanel(QWidget):
     def _where(self, device: Device) -> Cell:
         return Cell(device.info.id, device.colour, device.info.name)
 
-    def _text(self, text: str | None) -> Cell:
+    def _percent(self, device: Device, percent: float | None) -> Cell:
+        return self._missing(device, "process_utilization") if percent is None else Cell(f"{percent:.0f}")
+
+    def _text(self, text: str | None, why_not: str = HIDDEN) -> Cell:
         """Somebody else's process can hide its name, user and command line."""
         if not text:
-            return Cell(MISSING, "dim", f"{NOT_VISIBLE}: the process has ended, or belongs to another user")
+            return Cell(MISSING, "dim", f"{NOT_VISIBLE}: {why_not}")
         return Cell(text, tip=text)
 
     def _missing(self, device: Device, field: str) -> Cell:

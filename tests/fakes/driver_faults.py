@@ -239,6 +239,7 @@ def _nvml() -> Nvml:
         hidden_processes=lambda: False,
         driver_cards=frozenset,
         process_facts=_nobody,
+        process_load=_no_load,
         limit_s=LIMIT_S,
         start_limit_s=LIMIT_S,
         open_limit_s=LIMIT_S,
@@ -249,6 +250,12 @@ def _nobody(pid: int) -> Any:
     from devexplorer.core.devices.nvml_card import ProcessFacts
 
     return ProcessFacts(f"program-{pid}")
+
+
+def _no_load(_pid: int) -> Any:
+    from devexplorer.core.devices.nvml_card import ProcessLoad
+
+    return ProcessLoad()
 
 
 class _NoTorch:

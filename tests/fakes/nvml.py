@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from devexplorer.core.devices.nvml.library import Card, Nvml
-from devexplorer.core.devices.nvml_card import ProcessFacts
+from devexplorer.core.devices.nvml_card import ProcessFacts, ProcessLoad
 
 MIB = 1 << 20
 
@@ -488,6 +488,7 @@ class FakeNvml:
 def opened(fake: FakeNvml, *, container: bool = False, **options: Any) -> tuple[Nvml, tuple[Card, ...]]:
     """An `Nvml` on a fake, initialised, and its cards. Processes are called `program-PID` and belong to ada."""
     options.setdefault("driver_cards", frozenset)
+    options.setdefault("process_load", lambda pid: ProcessLoad())
     nvml = Nvml(
         fake,
         process_facts=lambda pid: ProcessFacts(f"program-{pid}", "ada", f"program-{pid} --run"),

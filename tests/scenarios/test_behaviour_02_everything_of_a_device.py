@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import platform
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from devexplorer.core.cli.devices import devices
 from devexplorer.core.cli.run import main
 from devexplorer.core.devices.drm import Drm
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.devices.nvml.processes import ProcessFacts
+from devexplorer.core.devices.nvml_card import ProcessFacts, ProcessLoad
 
 Json = dict[str, Any]
 TABLE = {
@@ -141,7 +143,8 @@ def look(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., str
             99: ProcessFacts("Xorg", "root", "/usr/bin/Xorg"),
         }
         nvml = Nvml(
-            played, process_facts=people.__getitem__, hidden_processes=lambda: False, driver_cards=frozenset
+            played, process_facts=people.__getitem__, process_load=lambda _: ProcessLoad(7.0, 5 << 20, 93_784.0),
+            hidden_processes=lambda: False, driver_cards=frozenset,
         )  # fmt: skip
         assert devices(argparse.Namespace(**given), nvml, Drm(tmp_path)) == 0
         assert played.initialised == 0, "NVML was given back"
@@ -171,6 +174,12 @@ def test_a_card_shows_every_cell_of_the_table(look: Callable[..., str]) -> None:
     assert by_pid[4321]["memory_bytes"] == 3000 * MIB
     assert (by_pid[4321]["name"], by_pid[4321]["user"], by_pid[4321]["kind"]) == ("python", "ann", "compute")
     assert by_pid[99]["kind"] == "graphics"
+    assert (by_pid[99]["host_memory_bytes"], by_pid[99]["running_s"], by_pid[99]["cpu_percent"]) == (
+        5 << 20,
+        93_784,
+        None,
+    )
+    assert (content["host"], content["time_unix_s"]) == (platform.node(), pytest.approx(time.time(), abs=60))
     whole, part = table(found["nvml:1"]), table(found["nvml:1/0"])
     assert (whole["compute mode"], whole["MIG mode"], whole["performance state"]) == ("Exclusive Process", True, "P2")
     assert (found["nvml:1/0"]["parent"], part["memory total"]) == ("nvml:1", 4864 * MIB)
@@ -179,6 +188,15 @@ def test_a_card_shows_every_cell_of_the_table(look: Callable[..., str]) -> None:
     (link,) = content["topology"]["links"]
     assert {link["a"], link["b"]} == {"nvml:0", "nvml:1"}
     assert {near["device"] for near in content["topology"]["affinities"]} == {"nvml:0", "nvml:1"}
+
+
+def test_the_processes_of_a_card_are_among_its_details(look: Callable[..., str]) -> None:
+    lines = look(FakeNvml(T4, A100), details=True).splitlines()
+    first, second = (line for line in lines if line.startswith("  pid "))
+    assert first.startswith("  pid 4321; user ann; GPU ")
+    assert "memory 2.93 GiB at " in first
+    assert first.endswith("CPU — %; host 5.00 MiB; running 1 day, 2:03:04; python train.py")
+    assert second.startswith("  pid 99; user root")
 
 
 def test_what_one_card_does_not_tell_has_a_reason_and_hides_nothing_else(look: Callable[..., str]) -> None:

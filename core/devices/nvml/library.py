@@ -39,8 +39,8 @@ from devexplorer.core.devices.nvml.listing import HANDLE, list_cards
 from devexplorer.core.devices.nvml.processes import in_pid_namespace, read_processes
 from devexplorer.core.devices.nvml.query import CardLostError, CardState, NvmlGoneError, Query, QueryRunner
 from devexplorer.core.devices.nvml.topology import End
-from devexplorer.core.devices.nvml_card import Card, ProcessFacts
-from devexplorer.core.devices.process_facts import process_facts
+from devexplorer.core.devices.nvml_card import Card, ProcessFacts, ProcessLoad
+from devexplorer.core.devices.process_facts import process_facts, process_load
 from devexplorer.core.records import Affinity, DeviceDetails, DeviceSample, PeerLink, Problem, Topology
 
 __all__ = ["Card", "Nvml", "free_bytes"]
@@ -72,12 +72,12 @@ def driver_cards() -> frozenset[str]:
 class Nvml:
     """Access to NVML, started on demand.
 
-    Tests replace `module` (pynvml), `process_facts` (pid -> name, user, command), `hidden_processes` (whether this
-    process has its own pid namespace, as in a container, where an empty list means nothing), `driver_cards` (PCI
-    addresses of the system driver's cards) and `clock` (monotonic seconds). `limit_s`, `start_limit_s` and
-    `open_limit_s`: how long a call may take. Thread-safe as long as each card is read by one thread. `start`, `cards`,
-    `topology` and `close` always return in time; a thread inside `read`, `read_slow` or `read_details` can hang until
-    `give_up` is called.
+    Tests replace `module` (pynvml), `process_facts` (pid -> name, user, command), `process_load` (pid -> what it has
+    used), `hidden_processes` (whether this process has its own pid namespace, as in a container, where an empty list
+    means nothing), `driver_cards` (PCI addresses of the system driver's cards) and `clock` (monotonic seconds).
+    `limit_s`, `start_limit_s` and `open_limit_s`: how long a call may take. Thread-safe as long as each card is read
+    by one thread. `start`, `cards`, `topology` and `close` always return in time; a thread inside `read`, `read_slow`
+    or `read_details` can hang until `give_up` is called.
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class Nvml:
         module: Any = None,
         *,
         process_facts: Callable[[int], ProcessFacts] = process_facts,
+        process_load: Callable[[int], ProcessLoad] = process_load,
         hidden_processes: Callable[[], bool] = in_pid_namespace,
         driver_cards: Callable[[], frozenset[str]] = driver_cards,
         clock: Clock = time.monotonic,
@@ -96,7 +97,7 @@ class Nvml:
         self.open_limit_s = limit_s if open_limit_s is None else open_limit_s
         self.start_limit_s = start_limit_s
         self._module = module
-        self._process_facts = process_facts
+        self._process_facts, self._process_load = process_facts, process_load
         self._hidden_processes = hidden_processes
         self._driver_cards = driver_cards
         self._clock = clock
@@ -308,7 +309,15 @@ class Nvml:
                 self._runner.read(state, slow_fields.SINGLE, values)
                 values |= slow_fields.read_grouped(self._runner, state, self._clock())
                 self._runner.read(state, slow_fields.PCIE_THROUGHPUT, values)
-                processes = read_processes(self._runner, state, card, self._process_facts, self._hidden_processes())
+                processes = read_processes(
+                    self._runner,
+                    state,
+                    card,
+                    self._process_facts,
+                    self._hidden_processes(),
+                    self._process_load,
+                    self._clock(),
+                )
                 values |= slow_fields.read_rates_again(self._runner, state, self._clock())
                 return DeviceSample(device=card.nvml_id, time_unix_s=0.0, **values, processes=processes)
         return DeviceSample(device=card.nvml_id, time_unix_s=0.0)

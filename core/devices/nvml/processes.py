@@ -16,7 +16,7 @@ from typing import Any
 
 from devexplorer.core.devices.nvml.arrays import nvmlDeviceGetProcessUtilization, running_processes
 from devexplorer.core.devices.nvml.query import CardState, Query, QueryRunner
-from devexplorer.core.devices.nvml_card import Card, ProcessFacts
+from devexplorer.core.devices.nvml_card import Card, ProcessFacts, ProcessLoad
 from devexplorer.core.devices.plausible import MOST_BYTES
 from devexplorer.core.records import ProcessUse
 
@@ -63,24 +63,41 @@ def merged(
     return use
 
 
-def busy_percent(samples: Iterable[Any], seen: int) -> tuple[dict[int, float], int]:
-    """Process number -> mean SM utilization of the samples after `seen`, and the newest time stamp (microseconds)."""
+def busy_percent(samples: Iterable[Any], seen: int, field: str = "smUtil") -> tuple[dict[int, float], int]:
+    """Process number -> mean SM (or memory) utilization of the samples after `seen`, and the newest time stamp
+    (microseconds)."""
     result: dict[int, list[int]] = defaultdict(list)
     newest = seen
     for sample in samples:
-        if int(sample.timeStamp) > seen and 0 <= sample.smUtil <= 100:
-            result[int(sample.pid)].append(int(sample.smUtil))
+        share = int(getattr(sample, field))
+        if int(sample.timeStamp) > seen and 0 <= share <= 100:
+            result[int(sample.pid)].append(share)
             newest = max(newest, int(sample.timeStamp))
     return {pid: sum(values) / len(values) for pid, values in result.items()}, newest
 
 
+def cpu_percent(load: ProcessLoad, before: tuple[float, float] | None, now_s: float) -> float | None:
+    """Share of one core since `before`, (monotonic seconds, seconds of CPU); None at the first reading, and where the
+    number is another process by now."""
+    if load.cpu_s is None or before is None or now_s <= before[0] or load.cpu_s < before[1]:
+        return None
+    return 100 * (load.cpu_s - before[1]) / (now_s - before[0])
+
+
 def read_processes(
-    runner: QueryRunner, state: CardState, card: Card, facts: Callable[[int], ProcessFacts], hidden: bool
+    runner: QueryRunner,
+    state: CardState,
+    card: Card,
+    facts: Callable[[int], ProcessFacts],
+    hidden: bool,
+    load_of: Callable[[int], ProcessLoad],
+    now_s: float,
 ) -> tuple[ProcessUse, ...] | None:
     """Who uses the card, by process number (`nvidia-smi --query-compute-apps`, the graphics ones, `nvidia-smi pmon`).
 
     None, with a problem, where that is not visible from here. `hidden`: this is a container with its own numbers.
-    A process is looked up once, as long as it stays. Raises `CardLostError` and `NvmlGoneError`.
+    A process is looked up once, as long as it stays; what it uses of the machine at each reading, `now_s` by a
+    monotonic clock. Raises `CardLostError` and `NvmlGoneError`.
     """
     lists = (("compute", runner.ask(state, _COMPUTE)), ("graphics", runner.ask(state, _GRAPHICS)))
     if all(result is None for _, result in lists):
@@ -95,12 +112,25 @@ def read_processes(
             who = known.get(pid)
             state.known_processes[pid] = who if who is not None and who.name is not None else facts(pid)
     busy: dict[int, float] = {}
+    moving: dict[int, float] = {}
     if use:
         since = state.processes_seen
         query = Query("process_utilization", lambda n, h: nvmlDeviceGetProcessUtilization(n, h, since))
-        busy, state.processes_seen = busy_percent(runner.ask(state, query) or (), since)
+        samples = list(runner.ask(state, query) or ())
+        moving, _ = busy_percent(samples, since, "memUtil")
+        busy, state.processes_seen = busy_percent(samples, since)
     rows = []
+    seen, state.cpu_seen = state.cpu_seen, {}
     for pid, (kinds, memory) in sorted(use.items()):
         who = state.known_processes.get(pid, ProcessFacts())
-        rows.append(ProcessUse(pid, who.name, memory, who.user, who.command, ", ".join(kinds), busy.get(pid)))
+        load = ProcessLoad() if hidden else load_of(pid)
+        cpu = cpu_percent(load, seen.get(pid), now_s)
+        if load.cpu_s is not None:
+            state.cpu_seen[pid] = now_s, load.cpu_s
+        rows.append(
+            ProcessUse(
+                pid, who.name, memory, who.user, who.command, ", ".join(kinds), busy.get(pid), moving.get(pid),
+                cpu, load.memory_bytes, load.running_s,
+            )
+        )  # fmt: skip
     return tuple(rows)

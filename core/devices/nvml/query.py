@@ -122,6 +122,8 @@ class CardState(msgspec.Struct, eq=False):
     """When those are asked again, monotonic seconds."""
     known_processes: dict[int, ProcessFacts] = msgspec.field(default_factory=dict)
     """Processes of the previous reading, so that each is looked up once."""
+    cpu_seen: dict[int, tuple[float, float]] = msgspec.field(default_factory=dict)
+    """Process number -> monotonic seconds of the previous reading, and the seconds of CPU until then."""
     processes_seen: int = 0
     """Driver's time stamp of the newest sample of process utilization, microseconds."""
 

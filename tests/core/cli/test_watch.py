@@ -241,7 +241,8 @@ def test_a_document_has_every_field_and_null_where_it_is_not_known() -> None:
     (process,) = document(full(0, processes=(ProcessUse(pid=3),)))["processes"]  # type: ignore[misc]
     assert process == {
         "pid": 3, "name": None, "memory_bytes": None, "user": None, "command": None, "kind": None,
-        "utilization_percent": None,
+        "utilization_percent": None, "memory_utilization_percent": None, "cpu_percent": None, "host_memory_bytes": None,
+        "running_s": None,
     }  # fmt: skip
 
 

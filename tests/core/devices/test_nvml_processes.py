@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -14,8 +15,8 @@ import pytest
 from fakes.nvml import MIB, FakeCard, FakeNvml, NVMLLibraryMismatchError, opened
 
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.devices.nvml_card import ProcessFacts
-from devexplorer.core.devices.process_facts import COMMAND_CHARACTERS, process_facts
+from devexplorer.core.devices.nvml_card import ProcessFacts, ProcessLoad
+from devexplorer.core.devices.process_facts import COMMAND_CHARACTERS, process_facts, process_load
 from devexplorer.core.records import ProcessUse
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000001"
@@ -32,7 +33,14 @@ def test_a_process_comes_with_everything_that_is_known_of_it() -> None:
     )
     assert processes(FakeNvml(card)) == (
         ProcessUse(
-            11, "program-11", 5 * MIB, user="ada", command="program-11 --run", kind="compute", utilization_percent=50.0
+            11,
+            "program-11",
+            5 * MIB,
+            user="ada",
+            command="program-11 --run",
+            kind="compute",
+            utilization_percent=50.0,
+            memory_utilization_percent=0.0,
         ),
     )
 
@@ -102,6 +110,49 @@ def test_utilization_is_of_the_time_since_the_reading_before() -> None:
     card.busy.append((7, 4_000_000, 2**32 - 1))
     assert share() is None
     assert nvml.problems == ()
+
+
+def test_what_a_process_uses_of_the_machine() -> None:
+    """CPU between two readings; nothing of one that is gone, or whose number is another process's by now."""
+    used = iter((ProcessLoad(10.0, 3 * MIB, 60.0), ProcessLoad(13.0, 4 * MIB, 62.0), ProcessLoad(1.0), ProcessLoad()))
+    times = itertools.count(0.0, 0.5)
+    last = 0.0
+
+    def now() -> float:
+        nonlocal last
+        last = next(times)
+        return last
+
+    fake = FakeNvml(FakeCard(uuid=A, compute=[(7, MIB)]))
+    moments: list[float] = []
+
+    def load(_pid: int) -> ProcessLoad:
+        moments.append(last)
+        return next(used)
+
+    nvml, (card,) = opened(fake, process_load=load, clock=now)
+    rows = [(nvml.read_slow(card).processes or ())[0] for _ in range(4)]
+    share = 100 * 3.0 / (moments[1] - moments[0])
+    assert [(row.cpu_percent, row.host_memory_bytes, row.running_s) for row in rows] == [
+        (None, 3 * MIB, 60.0), (pytest.approx(share), 4 * MIB, 62.0), (None, None, None), (None, None, None),
+    ]  # fmt: skip
+    hidden, (card,) = opened(fake, container=True, process_load=load)
+    (row,) = hidden.read_slow(card).processes or ()
+    assert (row.cpu_percent, row.host_memory_bytes, row.running_s) == (None, None, None), "its number is the host's"
+
+
+def test_the_system_tells_what_this_process_uses(tmp_path: Path) -> None:
+    own = process_load(os.getpid())
+    assert own.cpu_s is not None
+    assert 0 < own.cpu_s <= sum(os.times()[:2]) + 0.1
+    assert own.memory_bytes is not None
+    assert own.memory_bytes > 10 * MIB
+    assert own.running_s is not None
+    assert 0 <= own.running_s < 86400
+    assert process_load(2**31 - 1) == ProcessLoad()
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/stat").write_bytes(b"7 (a) b (c) S no numbers")
+    assert process_load(7, tmp_path) == ProcessLoad()
 
 
 def test_a_process_is_looked_up_once_while_it_stays() -> None:

@@ -65,10 +65,10 @@ def click_header(qtbot: QtBot, panel: ProcessesPanel, title: str) -> None:
 def test_processes_are_listed_per_device_largest_first(qtbot: QtBot, state: State) -> None:
     panel = shown_by(qtbot, state)
     assert texts(panel) == [
-        ["cuda:0", "8", "ada", "python", "compute", "1,536.0", "93", "python train.py"],
-        ["cuda:0", "7", "root", "Xorg", "graphics", "1.0", "—", "/usr/lib/Xorg :0"],
-        ["cuda:0", "9", "—", "—", "—", "—", "—", "—"],
-        ["cuda:1", "7", "root", "Xorg", "graphics", "1.0", "—", "/usr/lib/Xorg :0"],
+        ["cuda:0", "8", "ada", "python", "compute", "1,536.0", "93", *"————", "python train.py"],
+        ["cuda:0", "7", "root", "Xorg", "graphics", "1.0", "—", *"————", "/usr/lib/Xorg :0"],
+        ["cuda:0", "9", *"——————————"],
+        ["cuda:1", "7", "root", "Xorg", "graphics", "1.0", "—", *"————", "/usr/lib/Xorg :0"],
     ]
     assert sum(isinstance(row.key, tuple) for row in panel.model.rows) == 4
     assert all(cell.tip for cell in panel.model.rows[2].cells if cell.text == "—")
@@ -173,3 +173,14 @@ def test_devices_keep_their_colours_in_either_theme(qtbot: QtBot, state: State) 
         set_theme(theme)
         colour = panel.model.index(0, 0).data(Qt.ItemDataRole.ForegroundRole)
         assert colour == QColor(theme.devices[0])
+
+
+def test_what_a_process_uses_of_the_machine(qtbot: QtBot, state: State) -> None:
+    busy = msgspec.structs.replace(
+        TRAIN, memory_utilization_percent=41.0, cpu_percent=163.2, host_memory_bytes=5 << 30, running_s=90_061.0
+    )
+    use(state, "cuda:0", STRANGER, busy)
+    panel = shown_by(qtbot, state)
+    row = [column(panel, title)[0] for title in ("BW %", "CPU %", "host MiB", "running")]
+    assert row == ["41", "163", "5,120", "1 day, 1:01:01"]
+    assert [column(panel, title)[1] for title in ("BW %", "CPU %", "host MiB", "running")] == ["—"] * 4
