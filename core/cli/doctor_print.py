@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from devexplorer.core.base import bytes_text, count_text, printable, seconds_text
-from devexplorer.core.doctor.findings.rules import RULES, verdict, without_gradient
+from devexplorer.core.doctor.findings.rules import RULES, passes, verdict, without_gradient
 from devexplorer.core.records import CodeLines, Diagnosis, Finding, Unchecked, Uncompiled
 
 _STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
@@ -39,13 +39,12 @@ def print_diagnosis(out: Console, diagnosis: Diagnosis) -> None:
 def summary(diagnosis: Diagnosis) -> str:
     """`lenet on vgpu:0 (Tesla T4, simulated), forward with 8x1x28x28: no problem, 12 operations watched`."""
     name = ", ".join(filter(None, (diagnosis.device_name, "simulated" if diagnosis.simulated else "")))
-    run = "forward and backward" if diagnosis.train else "forward"
     given = f" with {diagnosis.inputs}" if diagnosis.inputs else ""
     where = f"{diagnosis.device} ({name})" if name else diagnosis.device
     watched = f"{count_text(diagnosis.operations, 'operation')} watched"
     missing = without_gradient(diagnosis)
     more = f"; without a gradient: {missing}" if missing else ""
-    return f"{diagnosis.target} on {where}, {run}{given}: {verdict(diagnosis)}, {watched}{more}"
+    return f"{diagnosis.target} on {where}, {passes(diagnosis)}{given}: {verdict(diagnosis)}, {watched}{more}"
 
 
 def uncompiled_text(uncompiled: Sequence[Uncompiled], folder: str) -> str:

@@ -72,6 +72,7 @@ def _request(workspace: Workspace, target: Target, command: Check) -> DoctorRequ
         device=command.device,
         virtual=", ".join(virtual),
         train=command.train,
+        training=target.module.training,
         inputs=command.inputs or made.inputs,
         dtype=made.dtype,
         seed=extras.seed,

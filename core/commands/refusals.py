@@ -191,7 +191,7 @@ def _mixed_run(error: RunFailed, command: Command | None, layer: str, kind: str,
         facts = (*facts, Fact("operands", str(finding.message)))
     if finding is not None and (finding.rule == "default-device" or len(error.devices) < 2):
         words = f"{stopped}. {finding.message} {finding.fix}"
-        return Parts(title, words, (_said(error), *facts), _check_offers(error, model))
+        return Parts(title, words, (_said(error), *facts), _check_offers(error, model, command))
     words = f"{stopped}: {said}. PyTorch computes on one device at a time and moves nothing by itself."
     offers: list[Offer] = []
     code = ""
@@ -222,7 +222,7 @@ def _mixed_run(error: RunFailed, command: Command | None, layer: str, kind: str,
             offers.append(_and_again(f"Move {model} to {there}", Move(targets=(model,), device=there), command))
         code = "\n".join(f"{variable(name)} = {variable(name)}.to({quoted(home)})" for name in names)
         words += f" Move the input to {home} first."
-    return Parts(title, words, (_said(error), *facts), [*offers, *_check_offers(error, model)], code)
+    return Parts(title, words, (_said(error), *facts), [*offers, *_check_offers(error, model, command)], code)
 
 
 def _said(error: Exception) -> Fact:
@@ -258,10 +258,13 @@ def _and_again(label: str, first: Command, command: Command | None) -> Offer:
     return Offer(f"{label} and {verb}", Steps(commands=(first, msgspec.structs.replace(command, request=0))))
 
 
-def _check_offers(error: RunFailed, model: str) -> list[Offer]:
-    """The doctor, where a device other than the CPU takes part."""
+def _check_offers(error: RunFailed, model: str, command: Command | None) -> list[Offer]:
+    """The doctor, where a device other than the CPU takes part; it does what failed."""
     device = next((device for device in (*error.model_devices, *error.devices) if device != "cpu"), None)
-    return [] if device is None else [Offer(f"Check {model} on {device}", Check(target=model, device=device))]
+    if device is None:
+        return []
+    check = Check(target=model, device=device, train=isinstance(command, Backward | TrainStep))
+    return [Offer(f"Check {model} on {device}", check)]
 
 
 def _at(error: RunFailed) -> str:

@@ -8,10 +8,9 @@ and taken back in the end.
 from __future__ import annotations
 
 import functools
-import random
+import warnings
 from collections.abc import Callable, Iterator
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -34,11 +33,15 @@ from devexplorer.core.doctor.trials import BY_DEVICE, Outcome, Trials, Values, a
 from devexplorer.core.doctor.working import (
     BACKWARD,
     FORWARD,
+    MODES,
     STEP,
+    CpuTwin,
     Work,
     eagerly,
     generators_kept,
     note_quantised,
+    reads_mode,
+    seed_all,
     single,
     unwrapped,
 )
@@ -48,9 +51,7 @@ from devexplorer.core.models import (
     builder_of,
     default_device,
     dispatched,
-    error_text,
     kept,
-    let_go,
     model_dtype,
     named_modules,
     parse_inputs,
@@ -94,7 +95,7 @@ class Doctor:
         """`tensors` are what forward gets, on the CPU; None: what the request says. `trial`: it is repeated to try a
         fix, and compared with the CPU. Raises `BadInput` for a dtype."""
         self._builder, self._info, self._request, self._progress = builder, devices.chosen, request, progress
-        self._devices, self._trial = devices, trial
+        self._devices, self._trial, self._training = devices, trial, request.training and not request.train
         self._dtype = None if request.dtype is None else model_dtype(request.dtype)
         self._tensors = tensors
         self._text = request.inputs if tensors is None else text_of_tensors(tensors)
@@ -103,6 +104,9 @@ class Doctor:
         self._collector = FindingCollector()
         self._cuda = CudaEmulation(devices.cards, HardCoded(self._collector, devices.cards), virtual=devices.imitated)
         self._operations = 0
+        self._as_made = True
+        """Whether the model is made in training mode."""
+        self._modes: list[str] = []
         self._ended = False
         """Whether the run ended early."""
         self._output: list[Values] | None = None
@@ -136,6 +140,7 @@ class Doctor:
             self._request.source,
             self._info,
             train=self._request.train,
+            modes=tuple(self._modes),
             inputs=self._text,
             operations=self._operations,
         )
@@ -161,6 +166,8 @@ class Doctor:
         if given is not None:
             self._progress(0.4, f"forward on {self._info.id}")
             work = self._ran(placed, given, origins, checks)
+            if self._training or reads_mode(model):
+                self._ran_otherwise(placed, given, origins)
             if work is not None:
                 self._look("after the run", lambda: checks.ran(work.went_back, work.modules, explained=work.is_over))
         self._look_at_seeds(model, checks)
@@ -187,6 +194,7 @@ class Doctor:
             fix = "Name the device where a tensor is made"
             self._note_default("default-device", "device", self._cuda.name_of(str(device)), "is made there", fix)
         model = unwrapped(model, self._collector)
+        self._as_made = model.training
         if self._info.simulated:
             note_quantised(model, self._collector)
         return model
@@ -245,8 +253,9 @@ class Doctor:
             self._parameters = frozenset(name for name, _ in model.named_parameters())
             weights = values_of(list(model.parameters()))
         work = Work(model, self._request.train, self._info.id, self._progress, keep=self._trial or bool(branches))
+        self._modes.append(MODES[self._request.train])
         known = len(self._collector.findings())
-        self._seed_all()
+        seed_all(self._request.seed)
         gradients = Gradients(model, inputs) if self._request.train else None
         tracing = OpTracer(model, self._info.id, self._collector, origins, inputs, gradients)
         try:
@@ -281,7 +290,7 @@ class Doctor:
         finally:
             self._operations, self._output = tracing.operations, work.output
             if self._trial:
-                self._reference = self._on_cpu_alone(given, weights)
+                self._reference = self._twin().output(self._converted(given), weights)
             if gradients is not None:
                 gradients.close()
         if work.without_gradient:
@@ -290,24 +299,51 @@ class Doctor:
 
     def _differs(self, ours: list[Values] | None, given: list[Tensor], weights: list[Values] | None) -> bool:
         """Whether forward returns something else where there is only the CPU."""
-        theirs = self._on_cpu_alone(given, weights)
+        theirs = self._twin().output(self._converted(given), weights)
         return ours is not None and theirs is not None and not alike(ours, theirs, BY_DEVICE)
 
-    def _once_more(self, model: nn.Module, given: list[Tensor], failed: Failure | None = None) -> None:
+    def _ran_otherwise(self, model: nn.Module, given: list[Tensor], origins: Origins) -> None:
+        """Forward in the other mode, to find what only that does. Where that fails on the CPU as well, and the model is
+        not even made in that mode, it says nothing."""
+        training, collector = not self._request.train, self._collector
+        work = Work(model, self._request.train, self._info.id, self._progress, training=training)
+        known = len(collector.findings())
+        with collector.in_mode(MODES[training]), warnings.catch_warnings(action="ignore"):  # nobody asked for this run
+            inputs = self._there(model, given)
+            seed_all(self._request.seed)
+            tracing = OpTracer(model, self._info.id, collector, origins, inputs)
+            try:
+                with tracing:
+                    work.run(inputs)
+                self._modes.append(MODES[training])
+                self._once_more(model, given, training=training)
+            except (Exception, SystemExit) as error:
+                failure = failure_of(error, model, self._info.id)
+                if tracing.run.irregular and failure.kind == "other":
+                    failure = failure._replace(kind="imitation")
+                collector.path = ""
+                self._failed(failure, work.stage, known, model, given, training)
+        self._operations += tracing.operations
+        for path, slow in tracing.run.sources.used.items() if collector.used is not None else ():
+            collector.used[path] = slow or collector.used.get(path, False)
+
+    def _once_more(
+        self, model: nn.Module, given: list[Tensor], failed: Failure | None = None, training: bool | None = None
+    ) -> None:
         """A second call, where the first one was slow: what a model keeps after its first call is not slow at every
         call.
 
         It gets the same inputs and random numbers. Where it ends otherwise than the first one, which may have `failed`,
         it says nothing: a state that was kept has no second backward.
         """
-        if not any(item.rule in AT_EVERY_CALL and item.severity == "warning" for item in self._collector.findings()):
+        if not self._collector.found_now(AT_EVERY_CALL):
             return
         second = FindingCollector()
-        work = Work(model, self._request.train, self._info.id)
+        work = Work(model, self._request.train, self._info.id, training=training)
         try:
             with self._collector.ignoring():
                 inputs = self._there(model, given)
-                self._seed_all()
+                seed_all(self._request.seed)
                 with OpTracer(model, self._info.id, second, None, inputs):
                     work.run(inputs)
         except (Exception, SystemExit) as error:
@@ -319,12 +355,6 @@ class Doctor:
                 return
         self._collector.once(AT_EVERY_CALL, second)
 
-    def _seed_all(self) -> None:
-        """Two calls get the same random numbers; `kept` puts the generators back in the end."""
-        torch.default_generator.manual_seed(self._request.seed)
-        random.seed(self._request.seed)
-        np.random.seed(self._request.seed % 2**32)
-
     def _there(self, model: nn.Module, given: list[Tensor]) -> list[Tensor]:
         """The inputs on the device; what accelerate has dispatched moves its inputs itself."""
         converted = self._converted(given)
@@ -334,14 +364,23 @@ class Doctor:
 
     def _converted(self, given: list[Tensor]) -> list[Tensor]:
         """The inputs in the dtype that the model is converted to, except where another one was asked for."""
-        converted = []
-        for item, named in zip(given, self._named, strict=True):
-            follows = self._dtype is not None and not named and item.is_floating_point()
-            converted.append(item.to(self._dtype) if follows else item)
-        return converted
+        if self._dtype is None:
+            return given
+        pairs = zip(given, self._named, strict=True)
+        return [item if named or not item.is_floating_point() else item.to(self._dtype) for item, named in pairs]
 
-    def _failed(self, failure: Failure, stage: str, known: int, model: nn.Module, given: list[Tensor]) -> None:
+    def _failed(
+        self,
+        failure: Failure,
+        stage: str,
+        known: int,
+        model: nn.Module,
+        given: list[Tensor],
+        training: bool | None = None,
+    ) -> None:
         collector, device = self._collector, self._info.id
+        if training is not None:
+            stage = f"{stage} in {MODES[training]} mode"
         rest = f"the rest of {stage}" if stage != STEP else STEP
         ended = f"it ended{failure.at}: {failure.description}. Fix that and check again."
         if any(item.rule in DEVICES_MEET and item.severity == "error" for item in collector.findings()[known:]):
@@ -361,11 +400,13 @@ class Doctor:
             collector.not_checked(rest, why, failure.place)
             return
         self._progress(0.8, "trying the same on the CPU")
-        there, reason = self._on_cpu(given)
+        there, reason = self._twin(training).failure(self._converted(given))
         if there is not None:
             hint = arguments_hint(model, len(given)) if issubclass(there.error, TypeError) else ""
             description = f"fails on the CPU as well: {there.description}{there.at or failure.at}{hint}"
-            if not self._errors():
+            if training is not None and training != self._as_made:
+                return
+            if training is None and not self._errors():
                 raise BadInput(f"'{self._builder.title}' {description}")
             collector.not_checked(rest, f"it {description}.", there.place)
         elif reason:
@@ -384,50 +425,9 @@ class Doctor:
             )
             collector.not_checked(rest, f"it ended{failure.at}. Fix that and check again.", failure.place)
 
-    def _on_cpu(self, given: list[Tensor]) -> tuple[Failure | None, str]:
-        """How the same fails where there is only the CPU (None: it works), and why that is unknown (empty: it is
-        known)."""
-        model: nn.Module | None = None
-        with OnCpu():
-            try:
-                model, work = self._cpu_twin()
-                work.run(self._cpu_inputs(given))
-                work.step()
-            except (Exception, SystemExit) as error:
-                if isinstance(error, BadInput):
-                    return None, f"it could not be made a second time ({error_text(error)})"
-                failure = failure_of(error, model, "cpu")
-                return (None, failure.description) if failure.kind in ("memory", "host") else (failure, "")
-        return None, ""
-
-    def _cpu_twin(self) -> tuple[nn.Module, Work]:
-        """Another one, on the CPU; within `OnCpu`."""
-        model = single(unwrapped(self._builder.build_on_cpu(self._request.seed), self._collector))
-        if self._dtype is not None:
-            model = model.to(self._dtype)
-        return model, Work(model, self._request.train, "cpu", keep=True)
-
-    def _cpu_inputs(self, given: list[Tensor], seed: int = 0) -> list[Tensor]:
-        """The inputs there, with the random numbers that the device gets, or others."""
-        torch.default_generator.manual_seed(self._request.seed + seed)
-        return [item.clone() for item in self._converted(given)]
-
-    def _on_cpu_alone(self, given: list[Tensor], weights: list[Values] | None) -> list[Values] | None:
-        """What forward returns where there is only the CPU; None where it fails, or differs from the device by chance:
-        other weights, random numbers in forward."""
-        with OnCpu(), self._collector.ignoring():
-            try:
-                model, work = self._cpu_twin()
-                own = values_of(list(model.parameters()))
-                work.run(self._cpu_inputs(given))
-                first = work.output
-                work.run(self._cpu_inputs(given, seed=1))
-            except (Exception, SystemExit) as error:
-                let_go(error)
-                return None
-        if weights is None or own is None or first is None or work.output is None:
-            return None
-        return first if alike(own, weights) and alike(first, work.output) else None
+    def _twin(self, training: bool | None = None) -> CpuTwin:
+        request = self._request
+        return CpuTwin(self._builder, self._collector, request.seed, self._dtype, request.train, training)
 
     def _look_at_seeds(self, model: nn.Module, checks: StaticChecks) -> None:
         """Whether a buffer that no checkpoint has was drawn by chance: another model of other initial values shows

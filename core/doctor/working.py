@@ -3,23 +3,30 @@ uncompiled, with the random generators put back afterwards. The main thread."""
 
 from __future__ import annotations
 
+import linecache
 import os
+import random
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from devexplorer.core.base import Report, no_report
+from devexplorer.core.base import BadInput, Report, no_report
+from devexplorer.core.doctor.failures import Failure, failure_of
 from devexplorer.core.doctor.findings.collector import FindingCollector
-from devexplorer.core.doctor.trials import Values, values_of
-from devexplorer.core.models import named_modules, total
+from devexplorer.core.doctor.trials import Values, alike, values_of
+from devexplorer.core.isolation.source_location import kind_of
+from devexplorer.core.models import Builder, error_text, let_go, named_modules, total
 from devexplorer.core.models.as_written import as_written
+from devexplorer.core.models.class_source import file_of
 from devexplorer.core.virtual.backend import backward_guard
+from devexplorer.core.virtual.cuda.on_cpu import OnCpu
 
 
 @contextmanager
@@ -38,6 +45,13 @@ def generators_kept(kind: str) -> Iterator[None]:
     finally:
         for state, place in zip(states, places, strict=True):
             put(state, *place)
+
+
+def seed_all(seed: int) -> None:
+    """Two calls get the same random numbers; `kept` puts the generators back in the end."""
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
 
 
 COMPILE = "torch.compile"
@@ -86,6 +100,7 @@ def single(model: nn.Module) -> nn.Module:
     return model
 
 
+MODES = {True: "training", False: "evaluation"}
 FORWARD, BACKWARD, STEP = "the forward", "the backward", "the step of the optimizer"
 RATE = 1e-3
 """Of the step; small, so that values stay finite."""
@@ -96,9 +111,17 @@ class Work:
     output, and a step."""
 
     def __init__(
-        self, model: nn.Module, train: bool, device: str, progress: Report = no_report, keep: bool = False
+        self,
+        model: nn.Module,
+        train: bool,
+        device: str,
+        progress: Report = no_report,
+        keep: bool = False,
+        training: bool | None = None,
     ) -> None:
-        """`keep`: some of the values that forward returns are kept."""
+        """`keep`: some of the values that forward returns are kept. `training`: a forward alone, in this mode."""
+        self._training = train if training is None else training
+        self._forward_only = training is not None or not train
         self._model, self._train, self._device, self._progress = model, train, device, progress
         self._keep = keep
         self.output: list[Values] | None = None
@@ -119,7 +142,7 @@ class Work:
 
     def run(self, inputs: Sequence[Tensor]) -> None:
         """Forward, and backward for training. Raises whatever the model's code raises."""
-        self._model.train(self._train)
+        self._model.train(self._training)
         paths = {id(module): path for path, module in self._model.named_modules()}
 
         def enter(module: nn.Module, given: object) -> None:
@@ -129,7 +152,7 @@ class Work:
 
         hook = register_module_forward_pre_hook(enter)
         try:
-            with nullcontext() if self._train else torch.no_grad():
+            with nullcontext() if self._training else torch.no_grad():
                 output = self._model(*inputs)
                 if self._keep:
                     self.output = values_of(output)
@@ -137,7 +160,7 @@ class Work:
                 del output
         finally:
             hook.remove()
-        if not self._train:
+        if self._forward_only:
             return
         if loss is None:
             self.without_gradient = any(item.requires_grad for item in self._model.parameters())
@@ -151,6 +174,74 @@ class Work:
     def step(self) -> None:
         """A step of SGD with the gradients there are; none after a forward without."""
         trained = [item for item in self._model.parameters() if item.requires_grad and item.grad is not None]
-        if self._train and trained:
+        if not self._forward_only and trained:
             self.stage = STEP
             torch.optim.SGD(trained, lr=RATE).step()
+
+
+def reads_mode(model: nn.Module) -> bool:
+    """Whether the user's code may do something else in training than in evaluation: torch's own layers do it right."""
+    kinds = {kind for _, module in named_modules(model) for kind in type.mro(type(module))}
+    files = {file for kind in kinds if (file := file_of(kind)) is not None and kind_of(file) == "user"}
+    return any(
+        word in line for file in files for line in linecache.getlines(file) for word in ("training", "def train(")
+    )
+
+
+class CpuTwin:
+    """The same model once more, where there is only the CPU; with the random numbers that the device gets."""
+
+    def __init__(
+        self,
+        builder: Builder,
+        collector: FindingCollector,
+        seed: int,
+        dtype: torch.dtype | None,
+        train: bool,
+        training: bool | None,
+    ) -> None:
+        """`train`, `training`: see `Work`."""
+        self._builder, self._collector, self._seed, self._dtype = builder, collector, seed, dtype
+        self._train, self._training = train, training
+        self._model: nn.Module | None = None
+
+    def failure(self, inputs: Sequence[Tensor]) -> tuple[Failure | None, str]:
+        """How it fails (None: it works), and why that is unknown (empty: it is known)."""
+        with OnCpu():
+            try:
+                work = self._made()
+                self._run(work, inputs, self._seed)
+                work.step()
+            except (Exception, SystemExit) as error:
+                if isinstance(error, BadInput):
+                    return None, f"it could not be made a second time ({error_text(error)})"
+                failure = failure_of(error, self._model, "cpu")
+                return (None, failure.description) if failure.kind in ("memory", "host") else (failure, "")
+        return None, ""
+
+    def output(self, inputs: Sequence[Tensor], weights: list[Values] | None) -> list[Values] | None:
+        """What forward returns; None where it fails, or differs from the device by chance: other weights than these,
+        random numbers in forward."""
+        with OnCpu(), self._collector.ignoring():
+            try:
+                work = self._made()
+                assert self._model is not None
+                own = values_of(list(self._model.parameters()))
+                first, second = (self._run(work, inputs, seed) for seed in (self._seed, self._seed + 1))
+            except (Exception, SystemExit) as error:
+                let_go(error)
+                return None
+        if weights is None or own is None or first is None or second is None:
+            return None
+        return first if alike(own, weights) and alike(first, second) else None
+
+    def _made(self) -> Work:
+        self._model = single(unwrapped(self._builder.build_on_cpu(self._seed), self._collector))
+        if self._dtype is not None:
+            self._model = self._model.to(self._dtype)
+        return Work(self._model, self._train, "cpu", keep=True, training=self._training)
+
+    def _run(self, work: Work, inputs: Sequence[Tensor], seed: int) -> list[Values] | None:
+        torch.default_generator.manual_seed(seed)
+        work.run([item.clone() for item in inputs])
+        return work.output

@@ -51,6 +51,8 @@ class DoctorRequest(Record):
     visible: str | None = None
     """What CUDA_VISIBLE_DEVICES says about the virtual ones, where the user gave it."""
     train: bool = False
+    training: bool = False
+    """Without `train`: forward in training mode as well, also where the code of the model does not ask for its mode."""
     inputs: str = ""
     dtype: str | None = None
     """dtype that the model is moved to; None: its own."""
@@ -159,6 +161,8 @@ class Diagnosis(Record):
     simulated: bool = False
     """Whether the device is a virtual GPU."""
     train: bool = False
+    modes: tuple[str, ...] = ()
+    """Modes in which forward ran: `evaluation`, `training`; with `train` the backward was in training mode."""
     inputs: str = ""
     """Shapes that forward got."""
     problems: tuple[Finding, ...] = ()

@@ -149,13 +149,13 @@ class DoctorPanel(QWidget):
         return None if self.form.at_work else self._state.check_failures.get(self._target or "")
 
     def _show_verdict(self, failed: Answer | None) -> None:
-        diagnosis = self.diagnosis
+        diagnosis = None if self.form.at_work else self.diagnosis  # what was found before may be wrong now
         if failed is not None:
             self.failure.show_answer(failed, ready=self.form.why_not is None)
             self._stack.setCurrentWidget(self.failure)
         else:
-            self._stack.setCurrentWidget(self.table if self.model.rows else self.nothing)
-            self.nothing.setText(CLEAN if diagnosis is not None else WORKING if self.form.at_work else NOTHING)
+            self._stack.setCurrentWidget(self.table if diagnosis is not None and self.model.rows else self.nothing)
+            self.nothing.setText(WORKING if self.form.at_work else NOTHING if diagnosis is None else CLEAN)
         self._head.setVisible(failed is None and diagnosis is not None)
         if diagnosis is None:
             return

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from devexplorer.core.base import MISSING, count_text, sentence
-from devexplorer.core.doctor.findings.rules import RULES, verdict
+from devexplorer.core.doctor.findings.rules import RULES, passes, verdict
 from devexplorer.core.records import Diagnosis, Finding, Unchecked
 from devexplorer.gui.objects.findings import findings_of, place_text, words_of
 from devexplorer.gui.widgets import severity_tone
@@ -92,7 +92,6 @@ def all_of_it(diagnosis: Diagnosis) -> str:
 
 
 def circumstances(diagnosis: Diagnosis) -> str:
-    """`Tesla T4 · inputs 8x3x32x32 · forward, backward, step`."""
+    """`Tesla T4 · inputs 8x3x32x32 · forward in evaluation mode`."""
     inputs = f"inputs {diagnosis.inputs}" if diagnosis.inputs else ""
-    passes = "forward, backward, step" if diagnosis.train else "forward"
-    return " · ".join(filter(None, (diagnosis.device_name, inputs, passes)))
+    return " · ".join(filter(None, (diagnosis.device_name, inputs, passes(diagnosis) if diagnosis.operations else "")))

@@ -43,6 +43,8 @@ class Evidence(NamedTuple):
     frequency: bool = False
     """Whether the message ends with how often it happens."""
     first_call_only: bool = False
+    mode: str = ""
+    """The one mode that it happens in: `training`, `evaluation`; empty: in the run itself."""
     effect: Effect | None = None
     failure: Finding | None = None
     """The first line at which the run fails because of this."""
@@ -65,6 +67,8 @@ class Evidence(NamedTuple):
             message += " in the first call." if self.first_call_only else " at every call."
         elif self.first_call_only:
             message += " That happens in the first call only."
+        if self.mode:
+            message += f" That happens in {self.mode} mode only."
         if self.effect is not None:
             message += self.effect.value
         if self.failure is not None:
@@ -90,6 +94,7 @@ class FindingCollector:
         self.no_gradient: list[NoGradient] = []
         """Parameters that a backward gave no gradient."""
         self._ignoring = False
+        self._mode = ""
         self.used: dict[str, bool] | None = None
         """After a forward that went through: tensors that are not registered and took part -> whether that makes every
         call slow."""
@@ -143,7 +148,7 @@ class FindingCollector:
             consequences=() if consequence is None else (consequence,),
         )
         self._evidence[_key(rule, location, where)] = Evidence(
-            finding, location, holder, frozenset(operands), frequency
+            finding, location, holder, frozenset(operands), frequency, mode=self._mode
         )
 
     def again(self, rule: str, place: SourceLocation | None, path: str = "") -> bool:
@@ -152,7 +157,7 @@ class FindingCollector:
             return True
         key = _key(rule, place or NOWHERE, path)
         known = self._evidence.get(key)
-        if known is not None:
+        if known is not None and known.mode == self._mode:  # it was counted in the run itself
             finding = known.finding
             self._evidence[key] = known._replace(finding=replace(finding, count=finding.count + 1))
         return known is not None
@@ -192,11 +197,29 @@ class FindingCollector:
         finally:
             self._ignoring = False
 
+    @contextmanager
+    def in_mode(self, mode: str) -> Iterator[None]:
+        """Within, the model runs in the other mode: what is new happens there only, the rest is not counted again."""
+        self._mode = mode
+        try:
+            yield
+        finally:
+            self._mode = ""
+
+    def found_now(self, rules: Collection[str]) -> bool:
+        """Whether one of these rules has found something, as more than a note, in the mode that the model runs in."""
+        return any(
+            known.rule in rules and known.finding.severity == "warning" and known.mode == self._mode
+            for known in self._evidence.values()
+        )
+
     def once(self, rules: Collection[str], second: FindingCollector) -> None:
         """Of what was found by these rules: what a `second` call had not again happened once, and costs nothing after
         that."""
         for key, known in self._evidence.items():
             finding = known.finding
+            if known.mode != self._mode:
+                continue
             if finding.rule in rules and finding.severity == "warning" and key not in second._evidence:
                 self._evidence[key] = known._replace(finding=replace(finding, severity="note"), first_call_only=True)
 

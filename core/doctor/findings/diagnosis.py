@@ -91,7 +91,14 @@ def _within(path: str, attribute: str) -> bool:
 
 
 def diagnosis(
-    collector: FindingCollector, target: str, info: DeviceInfo, *, train: bool, inputs: str, operations: int
+    collector: FindingCollector,
+    target: str,
+    info: DeviceInfo,
+    *,
+    train: bool,
+    inputs: str,
+    operations: int,
+    modes: tuple[str, ...] = (),
 ) -> Diagnosis:
     """All that the doctor says."""
     found = [evidence.complete() for evidence in without_consequences(collector.evidence(), collector.used)]
@@ -104,6 +111,7 @@ def diagnosis(
         device_name=info.name,
         simulated=info.simulated,
         train=train,
+        modes=modes,
         inputs=inputs,
         problems=tuple(problems),
         notes=tuple(item for item in found if item.severity == "note"),

@@ -187,6 +187,17 @@ def verdict(diagnosis: Diagnosis) -> str:
     return ", ".join(parts)
 
 
+def passes(diagnosis: Diagnosis) -> str:
+    """`forward in evaluation and training mode`, `forward and backward in training mode, forward in evaluation
+    mode`."""
+    if not diagnosis.modes:
+        return "forward and backward" if diagnosis.train else "forward"
+    if not diagnosis.train:
+        return f"forward in {' and '.join(diagnosis.modes)} mode"
+    more = f", forward in {diagnosis.modes[1]} mode" if len(diagnosis.modes) > 1 else ""
+    return f"forward and backward in training mode{more}"
+
+
 REASONS = {
     "cut": "cut off",
     "library": "cut off in a library",

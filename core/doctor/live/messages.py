@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from devexplorer.core.base import count_text, quoted, variable
-from devexplorer.core.doctor.findings.rules import RULES, verdict, without_gradient
+from devexplorer.core.doctor.findings.rules import RULES, passes, verdict, without_gradient
 from devexplorer.core.records import Answer, Diagnosis, DoctorRequest, Fact, Finding
 
 MOST_SAID = 3
@@ -26,10 +26,10 @@ def answer(name: str, diagnosis: Diagnosis, request: DoctorRequest | None) -> An
 
 def _words(diagnosis: Diagnosis) -> str:
     simulated = f" (a simulated {diagnosis.device_name})" if diagnosis.simulated else ""
-    ran = "forward, backward and a step" if diagnosis.train else "a forward"
     if diagnosis.inputs:
         parts = [
-            f"The doctor rebuilt it in a separate process, moved it to {diagnosis.device}{simulated} and watched {ran}."
+            f"The doctor rebuilt it in a separate process, moved it to {diagnosis.device}{simulated} and watched"
+            f" {passes(diagnosis)}."
         ]
     else:
         parts = [f"The doctor looked at it for {diagnosis.device}{simulated}; nothing of it ran."]

@@ -869,3 +869,66 @@ def test_code_that_ends_its_process_is_reported(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(f"{HEADER}{LAYER}\n    def forward(self, x):\n        {kill}\n")
     with pytest.raises(BadInput, match=r"'net.py:Net' ended its process by signal SIGKILL.* and gave no diagnosis"):
         diagnosed(DoctorRequest(source="net.py:Net", folder=str(tmp_path), inputs="2x8"))
+
+
+ASKS = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.noise = torch.ones(8)
+    def forward(self, x):
+        y = self.layer(x)
+        if {mode}:
+            {statement}
+        return y
+"""
+
+
+FAILS = ASKS.format(mode="self.training", statement="assert False")
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize(
+    ("mode", "statement", "rule"),
+    [
+        ("self.training", "y = y + torch.zeros(8)", "default-device"),
+        ("self.training", "y = y * self.noise", "unregistered-tensor"),
+        ("self.training", "y = y * y.detach().mean().item()", "hidden-sync"),
+        ("not self.training", "y = y.cuda(1) + y", "hard-coded-device"),
+        ("not self.training", "y = torch.from_numpy(y.detach().numpy())", "fails-on-device"),
+    ],
+)
+def test_what_only_one_mode_does_is_found_whichever_is_asked_for(
+    examined: Examined, train: bool, mode: str, statement: str, rule: str
+) -> None:
+    found = examined(ASKS.format(mode=mode, statement=statement), inputs="2x8", train=train)
+    assert rule in {item.rule for item in found.problems}, found
+    assert set(found.modes) == {"training", "evaluation"}
+    assert found.modes[0] == ("training" if train else "evaluation")
+    for item in found.problems:
+        only = (mode == "self.training") != train
+        assert ("mode only" in item.message) == (only and rule != "unregistered-tensor"), item
+        assert item.count == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "modes", "unchecked"),
+    [
+        (LAYER + "    def forward(self, x):\n        return self.layer(x)\n", ["evaluation"], []),
+        (FAILS, ["evaluation"], ["the rest of the forward in training mode"]),
+        (FAILS + "def make(): return Net().eval()\n", ["evaluation"], []),
+    ],
+    ids=["it does not ask", "it fails on the CPU as well", "it was not made in that mode"],
+)  # fmt: skip
+def test_it_says_which_modes_were_checked(
+    examined: Examined, code: str, modes: list[str], unchecked: list[str]
+) -> None:
+    found = examined(code, inputs="2x8", factory="make" if "make" in code else "Net")
+    assert list(found.modes) == modes
+    assert [item.what for item in found.unchecked] == unchecked
+
+
+def test_the_mode_that_the_model_is_in_can_be_demanded(examined: Examined) -> None:
+    code = LAYER + "    def forward(self, x):\n        return self.layer(x)\n"
+    assert examined(code, inputs="2x8", training=True).modes == ("evaluation", "training")

@@ -148,7 +148,9 @@ def test_nothing_is_repeated_without_a_candidate_or_when_nobody_asks(examined: E
 
     def times(body: str, forward: str, **wishes: Any) -> int:
         made.write_text("")
-        examined(net(f"with open({str(made)!r}, 'a') as file:\n    file.write('.')\n{body}", forward), inputs="2x4", **wishes)
+        examined(
+            net(f"with open({str(made)!r}, 'a') as file:\n    file.write('.')\n{body}", forward), inputs="2x4", **wishes
+        )
         return len(made.read_text())
 
     once = times("pass", "return self.f(inputs)")

@@ -137,7 +137,13 @@ def test_the_same_cards_seed_and_dtype_are_asked_for(cards: Place, asked: list[D
     checked(cards, Check(target="a", device="vgpu:1", inputs="4x20"))
     (request,) = asked
     assert request == DoctorRequest(
-        source="mlp", device="vgpu:1", virtual="Tesla T4, Tesla T4", inputs="4x20", dtype="float16", seed=7
+        source="mlp",
+        device="vgpu:1",
+        virtual="Tesla T4, Tesla T4",
+        training=True,
+        inputs="4x20",
+        dtype="float16",
+        seed=7,
     )
 
 
@@ -236,7 +242,7 @@ def test_a_check_is_no_change_and_tells_which_part_it_runs(cards: Place, asked: 
     parts: list[str] = []
     monitor = ProgressMonitor(report=lambda done, text, part="": parts.append(part))
     dispatch(cards.workspace, Check(target="mlp", device="vgpu:0"), monitor)
-    assert [part for part in parts if part] == ["mlp:0", "mlp:1", "mlp:2"]
+    assert [part for part in parts if part] == 2 * ["mlp:0", "mlp:1", "mlp:2"]  # in both modes
     assert cards.workspace.history.state() == undo
     cards.do(Undo())
     assert cards.workspace.names == ()

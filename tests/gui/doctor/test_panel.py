@@ -553,6 +553,10 @@ def test_a_failure_is_gone_while_the_next_check_is_under_way(panel: DoctorPanel,
 def test_a_check_that_was_cancelled_leaves_what_was_known(panel: DoctorPanel, state: State) -> None:
     say(state, panel, some())
     begun(state, panel, Check(target="mlp", device="vgpu:0"))
+    assert panel.nothing.text() == WORKING
+    assert panel.nothing.isVisible()
+    assert not panel.verdict.isVisible(), "the verdict before may be wrong now"
+    assert not panel.finding.isVisible()
     ended(state, panel, "It was ended.", cancelled=True)
     assert panel.table.isVisible()
     assert panel.verdict.isVisible()
