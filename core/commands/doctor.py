@@ -16,6 +16,7 @@ from devexplorer.core.doctor.code.patches import apply
 from devexplorer.core.doctor.live import messages
 from devexplorer.core.doctor.live.examine import examined_here, live_findings
 from devexplorer.core.models import Extras, parse_inputs
+from devexplorer.core.models.loading import as_now
 from devexplorer.core.records import Answer, ApplyPatch, Check, Checked, Diagnosis, DoctorRequest, Fact, Offer
 from devexplorer.core.workspace import CommandResult, Refused, Target, Workspace
 
@@ -36,6 +37,8 @@ def check(workspace: Workspace, command: Check, progress: ProgressMonitor) -> Co
         progress.report(0.0, f"{name} is rebuilt")
         found = diagnosed(request, _of_object(progress, name))
     found = _with_live(found, name, model, extras)
+    if extras.own_code:
+        extras.checked, extras.checked_files = found, as_now(extras.files)
     answer = messages.answer(name, found, request)
     words, offers = rebuilding(workspace, name)
     if words:

@@ -12,6 +12,7 @@ from torch import nn
 
 from devexplorer.core.base import (
     BadInput,
+    Message,
     ProgressMonitor,
     bytes_text,
     count_text,
@@ -22,21 +23,28 @@ from devexplorer.core.base import (
 )
 from devexplorer.core.files.entries import shown
 from devexplorer.core.isolation.model_source import parse
+from devexplorer.core.isolation.source_location import SourceLocation, code_lines
 from devexplorer.core.models import Extras, Origin, StoredModule, adopt, builders, samples
 from devexplorer.core.models.handover import Handover, hand_over
+from devexplorer.core.models.loading import changed
 from devexplorer.core.partition.code import follow, opened_hops
 from devexplorer.core.partition.crossings import DeviceCrossings
 from devexplorer.core.records import (
     Answer,
     Backward,
     Check,
+    Checked,
+    CodeLines,
     Command,
+    Diagnosis,
     Fact,
+    Finding,
     Forward,
     Offer,
     RunModelCode,
     Steps,
     TrainStep,
+    Unchecked,
 )
 from devexplorer.core.workspace import CommandResult, ExchangeChange, Workspace
 from devexplorer.core.workspace.parameters.optimizers import optimizer_variable
@@ -127,6 +135,10 @@ def _rebuilt(workspace: Workspace, name: str, progress: ProgressMonitor) -> Comm
     model = made.model
     done = hand_over(model, former)
     now = with_fields(extras, files=recipe.files(), guessed="", hops=None)
+    events: tuple[Checked, ...] = ()
+    if extras.checked is not None and changed(extras.checked_files):
+        now.checked = still_found(extras.checked)
+        events = (Checked(target=name, diagnosis=now.checked),)
     trained = (
         [] if extras.optimizer is None else [p for group in extras.optimizer.param_groups for p in group["params"]]
     )
@@ -167,7 +179,37 @@ def _rebuilt(workspace: Workspace, name: str, progress: ProgressMonitor) -> Comm
         code="\n".join(code),
         subject=name,
     )
-    return CommandResult(answer, (workspace.snapshot(name),))
+    return CommandResult(answer, (workspace.snapshot(name),), events=events)
+
+
+CHANGED = "the changed code"
+
+
+def still_found(checked: Diagnosis) -> Diagnosis:
+    """What a check found on lines that are as they were; of the rest nothing is known until the next check."""
+
+    def left(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+        return tuple(
+            item
+            for item in findings
+            if _line(item, item.code) == _line(item, code_lines(SourceLocation(item.file, item.line, "")))
+        )
+
+    unchecked = tuple(item for item in checked.unchecked if item.what != CHANGED)
+    changed_since = Unchecked(what=CHANGED, reason=Message("It changed after this check; check again."))
+    return replace(
+        checked,
+        problems=left(checked.problems),
+        notes=left(checked.notes),
+        no_gradient=(),
+        unchecked=(*unchecked, changed_since),
+    )
+
+
+def _line(finding: Finding, code: CodeLines | None) -> str:
+    """That of the finding itself; empty where it has none."""
+    index = -1 if code is None else finding.line - code.first
+    return "" if code is None or not 0 <= index < len(code.lines) else code.lines[index]
 
 
 def _not_carried(done: Handover) -> list[str]:

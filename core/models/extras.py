@@ -12,7 +12,7 @@ from torch import Tensor
 from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.models.loading import Stamp, changed
 from devexplorer.core.models.optimizers import state_tensors
-from devexplorer.core.records import Hop
+from devexplorer.core.records import Diagnosis, Hop
 
 
 class CrossingHooks(Protocol):
@@ -53,6 +53,10 @@ class Extras:
     """`Adam, lr 0.001`."""
     seed: int = 0
     """Of the sample model's initial values."""
+    checked: Diagnosis | None = None
+    """What the doctor said last of code of the user's."""
+    checked_files: dict[str, Stamp] = field(default_factory=dict)
+    """The files as they were then."""
     hops: CrossingHooks | None = None
     """Not None: activations follow its parts."""
 

@@ -140,6 +140,12 @@ def changed(known: dict[str, Stamp]) -> tuple[str, ...]:
     return tuple(file for file, stamp in known.items() if _now(file, stamp[0]) != stamp)
 
 
+def as_now(known: dict[str, Stamp]) -> dict[str, Stamp]:
+    """The same files as they are now; without those that are gone."""
+    now = {file: _now(file, stamp[0]) for file, stamp in known.items()}
+    return {file: stamp for file, stamp in now.items() if stamp is not None}
+
+
 def unchanged(known: dict[str, Stamp]) -> bool:
     """Whether every one of these files is still as it was."""
     return not changed(known)

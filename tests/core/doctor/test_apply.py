@@ -132,3 +132,31 @@ def test_check_apply_check_again(place: Place, tmp_path: Path) -> None:
     assert again.title == "net.py was not changed"
     assert again.words == "The file net.py has changed since the check; check again for a patch that fits."
     assert again.offers == (offer,)
+
+
+def test_rebuild_takes_what_was_found_on_changed_lines_and_claims_nothing_about_them(
+    place: Place, tmp_path: Path
+) -> None:
+    file = tmp_path / "net.py"
+    file.write_text(
+        PLAIN_TENSOR.replace(
+            "self.scale = torch.ones(4)", "self.scale = torch.ones(4)\n        self.add = torch.ones(4)"
+        ).replace("* self.scale", "* self.scale + self.add")
+    )
+    place.do(OpenModel(source=f"{file}:Net", folder=str(tmp_path), inputs="2x8"))
+    found = findings(place, Check(target="net", device="vgpu:0"))
+    assert [item.path for item in found] == ["scale", "add"]
+    rebuild = RunModelCode(target="net", again=True)
+    assert not place.do(rebuild).events, "nothing has changed since the check"
+    file.write_text(file.read_text().replace("self.scale = torch.ones(4)", "self.scale = 2.0"))
+    (event,) = place.do(rebuild).events
+    assert isinstance(event, Checked)
+    assert [item.path for item in event.diagnosis.problems] == ["add"]
+    assert [item.what for item in event.diagnosis.unchecked] == ["the changed code"]
+    file.write_text(file.read_text().replace("torch.ones(4)", "0.0"))
+    (event,) = place.do(rebuild).events
+    assert isinstance(event, Checked)
+    assert not event.diagnosis.problems
+    assert not event.diagnosis.clean
+    assert findings(place, Check(target="net", device="vgpu:0")) == ()
+    assert not place.do(rebuild).events

@@ -21,9 +21,11 @@ from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.doctor.examine import examine
 from devexplorer.core.records import (
     Answer,
+    Backward,
     BuildModel,
     Check,
     Checked,
+    Command,
     Diagnosis,
     DoctorRequest,
     Forward,
@@ -260,3 +262,24 @@ def test_the_doctor_of_the_workspace_works_in_a_subprocess(cards: Place) -> None
     assert "forward on vgpu:1" in heard
     with pytest.raises(DevExplorerError, match="cancelled"):
         dispatch(cards.workspace, Check(target="mlp", device="vgpu:1"), ProgressMonitor(cancelled=lambda: True))
+
+
+@pytest.mark.parametrize(
+    ("command", "train"),
+    [(Forward(target="net"), False), (Backward(target="net"), True), (TrainStep(target="net"), True)],
+)
+def test_the_check_that_is_offered_after_a_failure_does_what_failed(
+    cards: Place, asked: list[DoctorRequest], tmp_path: Path, command: Command, train: bool
+) -> None:
+    code = PLAIN_TENSOR.replace("* self.scale", "+ (torch.zeros(4) if self.training else 0)")
+    (tmp_path / "net.py").write_text(code.replace("        self.scale = torch.ones(4)\n", ""))
+    cards.do(OpenModel(source="net.py:Net", folder=str(tmp_path), inputs="2x8", device="vgpu:0"))
+    if isinstance(command, TrainStep):
+        cards.do(MakeOptimizer(target="net", kind="sgd"))
+    answer = cards.answer(command)
+    assert answer.failed
+    (check,) = [offer.command for offer in answer.offers if isinstance(offer.command, Check)]
+    assert check.train == train
+    _, found = checked(cards, check)
+    assert [item.rule for item in found.problems] == ["default-device"], "the evaluation has no such problem"
+    assert "training" in found.modes
