@@ -107,8 +107,7 @@ class Doctor:
         self._as_made = True
         """Whether the model is made in training mode."""
         self._modes: list[str] = []
-        self._ended = False
-        """Whether the run ended early."""
+        self._ended = False  # early
         self._output: list[Values] | None = None
         self._reference: list[Values] | None = None
         self._parameters: frozenset[str] = frozenset()
@@ -324,8 +323,9 @@ class Doctor:
                 collector.path = ""
                 self._failed(failure, work.stage, known, model, given, training)
         self._operations += tracing.operations
-        for path, slow in tracing.run.sources.used.items() if collector.used is not None else ():
-            collector.used[path] = slow or collector.used.get(path, False)
+        used = {} if collector.used is None else collector.used
+        for path, slow in tracing.run.sources.used.items():
+            used[path] = slow or used.get(path, False)
 
     def _once_more(
         self, model: nn.Module, given: list[Tensor], failed: Failure | None = None, training: bool | None = None
