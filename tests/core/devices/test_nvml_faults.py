@@ -29,6 +29,7 @@ from fakes.nvml_library import (
 
 from devexplorer.core.devices.cpu import CpuFacts, CpuReader
 from devexplorer.core.devices.nvml.library import Card, Nvml
+from devexplorer.core.devices.nvml_card import ProcessLoad
 from devexplorer.core.records import DeviceDetails, DeviceSample, Event, Problem, Topology
 from devexplorer.core.telemetry.sampler import Sampler
 
@@ -167,14 +168,14 @@ def test_a_card_that_answers_nothing_shows_nothing_and_says_why(
 def test_each_function_that_fails_costs_its_own_fields_and_no_others(nvml_library: NvmlLibrary, code: int) -> None:
     nvml_library.reset(["h200", "rtx4080", "t4"])
     nvml_library.freeze(1000.0)
-    nvml = Nvml(hidden_processes=lambda: False)
+    nvml = Nvml(hidden_processes=lambda: False, process_load=lambda _: ProcessLoad())  # what changes by itself
     assert nvml.start()
     sound = [read_once(nvml, card) for card in nvml.cards()]
     nvml.close()
     failing = [name for name in nvml_library.functions if name.startswith("nvmlDevice") and name not in IDENTITY]
     for function in failing:
         nvml_library.fail(function, code, card=0)
-        nvml = Nvml(hidden_processes=lambda: False)
+        nvml = Nvml(hidden_processes=lambda: False, process_load=lambda _: ProcessLoad())
         assert nvml.start()
         cards = nvml.cards() if function != "nvmlDeviceGetCount_v2" else ()
         for (sample, details), (now, details_now) in zip(
