@@ -116,6 +116,11 @@ def _place(place: argparse.ArgumentParser) -> None:
     json_option(place)
 
 
+def _show(show: argparse.ArgumentParser) -> None:
+    show.add_argument("path", metavar="FILE", help="a file of tensors, the index of a checkpoint, or a folder with one")
+    json_option(show)
+
+
 def _cluster(cluster: argparse.ArgumentParser) -> None:
     words = cluster.add_subparsers(dest="word", metavar="WORD", required=True, parser_class=_Parser)
     up = words.add_parser("up", help="start it, print its address, end it on Ctrl-C")
@@ -199,6 +204,7 @@ COMMANDS = (
     _Command("watch", "show live readings of every device", _watch),
     _Command("bench", "measure what a device does", _bench),
     _Command("place", "show which parameter and buffer of a model is where", _place),
+    _Command("show", "list the tensors of a checkpoint, with nothing of it run", _show),
     _Command("doctor", "find the line that puts a tensor on the wrong device", _doctor),
     _Command("fit", "say whether a model fits a card, and how fast it would be", _fit),
     _Command("calibrations", "list the cards that were calibrated for fit", _calibrations, takes_common=False),

@@ -23,11 +23,14 @@ from devexplorer.core.cli.terminal.refusal import refuse, say
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE
 
 WINDOW_COMMANDS = (None, "open", "tour")
-ELSEWHERE = ("devices", "watch", "bench", "place", "doctor", "fit", "env", "fleet")
+ELSEWHERE = ("devices", "watch", "bench", "place", "doctor", "fit", "env", "fleet", "show")
 """What asks devices, which another Python may know better, or which can be those of another machine."""
 ONE_KIND = ("bench", "place", "doctor", "fleet")
 """With `--virtual`, what works on virtual GPUs, which torch cannot have in one process with CUDA cards."""
-_PLAIN = ("devices", "place", "doctor", "fit", "env", "host", "cluster", "calibrations", "install_desktop", "over_ssh")
+_PLAIN = (
+    "devices", "place", "show", "doctor", "fit", "env", "host", "cluster", "calibrations", "install_desktop",
+    "over_ssh",
+)  # fmt: skip
 _MODULES = {name: f"devexplorer.core.cli.{name}" for name in _PLAIN} | {
     name: f"devexplorer.core.cli.{name}.command" for name in ("watch", "bench", "fleet")
 }

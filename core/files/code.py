@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -21,6 +21,7 @@ _TORCH = "import torch"
 TENSORS, STATE, OWN = "_tensors", "_state", "_own"
 """Variables of the lines' own: no object has such a name in Python."""
 _LOAD_FILE = "from safetensors.torch import load_file"
+READ = "from devexplorer.core.files.opening import tensors  # torch.load would need more than weights_only=True"
 
 
 def where(path: str) -> str:
@@ -86,6 +87,8 @@ def _saved(item: Item) -> str:
 def listed(command: ListFile, form: str) -> str:
     """The lines that print what is in a file."""
     path = where(command.path)
+    if form in ("pickle", "sharded"):
+        return f"{READ}\n\nfor _key, _value in tensors({path}).items():\n    print(_key, getattr(_value, 'shape', ''))"
     if form == "npy":
         return (
             f'import numpy as np\n\n_array = np.load({path}, mmap_mode="r", allow_pickle=False)\nprint(_array.shape,'
@@ -104,6 +107,8 @@ def source(path: str, form: str, device: str) -> tuple[str, str]:
     name = where(path)
     if form == "npy":
         return f"import numpy as np\n{_TORCH}", f"torch.from_numpy(np.load({name}, allow_pickle=False))" + to(device)
+    if form in ("pickle", "sharded"):
+        return READ, f"tensors({name})"
     if form == "pt":
         return _TORCH, f"torch.load({name}, map_location={quoted(device)}, weights_only=True)"
     if device.startswith(KIND):  # safetensors knows torch's own devices only
@@ -116,15 +121,15 @@ def to(device: str) -> str:
     return "" if device == "cpu" else f".to({quoted(device)})"
 
 
-def index(place: Iterable[str | int]) -> str:
+def index(place: Iterable[Any]) -> str:
     """`["model"]["0.weight"]`."""
-    return "".join(f"[{quoted(part) if isinstance(part, str) else part}]" for part in place)
+    return "".join(f"[{quoted(part) if isinstance(part, str) else repr(part)}]" for part in place)
 
 
 def loaded(path: str, form: str, device: str, bound: Sequence[tuple[str, str]]) -> str:
     """`bound` are names and the rest of the expression that each one is; the first index of a whole file is empty."""
     imports, whole = source(path, form, device)
-    rest = to(device) if form == "safetensors" and device.startswith(KIND) else ""
+    rest = to(device) if form in ("pickle", "sharded") or (form == "safetensors" and device.startswith(KIND)) else ""
     if len(bound) == 1 and not bound[0][1]:
         return f"{imports}\n\n{variable(bound[0][0])} = {whole}{rest}"
     if len(bound) == 1:
@@ -142,7 +147,7 @@ def assignments(bound: Sequence[tuple[str, str]], rest: str) -> list[str]:
 def checkpoint(
     command: LoadCheckpoint,
     form: str,
-    container: tuple[str | int, ...],
+    container: tuple[Any, ...],
     prefix: str,
     tied: dict[str, str],
     fitting: bool,

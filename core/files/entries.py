@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
@@ -32,17 +32,23 @@ class Entry(NamedTuple):
     key: str
     shape: tuple[int, ...]
     dtype: torch.dtype
-    place: tuple[str | int, ...]
+    place: tuple[Any, ...]
     """How Python gets at it in what the file holds: `["model"]["0.weight"]`; empty: the file is this tensor."""
     device: str | None = None
     """Where it was when it was saved, as far as the file says."""
     same_as: str | None = None
     """The key of the tensor that this one is (a tie): its values are in the file once."""
     requires_grad: bool = False
+    kind: str = ""
+    """What a tensor is that can be listed and not loaded: `sparse`, `quantised`, …"""
+    stored: int = 0
+    """Bytes of such a one in the file."""
 
     @property
     def nbytes(self) -> int:
         """Elements × element size."""
+        if self.kind:
+            return self.stored
         return math.prod(self.shape) * self.dtype.itemsize
 
 
@@ -50,7 +56,10 @@ class TensorFile:
     """An open file of tensors. Everything that can be wrong with its structure is found when it is opened, before a
     value is read."""
 
-    form: ClassVar[str]
+    form: str
+    """`safetensors`, `npy`, `pt`: torch.load(weights_only=True) reads it; `pickle`: it does not; `sharded`."""
+    title: str
+    """The format in words."""
     document: Document | None = None
     """What a workspace file says about its objects."""
 
@@ -59,6 +68,8 @@ class TensorFile:
         self.path, self.where = path, where
         self.size = self.where.stat().st_size
         self.entries: dict[str, Entry] = {}
+        self.listed: dict[str, Entry] = {}
+        """Tensors that are not dense, and cannot be loaded here."""
         self.notes: list[str] = []
         """Sentences about what is special in it."""
 
@@ -101,11 +112,50 @@ class TensorFile:
                 target.copy_(flat.view(entry.shape))
 
 
-def cut(flat: Tensor) -> Iterator[Tensor]:
-    """A flat tensor in pieces of at most `CHUNK_BYTES`."""
-    step = CHUNK_BYTES // flat.element_size()
-    for start in range(0, flat.numel(), step):
-        yield flat[start : start + step]
+class RawFile(TensorFile):
+    """A file whose values are read with plain reads and not mapped, so that one that shrinks meanwhile is an error
+    message instead of a signal that ends the process."""
+
+    def __init__(self, path: str, where: Path) -> None:
+        super().__init__(path, where)
+        self._file = self.where.open("rb", buffering=0)
+        self._buffer = torch.empty(0, dtype=torch.uint8)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def run(self, offset: int, nbytes: int, dtype: torch.dtype) -> Iterator[Tensor]:
+        """Values that follow each other from `offset` on, flat, in pieces; each is overwritten by the next one."""
+        if self._buffer.numel() < min(nbytes, CHUNK_BYTES):
+            self._buffer = torch.empty(min(nbytes, CHUNK_BYTES), dtype=torch.uint8)
+        for start in range(0, nbytes, CHUNK_BYTES):
+            part = self._buffer[: min(CHUNK_BYTES, nbytes - start)]
+            self.read_into(offset + start, memoryview(part.numpy()))  # type: ignore[arg-type]  # it is a buffer
+            yield part != 0 if dtype == torch.bool else part.view(dtype)
+
+    def read_into(self, offset: int, into: memoryview) -> None:
+        """All bytes that there is room for; `BadInput` where the file has fewer."""
+        try:
+            self._file.seek(offset)
+            while into:
+                count = self._file.readinto(into)
+                if not count:
+                    raise BadInput(f"'{self.path}' ended while it was read: another program has changed it")
+                into = into[count:]
+        except OSError as error:
+            raise BadInput(f"'{self.path}' could not be read: {error.strerror or error}") from error
+
+
+def cut(values: Tensor) -> Iterator[Tensor]:
+    """A tensor of any strides, flat, in pieces of at most `CHUNK_BYTES`; of an expanded one no more is made."""
+    nbytes = values.numel() * values.element_size()
+    if nbytes <= CHUNK_BYTES or values.dim() == 0:
+        yield values.reshape(-1)
+        return
+    rows = CHUNK_BYTES * values.shape[0] // nbytes
+    for part in values.split(max(rows, 1)):
+        yield from cut(part if rows else part[0])
 
 
 class Ticker:

@@ -275,7 +275,7 @@ def _facts(path: str, file: TensorFile, match: Match) -> tuple[Fact, ...]:
 def _absent(file: TensorFile, match: Match) -> dict[str, str]:
     """Keys of the model that Python does not find in the file -> the key of the same tensor that it does."""
     absent = dict(match.tied)
-    if file.form != "pt":  # a safetensors file names the ties of what it holds once
+    if file.form not in ("pt", "pickle"):  # a safetensors file names the ties of what it holds once
         keys = {entry.key: key for key, _, entry in match.pairs}
         absent |= {key: keys[entry.same_as] for key, _, entry in match.pairs if entry.same_as in keys}
     return absent

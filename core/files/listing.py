@@ -49,6 +49,7 @@ def contents_of(file: TensorFile) -> FileContents:
         bytes=file.size,
         count=len(file.entries),
         saved_on=", ".join(saved_on) or None,
+        notes=tuple(file.notes),
     )
 
 
@@ -71,9 +72,7 @@ def _answer(command: ListFile, file: TensorFile, contents: FileContents) -> Answ
         Fact("file", f"{origin(command)}, {bytes_text(file.size)}"),
         Fact(
             "format",
-            {"pt": "torch.save", "npy": "numpy", "workspace": "safetensors, a workspace"}.get(
-                contents.form, contents.form
-            ),
+            "safetensors, a workspace" if contents.form == "workspace" else file.title,
         ),
         Fact("dtypes", ", ".join(f"{count:,} {name}" for name, count in dtypes.most_common()) or "none"),
         Fact("saved on", contents.saved_on or "the file does not say"),

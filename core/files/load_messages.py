@@ -137,6 +137,8 @@ def _device_words(file: TensorFile, device: str, made: Loaded) -> list[str]:
         ]
     if saved == [device]:
         return [f"{where} and is on {device} again."]
+    if file.form != "safetensors":
+        return [f"{where}; it is on {device} now."]
     if device == "cpu" or device.startswith(KIND):
         return [f"{where}; it is on {device} now, as requested: a file stores values, not devices."]
     return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -24,7 +24,7 @@ COUNTER = "num_batches_tracked"
 class Container(NamedTuple):
     """A part of the file that could be a state dict."""
 
-    place: tuple[str | int, ...]
+    place: tuple[Any, ...]
     """How Python gets at it."""
     prefix: str
     """What its keys begin with in the file."""
@@ -79,10 +79,10 @@ def best_match(model: nn.Module, name: str, file: TensorFile, strip: str) -> Mat
 
 def containers(file: TensorFile) -> list[Container]:
     """The whole file, and each of its dicts and lists that holds tensors; of a workspace file each of its objects."""
-    found: dict[tuple[tuple[str | int, ...], str], dict[str, Entry]] = {}
+    found: dict[tuple[tuple[Any, ...], str], dict[str, Entry]] = {}
     document = file.document
     for key, entry in file.entries.items():
-        if file.form == "pt":
+        if file.form in ("pt", "pickle"):
             if entry.place:
                 found.setdefault((entry.place[:-1], ""), {})[str(entry.place[-1])] = entry
             continue

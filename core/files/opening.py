@@ -3,10 +3,13 @@ the jobs thread."""
 
 from __future__ import annotations
 
+import gc
+import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,20 +17,27 @@ from torch import Tensor
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.files.entries import CHUNK_BYTES, Entry, TensorFile, cut
-from devexplorer.core.files.pickle_tree import names_in
+from devexplorer.core.files.kinds import (
+    LOOKED_AT,
+    WEIGHT_MAP,
+    ZIP,
+    checkpoint_in,
+    foreign_format,
+    is_safetensors,
+    is_tar,
+)
 from devexplorer.core.files.safe_file import SafeFile
-from devexplorer.core.files.torch_file import RIGHT, TorchFile, foreign_text
+from devexplorer.core.files.sharded import ShardedFile, read_index
+from devexplorer.core.files.torch_file import TorchFile
 from devexplorer.core.workspace.tensors import read_array
 
 KINDS = "files of safetensors, of torch.save (.pt) and of numpy (.npy) can be opened"
-LOOKED_AT = 4 << 20
-"""Bytes of a pickle in which names are looked for, to say why it is refused."""
 
 
 class ArrayFile(TensorFile):
     """A `.npy` file: one array."""
 
-    form = "npy"
+    form, title = "npy", "numpy"
 
     def __init__(self, path: str, where: Path) -> None:
         super().__init__(path, where)
@@ -52,14 +62,38 @@ class ArrayFile(TensorFile):
 def opened(path: str, copy: str = "") -> Iterator[TensorFile]:
     """The file, checked; closed again at the end. `BadInput` for whatever cannot be opened. `copy`: what is read, where
     `path` is only what people know it as."""
+    collects = gc.isenabled()
+    gc.disable()  # it would look through the tensors of a large file again and again: twice the time
     try:
         file = _open(path, copy or path)
     except OSError as error:
         raise BadInput(f"'{path}' could not be read: {(error.strerror or str(error)).lower()}") from error
+    finally:
+        if collects:
+            gc.enable()
     try:
         yield file
     finally:
         file.close()
+
+
+def tensors(path: str) -> dict[Any, Any]:
+    """All tensors of a file, nested as they are in it, on the CPU: as `torch.load` gives them, with nothing run. For
+    scripts."""
+    found: dict[Any, Any] = {}
+    read: dict[str, Tensor] = {}
+    with opened(path) as file:
+        for entry in file.entries.values():
+            kept = entry.same_as or entry.key
+            if kept not in read:
+                read[kept] = torch.empty(entry.shape, dtype=entry.dtype)
+                file.fill(entry, read[kept], lambda _: None)
+            *holders, last = entry.place or ("tensor",)
+            below = found
+            for part in holders:
+                below = below.setdefault(part, {})
+            below[last] = read[kept]
+    return found
 
 
 def _open(path: str, read: str) -> TensorFile:
@@ -67,56 +101,41 @@ def _open(path: str, read: str) -> TensorFile:
         raise BadInput("choose a file")
     if "\0" in read:
         raise BadInput("the name of the file holds a zero byte; choose another one")
-    where = Path(read).expanduser()
+    where = Path(os.path.expanduser(read))
     try:
-        about = where.stat()
+        is_folder = stat.S_ISDIR(where.stat().st_mode)
     except FileNotFoundError:
         raise BadInput(f"there is no file '{path}'") from None
-    if stat.S_ISDIR(about.st_mode):
-        raise BadInput(f"'{path}' is a folder; choose a file")
-    if not stat.S_ISREG(about.st_mode):
+    if not is_folder:
+        return _open_file(path, where)
+    files = checkpoint_in(where)
+    if len(files) == 1:
+        return _open_file(path, files[0])
+    return ShardedFile(path, where, files, {}, _open_file)
+
+
+def _open_file(path: str, where: Path) -> TensorFile:
+    """One file, or the shards that an index names; `FileNotFoundError` where there is none."""
+    if not stat.S_ISREG(where.stat().st_mode):
         raise BadInput(f"'{path}' is not a regular file")
     with where.open("rb") as file:
-        head = file.read(16)
+        head = file.read(LOOKED_AT)
     if not head:
         raise BadInput(f"'{path}' is empty; {KINDS}")
-    if head[:4] == b"PK\x03\x04":
-        return TorchFile(path, where)
-    if head[:6] == b"\x93NUMPY":
+    suffix = where.suffix.lower()
+    if head.startswith(b"\x93NUMPY"):
         return ArrayFile(path, where)
-    if head[8:9] == b"{" or Path(path).suffix == ".safetensors":
+    if head.startswith(b"{") and (WEIGHT_MAP in head or where.name.endswith(".index.json")):
+        return ShardedFile(path, where, *read_index(path, where), _open_file)
+    if is_safetensors(head, where.stat().st_size):
         return SafeFile(path, where)
-    raise BadInput(f"'{path}' cannot be opened: {_other(path, where, head)}")
-
-
-def _other(path: str, where: Path, head: bytes) -> str:
-    """Why a file is not opened that is of no known format."""
-    if head[0] != 0x80 and head[:1] not in (b"c", b"(", b"]", b"}"):
-        return f"its format is not known, or it is damaged; {KINDS}"
-    with where.open("rb") as file:
-        names = _all_names(file.read(LOOKED_AT))
-    if names is None:
-        return f"its format is not known, or it is damaged; {KINDS}"
-    foreign = [name for name in names if not name.startswith(("torch.", "collections.OrderedDict"))]
-    modules = [name for name in names if name.startswith("torch.nn.modules")]
-    if foreign or modules:
-        return foreign_text([*foreign, *modules], bool(modules), path)
-    return (
-        "it is a pickle, or a file of torch.save from before PyTorch 1.6, which has no table of contents that could be"
-        f" looked into; nothing in it was executed; {RIGHT}, with a newer PyTorch"
-    )
-
-
-def _all_names(data: bytes) -> list[str] | None:
-    """Names in the pickles with which a file begins: an old file of torch.save has several. None: it begins with
-    none."""
-    names: list[str] = []
-    whole = False
-    for _ in range(8):
-        found, length = names_in(data)
-        names += found
-        whole |= bool(length or found)
-        if not length:
-            break
-        data = data[length:]
-    return list(dict.fromkeys(names)) if whole else None
+    foreign = foreign_format(head, suffix)
+    if foreign is not None:
+        raise BadInput(f"'{path}' cannot be opened: {foreign}")
+    if head.startswith(ZIP) or is_tar(head) or head[0] == 0x80:
+        return TorchFile(path, where)
+    if head[8:9] == b"{" or suffix == ".safetensors":
+        return SafeFile(path, where)
+    if head[:1] in (b"c", b"(", b"]", b"}"):  # a pickle of protocol 0 or 1, perhaps
+        return TorchFile(path, where)
+    raise BadInput(f"'{path}' cannot be opened: its format is not known, or it is damaged; {KINDS}")

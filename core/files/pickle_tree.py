@@ -1,26 +1,28 @@
-"""Reads the pickle of a torch.save file without running it: a tree of tensors, containers and plain values. Pure, jobs
-thread.
+"""Reads pickles without running them: a tree of tensors, containers and plain values. Pure, jobs thread.
 
-`pickletools` takes the opcodes apart; here they build symbols. A name that the pickle asks for
-(`torch._utils._rebuild_tensor_v2`, `posix.system`) stays a name: nothing is imported and nothing called. What asks for
-a name that tensors do not need is refused with that name, before `torch.load(weights_only=True)` gets to see the file;
-and tensors that would not fit their storage are too.
+A pickle is a program for a stack machine. This machine builds symbols: a name that the pickle asks for
+(`torch._utils._rebuild_tensor_v2`, `posix.system`) stays a name, nothing is imported and nothing called. What calling
+a name of others would have made is a `Foreign`; what tensors need is done here. Protocols 0 to 5, of Python 2 as well.
 """
 
 from __future__ import annotations
 
-import pickletools
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
 
 from devexplorer.core.base import BadInput
+from devexplorer.core.files.entries import DIMENSIONS_LIMIT
 
-STEPS_LIMIT = 5_000_000
-"""Opcodes of one pickle: that of 50,000 tensors has a million and a half."""
-_CONTAINERS = {"collections.OrderedDict", "collections.Counter"}
-_VALUES = {"torch.Size", "torch.device", "builtins.set", "__builtin__.set", "builtins.complex", "__builtin__.complex"}
+STEPS_LIMIT = 60_000_000
+"""Opcodes of one pickle: a tensor of a state dict takes about 33."""
+DEPTH_LIMIT = 200
+NODES_LIMIT = 6_000_000
+_CONTAINERS = {"collections.OrderedDict", "collections.Counter", "collections.defaultdict", "builtins.dict"}
+_LISTS = {"builtins.list", "builtins.tuple", "builtins.set", "builtins.frozenset", "collections.deque"}
+_PLAIN = {"builtins.complex", "builtins.bytearray", "torch.device", "torch.serialization._get_layout"}
 _STORAGES: dict[str, torch.dtype | None] = {
     "UntypedStorage": None,
     "DoubleStorage": torch.float64, "FloatStorage": torch.float32, "HalfStorage": torch.float16,
@@ -28,26 +30,29 @@ _STORAGES: dict[str, torch.dtype | None] = {
     "LongStorage": torch.int64, "IntStorage": torch.int32, "ShortStorage": torch.int16, "CharStorage": torch.int8,
     "ByteStorage": torch.uint8, "BoolStorage": torch.bool,
     "ComplexFloatStorage": torch.complex64, "ComplexDoubleStorage": torch.complex128,
+    "QInt8Storage": torch.qint8, "QUInt8Storage": torch.quint8, "QInt32Storage": torch.qint32,
+    "QUInt4x2Storage": torch.quint4x2, "QUInt2x4Storage": torch.quint2x4,
 }  # fmt: skip
 """What torch.save calls the storage of a tensor of that dtype; newer dtypes have untyped ones."""
-_REBUILD = {"torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3"}
-_PARAMETER = {"torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state"}
+_REBUILD = {f"torch._utils._rebuild_tensor{version}" for version in ("", "_v2", "_v3")}
+_PARAMETER = {f"torch._utils._rebuild_parameter{state}" for state in ("", "_with_state")} | {
+    "torch.nn.parameter.Parameter"
+}
 _FROM_TYPE = "torch._tensor._rebuild_from_type_v2"
+_FROM_CPU = "torch._utils._rebuild_device_tensor_from_cpu_tensor"
 _SPECIAL = {
     "torch._utils._rebuild_sparse_tensor": "sparse",
     "torch._utils._rebuild_qtensor": "quantised",
     "torch._utils._rebuild_nested_tensor": "nested",
     "torch._utils._rebuild_meta_tensor_no_storage": "without values (on the device meta)",
+    "torch._utils._rebuild_wrapper_subclass": "of a class that wraps other tensors",
 }
-_KNOWN = (
-    _CONTAINERS
-    | _VALUES
-    | _REBUILD
-    | _PARAMETER
-    | _SPECIAL.keys()
-    | {_FROM_TYPE, "_codecs.encode", "torch.Tensor", "torch.nn.parameter.Parameter"}
-)
-"""What tensors need; dtypes and storages come on top."""
+_LOADED_BY_TORCH = {"torch.Size", "torch.Tensor", "_codecs.encode", "collections.OrderedDict", "collections.Counter"}
+_HARMLESS = {f"builtins.{name}" for name in ("int", "float", "str", "bool", "bytes", "object", "slice", "range")}
+_BYTES = "torch.storage._load_from_bytes"
+_NUMPY = tuple(f"numpy.{core}." for core in ("core", "_core"))
+_NUMBERS = set("?bBhHiIlLqQefdFD") | {f"{kind}{size}" for kind in "biufc" for size in (1, 2, 4, 8, 16)}
+"""NumPy's names for what can be a tensor."""
 
 
 class Name(NamedTuple):
@@ -56,10 +61,20 @@ class Name(NamedTuple):
     full: str
 
 
-class Foreign(NamedTuple):
+class Foreign:
     """What calling a name would have made, had it been called."""
 
-    full: str
+    __slots__ = ("full", "is_module")
+
+    def __init__(self, full: str) -> None:
+        self.full, self.is_module = full, False
+
+
+class Raw(NamedTuple):
+    """Bytes of the pickle, which stay where they are."""
+
+    start: int
+    end: int
 
 
 class Storage(NamedTuple):
@@ -70,6 +85,10 @@ class Storage(NamedTuple):
     """None: it is untyped, and every tensor says its own."""
     location: str
     elements: int
+    source: Raw | bytes | None = None
+    """Where its values are; None: the file has them under its key."""
+    view: int = 0
+    """Elements of the storage before this part of it."""
 
 
 class Stored(NamedTuple):
@@ -80,204 +99,499 @@ class Stored(NamedTuple):
     offset: int
     shape: tuple[int, ...]
     stride: tuple[int, ...]
-    requires_grad: bool
+    requires_grad: bool = False
+    flags: tuple[str, ...] = ()
+    """`conj`, `neg`: what has to be done to the values."""
+
+
+class Special(NamedTuple):
+    """A tensor that is not dense."""
+
+    kind: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    nbytes: int
+
+
+class Array:
+    """An array of NumPy, or the dtype of one, whose state follows after it."""
+
+    __slots__ = ("code", "stored", "swapped")
+
+    def __init__(self, code: str = "") -> None:
+        self.code, self.swapped = code, False
+        self.stored: Stored | None = None
 
 
 class Tree(NamedTuple):
     """What a pickle holds."""
 
     root: Any
-    foreign: tuple[str, ...]
-    """Names that only code needs."""
-    is_module: bool
-    """It is, or holds, a whole `nn.Module`."""
+    names: tuple[str, ...]
+    """All that it asks for."""
+    beyond_torch: tuple[str, ...]
+    """Of these, what `torch.load(weights_only=True)` does not know."""
+    protocol: int
+    storages: Mapping[str, Storage]
+    end: int
+    """Where it ends in the bytes."""
 
 
-def read(data: bytes) -> Tree:
-    """The tree; raises any exception for a damaged pickle, `BadInput` for one that says what tensors cannot be."""
-    return _Machine().run(data)
+def read(data: bytes, start: int = 0, known: Mapping[Any, Any] | None = None) -> Tree:
+    """The tree; raises any exception for a damaged pickle. `known`: what its persistent ids mean, where these are not
+    descriptions of storages."""
+    machine = _Machine(data, start, known)
+    root = machine.run()
+    names = tuple(machine.names)
+    return Tree(root, names, tuple(filter(_beyond_torch, names)), machine.protocol, machine.storages, machine.at)
 
 
-def names_in(data: bytes) -> tuple[list[str], int]:
-    """Every name that a pickle, of whatever protocol, asks for, as far as it can be read; and its length, 0 when it has
-    no end."""
-    found: dict[str, None] = {}
-    memo: dict[int, str] = {}
-    strings: list[str] = [""]
-    try:
-        for opcode, argument, position in pickletools.genops(data):
-            if opcode.name == "STOP":
-                return list(found), (position or 0) + 1
-            number = argument if isinstance(argument, int) else -1
-            if opcode.name in ("GLOBAL", "INST"):
-                found[".".join(str(argument).split(" ", 1))] = None
-            elif opcode.name == "STACK_GLOBAL":
-                found[".".join(strings[-2:])] = None
-            elif opcode.name.startswith("EXT"):
-                found[f"the extension {argument}"] = None
-            elif opcode.name == "MEMOIZE":
-                memo[len(memo)] = strings[-1]
-            elif "PUT" in opcode.name:
-                memo[number] = strings[-1]
-            elif "GET" in opcode.name and number in memo:
-                strings.append(memo[number])
-            elif isinstance(argument, str):
-                strings.append(argument)
-    except Exception:  # damaged or cut off: what was found until then is returned
-        pass
-    return list(found), 0
+def _beyond_torch(full: str) -> bool:
+    module, _, last = full.rpartition(".")
+    known = full in _LOADED_BY_TORCH or full in _SPECIAL or full in _REBUILD or full in _PARAMETER
+    known = known or full in ("builtins.set", "builtins.complex", "builtins.bytearray", _FROM_TYPE, _FROM_CPU)
+    storage = module in ("torch", "torch.cuda", "torch.storage") and last in _STORAGES
+    return not (known or storage or full in _PLAIN or isinstance(vars(torch).get(last), (torch.dtype, torch.qscheme)))
 
 
 class _Machine:
     """The stack machine of the pickle format, with symbols."""
 
-    def __init__(self) -> None:
+    def __init__(self, data: bytes, start: int, known: Mapping[Any, Any] | None) -> None:
+        self.data, self.at, self.known = data, start, known
         self.stack: list[Any] = []
         self.below: list[list[Any]] = []
-        self.memo: dict[int, Any] = {}
-        self.foreign: dict[str, None] = {}
-        self.module = False
+        self.memo: list[Any] = []
+        self.names: dict[str, None] = {}
+        self.storages: dict[str, Storage] = {}
+        self.protocol = 0
+        self.left = 2 * len(data) + 1000
+        """Of what may be copied: a pickle can refer to a large thing a million times."""
 
-    def run(self, data: bytes) -> Tree:
-        """Every opcode up to STOP."""
-        for step, (opcode, argument, _) in enumerate(pickletools.genops(data)):
-            if step > STEPS_LIMIT:
-                raise BadInput(f"its pickle has more than {STEPS_LIMIT:,} steps")
-            if opcode.name == "STOP":
-                return Tree(self.stack.pop(), tuple(self.foreign), self.module)
-            self._step(opcode.name, argument)
-        raise EOFError
-
-    def _step(self, name: str, argument: Any) -> None:
-        stack = self.stack
-        match name:
-            case "PROTO":
-                if argument != 2:
-                    raise BadInput(
-                        f"it was written with pickle protocol {argument}; torch.save's own is 2, and torch.load wants"
-                        " that"
-                    )
-            case "GLOBAL":
-                stack.append(self._name(".".join(argument.split(" ", 1))))
-            case "MARK":
-                self.below.append(stack)
-                self.stack = []
-            case "BINPUT" | "LONG_BINPUT":
-                self.memo[argument] = stack[-1]
-            case "BINGET" | "LONG_BINGET":
-                stack.append(self.memo[argument])
-            case "NONE" | "NEWTRUE" | "NEWFALSE":
-                stack.append({"NONE": None, "NEWTRUE": True, "NEWFALSE": False}[name])
-            case "BININT" | "BININT1" | "BININT2" | "BINFLOAT" | "BINUNICODE" | "SHORT_BINSTRING" | "LONG1":
-                self.module |= argument == "_parameters"
-                stack.append(argument)
-            case "EMPTY_TUPLE" | "EMPTY_LIST" | "EMPTY_DICT" | "EMPTY_SET":
-                stack.append({"EMPTY_TUPLE": tuple, "EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_SET": set}[name]())
-            case "TUPLE1" | "TUPLE2" | "TUPLE3":
-                count = int(name[-1])
-                stack[-count:] = [tuple(stack[-count:])]
-            case "TUPLE":
-                items = self._since_mark()
-                self.stack.append(tuple(items))
-            case "APPEND" | "APPENDS":
-                items = [stack.pop()] if name == "APPEND" else self._since_mark()
-                if not isinstance(self.stack[-1], Foreign):
-                    list.extend(self.stack[-1], items)
-            case "SETITEM" | "SETITEMS":
-                items = [stack.pop(-2), stack.pop()] if name == "SETITEM" else self._since_mark()
-                if not isinstance(self.stack[-1], Foreign):
-                    dict.update(self.stack[-1], zip(items[::2], items[1::2], strict=True))
-            case "REDUCE" | "NEWOBJ":
+    def run(self) -> Any:
+        """Every opcode up to STOP. The frequent ones are here, in local variables: a large file has 30 million."""
+        data, size, at, stack, below, memo = self.data, len(self.data), self.at, self.stack, self.below, self.memo
+        for _ in range(STEPS_LIMIT):
+            code = data[at]
+            at += 1
+            if code == 0x71:  # BINPUT
+                _put(memo, data[at], stack[-1])
+                at += 1
+            elif code == 0x72:  # LONG_BINPUT
+                _put(memo, int.from_bytes(data[at : at + 4], "little"), stack[-1])
+                at += 4
+            elif code == 0x68:  # BINGET
+                stack.append(memo[data[at]])
+                at += 1
+            elif code == 0x28:  # MARK
+                below.append(stack)
+                stack = []
+            elif code == 0x58:  # BINUNICODE
+                end = at + 4 + int.from_bytes(data[at : at + 4], "little")
+                if end > size:
+                    raise EOFError
+                stack.append(data[at + 4 : end].decode("utf-8", "surrogatepass"))
+                at = end
+            elif code == 0x4B:  # BININT1
+                stack.append(data[at])
+                at += 1
+            elif code == 0x74:  # TUPLE
+                items = tuple(stack)
+                stack = below.pop()
+                stack.append(items)
+            elif code == 0x85:  # TUPLE1
+                stack[-1] = (stack[-1],)
+            elif code == 0x86:  # TUPLE2
+                stack[-2:] = [(stack[-2], stack[-1])]
+            elif code == 0x29:  # EMPTY_TUPLE
+                stack.append(())
+            elif code == 0x52:  # REDUCE
                 arguments = stack.pop()
-                stack[-1] = self._made(stack[-1], arguments, new=name == "NEWOBJ")
-            case "BUILD":
-                stack.pop()
-                if not isinstance(stack[-1], (Foreign, dict)):
-                    raise _bad_call("__setstate__")
-            case "BINPERSID":
-                stack[-1] = self._storage(stack[-1])
+                stack[-1] = self._made(stack[-1], arguments)
+            elif code == 0x51:  # BINPERSID
+                stack[-1] = self._persistent(stack[-1])
+            elif code == 0x89:  # NEWFALSE
+                stack.append(False)
+            elif code == 0x4A:  # BININT
+                stack.append(int.from_bytes(data[at : at + 4], "little", signed=True))
+                at += 4
+            elif code == 0x4D:  # BININT2
+                stack.append(int.from_bytes(data[at : at + 2], "little"))
+                at += 2
+            elif code == 0x2E:  # STOP
+                self.at = at
+                return stack.pop()
+            else:
+                self.at, self.stack = at, stack
+                self._rare(chr(code))
+                at, stack = self.at, self.stack
+        raise BadInput(f"its pickle has more than {STEPS_LIMIT:,} steps")
+
+    def _rare(self, code: str) -> None:  # one case an opcode: a table of methods would be no shorter
+        stack = self.stack
+        match code:
+            case "\x80":
+                self.protocol = self._number(1)
+            case "\x95":  # FRAME
+                self._number(8)
+            case "j":
+                stack.append(self.memo[self._number(4)])
+            case "\x94":
+                self.memo.append(stack[-1])
+            case "p" | "g":
+                index = int(self._line())
+                if code == "p":
+                    _put(self.memo, index, stack[-1])
+                else:
+                    stack.append(self.memo[index])
+            case "N" | "\x88":
+                stack.append(None if code == "N" else True)
+            case "}" | "]" | "\x8f":
+                stack.append({} if code == "}" else [])
+            case "\x8c" | "\x8d" | "V":
+                raw = self._line() if code == "V" else self._bytes(1 if code == "\x8c" else 8)
+                stack.append(raw.decode("raw-unicode-escape" if code == "V" else "utf-8", "surrogatepass"))
+            case "U" | "T" | "S":
+                raw = self._line()[1:-1] if code == "S" else self._bytes(1 if code == "U" else 4)
+                stack.append(raw.decode() if raw.isascii() else Raw(self.at - len(raw), self.at))
+            case "B" | "C" | "\x8e" | "\x96":
+                length = len(self._bytes({"B": 4, "C": 1}.get(code, 8)))
+                stack.append(Raw(self.at - length, self.at))
+            case "\x8a" | "\x8b":
+                stack.append(int.from_bytes(self._bytes(1 if code == "\x8a" else 4), "little", signed=True))
+            case "G":
+                stack.append(struct.unpack(">d", self._take(8))[0])
+            case "I" | "L" | "F":
+                stack.append(_number(self._line(), code))
+            case "\x87":
+                stack[-3:] = [tuple(stack[-3:])]
+            case "a":
+                _extend(stack, [stack.pop()])
+            case "e" | "\x90":
+                items = self._since_mark()
+                _extend(self.stack, items)
+            case "s":
+                _update(stack, [stack.pop(-2), stack.pop()])
+            case "u":
+                items = self._since_mark()
+                _update(self.stack, items)
+            case "d" | "l" | "\x91":
+                items = self._since_mark()
+                self.stack.append({} if code == "d" else items)
+                if code == "d":
+                    _update(self.stack, items)
+            case "0" | "1" | "2":
+                if code == "1":
+                    self._since_mark()
+                else:
+                    stack.append(stack[-1]) if code == "2" else stack.pop()
+            case "c" | "i" | "\x93":
+                name = self._name(code)
+                if code == "i":
+                    self.stack.append(self._made(name, tuple(self._since_mark())))
+                else:
+                    self.stack.append(name)
+            case "o":
+                what, *rest = self._since_mark()
+                self.stack.append(self._made(what, tuple(rest)))
+            case "\x81" | "\x92":
+                if code == "\x92":
+                    stack.pop()
+                arguments = stack.pop()
+                stack[-1] = self._made(stack[-1], arguments)
+            case "b":
+                state = stack.pop()
+                self._built(stack[-1], state)
+            case "P":
+                stack.append(self._persistent(self._line().decode()))
+            case "\x82" | "\x83" | "\x84":
+                raise BadInput("its pickle asks for an extension, which no file of tensors does")
             case _:
-                raise BadInput(f"its pickle has the opcode {name}, which torch.save does not write")
+                raise BadInput(f"its pickle has the opcode {code!r}, which torch.save does not write")
+
+    # --- pieces of the bytes
+
+    def _take(self, count: int) -> bytes:
+        end = self.at + count
+        if end > len(self.data):
+            raise EOFError
+        piece, self.at = self.data[self.at : end], end
+        return piece
+
+    def _number(self, count: int) -> int:
+        return int.from_bytes(self._take(count), "little")
+
+    def _bytes(self, count: int) -> bytes:
+        return self._take(self._number(count))
+
+    def _line(self) -> bytes:
+        end = self.data.index(b"\n", self.at)
+        piece, self.at = self.data[self.at : end], end + 1
+        return piece
 
     def _since_mark(self) -> list[Any]:
         items = self.stack
         self.stack = self.below.pop()
         return items
 
-    def _name(self, full: str) -> Name:
-        module, _, last = full.rpartition(".")
-        dtype = module == "torch" and isinstance(vars(torch).get(last), torch.dtype)
-        storage = module in ("torch", "torch.cuda", "torch.storage") and last in _STORAGES
-        if not (dtype or storage or full in _KNOWN):
-            self.foreign[full] = None
+    # --- what stands for what
+
+    def _name(self, code: str) -> Name:
+        if code == "\x93":
+            last, module = self.stack.pop(), self.stack.pop()
+        else:
+            module, last = self._line().decode(), self._line().decode()
+        if not isinstance(module, str) or not isinstance(last, str):
+            raise BadInput("its pickle asks for a name that is no text")
+        module = "builtins" if module == "__builtin__" else module
+        full = f"{module}.{last}"
+        self.names[full] = None
         return Name(full)
 
-    def _made(self, what: Any, arguments: Any, *, new: bool) -> Any:
+    def _made(self, what: Any, arguments: Any) -> Any:
         """What calling `what` would give."""
-        full = what.full if isinstance(what, Name) else "a value"
-        if isinstance(what, Foreign) or full in self.foreign:
-            return Foreign(full)
-        if new or not isinstance(what, Name) or not isinstance(arguments, tuple):
-            raise _bad_call(full)
-        if full in _SPECIAL:
-            raise BadInput(f"a tensor in it is {_SPECIAL[full]}; only dense tensors can be loaded")
-        if full in _CONTAINERS:
-            return dict(*arguments)
+        if isinstance(what, Foreign):
+            return Foreign(what.full)
+        if not isinstance(what, Name) or not isinstance(arguments, tuple):
+            raise BadInput("it calls a value in a way that torch.save does not")
+        full = what.full
         if full in _REBUILD:
-            return _stored(arguments, full.endswith("_v3"))
+            return _stored(arguments, full)
+        if full in _CONTAINERS:
+            return self._container(full, arguments)
+        if full in _LISTS or full == "torch.Size":
+            items = arguments[0] if arguments else ()
+            if not isinstance(items, (list, tuple)):
+                return Foreign(full)
+            return items
         if full in _PARAMETER:
-            return arguments[0]._replace(requires_grad=bool(arguments[1]))
+            tensor = arguments[0]
+            return tensor._replace(requires_grad=bool(arguments[1])) if isinstance(tensor, Stored) else tensor
         if full == _FROM_TYPE:
-            return self._made(arguments[0], arguments[2], new=False)
+            return self._made(arguments[0], arguments[2])
+        if full == _FROM_CPU:
+            return arguments[0]
+        if full in _SPECIAL:
+            return _special(_SPECIAL[full], arguments)
         if full == "_codecs.encode" and arguments[1:] == ("latin1",):  # how protocol 2 writes bytes
+            self._spend(len(arguments[0]))
             return str(arguments[0]).encode("latin1")
-        if full in _VALUES:
-            return ("value", *arguments)
-        raise _bad_call(full)
+        if full == _BYTES:
+            return self._storage_in_bytes(arguments[0])
+        if full == "numpy.dtype":
+            code = str(arguments[0])
+            if code in _NUMBERS:  # torch.load wants the class of a dtype allowed, too
+                self.names[f"numpy.dtypes.{type(_empty(code).dtype).__name__}"] = None
+            return Array(code)
+        if full.startswith(_NUMPY) and full.endswith("._reconstruct"):
+            return Array()
+        if full.startswith(_NUMPY) and full.endswith("._frombuffer"):
+            data, dtype, shape, order = arguments
+            return self._array(Array(), (1, shape, dtype, order == "F", data))
+        return full if full in _PLAIN else Foreign(full)
 
-    def _storage(self, reference: Any) -> Any:
-        kind, what, key, location, elements = reference
-        if kind != "storage" or not isinstance(what, Name) or type(elements) is not int or elements < 0:
+    def _built(self, what: Any, state: Any) -> None:
+        if isinstance(what, Foreign):
+            what.is_module = isinstance(state, dict) and "_parameters" in state
+        elif isinstance(what, Array) and what.code:
+            what.swapped = isinstance(state, tuple) and state[1:2] == (">",)
+        elif isinstance(what, Array):
+            self._array(what, state)
+
+    def _array(self, array: Array, state: tuple[Any, ...]) -> Array:
+        _, shape, dtype, fortran, source = state
+        numbers = isinstance(dtype, Array) and dtype.code in _NUMBERS and not dtype.swapped
+        if len(shape) > DIMENSIONS_LIMIT or any(type(length) is not int for length in shape):
+            raise BadInput("the shape of an array in it is not a shape")
+        if isinstance(source, str):
+            self._spend(len(source))
+            source = source.encode("latin1")
+        if numbers and isinstance(source, (Raw, bytes)):
+            kind = torch.from_numpy(_empty(dtype.code)).dtype
+            strides, step = [], 1
+            for length in shape if fortran else reversed(shape):
+                strides.append(step)
+                step *= length
+            size = source.end - source.start if isinstance(source, Raw) else len(source)
+            storage = Storage(f"array {id(array)}", kind, "cpu", size // kind.itemsize, source)
+            array.stored = _checked(storage, kind, 0, shape, tuple(strides if fortran else reversed(strides)))
+        return array
+
+    def _persistent(self, reference: Any) -> Any:
+        if self.known is not None:  # a number, or the class of a module and its source
+            return reference[0] if isinstance(reference, tuple) else self.known[int(reference)]
+        if reference[0] == "module":  # of old: the class of a module, and its source
+            return reference[1]
+        kind, what, key, location, elements = reference[:5]
+        dtype = storage_dtype(what)
+        if kind != "storage" or type(elements) is not int or elements < 0:
             raise BadInput("it refers to something outside that is no storage")
-        dtype = _STORAGES[what.full.rpartition(".")[2]]
-        return Storage(str(key), dtype, str(location), elements)
+        view = reference[5][1] if len(reference) > 5 and reference[5] else 0
+        if type(view) is not int or view < 0:
+            raise BadInput("it refers to a part of a storage that is none")
+        storage = Storage(str(key), dtype, str(location), elements, None, view)
+        self.storages.setdefault(storage.key, storage)
+        return storage
+
+    def _storage_in_bytes(self, raw: Any) -> Storage:
+        """How `pickle.dump` writes a storage: a file of torch.save, of the old format, in bytes."""
+        data, at, end = (raw, 0, len(raw)) if isinstance(raw, bytes) else (self.data, raw.start, raw.end)
+        self._spend(end - at)
+        for _ in range(3):  # magic number, protocol, about the system
+            at = read(data, at).end
+        storage, _, _, _, _, at = read(data, at)
+        at = read(data, at).end
+        (elements,) = struct.unpack("<q", data[at : at + 8])
+        if not isinstance(storage, Storage) or elements != storage.elements:
+            raise BadInput("it holds a storage that is none")
+        source = data[at + 8 :] if isinstance(raw, bytes) else Raw(at + 8, end)
+        return storage._replace(source=source, key=f"bytes {self.at}")
+
+    def _container(self, full: str, arguments: tuple[Any, ...]) -> Any:
+        if full == "collections.defaultdict" and (not arguments or isinstance(arguments[0], (Name, Foreign))):
+            return {}
+        given = arguments[0] if arguments and arguments[0] is not None else {}
+        if isinstance(given, list):  # pairs: how Python 2 wrote an OrderedDict
+            self._spend(len(given))
+            holder: list[Any] = [{}]
+            for key, value in given:
+                _update(holder, [key, value])
+            return holder[0]
+        return given if isinstance(given, dict) else Foreign(full)
+
+    def _spend(self, count: int) -> None:
+        self.left -= count
+        if self.left < 0:
+            raise BadInput("its pickle makes more than it holds")
 
 
-def _bad_call(full: str) -> BadInput:
-    return BadInput(f"it calls {full} in a way that torch.save does not")
+def _put(memo: list[Any], index: int, thing: Any) -> None:
+    """Remember; numbers follow each other, so that one that does not cannot ask for memory."""
+    if index == len(memo):
+        memo.append(thing)
+        return
+    if index > len(memo) + 1000:
+        raise EOFError
+    while index >= len(memo):
+        memo.append(None)
+    memo[index] = thing
 
 
-def _stored(arguments: tuple[Any, ...], typed: bool) -> Stored:
-    storage, offset, shape, stride, requires_grad = arguments[:5]
-    shape, stride = (tuple(item[1] if item and item[0] == "value" else item) for item in (shape, stride))
+def _number(line: bytes, code: str) -> Any:
+    if code == "I" and line in (b"00", b"01"):
+        return line == b"01"
+    return float(line) if code == "F" else int(line.rstrip(b"L"))
+
+
+def _extend(stack: list[Any], items: list[Any]) -> None:
+    if not isinstance(stack[-1], Foreign):
+        list.extend(stack[-1], items)
+
+
+def _update(stack: list[Any], items: list[Any]) -> None:
+    if isinstance(stack[-1], Foreign):
+        return
+    if not isinstance(stack[-1], dict) or len(items) % 2:
+        raise EOFError
+    for key, value in zip(items[::2], items[1::2], strict=True):
+        stack[-1][key if type(key) is str else _key(key)] = value
+
+
+def _key(key: Any) -> Any:
+    """What can be the key of a dict: a tuple only of plain values, because deep ones take the stack of hash()."""
+    if key is None or isinstance(key, (str, int, float, Name)):
+        return key
+    if isinstance(key, tuple) and all(isinstance(part, (str, int, float)) for part in key):
+        return key
+    return Name(key.full if isinstance(key, Foreign) else f"{type(key).__name__} {id(key):x}")
+
+
+def storage_dtype(what: Any) -> torch.dtype | None:
+    """The dtype of a class of storages; None: it is untyped."""
+    module, _, last = what.full.rpartition(".") if isinstance(what, Name) else ("", "", "")
+    if module not in ("torch", "torch.cuda", "torch.storage") or last not in _STORAGES:
+        raise BadInput("it refers to something outside that is no storage")
+    return _STORAGES[last]
+
+
+def _stored(arguments: tuple[Any, ...], full: str) -> Stored:
+    storage, offset, shape, stride = arguments[:4]
+    if not isinstance(storage, Storage):
+        raise BadInput("it refers to something outside that is no storage")
+    typed = full.endswith("_v3")
     dtype = torch_dtype(arguments[6]) if typed else storage.dtype
-    if any(type(number) is not int for number in (offset, *shape, *stride)):
+    requires_grad = bool(arguments[4]) if len(arguments) > 4 else False
+    meta = arguments[7:] if typed else arguments[6:]
+    flags = tuple(flag for flag in ("conj", "neg") if meta and isinstance(meta[0], dict) and meta[0].get(flag))
+    return _checked(storage, dtype, offset, shape, stride, requires_grad, flags)
+
+
+def _checked(
+    storage: Any,
+    dtype: Any,
+    offset: Any,
+    shape: Any,
+    stride: Any,
+    requires_grad: bool = False,
+    flags: tuple[str, ...] = (),
+) -> Stored:
+    numbers = (offset, *shape, *stride)
+    if any(type(number) is not int for number in numbers):
         raise BadInput("the shape of a tensor in it is not a shape")
-    return Stored(storage, dtype, offset, shape, stride, bool(requires_grad))
+    if storage.view:
+        offset += storage.view
+    return Stored(storage, dtype or torch.uint8, offset, tuple(shape), tuple(stride), requires_grad, flags)
+
+
+def _special(kind: str, arguments: tuple[Any, ...]) -> Special:
+    """Shape and size as far as the pickle says them: that of a nested tensor is among its values."""
+    if kind == "quantised":
+        whole = _stored((*arguments[:4], False), "")
+        return Special(kind, whole.shape, whole.dtype, _nbytes(whole))
+    if kind == "sparse":
+        parts = [part for part in arguments[1] if isinstance(part, Stored)]
+        shape = next(part for part in arguments[1][2:] if isinstance(part, tuple) and not isinstance(part, Stored))
+        return Special(kind, tuple(map(int, shape)), parts[-1].dtype, sum(map(_nbytes, parts)))
+    if kind == "nested":
+        buffer, sizes = arguments[:2]
+        return Special(kind, sizes.shape[:1], buffer.dtype, _nbytes(buffer))
+    dtype, shape = arguments[:2] if kind.startswith("without") else arguments[1:3]
+    return Special(kind, tuple(map(int, shape)), torch_dtype(dtype), 0)
+
+
+def _nbytes(tensor: Stored) -> int:
+    return tensor.storage.elements * (tensor.storage.dtype or torch.uint8).itemsize
 
 
 def torch_dtype(name: Name) -> torch.dtype:
     """The dtype of that name."""
-    dtype = vars(torch)[name.full.rpartition(".")[2]]
+    dtype = vars(torch)[name.full.removeprefix("torch.")]
     assert isinstance(dtype, torch.dtype)
     return dtype
 
 
-DEPTH_LIMIT = 40
-NODES_LIMIT = 2_000_000
+def _empty(code: str) -> Any:
+    import numpy as np
+
+    return np.empty(0, code)
 
 
-def leaves(root: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+def leaves(root: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Every tensor and plain value below the root with the indices that lead to it."""
-    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), root)]
+    waiting: list[tuple[tuple[Any, ...], Any]] = [((), root)]
     seen = 0
     while waiting:
         place, thing = waiting.pop()
         seen += 1
         if len(place) > DEPTH_LIMIT or seen > NODES_LIMIT:
             raise BadInput("its containers are nested too deeply, or in themselves")
-        if isinstance(thing, (dict, list, tuple)) and not isinstance(thing, (Stored, Storage, Name, Foreign)):
-            items = list(thing.items() if isinstance(thing, dict) else enumerate(thing))
-            waiting += [((*place, key), value) for key, value in reversed(items) if isinstance(key, (str, int))]
-        else:
+        if isinstance(thing, Array):
+            thing = thing.stored
+        if isinstance(thing, (Stored, Storage, Special, Name, Raw)) or not isinstance(thing, (dict, list, tuple)):
             yield place, thing
+            continue
+        items = list(thing.items() if isinstance(thing, dict) else enumerate(thing))
+        if len(waiting) + len(items) > NODES_LIMIT:
+            raise BadInput("its containers are nested too deeply, or in themselves")
+        for key, value in reversed(items):
+            waiting.append(((*place, key), value))

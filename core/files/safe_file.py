@@ -2,24 +2,21 @@
 thread.
 
 The format is that of github.com/huggingface/safetensors: the header ends where it says, tensors follow each other
-without gaps or overlaps and fill the file exactly. Values are read with plain reads and not mapped, so that a file that
-shrinks while it is read is an error message instead of a signal that ends the process.
+without gaps or overlaps and fill the file exactly.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor
 
-from devexplorer.core.base import BadInput
-from devexplorer.core.files.entries import CHUNK_BYTES, Entry, TensorFile, checked_key, device_said, shown, wrong_shape
+from devexplorer.core.files.entries import Entry, RawFile, checked_key, device_said, shown, wrong_shape
 from devexplorer.core.files.manifest import KEY, decoded
 
 DTYPES: Mapping[str, torch.dtype] = {
@@ -32,18 +29,28 @@ HEADER_LIMIT = 100_000_000
 """Bytes of a header; the format's own limit."""
 
 
-class SafeFile(TensorFile):
+class _Described(msgspec.Struct, gc=False):
+    """A tensor in the header. `__metadata__` is among them, and has none of these."""
+
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    data_offsets: tuple[int, int] = (0, -1)
+
+
+class _Beside(msgspec.Struct):
+    metadata: dict[str, str] = msgspec.field(default_factory=dict, name="__metadata__")
+
+
+class SafeFile(RawFile):
     """An open safetensors file."""
 
-    form = "safetensors"
+    form = title = "safetensors"
 
     def __init__(self, path: str, where: Path) -> None:
         super().__init__(path, where)
-        self._file = self.where.open("rb", buffering=0)
         self._offsets: dict[str, int] = {}
         try:
-            self._start, header = self._header()
-            self.metadata = self._metadata(header.pop("__metadata__", {}))
+            self._start, header, self.metadata = self._header()
             """What the header says beside the tensors."""
             self._take(header)
             self.document = decoded(self.metadata.get(KEY))
@@ -53,36 +60,14 @@ class SafeFile(TensorFile):
         except BaseException:
             self._file.close()
             raise
-        self._buffer = torch.empty(0, dtype=torch.uint8)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
     def pieces(self, entry: Entry) -> Iterator[Tensor]:
         """The values in order; each piece is overwritten by the next one."""
-        if self._buffer.numel() < min(entry.nbytes, CHUNK_BYTES):
-            self._buffer = torch.empty(min(entry.nbytes, CHUNK_BYTES), dtype=torch.uint8)
-        begin = self._offsets[entry.same_as or entry.key]
-        for offset in range(0, entry.nbytes, CHUNK_BYTES):
-            part = self._buffer[: min(CHUNK_BYTES, entry.nbytes - offset)]
-            self._read(begin + offset, memoryview(part.numpy()))  # type: ignore[arg-type]  # it is a buffer
-            yield part != 0 if entry.dtype == torch.bool else part.view(entry.dtype)
-
-    def _read(self, offset: int, into: memoryview) -> None:
-        try:
-            self._file.seek(offset)
-            while into:
-                count = self._file.readinto(into)
-                if not count:
-                    raise BadInput(f"'{self.path}' ended while it was read: another program has changed it")
-                into = into[count:]
-        except OSError as error:
-            raise BadInput(f"'{self.path}' could not be read: {error.strerror or error}") from error
+        return self.run(self._offsets[entry.same_as or entry.key], entry.nbytes, entry.dtype)
 
     # --- opening
 
-    def _header(self) -> tuple[int, dict[str, Any]]:
+    def _header(self) -> tuple[int, dict[str, _Described], dict[str, str]]:
         head = self._file.read(8)
         if len(head) < 8:
             self.refuse("it is cut off")
@@ -92,21 +77,24 @@ class SafeFile(TensorFile):
         if 8 + length > self.size:
             self.refuse("it is cut off inside its header")
         raw = bytearray(length)
-        self._read(8, memoryview(raw))
+        self.read_into(8, memoryview(raw))
         try:
-            header = json.loads(raw.decode(), object_pairs_hook=_without_duplicates)
-        except BadInput as error:
-            self.refuse(str(error))
-        except (ValueError, RecursionError):
-            header = None
-        if not isinstance(header, dict):
+            header = msgspec.json.decode(raw, type=dict[str, _Described])
+            metadata = msgspec.json.decode(raw, type=_Beside).metadata
+        except msgspec.ValidationError as error:
+            self.refuse(f"its header is invalid: {shown(str(error))}")
+        except (msgspec.DecodeError, ValueError, RecursionError):
             self.refuse("its header is damaged")
-        return 8 + length, header
+        header.pop("__metadata__", None)
+        return 8 + length, header, metadata
 
-    def _take(self, header: dict[str, Any]) -> None:
+    def _take(self, header: dict[str, _Described]) -> None:
         places = []
         for key, about in header.items():
-            shape, dtype, begin, end = self._described(key, about)
+            shape, (begin, end) = about.shape, about.data_offsets
+            dtype = DTYPES.get(about.dtype)
+            if dtype is None:
+                self.refuse(f"'{shown(key)}' is {shown(about.dtype)}, for which there is no dtype here")
             if (wrong := wrong_shape(shape)) is not None:
                 self.refuse(f"'{shown(key)}' has {wrong}")
             if end - begin != math.prod(shape) * dtype.itemsize:
@@ -124,17 +112,6 @@ class SafeFile(TensorFile):
                 "it is cut off" if self._start + offset > self.size else "there is something after its last tensor"
             )
 
-    def _described(self, key: str, about: Any) -> tuple[tuple[int, ...], torch.dtype, int, int]:
-        match about:
-            case {"dtype": str(name), "shape": [*shape], "data_offsets": [int(begin), int(end)]} if _whole(
-                *shape, begin, end
-            ):
-                if name not in DTYPES:
-                    self.refuse(f"'{shown(key)}' is {shown(name)}, for which there is no dtype here")
-                return tuple(shape), DTYPES[name], begin, end
-            case _:
-                return self.refuse(f"its header is invalid for '{shown(key)}'")
-
     def _tie(self, metadata: Mapping[str, str]) -> None:
         """Names of tensors that are in the file under another name, as `safetensors.torch.save_model` writes them
         down."""
@@ -144,19 +121,3 @@ class SafeFile(TensorFile):
         if self.document is not None:
             for key, device in self.document.devices(self.entries).items():
                 self.entries[key] = self.entries[key]._replace(device=device_said(device))
-
-    def _metadata(self, metadata: Any) -> dict[str, str]:
-        if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-            self.refuse("its header is damaged")
-        return metadata
-
-
-def _whole(*numbers: Any) -> bool:
-    return all(type(number) is int for number in numbers)
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    header = dict(pairs)
-    if len(header) != len(pairs):
-        raise BadInput("its header names something twice")
-    return header

@@ -1,134 +1,302 @@
-"""Reads torch.save files (`.pt`): looked through without running anything, then `torch.load(weights_only=True)`,
-mapped. Jobs thread.
+"""Reads files of torch.save of every age, and pickles of tensors: looked through without running anything, values with
+plain reads. `torch.load` is never called. Jobs thread.
 
-Such a file is a zip archive: `data.pkl` says what there is, every storage is a separate record, uncompressed. All of
-it is checked before torch gets the file: the names in the pickle, that every tensor lies in its storage, and every
-storage in the file.
+Since PyTorch 1.6 such a file is a zip archive: `data.pkl` says what there is, every storage is a separate record,
+uncompressed. Before, it was a pickle with the storages behind it, and before 0.2 a tar archive; `pickle.dump` puts
+storages, and NumPy its arrays, into the pickle. All of it is checked first: that every tensor lies in its storage, and
+every storage in the file.
 """
 
 from __future__ import annotations
 
 import math
 import struct
+import tarfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from devexplorer.core.base import BadInput, bytes_text, first_line
-from devexplorer.core.files.entries import Entry, TensorFile, checked_key, cut, device_said, shown, wrong_shape
-from devexplorer.core.files.pickle_tree import Stored, Tree, leaves, read
+from devexplorer.core.base import BadInput, bytes_text
+from devexplorer.core.files.entries import Entry, RawFile, checked_key, cut, device_said, shown, wrong_shape
+from devexplorer.core.files.foreign import allowing, dangerous, foreign_text, left_out
+from devexplorer.core.files.kinds import ZIP, is_tar, zip_refusal
+from devexplorer.core.files.pickle_tree import Foreign, Raw, Special, Storage, Stored, Tree, leaves, read, storage_dtype
 
-PICKLE_LIMIT = 32 << 20
-"""Bytes of the pickle: that of 50,000 tensors has 8 MB."""
+PICKLE_LIMIT = 1 << 30
+"""Bytes of a pickle: that of 900,000 tensors has 95 MB; one with the values in it can be as large as they are."""
+FIRST_BYTES = 64 << 10
+"""Read of a pickle whose length is not known; eight times as many where they do not do."""
 ROOT_KEY = "tensor"
 """What the one tensor of a file is called that is nothing but a tensor."""
-RIGHT = "save its state_dict() instead: torch.save(model.state_dict(), …), or safetensors"
+MAGIC = 0x1950A86A20F9469CFC6C
+"""The first pickle of a file of torch.save from before 1.6."""
 
 
-class TorchFile(TensorFile):
-    """A file of torch.save that holds tensors in containers, and nothing that would have to be called."""
+class TorchFile(RawFile):
+    """A file that holds tensors in containers; what beside them would have to be called is left out and named."""
 
     form = "pt"
 
     def __init__(self, path: str, where: Path) -> None:
         super().__init__(path, where)
-        if Path(path).suffix == ".safetensors":
-            self.refuse("its name says safetensors and it is a file of torch.save; rename it to .pt")
+        self._spans: dict[str, tuple[int, int]] = {}
+        """Key of a storage -> where its bytes are in the file, and how many."""
+        self.title = "torch.save"
+        self._held: dict[str, bytes] = {}
+        """Values that the pickle has as text."""
+        self._stored: dict[str, Stored] = {}
+        self._saved = False
+        """Whether torch.load(weights_only=True) reads such files."""
         try:
-            with zipfile.ZipFile(self.where) as archive:
-                tree = self._tree(archive)
-                self._take(tree, archive)
+            self._open()
         except (BadInput, OSError):
+            self._file.close()
             raise
         # a damaged archive or pickle can fail in any way: BadZipFile, struct.error, KeyError, ValueError, …
         except Exception as error:
+            self._file.close()
             raise BadInput(f"'{path}' cannot be opened: it is damaged or cut off ({type(error).__name__})") from None
-        self._loaded: Any = None
-
-    def close(self) -> None:
-        """Release the file, and what is mapped of it."""
-        self._loaded = None
 
     def pieces(self, entry: Entry) -> Iterator[Tensor]:
-        """The values in order, out of the mapped file."""
-        yield from cut(self._tensor(entry).contiguous().view(-1))
-
-    def _tensor(self, entry: Entry) -> Tensor:
-        if self._loaded is None:
-            try:
-                self._loaded = torch.load(self.where, map_location="cpu", weights_only=True, mmap=True)
-            except Exception as error:
-                raise BadInput(f"'{self.path}' cannot be loaded: {first_line(error)}") from None
-        tensor = self._loaded
-        for part in entry.place:
-            tensor = tensor[part]
-        if not isinstance(tensor, Tensor) or tuple(tensor.shape) != entry.shape or tensor.dtype != entry.dtype:
-            raise BadInput(f"'{self.path}' was changed after it was opened")
-        return Tensor.detach(tensor)  # without attributes that the file may have given it
+        """The values in order."""
+        leaf = self._stored[entry.same_as or entry.key]
+        size = leaf.dtype.itemsize
+        offset, _ = self._spans.get(leaf.storage.key, (0, 0))
+        first = leaf.offset * size
+        straight = leaf.stride == _contiguous(leaf.shape)
+        if straight and not leaf.flags and leaf.storage.key not in self._held:
+            yield from self.run(offset + first, entry.nbytes, leaf.dtype)
+            return
+        length = _reach(leaf) * size - first
+        if leaf.storage.key in self._held:
+            raw = torch.frombuffer(bytearray(self._held[leaf.storage.key][first : first + length]), dtype=torch.uint8)
+        else:
+            raw = torch.empty(length, dtype=torch.uint8)
+            self.read_into(offset + first, memoryview(raw.numpy()))  # type: ignore[arg-type]  # it is a buffer
+        values = (raw != 0 if leaf.dtype == torch.bool else raw.view(leaf.dtype)).as_strided(leaf.shape, leaf.stride)
+        for piece in cut(values):
+            piece = piece.conj_physical() if "conj" in leaf.flags else piece
+            yield -piece if "neg" in leaf.flags else piece
 
     # --- opening
 
-    def _tree(self, archive: zipfile.ZipFile) -> Tree:
-        names = [info.filename for info in archive.infolist()]
-        self._prefix = names[0].partition("/")[0] if names else ""
-        if f"{self._prefix}/constants.pkl" in names:
-            self.refuse(
-                "it is a TorchScript archive, which is a program; load it with torch.jit.load where you trust it"
-            )
-        if archive.comment or len({name.lower() for name in names}) != len(names):
-            self.refuse("torch.save did not write it: it has a comment, or two records of one name")
+    def _open(self) -> None:
+        head = self._bytes(0, 512)
+        if head.startswith(ZIP):
+            with zipfile.ZipFile(self.where) as archive:
+                tree, base = self._of_archive(archive)
+                self._saved = tree.protocol == 2
+                self._find(tree, base, lambda key: self._record(archive, f"{self._prefix}/data/{key}"))
+        elif is_tar(head):
+            self.title = "torch.save, before PyTorch 0.2"
+            self._find(self._of_tar(), 0, self._spans.__getitem__)
+        else:
+            tree, base = self._of_pickle()
+            self._find(tree, base, self._spans.__getitem__)
+        if self.beyond_torch or not self._saved:
+            self.form = "pickle"
+
+    def _of_archive(self, archive: zipfile.ZipFile) -> tuple[Tree, int]:
+        names = archive.NameToInfo
+        self._prefix = next(iter(names), "").partition("/")[0]
         pickled = f"{self._prefix}/data.pkl"
-        if pickled not in names:
-            self.refuse("it is a zip archive and no file of torch.save")
+        if (why := zip_refusal(names, self._prefix)) is not None:
+            self.refuse(why)
+        if archive.comment or len({name.lower() for name in names}) != len(archive.filelist):
+            self.refuse("torch.save did not write it: it has a comment, or two records of one name")
         info = archive.getinfo(pickled)
         if info.compress_type != zipfile.ZIP_STORED or info.file_size > min(PICKLE_LIMIT, self.size):
             self.refuse(f"its tensor index is compressed or longer than {bytes_text(PICKLE_LIMIT, 0)}")
+        order = f"{self._prefix}/byteorder"
+        if order in names and names[order].file_size == 3:
+            self.refuse("it was saved on a big-endian machine")
+        base, _ = self._record(archive, pickled)
+        return self._read(archive.read(info)), base
+
+    def _of_pickle(self) -> tuple[Tree, int]:
+        """The tree, and where its pickle begins."""
+        tree = self._tree(0)
+        if tree.root != MAGIC:
+            self.title = "pickle"
+            return tree, 0
+        system = self._tree(at := self._tree(tree.end).end)
+        if isinstance(system.root, dict) and system.root.get("little_endian") is False:
+            self.refuse("it was saved on a big-endian machine")
+        tree = self._tree(base := system.end)
+        keys = self._tree(tree.end)
+        at = keys.end
+        for key in keys.root:
+            storage = tree.storages[str(key)]
+            nbytes = self._counted(at, storage.elements) * (storage.dtype or torch.uint8).itemsize
+            self._spans[storage.key] = (at + 8, nbytes)
+            at += 8 + nbytes
+            if at > self.size:
+                self.refuse("it is cut off: a storage in it reaches beyond its end")
+        self._saved = tree.protocol == 2
+        self.title = "torch.save, before PyTorch 1.6"
+        return tree, base
+
+    def _of_tar(self) -> Tree:
+        """Files from before PyTorch 0.2: `storages`, `tensors` with their shapes, and the `pickle` that names these."""
+        with tarfile.open(self.where, "r:") as archive:
+            members = {member.name: member for member in archive if member.isreg() and not member.issparse()}
+        if not {"storages", "tensors", "pickle"} <= members.keys():
+            self.refuse("it is a tar archive and no file of torch.save; unpack it with tar -xf")
+        known: dict[Any, Any] = {}
+        count = self._tree(members["storages"].offset_data)
+        at = count.end
+        for _ in range(count.root):
+            about = self._tree(at)
+            key, location, what = about.root
+            (elements,) = struct.unpack("<q", self._bytes(about.end, 8))
+            storage = Storage(str(key), storage_dtype(what), str(location), elements)
+            nbytes = elements * (storage.dtype or torch.uint8).itemsize
+            if elements < 0 or about.end + 8 + nbytes > self.size:
+                self.refuse("it is cut off: a storage in it reaches beyond its end")
+            known[key], self._spans[storage.key] = storage, (about.end + 8, nbytes)
+            at = about.end + 8 + nbytes
+        for target, root, offset, *_ in self._tree(at).root:
+            known[target] = known[root]._replace(view=offset)
+        count = self._tree(members["tensors"].offset_data)
+        at = count.end
+        for _ in range(count.root):
+            about = self._tree(at)
+            (dimensions,) = struct.unpack("<i", self._bytes(about.end, 4))
+            if not 0 <= dimensions <= 64:
+                self.refuse(f"a tensor in it has {dimensions} dimensions")
+            numbers = struct.unpack(f"<{2 * dimensions + 1}q", self._bytes(about.end + 8, 16 * dimensions + 8))
+            storage = known[about.root[1]]
+            offset = numbers[-1] + storage.view
+            shape, stride = numbers[:dimensions], numbers[dimensions:-1]
+            known[about.root[0]] = Stored(storage, storage.dtype or torch.uint8, offset, shape, stride)
+            at = about.end + 16 + 16 * dimensions
+        return self._tree(members["pickle"].offset_data, known)
+
+    def _tree(self, start: int, known: Mapping[Any, Any] | None = None) -> Tree:
+        """The pickle that begins there; its end counts from the beginning of the file."""
+        count = FIRST_BYTES
+        while True:
+            try:
+                tree = self._read(self._bytes(start, min(count, self.size - start)), known)
+                return tree._replace(end=start + tree.end)
+            except BadInput:
+                raise
+            except Exception:
+                if count >= min(self.size - start, PICKLE_LIMIT):
+                    raise
+            count *= 8
+
+    def _read(self, data: bytes, known: Mapping[Any, Any] | None = None) -> Tree:
         try:
-            tree = read(archive.read(info))
+            tree = read(data, 0, known)
         except BadInput as error:
             self.refuse(str(error))
-        if tree.foreign:
-            self.refuse(foreign_text(tree.foreign, tree.is_module, self.path))
+        if dangerous(tree.names):
+            self.refuse(foreign_text(tree.names, tree.beyond_torch, False, self.path))
         return tree
 
-    def _take(self, tree: Tree, archive: zipfile.ZipFile) -> None:
-        sizes: dict[str, int] = {}
-        others: list[str] = []
+    def _bytes(self, start: int, count: int) -> bytes:
+        self._file.seek(start)
+        data = self._file.read(max(count, 0))
+        while len(data) < count and (more := self._file.read(count - len(data))):  # a read ends at 2 GiB
+            data += more
+        return data
+
+    def _counted(self, at: int, elements: int) -> int:
+        (count,) = struct.unpack("<q", self._bytes(at, 8))
+        if count != elements:
+            self.refuse("a storage in it has another size than the tensors in it say")
+        return elements
+
+    def _record(self, archive: zipfile.ZipFile, name: str) -> tuple[int, int]:
+        """Where a record lies in the file, uncompressed, and its size."""
+        info = archive.NameToInfo.get(name)
+        if info is None:
+            self.refuse("a storage that it needs is not in it")
+        if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 or info.compress_size != info.file_size:
+            self.refuse("its values are compressed or encrypted, which torch.save does not do")
+        head = self._bytes(info.header_offset, 30)
+        if head[:4] != ZIP or len(head) < 30:
+            self.refuse("it is damaged")
+        own, extra = struct.unpack("<HH", head[26:30])
+        start = info.header_offset + 30 + own + extra
+        if start + info.file_size > self.size:
+            self.refuse("a storage in it reaches beyond its end")
+        return start, info.file_size
+
+    # --- what is in it
+
+    def _find(self, tree: Tree, base: int, span: Callable[[str], tuple[int, int]]) -> None:
+        """Take every tensor; `base`: where the pickle is in the file, `span`: where the storage of a key is."""
+        plain: list[str] = []
+        foreign: dict[str, str] = {}
+        expanded: list[str] = []
         first: dict[tuple[Any, ...], str] = {}
         for place, leaf in leaves(tree.root):
-            key = "/".join(map(str, place)) or ROOT_KEY
-            if not isinstance(leaf, Stored):
-                others.append(shown(key))
+            key = "/".join(part if type(part) is str else _text(part) for part in place) if place else ROOT_KEY
+            if isinstance(leaf, Foreign):
+                if leaf.is_module and not place:
+                    self.refuse(foreign_text(tree.names, tree.beyond_torch, True, self.path))
+                foreign[key] = leaf.full
                 continue
-            if checked_key(key) in self.entries:
-                self.refuse(f"two tensors in it would be called '{shown(key)}'")
-            stored = leaf.storage.key
-            if stored not in sizes:
-                sizes[stored] = self._storage_bytes(archive, stored)
-            self._check(key, leaf, sizes[stored])
-            same = first.setdefault((leaf.storage.key, leaf.offset, leaf.shape, leaf.stride, leaf.dtype), key)
+            if not isinstance(leaf, (Stored, Special)):
+                plain.append(key)
+                continue
+            if key in self.entries or key in self.listed:  # {"7": …, 7: …}
+                key = f"{key}#{len(self.entries) + len(self.listed)}"
+            checked_key(key)
+            if isinstance(leaf, Special):
+                self.listed[key] = Entry(key, leaf.shape, leaf.dtype, place, kind=leaf.kind, stored=leaf.nbytes)
+                continue
+            storage = leaf.storage.key
+            if storage not in self._spans:
+                self._spans[storage] = self._span(leaf.storage, base, span)
+            self._check(key, leaf, self._spans[storage][1])
+            same = first.setdefault((storage, *leaf[1:5]), key)
+            tied = same != key and bool(leaf.shape)
+            if not tied:
+                self._stored[key] = leaf
+            if math.prod(leaf.shape) * leaf.dtype.itemsize > self._spans[storage][1]:
+                expanded.append(key)
             device = device_said(leaf.storage.location)
             self.entries[key] = Entry(
-                key,
-                leaf.shape,
-                leaf.dtype,
-                place,
-                device,
-                None if same == key or not leaf.shape else same,
-                leaf.requires_grad,
+                key, leaf.shape, leaf.dtype, place, device, same if tied else None, leaf.requires_grad
             )
-        if others:
-            some = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
+        if foreign and not (self.entries or self.listed):
+            modules = any(name.startswith("torch.nn.modules") for name in tree.names)
+            self.refuse(foreign_text(tree.names, tree.beyond_torch, modules, self.path))
+        self.beyond_torch = tree.beyond_torch
+        self._say(plain, foreign, expanded)
+
+    def _span(self, storage: Storage, base: int, span: Callable[[str], tuple[int, int]]) -> tuple[int, int]:
+        if isinstance(storage.source, bytes):
+            self._held[storage.key] = storage.source
+            return 0, len(storage.source)
+        if isinstance(storage.source, Raw):
+            start, end = storage.source
+            return base + start, end - start
+        return span(storage.key)
+
+    def _say(self, plain: list[str], foreign: Mapping[str, str], expanded: list[str]) -> None:
+        if plain:
             what = (
-                "1 of its values is not a tensor"
-                if len(others) == 1
-                else f"{len(others):,} of its values are not tensors"
+                f"{len(plain):,} of its values are not tensors" if len(plain) > 1 else "1 of its values is not a tensor"
             )
-            self.notes.append(f"{what} ({some}) and ignored.")
+            self.notes.append(f"{what} ({_some(plain)}) and ignored.")
+        if foreign:
+            self.notes.append(left_out(foreign, self.beyond_torch, self.path))
+        elif self.beyond_torch and self._saved:
+            self.notes.append(f"In your own script: {allowing(self.beyond_torch, self.path)}.")
+        for kind in sorted({entry.kind for entry in self.listed.values()}):
+            keys = [key for key, entry in self.listed.items() if entry.kind == kind]
+            are = "is" if len(keys) == 1 else "are"
+            self.notes.append(f"{_some(keys)} {are} {kind}: listed, but only dense tensors can be loaded here.")
+        if expanded:
+            self.notes.append(f"{_some(expanded)} repeats few values: it was saved expanded.")
 
     def _check(self, key: str, leaf: Stored, size: int) -> None:
         wrong = wrong_shape(leaf.shape)
@@ -140,66 +308,30 @@ class TorchFile(TensorFile):
         ):
             self.refuse(f"'{shown(key)}' has {wrong or 'strides that make no sense'}")
         own = leaf.storage.dtype or torch.uint8
-        last = (
-            0
-            if 0 in leaf.shape
-            else leaf.offset + 1 + sum((n - 1) * step for n, step in zip(leaf.shape, leaf.stride, strict=True))
-        )
+        last = 0 if 0 in leaf.shape else _reach(leaf)
         if max(leaf.storage.elements * own.itemsize, last * leaf.dtype.itemsize) > size:
             self.refuse(f"'{shown(key)}' reaches beyond the end of the file")
-        if math.prod(leaf.shape) * leaf.dtype.itemsize > size:
-            self.refuse(f"'{shown(key)}' is expanded: it has more elements than values; save its clone() instead")
-
-    def _storage_bytes(self, archive: zipfile.ZipFile, key: str) -> int:
-        """Size of a storage that lies in the file, uncompressed."""
-        try:
-            info = archive.getinfo(f"{self._prefix}/data/{key}")
-        except KeyError:
-            self.refuse("a storage that it needs is not in it")
-        if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 or info.compress_size != info.file_size:
-            self.refuse("its values are compressed or encrypted, which torch.save does not do")
-        assert archive.fp is not None
-        archive.fp.seek(info.header_offset)
-        head = archive.fp.read(30)
-        if head[:4] != b"PK\x03\x04" or len(head) < 30:
-            self.refuse("it is damaged")
-        name, extra = struct.unpack("<HH", head[26:30])
-        if info.header_offset + 30 + name + extra + info.file_size > self.size:
-            self.refuse("a storage in it reaches beyond its end")
-        return info.file_size
 
 
-_DANGEROUS = {
-    "builtins",
-    "__builtin__",
-    "os",
-    "posix",
-    "nt",
-    "sys",
-    "subprocess",
-    "importlib",
-    "runpy",
-    "shutil",
-    "socket",
-    "ctypes",
-    "pty",
-}
-"""Modules that no model needs in its pickle, and that can do anything."""
+def _reach(leaf: Stored) -> int:
+    """Elements from the beginning of the storage to the last one of a tensor."""
+    return leaf.offset + 1 + sum((n - 1) * step for n, step in zip(leaf.shape, leaf.stride, strict=True))
 
 
-def foreign_text(names: Sequence[str], is_module: bool, path: str) -> str:
-    """Why a pickle that asks for these names is not opened, and what would be right."""
-    dangerous = [name for name in names if name.partition(".")[0] in _DANGEROUS]
-    some = ", ".join(shown(name) for name in (dangerous or names)[:4]) + (
-        " and others" if len(dangerous or names) > 4 else ""
-    )
-    if dangerous:
-        what = "a model with something else in it" if is_module else "something else than tensors"
-        why = f"it holds {what}, and loading it would run code: it asks for {some}"
-        return f"{why}; nothing in it was executed; do not load it anywhere else either"
-    what = "it holds a whole model, not its values" if is_module else "it holds Python objects, not only tensors"
-    line = f"torch.load({str(path)!r}, weights_only=False) runs whatever it says"
-    return (
-        f"{what}, and loading it would run code: it asks for {some}; nothing in it was executed; {RIGHT}; "
-        f"only where you trust the file and have its classes, in your own script: {line}"
-    )
+def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of values in the order of their shape."""
+    strides = []
+    step = 1
+    for length in reversed(shape):
+        strides.append(step)
+        step *= max(length, 1)
+    return tuple(reversed(strides))
+
+
+def _text(part: Any) -> str:
+    """A key that is no text as a piece of a name."""
+    return str(getattr(part, "full", part))
+
+
+def _some(keys: list[str]) -> str:
+    return ", ".join(map(shown, keys[:3])) + (", …" if len(keys) > 3 else "")

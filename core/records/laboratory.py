@@ -152,13 +152,15 @@ class FileContents(Record):
 
     path: str
     form: str
-    """`safetensors`, `pt`, `workspace`, `npy`."""
+    """`safetensors`, `pt`, `pickle`, `sharded`, `workspace`, `npy`."""
     entries: tuple[FileEntry, ...]
     bytes: int
     count: int
     """Tensors in it; at most five thousand are listed."""
     saved_on: str | None = None
     """Devices on which the tensors were when they were saved, as far as the file says."""
+    notes: tuple[str, ...] = ()
+    """Sentences about what is special in it: what is left out, and why."""
 
 
 class FileListed(BaseEvent, tag="FileListed"):

@@ -257,7 +257,7 @@ class Fails:
     """A file whose third piece cannot be read."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-        real, left = SafeFile._read, [5]
+        real, left = SafeFile.read_into, [5]
 
         def read(file: SafeFile, at: int, into: memoryview) -> None:
             left[0] -= 1
@@ -265,7 +265,7 @@ class Fails:
                 raise error
             real(file, at, into)
 
-        monkeypatch.setattr(SafeFile, "_read", read)
+        monkeypatch.setattr(SafeFile, "read_into", read)
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_a_failure_while_lazy_parameters_are_made_lets_them_wait_again(
 def test_a_cancelled_load_leaves_the_model_as_it_was(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("devexplorer.core.files.safe_file.CHUNK_BYTES", 4096)
+    monkeypatch.setattr("devexplorer.core.files.entries.CHUNK_BYTES", 4096)
     place.do(BuildModel(recipe="mlp", device=place.first))
     before = values(place, "mlp")
     asked = iter([False] * 4)
@@ -317,7 +317,7 @@ def test_a_cancelled_load_leaves_the_model_as_it_was(
 def test_reading_goes_in_pieces_so_a_file_may_be_larger_than_memory(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("devexplorer.core.files.safe_file.CHUNK_BYTES", 4096)
+    monkeypatch.setattr("devexplorer.core.files.entries.CHUNK_BYTES", 4096)
     place.do(BuildModel(recipe="mlp", device=place.first))
     largest: list[int] = []
     real = SafeFile.pieces

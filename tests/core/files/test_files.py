@@ -325,7 +325,6 @@ def test_large_values_go_in_pieces_with_progress_and_can_be_cancelled(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     monkeypatch.setattr(entries, "CHUNK_BYTES", 4096)
-    monkeypatch.setattr("devexplorer.core.files.safe_file.CHUNK_BYTES", 4096)
     values = torch.rand(100, 111)
     place.workspace.add("x", values.to(place.first))
     path = tmp_path / f"x.{form}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pickle
 import socket
 from pathlib import Path
 
@@ -20,6 +22,20 @@ def folder(tmp_path: Path) -> Path:
     """One file of each kind, written by the usual program."""
     save_file({"w": torch.ones(2)}, tmp_path / "w.safetensors")
     save_file({"w": torch.ones(2)}, tmp_path / "no-extension")
+    state = {"w": torch.ones(2)}
+    for name in ("model_best.pth.tar", "net.pkl", "weights.th", "anything"):
+        torch.save(state, tmp_path / name)
+        torch.save(state, tmp_path / f"old-{name}", _use_new_zipfile_serialization=False)
+        (tmp_path / f"pickled-{name}").write_bytes(pickle.dumps(state))
+    index = {"metadata": {"total_size": 8}, "weight_map": {"w": "w.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    (tmp_path / "whole").mkdir()
+    save_file(state, tmp_path / "whole" / "model.safetensors")
+    (tmp_path / "lfs.pt").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")
+    (tmp_path / "page.bin").write_text("<!DOCTYPE html><html></html>")
+    (tmp_path / "m.gguf").write_bytes(b"GGUF\3\0\0\0" + bytes(64))
+    (tmp_path / "m.onnx").write_bytes(b"\x08\x08\x12\x07pytorch" + bytes(64))
+    (tmp_path / "zeros.ckpt").write_bytes(bytes(5000))
     torch.save({"w": torch.ones(2)}, tmp_path / "new.pt")
     torch.save({"w": torch.ones(2)}, tmp_path / "old.pth", _use_new_zipfile_serialization=False)
     np.save(tmp_path / "a.npy", np.ones(3))
@@ -42,6 +58,9 @@ def folder(tmp_path: Path) -> Path:
     [
         ("w.safetensors", TENSORS), ("no-extension", TENSORS), ("new.pt", TENSORS), ("old.pth", TENSORS), ("a.npy",
                                                                                                            TENSORS),
+        *((f"{age}{name}", TENSORS) for age in ("", "old-", "pickled-") for name in
+          ("model_best.pth.tar", "net.pkl", "weights.th", "anything")),
+        ("model.safetensors.index.json", TENSORS), ("whole", TENSORS),
         ("run.devrec", RECORDING), ("snapshot.pickle", SNAPSHOT), ("Nets.PY", MODEL),
     ],
 )  # fmt: skip
@@ -52,12 +71,15 @@ def test_a_file_is_recognised(folder: Path, name: str, kind: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("several.npz", "several.npz cannot be opened: DevExplorer opens a workspace (.devexplorer), a model (.py, "),
+        ("several.npz", "several.npz cannot be opened: it is an archive of NumPy arrays (.npz); numpy.load opens it"),
         ("notes.txt", "notes.txt cannot be opened"),
+        ("lfs.pt", "a git-lfs pointer, not the file itself; fetch that with: git lfs pull"),
+        ("page.bin", "it is a web page"), ("m.gguf", "a GGUF file; llama.cpp opens it"),
+        ("m.onnx", "an ONNX model; onnx.load"), ("zeros.ckpt", "zeros only"),
         ("empty.pt", "empty.pt is empty."), ("wrong.safetensors",
                                              "is not what its name says: it has no safetensors header."),
-        ("wrong.npy", "it does not begin as a NumPy array does."), ("picture.py", "it is not text."), ("a folder",
-                                                                                                       "is a folder"),
+        ("wrong.npy", "it does not begin as a NumPy array does."), ("picture.py", "it is a picture."), ("a folder",
+                                                                                                       "a folder without a checkpoint"),
         ("missing.pt", "missing.pt cannot be read: No such file or directory."), ("pipe.pt",
                                                                                   "pipe.pt is not a regular file."),
     ],
