@@ -15,7 +15,9 @@ _DANGEROUS = {
 """Modules that no model needs in its pickle, and that can do anything."""
 _BUILTINS = {"eval", "exec", "compile", "__import__", "open", "input", "breakpoint", "globals", "locals", "vars"}
 _FEW = 4
-"""Names that a line can take."""
+"""Names that a line of text can take."""
+_ALLOWED = 8
+"""And a line of Python."""
 
 
 def dangerous(names: Sequence[str]) -> list[str]:
@@ -30,7 +32,7 @@ def dangerous(names: Sequence[str]) -> list[str]:
 
 def allowing(names: Sequence[str], path: str) -> str:
     """How torch.load is told that it may make these."""
-    if len(names) > _FEW or not all(part.isidentifier() for name in names for part in name.split(".")):
+    if len(names) > _ALLOWED or not all(part.isidentifier() for name in names for part in name.split(".")):
         listing = f"torch.serialization.get_unsafe_globals_in_checkpoint({path!r})"
         return f"{listing} lists what torch.serialization.safe_globals has to allow"
     some = ", ".join(map(allowed, names))

@@ -13,7 +13,7 @@ from devexplorer.gui.widgets import line_edit, push_button
 from devexplorer.gui.widgets.table import Cell, Column, TableRow
 
 WIDTH_PX = 660
-KINDS = "Checkpoints (*.safetensors *.pt *.pth *.bin)"
+KINDS = "Checkpoints (*.safetensors *.pt *.pth *.bin *.ckpt *.th *.tar *.pkl *.index.json);;All files (*)"
 _COLUMNS = (Column("key"), Column("what"), Column("in the model"), Column("in the file"))
 
 

@@ -14,6 +14,8 @@ from devexplorer.gui.forms.file_field import FileField
 from devexplorer.gui.widgets.table import Column, RowsModel, RowsTable, TableRow
 
 TABLE_PX = 220
+OPENED = ("file", "folder")
+"""A folder can be one checkpoint: the engine says so, or why not."""
 Result = TypeVar("Result", FileContents, Comparison)
 
 
@@ -68,9 +70,10 @@ class FileQuestionDialog(FormDialog, Generic[Result]):
     # --- asking and showing
 
     def _ask(self) -> None:
-        """Ask the engine about the file, if it exists and the question is new."""
+        """Ask the engine about the file or folder, if it exists and the question is new."""
         path = self.file.path
-        question = self._question(str(path)) if path is not None and self.file.look(path).kind == "file" else None
+        there = path is not None and self.file.look(path).kind in OPENED
+        question = self._question(str(path)) if there else None
         if question != self._asked:
             self._asked, self._result = question, None
             self._answer, self._before = self._state.answer, self._latest()
@@ -93,7 +96,7 @@ class FileQuestionDialog(FormDialog, Generic[Result]):
         found = None if path is None else self.file.look(path)
         if found is None:
             self.say("Choose a file.", ready=False)
-        elif found.kind != "file":
+        elif found.kind not in OPENED:
             self.say(found.words, wrong=found.kind != "unknown", ready=False)
         elif self._result is not None:
             self._say_result(self._result)

@@ -15,7 +15,7 @@ from devexplorer.gui.widgets import line_edit
 from devexplorer.gui.widgets.table import Cell, Column, TableRow, numbers
 
 WIDTH_PX = 620
-KINDS = "Tensors (*.safetensors *.pt *.pth *.bin *.npy)"
+KINDS = "Tensors (*.safetensors *.pt *.pth *.bin *.ckpt *.th *.tar *.pkl *.npy *.index.json);;All files (*)"
 _COLUMNS = (Column("name"), Column("shape"), Column("dtype"), numbers("bytes"))
 
 

@@ -171,6 +171,9 @@ def _recognise_to_send(far: str, path: Path) -> FileKind:
     from devexplorer.core.isolation.model_classes import beside  # when there is another machine
 
     file = recognise(path)
+    if file.kind == TENSORS and (path.suffix == ".json" or path.is_dir()):
+        reason = f"{path.name} is a checkpoint in several files: put its folder on {far}, then open it there."
+        return FileKind(path, None, reason)
     if file.kind != MODEL or not (names := beside(path)):
         return file
     reason = (

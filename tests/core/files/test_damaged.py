@@ -9,6 +9,7 @@ import struct
 import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -340,9 +341,8 @@ def test_a_pickle_that_asks_for_more_than_it_is_takes_no_memory(
         archive(path, {**records(), "data.pkl": BOMBS[what]})
     tracemalloc.start()
     try:
-        place.do(ListFile(path=str(path)))
-    except BadInput as error:
-        assert "\n" not in str(error)
+        with suppress(BadInput):
+            place.do(ListFile(path=str(path)))
     finally:
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
