@@ -49,7 +49,6 @@ def contents_of(file: TensorFile) -> FileContents:
         bytes=file.size,
         count=len(file.entries),
         saved_on=", ".join(saved_on) or None,
-        notes=tuple(file.notes),
     )
 
 

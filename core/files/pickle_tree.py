@@ -8,32 +8,33 @@ a name of others would have made is a `Foreign`; what tensors need is done here.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.files.entries import DIMENSIONS_LIMIT
+from devexplorer.core.files.symbols import (
+    STORAGES,
+    Array,
+    Foreign,
+    Name,
+    Raw,
+    Storage,
+    Stored,
+    Tree,
+    checked,
+    special,
+    storage_dtype,
+    stored,
+)
 
 STEPS_LIMIT = 60_000_000
 """Opcodes of one pickle: a tensor of a state dict takes about 33."""
-DEPTH_LIMIT = 200
-NODES_LIMIT = 6_000_000
 _CONTAINERS = {"collections.OrderedDict", "collections.Counter", "collections.defaultdict", "builtins.dict"}
 _LISTS = {"builtins.list", "builtins.tuple", "builtins.set", "builtins.frozenset", "collections.deque"}
 _PLAIN = {"builtins.complex", "builtins.bytearray", "torch.device", "torch.serialization._get_layout"}
-_STORAGES: dict[str, torch.dtype | None] = {
-    "UntypedStorage": None,
-    "DoubleStorage": torch.float64, "FloatStorage": torch.float32, "HalfStorage": torch.float16,
-    "BFloat16Storage": torch.bfloat16,
-    "LongStorage": torch.int64, "IntStorage": torch.int32, "ShortStorage": torch.int16, "CharStorage": torch.int8,
-    "ByteStorage": torch.uint8, "BoolStorage": torch.bool,
-    "ComplexFloatStorage": torch.complex64, "ComplexDoubleStorage": torch.complex128,
-    "QInt8Storage": torch.qint8, "QUInt8Storage": torch.quint8, "QInt32Storage": torch.qint32,
-    "QUInt4x2Storage": torch.quint4x2, "QUInt2x4Storage": torch.quint2x4,
-}  # fmt: skip
-"""What torch.save calls the storage of a tensor of that dtype; newer dtypes have untyped ones."""
 _REBUILD = {f"torch._utils._rebuild_tensor{version}" for version in ("", "_v2", "_v3")}
 _PARAMETER = {f"torch._utils._rebuild_parameter{state}" for state in ("", "_with_state")} | {
     "torch.nn.parameter.Parameter"
@@ -48,93 +49,10 @@ _SPECIAL = {
     "torch._utils._rebuild_wrapper_subclass": "of a class that wraps other tensors",
 }
 _LOADED_BY_TORCH = {"torch.Size", "torch.Tensor", "_codecs.encode", "collections.OrderedDict", "collections.Counter"}
-_HARMLESS = {f"builtins.{name}" for name in ("int", "float", "str", "bool", "bytes", "object", "slice", "range")}
 _BYTES = "torch.storage._load_from_bytes"
 _NUMPY = tuple(f"numpy.{core}." for core in ("core", "_core"))
 _NUMBERS = set("?bBhHiIlLqQefdFD") | {f"{kind}{size}" for kind in "biufc" for size in (1, 2, 4, 8, 16)}
 """NumPy's names for what can be a tensor."""
-
-
-class Name(NamedTuple):
-    """Something that the pickle refers to by module and name."""
-
-    full: str
-
-
-class Foreign:
-    """What calling a name would have made, had it been called."""
-
-    __slots__ = ("full", "is_module")
-
-    def __init__(self, full: str) -> None:
-        self.full, self.is_module = full, False
-
-
-class Raw(NamedTuple):
-    """Bytes of the pickle, which stay where they are."""
-
-    start: int
-    end: int
-
-
-class Storage(NamedTuple):
-    """A storage in the file."""
-
-    key: str
-    dtype: torch.dtype | None
-    """None: it is untyped, and every tensor says its own."""
-    location: str
-    elements: int
-    source: Raw | bytes | None = None
-    """Where its values are; None: the file has them under its key."""
-    view: int = 0
-    """Elements of the storage before this part of it."""
-
-
-class Stored(NamedTuple):
-    """A tensor: a view of a storage."""
-
-    storage: Storage
-    dtype: torch.dtype
-    offset: int
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    requires_grad: bool = False
-    flags: tuple[str, ...] = ()
-    """`conj`, `neg`: what has to be done to the values."""
-
-
-class Special(NamedTuple):
-    """A tensor that is not dense."""
-
-    kind: str
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    nbytes: int
-
-
-class Array:
-    """An array of NumPy, or the dtype of one, whose state follows after it."""
-
-    __slots__ = ("code", "stored", "swapped")
-
-    def __init__(self, code: str = "") -> None:
-        self.code, self.swapped = code, False
-        self.stored: Stored | None = None
-
-
-class Tree(NamedTuple):
-    """What a pickle holds."""
-
-    root: Any
-    names: tuple[str, ...]
-    """All that it asks for."""
-    beyond_torch: tuple[str, ...]
-    """Of these, what `torch.load(weights_only=True)` does not know."""
-    protocol: int
-    storages: Mapping[str, Storage]
-    end: int
-    """Where it ends in the bytes."""
 
 
 def read(data: bytes, start: int = 0, known: Mapping[Any, Any] | None = None) -> Tree:
@@ -150,7 +68,7 @@ def _beyond_torch(full: str) -> bool:
     module, _, last = full.rpartition(".")
     known = full in _LOADED_BY_TORCH or full in _SPECIAL or full in _REBUILD or full in _PARAMETER
     known = known or full in ("builtins.set", "builtins.complex", "builtins.bytearray", _FROM_TYPE, _FROM_CPU)
-    storage = module in ("torch", "torch.cuda", "torch.storage") and last in _STORAGES
+    storage = module in ("torch", "torch.cuda", "torch.storage") and last in STORAGES
     return not (known or storage or full in _PLAIN or isinstance(vars(torch).get(last), (torch.dtype, torch.qscheme)))
 
 
@@ -356,7 +274,7 @@ class _Machine:
             raise BadInput("it calls a value in a way that torch.save does not")
         full = what.full
         if full in _REBUILD:
-            return _stored(arguments, full)
+            return stored(arguments, full)
         if full in _CONTAINERS:
             return self._container(full, arguments)
         if full in _LISTS or full == "torch.Size":
@@ -372,7 +290,7 @@ class _Machine:
         if full == _FROM_CPU:
             return arguments[0]
         if full in _SPECIAL:
-            return _special(_SPECIAL[full], arguments)
+            return special(_SPECIAL[full], arguments)
         if full == "_codecs.encode" and arguments[1:] == ("latin1",):  # how protocol 2 writes bytes
             self._spend(len(arguments[0]))
             return str(arguments[0]).encode("latin1")
@@ -414,7 +332,7 @@ class _Machine:
                 step *= length
             size = source.end - source.start if isinstance(source, Raw) else len(source)
             storage = Storage(f"array {id(array)}", kind, "cpu", size // kind.itemsize, source)
-            array.stored = _checked(storage, kind, 0, shape, tuple(strides if fortran else reversed(strides)))
+            array.stored = checked(storage, kind, 0, shape, tuple(strides if fortran else reversed(strides)))
         return array
 
     def _persistent(self, reference: Any) -> Any:
@@ -506,92 +424,7 @@ def _key(key: Any) -> Any:
     return Name(key.full if isinstance(key, Foreign) else f"{type(key).__name__} {id(key):x}")
 
 
-def storage_dtype(what: Any) -> torch.dtype | None:
-    """The dtype of a class of storages; None: it is untyped."""
-    module, _, last = what.full.rpartition(".") if isinstance(what, Name) else ("", "", "")
-    if module not in ("torch", "torch.cuda", "torch.storage") or last not in _STORAGES:
-        raise BadInput("it refers to something outside that is no storage")
-    return _STORAGES[last]
-
-
-def _stored(arguments: tuple[Any, ...], full: str) -> Stored:
-    storage, offset, shape, stride = arguments[:4]
-    if not isinstance(storage, Storage):
-        raise BadInput("it refers to something outside that is no storage")
-    typed = full.endswith("_v3")
-    dtype = torch_dtype(arguments[6]) if typed else storage.dtype
-    requires_grad = bool(arguments[4]) if len(arguments) > 4 else False
-    meta = arguments[7:] if typed else arguments[6:]
-    flags = tuple(flag for flag in ("conj", "neg") if meta and isinstance(meta[0], dict) and meta[0].get(flag))
-    return _checked(storage, dtype, offset, shape, stride, requires_grad, flags)
-
-
-def _checked(
-    storage: Any,
-    dtype: Any,
-    offset: Any,
-    shape: Any,
-    stride: Any,
-    requires_grad: bool = False,
-    flags: tuple[str, ...] = (),
-) -> Stored:
-    numbers = (offset, *shape, *stride)
-    if any(type(number) is not int for number in numbers):
-        raise BadInput("the shape of a tensor in it is not a shape")
-    if storage.view:
-        offset += storage.view
-    return Stored(storage, dtype or torch.uint8, offset, tuple(shape), tuple(stride), requires_grad, flags)
-
-
-def _special(kind: str, arguments: tuple[Any, ...]) -> Special:
-    """Shape and size as far as the pickle says them: that of a nested tensor is among its values."""
-    if kind == "quantised":
-        whole = _stored((*arguments[:4], False), "")
-        return Special(kind, whole.shape, whole.dtype, _nbytes(whole))
-    if kind == "sparse":
-        parts = [part for part in arguments[1] if isinstance(part, Stored)]
-        shape = next(part for part in arguments[1][2:] if isinstance(part, tuple) and not isinstance(part, Stored))
-        return Special(kind, tuple(map(int, shape)), parts[-1].dtype, sum(map(_nbytes, parts)))
-    if kind == "nested":
-        buffer, sizes = arguments[:2]
-        return Special(kind, sizes.shape[:1], buffer.dtype, _nbytes(buffer))
-    dtype, shape = arguments[:2] if kind.startswith("without") else arguments[1:3]
-    return Special(kind, tuple(map(int, shape)), torch_dtype(dtype), 0)
-
-
-def _nbytes(tensor: Stored) -> int:
-    return tensor.storage.elements * (tensor.storage.dtype or torch.uint8).itemsize
-
-
-def torch_dtype(name: Name) -> torch.dtype:
-    """The dtype of that name."""
-    dtype = vars(torch)[name.full.removeprefix("torch.")]
-    assert isinstance(dtype, torch.dtype)
-    return dtype
-
-
 def _empty(code: str) -> Any:
     import numpy as np
 
     return np.empty(0, code)
-
-
-def leaves(root: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Every tensor and plain value below the root with the indices that lead to it."""
-    waiting: list[tuple[tuple[Any, ...], Any]] = [((), root)]
-    seen = 0
-    while waiting:
-        place, thing = waiting.pop()
-        seen += 1
-        if len(place) > DEPTH_LIMIT or seen > NODES_LIMIT:
-            raise BadInput("its containers are nested too deeply, or in themselves")
-        if isinstance(thing, Array):
-            thing = thing.stored
-        if isinstance(thing, (Stored, Storage, Special, Name, Raw)) or not isinstance(thing, (dict, list, tuple)):
-            yield place, thing
-            continue
-        items = list(thing.items() if isinstance(thing, dict) else enumerate(thing))
-        if len(waiting) + len(items) > NODES_LIMIT:
-            raise BadInput("its containers are nested too deeply, or in themselves")
-        for key, value in reversed(items):
-            waiting.append(((*place, key), value))

@@ -24,7 +24,8 @@ from devexplorer.core.base import BadInput, bytes_text
 from devexplorer.core.files.entries import Entry, RawFile, checked_key, cut, device_said, shown, wrong_shape
 from devexplorer.core.files.foreign import allowing, dangerous, foreign_text, left_out
 from devexplorer.core.files.kinds import ZIP, is_tar, zip_refusal
-from devexplorer.core.files.pickle_tree import Foreign, Raw, Special, Storage, Stored, Tree, leaves, read, storage_dtype
+from devexplorer.core.files.pickle_tree import read
+from devexplorer.core.files.symbols import Foreign, Raw, Special, Storage, Stored, Tree, leaves, storage_dtype
 
 PICKLE_LIMIT = 1 << 30
 """Bytes of a pickle: that of 900,000 tensors has 95 MB; one with the values in it can be as large as they are."""

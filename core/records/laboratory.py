@@ -159,8 +159,6 @@ class FileContents(Record):
     """Tensors in it; at most five thousand are listed."""
     saved_on: str | None = None
     """Devices on which the tensors were when they were saved, as far as the file says."""
-    notes: tuple[str, ...] = ()
-    """Sentences about what is special in it: what is left out, and why."""
 
 
 class FileListed(BaseEvent, tag="FileListed"):

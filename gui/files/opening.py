@@ -17,6 +17,7 @@ from PySide6.QtWidgets import QDialog
 
 from devexplorer.core.base import count_text, list_text
 from devexplorer.core.files.kinds import MODEL, RECORDING, SCRIPT, SNAPSHOT, TENSORS, WORKSPACE, FileKind, recognise
+from devexplorer.core.records import ListFile
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.files.actions import load_tensors
 from devexplorer.gui.files.models import ModelOpener
@@ -105,6 +106,11 @@ class Opening(QObject):
                 lines.append(
                     f"{recordings[0].name} is shown; only one recording can be at a time, so {more} stayed closed."
                 )
+        refused = next((file.path for file in files if file.kind is None), None)
+        live = far is None and self._context.controller.why_no_engine() is None
+        if refused is not None and live and self._context.state.file is not None:
+            # the inspector still tells of a file that was looked into: the engine's refusal takes its place
+            self._context.controller.send(ListFile(path=str(refused)))
         if lines:
             self._context.hint(
                 lines[0]

@@ -153,12 +153,13 @@ def argv(command: str) -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder in which commands run, with the model of docs/doctor.md in net.py and where its workflow expects
-    it."""
+    """The folder in which commands run, with the model of docs/doctor.md in net.py and where its workflow expects it,
+    and a checkpoint."""
     code = next(block.text for block in blocks() if block.page.name == "doctor.md" and block.language == "python")
     (tmp_path / "model").mkdir()
     for name in ("net.py", "model/net.py"):
         (tmp_path / name).write_text(code)
+    torch.save({"w": torch.ones(2)}, tmp_path / "model.pth")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -19,7 +19,17 @@ from PySide6.QtGui import QDragEnterEvent, QDragMoveEvent, QDropEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QWidget
 
-from devexplorer.core.records import Answer, EngineLost, JobEnded, JobStarted, ListFile, OpenModel, OpenSnapshot
+from devexplorer.core.records import (
+    Answer,
+    EngineLost,
+    FileContents,
+    FileListed,
+    JobEnded,
+    JobStarted,
+    ListFile,
+    OpenModel,
+    OpenSnapshot,
+)
 from devexplorer.core.session.session import PollResult
 from devexplorer.gui.files.load_file import LoadFileDialog
 from devexplorer.gui.files.open_model import OpenModelDialog
@@ -192,6 +202,29 @@ def test_several_files_open_one_after_the_other_each_by_what_it_is(quiet: QuietW
     QTest.keyClick(dialog, Qt.Key.Key_Escape)
     quiet.settle()
     assert dialogs(quiet) == []
+
+
+def test_after_a_refusal_nothing_of_the_file_before_is_shown(quiet: QuietWindow, files: Path) -> None:
+    (files / "lfs.pt").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\n")
+    drop(quiet, files / "lfs.pt")
+    assert ListFile(path=str(files / "lfs.pt")) not in quiet.sent, "the inspector tells of no file"
+    contents = FileContents(path="a.npy", form="npy", entries=(), bytes=9, count=1)
+    quiet.tell(FileListed(request=1, contents=contents))
+    drop(quiet, files / "lfs.pt")
+    assert "git lfs pull" in quiet.window.banner.words.text()
+    assert ListFile(path=str(files / "lfs.pt")) in quiet.sent, "its refusal takes the place of what is shown"
+
+
+def test_a_folder_with_a_checkpoint_opens_as_one(quiet: QuietWindow, files: Path) -> None:
+    folder = files / "model"
+    folder.mkdir()
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"w": "x.safetensors"}}))
+    drop(quiet, folder)
+    [dialog] = dialogs(quiet)
+    assert isinstance(dialog, LoadFileDialog)
+    assert ListFile(path=str(folder)) in quiet.sent
+    dialog.reject()
+    quiet.settle()
 
 
 def test_no_part_of_the_window_keeps_a_dropped_file_to_itself(
