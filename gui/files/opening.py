@@ -6,6 +6,7 @@ snapshot are shown at once; models and tensors need their dialogs, which open on
 
 from __future__ import annotations
 
+import os.path
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -177,7 +178,7 @@ def _recognise_to_send(far: str, path: Path) -> FileKind:
     from devexplorer.core.isolation.model_classes import beside  # when there is another machine
 
     file = recognise(path)
-    if file.kind == TENSORS and (path.suffix == ".json" or path.is_dir()):
+    if file.kind == TENSORS and (path.suffix == ".json" or os.path.isdir(path)):
         reason = f"{path.name} is a checkpoint in several files: put its folder on {far}, then open it there."
         return FileKind(path, None, reason)
     if file.kind != MODEL or not (names := beside(path)):

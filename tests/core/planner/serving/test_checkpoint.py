@@ -73,7 +73,7 @@ def one_line(path):
         (struct.pack("<Q", 1 << 40) + b"{}", "the length of its header makes no sense"),
         (struct.pack("<Q", 100) + b"{}", "cut off inside its header"),
         (struct.pack("<Q", 3) + b"{a}", "its header is damaged"),
-        (struct.pack("<Q", 2) + b"[]", "its header is damaged"),
+        (struct.pack("<Q", 2) + b"[]", "its header is invalid"),
         (file_of({"a": ("F4", (2,), 1)}), "no dtype here"),
         (file_of({"a": ("F32", (1 << 40, 1 << 40), 4)}, values=b""), "more elements than can be counted"),
         (file_of({"a": ("F32", (2,), 8)}), "not as many bytes as its shape"),
