@@ -20,7 +20,6 @@ from devexplorer.core.cli.other_python import run_elsewhere
 from devexplorer.core.cli.quick_start import quick_start
 from devexplorer.core.cli.terminal.interrupt import INTERRUPTED
 from devexplorer.core.cli.terminal.refusal import refuse, say
-from devexplorer.core.devices.cuda_visible_devices import VARIABLE
 
 WINDOW_COMMANDS = (None, "open", "tour")
 ELSEWHERE = ("devices", "watch", "bench", "place", "doctor", "fit", "env", "fleet", "show")
@@ -139,7 +138,9 @@ def _is_elsewhere(arguments: argparse.Namespace) -> bool:
 def _hide_cards() -> str:
     """Let this process and its children have no CUDA cards, before torch is imported; returns what is to be said about
     that. Without cards nothing changes."""
-    from devexplorer.core.devices.nvml.library import Nvml  # psutil, pynvml: for this alone
+    # records, psutil, pynvml: for this alone
+    from devexplorer.core.devices.cuda_visible_devices import VARIABLE
+    from devexplorer.core.devices.nvml.library import Nvml
 
     nvml = Nvml()
     names = [card.name for card in nvml.cards()] if os.environ.get(VARIABLE) != "" and nvml.start() else []
