@@ -77,6 +77,7 @@ def document(report: FitReport) -> dict[str, Any]:
         "parameters": report.parameters,
         "flop_per_step": report.flop_per_step,
         "gpus": [_fit(item) for item in report.fits],
+        "late": report.late,
         "untried": report.untried,
         "helps": [asdict(item) | {"simulated": True} for item in report.helps],
         "curve": [asdict(item) | {"simulated": True} for item in report.curve],

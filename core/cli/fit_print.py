@@ -11,6 +11,7 @@ from rich.text import Text
 from devexplorer.core.base import MISSING, bytes_text, count_text, number_text, printable, range_text, seconds_text
 from devexplorer.core.cli.terminal.output import table
 from devexplorer.core.planner.messages import PARTS
+from devexplorer.core.planner.worker.ask import LIMIT_SECONDS
 from devexplorer.core.records import BatchPoint, Fit, FitCard, FitReport, FitSpec, Help
 
 COLUMNS = 4
@@ -38,11 +39,19 @@ def print_report(out: Console, report: FitReport, chosen: Fit) -> None:
         out.print()
     for item in shown:
         out.print(Text(printable(verdict(item)), style="" if item.fits else "red"))
+    print_late(out, report)
     _print_helps(out, report.helps)
     _print_curve(out, report)
     if report.untried:
         out.print(Text(f"not worked out for want of time: {', '.join(report.untried)}", style="dim"))
     print_assumptions(out, report.assumptions)
+
+
+def print_late(out: Console, report: FitReport) -> None:
+    """The cards that there was no time for."""
+    if report.late:
+        again = f"--timeout {2 * round(LIMIT_SECONDS)} or more plans for them, too"
+        out.print(Text(f"no time was left for {', '.join(report.late)}; {again}", style="yellow"))
 
 
 def print_assumptions(out: Console, assumptions: Sequence[str]) -> None:

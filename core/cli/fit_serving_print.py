@@ -10,7 +10,15 @@ from rich.table import Table
 from rich.text import Text
 
 from devexplorer.core.base import MISSING, bytes_text, count_text, number_text, printable, range_text, seconds_text
-from devexplorer.core.cli.fit_print import COLUMNS, SIMULATED, WIDE, fits_text, print_assumptions, side_by_side
+from devexplorer.core.cli.fit_print import (
+    COLUMNS,
+    SIMULATED,
+    WIDE,
+    fits_text,
+    print_assumptions,
+    print_late,
+    side_by_side,
+)
 from devexplorer.core.cli.terminal.output import table
 from devexplorer.core.records import CacheLayers, Fit, FitReport, ServingFit, ServingSpec
 
@@ -34,6 +42,7 @@ def print_serving(out: Console, report: FitReport, chosen: Fit) -> None:
     for item in shown:
         for line in lines(item):
             out.print(Text(printable(line), style="" if item.fits else "red"))
+    print_late(out, report)
     print_assumptions(out, report.assumptions)
 
 

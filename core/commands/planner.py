@@ -28,6 +28,7 @@ from devexplorer.core.records import (
     FitPlanned,
     FitReport,
     FitSpec,
+    Offer,
     PlanFit,
     ServingFit,
     ServingSpec,
@@ -50,7 +51,8 @@ def plan_fit(workspace: Workspace, command: PlanFit, progress: ProgressMonitor) 
     if command.target and workspace.extras(object_name(command.target)).outdated:
         report = replace(report, assumptions=(CODE_CHANGED, *report.assumptions))
     return CommandResult(
-        _answer(command.target or spec.source, report), events=(FitPlanned(target=command.target, report=report),)
+        _answer(command.target or spec.source, report, command.target),
+        events=(FitPlanned(target=command.target, report=report),),
     )
 
 
@@ -68,12 +70,21 @@ def _spec_of(workspace: Workspace, command: PlanFit) -> FitSpec:
     return replace(spec, source=made.source, folder=made.folder, inputs=inputs, dtype=dtype, tensors=tensors)
 
 
-def _answer(name: str, report: FitReport) -> Answer:
+def _offers(target: str, report: FitReport) -> tuple[Offer, ...]:
+    """To go on with the cards that there was no time for."""
+    if not report.late:
+        return ()
+    rest = PlanFit(spec=replace(report.spec, gpus=report.late, tensors=()), target=target)
+    return (Offer(f"Plan the other {count_text(len(report.late), 'card')}", rest),)
+
+
+def _answer(name: str, report: FitReport, target: str) -> Answer:
     return Answer(
         title=_title(name, report),
         words=_words(report),
         facts=tuple(_facts(report)),
         code=_code(report),
+        offers=_offers(target, report),
         subject=name if name != report.spec.source else None,
     )
 
@@ -97,6 +108,8 @@ def _words(report: FitReport) -> str:
         " are simulated."
     ]
     said += [f"{fit.gpu}: {_outcome(fit)}." for fit in report.fits] if len(report.fits) <= HELPS_TOLD else []
+    if report.late:
+        said.append(f"No time was left for {', '.join(report.late)}.")
     helps = report.helps[:HELPS_TOLD]
     if helps:
         said.append(f"What would help on {helps[0].gpu}:")

@@ -42,6 +42,8 @@ class Envelope(msgspec.Struct, frozen=True):
     until: float
     """The moment on `time.monotonic` when the time is over."""
     request: msgspec.Raw
+    longer: str = ""
+    """How to give it longer: ends the sentence that its time is over."""
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -167,7 +169,13 @@ def _watch(lifeline: int, out: _Out, envelope: Envelope, home: str, main_thread:
         ended, _, _ = select.select([lifeline], [], [], max(envelope.until - time.monotonic(), 0.0))
         if not ended:
             where = _where(sys._current_frames().get(main_thread), home, out.step)
-            out.say(Reply(error=(f"{envelope.title} was not ready after {envelope.seconds:g} s and was ended{where}",)))
+            out.say(
+                Reply(
+                    error=(
+                        f"{envelope.title} was not ready after {envelope.seconds:g} s and was ended{where}{envelope.longer}",
+                    )
+                )
+            )
     finally:
         os.killpg(os.getpgrp(), signal.SIGKILL)
 

@@ -45,6 +45,8 @@ class ModelWorker(Generic[Q, R]):
     result: type[R]
     lacking: str = "no result"
     """Ends the sentence about a process that ended early."""
+    longer: str = ""
+    """Ends the sentence about one whose time was over: how to give it longer."""
 
     def ask(self, request: Q, progress: ProgressMonitor = NO_PROGRESS, *, seconds: float, virtual: bool = False) -> R:
         """Wait for the result. Raises what `run_in_subprocess` raises; a malformed source needs no process."""
@@ -60,6 +62,7 @@ class ModelWorker(Generic[Q, R]):
             progress=progress,
             lacking=self.lacking,
             virtual=virtual,
+            longer=self.longer,
         )
 
     def serve(self, work: Callable[[Q, Report], R | Iterator[R]]) -> NoReturn:

@@ -44,24 +44,25 @@ def run_in_subprocess(
     progress: ProgressMonitor = NO_PROGRESS,
     lacking: str = "no result",
     virtual: bool = False,
+    longer: str = "",
 ) -> R:
     """Let `module`, whose `__main__` calls `child.serve`, carry out a request within so many seconds, its start
     included.
 
     A process that ends while it works on a better result has given the one before. Raises `BadInput` with what it says
     is wrong, or how it ended (`'net:make' was not ready after 60 s and was ended (it was at net.py, line 4)`, `… ended
-    its process by signal SIGSEGV and gave no model`): `title` begins such a sentence, `lacking` ends it. Raises
-    `Cancelled`, and `Unavailable` where this system has no process groups. `virtual`: it is all about virtual GPUs,
+    its process by signal SIGSEGV and gave no model`): `title` begins such a sentence, `lacking` ends it, or
+    `longer` where its time was over. Raises `Cancelled`, and `Unavailable` where this system has no process groups. `virtual`: it is all about virtual GPUs,
     for which torch has the one place that another backend would take as torch is imported, and which cannot be in one
     process with CUDA cards.
     """
     if os.name != "posix":
         raise Unavailable(f"{title} needs its own process group, which this system does not support")
-    envelope = Envelope(title, seconds, time.monotonic() + seconds, msgspec.Raw(msgspec.json.encode(request)))
+    envelope = Envelope(title, seconds, time.monotonic() + seconds, msgspec.Raw(msgspec.json.encode(request)), longer)
     process, readable = _start(module, envelope, without_cards({**os.environ, AUTOLOAD: "0"}) if virtual else None)
     last: Reply | None = None
     try:
-        for reply in _replies(process, readable, title, seconds, progress):
+        for reply in _replies(process, readable, envelope, progress):
             if bytes(reply.result):
                 last = reply
             elif reply.error is not None:
@@ -121,12 +122,13 @@ def _start(module: str, envelope: Envelope, environ: dict[str, str] | None) -> t
 
 
 def _replies(
-    process: subprocess.Popen[bytes], readable: int, title: str, seconds: float, progress: ProgressMonitor
+    process: subprocess.Popen[bytes], readable: int, envelope: Envelope, progress: ProgressMonitor
 ) -> Iterator[Reply]:
     """What the process says until it ends; raises `BadInput` when its time is over, and `Cancelled`.
 
     A child of it may hold the descriptor open for longer than it lives itself, so its end is what counts.
     """
+    title, seconds = envelope.title, envelope.seconds
     data = bytearray()
     end = time.monotonic() + seconds + SPARE_SECONDS
     waiting = select.poll()  # `select` knows no descriptor from 1024 on, and the engine may have many files open
@@ -148,7 +150,7 @@ def _replies(
         if ready and not piece:  # the descriptor is closed; the process ends next
             time.sleep(ASK_SECONDS / 10)
         if time.monotonic() > end:
-            raise BadInput(f"{title} was not ready after {seconds:g} s and was ended")
+            raise BadInput(f"{title} was not ready after {seconds:g} s and was ended{envelope.longer}")
 
 
 def _reply(line: bytes | bytearray) -> Reply | None:

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
+import msgspec
 import torch
 from torch import nn
 
@@ -27,6 +29,9 @@ from devexplorer.core.records import BatchPoint, Fit, FitReport, FitSpec
 
 DTYPES = (None, torch.float64, torch.float32, torch.float16, torch.bfloat16)
 """What a model can be cast to for a plan. Without values nothing would say that there is no kernel for float8."""
+
+LATER = "everything that would help"
+"""What has not been tried when all cards are done."""
 
 
 def checked(spec: FitSpec) -> tuple[StepConfig, list[tuple[Profile, ...]]]:
@@ -74,7 +79,13 @@ def checked(spec: FitSpec) -> tuple[StepConfig, list[tuple[Profile, ...]]]:
 
 
 def plan(spec: FitSpec, progress: Report = no_report) -> FitReport:
-    """Answer a request. It replaces the virtual GPUs of this process, so it belongs in a separate one.
+    """The whole answer: the last of `plans`."""
+    return list(plans(spec, progress))[-1]
+
+
+def plans(spec: FitSpec, progress: Report = no_report) -> Iterator[FitReport]:
+    """Answer a request, with more cards each time. It replaces the virtual GPUs of this process, so it belongs in a
+    separate one.
 
     Raises `BadInput` where there is no model, or it cannot run; what does not fit, or cannot be divided, is part of the
     answer.
@@ -82,12 +93,12 @@ def plan(spec: FitSpec, progress: Report = no_report) -> FitReport:
     config, wanted = checked(spec)
     compilers: dict[str, None] = {}
     with as_written(lambda what, place: compilers.update({what: None})):
-        return _planned(spec, config, wanted, compilers, progress)
+        yield from _planned(spec, config, wanted, compilers, progress)
 
 
 def _planned(
     spec: FitSpec, config: StepConfig, wanted: list[tuple[Profile, ...]], compilers: dict[str, None], progress: Report
-) -> FitReport:
+) -> Iterator[FitReport]:
     progress(0.0, f"making {spec.source}")
     started = time.monotonic()
     made = subject_of(spec.source, spec.folder, spec.inputs, spec.tensors)
@@ -101,9 +112,41 @@ def _planned(
     progress(0.1, f"running a step of {subject.title} without values")
     first = cache.traces(calculator.config, spec.batch, DeviceMap((wanted[0][0],)))[0]
     fits: list[Fit] = []
+
+    def so_far() -> FitReport:
+        model = cache.subject.model
+        assumptions = messages.assumptions(
+            spec,
+            devices=tuple(dict.fromkeys(profile.device for profiles in wanted for profile in profiles)),
+            products=calculator.products,
+            convolutions=calculator.convolutions,
+            recurrent=any(isinstance(module, (nn.RNNBase, nn.RNNCellBase)) for module in model.modules()),
+            compilers=tuple(compilers) or (("torch.compile",) if is_compiled(model) else ()),
+            second=batch_second(model),
+            output_bytes=first.output_bytes,
+            changed=subject.changed,
+            sparse=spec.train and bool(sparse_layers(model)),
+        )
+        return FitReport(
+            spec=spec,
+            fits=tuple(fits),
+            late=tuple(label(profiles) for profiles in wanted[len(fits) :]),
+            untried=(LATER,) if spec.options else (),
+            parameters=subject.parameters,
+            changed_tensors=subject.changed,
+            inputs=specs_text(subject.inputs(spec.batch)),
+            flop_per_step=first.flop or None,
+            assumptions=(
+                *assumptions,
+                *messages.calibrated(profile for cards in wanted for profile in cards),
+                *cache.notes,
+            ),
+        )
+
     for index, profiles in enumerate(wanted):
         progress(0.3 + 0.4 * index / len(wanted), f"{subject.title} on {label(profiles)}")
         fits.append(calculators[profiles[0].device].fit(profiles))
+        yield so_far()
     curve: tuple[BatchPoint, ...] = ()
     if spec.curve:
         curve = batch_curve(calculator, wanted[0], fits[0], lambda done, text: progress(0.7 + 0.3 * done, text))
@@ -113,33 +156,5 @@ def _planned(
         if spec.options
         else ((), ())
     )
-    model = cache.subject.model
-    assumptions = messages.assumptions(
-        spec,
-        devices=tuple(dict.fromkeys(profile.device for profiles in wanted for profile in profiles)),
-        products=calculator.products,
-        convolutions=calculator.convolutions,
-        recurrent=any(isinstance(module, (nn.RNNBase, nn.RNNCellBase)) for module in model.modules()),
-        compilers=tuple(compilers) or (("torch.compile",) if is_compiled(model) else ()),
-        second=batch_second(model),
-        output_bytes=first.output_bytes,
-        changed=subject.changed,
-        sparse=spec.train and bool(sparse_layers(model)),
-    )
     progress(1.0, f"done after {time.monotonic() - started:.1f} s")
-    return FitReport(
-        spec=spec,
-        fits=tuple(fits),
-        helps=found,
-        untried=untried,
-        curve=curve,
-        parameters=subject.parameters,
-        changed_tensors=subject.changed,
-        inputs=specs_text(subject.inputs(spec.batch)),
-        flop_per_step=first.flop or None,
-        assumptions=(
-            *assumptions,
-            *messages.calibrated(profile for cards in wanted for profile in cards),
-            *cache.notes,
-        ),
-    )
+    yield msgspec.structs.replace(so_far(), helps=found, untried=untried, curve=curve)

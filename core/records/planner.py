@@ -277,6 +277,8 @@ class FitReport(Record):
     spec: FitSpec
     fits: tuple[Fit, ...]
     """In the order of `spec.gpus`, or of the profiles."""
+    late: tuple[str, ...] = ()
+    """Cards that were asked for and that there was no time for."""
     helps: tuple[Help, ...] = ()
     """For the first of `spec.gpus` only."""
     untried: tuple[str, ...] = ()

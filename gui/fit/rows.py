@@ -141,6 +141,8 @@ def caption(report: FitReport, name: str) -> str:
         result = f"{name} {'fits' if only.fits else 'does not fit'} {only.gpu}"
     else:
         result = f"{name} fits {sum(fit.fits for fit in report.fits) or 'none'} of {len(report.fits)} cards"
+    if report.late:
+        result += f"; no time was left for {len(report.late)} more"
     if spec.serving is not None:
         return f"{result} (simulated): {serving_caption(report)}"
     precision = f"autocast {spec.autocast}" if spec.autocast else spec.dtype or ""

@@ -32,7 +32,7 @@ import resource, sys, time
 import msgspec
 from devexplorer.core.planner.worker.ask import plan_in_this_process
 from devexplorer.core.records.planner import FitSpec
-report = plan_in_this_process(msgspec.json.decode(sys.argv[1], type=FitSpec), lambda done, text: None)
+*_, report = plan_in_this_process(msgspec.json.decode(sys.argv[1], type=FitSpec), lambda done, text: None)
 (fit,) = report.fits
 resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(report.parameters, fit.bytes.total, int(fit.fits), len(report.helps), resident, round(time.process_time()))

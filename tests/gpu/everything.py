@@ -392,7 +392,7 @@ def planned_part(step: dict[str, str]) -> None:
         optimizer=step["optimizer"],
         search=False,
     )
-    (fit,) = plan_in_this_process(spec, lambda done, text: None).fits
+    (fit,) = list(plan_in_this_process(spec, lambda done, text: None))[-1].fits
     assert fit.bytes is not None
     workspaces = fit.bytes.library_workspace
     tensors = fit.bytes.total - fit.bytes.context - workspaces

@@ -4,6 +4,7 @@ thread)."""
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 from devexplorer.core.base import Report, no_report
 from devexplorer.core.planner.messages import calibrated
@@ -16,7 +17,12 @@ from devexplorer.core.records import Fit, FitReport, FitSpec
 
 
 def plan_serving(spec: FitSpec, progress: Report = no_report) -> FitReport:
-    """Answer a request. It replaces the virtual GPUs of this process.
+    """The whole answer: the last of `serving_plans`."""
+    return list(serving_plans(spec, progress))[-1]
+
+
+def serving_plans(spec: FitSpec, progress: Report = no_report) -> Iterator[FitReport]:
+    """Answer a request, with more cards each time. It replaces the virtual GPUs of this process.
 
     Raises `BadInput` where there is no such model, or it does not generate text.
     """
@@ -33,18 +39,19 @@ def plan_serving(spec: FitSpec, progress: Report = no_report) -> FitReport:
     for index, profile in enumerate(cards):
         progress(0.3 + 0.7 * index / len(cards), f"{spec.source} on {profile.name}")
         fits.append(calculator.fit(profile))
+        yield FitReport(
+            spec=spec,
+            fits=tuple(fits),
+            late=tuple(card.name for card in cards[index + 1 :]),
+            parameters=made.parameters,
+            changed_tensors=made.changed,
+            inputs=f"{spec.batch}x{serving.prompt}:int64",
+            flop_per_step=calculator.flop() or None,
+            assumptions=(
+                *messages.assumptions(spec, made, runner, {profile.device for profile in cards}),
+                *calibrated(cards),
+                *runner.notes,
+                *calculator.notes,
+            ),
+        )
     progress(1.0, f"done after {time.monotonic() - started:.1f} s")
-    return FitReport(
-        spec=spec,
-        fits=tuple(fits),
-        parameters=made.parameters,
-        changed_tensors=made.changed,
-        inputs=f"{spec.batch}x{serving.prompt}:int64",
-        flop_per_step=calculator.flop() or None,
-        assumptions=(
-            *messages.assumptions(spec, made, runner, {profile.device for profile in cards}),
-            *calibrated(cards),
-            *runner.notes,
-            *calculator.notes,
-        ),
-    )

@@ -277,7 +277,7 @@ def test_what_could_not_be_split_has_no_figures(
 
 
 def test_the_parts_of_a_few_cards_are_side_by_side(says: Says, capfd: pytest.CaptureFixture[str]) -> None:
-    says(replace(REPORT, fits=(T4, answer("NVIDIA A10", 22 * GIB, cards=2, fits=False))))
+    says(replace(REPORT, fits=(T4, answer("NVIDIA A10", 22 * GIB, cards=2, fits=False)), late=("NVIDIA L4",)))
     assert main(["fit", "lenet", "--gpu", "T4", "--gpu", "2x A10"]) == 0
     out, err = capfd.readouterr()
     assert err == ""
@@ -295,6 +295,7 @@ def test_the_parts_of_a_few_cards_are_side_by_side(says: Says, capfd: pytest.Cap
         "Tesla T4: fits; largest batch 96 or more; one step 1.6 to 2.5 ms, 3,200 to 5,000 samples/s, bound by bandwidth"
         " (simulated)",
         "2x NVIDIA A10: does not fit (it needs more than the card has); no batch fits",
+        "no time was left for NVIDIA L4; --timeout 240 or more plans for them, too",
         "what would help on Tesla T4",
         "Parameters [and] activations in bfloat16 19.53 KiB 11.97 KiB yes 200 800 µs to 1.3 ms",
         "every time is simulated",

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+from msgspec.structs import replace
 from places import place_of
 
 from devexplorer.core.base import BadInput, Cancelled, ProgressMonitor
@@ -76,8 +77,28 @@ def test_what_does_not_import_is_reported_in_one_line(tmp_path):
 
 
 def test_what_hangs_is_ended(tmp_path):
-    with pytest.raises(BadInput, match=r"'net\.py:Net' was not ready after 4 s and was ended"):
+    with pytest.raises(BadInput, match=r"'net\.py:Net' was not ready after 4 s and was ended.*--timeout 600"):
         planned(write(tmp_path, "import time\ntime.sleep(1000)\n"), seconds=4.0)
+
+
+def test_cards_that_were_done_in_time_are_kept_and_the_others_named(workspace, tmp_path):
+    """The model hangs on a second card, which only the second of three requests has."""
+    text = (
+        "import time\nfrom torch import nn\n"
+        "class Part(nn.Sequential):\n"
+        "    def __init__(self): super().__init__(nn.Linear(8, 8), nn.ReLU())\n"
+        "    def forward(self, x):\n"
+        "        if x.device.index == 1: time.sleep(1000)\n"
+        "        return super().forward(x)\n"
+        "class Net(nn.Sequential):\n    def __init__(self): super().__init__(*(Part() for _ in range(4)))\n"
+    )
+    spec = replace(write(tmp_path, text), gpus=("Tesla T4", "2x Tesla T4", "NVIDIA A10"))
+    report = planned(spec, seconds=20.0)
+    assert [fit.gpu for fit in report.fits] == ["Tesla T4"]
+    assert report.fits[0].fits
+    assert report.late == ("2x Tesla T4", "NVIDIA A10")
+    (offer,) = planner._offers("", report)
+    assert offer.command.spec.gpus == report.late
 
 
 def test_what_ends_its_process_is_reported(tmp_path):
