@@ -169,13 +169,8 @@ def _watch(lifeline: int, out: _Out, envelope: Envelope, home: str, main_thread:
         ended, _, _ = select.select([lifeline], [], [], max(envelope.until - time.monotonic(), 0.0))
         if not ended:
             where = _where(sys._current_frames().get(main_thread), home, out.step)
-            out.say(
-                Reply(
-                    error=(
-                        f"{envelope.title} was not ready after {envelope.seconds:g} s and was ended{where}{envelope.longer}",
-                    )
-                )
-            )
+            over = f"{envelope.title} was not ready after {envelope.seconds:g} s and was ended{where}{envelope.longer}"
+            out.say(Reply(error=(over,)))
     finally:
         os.killpg(os.getpgrp(), signal.SIGKILL)
 

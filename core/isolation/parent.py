@@ -52,9 +52,9 @@ def run_in_subprocess(
     A process that ends while it works on a better result has given the one before. Raises `BadInput` with what it says
     is wrong, or how it ended (`'net:make' was not ready after 60 s and was ended (it was at net.py, line 4)`, `… ended
     its process by signal SIGSEGV and gave no model`): `title` begins such a sentence, `lacking` ends it, or
-    `longer` where its time was over. Raises `Cancelled`, and `Unavailable` where this system has no process groups. `virtual`: it is all about virtual GPUs,
-    for which torch has the one place that another backend would take as torch is imported, and which cannot be in one
-    process with CUDA cards.
+    `longer` where its time was over. Raises `Cancelled`, and `Unavailable` where this system has no process groups.
+    `virtual`: it is all about virtual GPUs, for which torch has the one place that another backend would take as
+    torch is imported, and which cannot be in one process with CUDA cards.
     """
     if os.name != "posix":
         raise Unavailable(f"{title} needs its own process group, which this system does not support")
