@@ -37,6 +37,7 @@ from devexplorer.core.doctor.working import (
     STEP,
     CpuTwin,
     Work,
+    deep,
     eagerly,
     generators_kept,
     note_quantised,
@@ -61,7 +62,6 @@ from devexplorer.core.records import Diagnosis, DoctorRequest
 from devexplorer.core.virtual.cuda.emulation import CudaEmulation
 from devexplorer.core.virtual.cuda.on_cpu import OnCpu
 
-THE_FORWARD = "the forward"
 AT_EVERY_CALL = ("device-hop", "hidden-sync")
 """Rules about what a call costs, if every call does it."""
 
@@ -128,7 +128,7 @@ class Doctor:
     def examine(self) -> Diagnosis:
         """Examine, without fixes. Raises `BadInput` where nothing could be examined."""
         kind = torch.device(self._info.id).type
-        with kept(self._request.seed), generators_kept(kind), self._cuda, eagerly(self._collector):
+        with kept(self._request.seed), generators_kept(kind), self._cuda, eagerly(self._collector), deep():
             origins = Origins()
             try:
                 self._examine(origins)
@@ -158,7 +158,7 @@ class Doctor:
             self._look("after the move", lambda: checks.moved(None))
             if given is not None:
                 self._collector.not_checked(
-                    THE_FORWARD, f"the model did not get to {self._info.id}, so nothing could run there."
+                    FORWARD, f"the model did not get to {self._info.id}, so nothing could run there."
                 )
             return
         self._look("after the move", lambda: checks.moved(self._info.id))
@@ -216,11 +216,11 @@ class Doctor:
         except UnknownInputs as unknown:
             failure = None if unknown.failure is None else failure_of(unknown.failure, model, "cpu")
             if failure is not None and failure.no_forward:
-                self._collector.not_checked(THE_FORWARD, f"{failure.description}.")
+                self._collector.not_checked(FORWARD, f"{failure.description}.")
                 return None
             reason = "" if failure is None else f" ({failure.description}{failure.at})"
             self._collector.not_checked(
-                THE_FORWARD,
+                FORWARD,
                 f"its inputs are unknown: it wants {unknown.arguments}, and no guess worked{reason}; give the"
                 f" shapes, as in --input {unknown.example}, with a dtype where one is not floating: 2x16:int64.",
             )

@@ -17,8 +17,10 @@ from devexplorer.core.doctor.static.hidden import computed_by_torch
 from devexplorer.core.models import (
     Builder,
     UnknownInputs,
+    assigned,
     deep_copy,
     dispatched,
+    endless,
     error_text,
     is_irregular,
     is_lazy,
@@ -127,6 +129,15 @@ def _note(failure: Failure, model: nn.Module, info: DeviceInfo, collector: Findi
             f'Give them memory with `model.to_empty(device="{info.id}")` and load their values, or make the model on'
             " the CPU."
         )
+    elif issubclass(failure.error, RecursionError) and (loop := endless(model)) is not None:
+        owner, name = loop
+        message = (
+            f"`{name}` of {type(owner).__name__} is a module that holds this {type(owner).__name__}: in registered"
+            " modules that hold each other, .to(), .train() and .apply() find no end (RecursionError)."
+        )
+        fix = f'Keep it out of the register, object.__setattr__(self, "{name}", …), or pass what is needed to forward.'
+        collector.add("fails-on-device", message, fix, path=failure.path, place=assigned(type(owner), name))
+        return
     else:
         message = f"{call} raises {failure.description}."
         fix = "The override should only place tensors and call `super()`."

@@ -54,6 +54,21 @@ def seed_all(seed: int) -> None:
     np.random.seed(seed % 2**32)
 
 
+LEVELS = 5000
+"""Frames that may be in each other: PyTorch alone runs some 200 modules within modules in Python's 1000."""
+
+
+@contextmanager
+def deep() -> Iterator[None]:
+    """Within, watching takes no frames from what the model has: hooks and copies need several for each module."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, LEVELS))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
 COMPILE = "torch.compile"
 
 

@@ -62,6 +62,7 @@ from devexplorer.core.models.walk import (
     RegisteredIds,
     bytes_of,
     device_id,
+    endless,
     every_tensor,
     gradient_of,
     is_irregular,

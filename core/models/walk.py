@@ -43,6 +43,26 @@ def named_modules(root: nn.Module, prefix: str = "") -> list[tuple[str, nn.Modul
     return found
 
 
+def endless(root: nn.Module) -> tuple[nn.Module, str] | None:
+    """A module and the name of a child of it that is the module itself, or holds it: `.to()` of such modules never
+    ends. None where there is none."""
+    within: dict[int, bool] = {}
+    waiting: list[tuple[nn.Module, Iterator[tuple[str, nn.Module | None]]]] = [(root, iter(root._modules.items()))]
+    within[id(root)] = True
+    while waiting:
+        owner, children = waiting[-1]
+        name, child = next(children, ("", None))
+        if child is not None and within.get(id(child)):
+            return owner, name
+        if child is not None and id(child) not in within:
+            within[id(child)] = True
+            waiting.append((child, iter(child._modules.items())))
+        elif child is None and not name:
+            within[id(owner)] = False
+            waiting.pop()
+    return None
+
+
 class RegisteredIds:
     """`id()` of every module, parameter and buffer that PyTorch knows below a module, itself included.
 

@@ -87,6 +87,17 @@ class StaticChecks:
             for optimizer in optimizers(ref):
                 report_lazy(ref, optimizer)
         self._report_hooks()
+        wide = [one for one in registry.tensors if one.tensor.dtype in (torch.float64, torch.complex128)]
+        for one in wide if len(wide) < len(registry.tensors) else ():  # all of it: that was asked for
+            context.collector.add(
+                "dtype-promotion",
+                f"{'Buffer' if one.is_buffer else 'Parameter'} {one.path} is float64, which MPS does not have: on a Mac"
+                " the model cannot be moved there.",
+                "Make it float32 where it need not be as exact: torch.tensor(…, dtype=torch.float32).",
+                path=one.path,
+                place=context.place(one.path),
+                severity="note",
+            )
 
     def moved(self, device: torch.device | str | None) -> None:
         """Look at it after `model.to(device)`; None where that failed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,57 @@ def test_a_model_that_works_is_clean(examined: Examined, train: bool) -> None:
 def test_sample_models_are_clean(virtual: VirtualMachine, name: str) -> None:
     found = examine(DoctorRequest(source=name, train=True))
     assert found.clean, found
+
+
+@pytest.mark.parametrize("levels", [100, 200])
+def test_modules_within_modules_are_examined_as_deep_as_torch_runs_them(examined: Examined, levels: int) -> None:
+    code = f"""
+    def Net():
+        model = nn.Linear(8, 4)
+        for _ in range({levels}):
+            model = nn.Sequential(model)
+        return model
+    """
+    before = sys.getrecursionlimit()
+    found = examined(code, train=True)
+    assert found.clean, found
+    assert found.operations > 0
+    assert sys.getrecursionlimit() == before
+
+
+def test_modules_that_hold_each_other_are_named_at_their_line(examined: Examined, tmp_path: Path) -> None:
+    code = f"""
+    class Head(nn.Module):
+        def __init__(self, body):
+            super().__init__()
+            self.body = body  {MARK}
+            self.layer = nn.Linear(8, 4)
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = Head(self)
+
+        def forward(self, x):
+            return self.head.layer(x)
+    """
+    found = examined(code, inputs="2x8")
+    assert [(one.rule, one.line) for one in found.problems] == [("fails-on-device", *marked(tmp_path / "net.py"))]
+    assert "`body` of Head is a module that holds this Head" in found.problems[0].message
+
+
+def test_a_float64_buffer_is_noted_for_mps(examined: Examined, tmp_path: Path) -> None:
+    code = f"""{LAYER}
+        self.register_buffer("table", torch.ones(4, dtype=torch.float64))  {MARK}
+
+    def forward(self, x):
+        return self.layer(x) * self.table.to(x.dtype)
+    """
+    found = examined(code)
+    assert found.clean, found
+    (note,) = found.notes
+    assert (note.rule, note.line) == ("dtype-promotion", *marked(tmp_path / "net.py"))
+    assert "MPS" in note.message
 
 
 def test_inputs_and_dtype_can_be_given(examined: Examined) -> None:

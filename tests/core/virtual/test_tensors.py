@@ -705,6 +705,7 @@ assert torch.ones(2).sum() == 2
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
 def test_sparse_tensors_are_refused_with_the_reason():
     with pytest.raises(NotImplementedError, match="dense tensors only"):
         torch.eye(3, device="vgpu:0").to_sparse()
