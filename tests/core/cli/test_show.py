@@ -179,6 +179,12 @@ def test_odd_tensors_do_not_refuse_the_others(tmp_path: Path, output: Output) ->
     assert not read.keys() & {"sparse", "quantised"}
 
 
+def test_scales_of_mx_formats_are_listed(tmp_path: Path, output: Output) -> None:
+    path = tmp_path / "mx.safetensors"
+    save_file({"scale": torch.ones(3).to(torch.float8_e8m0fnu)}, path)
+    assert output.document(path)["tensors"][0]["dtype"] == "float8_e8m0fnu"
+
+
 def shards(folder: Path, suffix: str) -> dict[str, str]:
     folder.mkdir()
     stem = "model" if suffix == "safetensors" else "pytorch_model"
