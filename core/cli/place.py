@@ -13,16 +13,18 @@ from devexplorer.core.base import MISSING, bytes_text, count_text, shape_text
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.output import console, print_document, quiet_stdout, table
 from devexplorer.core.isolation.model_source import parse
-from devexplorer.core.models import Extras, Recipe
+from devexplorer.core.models import Extras, Recipe, crossings, named_modules
 from devexplorer.core.records import BuildModel, Move, ObjectSnapshot, Row
 
 NAME = "model"
+Crossing = tuple[str, str, str]
+"""Path, device before it, its own."""
 
 
 def place(arguments: argparse.Namespace) -> int:
     """Build the model, move it when asked, print its placement."""
     with quiet_stdout():
-        snapshot = _placed(arguments.target, arguments.device, arguments.virtual)
+        snapshot, crossed = _placed(arguments.target, arguments.device, arguments.virtual)
     rows = [row for row in snapshot.rows if row.kind in ("parameter", "buffer") and row.registered]
     loose = [row for row in snapshot.rows if row.kind != "module" and not row.registered]
     if arguments.json:
@@ -34,6 +36,7 @@ def place(arguments: argparse.Namespace) -> int:
                 for name, size in snapshot.bytes_by_device.items()
             },
             unregistered=[_row(row) for row in loose],
+            crossings=[{"path": path, "from": before, "to": after} for path, before, after in crossed],
             simulated=[name for name in snapshot.bytes_by_device if name.startswith("vgpu")],
         )
         return 0
@@ -55,12 +58,15 @@ def place(arguments: argparse.Namespace) -> int:
     for name, size in snapshot.bytes_by_device.items():
         simulated = " (simulated)" if name.startswith("vgpu") else ""
         out.print(f"{name}{simulated}: {count_text(snapshot.tensors_by_device[name], 'tensor')}, {bytes_text(size)}")
+    for path, before, after in crossed:
+        carrier = "forward has to move" if snapshot.dispatched is None else "accelerate's hooks move"
+        out.print(f"At {path} activations cross from {before} to {after}: {carrier} them.")
     if not rows:
         out.print(f"{arguments.target} has no parameters and no buffers.")
     return 0
 
 
-def _placed(target: str, device: str | None, virtual_spec: str | None) -> ObjectSnapshot:
+def _placed(target: str, device: str | None, virtual_spec: str | None) -> tuple[ObjectSnapshot, list[Crossing]]:
     from devexplorer.core.engine.local import LocalEngine
     from devexplorer.core.models import samples
 
@@ -79,15 +85,17 @@ def _placed(target: str, device: str | None, virtual_spec: str | None) -> Object
             local.demand(BuildModel(recipe=recipe.name, name=NAME))
         if device is not None:
             local.demand(Move(targets=(NAME,), device=device))
-        return local.engine.workspace.snapshot(NAME)
+        modules = named_modules(local.engine.workspace.model(NAME).module)
+        return local.engine.workspace.snapshot(NAME), crossings(modules)
 
 
 def user_model(target: str) -> torch.nn.Module:
-    """The model of a source (`core.isolation.model_source`), made in this process; the current folder is importable.
+    """The model of a source (`core.isolation.model_source`), made in this process; the current folder is importable,
+    and `cuda:N` is the virtual GPU `vgpu:N` where there are some.
 
     Raises `BadInput` with the one thing that is wrong; whatever its code changed for the whole process is taken back.
     """
-    return Recipe(parse(target), os.curdir).make().model
+    return Recipe(parse(target), os.curdir).make(cuda=True).model
 
 
 def _row(row: Row) -> dict[str, object]:

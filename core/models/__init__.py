@@ -51,6 +51,7 @@ from devexplorer.core.models.stored import Origin, StoredModule, adopt, every_sl
 from devexplorer.core.models.unmovable import (
     QUANTISED,
     Dispatched,
+    crossings,
     dispatched,
     refuse_dispatched,
     refuse_not_dense,

@@ -3,6 +3,7 @@ one changes in this process is taken back. Jobs thread, or the main thread of a 
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -18,6 +19,7 @@ from devexplorer.core.models.guard import Changes, kept
 from devexplorer.core.models.libraries import Code
 from devexplorer.core.models.samples.input_spec import InputSpec
 from devexplorer.core.models.walk import is_uninitialised, parameters_and_buffers
+from devexplorer.core.virtual.cuda.emulation import asks_for_cards, served, virtual_cards
 
 _NOTEBOOK = "from devexplorer.core.isolation import notebook"
 Sizes = list[tuple[torch.dtype, int]]
@@ -70,10 +72,24 @@ class Recipe:
         """The user's files that a model made here is made of."""
         return loading.files_of(self.source, self.folder) if self.source.own_code else {}
 
-    def make(self, seed: int = 0) -> Made:
+    def make(self, seed: int = 0, *, cuda: bool = False) -> Made:
         """Make the model on the CPU, in torch's own defaults. Raises `BadInput`; everything global is as it was in any
-        case."""
-        with kept(seed) as changes:
+        case.
+
+        Code that asks for CUDA gets the virtual GPUs of this process: with `cuda` from the start, else once it has
+        failed without.
+        """
+        try:
+            return self._made(seed, served() if cuda else nullcontext())
+        except BadInput as error:
+            if not asks_for_cards(error):
+                raise
+            if cuda or not virtual_cards():
+                raise BadInput(*error.findings, virtual_helps=not virtual_cards()) from error
+        return self._made(seed, served())
+
+    def _made(self, seed: int, cards: AbstractContextManager[object]) -> Made:
+        with cards, kept(seed) as changes:
             model = self.build(seed)
         summary = f"made by {self.source.text}" if self._prepared is None else self._prepared.summary
         return Made(model, self.source, changes, self.code(), summary)

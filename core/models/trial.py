@@ -15,6 +15,9 @@ from devexplorer.core.isolation.model_source import Source, parse
 from devexplorer.core.isolation.model_worker import ModelWorker
 from devexplorer.core.models import loading
 from devexplorer.core.models.walk import parameters_and_buffers
+from devexplorer.core.virtual.backend import add_virtual_gpus
+from devexplorer.core.virtual.cuda.emulation import asks_for_cards, served, virtual_cards
+from devexplorer.core.virtual.cuda.on_cpu import OnCpu
 
 LIMIT_SECONDS = 60.0
 
@@ -24,6 +27,8 @@ class TrialRequest(msgspec.Struct, frozen=True):
 
     source: str
     folder: str
+    virtual: tuple[str, ...] = ()
+    """Profiles of the virtual GPUs that code gets when it asks for CUDA."""
 
 
 class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,18 +63,23 @@ class Trials:
             return known
         self._known.pop(key, None)
         progress.report(0.0, f"trying {source.text} in its own process")
-        result = tried(source, folder, progress, self.limit_seconds)
+        result = tried(source, folder, progress, self.limit_seconds, tuple(gpu.profile.name for gpu in virtual_cards()))
         if result.files:
             self._known[key] = result
         return result
 
 
 def tried(
-    source: Source, folder: str, progress: ProgressMonitor = NO_PROGRESS, seconds: float = LIMIT_SECONDS
+    source: Source,
+    folder: str,
+    progress: ProgressMonitor = NO_PROGRESS,
+    seconds: float = LIMIT_SECONDS,
+    virtual: tuple[str, ...] = (),
 ) -> TrialResult:
     """Try a source in a new process. Raises `BadInput` with what went wrong, `Cancelled`."""
     try:
-        return WORKER.ask(TrialRequest(source.text, folder), progress, seconds=seconds)
+        request = TrialRequest(source.text, folder, virtual)
+        return WORKER.ask(request, progress, seconds=seconds, virtual=bool(virtual))
     except Cancelled as error:
         raise Cancelled("cancelled; no model was opened") from error
 
@@ -80,8 +90,14 @@ def tried(
 def _tried(request: TrialRequest, progress: Report) -> TrialResult:
     """Make the model; it reports no progress: how long the code takes is unknown."""
     source = parse(request.source)
-    factory = loading.factory_of(source, request.folder)
-    model = _made(source, factory, request.folder)
+    try:
+        model = _made(source, request.folder)
+    except BadInput as error:
+        if not asks_for_cards(error):
+            raise
+        if not request.virtual:
+            raise BadInput(*error.findings, virtual_helps=True) from error
+        model = _made_on_cards(source, request)
     from torch.nn.parameter import is_lazy  # only now: code that does not even import is refused before torch is
 
     kinds: dict[tuple[str, int], int] = {}
@@ -95,9 +111,17 @@ def _tried(request: TrialRequest, progress: Report) -> TrialResult:
     return TrialResult(type=type(model).__name__, sizes=sizes, files=files)
 
 
-def _made(source: Any, factory: Any, folder: str) -> Any:
+def _made_on_cards(source: Source, request: TrialRequest) -> Any:
+    """The same by code that sees the virtual GPUs; what it puts there stays where it is."""
+    add_virtual_gpus(", ".join(request.virtual))
+    with served(), OnCpu():
+        return _made(source, request.folder)
+
+
+def _made(source: Source, folder: str) -> Any:
     """The model without values where its code lets it be made so, which needs no memory however large it is; else with
     values."""
+    factory = loading.factory_of(source, folder)
     torch = sys.modules.get("torch")
     if torch is not None:
         try:

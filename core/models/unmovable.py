@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput
+from devexplorer.core.models.walk import device_id
 from devexplorer.core.virtual.device.accounting import KIND
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
 
@@ -83,21 +84,47 @@ def dispatched(modules: Sequence[tuple[str, nn.Module]]) -> str | None:
     if why is None:
         return None
     places: Mapping[str, object] = getattr(modules[0][1], "hf_device_map", {})
+    tensors = (tensor for _, module in modules for tensor in module._parameters.values() if tensor is not None)
+    cards = next((tensor.device.type for tensor in tensors if tensor.device.type not in ("cpu", "meta")), "cuda")
     by_device: dict[str, list[str]] = {}
     for part, device in places.items():
-        by_device.setdefault(f"cuda:{device}" if isinstance(device, int) else str(device), []).append(
+        by_device.setdefault(f"{cards}:{device}" if isinstance(device, int) else str(device), []).append(
             part or "the whole model"
         )
     where = ", ".join(f"{_listed(parts)} on {device}" for device, parts in by_device.items()) or why
+    crossed = [f"{path} ({before} to {after})" for path, before, after in crossings(modules)]
+    across = f"; activations change devices at {_listed(crossed)}" if crossed else ""
     return (
-        f"accelerate dispatched this model: {where}; its hooks move activations and have to be removed before a move:"
-        " Join does that"
+        f"accelerate dispatched this model: {where}{across}; its hooks move activations and have to be removed before a"
+        " move: Join does that"
     )
 
 
+def crossings(modules: Sequence[tuple[str, nn.Module]]) -> list[tuple[str, str, str]]:
+    """Where a model changes devices, in the order of its modules: the path of the first module there, the device of
+    what was before it, and its own.
+
+    The order in which forward calls them can be another one. What accelerate keeps in the CPU's memory or on disk is
+    where its hook brings it.
+    """
+    found: list[tuple[str, str, str]] = []
+    before = ""
+    for path, module in modules:
+        held = (*module._parameters.values(), *module._buffers.values())
+        own = next((item for item in held if item is not None), None)
+        if own is None:
+            continue
+        device = device_id(own.device)
+        if own.is_meta:
+            device = str(getattr(module.__dict__.get("_hf_hook"), "execution_device", device))
+        if before and device != before:
+            found.append((path or "the model itself", before, device))
+        before = device
+    return found
+
+
 def _hooked_by_accelerate(modules: Sequence[tuple[str, nn.Module]]) -> str | None:
-    if "hf_device_map" in modules[0][1].__dict__:
-        return "it has an hf_device_map"
+    # A map alone is no hook: where the whole model is on one device, accelerate has only moved it there.
     # Not hasattr: a module that lacks an attribute searches all its registers for it.
     hooked = next((path or "the model itself" for path, module in modules if "_hf_hook" in module.__dict__), None)
     return None if hooked is None else f"{hooked} has a hook of accelerate"

@@ -24,29 +24,17 @@ from devexplorer.core.models import (
 )
 from devexplorer.core.models.samples.input_spec import InputSpec
 from devexplorer.core.records import PlannedTensor
-from devexplorer.core.virtual.cuda.emulation import CudaEmulation
+from devexplorer.core.virtual.cuda.emulation import CudaEmulation, names_cuda
 from devexplorer.core.virtual.cuda.on_cpu import OnCpu
 
 NOTE = "Its code asks for CUDA: it ran with emulated CUDA cards, as in the placement doctor."
 
 
-def names_cuda(error: BaseException) -> bool:
-    """Whether torch refused CUDA: code that asks for it failed."""
-    text = _torch_text(error)
-    return "CUDA" in text or "NVIDIA driver" in text
-
-
 def mixes_devices(error: BaseException) -> bool:
-    """Whether torch refused operands from several devices."""
-    return "on the same device" in _torch_text(error)
-
-
-def _torch_text(error: BaseException) -> str:
-    """What the innermost exception says in its first line. torch has no exception classes for either; sentences of
-    ours around it are not read."""
+    """Whether torch refused operands from several devices, by the first line of the innermost exception."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return first_line(error)
+    return "on the same device" in first_line(error)
 
 
 def run_on_cards(count: int) -> CudaEmulation:

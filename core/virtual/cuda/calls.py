@@ -15,6 +15,7 @@ from devexplorer.core.virtual.cuda.cards import Cards
 from devexplorer.core.virtual.cuda.observer import Observer
 from devexplorer.core.virtual.cuda.tensors import dtype_of
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
+from devexplorer.core.virtual.tensor_swap import set_data
 
 _CONCRETE = frozenset({"cuda", "vgpu", "xpu", "mps"})
 
@@ -43,6 +44,7 @@ class DeviceCalls(TorchFunctionMode):
         }
         if cards is not None:
             self._special |= {
+                torch.Tensor.data.__set__: self._set_data,  # type: ignore[attr-defined]
                 torch.Tensor.pin_memory: self._pin_memory,
                 torch.Tensor.register_hook: self._hook,
                 torch.Tensor.register_post_accumulate_grad_hook: self._hook,
@@ -108,6 +110,13 @@ class DeviceCalls(TorchFunctionMode):
         if wanted is None and self._cards is not None and isinstance(result, str):
             return result.replace("torch.vgpu.", "torch.cuda.")
         return result
+
+    def _set_data(self, func: Any, args: Any, kwargs: Any) -> Any:
+        # `parameter.data = parameter.data.to("cuda:0")`: among real devices one tensor takes the place of another
+        tensor, value = args
+        if isinstance(value, VirtualTensor) and not isinstance(tensor, VirtualTensor):
+            return set_data(tensor, value)
+        return func(*args, **kwargs)
 
     def _pin_memory(self, func: Any, args: Any, kwargs: Any) -> Any:
         # The memory of a virtual GPU's host is the same everywhere: a copy is all that can be seen of

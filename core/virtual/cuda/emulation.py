@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -14,6 +15,8 @@ from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import _device
 
+from devexplorer.core.base import first_line
+from devexplorer.core.virtual.backend import installed
 from devexplorer.core.virtual.cuda.calls import DeviceCalls, concrete
 from devexplorer.core.virtual.cuda.cards import Cards
 from devexplorer.core.virtual.cuda.defaults import (
@@ -30,6 +33,38 @@ from devexplorer.core.virtual.cuda.patches import Patches
 from devexplorer.core.virtual.cuda.refused import refuse
 from devexplorer.core.virtual.cuda.streams import kinds
 from devexplorer.core.virtual.cuda.tensors import TYPES, speak_of_cuda, tensor_type
+from devexplorer.core.virtual.device.machine import VirtualGpu
+
+
+def names_cuda(error: BaseException) -> bool:
+    """Whether torch refused an accelerator that is not there: code that asks for one failed.
+
+    It is what the innermost exception says in its first line: torch has no exception class for it, and sentences of
+    ours around it are not read.
+    """
+    while error.__cause__ is not None:
+        error = error.__cause__
+    text = first_line(error).lower()
+    return any(word in text for word in ("cuda", "nvidia driver", "accelerator device when none is available"))
+
+
+def asks_for_cards(error: BaseException) -> bool:
+    """Whether code failed because it asks for CUDA, which this machine does not have."""
+    return names_cuda(error) and not torch.cuda.is_available()
+
+
+def served() -> AbstractContextManager[object]:
+    """Around code that asks for CUDA: it gets the virtual GPUs of this process. Where there are none, CUDA is what it
+    is."""
+    count = len(virtual_cards())
+    return CudaEmulation(count) if count else nullcontext()
+
+
+def virtual_cards() -> tuple[VirtualGpu, ...]:
+    """The virtual GPUs that code sees here; none where there is no machine for them yet."""
+    machine = installed()
+    return () if machine is None else machine.gpus
+
 
 _stack: Any = overrides  # the functions for its stack of modes are not published
 

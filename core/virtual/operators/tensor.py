@@ -96,8 +96,15 @@ class VirtualTensor(torch.Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
-    def __new__(cls, inner: torch.Tensor, gpu: VirtualGpu) -> VirtualTensor:
-        """Wrap `inner`, whose storage is counted by the caller."""
+    def __new__(cls, inner: torch.Tensor, gpu: VirtualGpu | None = None, **parameter: Any) -> VirtualTensor:
+        """Wrap `inner`, whose storage is counted by the caller.
+
+        Without a GPU it is called by code that makes a parameter of the class of another one, as accelerate does:
+        `type(parameter)(tensor, requires_grad=False)`.
+        """
+        if gpu is None:
+            made: Any = torch.nn.Parameter(inner, **parameter)
+            return made  # type: ignore[no-any-return]
         device = _devices.get(gpu.index)
         if device is None:
             device = _devices[gpu.index] = torch.device(KIND, gpu.index)
@@ -120,7 +127,7 @@ class VirtualTensor(torch.Tensor):
         wrapper._gpu = gpu
         return wrapper
 
-    def __init__(self, inner: torch.Tensor, gpu: VirtualGpu) -> None:
+    def __init__(self, inner: torch.Tensor, gpu: VirtualGpu | None = None, **parameter: Any) -> None:
         """Everything is done in `__new__`."""
 
     @classmethod

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from fakes.command_line import CLI, T4S, Document, Refusal, strictly
 from fakes.other_models import SOURCES, TIED
 
@@ -132,3 +133,60 @@ def test_a_forward_that_would_end_the_process_is_no_success(
 
 def test_shapes_mean_nothing_to_other_benchmarks(refusal: Refusal) -> None:
     assert "--input means nothing to bench matmul" in refusal("bench", "matmul", "--input", "2x3")
+
+
+ASKS = {
+    ".cuda()": ("self.a.cuda()", {"a": "vgpu:0", "b": "cpu"}),
+    "a name": ("self.to('cuda:1')", {"a": "vgpu:1", "b": "vgpu:1"}),
+    "a number": ("self.b.to(1)", {"a": "cpu", "b": "vgpu:1"}),
+    "asked first": ("self.to('cuda' if torch.cuda.is_available() else 'cpu')", {"a": "vgpu:0", "b": "vgpu:0"}),
+    "data": ("self.a.weight.data = self.a.weight.data.cuda(1)", {"a": "vgpu:1", "b": "cpu"}),
+    "a current card": ("torch.cuda.set_device(1); self.b.cuda()", {"a": "cpu", "b": "vgpu:1"}),
+    "accelerate": (
+        "from accelerate import dispatch_model; dispatch_model(self, {'p': 0, 'a': 0, 'b': 1})",
+        {"p": "vgpu:0", "a": "vgpu:0", "b": "vgpu:1"},
+    ),
+}
+
+
+@pytest.fixture
+def asking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A file whose models ask for CUDA while they are made: `Net?how=".cuda()"`."""
+    lines = [
+        "import torch",
+        "from torch import nn",
+        "class Net(nn.Module):",
+        "    def __init__(self, how):",
+        "        super().__init__()",
+        "        self.p = nn.Parameter(torch.zeros(2))",
+        "        self.a, self.b = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)",
+        *(f"        if how == {how!r}: {code}" for how, (code, _) in ASKS.items()),
+    ]
+    (tmp_path / "asking_nets.py").write_text("\n".join(lines))
+    monkeypatch.chdir(tmp_path)
+    yield "asking_nets.py:Net"
+    sys.modules.pop("asking_nets", None)
+
+
+@pytest.mark.parametrize("how", ASKS)
+@pytest.mark.filterwarnings("ignore:The following device_map keys")
+def test_place_gives_code_that_asks_for_cuda_the_virtual_gpus(
+    asking: str, capfd: pytest.CaptureFixture[str], how: str
+) -> None:
+    if how == "accelerate":
+        pytest.importorskip("accelerate")
+    assert main(["place", f"{asking}?how={how}", "--json", "--virtual", T4S]) == 0
+    document = strictly(capfd.readouterr().out)
+    devices = {row["path"].partition(".")[0]: row["device"] for row in document["rows"]}
+    wanted = {"p": devices["p"], **ASKS[how][1]}
+    assert devices == wanted
+    order = [wanted[name] for name in ("p", "a", "b")]
+    crossed = [(name, order[at], order[at + 1]) for at, name in enumerate("ab") if order[at] != order[at + 1]]
+    assert [(one["path"], one["from"], one["to"]) for one in document["crossings"]] == crossed
+    assert not torch.cuda.is_available() or torch.version.cuda
+
+
+def test_code_that_asks_for_cuda_without_any_is_told_of_virtual_gpus(asking: str, refusal: Refusal) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has CUDA")
+    assert "try it with --virtual" in refusal("place", f"{asking}?how=.cuda()")

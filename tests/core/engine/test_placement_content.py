@@ -91,10 +91,14 @@ def test_a_parameter_under_two_names_of_one_module_counts_once_everywhere() -> N
 def test_who_dispatched_a_model_is_said_in_one_sentence() -> None:
     model = nn.Sequential(*(nn.Linear(1, 1) for _ in range(6)))
     assert snapshot("m", model).dispatched is None
+    model.hf_device_map = {"": 0}  # type: ignore[assignment]
+    assert snapshot("m", model).dispatched is None, "all of it on one card: accelerate has moved it, and hooked nothing"
     model.hf_device_map = {**{str(at): 0 for at in range(5)}, "5": "disk"}  # type: ignore[assignment]
+    model[5]._hf_hook = object()
+    model[5].to("meta")
     words = snapshot("m", model).dispatched
     assert words is not None
-    assert "0 to 4 (5 parts) on cuda:0, 5 on disk" in words
+    assert "0 to 4 (5 parts) on cuda:0, 5 on disk; activations change devices at 5 (cpu to meta)" in words
     assert "Join" in words
 
 

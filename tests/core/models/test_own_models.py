@@ -285,6 +285,48 @@ def test_it_is_taken_back_also_when_the_factory_fails(write: Write) -> None:
     assert torch.get_default_dtype() == torch.float32
 
 
+ON_CARDS = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 2), nn.Linear(2, 2)
+        self.b.cuda(1)
+        if not torch.cuda.is_available():
+            raise ValueError("no card")
+
+def make():
+    return Net()
+
+def mapped():
+    from accelerate import dispatch_model
+    net = nn.Sequential(nn.Linear(4, 2), nn.Linear(2, 2))
+    return dispatch_model(net, {"0": 0, "1": 1})
+"""
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
+def test_code_that_asks_for_cuda_opens_on_virtual_gpus(place: Place, write: Write) -> None:
+    folder = str(write(ON_CARDS).parent)
+    name = place.do(OpenModel(source="net:make", folder=folder)).answer.subject
+    assert place.snapshot(name).bytes_by_device == {"cpu": 64}, "brought to the device that was chosen"
+    assert not torch.cuda.is_available()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
+def test_a_model_that_accelerate_has_dispatched_opens_as_it_lies(
+    place: Place, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("accelerate")
+    folder = str(write(ON_CARDS).parent)
+    name = place.do(OpenModel(source="net:mapped", folder=folder)).answer.subject
+    seen = place.snapshot(name)
+    assert seen.bytes_by_device == {"vgpu:0": 40, "vgpu:1": 24}
+    assert "0 on vgpu:0, 1 on vgpu:1; activations change devices at 1 (vgpu:0 to vgpu:1)" in (seen.dispatched or "")
+
+
 # --- again, and beside others
 
 

@@ -85,6 +85,21 @@ def test_questions_about_cuda_are_answered_for_the_virtual_cards(cuda, notes, na
     assert not notes.unchecked
 
 
+def test_a_parameter_gets_data_of_another_device_and_stays_itself(cuda, notes):
+    parameter = nn.Parameter(torch.ones(3))
+    parameter.data = parameter.data.to("cuda:1")
+    assert parameter.device == cuda_device(1)
+    assert isinstance(parameter, nn.Parameter)
+    assert parameter.requires_grad
+    assert parameter.sum().item() == 3
+
+
+def test_a_parameter_is_made_of_the_class_of_another_one(cuda, notes):
+    parameter = nn.Parameter(torch.ones(3, device="cuda"))
+    other = type(parameter)(parameter.to("cuda:1"), requires_grad=False)
+    assert (isinstance(other, nn.Parameter), other.device, other.requires_grad) == (True, cuda_device(1), False)
+
+
 def map_location(where):
     file = io.BytesIO()
     torch.save({"a": torch.ones(3)}, file)
