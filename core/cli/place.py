@@ -13,7 +13,7 @@ from devexplorer.core.base import MISSING, bytes_text, count_text, shape_text
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.output import console, print_document, quiet_stdout, table
 from devexplorer.core.isolation.model_source import parse
-from devexplorer.core.models import Extras, Recipe, crossings, named_modules
+from devexplorer.core.models import Extras, Recipe, builder_of, crossings, named_modules
 from devexplorer.core.records import BuildModel, Move, ObjectSnapshot, Row
 
 NAME = "model"
@@ -68,10 +68,9 @@ def place(arguments: argparse.Namespace) -> int:
 
 def _placed(target: str, device: str | None, virtual_spec: str | None) -> tuple[ObjectSnapshot, list[Crossing]]:
     from devexplorer.core.engine.local import LocalEngine
-    from devexplorer.core.models import samples
 
     findings = Findings()
-    recipe = None if ":" in target else findings.checked(partial(samples.find, target), None)
+    builder = None if ":" in target else findings.checked(partial(builder_of, target, os.curdir), None)
     if not findings.check_virtual(virtual_spec):  # it is not known which devices there would be
         findings.demand_none()
     with LocalEngine(virtual_spec) as local:
@@ -81,8 +80,8 @@ def _placed(target: str, device: str | None, virtual_spec: str | None) -> tuple[
         findings.demand_none()
         if model is not None:
             local.engine.workspace.add(NAME, model, Extras(source=target))
-        elif recipe is not None:
-            local.demand(BuildModel(recipe=recipe.name, name=NAME))
+        elif builder is not None:
+            local.demand(BuildModel(recipe=builder.title, name=NAME))
         if device is not None:
             local.demand(Move(targets=(NAME,), device=device))
         modules = named_modules(local.engine.workspace.model(NAME).module)

@@ -290,9 +290,9 @@ def model_copy(workspace: Workspace, target: str, *, own_code: bool = False) -> 
                 f"'{target}' is your own code: open it first (it asks before it runs), then measure it by its name"
             )
         return Recipe(source, "").make().model
-    known = samples.recipes()
-    if target.strip().lower().replace("_", "-") not in known:
-        raise BadInput(f"there is no model '{target}'; {python_names.suggestion(target, (*workspace.names, *known))}")
+    if not samples.is_known(target):
+        known = (*workspace.names, *samples.recipes())
+        raise BadInput(f"there is no model '{target}'; {python_names.suggestion(target, known)}")
     return samples.build(target)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import difflib
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,12 +16,13 @@ from typing import NamedTuple
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.isolation import notebook
-from devexplorer.core.isolation.model_source import Source, located
+from devexplorer.core.isolation.model_source import CODE_SUFFIXES, Source, file_of, located
 
 MOST_BYTES = 4 << 20
 _NO_LAYERS = ("Parameter", "Buffer", "UninitializedParameter", "UninitializedBuffer")
 _DEPTH = 6
 """Of files that import from each other."""
+MOST_WAYS = 12
 _ABOVE = 4
 """So many folders above a file can be the one that its absolute imports begin in."""
 
@@ -48,7 +48,26 @@ def candidates(file: Path) -> tuple[Candidate, ...]:
         for name, node in here.functions.items()
         if not name.startswith("_") and here.returns_model(node)
     ]
-    return (*classes, *functions)
+    imported = here.offered() if file.name == "__init__.py" else ()
+    return (*classes, *functions, *imported)
+
+
+def without_name(target: str, folder: str = "") -> str | None:
+    """What there is to choose from where a file or a module is named without a class or function, in one sentence; None
+    where the target is neither."""
+    file, place = file_of(target, folder), target.partition("?")[0].strip()
+    if file is None:
+        return f"there is no file '{place}'" if place.endswith(CODE_SUFFIXES) else None
+    found = candidates(file)
+    if not found:
+        return f"'{place}' names no model, and no class or function in it clearly makes one; write {place}:NAME"
+    ways = [f"{place}:{item.name}{_with_options(item.needs)}" for item in found]
+    rest = f" or one of {len(ways) - MOST_WAYS} more" if len(ways) > MOST_WAYS else ""
+    return f"'{place}' names no model; write {' or '.join(ways[:MOST_WAYS])}{rest}"
+
+
+def _with_options(needs: Sequence[str]) -> str:
+    return f"?{'&'.join(f'{name}=…' for name in needs)}" if needs else ""
 
 
 def beside(file: Path) -> tuple[str, ...]:
@@ -81,7 +100,7 @@ def meant(source: Source, folder: str) -> tuple[str, ...]:
     if source.kind == "file":
         file = source.file(folder)
     else:
-        spec = located(source.place, os.path.abspath(folder or os.curdir))
+        spec = located(source.place, source.home(folder))
         if spec is None or not spec.origin:
             return ()
         file = Path(spec.origin)
@@ -169,6 +188,18 @@ class _Module:
     def names(self) -> set[str]:
         """Every name that is known to be there."""
         return {*self.classes, *self.functions, *self.imports, *self.others}
+
+    def offered(self) -> Iterator[Candidate]:
+        """Of a package: models and functions that return one, which it imports from its modules."""
+        for name, full in self.imports.items():
+            home, dot, original = full.rpartition(".")
+            module = self._module(home + ("" if home.strip(".") else dot))
+            if module is None or name.startswith("_"):
+                continue
+            if original in module.classes and module.makes_model(module.classes[original]):
+                yield Candidate(name, True, module.needs(module.classes[original]))
+            elif original in module.functions and module.returns_model(module.functions[original]):
+                yield Candidate(name, False, _required(module.functions[original].args))
 
     # --- what is a model
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.isolation import notebook
+from devexplorer.core.isolation.importable import Importable, importable
 
 CODE_SUFFIXES = (".py", notebook.SUFFIX)
 """Files whose code can make a model."""
@@ -80,8 +81,23 @@ class Source:
         return Path(os.path.abspath(Path(folder or os.curdir) / Path(self.place).expanduser()))
 
     def home(self, folder: str = "") -> str:
-        """The folder that is importable: the one that was named, or that of the file."""
-        return os.path.dirname(self.file(folder)) if self.kind == "file" else os.path.abspath(folder or os.curdir)
+        """The folder that is importable: of a module the one that was named, or `src` in it; that of a file, or the one
+        that its package is in."""
+        if self.kind == "file":
+            return self.importable(folder).home
+        here = os.path.abspath(folder or os.curdir)
+        top, src = self.place.partition(".")[0], os.path.join(here, "src")
+        in_src = os.path.isdir(src) and not _holds(here, top) and _holds(src, top)
+        return src if in_src else here
+
+    def importable(self, folder: str = "") -> Importable:
+        """How the file of a `file` source is imported."""
+        file = self.file(folder)
+        return Importable(str(file.parent)) if self.is_notebook else importable(file)
+
+
+def _holds(folder: str, top: str) -> bool:
+    return os.path.isdir(os.path.join(folder, top)) or os.path.isfile(os.path.join(folder, f"{top}.py"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +156,7 @@ def describe(source: Source | str, folder: str = "", machine: str = "this machin
     home = source.home(folder)
     if source.kind == "file":
         file = str(source.file(folder))
-        where = f"The file {file}"
+        where, home = f"The file {file}", os.path.dirname(file)
     else:
         spec = located(source.place, home)
         file = spec.origin if spec is not None and spec.origin is not None else ""
@@ -170,6 +186,24 @@ def located(module: str, folder: str) -> ModuleSpec | None:
         if path is None and index + 1 < len(parts):
             return None
     return spec
+
+
+def file_of(target: str, folder: str = "") -> Path | None:
+    """The file that is meant by a target that names no class or function: `net.py`, `package.module`. None where there
+    is no such file, and for a single word that only an installed package has: it may be a sample model mistyped."""
+    place, home = target.partition("?")[0].strip(), os.path.abspath(folder or os.curdir)
+    if place.endswith(CODE_SUFFIXES):
+        file = Source(target, "file", place).file(folder)
+    elif _DOTTED.fullmatch(place):
+        spec = located(place, Source(target, "module", place).home(folder))
+        if spec is None or not spec.origin:
+            return None
+        file = Path(spec.origin)
+        if "." not in place and not file.is_relative_to(home):
+            return None
+    else:
+        return None
+    return file if file.is_file() else None
 
 
 def literal(text: str) -> Any:

@@ -13,6 +13,7 @@ from torch import nn
 
 from devexplorer.core.base import BadInput, quoted
 from devexplorer.core.isolation import notebook
+from devexplorer.core.isolation.model_classes import without_name
 from devexplorer.core.isolation.model_source import Source, parse
 from devexplorer.core.models import libraries, loading, samples
 from devexplorer.core.models.guard import Changes, kept
@@ -121,8 +122,9 @@ class Recipe:
         home, source = self.source.home(self.folder), self.source
         given = ", ".join(f"{key}={value!r}" for key, value in source.options.items())
         path = f"sys.path.insert(0, {quoted(home)})"
-        if source.kind == "module":
-            call = f"importlib.import_module({quoted(source.place)}).{source.factory}({given})"
+        module = source.place if source.kind == "module" else source.importable(self.folder).module
+        if module:
+            call = f"importlib.import_module({quoted(module)}).{source.factory}({given})"
             return Code(("import importlib", "import sys"), (path,), call)
         file = source.file(self.folder)
         module = _variable(file)
@@ -178,5 +180,12 @@ NamedBuilder = samples.Recipe | Recipe
 
 
 def builder_of(source: str, folder: str) -> NamedBuilder:
-    """For a sample model's name or a source. Raises `BadInput`; runs no user code."""
-    return Recipe(parse(source), folder) if ":" in source else samples.find(source)
+    """For a sample model's name or a source. Raises `BadInput`, with what there is to choose from where a file or a
+    module is named alone; runs no user code."""
+    if ":" in source:
+        return Recipe(parse(source), folder)
+    if not samples.is_known(source):
+        choice = without_name(source, folder)
+        if choice is not None:
+            raise BadInput(choice)
+    return samples.find(source)

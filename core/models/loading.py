@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
 from devexplorer.core.base import BadInput, suggestion, typed_line
 from devexplorer.core.isolation import notebook
+from devexplorer.core.isolation.importable import Importable
 from devexplorer.core.isolation.model_source import Source, located
 
 Stamp = tuple[str, int, int]
@@ -40,7 +42,7 @@ def factory_of(source: Source, folder: str) -> Any:
     home = source.home(folder)
     _forget_changed(home)
     importlib.invalidate_caches()
-    with _importing(home):
+    with _importing(home, _beside(source, folder)):
         module = _from_file(source, folder) if source.kind == "file" else _imported(source.place, home)
     factory: Any = module
     for index, part in enumerate(source.factory.split(".")):
@@ -64,11 +66,24 @@ def _offered(module: ModuleType) -> list[str]:
     return own or list(public)
 
 
+def _beside(source: Source, folder: str) -> str:
+    """The folder of a file in a package that imports what is beside it as a script does; else empty."""
+    siblings = source.kind == "file" and source.importable(folder).siblings
+    return str(source.file(folder).parent) if siblings else ""
+
+
 def make(source: Source, factory: Any, folder: str) -> Any:
     """Call the factory with the source's options. Raises `BadInput` when it fails, or gives something else than a
     module."""
     call, home = f"'{source.text.partition('?')[0]}()'", source.home(folder)
-    with _running(f"{call} failed", home, lambda name: _left_out(source, folder, name)), _importing(home):
+
+    def hint(error: BaseException) -> str:
+        if isinstance(error, TypeError) and error.__traceback__ is not None:
+            called = error.__traceback__.tb_next is not None and error.__traceback__.tb_next.tb_next is None
+            return _missing_arguments(source, factory) if called else ""
+        return _unknown_name(source, folder, error)
+
+    with _running(f"{call} failed", home, hint), _importing(home, _beside(source, folder)):
         model = factory(**source.options)
     import torch
     from torch.jit._script import RecursiveScriptModule
@@ -76,7 +91,7 @@ def make(source: Source, factory: Any, folder: str) -> Any:
     if isinstance(model, type) and issubclass(model, torch.nn.Module):
         raise BadInput(f"{call} gave the class {model.__name__}, not a model; let it return {model.__name__}(…)")
     if not isinstance(model, torch.nn.Module):
-        raise BadInput(f"{call} gave a {type(model).__name__}; a torch.nn.Module is required")
+        raise BadInput(f"{call} gave a {_returned(source, model)}")
     if any(
         isinstance(module, RecursiveScriptModule) or "_actual_script_module" in vars(module)
         for module in model.modules()
@@ -88,15 +103,62 @@ def make(source: Source, factory: Any, folder: str) -> Any:
     return model
 
 
+def _returned(source: Source, value: Any) -> str:
+    """What a factory returned instead of a model, and how to get the model that is in it."""
+    import torch
+
+    items: list[tuple[Any, Any]] = []
+    if isinstance(value, dict):
+        items = list(value.items())
+    elif isinstance(value, (tuple, list)):
+        items = list(enumerate(value))
+    kinds = ", ".join(type(item).__name__ for _, item in items[:4]) + (", …" if len(items) > 4 else "")
+    at = next((key for key, item in items if isinstance(item, torch.nn.Module)), None)
+    what = f"{type(value).__name__}{f' ({kinds})' if items else ''}"
+    if at is None:
+        return f"{what}; a torch.nn.Module is required"
+    return f"{what}; write a function that returns its model alone, {source.factory}(…)[{at!r}], and name that"
+
+
+def _missing_arguments(source: Source, factory: Any) -> str:
+    """How to give the arguments that the call lacks, or had and does not take."""
+    try:
+        parameters = list(inspect.signature(factory).parameters.values())
+    except (TypeError, ValueError):  # of a builtin
+        return ""
+    if any(item.kind is item.VAR_KEYWORD for item in parameters):
+        unknown = []
+    else:
+        unknown = [name for name in source.options if name not in {item.name for item in parameters}]
+    if unknown:
+        takes = ", ".join(item.name for item in parameters if item.kind is not item.VAR_POSITIONAL) or "no options"
+        return f"; it takes {takes}"
+    lacking = [
+        item.name
+        for item in parameters
+        if item.default is item.empty
+        and item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)
+        and item.name not in source.options
+    ]
+    if not lacking:
+        return ""
+    given = [f"{name}={value}" for name, value in source.options.items()]
+    given += [f"{name}={'cpu' if name == 'device' else '…'}" for name in lacking]
+    return (
+        f"; give options as in {source.text.partition('?')[0]}?{'&'.join(given)}, or write a function without arguments"
+        " that returns the model, and name that"
+    )
+
+
 @contextmanager
-def _running(failed: str, home: str, missing: Callable[[str], str] = lambda name: "") -> Iterator[None]:
-    """Around user code: whatever it raises becomes a `BadInput` that names its line; `missing` adds why a name is
-    unknown."""
+def _running(failed: str, home: str, missing: Callable[[BaseException], str] = lambda error: "") -> Iterator[None]:
+    """Around user code: whatever it raises becomes a `BadInput` that names its line; `missing` adds what
+    helps."""
     process = os.getpid()
     try:
         yield
     except BaseException as error:
-        hint = missing(error.name or "") if isinstance(error, NameError) else ""
+        hint = missing(error)
         raise BadInput(f"{failed}: {error_text(error)}{_where(error, home)}{hint}") from error
     finally:
         if os.getpid() != process:  # the code forked, and this is the child: only the parent goes on
@@ -109,7 +171,7 @@ def stamps(home: str) -> dict[str, Stamp]:
     for module in list(sys.modules.values()):
         stamp = getattr(module, "__dict__", {}).get(_STAMP)
         if stamp is not None and stamp[0] == home:
-            found[str(module.__file__)] = stamp
+            found[_file(module)] = stamp
     return found
 
 
@@ -121,13 +183,13 @@ def files_of(source: Source, folder: str) -> dict[str, Stamp]:
         for name, module in list(sys.modules.items())
         if (stamp := getattr(module, "__dict__", {}).get(_STAMP)) is not None and stamp[0] == home
     }
-    waiting = [name for name, module in own.items() if name == source.place or module.__file__ == file]
+    waiting = [name for name, module in own.items() if name == source.place or _file(module) == file]
     found: dict[str, Stamp] = {}
     while waiting:
         module = own[waiting.pop()]
-        if str(module.__file__) in found:
+        if _file(module) in found:
             continue
-        found[str(module.__file__)] = vars(module)[_STAMP]
+        found[_file(module)] = vars(module)[_STAMP]
         for thing in list(vars(module).values()):
             if isinstance(thing, (ModuleType, FunctionType, type)):
                 used = thing.__name__ if isinstance(thing, ModuleType) else thing.__module__
@@ -177,20 +239,60 @@ def _from_file(source: Source, folder: str) -> ModuleType:
     if loaded is not None and getattr(loaded, "__file__", None) == str(path):
         return loaded
     failed = f"the file {path.name} could not be imported"
+    where = source.importable(folder)
+    if where.module:
+        with _running(failed, where.home):
+            return _of_package(path, where)
     if source.is_notebook:
         module = sys.modules[name] = ModuleType(name)
         module.__file__ = str(path)
-        with _running(failed, str(path.parent), lambda unknown: _left_out(source, folder, unknown)):
+        with _running(failed, str(path.parent), lambda error: _unknown_name(source, folder, error)):
             notebook.run(path, vars(module))
         return module
-    spec = importlib.util.spec_from_file_location(name, path)
+    with _running(failed, str(path.parent)):
+        return _executed(name, importlib.util.spec_from_file_location(name, path))
+
+
+def _executed(name: str, spec: ModuleSpec | None) -> ModuleType:
     assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses, typing and copy.deepcopy look for a class's module there
-    with _running(failed, str(path.parent)):
+    if spec.loader is not None:  # of a folder without __init__.py there is nothing to run
         spec.loader.exec_module(module)
     return module
+
+
+def _of_package(path: Path, where: Importable) -> ModuleType:
+    """A file of a package, under the name that it has there; where another package has the name of its package, under
+    one of our own."""
+    top, dot, below = where.module.partition(".")
+    folder = os.path.join(where.home, top)
+    loaded = sys.modules.get(top)
+    here = loaded is None or os.path.realpath(folder) in map(os.path.realpath, getattr(loaded, "__path__", ()))
+    if top in sys.stdlib_module_names or not here:
+        top = f"{top}_of_{''.join(letter if letter.isalnum() else '_' for letter in os.path.basename(where.home))}"
+        if top not in sys.modules:
+            init = Path(folder, "__init__.py")
+            spec = ModuleSpec(top, None, is_package=True)
+            if init.is_file():
+                spec = importlib.util.spec_from_file_location(top, init, submodule_search_locations=[folder]) or spec
+            spec.submodule_search_locations = [folder]
+            _executed(top, spec)
+    name = f"{top}{dot}{below}"
+    module = None if "." in path.stem else importlib.import_module(name)
+    if module is not None and os.path.realpath(str(module.__file__)) == os.path.realpath(path):
+        return module
+    # its name has a dot, or there is a folder of that name beside it
+    package = where.module.count(".") - path.stem.count(".")
+    parent = ".".join(name.split(".")[:package])
+    importlib.import_module(parent)
+    name = f"{parent}.{''.join(letter if letter.isalnum() else '_' for letter in path.stem)}_file"
+    known = sys.modules.get(name)
+    return known if known is not None else _executed(name, importlib.util.spec_from_file_location(name, path))
+
+
+def _unknown_name(source: Source, folder: str, error: BaseException) -> str:
+    return _left_out(source, folder, error.name or "") if isinstance(error, NameError) else ""
 
 
 def _left_out(source: Source, folder: str, name: str) -> str:
@@ -212,13 +314,14 @@ def module_name(path: Path) -> str:
 
 
 @contextmanager
-def _importing(home: str) -> Iterator[None]:
+def _importing(home: str, beside: str = "") -> Iterator[None]:
     """The folder is importable; new modules of the user are marked, or forgotten again when something goes wrong.
 
     No `__pycache__` is left in the folder: it would hide an edit within the same second, too.
     """
     before, bytecode = set(sys.modules), sys.dont_write_bytecode
-    sys.path.insert(0, home)
+    paths = [home, *filter(None, [beside])]
+    sys.path[:0] = paths
     sys.dont_write_bytecode = True
     try:
         yield
@@ -228,12 +331,13 @@ def _importing(home: str) -> Iterator[None]:
         raise
     finally:
         sys.dont_write_bytecode = bytecode
-        if home in sys.path:
-            sys.path.remove(home)
+        for path in paths:
+            if path in sys.path:
+                sys.path.remove(path)
         for name in set(sys.modules) - before:
             module = sys.modules[name]
             if _own(module, home):
-                setattr(module, _STAMP, _now(str(module.__file__), home))
+                setattr(module, _STAMP, _now(_file(module), home))
 
 
 # --- what was imported before
@@ -247,11 +351,20 @@ def _now(file: str, home: str) -> Stamp | None:
     return home, status.st_mtime_ns, status.st_size
 
 
+def _file(module: object) -> str:
+    """A module's file, the folder of a package without `__init__.py`; empty for neither."""
+    file = getattr(module, "__file__", None)
+    if isinstance(file, str):
+        return file
+    folders = getattr(module, "__path__", None)
+    return next((folder for folder in folders or () if isinstance(folder, str)), "")
+
+
 def _own(module: object, home: str) -> bool:
     """Whether a module is the user's: below that folder, and not of an installed package."""
-    file = getattr(module, "__file__", None)
+    file = _file(module)
     name = getattr(module, "__name__", "")
-    if not isinstance(file, str) or name.partition(".")[0] == "devexplorer":
+    if not file or name.partition(".")[0] == "devexplorer":
         return False
     inside = os.path.abspath(file).startswith(os.path.join(home, ""))
     return inside and not any(part in _INSTALLED for part in Path(file).parts)
@@ -265,7 +378,7 @@ def _forget_changed(home: str) -> None:
         for name, module in list(sys.modules.items())
         if (stamp := getattr(module, "__dict__", {}).get(_STAMP))
     }
-    changed = {stamp[0] for name, stamp in known.items() if _now(str(sys.modules[name].__file__), stamp[0]) != stamp}
+    changed = {stamp[0] for name, stamp in known.items() if _now(_file(sys.modules[name]), stamp[0]) != stamp}
     for name, stamp in known.items():
         hidden = stamp[0] != home and located(name.partition(".")[0], home) is not None
         if stamp[0] in changed or hidden:

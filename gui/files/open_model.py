@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QComboBox, QSpinBox, QWidget
 
 from devexplorer.core.base import BadInput, sentence
 from devexplorer.core.isolation.model_classes import Candidate
-from devexplorer.core.isolation.model_source import CODE_SUFFIXES, describe
+from devexplorer.core.isolation.model_source import CODE_SUFFIXES, describe, file_of
 from devexplorer.core.records import OpenModel
 from devexplorer.core.session import State
 from devexplorer.gui.forms.dialog import FormDialog
@@ -33,6 +33,7 @@ TYPES = ("bert", "gpt2", "llama", "t5", "vit", "distilbert", "roberta", "whisper
 """Model types that are offered; any other can be typed."""
 FACTORY = "enter the class or function that creates the model"
 CHOOSE = "choose a class or function of the file"
+CHOOSE_IN_MODULE = "choose a class or function of the module"
 
 
 _COLUMNS = (Column("name"), Column("what"), Column("needs", "Arguments without a default"))
@@ -84,7 +85,7 @@ class OpenModelDialog(FormDialog):
         give_room(self.seed)
         self._rows: dict[str, tuple[QWidget, ...]] = {
             "file": (self.file, self.table, self.factory, self.options),
-            "module": (self.module, self.factory, self.folder, self.options),
+            "module": (self.module, self.table, self.factory, self.folder, self.options),
             "transformers": (self.type, self.options),
             "torchvision": (self.vision, self.options),
         }
@@ -101,13 +102,17 @@ class OpenModelDialog(FormDialog):
             edit.textChanged.connect(self._check)
         for box in (self.kind, self.type):
             box.currentTextChanged.connect(self._check)
-        self.file.changed.connect(self._look)
+        for changed in (self.file.changed, self.folder.changed, self.module.textChanged, self.kind.currentTextChanged):
+            changed.connect(self._look)
         for file in (self.file, self.folder):
             file.changed.connect(self._check)
         self.recent.currentIndexChanged.connect(self._take_recent)
         self.table.selectionModel().selectionChanged.connect(self._take_candidate)
         self.table.activated.connect(self._accept_candidate)
         self.message.setMinimumHeight(_LINES * self.message.fontMetrics().lineSpacing())
+        self.kind.setCurrentIndex(self.kind.findData("module"))
+        self.setMinimumHeight(self.sizeHint().height())  # of most rows: another choice moves no button
+        self.kind.setCurrentIndex(0)
         self._check()
 
     def show_file(self, path: Path) -> None:
@@ -149,15 +154,26 @@ class OpenModelDialog(FormDialog):
     # --- what is in the file
 
     def _look(self) -> None:
-        """Ask what is in a file that was chosen."""
-        path = self.file.path
-        is_code = path is not None and path.suffix in CODE_SUFFIXES and self.file.look(path).kind == "file"
+        """Ask what is in a file or a module that was chosen."""
+        if self.kind.currentData() == "module":
+            path = self._module_file()
+            is_code = path is not None
+        else:
+            path = self.file.path
+            is_code = path is not None and path.suffix in CODE_SUFFIXES and self.file.look(path).kind == "file"
         if path == self._listed and (self._asked or not is_code):
             return
         self._listed, self._asked, self._needs = path, is_code, {}
         self.candidates.set_rows([])
         if is_code:
             self.file_chosen.emit(path)
+
+    def _module_file(self) -> Path | None:
+        """Of a module on this machine, where it can be found."""
+        if self.file.is_far:
+            return None
+        folder = "" if self.folder.path is None else str(self.folder.path)
+        return file_of(self.module.text().strip(), folder)
 
     def show_candidates(self, path: Path, found: Sequence[Candidate]) -> None:
         """What is in this file; the only one, or the only one that needs nothing, is chosen, if nothing was typed."""
@@ -184,7 +200,7 @@ class OpenModelDialog(FormDialog):
         """What the chosen class or function needs and was not given."""
         given = {part.partition("=")[0] for part in _options(self.options.text())}
         needed = [name for name in self._needs.get(self.factory.text().strip(), ()) if name not in given]
-        return "" if self.kind.currentData() != "file" else ", ".join(f"{name}=…" for name in needed)
+        return ", ".join(f"{name}=…" for name in needed) if self.kind.currentData() in ("file", "module") else ""
 
     def source(self) -> tuple[str, str]:
         """Source and folder of `OpenModel`, from the fields; `BadInput` when something is missing."""
@@ -203,7 +219,7 @@ class OpenModelDialog(FormDialog):
         if kind == "module":
             module = _needed(self.module.text().strip(), "enter the module: package.module")
             folder = "" if self.folder.path is None else str(self.folder.path)
-            return f"{module}:{_needed(factory, FACTORY)}{options}", folder
+            return f"{module}:{_needed(factory, CHOOSE_IN_MODULE if self._needs else FACTORY)}{options}", folder
         name = self.type.currentText() if kind == "transformers" else self.vision.text()
         return f"{kind}:{_needed(name.strip(), 'choose a model')}{options}", ""
 

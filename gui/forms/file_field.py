@@ -94,6 +94,11 @@ class FileField(QWidget):
         return "this machine" if self._far is None else self._far.side.name
 
     @property
+    def is_far(self) -> bool:
+        """Whether the file is on another machine."""
+        return self._far is not None
+
+    @property
     def path(self) -> Path | None:
         """The typed path, with `~` replaced by the home folder; on another machine as soon as that is known."""
         if self._sent is not None:

@@ -189,6 +189,7 @@ def test_the_notebook_places_everything_as_it_was(tmp_path: Path) -> None:
 
 ADDED: dict[str, str | tuple[str, ...]] = {
     "env": ".environments",
+    "place": ".crossings",
     "fit": tuple(
         f"{place}.{key}"
         for place in ("", ".cards", ".gpus", ".gpus.cards")

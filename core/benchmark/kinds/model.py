@@ -108,9 +108,9 @@ class ModelKind(BenchmarkKind[ModelSpec, ModelResult]):
         if self.runs_own_code(spec):
             parse(spec.target)  # a source is examined when it is built
             return spec
-        from devexplorer.core.models import samples  # torch
+        from devexplorer.core.models import builder_of  # torch
 
-        return replace(spec, target=samples.find(spec.target).name)
+        return replace(spec, target=builder_of(spec.target, "").title)
 
     def runs_own_code(self, spec: ModelSpec) -> bool:
         return ":" in spec.target

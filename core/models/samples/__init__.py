@@ -2,6 +2,6 @@
 torchvision."""
 
 from devexplorer.core.models.samples.recipe import Recipe
-from devexplorer.core.models.samples.registry import build, find, meta, recipes, sample_for
+from devexplorer.core.models.samples.registry import build, find, is_known, meta, recipes, sample_for
 
-__all__ = ["Recipe", "build", "find", "meta", "recipes", "sample_for"]
+__all__ = ["Recipe", "build", "find", "is_known", "meta", "recipes", "sample_for"]

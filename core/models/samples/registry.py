@@ -58,6 +58,11 @@ def recipes() -> dict[str, Recipe]:
     return {recipe.name: recipe for recipe in _RECIPES}
 
 
+def is_known(name: str) -> bool:
+    """Whether there is a sample model of that name."""
+    return name.strip().lower().replace("_", "-") in recipes()
+
+
 def find(name: str) -> Recipe:
     """The recipe of that name; `BadInput` with the nearest names when there is none."""
     known = recipes()
@@ -65,11 +70,6 @@ def find(name: str) -> Recipe:
     if key in known:
         return known[key]
     near = difflib.get_close_matches(key, known, n=3, cutoff=0.5)
-    if key.endswith(".py"):
-        raise BadInput(
-            f"there is no sample model '{name}'; a model of a file is named with its class or function, as in"
-            f" {name}:Net"
-        )
     near = [*filter(None, [type_of_transformers(name)]), *near]
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
     raise BadInput(f"there is no sample model '{name}'; {hint}")

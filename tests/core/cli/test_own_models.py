@@ -85,6 +85,16 @@ def test_each_fault_is_one_line(
 
 
 @pytest.mark.usefixtures("warm_processes")
+@pytest.mark.parametrize("target", ["cli_nets.py", "cli_nets"])
+@pytest.mark.parametrize("command", ["place", "doctor", "fit", "bench model"])
+def test_a_file_or_module_without_a_name_is_told_what_is_in_it(
+    nets: Path, refusal: Refusal, command: str, target: str
+) -> None:
+    told = refusal(*command.split(), target)
+    assert f"'{target}' names no model; write {target}:Net or {target}:Leaves" in told
+
+
+@pytest.mark.usefixtures("warm_processes")
 def test_a_process_that_the_code_would_end_does_not_look_like_success(nets: Path) -> None:
     ran = subprocess.run([*CLI, "place", "cli_nets:gone", "--json"], cwd=nets.parent, capture_output=True, text=True)
     assert (ran.returncode, ran.stdout) == (2, "")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from devexplorer.core.isolation.model_classes import Candidate, beside, candidates, meant
+from devexplorer.core.isolation.model_classes import Candidate, beside, candidates, meant, without_name
 from devexplorer.core.isolation.model_source import parse
 
 NET = """
@@ -141,3 +142,36 @@ def test_what_a_file_imports_from_beside_it(tmp_path: Path) -> None:
     assert beside(net) == ()
     net.write_text("def make(:")
     assert beside(net) == beside(tmp_path / "gone.py") == ()
+
+
+CELL = {"cell_type": "code", "source": "from torch import nn\nclass Net(nn.Module): ...\nnet = Net().cuda()"}
+NOTEBOOK = json.dumps({"cells": [CELL], "metadata": {}, "nbformat": 4})
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("pack/net.py", "write pack/net.py:Net or pack/net.py:make?width=…"),
+        ("pack/net.py?width=3", "write pack/net.py:Net or pack/net.py:make?width=…"),
+        ("pack.net", "write pack.net:Net or pack.net:make?width=…"),
+        ("pack", "write pack:Net or pack:build?width=…"),
+        ("lib", "write lib:Net"),
+        ("train.ipynb", "write train.ipynb:Net"),
+        ("none.py", "'none.py' names no model, and no class or function in it clearly makes one; write none.py:NAME"),
+        ("absent.py", "there is no file 'absent.py'"),
+        ("json", None),
+        ("absent.module", None),
+        ("mlp", None),
+    ],
+)
+def test_a_file_or_module_without_a_name_is_told_what_is_in_it(tmp_path: Path, target: str, words: str | None) -> None:
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "src").mkdir()
+    net = "from torch import nn\nclass Net(nn.Module): ...\ndef make(width):\n    return Net()\n"
+    (tmp_path / "pack" / "net.py").write_text(net)
+    (tmp_path / "pack" / "__init__.py").write_text("from .net import Net, make as build\nfrom os import path\n")
+    (tmp_path / "src" / "lib.py").write_text("from torch import nn\nclass Net(nn.Module): ...\n")
+    (tmp_path / "train.ipynb").write_text(NOTEBOOK)
+    (tmp_path / "none.py").write_text("1 / 0")
+    told = without_name(target, str(tmp_path))
+    assert told is None if words is None else told is not None and told.endswith(words)

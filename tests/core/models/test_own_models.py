@@ -6,6 +6,7 @@ import importlib.util
 import os
 import queue
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -69,7 +70,9 @@ def write(tmp_path: Path) -> Iterator[Write]:
 
     yield net
     for name in set(sys.modules) - known:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+        module = sys.modules[name]
+        places = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
+        if any(str(place).startswith(str(tmp_path)) for place in places):
             del sys.modules[name]
 
 
@@ -283,6 +286,110 @@ def test_it_is_taken_back_also_when_the_factory_fails(write: Write) -> None:
     with pytest.raises(BadInput, match="ValueError: no"):
         Recipe(parse("net:make"), str(path.parent)).make()
     assert torch.get_default_dtype() == torch.float32
+
+
+LAYER = "from torch import nn\nclass Layer(nn.Linear):\n    def __init__(self): super().__init__(3, 3)\n"
+RELATIVE, ABSOLUTE, SIBLING = (
+    f"from {where} import Layer\nclass Net(Layer): pass\n" for where in (".layers", "pack.layers", "layers")
+)
+LAYOUTS = {
+    "a package": ({"pack/__init__.py": "", "pack/layers.py": LAYER, "pack/net.py": RELATIVE}, "pack.net"),
+    "a package within one": (
+        {"pack/__init__.py": "", "pack/layers.py": LAYER, "pack/deep/__init__.py": "",
+         "pack/deep/net.py": RELATIVE.replace(".layers", "..layers")}, "pack.deep.net"),
+    "its own name": ({"pack/__init__.py": "", "pack/layers.py": LAYER, "pack/net.py": ABSOLUTE}, "pack.net"),
+    "what the package offers": ({"pack/layers.py": LAYER, "pack/__init__.py": RELATIVE}, "pack"),
+    "src": ({"src/pack/__init__.py": "", "src/pack/layers.py": LAYER, "src/pack/net.py": ABSOLUTE}, "pack.net"),
+    "without __init__": ({"pack/layers.py": LAYER, "pack/net.py": RELATIVE}, "pack.net"),
+    "without __init__, its own name": ({"pack/layers.py": LAYER, "pack/net.py": ABSOLUTE}, "pack.net"),
+    "dashes": ({"a-b/__init__.py": "", "a-b/layers.py": LAYER, "a-b/my-net.py": RELATIVE}, "a-b.my-net"),
+    "a dot": ({"pack/__init__.py": "", "pack/layers.py": LAYER, "pack/net.v2.py": RELATIVE}, "pack.net_v2_file"),
+    "a folder of its name": (
+        {"pack/__init__.py": "", "pack/layers.py": LAYER, "pack/net/__init__.py": "", "pack/net.py": RELATIVE},
+        "pack.net_file"),
+    "the name of a module of Python": ({"types/__init__.py": "", "types/layers.py": LAYER, "types/net.py": RELATIVE},
+                                       "types_of_{folder}.net"),
+    "the name of a package that is loaded": ({"numpy/__init__.py": "", "numpy/layers.py": LAYER,
+                                              "numpy/net.py": RELATIVE}, "numpy_of_{folder}.net"),
+    "a file with such a name": ({"layers.py": LAYER, "queue.py": SIBLING}, "queue_of_{folder}"),
+    "a file of a package with such a name": (
+        {"pack/__init__.py": "", "pack/layers.py": LAYER, "pack/queue.py": RELATIVE}, "pack.queue"),
+    "a script beside its modules": (
+        {"layers.py": LAYER, "train.py": SIBLING + "if __name__ == '__main__':\n    raise SystemExit\n"}, "train"),
+    "a script that lies in a package": (
+        {"pack/__init__.py": "1 / 0", "pack/layers.py": LAYER, "pack/train.py": SIBLING}, "train"),
+    "a module that does both": (
+        {"pack/__init__.py": "", "pack/layers.py": LAYER, "pack/net.py": f"from .layers import nn\n{SIBLING}"},
+        "pack.net"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.usefixtures("write")
+def test_a_file_opens_as_its_author_imports_it(tmp_path: Path, layout: str) -> None:
+    files, module = LAYOUTS[layout]
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    paths, last = list(sys.path), list(files)[-1]
+    made = Recipe(parse(f"{last}:Net"), str(tmp_path)).make()
+    assert type(made.model).__module__ == module.format(folder=tmp_path.name)
+    assert sys.path == paths
+    assert not made.changes.words
+    assert not list(tmp_path.rglob("__pycache__"))
+
+
+@pytest.mark.usefixtures("write")
+def test_the_python_of_a_file_in_a_package_imports_its_module(tmp_path: Path) -> None:
+    (tmp_path / "pack").mkdir()
+    for name, text in LAYOUTS["a package"][0].items():
+        (tmp_path / name).write_text(text)
+    recipe = Recipe(parse("pack/net.py:Net"), str(tmp_path))
+    script = recipe.make().code.text("net", 0, recipe.make().changes)
+    ran = subprocess.run([sys.executable, "-c", f"{script}\nprint(net)"], capture_output=True, text=True)
+    assert ran.stdout.startswith("Net("), ran.stderr
+
+
+@pytest.mark.usefixtures("write")
+def test_a_module_below_src_opens_from_the_folder_of_the_project(tmp_path: Path) -> None:
+    for name, text in LAYOUTS["src"][0].items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert type(Recipe(parse("pack.net:Net"), str(tmp_path)).make().model).__name__ == "Net"
+
+
+RETURNS = """
+from torch import nn
+class Net(nn.Linear):
+    def __init__(self, width, device, *, deep=False): super().__init__(width, 2, device=device)
+def both(): return Net(3, "cpu"), 3
+def named(): return {"step": 1, "model": Net(3, "cpu")}
+def nothing(): return None
+def inner(): return Net(4)
+"""
+
+
+@pytest.mark.parametrize(
+    ("factory", "words"),
+    [
+        ("Net", "give options as in net.py:Net?width=…&device=cpu, or write"),
+        ("Net?width=4", "as in net.py:Net?width=4&device=cpu, or write"),
+        ("Net?width=4&device=cpu&depth=2", "; it takes width, device, deep"),
+        ("both", "gave a tuple (Net, int); write a function that returns its model alone, both(…)[0], and"),
+        ("named", "gave a dict (int, Net); write a function that returns its model alone, named(…)['model'], and"),
+        ("nothing", "gave a NoneType; a torch.nn.Module is required"),
+    ],
+)
+def test_a_factory_that_cannot_be_called_so_is_told_how(write: Write, factory: str, words: str) -> None:
+    folder = str(write(RETURNS).parent)
+    with pytest.raises(BadInput, match=re.escape(words)):
+        Recipe(parse(f"net.py:{factory}"), folder).make()
+
+
+def test_a_mistake_within_a_factory_gets_no_hint_at_options(write: Write) -> None:
+    with pytest.raises(BadInput) as raised:
+        Recipe(parse("net.py:inner"), str(write(RETURNS).parent)).make()
+    assert "options" not in str(raised.value)
 
 
 ON_CARDS = """

@@ -119,11 +119,6 @@ def test_the_data_pitfall_computes_what_the_layer_without_it_does_and_learns_not
     assert not pitfall(x).requires_grad
 
 
-def test_a_file_without_a_class_learns_how_to_name_one():
-    with pytest.raises(BadInput, match=r"as in nets\.py:Net"):
-        samples.find("nets.py")
-
-
 def test_the_name_of_a_type_of_transformers_is_answered_with_its_source() -> None:
     pytest.importorskip("transformers")
     with pytest.raises(BadInput, match=r"there is no sample model 'gpt2'; did you mean transformers:gpt2\?$"):
