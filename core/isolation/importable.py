@@ -47,7 +47,7 @@ def _modified(file: Path) -> int:
 def _packages(file: Path) -> int:
     """How many folders around a file are packages, the innermost first."""
     depth = 0
-    while depth < len(file.parents) - 1 and _is_file(file.parents[depth] / "__init__.py"):
+    while depth < len(file.parents) - 1 and os.path.isfile(file.parents[depth] / "__init__.py"):
         depth += 1
     return depth
 
@@ -104,11 +104,4 @@ def _is_beside(file: Path, names: Sequence[str]) -> bool:
 
 
 def _is_module(path: Path) -> bool:
-    return _is_file(path.with_name(f"{path.name}.py")) or _is_file(path / "__init__.py")
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
+    return os.path.isfile(path.with_name(f"{path.name}.py")) or os.path.isfile(path / "__init__.py")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -203,7 +203,7 @@ def file_of(target: str, folder: str = "") -> Path | None:
             return None
     else:
         return None
-    return file if file.is_file() else None
+    return file if os.path.isfile(file) else None
 
 
 def literal(text: str) -> Any:
