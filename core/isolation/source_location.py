@@ -77,6 +77,13 @@ def innermost(places: Iterable[SourceLocation | None]) -> SourceLocation | None:
     return library
 
 
+def library_of(frame: FrameType | None, until: FrameType | None = None) -> SourceLocation | None:
+    """The line of an installed package that is at work, where it is further in than the user's own; None where the
+    user's line itself, or torch called by it, is."""
+    inner = next((place for place in _outwards(frame, until) if place is not None), None)
+    return inner if inner is not None and inner.library else None
+
+
 def place_of(frame: FrameType | None, until: FrameType | None = None) -> SourceLocation | None:
     """The innermost user line from this frame outwards, else the innermost one of a library; None where
     there is neither.

@@ -20,6 +20,11 @@ from devexplorer.core.doctor.findings.rules import RULES
 from devexplorer.core.isolation.source_location import NOWHERE, SourceLocation, code_lines
 from devexplorer.core.records import Finding, NoGradient, Unchecked, Uncompiled
 
+OF_LIBRARY = (
+    "Nothing to change in your code, which gets there at {line}: the library does this. Another of its options, or a"
+    " newer version, may not."
+)
+
 
 class Effect(Enum):
     """What a tensor that stays behind did to a run that went through; the value is the sentence."""
@@ -108,6 +113,7 @@ class FindingCollector:
         *,
         path: str | None = None,
         place: SourceLocation | None = None,
+        reached: SourceLocation | None = None,
         severity: str | None = None,
         bytes: int | None = None,
         seconds: float | None = None,
@@ -121,7 +127,8 @@ class FindingCollector:
         `frequency`: see `Evidence`.
 
         The same rule at the same line, or for the same path where there is no line, is one finding that happened
-        several times. What is only slow in an installed library is a note: its user cannot change it.
+        several times. What is only slow in an installed library is a note: its user cannot change it; `reached` is the
+        line of theirs that leads there.
         """
         where = self.path if path is None else path
         location = place or NOWHERE
@@ -134,6 +141,8 @@ class FindingCollector:
         weight = severity or RULES[rule].severity
         if weight == "warning" and location.library:
             weight = "note"
+            if reached is not None and not reached.library:
+                fix = OF_LIBRARY.format(line=f"{os.path.basename(reached.file)}:{reached.line}")
         finding = Finding(
             rule=rule,
             path=where,

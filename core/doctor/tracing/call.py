@@ -21,7 +21,7 @@ from devexplorer.core.base import writes_in_place
 from devexplorer.core.doctor.code import fixes
 from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.tracing.sources import Sources
-from devexplorer.core.isolation.source_location import SourceLocation, place_of
+from devexplorer.core.isolation.source_location import SourceLocation, library_of, place_of
 
 DEPTH, ITEMS = 4, 1000
 """How deep, and how far, lists of operands are searched."""
@@ -206,7 +206,7 @@ class Run:
 class Call:
     """A call that was made, or that failed."""
 
-    __slots__ = ("_operands", "_place", "args", "frame", "kind", "kwargs", "read", "run")
+    __slots__ = ("_library", "_operands", "_place", "args", "frame", "kind", "kwargs", "read", "run")
 
     def __init__(self, run: Run, kind: Kind, args: Any, kwargs: Any, frame: FrameType, *, read: bool = False) -> None:
         self.run, self.kind, self.args, self.kwargs, self.frame = run, kind, args, kwargs, frame
@@ -214,6 +214,7 @@ class Call:
         """Whether the host read a value of a virtual GPU in it."""
         self._operands: list[Tensor] | None = None
         self._place: tuple[SourceLocation | None] | None = None
+        self._library: tuple[SourceLocation | None] | None = None
 
     @property
     def operands(self) -> list[Tensor]:
@@ -228,6 +229,18 @@ class Call:
         if self._place is None:
             self._place = (place_of(self.frame, self.run.until),)
         return self._place[0]
+
+    @property
+    def where(self) -> SourceLocation | None:
+        """The line that does it: of an installed library where one is at work below the user's line."""
+        return self.library or self.place
+
+    @property
+    def library(self) -> SourceLocation | None:
+        """The line of an installed library that is at work below the user's; None where there is none."""
+        if self._library is None:
+            self._library = (library_of(self.frame, self.run.until),)
+        return self._library[0]
 
     @property
     def non_blocking(self) -> bool:

@@ -51,12 +51,12 @@ def device_hop(call: Call, result: Any) -> None:
         return  # a hidden synchronisation
     if call.place is not None and run.collector.has("hard-coded-device", call.place, problem=True):
         return  # reported there
-    if run.collector.again("device-hop", call.place, run.path):
+    upload = here.type == "cpu"
+    if run.collector.again("device-hop", call.where if upload else call.place, run.path):
         return
     origin = origin_of(call, source)
     if origin.kind == "copy" and origin.place is not None and origin.place == call.place:
         return  # there and back in one line: the first copy has been reported
-    upload = here.type == "cpu"
     nbytes = result.nbytes if isinstance(result, Tensor) and not call.kind.writes else source.nbytes
     what = f"is copied from {device_id(here)} to {device_id(destination)}"
     fix = "Keep what works together on one device where nothing has to be copied; of a split model it is the price."
@@ -78,7 +78,8 @@ def _add(
         "device-hop",
         f"{origin.capital(call.run.path)} {what}",
         fix,
-        place=call.place,
+        place=call.place if note or (origin.place is not None and not origin.place.library) else call.where,
+        reached=call.place,
         severity="note" if note or call.by_torch else None,
         bytes=nbytes,
         seconds=copy_seconds(source, destination, nbytes),

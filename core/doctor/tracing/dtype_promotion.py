@@ -48,7 +48,7 @@ def dtype_promotion(call: Call, result: Any) -> None:
     if wide.numel() == narrow.numel() and origin.kind in _MADE_BY_NOBODY:
         return
     run = call.run
-    if run.collector.again("dtype-promotion", call.place, run.path):
+    if run.collector.again("dtype-promotion", call.where, run.path):
         return
     small, large = (dtype_name(item.dtype) for item in (narrow, result))
     run.collector.add(
@@ -57,7 +57,8 @@ def dtype_promotion(call: Call, result: Any) -> None:
         f"{origin.description(run.path)} is {large}.",
         "Give that operand the dtype of the other one: "
         + ("dtype=x.dtype where it is made." if origin.kind == "factory" else "y.to(x.dtype)."),
-        place=call.place,
+        place=call.where,
+        reached=call.place,
         severity="note" if call.by_torch else None,
         bytes=result.numel() * (width - narrow.dtype.itemsize),
     )

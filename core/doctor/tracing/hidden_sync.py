@@ -77,7 +77,7 @@ def hidden_sync(call: Call, result: Any) -> None:
     if waited is None:
         return
     run, name = call.run, call.kind.name
-    if run.collector.again("hidden-sync", call.place, run.path):
+    if run.collector.again("hidden-sync", call.where, run.path):
         return
     if number:
         description, fix = f"{call.kind.description.removeprefix('the ')}, which takes a number", _FIXES["number"]
@@ -106,7 +106,8 @@ def hidden_sync(call: Call, result: Any) -> None:
         if call.by_torch
         else f"{source.capital(run.path)} {read}",
         _OF_TORCH if call.by_torch else fix,
-        place=call.place,
+        place=call.where,
+        reached=call.place,
         severity="note" if call.by_torch else None,
         bytes=copied,
         seconds=None if copied is None else copy_seconds(waited.device, torch.device("cpu"), copied),

@@ -119,7 +119,7 @@ def _note(call: Call, tensor: Tensor) -> None:
         named = call.kwargs.get("device") is not None
         sources.note(
             tensor,
-            Origin("factory", path=call.run.path, op=layer or kind.description, place=call.place, named_device=named),
+            Origin("factory", path=call.run.path, op=layer or kind.description, place=call.where, named_device=named),
         )
         return
     cast = _cast(call, tensor, given)
@@ -128,13 +128,13 @@ def _note(call: Call, tensor: Tensor) -> None:
         return
     beside = next((item for item in given if item.device == tensor.device), None)
     if beside is None and given and kind.copies:
-        sources.note(tensor, Origin("copy", path=call.run.path, op=kind.description, place=call.place, cast=cast))
+        sources.note(tensor, Origin("copy", path=call.run.path, op=kind.description, place=call.where, cast=cast))
         return
     known = None if beside is None else sources.known(beside) or unseen(call, beside)
     if known is not None and known.kind in _PASSED_ON:
         sources.note(tensor, replace(sources.placed(known, beside), derived=True, cast=cast))
         return
-    sources.note(tensor, Origin("result", path=call.run.path, op=kind.description, place=call.place, cast=cast))
+    sources.note(tensor, Origin("result", path=call.run.path, op=kind.description, place=call.where, cast=cast))
 
 
 def _layer(call: Call) -> str | None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from fakes.doctor import Examined, examined
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
@@ -24,6 +27,8 @@ from devexplorer.core.doctor.tracing.again import forward_line
 from devexplorer.core.records import Finding
 from devexplorer.core.virtual.backend import install, swapping
 from devexplorer.core.virtual.device.cost import transfer_seconds
+
+__all__ = ["examined"]
 
 BIAS = torch.ones(4)
 
@@ -589,3 +594,61 @@ def test_a_watch_that_cannot_begin_leaves_nothing_behind(monkeypatch: pytest.Mon
     with pytest.raises(RuntimeError, match="on purpose"), watching:
         pass
     assert (len(hooks), torch.utils.swap_tensors, vars(torch.autograd)["_engine_run_backward"]) == before
+
+
+LIBRARY = """
+import torch
+from torch import nn
+
+
+class Part(nn.Module):
+    def forward(self, x, other=None):
+        if (x > 9).all():  # hidden-sync
+            return x
+        if other is not None:
+            x = x + other.to(x.device)  # moved
+        x = x + torch.ones(4).to(x.device)  # device-hop
+        return x.half() * torch.ones(2, 4, device=x.device)  # dtype-promotion
+"""
+WRAPPED = """
+from library_of_test import Part
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part, self.layer = Part(), nn.Linear(4, 4)
+
+    def forward(self, x):
+        x = self.layer(x)
+        return self.part(x{argument})  # <-
+"""
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An installed library with one layer."""
+    file = tmp_path / "site-packages" / "library_of_test.py"
+    file.parent.mkdir()
+    file.write_text(LIBRARY)
+    monkeypatch.syspath_prepend(file.parent)
+    yield file
+    sys.modules.pop("library_of_test", None)
+
+
+def test_what_an_installed_library_does_is_a_note_at_its_own_line(library: Path, examined: Examined) -> None:
+    diagnosis = examined(WRAPPED.format(argument=""))
+    assert not diagnosis.problems
+    lines = LIBRARY.split("\n")
+    for rule in ("hidden-sync", "device-hop", "dtype-promotion"):
+        (note,) = [finding for finding in diagnosis.notes if finding.rule == rule]
+        assert note.file == str(library)
+        assert lines[note.line - 1].endswith(f"# {rule}")
+        assert str(note.fix).startswith("Nothing to change in your code, which gets there at net.py:14: ")
+        assert note.patch is None
+
+
+def test_what_the_user_gives_a_library_is_a_warning_at_the_user_s_line(library: Path, examined: Examined) -> None:
+    diagnosis = examined(WRAPPED.format(argument=", torch.ones(4)"))
+    (finding,) = diagnosis.problems
+    assert (finding.rule, finding.severity, finding.line) == ("device-hop", "warning", 14)
