@@ -274,7 +274,7 @@ def _of_package(path: Path, where: Importable) -> ModuleType:
         if top not in sys.modules:
             init = Path(folder, "__init__.py")
             spec = ModuleSpec(top, None, is_package=True)
-            if init.is_file():
+            if os.path.isfile(init):
                 spec = importlib.util.spec_from_file_location(top, init, submodule_search_locations=[folder]) or spec
             spec.submodule_search_locations = [folder]
             _executed(top, spec)
