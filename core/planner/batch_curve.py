@@ -9,7 +9,6 @@ from devexplorer.core.base import BadInput, Unavailable
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.planner.calculator import FitCalculator
 from devexplorer.core.planner.limits import LARGEST_BATCH
-from devexplorer.core.planner.step_time import step_estimate
 from devexplorer.core.records import BatchPoint, Fit
 
 POINTS = 9
@@ -59,7 +58,7 @@ def _point(calculator: FitCalculator, profiles: Sequence[Profile], batch: int) -
     cards = calculator.cards(traces, profiles)
     fullest = max(cards, key=lambda card: card.bytes.total / card.capacity_bytes)
     fits = all(card.fits for card in cards)
-    step = step_estimate(traces, profiles) if fits else None
+    step = calculator.estimate(traces, profiles) if fits else None
     return BatchPoint(
         batch=batch,
         total_bytes=fullest.bytes.total,

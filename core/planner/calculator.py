@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 import torch
+from torch import nn
 
 from devexplorer.core.base import BadInput, Unavailable, bytes_text
 from devexplorer.core.devices.profiles import Profile
@@ -17,7 +18,7 @@ from devexplorer.core.planner.dividing import divided
 from devexplorer.core.planner.eight_bit import state_sizes
 from devexplorer.core.planner.largest import Largest, Room, largest
 from devexplorer.core.planner.run import DeviceMap, StepConfig
-from devexplorer.core.planner.step_time import step_estimate
+from devexplorer.core.planner.step_time import GROUP_NORM, StepEstimate, step_estimate
 from devexplorer.core.planner.trace import Trace
 from devexplorer.core.planner.trace_cache import TraceCache, runs_convolutions, runs_products
 from devexplorer.core.planner.workspaces import context_bytes, cublas_bytes, library_bytes
@@ -34,6 +35,10 @@ class FitCalculator:
     def __init__(self, cache: TraceCache, config: StepConfig, spec: FitSpec) -> None:
         self.cache, self.config, self.spec = cache, config, spec
         self.products, self.convolutions = runs_products(cache.subject.model), runs_convolutions(cache.subject.model)
+        model = cache.subject.model
+        grouped = any(isinstance(module, nn.GroupNorm) for module in model.modules()) and self.convolutions
+        self.doubts = [GROUP_NORM] if grouped else []
+        """About seconds, before anything was run."""
         self._largest: dict[tuple[Room, bool], Largest] = {}
         """Of single cards: those with the same room and the same kernels have the same largest batch."""
 
@@ -52,7 +57,7 @@ class FitCalculator:
             return Fit(gpu=label(profiles), fits=False, cards=cards, reason=str(error))
         cards = self.cards(traces, profiles)
         fits = all(card.fits for card in cards)
-        step = step_estimate(traces, profiles) if fits else None
+        step = self.estimate(traces, profiles) if fits else None
         result = self._search(profiles, device_map) if self.spec.search else None
         return Fit(
             gpu=label(profiles),
@@ -71,6 +76,12 @@ class FitCalculator:
             parts=step.parts if step else (),
             reason=messages.reason(cards),
         )
+
+    def estimate(self, traces: Sequence[Trace], profiles: Sequence[Profile]) -> StepEstimate:
+        """The time of a step; what made its range wider is noted."""
+        step = step_estimate(traces, profiles, self.doubts)
+        self.cache.notes.update(dict.fromkeys(doubt.words for doubt in step.doubts))
+        return step
 
     def _search(self, profiles: Sequence[Profile], device_map: DeviceMap) -> Largest:
         rooms = self.rooms(profiles)
@@ -249,7 +260,7 @@ def _tried(calculator: FitCalculator, profiles: Sequence[Profile], now: Fit, ide
         if searched
         else None
     )
-    step = step_estimate(traces, profiles) if fits and not idea.computed else None
+    step = calculator.estimate(traces, profiles) if fits and not idea.computed else None
     return Help(
         key=idea.key,
         title=idea.title[:1].upper() + idea.title[1:],

@@ -40,8 +40,8 @@ MPS_RULES = (
 )
 MPS_SECONDS = (
     "Seconds of an Apple chip are not verified: no published step was compared, and the stated range is a factor of two"
-    " either way. Its rate is derived from clocks and units, of which 0.63 are taken to be reached, and 0.83 of its"
-    " bandwidth (an M4 in arXiv 2502.05317)."
+    " either way, of up to four where the host bounds the step, as with small models. Its rate is derived from clocks"
+    " and units, of which 0.63 are taken to be reached, and 0.83 of its bandwidth (an M4 in arXiv 2502.05317)."
 )
 
 

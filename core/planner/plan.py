@@ -23,6 +23,7 @@ from devexplorer.core.planner.batch_curve import batch_curve
 from devexplorer.core.planner.calculator import FitCalculator, helps_for, label
 from devexplorer.core.planner.limits import LARGEST_BATCH, ONE_GPU
 from devexplorer.core.planner.run import DeviceMap, StepConfig, sparse_layers
+from devexplorer.core.planner.step_time import COMPILED
 from devexplorer.core.planner.subject import subject_of
 from devexplorer.core.planner.trace_cache import TraceCache, batch_second, is_compiled
 from devexplorer.core.records import BatchPoint, Fit, FitReport, FitSpec
@@ -111,6 +112,9 @@ def _planned(
     calculator = calculators[wanted[0][0].device]
     progress(0.1, f"running a step of {subject.title} without values")
     first = cache.traces(calculator.config, spec.batch, DeviceMap((wanted[0][0],)))[0]
+    if compilers or is_compiled(cache.subject.model):
+        for each in calculators.values():
+            each.doubts.append(COMPILED)
     fits: list[Fit] = []
 
     def so_far() -> FitReport:

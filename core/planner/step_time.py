@@ -35,7 +35,45 @@ GROUPS: Mapping[Kind, str] = {
 
 
 UNVERIFIED = 2.0
-"""The factor by which a step may take longer or shorter on chips of which no published step was compared: Apple's."""
+"""The factor by which a step may take longer or shorter on chips of which no published step was compared: Apple's.
+Where the host bounds the step it is twice as large."""
+NAMED_SHARE = 0.1
+"""From this share of the cards' time on, a doubt about a kind of kernels is said."""
+
+
+class Doubt(NamedTuple):
+    """Something that the cost model does not know well."""
+
+    factor: float
+    """By which what is in doubt may take longer or shorter: compared steps were as far off."""
+    words: str
+
+
+GROUPED = Doubt(
+    2.3,
+    "Grouped convolutions depend on the width of a group and on the algorithm that cuDNN has for it, which the cost"
+    " model does not know: the range of seconds is wider by their share.",
+)
+OLD_HALF = Doubt(
+    1.4,
+    "Training in float16 on cards of compute capability 7.5 was compared too little: the range of seconds is wider.",
+)
+COMPILED = Doubt(
+    1.75,
+    "Compiled code launches and moves less than the operations that are counted here: the range of seconds is wider.",
+)
+GROUP_NORM = Doubt(
+    1.5,
+    "Convolutions with group normalisation (as in the UNet of Stable Diffusion) rearrange their tensors in ways that"
+    " the cost model does not know: the range of seconds is wider.",
+)
+PACKED_FROM = 4
+"""Sequences from which `PACKED` holds."""
+PACKED = Doubt(
+    3.0,
+    "From four sequences on, kernels for packed weights may unpack them first, which the cost model does not know: the"
+    " range of seconds is wider.",
+)
 
 
 class StepEstimate(NamedTuple):
@@ -47,11 +85,13 @@ class StepEstimate(NamedTuple):
     bound: Bound
     parts: tuple[StepPart, ...]
     """By class of operation, what takes longest first; together the time of the cards."""
+    doubts: tuple[Doubt, ...] = ()
+    """What made the range wider."""
 
 
-def step_estimate(traces: Sequence[Trace], profiles: Sequence[Profile]) -> StepEstimate:
+def step_estimate(traces: Sequence[Trace], profiles: Sequence[Profile], doubts: Sequence[Doubt] = ()) -> StepEstimate:
     """Of a step on these cards: they work one after the other, as a split model's do, while the host launches what
-    comes next; each copy takes its time once."""
+    comes next; each copy takes its time once. `doubts`: what is known of the model beforehand."""
     host = sum(host_seconds(trace.calls.items(), card) for trace, card in zip(traces, profiles, strict=True))
     copies = _copies(traces, profiles)
     parts = _parts(traces, profiles)
@@ -59,8 +99,14 @@ def step_estimate(traces: Sequence[Trace], profiles: Sequence[Profile]) -> StepE
     seconds = overlapped(device, host) + copies
     calibrated = all(card.calibration is not None and not card.calibration.simulated for card in profiles)
     factor = spread(device, host, calibrated=calibrated)
+    doubts = (*doubts, *_of_kernels(traces, profiles))
+    factor = max([factor, *(doubt.factor for doubt in doubts)])
+    grouped = _share(traces, profiles, Kind.GROUPED_CONVOLUTION)
+    factor = factor ** (1 - grouped) * max(factor, GROUPED.factor) ** grouped
+    if grouped >= NAMED_SHARE:
+        doubts = (*doubts, GROUPED)
     if any(profile.device == "mps" for profile in profiles):
-        factor = max(factor, UNVERIFIED)
+        factor = max(factor, UNVERIFIED * (1 + host / (host + device) if host else 1.0))
     bound: Bound
     if copies > max(device, host):
         bound = "link"
@@ -68,7 +114,28 @@ def step_estimate(traces: Sequence[Trace], profiles: Sequence[Profile]) -> StepE
         bound = "launches"
     else:
         bound = "compute" if sum(part.compute_bound_seconds for part in parts) > device / 2 else "bandwidth"
-    return StepEstimate(seconds, seconds / factor, seconds * factor, bound, parts)
+    return StepEstimate(seconds, seconds / factor, seconds * factor, bound, parts, doubts)
+
+
+def _of_kernels(traces: Sequence[Trace], profiles: Sequence[Profile]) -> tuple[Doubt, ...]:
+    """Doubts about what the kernels show."""
+    for trace, profile in zip(traces, profiles, strict=True):
+        half = sum(work.flop * times for work, times in trace.work.items() if work.dtype == "float16")
+        if profile.compute_capability == "7.5" and trace.state_at is not None and half > trace.flop / 2:
+            return (OLD_HALF,)
+    return ()
+
+
+def _share(traces: Sequence[Trace], profiles: Sequence[Profile], kind: Kind) -> float:
+    """Of the cards' time, what kernels of this kind take."""
+    found = total = 0.0
+    for trace, profile in zip(traces, profiles, strict=True):
+        roofline = Roofline(profile)
+        for work, times in trace.work.items():
+            seconds = roofline.seconds(work) * times
+            total += seconds
+            found += seconds if work.kind is kind else 0.0
+    return found / total if total else 0.0
 
 
 def step_seconds(traces: Sequence[Trace], profiles: Sequence[Profile]) -> float:

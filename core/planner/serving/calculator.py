@@ -14,7 +14,7 @@ from devexplorer.core.planner.serving.request import lacks
 from devexplorer.core.planner.serving.scaling import Law, Most, law, most
 from devexplorer.core.planner.serving.served import Served
 from devexplorer.core.planner.serving.session import Phase, Runner, Session, any_profile
-from devexplorer.core.planner.step_time import step_estimate
+from devexplorer.core.planner.step_time import PACKED, PACKED_FROM, step_estimate
 from devexplorer.core.planner.trace import Trace
 from devexplorer.core.planner.trace_cache import runs_convolutions
 from devexplorer.core.planner.workspaces import context_bytes, cublas_bytes, library_bytes
@@ -216,7 +216,10 @@ class ServingCalculator:
     def _phase(self, profile: Profile, phase: Phase) -> Span:
         ways = self._serving.tensor_parallel
         exchanged = sum(item.seconds(profile, ways) * times for item, times in phase.exchanges.items())
-        step = step_estimate((phase.trace,), (profile,))
+        scheme = self._made.scheme
+        packed = scheme is not None and self._spec.batch >= PACKED_FROM and not self._eight_bit(profile)
+        step = step_estimate((phase.trace,), (profile,), (PACKED,) if packed else ())
+        self.notes.update(dict.fromkeys(doubt.words for doubt in step.doubts))
         bound: Bound = "link" if exchanged > step.seconds else step.bound
         return Span(step.seconds + exchanged, step.low + exchanged, step.high + exchanged, exchanged, bound)
 

@@ -12,7 +12,7 @@ from devexplorer.core.base import BadInput
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.planner import calculator as desks
 from devexplorer.core.planner import plan as planning
-from devexplorer.core.planner import subject, trace_cache
+from devexplorer.core.planner import step_time, subject, trace_cache
 from devexplorer.core.planner.eight_bit import state_sizes
 from devexplorer.core.planner.experts import EQUAL_SHARES
 from devexplorer.core.planner.plan import plan
@@ -629,3 +629,35 @@ def test_embeddings_with_sparse_gradients_are_planned_for_with_dense_ones(tmp_pa
     assert report.fits[0].bytes.gradients == 50 * 32 * 4 // 512 * 512 + 512 * bool(50 * 32 * 4 % 512)
     assert any("sparse gradients" in each for each in report.assumptions)
     assert not any("sparse" in each for each in asked(**source, inputs="2x16:int64").assumptions)
+
+
+def _range(report):
+    (fit,) = report.fits
+    return fit.step_seconds_high / fit.step_seconds
+
+
+@pytest.mark.parametrize(
+    ("layers", "more", "doubt"),
+    [
+        ("nn.Conv2d(64, 64, 3, groups=8)", {}, step_time.GROUPED),
+        ("nn.Conv2d(64, 64, 3), nn.GroupNorm(8, 64)", {}, step_time.GROUP_NORM),
+        ("nn.Conv2d(64, 64, 3)", {"train": True, "dtype": "float16"}, step_time.OLD_HALF),
+        ("torch.compile(nn.Conv2d(64, 64, 3))", {}, step_time.COMPILED),
+    ],
+)
+def test_the_range_is_wider_and_says_why_where_the_cost_model_does_not_know(tmp_path, layers, more, doubt):
+    def made(name, layers):
+        text = "import torch\nfrom torch import nn\nclass Net(nn.Sequential):\n    def __init__(self):"
+        return write(tmp_path, name, f"{text} super().__init__({layers})\n")
+
+    name = f"doubtful{abs(hash(layers))}"
+    given = {"inputs": "1x64x128x128", "batch": 64}
+    plain = asked(**made("plain", "nn.Conv2d(64, 64, 3)"), **given)
+    doubtful = asked(**made(name, layers), **given, **more)
+    assert doubt.words in doubtful.assumptions
+    assert doubt.words not in plain.assumptions
+    assert _range(plain) < 1.3 < 0.95 * doubt.factor <= _range(doubtful) <= 1.01 * doubt.factor
+
+
+def test_the_range_of_a_small_model_on_an_apple_chip_is_a_factor_of_four():
+    assert _range(asked(gpus=("Apple M4 16GB",))) == pytest.approx(4, rel=0.1)

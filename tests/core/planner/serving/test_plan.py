@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from devexplorer.core.base import BadInput
 from devexplorer.core.planner.serving.layout import CacheLayout, LayerCache
 from devexplorer.core.planner.serving.plan import plan_serving as plan
+from devexplorer.core.planner.step_time import PACKED
 from devexplorer.core.records import FitSpec, ServingSpec
 
 pytest.importorskip("transformers.cache_utils")
@@ -228,3 +229,11 @@ def test_how_latents_and_states_are_computed_is_said(source, words):
     spec = replace(asked(source), search=False)
     assert any(words in sentence for sentence in plan(spec).assumptions)
     assert not any(words in sentence for sentence in plan(replace(spec, source=LLAMA)).assumptions)
+
+
+@pytest.mark.parametrize(("batch", "wider"), [(1, False), (4, True)])
+def test_the_range_of_packed_weights_is_wider_from_four_sequences_on(batch, wider):
+    report = as_asked(replace(asked(weights="gptq"), batch=batch))
+    serving = report.fits[0].serving
+    assert (serving.decode_tokens_per_s / serving.decode_tokens_per_s_low > 2.9) == wider
+    assert (PACKED.words in report.assumptions) == wider
