@@ -82,8 +82,8 @@ def _described(workspace: Workspace, title: str, tensor: Tensor, progress: Progr
 
 
 def _drawn_on(tensor: Tensor) -> str:
-    """Where numbers for this tensor are drawn: CUDA devices have generators, virtual GPUs take the CPU's."""
-    return device_id(tensor.device) if tensor.device.type in ("cuda", "mps", "xpu") else "cpu"
+    """Where numbers for this tensor are drawn: on its own device, which takes no generator of another."""
+    return "cpu" if tensor.device.type == "meta" else device_id(tensor.device)
 
 
 def _fill(fills: list[Fill], options: dict[str, float], seed: int, progress: ProgressMonitor) -> None:
