@@ -78,7 +78,7 @@ def _offers(target: str, report: FitReport) -> tuple[Offer, ...]:
     return (Offer(f"Plan the other {count_text(len(report.late), 'card')}", rest),)
 
 
-def _answer(name: str, report: FitReport, target: str) -> Answer:
+def _answer(name: str, report: FitReport, target: str = "") -> Answer:
     return Answer(
         title=_title(name, report),
         words=_words(report),
