@@ -211,6 +211,24 @@ def _methods(kind: type) -> Iterator[tuple[ClassSource, Function, str]]:
                 yield source, function, first
 
 
+def filled_at(kind: type, name: str) -> list[SourceLocation]:
+    """The lines by which a class puts something into the container that an attribute is, in their order."""
+    return [
+        _at(source, node, function.name, None).place
+        for source, function, first in _methods(kind)
+        for node in ast.walk(function)
+        if isinstance(node, (ast.stmt, ast.Call))
+        and _changes(node, first, name)
+        and not _sets_itself(node, first, name)
+    ]
+
+
+def _sets_itself(node: ast.stmt | ast.Call, first: str, name: str) -> bool:
+    """Whether it is `self.name = …` rather than `self.name[key] = …`."""
+    targets = [] if isinstance(node, ast.Call) else [target for target, _ in _assigned_by(node)]
+    return any(own_attribute(target, first) == name for target in targets)
+
+
 def _changes(node: ast.stmt | ast.Call, first: str, name: str) -> bool:
     if isinstance(node, ast.Call):
         function = node.func

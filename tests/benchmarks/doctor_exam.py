@@ -59,7 +59,7 @@ def patches_that_fail(case: dict[str, Any], document: dict[str, Any], folder: Pa
             known = {(rule, name) for rule, name, _ in serious(document)}
             left = [one for one in serious(after) if one[0] == problem["rule"] and one[2] == problem["line"]]
             new = [one for one in serious(after) if one[:2] not in known]
-            if left or new or (after["error"] and not document["error"]):
+            if left or new or (after["error"] and not document["error"] and not document.get("unchecked")):
                 wrong.append(f"{problem['rule']} at line {problem['line']}: left {left}, new {new} {after['error']}")
     return wrong
 
@@ -89,7 +89,9 @@ def main() -> int:
             else:
                 bugs += 1
                 wanted = {(Path(file).name, line) for file, line in case["lines"]}
-                told = {(Path(one["file"] or "").name, one["line"]) for one in document["problems"]}
+                # What only Macs refuse is told as a note.
+                findings = document["problems"] + (document.get("notes", []) if case["kind"] == "mps" else [])
+                told = {(Path(one["file"] or "").name, one["line"]) for one in findings}
                 found += bool(told & wanted)
                 verdict = "found" if told & wanted else f"MISSED ({case['kind']}, {sorted(wanted)}): {sorted(here)}"
             print(case["file"], verdict, *document["error"])

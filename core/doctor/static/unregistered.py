@@ -21,6 +21,7 @@ from devexplorer.core.doctor.static.model_context import (
     is_same_device,
     moves_itself,
 )
+from devexplorer.core.isolation.source_location import SourceLocation
 from devexplorer.core.models import (
     Function,
     assignments,
@@ -30,7 +31,7 @@ from devexplorer.core.models import (
     own_attribute,
     self_name,
 )
-from devexplorer.core.models.class_source import class_source
+from devexplorer.core.models.class_source import class_source, filled_at, last_name
 
 _MODES = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
 """What computes something else in training."""
@@ -199,8 +200,49 @@ def report_tensors(ref: AttributeRef, things: list[Hidden], device: torch.device
     trained = holder == "attribute" and tensors[0].requires_grad and tensors[0].is_leaf
     fix = _fix(name, TRAINED if trained else holder)
     ref.report(
-        "unregistered-tensor", message, fix, severity=severity, bytes=size, holder=TRAINED if trained else holder
+        "unregistered-tensor",
+        message,
+        fix,
+        place=None if holder == "attribute" else _put_at(ref, tensors),
+        severity=severity,
+        bytes=size,
+        holder=TRAINED if trained else holder,
     )
+
+
+def _put_at(ref: AttributeRef, tensors: list[Tensor]) -> SourceLocation | None:
+    """The line by which tensors got into what holds them, where the line that sets the attribute is another: where the
+    class fills a container that was made empty, or, of a single tensor, its own within a statement of several
+    lines."""
+    place, name = ref.place, ref.attribute.name
+    made = ref.context.origins.tensor(tensors[0])
+    if ref.attribute.hook is not None or place is None:
+        return None
+    for base in type.mro(type(ref.module)):
+        source = class_source(base)
+        for target, (at, value) in assignments(source) if source is not None else ():
+            if target != name or (at.file, at.line) != (place.file, place.line) or value is None:
+                continue
+            if _is_empty(value):
+                filled = filled_at(type(ref.module), name)
+                here = [one for one in filled if made is not None and one[:2] == made.place[:2]]
+                return next(iter(here or filled), None)
+            if made is not None and len(tensors) == 1 and made.place.file == at.file:
+                within = at.line < made.place.line <= (value.end_lineno or value.lineno)
+                return made.place if within else None
+    return None
+
+
+def _is_empty(value: ast.expr) -> bool:
+    """`{}`, `[]`, `dict()`, `deque(maxlen=8)`, `defaultdict(list)`: a container with nothing in it yet."""
+    if isinstance(value, ast.Dict):
+        return not value.keys
+    if isinstance(value, ast.List):
+        return not value.elts
+    if not isinstance(value, ast.Call):
+        return False
+    kind = last_name(value.func)
+    return kind == "defaultdict" or (kind in ("dict", "list", "set", "OrderedDict", "deque") and not value.args)
 
 
 def report_generators(ref: AttributeRef, device: torch.device) -> None:

@@ -194,6 +194,10 @@ class Run:
         self.sources = sources
         self.irregular = False
         """Whether there are tensors that a virtual GPU cannot hold."""
+        self.wide = False
+        """Whether the model or its inputs are float64: that was asked for."""
+        self.doubles: dict[SourceLocation, tuple[str, str]] = {}
+        """Lines at which forward makes float64 -> the module at work, and the call at the beginning of a sentence."""
         self.until: FrameType | None = None
         """The frame that watches: what is further out is none of the model's."""
 

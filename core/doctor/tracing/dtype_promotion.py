@@ -14,11 +14,13 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from devexplorer.core.doctor.static.model_context import listed
-from devexplorer.core.doctor.tracing.call import Call, Repair
+from devexplorer.core.doctor.tracing.call import Call, Repair, Run
 from devexplorer.core.doctor.tracing.mixed_devices import origin_of
 from devexplorer.core.doctor.tracing.sources import Origin
 from devexplorer.core.models import dtype_name
 
+WIDE = (torch.float64, torch.complex128)
+"""What MPS has not."""
 _MADE_BY_NOBODY = ("output", "result", "copy", "gradient", "unknown")
 """Origins of operands that are activations themselves."""
 
@@ -62,6 +64,32 @@ def dtype_promotion(call: Call, result: Any) -> None:
         severity="note" if call.by_torch else None,
         bytes=result.numel() * (width - narrow.dtype.itemsize),
     )
+
+
+def float64_begins(call: Call, result: Any) -> None:
+    """Remember the line at which forward makes float64 on the device, out of what is narrower or not there."""
+    run, place = call.run, call.where
+    if run.wide or place is None or place.library or not isinstance(result, Tensor):
+        return
+    begins = result.dtype in WIDE and result.device == run.device and result.device.type != "cpu"
+    if begins and not any(item.dtype in WIDE and item.device == run.device for item in call.operands):
+        run.doubles.setdefault(place, (run.path, call.kind.sentence))
+
+
+def note_doubles(run: Run) -> None:
+    """A note for each of those lines, when the run is over: a warning of the same rule at the same line says more."""
+    for place, (path, what) in run.doubles.items():
+        if run.collector.has("dtype-promotion", place):
+            continue
+        run.collector.add(
+            "dtype-promotion",
+            f"{what} gives float64 in forward, which MPS does not have: on a Mac this line raises.",
+            "Compute in float32 where it need not be as exact, or on the CPU and move the result.",
+            path=path,
+            place=place,
+            severity="note",
+        )
+    run.doubles.clear()
 
 
 def _autocast(tensor: Tensor) -> bool:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from devexplorer.core.doctor.tracing.call import Call
 from devexplorer.core.doctor.tracing.sources import Origin
-from devexplorer.core.isolation.source_location import SourceLocation, kind_of
+from devexplorer.core.isolation.source_location import SourceLocation, kind_of, library_of, place_of
 from devexplorer.core.models import expressions_at, last_name, tree_of
 
 _TYPED = ("Byte", "Char", "Short", "Int", "Long", "Half", "Float", "Double", "Bool", "BFloat16")
@@ -115,12 +115,12 @@ def _note(call: Call, tensor: Tensor) -> None:
         return
     sources, kind = call.run.sources, call.kind
     if kind.factory and not (kind.name == "normal" and given):  # with a tensor as its mean it draws where that is
-        layer = _layer(call)
         named = call.kwargs.get("device") is not None
-        sources.note(
-            tensor,
-            Origin("factory", path=call.run.path, op=layer or kind.description, place=call.where, named_device=named),
-        )
+        origin = Origin("factory", path=call.run.path, op=kind.description, place=call.where, named_device=named)
+        made = _module_made(call)
+        if made is not None:
+            origin = replace(origin, op=made[0], place=made[1], of_module=True)
+        sources.note(tensor, origin)
         return
     cast = _cast(call, tensor, given)
     if tensor.device == call.run.device:
@@ -137,16 +137,20 @@ def _note(call: Call, tensor: Tensor) -> None:
     sources.note(tensor, Origin("result", path=call.run.path, op=kind.description, place=call.where, cast=cast))
 
 
-def _layer(call: Call) -> str | None:
-    """`nn.LayerNorm` where it is torch's code for a layer that makes the tensor, below a user line that makes
-    the layer."""
+def _module_made(call: Call) -> tuple[str, SourceLocation | None] | None:
+    """`nn.LayerNorm`, or the user's class, where it is a module's own constructor that makes the tensor, and the line
+    that makes that module: of modules within each other the outermost, which is what can be moved."""
     frame: FrameType | None = call.frame
-    layer: str | None = None
-    while frame is not None and kind_of(frame.f_code.co_filename) == "skipped" and frame is not call.run.until:
+    outermost: FrameType | None = None
+    while frame is not None and frame is not call.run.until:
         if frame.f_code.co_name == "__init__" and isinstance(frame.f_locals.get("self"), nn.Module):
-            layer = f"nn.{type(frame.f_locals['self']).__name__}"
+            outermost = frame
         frame = frame.f_back
-    return layer
+    if outermost is None:
+        return None
+    kind, until = type(outermost.f_locals["self"]), call.run.until
+    name = f"nn.{kind.__name__}" if kind.__module__.startswith("torch.nn.") else kind.__name__
+    return name, library_of(outermost.f_back, until) or place_of(outermost.f_back, until)
 
 
 def _cast(call: Call, tensor: Tensor, given: list[Tensor]) -> bool:

@@ -38,10 +38,10 @@ def mixed_devices(call: Call) -> Repair | None:
     brought = {id(tensor): tensor.to(target) for tensor in call.operands if tensor.device != target}
     args, kwargs = tree_map_only(Tensor, lambda tensor: brought.get(id(tensor), tensor), (call.args, call.kwargs))
     strays = [tensor for tensor in given if tensor.device != home]
-    return Repair(args, kwargs, lambda func: func(*args, **kwargs), lambda: _note(call, strays))
+    return Repair(args, kwargs, lambda func: func(*args, **kwargs), lambda: note_strays(call, strays))
 
 
-def _note(call: Call, strays: list[Tensor]) -> None:
+def note_strays(call: Call, strays: list[Tensor]) -> None:
     """Blame the operands that are on the wrong device; those that forward made there, at the line that made them."""
     run = call.run
     origins = {id(tensor): origin_of(call, tensor) for tensor in call.operands}
@@ -102,11 +102,7 @@ def _default_device(call: Call, stray: Tensor, origin: Origin, failed: Finding) 
         if call.place is not None
         else "later"
     )
-    made = (
-        f"{origin.op} is made in forward, with parameters"
-        if origin.op.startswith("nn.")
-        else f"{origin.op} makes its tensor"
-    )
+    made = f"{origin.op} is made in forward, with parameters" if origin.of_module else f"{origin.op} makes its tensor"
     run.collector.add(
         "default-device",
         f"{made} on {device_id(stray.device)}, because it names no device, and {call.kind.description} {where} fails: "
@@ -136,10 +132,10 @@ def _left_in_replica(call: Call, left: Origin, stray: Tensor, failed: Finding) -
 
 def made_there(origin: Origin) -> str:
     """How a tensor is made on the right device in the first place."""
-    if origin.op.startswith("nn."):
+    if origin.of_module:
         return (
             f"Make the layer in __init__, as an attribute: self.… = {origin.op}(…) is moved, trained and saved with the"
-            " model."
+            f" model. One that only forward can make is moved there: {origin.op}(…).to(x.device)."
         )
     if origin.op.endswith(("from_numpy", "frombuffer", "Tensor")):
         what = (

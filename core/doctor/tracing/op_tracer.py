@@ -37,7 +37,7 @@ from devexplorer.core.doctor.tracing.call import (
     kind_of_function,
 )
 from devexplorer.core.doctor.tracing.device_hop import device_hop
-from devexplorer.core.doctor.tracing.dtype_promotion import dtype_promotion
+from devexplorer.core.doctor.tracing.dtype_promotion import WIDE, dtype_promotion, float64_begins, note_doubles
 from devexplorer.core.doctor.tracing.hidden_sync import hidden_sync
 from devexplorer.core.doctor.tracing.made import note_results
 from devexplorer.core.doctor.tracing.modules import Modules
@@ -54,6 +54,7 @@ _RULES: tuple[tuple[str, Rule], ...] = (
     ("hidden-sync", hidden_sync),
     ("device-hop", device_hop),
     ("dtype-promotion", dtype_promotion),
+    ("float64", float64_begins),
     ("mixed-devices", note_generator),
 )
 
@@ -85,6 +86,7 @@ class OpTracer(TorchFunctionMode):
         self.run = Run(_numbered(torch.device(device), model), collector, Sources(model, origins, inputs))
         self._modules = Modules(self.run, self._returned)
         self.run.irregular = self.run.device.type == KIND and any(map(is_irregular, _held(model)))
+        self.run.wide = any(item.dtype in WIDE for item in (*_held(model), *inputs))
         self._gpus = gpus() if self.run.device.type == KIND else ()
         self._kinds: dict[Any, Kind] = {}
         self._backwards = 0
@@ -119,6 +121,7 @@ class OpTracer(TorchFunctionMode):
             self._undo.close()
 
     def _over(self) -> None:
+        note_doubles(self.run)
         self.run.until = None
         self.run.collector.path = ""
         self.run.sources.forget()

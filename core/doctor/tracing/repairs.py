@@ -13,13 +13,15 @@ from torch.utils._pytree import tree_map_only
 
 from devexplorer.core.doctor.tracing.call import Call, Repair
 from devexplorer.core.doctor.tracing.dtype_promotion import mixed_dtypes
-from devexplorer.core.doctor.tracing.mixed_devices import mixed_devices
+from devexplorer.core.doctor.tracing.mixed_devices import mixed_devices, note_strays
 from devexplorer.core.models import device_id, is_irregular
 from devexplorer.core.virtual.backend import is_virtual
 from devexplorer.core.virtual.device.accounting import KIND
 
 _MAKES = re.compile(r"sparse|nested")
 """In the names of functions whose result is such a tensor."""
+LEFT = ("attribute", "hidden", "held", "variable", "earlier")
+"""Kinds of origins of tensors that no move reaches."""
 CPU = torch.device("cpu")
 
 
@@ -94,11 +96,17 @@ def on_host(call: Call) -> Repair | None:
     def repeated(func: Any) -> Any:
         if kind.name == "cuda":
             return args[0]
-        return tree_map_only(
-            Tensor, lambda made: made if is_irregular(made) else made.to(run.device), func(*args, **kwargs)
-        )
+        result = func(*args, **kwargs)
+        if kind.copies and is_irregular(result) and any(result is item for item in call.operands):
+            return result.clone()  # on a card it is another tensor, of another device
+        return tree_map_only(Tensor, lambda made: made if is_irregular(made) else made.to(run.device), result)
 
     def note() -> None:
+        # A copy that stays here may be one of the card's, but a plain attribute is where it was made.
+        origins = [(item, run.sources.of(item)) for item in call.operands if is_irregular(item)]
+        left = [item for item, origin in origins if origin.kind in LEFT and not origin.derived]
+        if left and brought:
+            note_strays(call, left)
         what = f"{' and '.join(dict.fromkeys(kinds))} tensors"
         why = f"{kind.sentence} was computed on the CPU: virtual GPUs hold dense tensors only."
         run.collector.not_checked(what, why, call.place)

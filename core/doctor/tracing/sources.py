@@ -46,6 +46,8 @@ class Origin:
     """Where it was made."""
     derived: bool = False
     """Whether the tensor was computed from this rather than being it."""
+    of_module: bool = False
+    """Whether a module's constructor made it: `op` is the module's class then, and `place` where that is called."""
     named_device: bool = False
     """Whether the call that made it says a device itself."""
     cast: bool = False

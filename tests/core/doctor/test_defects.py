@@ -192,6 +192,37 @@ self.steps = 0
 ---
 self.steps += 1  # <-
 return self.f(x) * self.steps
+
+# filled key by key: unregistered-tensor
+self.masks = {}
+for width in (4, 8):
+    self.masks[width] = torch.ones(width)  # <-
+---
+return self.f(x) * self.masks[4]
+
+# appended: unregistered-tensor
+self.scales = list()
+self.scales.append(torch.full((4,), 2.0))  # <-
+---
+return self.f(x) * self.scales[0]
+
+# within a partial: unregistered-tensor
+self.g = functools.partial(
+    F.linear,
+    weight=torch.eye(4),  # <-
+)
+---
+return self.g(self.f(x))
+
+# adapter made in forward: default-device
+if not hasattr(self, 'more'):
+    self.more = Pair(4)  # <-
+return self.more(self.f(x))
+
+# sparse attribute: unregistered-tensor
+self.edges = torch.eye(4).to_sparse()  # <-
+---
+return torch.sparse.mm(self.edges, self.f(x))
 """
 """A name and the rule; what `__init__` does besides making `self.f`, if anything; the lines of forward, the marked one
 with the defect."""
@@ -307,6 +338,16 @@ return sum(getattr(self, name)(x) for name in self.names)
 FRAME = """
 from torch.nn import functional as F
 import collections
+import functools
+
+class Pair(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(size))
+        self.layer = nn.Linear(size, size)
+
+    def forward(self, x):
+        return self.layer(x * self.scale)
 
 class Net(nn.Module):
     def __init__(self):

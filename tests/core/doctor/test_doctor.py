@@ -121,6 +121,31 @@ def test_a_float64_buffer_is_noted_for_mps(examined: Examined, tmp_path: Path) -
     assert "MPS" in note.message
 
 
+def test_float64_of_a_forward_is_noted_for_mps_where_it_begins(examined: Examined, tmp_path: Path) -> None:
+    code = f"""{LAYER}
+    def forward(self, x):
+        sizes = self.layer(x).double()  {MARK}
+        total = sizes.sum(0) * torch.ones(4, device=x.device, dtype=torch.float64)  {MARK}
+        return self.layer(x) + total.to(x.dtype)
+    """
+    found = examined(code)
+    assert found.clean, found
+    assert [(one.rule, one.line) for one in found.notes] == [
+        ("dtype-promotion", line) for line in marked(tmp_path / "net.py")
+    ]
+    assert all("MPS" in note.message for note in found.notes)
+
+
+def test_a_note_on_float64_leaves_the_warning_of_its_line(examined: Examined, tmp_path: Path) -> None:
+    code = f"""{LAYER}
+    def forward(self, x):
+        return self.layer(x) * torch.ones(4, device=x.device, dtype=torch.float64)  {MARK}
+    """
+    found = examined(code)
+    assert [(one.rule, one.line) for one in found.problems] == [("dtype-promotion", *marked(tmp_path / "net.py"))]
+    assert not found.notes
+
+
 def test_inputs_and_dtype_can_be_given(examined: Examined) -> None:
     code = f"""{LAYER}
     def forward(self, x, at):

@@ -10,8 +10,10 @@ class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.conv = nn.Conv2d(1, 4, 3, padding=1)
-        self.blur = functools.partial(  # defect: unregistered-tensor
-            nn.functional.conv2d, weight=torch.full((1, 1, 3, 3), 1 / 9), padding=1
+        self.blur = functools.partial(
+            nn.functional.conv2d,
+            weight=torch.full((1, 1, 3, 3), 1 / 9),  # defect: unregistered-tensor
+            padding=1,
         )
 
     def forward(self, x):
