@@ -242,7 +242,11 @@ def _is_empty(value: ast.expr) -> bool:
     if not isinstance(value, ast.Call):
         return False
     kind = last_name(value.func)
-    return kind == "defaultdict" or (kind in ("dict", "list", "set", "OrderedDict", "deque") and not value.args)
+    if kind == "deque":  # its length may be given by name
+        return not value.args
+    return kind == "defaultdict" or (
+        kind in ("dict", "list", "set", "OrderedDict") and not (value.args or value.keywords)
+    )
 
 
 def report_generators(ref: AttributeRef, device: torch.device) -> None:
