@@ -14,6 +14,10 @@ _DANGEROUS = {
 }  # fmt: skip
 """Modules that no model needs in its pickle, and that can do anything."""
 _BUILTINS = {"eval", "exec", "compile", "__import__", "open", "input", "breakpoint", "globals", "locals", "vars"}
+_CALLING = {"operator", "functools", "types", "inspect", "builtins"}
+"""Modules whose functions reach any other function: a file that torch.load lets use one of them can run anything."""
+_TYPES = {"list", "tuple", "set", "frozenset", "dict", "complex", "bytearray", "bytes", "int", "float", "str", "bool"}
+"""What is harmless of `builtins`."""
 _FEW = 4
 """Names that a line of text can take."""
 _ALLOWED = 8
@@ -30,8 +34,21 @@ def dangerous(names: Sequence[str]) -> list[str]:
     return found
 
 
+def calling(names: Sequence[str]) -> list[str]:
+    """The names with which a file can call anything, as `getattr`."""
+    found = []
+    for name in names:
+        module, _, last = name.rpartition(".")
+        if module.partition(".")[0] in _CALLING and not (module == "builtins" and last in _TYPES):
+            found.append(name)
+    return found
+
+
 def allowing(names: Sequence[str], path: str) -> str:
-    """How torch.load is told that it may make these."""
+    """How torch.load is told that it may make these; a warning where that would let the file run anything."""
+    if bad := calling(names):
+        some = ", ".join(shown(name) for name in bad[:_FEW])
+        return f"no way is safe, as the file asks for {some}, with which it can run any code; do not load it"
     if len(names) > _ALLOWED or not all(part.isidentifier() for name in names for part in name.split(".")):
         listing = f"torch.serialization.get_unsafe_globals_in_checkpoint({path!r})"
         return f"{listing} lists what torch.serialization.safe_globals has to allow"

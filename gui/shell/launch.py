@@ -22,10 +22,12 @@ def launch(argv: list[str] | None = None) -> int:
     """Do what the arguments ask for, those of the process when there are none given; returns the exit code."""
     try:
         arguments = parse(sys.argv[1:] if argv is None else argv)
-        if arguments.command not in WINDOW_COMMANDS or arguments.version:
+        if arguments.version:
             return run(arguments)
         files = _files(arguments)
         replay = _replay(arguments, files)
+        if arguments.command not in WINDOW_COMMANDS:
+            return run(arguments)
         far = _far(arguments)
         cluster = _cluster(arguments)
         if arguments.virtual is not None:

@@ -58,7 +58,8 @@ def test_the_recording_ends_in_the_same_state() -> None:
 def test_everything_that_crossed_the_link_leads_to_the_same_state(link: dict[str, Any]) -> None:
     for when in ("before", "after"):
         then = THEN["link"][when]
-        assert {**link[when], "plan": as_then(link[when]["plan"], then["plan"])} == then
+        came_since = {name: as_then(link[when][name], then[name]) for name in ("plan", "diagnoses")}
+        assert {**link[when], **came_since} == then
     assert link["tags"] == THEN["link"]["tags"]
 
 
@@ -189,11 +190,14 @@ def test_the_notebook_places_everything_as_it_was(tmp_path: Path) -> None:
 
 ADDED: dict[str, str | tuple[str, ...]] = {
     "env": ".environments",
+    "devices": (".host", ".time_unix_s"),
+    "doctor": ".modes",
     "place": ".crossings",
     "fit": tuple(
         f"{place}.{key}"
         for place in ("", ".cards", ".gpus", ".gpus.cards")
         for key in (
+            "late",
             "rest",
             "max_allocated_bytes",
             "used_bytes",

@@ -155,7 +155,7 @@ def test_code_in_a_file_never_runs(place: Place, tmp_path: Path) -> None:
     torch.save({"0.weight": torch.rand(256, 20), "0.bias": Payload(marker)}, path)
     for command in (ListFile(path=path), Load(path=path), LoadCheckpoint(target="mlp", path=path, partial=True)):
         answer = place.answer(command)
-        assert answer.failed
-        assert "loading it would run code" in answer.words
-        assert "nothing in it was executed" in answer.words
+        assert "0.bias (builtins.getattr) is a Python object: not read" in answer.words
+        assert "it can run any code; do not load it" in answer.words
+        assert "safe_globals" not in answer.words
     assert not marker.exists()

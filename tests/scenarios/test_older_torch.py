@@ -101,7 +101,6 @@ def test_without_virtual_gpus_the_commands_say_so_and_offer_none(
     devices_command._print(Catalog(), None, why)
     assert f"No GPU that can be used. Virtual ones are not available: {why}" in " ".join(capfd.readouterr().out.split())
     monkeypatch.setattr(backend, "unavailable", lambda: why)
-    monkeypatch.setattr("devexplorer.core.doctor.devices.unavailable", lambda: why)
     with pytest.raises(Unavailable, match="--device cpu examines it on the CPU"):
         chosen(DoctorRequest(source="mlp"))
     assert chosen(DoctorRequest(source="mlp", device="cpu")).chosen.id == "cpu"

@@ -45,6 +45,7 @@ from devexplorer.core.doctor.tracing.repairs import REPAIRS, note_generator
 from devexplorer.core.doctor.tracing.sources import Sources
 from devexplorer.core.models import is_irregular, named_modules, parameters_and_buffers
 from devexplorer.core.virtual.device.accounting import KIND, gpus
+from devexplorer.core.virtual.operators.operations import GeneratorRule
 
 WITHOUT_GRADIENT = "what gets no gradient"
 T = TypeVar("T")
@@ -105,6 +106,7 @@ class OpTracer(TorchFunctionMode):
         self.run.collector.path = ""
         with contextlib.ExitStack() as undo:  # carried out here only when something raises
             undo.callback(self._over)
+            GeneratorRule.refuses = True
             undo.enter_context(self._modules.attached())
             for patched in self._patches:
                 undo.enter_context(patched)
@@ -121,6 +123,7 @@ class OpTracer(TorchFunctionMode):
             self._undo.close()
 
     def _over(self) -> None:
+        GeneratorRule.refuses = False
         note_doubles(self.run)
         self.run.until = None
         self.run.collector.path = ""
