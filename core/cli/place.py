@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterable
 from functools import partial
 
 import torch
@@ -13,18 +14,21 @@ from devexplorer.core.base import MISSING, bytes_text, count_text, shape_text
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.output import console, print_document, quiet_stdout, table
 from devexplorer.core.isolation.model_source import parse
-from devexplorer.core.models import Extras, Recipe, builder_of, crossings, named_modules
+from devexplorer.core.models import Extras, Recipe, builder_of, crossings, device_id, named_modules
+from devexplorer.core.models.optimizers import left_behind
 from devexplorer.core.records import BuildModel, Move, ObjectSnapshot, Row
 
 NAME = "model"
 Crossing = tuple[str, str, str]
 """Path, device before it, its own."""
+Left = tuple[str, str, str]
+"""Path of an optimizer, device of its state, device of its parameters."""
 
 
 def place(arguments: argparse.Namespace) -> int:
     """Build the model, move it when asked, print its placement."""
     with quiet_stdout():
-        snapshot, crossed = _placed(arguments.target, arguments.device, arguments.virtual)
+        snapshot, crossed, left = _placed(arguments.target, arguments.device, arguments.virtual)
     rows = [row for row in snapshot.rows if row.kind in ("parameter", "buffer") and row.registered]
     loose = [row for row in snapshot.rows if row.kind != "module" and not row.registered]
     if arguments.json:
@@ -37,6 +41,7 @@ def place(arguments: argparse.Namespace) -> int:
             },
             unregistered=[_row(row) for row in loose],
             crossings=[{"path": path, "from": before, "to": after} for path, before, after in crossed],
+            optimizers=[{"path": path, "state": state, "parameters": device} for path, state, device in left],
             simulated=[name for name in snapshot.bytes_by_device if name.startswith("vgpu")],
         )
         return 0
@@ -61,12 +66,16 @@ def place(arguments: argparse.Namespace) -> int:
     for path, before, after in crossed:
         carrier = "forward has to move" if snapshot.dispatched is None else "accelerate's hooks move"
         out.print(f"At {path} activations cross from {before} to {after}: {carrier} them.")
+    for path, state, device in left:
+        out.print(f"The state of the optimizer {path} is on {state}, its parameters on {device}: its next step fails.")
     if not rows:
         out.print(f"{arguments.target} has no parameters and no buffers.")
     return 0
 
 
-def _placed(target: str, device: str | None, virtual_spec: str | None) -> tuple[ObjectSnapshot, list[Crossing]]:
+def _placed(
+    target: str, device: str | None, virtual_spec: str | None
+) -> tuple[ObjectSnapshot, list[Crossing], list[Left]]:
     from devexplorer.core.engine.local import LocalEngine
 
     findings = Findings()
@@ -85,7 +94,19 @@ def _placed(target: str, device: str | None, virtual_spec: str | None) -> tuple[
         if device is not None:
             local.demand(Move(targets=(NAME,), device=device))
         modules = named_modules(local.engine.workspace.model(NAME).module)
-        return local.engine.workspace.snapshot(NAME), crossings(modules)
+        return local.engine.workspace.snapshot(NAME), crossings(modules), _left(modules)
+
+
+def _left(modules: Iterable[tuple[str, torch.nn.Module]]) -> list[Left]:
+    """The optimizers that the model holds and whose state did not follow it."""
+    found = []
+    for path, module in modules:
+        for name, value in vars(module).items():
+            if isinstance(value, torch.optim.Optimizer):
+                behind, device = left_behind(value)
+                if device is not None:
+                    found.append((f"{path}.{name}".lstrip("."), device_id(behind[0].device), device_id(device)))
+    return found
 
 
 def user_model(target: str) -> torch.nn.Module:

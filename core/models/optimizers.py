@@ -32,6 +32,17 @@ def held_by(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
+def left_behind(optimizer: torch.optim.Optimizer) -> tuple[list[Tensor], torch.device | None]:
+    """The state that is on another device than its parameter, and the device of the last such parameter. A step counter
+    may stay on the CPU."""
+    behind, device = [], None
+    for parameter, name, value in state_tensors(optimizer):
+        if not (name == "step" and value.dim() == 0) and value.device != parameter.device:
+            behind.append(value)
+            device = parameter.device
+    return behind, device
+
+
 def state_tensors(optimizer: torch.optim.Optimizer) -> Iterator[tuple[Tensor, str, Tensor]]:
     """Its state: (parameter, key, tensor), counters of steps included."""
     for parameter, state in optimizer.state.items():

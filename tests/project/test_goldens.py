@@ -192,7 +192,7 @@ ADDED: dict[str, str | tuple[str, ...]] = {
     "env": ".environments",
     "devices": (".host", ".time_unix_s"),
     "doctor": ".modes",
-    "place": ".crossings",
+    "place": (".crossings", ".optimizers"),
     "fit": tuple(
         f"{place}.{key}"
         for place in ("", ".cards", ".gpus", ".gpus.cards")

@@ -23,7 +23,14 @@ from devexplorer.core.doctor.static.model_context import (
     joined,
     moves_itself,
 )
-from devexplorer.core.doctor.static.state import Unsaved, optimizers, report_lazy, report_optimizer, report_unsaved
+from devexplorer.core.doctor.static.state import (
+    Unsaved,
+    optimizers,
+    report_lazy,
+    report_left,
+    report_optimizer,
+    report_unsaved,
+)
 from devexplorer.core.doctor.static.unregistered import (
     report_generators,
     report_modules,
@@ -86,6 +93,7 @@ class StaticChecks:
             self._watched[_key(ref)] = _Watched(aliases, computed)
             for optimizer in optimizers(ref):
                 report_lazy(ref, optimizer)
+                report_left(ref, optimizer)
         self._report_hooks()
         wide = [one for one in registry.tensors if one.tensor.dtype in (torch.float64, torch.complex128)]
         for one in wide if len(wide) < len(registry.tensors) else ():  # all of it: that was asked for

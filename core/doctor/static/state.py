@@ -13,6 +13,7 @@ from devexplorer.core.base import bytes_text, count_text
 from devexplorer.core.doctor.static.aliases import Registry
 from devexplorer.core.doctor.static.model_context import AttributeRef, ModelContext, bytes_of, joined
 from devexplorer.core.models import device_id, held_by, is_uninitialised, named_modules, size_of, state_tensors
+from devexplorer.core.models.optimizers import left_behind
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
 
 LARGEST = 256 * 1024 * 1024
@@ -94,6 +95,22 @@ def report_lazy(ref: AttributeRef, optimizer: Optimizer) -> None:
             f"{ref.label} was given {count_text(len(waiting), 'lazy parameter')} before the first forward: without a"
             " shape there is nothing to optimise yet.",
             "Run the model once with a sample input, then make the optimizer.",
+        )
+
+
+def report_left(ref: AttributeRef, optimizer: Optimizer) -> None:
+    """A finding where the model was moved after its optimizer had made its state, before it is moved for the
+    examination, which can bring both together again."""
+    behind, device = left_behind(optimizer)
+    if device is not None:
+        ref.report(
+            "optimizer-before-move",
+            f"{ref.label} ({type(optimizer).__name__}) was made before the model was moved to {device_id(device)}:"
+            f" {count_text(len(behind), 'tensor')} of its state stayed on {device_id(behind[0].device)}, and its"
+            " next step fails.",
+            "Make the optimizer after the model has been moved; load_state_dict(old.state_dict()) gives the new one the"
+            " old one's state.",
+            bytes=bytes_of(behind),
         )
 
 

@@ -200,3 +200,29 @@ def test_code_that_asks_for_cuda_without_any_is_told_of_virtual_gpus(asking: str
     if torch.cuda.is_available():
         pytest.skip("this machine has CUDA")
     assert "try it with --virtual" in refusal("place", f"{asking}?how=.cuda()")
+
+
+def test_an_optimizer_that_was_left_on_the_card_is_found_on_every_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "left_nets.py").write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "def trained():\n"
+        "    net = nn.Linear(4, 2).to('cuda')\n"
+        "    optimizer = torch.optim.Adam(net.parameters())\n"
+        "    net(torch.zeros(3, 4, device=net.weight.device)).sum().backward()\n"
+        "    optimizer.step()\n"
+        "    net.cpu()\n"
+        "    net.optimizer = optimizer\n"
+        "    return net\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert main(["place", "left_nets.py:trained", "--json", "--virtual", T4S]) == 0
+    (left,) = strictly(capfd.readouterr().out)["optimizers"]
+    assert left == {"path": "optimizer", "state": "vgpu:0", "parameters": "cpu"}
+    for device in ("cpu", "vgpu:0", "vgpu:1"):
+        assert main(["doctor", "left_nets.py:trained", "--json", "--device", device, "--virtual", T4S]) == 1
+        problems = strictly(capfd.readouterr().out)["problems"]
+        assert ("optimizer-before-move", 9) in {(one["rule"], one["line"]) for one in problems}, device
+    sys.modules.pop("left_nets", None)
