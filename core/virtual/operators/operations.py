@@ -307,7 +307,26 @@ def _channels_last(value: torch.Tensor) -> bool:
     return value.is_contiguous(memory_format=torch.channels_last) and not value.is_contiguous()
 
 
+def _in_one_dtype(overload: Callable[..., Any]) -> Callable[..., Any]:
+    """The operation, which refuses a weight or bias of another dtype than its input in PyTorch's words, as its CUDA
+    kernel does; the CPU's takes them (torch 2.14)."""
+
+    def call(*args: Any, **named: Any) -> Any:
+        first = args[0].dtype
+        for value in args[1:]:
+            if isinstance(value, torch.Tensor) and value.dtype != first:
+                wanted, found = SCALAR_TYPES.get(first, first), SCALAR_TYPES.get(value.dtype, value.dtype)
+                raise RuntimeError(f"expected scalar type {wanted} but found {found}")
+        return overload(*args, **named)
+
+    return call
+
+
+SCALAR_TYPES = {torch.float16: "Half", torch.bfloat16: "BFloat16", torch.float32: "Float", torch.float64: "Double"}
+"""As PyTorch's kernels name them."""
 COMPOSED: dict[str, Callable[..., Any]] = {
+    "aten::native_layer_norm": _in_one_dtype(aten.native_layer_norm.default),
+    "aten::native_group_norm": _in_one_dtype(aten.native_group_norm.default),
     **batch_norm.COMPOSED,
     "aten::convolution": convolution,
     "aten::_transformer_encoder_layer_fwd": encoder_layer,

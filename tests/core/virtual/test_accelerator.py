@@ -294,3 +294,22 @@ def test_streams_can_be_chosen_and_waited_for():
     assert isinstance(first, torch.Stream)
     assert isinstance(event, torch.Event)
     assert not isinstance(x, torch.Stream)
+
+
+@pytest.mark.parametrize("norm", ["layer", "group"])
+def test_a_norm_takes_its_weight_in_the_dtype_of_its_input_as_on_cuda(norm):
+    def run(dtype, weights):
+        values = torch.zeros(3, 4, 5, device="vgpu:0", dtype=dtype)
+        size = 5 if norm == "layer" else 4
+        weight, bias = (torch.ones(size, device="vgpu:0", dtype=weights) for _ in range(2))
+        if norm == "layer":
+            return nn.functional.layer_norm(values, (5,), weight, bias)
+        return nn.functional.group_norm(values, 2, weight, bias)
+
+    assert run(torch.float16, torch.float16).dtype == torch.float16
+    for given, weights, words in (
+        (torch.float16, torch.float32, "expected scalar type Half but found Float"),
+        (torch.float32, torch.bfloat16, "expected scalar type Float but found BFloat16"),
+    ):
+        with pytest.raises(RuntimeError, match=words):
+            run(given, weights)
