@@ -155,7 +155,12 @@ class DoctorPanel(QWidget):
             self._stack.setCurrentWidget(self.failure)
         else:
             self._stack.setCurrentWidget(self.table if diagnosis is not None and self.model.rows else self.nothing)
-            self.nothing.setText(WORKING if self.form.at_work else NOTHING if diagnosis is None else CLEAN)
+            if self.form.at_work:
+                self.nothing.setText(WORKING)
+            elif diagnosis is None:
+                self.nothing.setText(NOTHING)
+            else:
+                self.nothing.setText(CLEAN)
         self._head.setVisible(failed is None and diagnosis is not None)
         if diagnosis is None:
             return

@@ -148,8 +148,11 @@ def _drawn_elsewhere(call: Call, result: Any) -> tuple[torch.device, torch.devic
     generator, first = call.kwargs.get("generator"), call.args[0] if call.args else None
     if not isinstance(generator, torch.Generator):
         return None
-    where = result.device if isinstance(result, Tensor) else first.device if isinstance(first, Tensor) else None
-    if where is None:
+    if isinstance(result, Tensor):
+        where = result.device
+    elif isinstance(first, Tensor):
+        where = first.device
+    else:
         named = call.kwargs.get("device")
         where = CPU if named is not None and torch.device(named) == CPU else call.run.device
     return None if generator.device.type == where.type else (where, generator.device)
