@@ -18,6 +18,7 @@ from pathlib import Path
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded: every core already has a worker
 # Where CI is set, transformers hands its advice on configurations, tiny ones above all, to the root logger.
+os.environ.pop("VIRTUAL_ENV", None)  # an environment that is active would be found before those of the tests
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 import psutil
@@ -45,7 +46,7 @@ LARGE_BYTES = 150_000_000
 """A test process that has grown by more may have garbage to collect."""
 SLOW_S = 0.1
 """A full collection that takes longer visits too many permanent objects."""
-FIRST = ("vgg", "test_cluster", "test_soak", "test_fleet_over_ssh", "test_over_ssh")
+FIRST = ("vgg", "test_cluster", "test_soak", "test_over_ssh")
 """Parts of names of the tests that run before all others."""
 GRACE_SECONDS = 2.0
 """For threads and processes that are already ending."""

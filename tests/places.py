@@ -11,13 +11,13 @@ import torch
 from fakes.cuda import FakeLibcuda
 
 from devexplorer.core.base import DevExplorerError
-from devexplorer.core.commands.device_mismatch import explain
 from devexplorer.core.commands.refusals import refusal
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.cuda_driver import CudaDriver
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.devices.torch_devices import TorchBackend
+from devexplorer.core.doctor.commands.device_mismatch import explain
 from devexplorer.core.records import AddVirtual, Answer, Command, ObjectSnapshot
 from devexplorer.core.virtual.backend import install
 from devexplorer.core.workspace.command_result import CommandResult

@@ -28,6 +28,11 @@ class EventHandlers:
         own = {kind: method for method in vars(cls).values() for kind in getattr(method, "handled_types", ())}
         cls._handlers = {**cls._handlers, **own}
 
+    @classmethod
+    def handled_types(cls) -> tuple[type, ...]:
+        """Those for which there is a method."""
+        return tuple(cls._handlers)
+
     def handle(self, event: object) -> Any:
         """What the method for this event returns; None where there is no method."""
         method = self._handlers.get(type(event))

@@ -31,7 +31,7 @@ def bytes_text(count: int | float | None, digits: int = 2) -> str:
 def parse_bytes(text: str) -> int:
     """`1.5 GiB` -> `1610612736`, `1,024 KiB` -> `1048576`; a number alone is in bytes. `BadInput` with what would be
     right: a comma before anything but three digits could be a decimal one."""
-    number = r"([0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?|[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
+    number = r"([0-9]{1,3}(?:,[0-9]{3}){1,5}(?:\.[0-9]*)?|[0-9]{1,18}(?:\.[0-9]*)?|\.[0-9]+)"
     result = re.fullmatch(number + r"\s*([kmgt]?)(?:i?b)?", text.strip().lower())
     if result is None:
         raise BadInput(f"'{text.strip()}' is not a size; enter for example 512 MiB or 1.5 GiB")
@@ -81,6 +81,30 @@ def number_text(value: float | None, digits: int = 3) -> str:
     if magnitude >= digits:
         return f"{value:,.0f}"
     return f"{value:.{min(digits - 1 - magnitude, 9)}f}" if magnitude > -6 else f"{value:.{digits - 1}e}"
+
+
+RATE_UNITS = {"TFLOP/s": ("TFLOP/s", "GFLOP/s", "MFLOP/s"), "GB/s": ("GB/s", "MB/s", "kB/s")}
+"""The unit in which a rate is kept, and those in which it is shown, each a thousandth of the one before."""
+SMALLEST = 0.1
+"""Of less than that the next unit is taken."""
+
+
+def rate_texts(unit: str, *values: float | None) -> tuple[str, ...]:
+    """Numbers of three digits in the unit that the first one asks for, then that unit: `"TFLOP/s", 0.0008` -> `0.800`,
+    `GFLOP/s`."""
+    first, shown = values[0] or 0.0, RATE_UNITS.get(unit, (unit,))
+    power = next((at for at in range(len(shown)) if first * 1000**at >= SMALLEST), len(shown) - 1) if first else 0
+    return (*(number_text(None if value is None else value * 1000**power) for value in values), shown[power])
+
+
+def flops_text(tflops: float | None) -> str:
+    """`0.0008` TFLOP/s -> `0.800 GFLOP/s`."""
+    return MISSING if tflops is None else " ".join(rate_texts("TFLOP/s", tflops))
+
+
+def flops_cell_text(tflops: float | None) -> str:
+    """For a column of FLOP/s: `101 T`, `0.800 G`."""
+    return flops_text(tflops).removesuffix("FLOP/s")
 
 
 def shape_text(shape: tuple[int, ...] | None) -> str:

@@ -24,8 +24,9 @@ _TAKEN = frozenset(dir(builtins)) | {
 }  # fmt: skip
 """Builtins, and names that generated code imports or assigns."""
 _ALLOWED = re.compile(r"[^\W\d_][\w \-.]*")
+_HALVES = re.compile("[\ud800-\udfff]")
 
-MOVE_LAZILY_IMPORT = "from devexplorer.core.virtual.backend import move_lazily"
+MOVE_LAZILY_IMPORT = "from devexplorer import move_lazily"
 """The line that code needs which moves a model with lazy parameters to a virtual GPU."""
 
 
@@ -88,8 +89,9 @@ def variable(name: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """A Python string literal; escaping keeps whatever stands in a name inside the quotes."""
-    return json.dumps(text, ensure_ascii=False)
+    """A Python string literal; escaping keeps whatever stands in a name inside the quotes, and what no file of text
+    can hold (bytes of a path that are no UTF-8) in signs that it can."""
+    return _HALVES.sub(lambda half: f"\\u{ord(half[0]):04x}", json.dumps(text, ensure_ascii=False))
 
 
 def expression(title: str) -> str:

@@ -139,7 +139,8 @@ class ConditionsWatch:
         others = None if self._others is None else tuple(sorted(self._others))
         if others is not None and len(others) > MOST_PROCESSES:
             others = (*others[:MOST_PROCESSES], f"and {len(others) - MOST_PROCESSES} more")
-        on_cpu = self._device == "cpu"
+        if threads is None and engine is not None and self._device == "cpu":
+            threads = engine.threads
         return Conditions(
             started_unix_s=self._started_unix_s,
             ended_unix_s=ended_unix_s,
@@ -154,7 +155,7 @@ class ConditionsWatch:
             python_version=_first(python_versions),
             devexplorer_version=self._here.devexplorer_version,
             git_revision=self._here.git_revision,
-            threads=threads if threads is not None else engine.threads if engine is not None and on_cpu else None,
+            threads=threads,
             power_cap_w=self._cap_w,
             throttle_reasons=None if self._reasons is None else tuple(self._reasons),
             other_processes=others,

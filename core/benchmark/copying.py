@@ -62,8 +62,15 @@ class Case(NamedTuple):
     @property
     def text(self) -> str:
         """In a few words, as the progress shows it."""
-        kind = "" if self.pinned is None or self.through_host else ", pinned" if self.pinned else ", pageable"
-        arrow = "↔" if self.both_ways else "→ cpu →" if self.through_host else "→"
+        kind = ""
+        if self.pinned is not None and not self.through_host:
+            kind = ", pinned" if self.pinned else ", pageable"
+        if self.both_ways:
+            arrow = "↔"
+        elif self.through_host:
+            arrow = "→ cpu →"
+        else:
+            arrow = "→"
         return f"{self.source} {arrow} {self.destination}, {bytes_text(self.nbytes, 0)}{kind}"
 
     @property

@@ -76,7 +76,9 @@ def simulated_text(known: Sequence[Figure]) -> str:
     """What to write beside the device of a simulated run of these figures. Of copies between a virtual GPU and devices
     that exist some can be real."""
     marks = {figure.simulated for figure in known}
-    return "partly simulated" if len(marks) > 1 else "" if marks == {False} else "simulated"
+    if len(marks) > 1:
+        return "partly simulated"
+    return "" if marks == {False} else "simulated"
 
 
 def exact(value: float) -> Spread:

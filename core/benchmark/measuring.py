@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-STOPPED_EARLY = "stopped before the first figure was complete"
+STOPPED_EARLY = "stopped early"
 """Why a run that the user stopped has no result."""
 BLOCK_SECONDS = 0.05
 LONGEST_BLOCK = 10_000

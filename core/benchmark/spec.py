@@ -88,7 +88,12 @@ def shape_problem(spec: MatmulSpec, kind: str) -> str | None:
     shape = f"{spec.m}x{spec.n}x{spec.k}"
     float8, int8 = spec.dtype.startswith("float8"), spec.dtype == "int8"
     by_chip = int8 and kind in ("cuda", "virtual")
-    multiple = FLOAT8_MULTIPLE if float8 else INT8_MULTIPLE if by_chip else 1
+    if float8:
+        multiple = FLOAT8_MULTIPLE
+    elif by_chip:
+        multiple = INT8_MULTIPLE
+    else:
+        multiple = 1
     n, k = (-(-side // multiple) * multiple for side in (spec.n, spec.k))
     if (n, k) != (spec.n, spec.k):
         name = "float8" if float8 else "int8"

@@ -105,7 +105,9 @@ def noise_verdict(value: float | None) -> str:
     """A verdict of one or two words; empty where the noise is not known."""
     if value is None:
         return ""
-    return "quiet" if value < QUIET else "noisy" if value > NOISY else "some noise"
+    if value < QUIET:
+        return "quiet"
+    return "noisy" if value > NOISY else "some noise"
 
 
 def thinned(samples: Sequence[float], most: int = MOST_SAMPLES) -> tuple[float, ...]:

@@ -110,8 +110,12 @@ class CpuTimer(BlockTimer):
     def singly(self, operation: Operation, iterations: int, each: float, flush: Operation | None = None) -> Block:
         """See `BlockTimer`. Without a flush, as many iterations at once as the wall clock needs; a last group that
         would be shorter is left out."""
-        all_at_once = each * iterations <= CPU_SHORTEST_SECONDS
-        group = 1 if flush is not None else iterations if all_at_once else max(ceil(CPU_SHORTEST_SECONDS / each), 1)
+        if flush is not None:
+            group = 1
+        elif each * iterations <= CPU_SHORTEST_SECONDS:
+            group = iterations
+        else:
+            group = max(ceil(CPU_SHORTEST_SECONDS / each), 1)
         samples, seconds, start = [], 0.0, time.perf_counter()
         for _ in range(max(iterations // group, 1)):
             if flush is not None:

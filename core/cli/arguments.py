@@ -5,29 +5,28 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Container
-from typing import NamedTuple, NoReturn
+from collections.abc import Container
+from functools import cache
+from importlib.util import find_spec
+from pkgutil import resolve_name
+from typing import Any, NoReturn
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.cli.fleet.arguments import CLUSTER, fleet_arguments
 from devexplorer.core.cli.terminal.common_arguments import (
     PYTHON,
-    SHAPES,
     SSH,
     TARGET,
     VIRTUAL,
+    CliCommand,
+    WindowOption,
     add_options,
     json_option,
 )
+from devexplorer.core.features import FEATURES
 
 THEMES = ("dark", "light", "high-contrast")
-WITH_VALUE = ("--virtual", "--python", "--ssh", "--theme", "--replay", "--cluster")
-"""Options of the window that are followed by a word."""
-WEIGHTS = (
-    "with --generate: int4, int8, fp8, gptq, awq, bnb-int8 or bnb-nf4, or a checkpoint (a .safetensors file or a folder"
-    " of them; headers only)"
-)
-TIMEOUT = "seconds after which its process is ended (default 120)"
+WITH_VALUE = ("--virtual", "--python", "--ssh", "--theme", "--replay")
+"""Options of the window that are followed by a word, beside those of features."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -35,16 +34,6 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise BadInput(message)
-
-
-class _Command(NamedTuple):
-    """A word behind `devexplorer`, with what follows it."""
-
-    name: str
-    help: str
-    fill: Callable[[argparse.ArgumentParser], None]
-    takes_common: bool = True
-    """Whether --virtual, --python and --ssh mean something to it, where they are for all commands."""
 
 
 def parser(words: Container[str] | None = None) -> argparse.ArgumentParser:
@@ -65,9 +54,10 @@ def parser(words: Container[str] | None = None) -> argparse.ArgumentParser:
     top.add_argument("--version", action="store_true", help="show the version and exit")
     top.add_argument("--theme", choices=THEMES, help="colours of the window")
     top.add_argument("--replay", metavar="FILE", help="open the window on a recording made with watch --record")
-    top.add_argument("--cluster", metavar="ADDRESS", help=f"open the window on the page Fleet with {CLUSTER}")
+    for option in window_options():
+        top.add_argument(f"--{option.name}", metavar=option.metavar, help=option.help)
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
-    for command in COMMANDS:
+    for command in cli_commands().values():
         if words is not None and command.name not in words:
             commands.add_parser(command.name, add_help=False, help=command.help)
             continue
@@ -121,12 +111,6 @@ def _show(show: argparse.ArgumentParser) -> None:
     json_option(show)
 
 
-def _cluster(cluster: argparse.ArgumentParser) -> None:
-    words = cluster.add_subparsers(dest="word", metavar="WORD", required=True, parser_class=_Parser)
-    up = words.add_parser("up", help="start it, print its address, end it on Ctrl-C")
-    up.add_argument("--nodes", metavar="N", default="3", help="how many nodes (default 3)")
-
-
 def _install_desktop(desktop: argparse.ArgumentParser) -> None:
     add_options(desktop, ("--remove", None, "take away what it wrote"))
     json_option(desktop)
@@ -146,86 +130,76 @@ def _host(host: argparse.ArgumentParser) -> None:
     json_option(words.add_parser("list", help="list the hosts of this user on this machine"))
 
 
-def _doctor(doctor: argparse.ArgumentParser) -> None:
-    doctor.add_argument("target", metavar="TARGET", help=TARGET)
-    add_options(
-        doctor,
-        ("--device", "D", "where the model is moved and runs (default: the first GPU, or else vgpu:0)"),
-        ("--input", "SHAPES", SHAPES),
-        ("--train", None, "backward and a step of an optimizer, too"),
-        ("--dtype", "T", "move the model to this dtype, too"),
-        ("--timeout", "S", TIMEOUT),
-        ("--allow-unchecked", None, "exit code 0 also when something could not be checked"),
-    )
-    json_option(doctor)
-    add_options(doctor, ("--github", None, "print annotations for GitHub Actions"))
-
-
-def _calibrations(calibrations: argparse.ArgumentParser) -> None:
-    add_options(calibrations, ("--remove", "NAME", "remove the one of this name"))
-    json_option(calibrations)
-
-
-def _fit(fit: argparse.ArgumentParser) -> None:
-    fit.add_argument("target", metavar="TARGET", help=TARGET)
-    cards = (
-        'a card, or several with the model split over them: "2x Tesla T4"; may be given again (default: --virtual, else'
-        " every profile)"
-    )
-    fit.add_argument("--gpu", metavar="GPU", action="append", help=cards)
-    add_options(
-        fit,
-        ("--batch", "N", "samples per step (default 1, or the first size of --input)"),
-        ("--dtype", "T", "of parameters and inputs (default: the model's own)"),
-        ("--autocast", "T", "float16 or bfloat16"),
-        ("--train", None, "forward, backward and optimizer step; otherwise forward"),
-        ("--optimizer", "NAME", "with --train: sgd, momentum, adam or adamw (default adamw)"),
-        ("--checkpointing", None, "with --train: compute activations of blocks again in backward"),
-        ("--tf32", None, "float32 matrix products in TF32; by default only convolutions"),
-        ("--channels-last", None, "weights of convolutions and images in channels_last"),
-        ("--curve", None, "time and memory of the first card over the batch"),
-        ("--input", "SHAPES", SHAPES),
-        ("--generate", "N", "generate so many tokens with a language model of transformers"),
-        ("--prompt", "N", "with --generate: tokens of each prompt (default 512)"),
-        ("--kv-dtype", "T", "with --generate: of keys and values (default: as activations), fp8 for example"),
-        ("--kv-block", "N", "with --generate: page the cache in blocks of so many tokens (vLLM: 16)"),
-        ("--prefill-chunk", "N", "with --generate: at most so many tokens of a prompt at a time (default: all)"),
-        ("--tensor-parallel", "N", "with --generate: split every layer over so many cards"),
-        ("--weights", "W", WEIGHTS),
-        ("--timeout", "S", TIMEOUT),
-    )
-    json_option(fit)
-
-
-COMMANDS = (
-    _Command("open", "open the window on files; `devexplorer FILE` does, too", _open),
-    _Command("tour", "do the main job, unattended, in the real window", _tour),
-    _Command("devices", "list every device, and why one cannot be used", _devices),
-    _Command("watch", "show live readings of every device", _watch),
-    _Command("bench", "measure what a device does", _bench),
-    _Command("place", "show which parameter and buffer of a model is where", _place),
-    _Command("show", "list the tensors of a checkpoint, with nothing of it run", _show),
-    _Command("doctor", "find the line that puts a tensor on the wrong device", _doctor),
-    _Command("fit", "say whether a model fits a card, and how fast it would be", _fit),
-    _Command("calibrations", "list the cards that were calibrated for fit", _calibrations, takes_common=False),
-    _Command("env", "versions and drivers, for bug reports", json_option),
-    _Command("fleet", "show every card of many machines", fleet_arguments, takes_common=False),
-    _Command("cluster", "a Ray cluster on this machine, for trying", _cluster, takes_common=False),
-    _Command("host", "what windows on other machines connect to: start it, list it, end it", _host, takes_common=False),
-    _Command(
+KERNEL_COMMANDS = (
+    CliCommand("open", "open the window on files; `devexplorer FILE` does, too", _open),
+    CliCommand("tour", "do the main job, unattended, in the real window", _tour),
+    CliCommand(
+        "devices", "list every device, and why one cannot be used", _devices, "cli.devices:devices", elsewhere=True
+    ),
+    CliCommand("watch", "show live readings of every device", _watch, "cli.watch.command:watch", elsewhere=True),
+    CliCommand("bench", "measure what a device does", _bench, "cli.bench.command:bench", elsewhere=True, one_kind=True),
+    CliCommand(
+        "place",
+        "show which parameter and buffer of a model is where",
+        _place,
+        "cli.place:place",
+        elsewhere=True,
+        one_kind=True,
+    ),
+    CliCommand(
+        "show", "list the tensors of a checkpoint, with nothing of it run", _show, "cli.show:show", elsewhere=True
+    ),
+    CliCommand("env", "versions and drivers, for bug reports", json_option, "cli.env:env", elsewhere=True),
+    CliCommand(
+        "host",
+        "what windows on other machines connect to: start it, list it, end it",
+        _host,
+        "cli.host:host",
+        takes_common=False,
+    ),
+    CliCommand(
         "install-desktop",
         "add DevExplorer to the menu and to the file types of a desktop",
         _install_desktop,
+        "cli.install_desktop:install_desktop",
         takes_common=False,
     ),
 )
 
 
+@cache
+def cli_commands() -> dict[str, CliCommand]:
+    """Every command by its word: the kernel's, then those of features."""
+    return {command.name: command for command in (*KERNEL_COMMANDS, *_of_features("COMMANDS"))}
+
+
+@cache
+def window_options() -> tuple[WindowOption, ...]:
+    """Options of features for the window."""
+    return tuple(_of_features("WINDOW_OPTIONS"))
+
+
+def _of_features(name: str) -> list[Any]:
+    """What they have under this name in their `command_line.py`."""
+    found: list[Any] = []
+    for feature in FEATURES:
+        module = f"devexplorer.core.{feature}.command_line"
+        if find_spec(module) is not None:
+            found += getattr(resolve_name(module), name, ())
+    return found
+
+
+def elsewhere() -> list[str]:
+    """Commands that another Python or machine can carry out."""
+    return [name for name, command in cli_commands().items() if command.elsewhere]
+
+
 def _with_open(argv: list[str]) -> list[str]:
     """The word `open` where a file is named in place of a command; no command has a dot or a slash in it."""
+    with_value = {*WITH_VALUE, *(f"--{option.name}" for option in window_options())}
     first = 0
     while first < len(argv) and argv[first].startswith("-"):
-        first += 2 if argv[first] in WITH_VALUE else 1
+        first += 2 if argv[first] in with_value else 1
     is_file = first < len(argv) and ("." in argv[first] or os.sep in argv[first])
     return [*argv[:first], "open", *argv[first:]] if is_file else argv
 

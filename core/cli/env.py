@@ -88,7 +88,9 @@ def _environment(found: Environment) -> dict[str, str]:
 
 
 def _mode(value: object) -> str:
-    return str(value) if not isinstance(value, bool) else "on" if value else "off"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
 
 
 def _readable(value: str | None) -> str | None:

@@ -5,35 +5,24 @@ from __future__ import annotations
 
 import argparse
 import errno
-import importlib
 import io
 import os
 import sys
 import threading
 from collections.abc import Callable
+from pkgutil import resolve_name
 
 import devexplorer
 from devexplorer.core.base import BadInput, DevExplorerError, without_cards
 from devexplorer.core.base.time_limit import any_abandoned
-from devexplorer.core.cli.arguments import parse
+from devexplorer.core.cli.arguments import cli_commands, elsewhere, parse
 from devexplorer.core.cli.other_python import run_elsewhere
 from devexplorer.core.cli.quick_start import quick_start
 from devexplorer.core.cli.terminal.interrupt import INTERRUPTED
 from devexplorer.core.cli.terminal.refusal import refuse, say
 
 WINDOW_COMMANDS = (None, "open", "tour")
-ELSEWHERE = ("devices", "watch", "bench", "place", "doctor", "fit", "env", "fleet", "show")
-"""What asks devices, which another Python may know better, or which can be those of another machine."""
-ONE_KIND = ("bench", "place", "doctor", "fleet")
-"""With `--virtual`, what works on virtual GPUs, which torch cannot have in one process with CUDA cards."""
-_PLAIN = (
-    "devices", "place", "show", "doctor", "fit", "env", "host", "cluster", "calibrations", "install_desktop",
-    "over_ssh",
-)  # fmt: skip
-_MODULES = {name: f"devexplorer.core.cli.{name}" for name in _PLAIN} | {
-    name: f"devexplorer.core.cli.{name}.command" for name in ("watch", "bench", "fleet")
-}
-"""Where each command is, by the name of its function."""
+NO_THREAD = "the system lets this process start no further thread; end other programs, or raise 'ulimit -u'"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """What a disk says that takes no more of what is printed into a file."""
 
@@ -62,9 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
             name = "version"
         elif _is_elsewhere(arguments):
             name = "over_ssh"
-        elif name in ELSEWHERE:
+        elif cli_commands()[name].elsewhere:
             run_elsewhere(arguments)
-            if name in ONE_KIND and arguments.virtual:
+            if cli_commands()[name].one_kind and arguments.virtual:
                 hidden = _hide_cards()
         code = _command(name)(arguments)
         if hidden and not arguments.json:  # a document says of each device what it is
@@ -87,9 +76,9 @@ def run(arguments: argparse.Namespace) -> int:
         )
         return 1
     except RuntimeError:
-        if _can_start_threads():
+        if can_start_threads():
             raise
-        return refuse("the system lets this process start no further thread; end other programs, or raise 'ulimit -u'")
+        return refuse(NO_THREAD)
     except KeyboardInterrupt:
         if any(thread.name == "jobs" or thread.name.startswith("bench-") for thread in threading.enumerate()):
             os._exit(
@@ -98,7 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
         return INTERRUPTED
 
 
-def _can_start_threads() -> bool:
+def can_start_threads() -> bool:
+    """Whether the system lets this process have another one."""
     try:
         threading.Thread(target=int, daemon=True).start()
     except RuntimeError:
@@ -130,8 +120,8 @@ def _is_elsewhere(arguments: argparse.Namespace) -> bool:
     """Whether the command is for another machine, and this is not that machine already."""
     if arguments.ssh is None or "__start__" in vars(devexplorer):
         return False
-    if arguments.command not in ELSEWHERE:
-        raise BadInput(f"--ssh means nothing to {arguments.command}; it is for {', '.join(ELSEWHERE)}")
+    if arguments.command not in elsewhere():
+        raise BadInput(f"--ssh means nothing to {arguments.command}; it is for {', '.join(elsewhere())}")
     return True
 
 
@@ -155,11 +145,11 @@ def _hide_cards() -> str:
 
 
 def _command(name: str) -> Callable[[argparse.Namespace], int]:
-    """The function of a command, imported for it; its name is the command's."""
-    name = name.replace("-", "_")
+    """The function of a command, imported for it."""
     if name == "version":
         return _version
     if name == "watch":
         quick_start()
-    command: Callable[[argparse.Namespace], int] = getattr(importlib.import_module(_MODULES[name]), name)
+    run = "cli.over_ssh:over_ssh" if name == "over_ssh" else cli_commands()[name].run
+    command: Callable[[argparse.Namespace], int] = resolve_name(f"devexplorer.core.{run}")
     return command

@@ -47,7 +47,7 @@ def set_threads(workspace: Workspace, command: SetThreads, progress: ProgressMon
 def _added(registry: DeviceRegistry, spec: str, names: list[str]) -> Answer:
     visible = "" if registry.visible_devices is None else f", visible={json.dumps(registry.visible_devices)}"
     added = f"add_virtual_gpus({json.dumps(spec, ensure_ascii=False)}{visible})"
-    code = f"from devexplorer.core.virtual.backend import add_virtual_gpus\n\n{added}"
+    code = f"from devexplorer import add_virtual_gpus\n\n{added}"
     hidden = [info for info in registry.infos() if info.simulated and not info.usable]
     facts = [Fact(name, f"{registry.info(name).name}, simulated") for name in names]
     facts += [Fact(info.id, f"{info.name}, simulated, hidden") for info in hidden]

@@ -38,7 +38,7 @@ def built(
     name = snapshot.name
     cast = f", torch.{dtype}" if dtype else ""
     made = f"samples.build({quoted(recipe.name)}, seed={command.seed})"
-    code = "from devexplorer.core.models import samples\n\n"
+    code = "from devexplorer import samples\n\n"
     if device.startswith("vgpu") and any(not row.initialised for row in snapshot.rows):
         code = f"{MOVE_LAZILY_IMPORT}\n{code}{variable(name)} = move_lazily({made}, {quoted(device)}{cast})"
     else:
@@ -90,17 +90,11 @@ def created(command: NewTensor, snapshot: ObjectSnapshot, device: str, fell_back
     )
     if fell_back:
         words = f"{sentence(fell_back)} {words}"
-    facts = [
-        Fact("elements", f"{row.elements:,}"),
-        Fact("storage", f"{row.storage:#x}" if row.storage else "no memory"),
-    ]
-    if snapshot.values:
-        facts.append(Fact("values", snapshot.values))
     code = f"{variable(snapshot.name)} = {_creation(command, row, device)}"
     if command.fill == "file":
         code = f"import numpy as np\n\n{code}"
     title = f"{snapshot.name} is on {device}"
-    return Answer(title=title, words=words, facts=tuple(facts), code=code, subject=snapshot.name)
+    return Answer(title=title, words=words, code=code, subject=snapshot.name)
 
 
 def _creation(command: NewTensor, row: Row, device: str) -> str:
@@ -130,11 +124,11 @@ def removed(gone: Sequence[str], freed: dict[str, int], kept_bytes: int = 0) -> 
     `kept_bytes` stay in host memory for Undo, so only other devices get their memory back.
     """
     single = len(gone) == 1
-    words = "The name was the last thing that held it" if single else "The names were the last things that held them"
+    words = f"No other name refers to {'it' if single else 'them'}"
     if kept_bytes:
         freed = {device: size for device, size in freed.items() if device != "cpu"}
     if any(freed.values()) or not kept_bytes:
-        words += f": {_per_device(freed)} free again"
+        words += f", so {'its' if single else 'their'} memory was freed: {_per_device(freed)}"
     words += "."
     if any(size for device, size in freed.items() if device not in ("cpu", "meta")):
         words += " PyTorch keeps it cached on the device for new tensors; “Release cache” gives it back."
@@ -203,13 +197,12 @@ def edited(target: Target, index: tuple[int, ...], before: float, after: float) 
     return Answer(title=title, words=words, code=code, subject=target.name)
 
 
-def combined(name: str, command: Combine, result: Operand, values: str | None) -> Answer:
-    """The result of an operator; `values`: as text, of a small one."""
+def combined(name: str, command: Combine, result: Operand) -> Answer:
+    """The result of an operator."""
     line = f"{variable(command.left)} {command.operator} {variable(command.right)}"
     words = f"{line} is {operand_text(result)}: the result is where its operands are."
-    facts = (Fact("values", values),) if values else ()
     title = f"{name} is on {result.device}"
-    return Answer(title=title, words=words, facts=facts, code=f"{variable(name)} = {line}", subject=name)
+    return Answer(title=title, words=words, code=f"{variable(name)} = {line}", subject=name)
 
 
 def _per_device(totals: dict[str, int]) -> str:

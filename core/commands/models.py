@@ -14,7 +14,7 @@ from devexplorer.core.base import BadInput, Findings, ProgressMonitor, count_tex
 from devexplorer.core.commands import messages
 from devexplorer.core.isolation.model_classes import meant
 from devexplorer.core.isolation.model_source import Source, parse
-from devexplorer.core.models import Extras, builders, dtype_name, model_dtype, parse_inputs
+from devexplorer.core.models import Extras, builders, dtype_name, model_dtype, parse_inputs, split_by_hand
 from devexplorer.core.records import Answer, Fact, ObjectSnapshot, Offer, OpenModel
 from devexplorer.core.workspace import (
     CommandResult,
@@ -47,8 +47,9 @@ def open_model(workspace: Workspace, command: OpenModel, progress: ProgressMonit
     if not sizes:
         check_new_model(model_sizes(made.model), device, dtype, workspace.registry)
     dtype_text = None if dtype is None else dtype_name(dtype)
-    dispatched = hasattr(made.model, "hf_device_map") and device == "cpu" and dtype is None
-    if not dispatched:  # what accelerate has placed stays where its own map says, unless a device was asked for
+    placed = hasattr(made.model, "hf_device_map") or split_by_hand(made.model)
+    as_it_lies = placed and device == "cpu" and dtype is None
+    if not as_it_lies:  # what its maker or accelerate has split stays so, unless a device was asked for
         workspace.mover.move([Target(name, "", made.model)], device, dtype_text, progress=progress)
     seconds = time.perf_counter() - started
     text, files = recipe.source.text, recipe.files()
@@ -56,8 +57,11 @@ def open_model(workspace: Workspace, command: OpenModel, progress: ProgressMonit
     workspace.add(name, made.model, extras)
     workspace.changed(f"the new model {name}", CreateChange(name))
     snapshot = workspace.snapshot(name)
-    stays = dispatched or (device == "cpu" and dtype is None)
-    move = "" if stays else f".to({python_names.quoted(device)}{f', torch.{dtype_text}' if dtype_text else ''})"
+    stays = as_it_lies or (device == "cpu" and dtype is None)
+    move = ""
+    if not stays:
+        cast = f", torch.{dtype_text}" if dtype_text else ""
+        move = f".to({python_names.quoted(device)}{cast})"
     return CommandResult(_answer(made, snapshot, command, seconds, move), (snapshot,))
 
 

@@ -29,16 +29,19 @@ def moved(
     kinds = {snap.name: snap.kind for snap in after}
     if report.already_there:
         return _already_there(report, after, subject)
-    sentences = [_amount(report)]
+    sentences, title = [_amount(report)], _title(report)
     if report.copied:
         sentences.append(_copied(report))
         subject = report.created[0] if len(report.created) == 1 else None
     else:
         sentences.append(_model_sentence(report, [snap for snap in after if snap.kind == "model"]))
-        sentences += _tensor_sentences(report, before, after, bool(separated))
+        about_tensors = _tensor_sentences(report, before, after, bool(separated))
+        sentences += about_tensors
+        if about_tensors and len(after) == 1 and report.kind == "move":
+            title += ", as a new tensor"
     sentences += [separated, *_cautions(report)]
     return Answer(
-        title=_title(report),
+        title=title,
         words=" ".join(sentence for sentence in sentences if sentence),
         facts=_move_facts(report, before, after),
         code=move_code(
@@ -72,13 +75,12 @@ def uncopied(gone: Sequence[str]) -> Answer:
     )
 
 
-def taken_back(title: str, gone: Sequence[str], after: Sequence[ObjectSnapshot]) -> Answer:
+def taken_back(title: str, gone: Sequence[str]) -> Answer:
     """Any other change that was undone; `title` as in "the new tensor x"."""
     words = "The previous state is restored."
     if gone:
         words = f"{_things_are(gone)} gone; Redo makes {'them' if len(gone) > 1 else 'it'} again."
-    subject = after[0].name if len(after) == 1 else None
-    return Answer(title=f"Undone: {title}", words=words, subject=subject)
+    return Answer(title=f"Undone: {title}", words=words)
 
 
 def separated(before: Sequence[ObjectSnapshot], after: Sequence[ObjectSnapshot]) -> str:
@@ -262,6 +264,14 @@ def _cautions(report: MoveReport) -> list[str]:
     return words
 
 
+def _where(report: MoveReport) -> str:
+    """What `.to` is given: the device, the dtype where that alone changes, or both."""
+    if report.dtype is None:
+        return quoted(report.destination)
+    alone = report.kind == "cast" and not report.uninitialised  # `move_lazily` needs the device as well
+    return f"torch.{report.dtype}" if alone else f"{quoted(report.destination)}, torch.{report.dtype}"
+
+
 def _already_there(report: MoveReport, after: Sequence[ObjectSnapshot], subject: str | None) -> Answer:
     things = " and ".join(report.objects)
     where = report.destination
@@ -271,12 +281,12 @@ def _already_there(report: MoveReport, after: Sequence[ObjectSnapshot], subject:
     else:
         verb, same = ("is", "the same object") if len(report.objects) == 1 else ("are", "the same objects")
         title = f"{things} {verb} {f'{report.dtype} ' if report.dtype else ''}on {where} already"
-        words = f".to({quoted(where)}) gives {same} back: nothing was copied and no memory was taken."
+        words = f".to({_where(report)}) gives {same} back: nothing was copied and no memory was taken."
     return Answer(
         title=title,
         words=" ".join([words, *_cautions(report)]),
         facts=(Fact("same object", "yes: “is” gives True"), Fact("copied", bytes_text(0))),
-        code="\n".join(f"{expression(o)}.to({quoted(where)}) is {expression(o)}  # True" for o in report.objects),
+        code="\n".join(f"{expression(o)}.to({_where(report)}) is {expression(o)}  # True" for o in report.objects),
         subject=subject,
     )
 
@@ -328,7 +338,7 @@ def _model_to(report: MoveReport, thing: str, where: str) -> str:
 def move_code(report: MoveReport, kinds: Mapping[str, str], with_gradients: Collection[str] = ()) -> str:
     """The Python that does the same; `kinds` says of each object whether it is a `model` or a `tensor`, copies get no
     gradients."""
-    where = quoted(report.destination) + (f", torch.{report.dtype}" if report.dtype else "")
+    where = _where(report)
     lines = []
     for index, title in enumerate(report.objects):
         thing, is_tensor = expression(title), kinds[object_name(title)] == "tensor"

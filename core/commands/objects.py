@@ -21,14 +21,12 @@ from devexplorer.core.base import (
 )
 from devexplorer.core.commands import messages, move_messages
 from devexplorer.core.models import Extras, dtype_name, is_uninitialised, model_dtype, operand, refuse_value, samples
-from devexplorer.core.partition.messages import with_hops
 from devexplorer.core.records import (
     Backward,
     BuildModel,
     Combine,
     EditElement,
     Forward,
-    Hopped,
     Move,
     MoveReport,
     NewTensor,
@@ -95,7 +93,7 @@ def combine(workspace: Workspace, command: Combine, progress: ProgressMonitor) -
     workspace.add(name, result)
     workspace.changed(f"the new tensor {name}", CreateChange(name))
     changed = workspace.snapshots([name])
-    return CommandResult(messages.combined(name, command, operand(name, result), changed[0].values), changed)
+    return CommandResult(messages.combined(name, command, operand(name, result)), changed)
 
 
 def edit(workspace: Workspace, command: EditElement, progress: ProgressMonitor) -> CommandResult:
@@ -162,7 +160,8 @@ def move(workspace: Workspace, command: Move, progress: ProgressMonitor) -> Comm
     found = [findings.checked(partial(workspace.target, title)) for title in dict.fromkeys(command.targets)]
     if not found:
         findings.add("nothing is selected; choose one or more objects to move")
-    device = findings.checked(lambda: workspace.registry.choose(command.device), "")
+    stays = not command.device and command.dtype is not None and not command.copy
+    device = "" if stays else findings.checked(partial(workspace.registry.choose, command.device), "")
     findings.demand_none()
     targets = [target for target in found if target is not None]
     names = tuple(dict.fromkeys(target.name for target in targets))
@@ -232,8 +231,8 @@ def run(workspace: Workspace, command: Forward | Backward, progress: ProgressMon
     hops = workspace.extras(name).hops
     if hops is None:
         return CommandResult(answer, changed, side_effects=effects)
-    events = (Hopped(target=name, hops=hops.latest),)
-    return CommandResult(with_hops(answer, hops.latest), changed, side_effects=effects, events=events)
+    answer, event = hops.told(name, answer)
+    return CommandResult(answer, changed, side_effects=effects, events=(event,))
 
 
 def _side_effects(ran: Ran, backward: bool) -> tuple[str, ...]:
@@ -256,5 +255,5 @@ def undo(workspace: Workspace, command: Undo, progress: ProgressMonitor) -> Comm
     elif undone.removed and isinstance(undid, Move):
         answer = move_messages.uncopied(undone.removed)
     else:
-        answer = move_messages.taken_back(title, undone.removed, after)
+        answer = move_messages.taken_back(title, undone.removed)
     return CommandResult(answer, changed, removed=undone.removed, report=undone.report, undid=undid)

@@ -21,14 +21,13 @@ from devexplorer.core.base import (
     quoted,
     variable,
 )
+from devexplorer.core.feature import named
 from devexplorer.core.files.entries import shown
 from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.isolation.source_location import SourceLocation, code_lines
-from devexplorer.core.models import Extras, Origin, StoredModule, adopt, builders, samples
+from devexplorer.core.models import CrossingHooks, Extras, Origin, StoredModule, adopt, builders, samples
 from devexplorer.core.models.handover import Handover, hand_over
 from devexplorer.core.models.loading import changed
-from devexplorer.core.partition.code import follow, opened_hops
-from devexplorer.core.partition.crossings import DeviceCrossings
 from devexplorer.core.records import (
     Answer,
     Backward,
@@ -49,6 +48,7 @@ from devexplorer.core.records import (
 from devexplorer.core.workspace import CommandResult, ExchangeChange, Workspace
 from devexplorer.core.workspace.parameters.optimizers import optimizer_variable
 
+NO_HOPS = " Its hops are missing: this installation has none."
 _NAMED = 3
 """Paths that an answer names; the tree shows all."""
 
@@ -69,8 +69,10 @@ def run_model_code(workspace: Workspace, command: RunModelCode, progress: Progre
     facts = (Fact("source", origin.source or origin.recipe or ""),)
     snapshot = workspace.snapshot(name)
     code = f"{variable(name)} = _opened.run_code({quoted(name)})"
+    if origin.hops and extras.hops is None:
+        words += NO_HOPS
     if extras.hops is not None:
-        code += f"\n{opened_hops(name)}"
+        code += f"\n{extras.hops.python_of_opened(name)}"
     answer = Answer(title=f"{name} can run again", words=words, facts=facts, code=code, subject=name)
     return CommandResult(answer, (snapshot,))
 
@@ -119,10 +121,13 @@ def _made(workspace: Workspace, recipe: builders.Recipe, seed: int, progress: Pr
     return made
 
 
-def _hops(workspace: Workspace, model: nn.Module) -> DeviceCrossings:
-    hops = DeviceCrossings(model, workspace.registry)
-    hops.attach()
-    return hops
+def _hops(workspace: Workspace, model: nn.Module) -> CrossingHooks | None:
+    """None: no feature has any."""
+    for make in named("hops"):
+        hops: CrossingHooks = make(model, workspace.registry)
+        hops.attach()
+        return hops
+    return None
 
 
 def _rebuilt(workspace: Workspace, name: str, progress: ProgressMonitor) -> CommandResult:
@@ -163,7 +168,7 @@ def _rebuilt(workspace: Workspace, name: str, progress: ProgressMonitor) -> Comm
         Fact("values carried over", f"{len(done.carried):,} of {count_text(tensors, 'tensor')}"),
     )
     code = [
-        "from devexplorer.core.models.handover import hand_over",
+        "from devexplorer import hand_over",
         made.code.text("_made", extras.seed, made.changes),  # names of objects never begin with an underscore
         f"hand_over(_made, {variable(name)}{f', fresh={done.new!r}' if done.new else ''})",
         f"{variable(name)} = _made",
@@ -171,7 +176,7 @@ def _rebuilt(workspace: Workspace, name: str, progress: ProgressMonitor) -> Comm
     if extras.optimizer is not None and not fits:
         code.append(f"del {optimizer_variable(name)}")
     if extras.hops is not None:
-        code.append(follow(name))
+        code.append(extras.hops.python(name))
     answer = Answer(
         title=f"{name} was rebuilt from {place}",
         words=" ".join(words),
@@ -239,7 +244,7 @@ def rebuilding(workspace: Workspace, name: str) -> tuple[str, tuple[Offer, ...]]
     if not files or not extras.own_code:
         return "", ()
     place = parse(extras.source or "").place_name
-    words = f"{name} here is still made of the former code: {_some(files)} changed after it was built."
+    words = f"{name} here still uses the previous code: {_some(files)} changed after it was built."
     return words, (Offer(f"Rebuild {name} from {place}", RunModelCode(target=name, again=True)),)
 
 

@@ -25,8 +25,8 @@ from devexplorer.core.base import (
 )
 from devexplorer.core.commands.registry import refused_title, spec_of, title_of
 from devexplorer.core.devices.accelerator import failed
+from devexplorer.core.feature import named
 from devexplorer.core.models import Dispatched, Operand, RunFailed
-from devexplorer.core.partition.crossings import has_crossings
 from devexplorer.core.records import (
     AddVirtual,
     Answer,
@@ -37,8 +37,6 @@ from devexplorer.core.records import (
     Command,
     Fact,
     Forward,
-    InsertHops,
-    Join,
     Load,
     Move,
     NewTensor,
@@ -98,8 +96,7 @@ def refusal(error: Exception, command: Command | None = None) -> Answer:
         title, words, facts, more, code = _combine_failed(error, command)
         offers += more
     if isinstance(error, Dispatched):
-        device = command.device if isinstance(command, Move) else "cpu"
-        offers.append(Offer(f"Join {error.name} on {device}", Join(target=error.name, device=device)))
+        offers += _ways_out(error, command)[1]
     if isinstance(error, Refused):
         facts = error.facts
         again = command if isinstance(command, TrainStep) else None
@@ -202,17 +199,9 @@ def _mixed_run(error: RunFailed, command: Command | None, layer: str, kind: str,
     elif len(error.model_devices) > 1:
         device = inputs[0].device if inputs else error.model_devices[0]
         offers.append(_and_again(f"Move all of {model} to {device}", Move(targets=(model,), device=device), command))
-        if has_crossings(error.frame.module):
-            words += (
-                " Hops bring inputs to each part, not tensors that the part holds or creates elsewhere: move the model"
-                " to one device."
-            )
-        else:
-            words += (
-                " The model's parts are on different devices: move them together, or move the activations where they"
-                " meet (hops)."
-            )
-            offers.append(_and_again("Insert hops", InsertHops(target=model), command))
+        advice, more = _ways_out(error, command)
+        words += advice or " The model's parts are on different devices: move them together."
+        offers += [_and_again(offer.label, offer.command, command) for offer in more]
     elif given is not None and error.model_devices:
         home = error.model_devices[0]
         names = tuple(part.strip() for part in given.split(","))
@@ -223,6 +212,16 @@ def _mixed_run(error: RunFailed, command: Command | None, layer: str, kind: str,
         code = "\n".join(f"{variable(name)} = {variable(name)}.to({quoted(home)})" for name in names)
         words += f" Move the input to {home} first."
     return Parts(title, words, (_said(error), *facts), [*offers, *_check_offers(error, model, command)], code)
+
+
+def _ways_out(error: Exception, command: Command | None) -> tuple[str, list[Offer]]:
+    """What features say and offer."""
+    words, offers = "", []
+    for ways_out in named("ways_out"):
+        more, offered = ways_out(error, command)
+        words += more
+        offers += offered
+    return words, offers
 
 
 def _said(error: Exception) -> Fact:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -24,7 +24,7 @@ from devexplorer.core.base import (
 )
 from devexplorer.core.commands.devices import add_gpus
 from devexplorer.core.commands.objects import remove
-from devexplorer.core.commands.rebuild import built
+from devexplorer.core.commands.rebuild import NO_HOPS, built
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import MAX_DEVICES, load_profiles, name_words
 from devexplorer.core.files.entries import Ticker
@@ -36,7 +36,6 @@ from devexplorer.core.files.workspace_reading import WorkspaceFile as OpenedFile
 from devexplorer.core.files.workspace_writing import collect, write
 from devexplorer.core.files.writing import checked_path, written
 from devexplorer.core.models import StoredModule
-from devexplorer.core.partition.code import opened_hops
 from devexplorer.core.records import (
     Answer,
     Fact,
@@ -133,7 +132,12 @@ def open_workspace(workspace: Workspace, command: OpenWorkspace, progress: Progr
     path = Path(command.path).expanduser().absolute()
     again = msgspec.structs.replace(command, path=str(path), replace=True, stamp=manifest.stamp)
     sent = command.sent_from
-    owner = manifest.copy_of if command.copy else str(path) if sent is None else ""
+    if command.copy:
+        owner = manifest.copy_of
+    elif sent is None:
+        owner = str(path)
+    else:
+        owner = ""
     file_event = WorkspaceFile(
         path=owner,
         copy=command.copy,
@@ -154,9 +158,7 @@ def open_workspace(workspace: Workspace, command: OpenWorkspace, progress: Progr
         ),
         offers=tuple(offers),
         code=with_origin(
-            _opening_code(
-                msgspec.structs.replace(again, path=str(path) if sent is None else known.path), read, removed
-            ),
+            _opening_code(msgspec.structs.replace(again, path=str(path) if sent is None else known.path), read),
             sent,
         ),
     )
@@ -177,26 +179,25 @@ def new_workspace(workspace: Workspace, command: NewWorkspace, progress: Progres
     if names:
         removed = remove(workspace, Remove(names=names), progress).answer
         gone = f"{count_text(len(names), 'object')} {'was' if len(names) == 1 else 'were'} removed"
-        answer = msgspec.structs.replace(answer, words=f"{gone}. {removed.words}", code=removed.code)
+        answer = msgspec.structs.replace(answer, words=f"{gone}. {removed.words}")
     event = WorkspaceFile(path="", again=NewWorkspace(), opened=True)
     return CommandResult(answer, removed=names, events=(event,))
 
 
-def _opening_code(again: OpenWorkspace, read: Mapping[str, Read], removed: Sequence[str]) -> str:
+def _opening_code(again: OpenWorkspace, read: Mapping[str, Read]) -> str:
     """Python that gives every object its variable, and a split model or one with an optimizer those of theirs."""
     if again.copy:
         words = "a copy of unsaved work began this session, and it is gone: save the workspace, and open it from there"
         return f"raise SystemExit({quoted(words)})"
     given = "".join(f", {key}={value!r}" for key, value in (("code", again.code), ("virtual", again.virtual)) if value)
     lines = [f"_opened = OpenedWorkspace({quoted(again.path)}, stamp={quoted(again.stamp)}{given})"]
-    lines += [f"del {variable(name)}" for name in removed]
     for name, (_, extras) in read.items():
         lines.append(f"{variable(name)} = _opened[{quoted(name)}]")
         if extras.optimizer is not None:
             lines.append(f"{optimizer_variable(name)} = _opened.optimizer({quoted(name)})")
         if extras.hops is not None:
-            lines.append(opened_hops(name))
-    return "\n".join(["from devexplorer.core.commands.opened import OpenedWorkspace\n", *lines])
+            lines.append(extras.hops.python_of_opened(name))
+    return "\n".join(["from devexplorer import OpenedWorkspace\n", *lines])
 
 
 def _make_room(workspace: Workspace, file: OpenedFile, devices: Mapping[str, str], progress: ProgressMonitor) -> None:
@@ -275,6 +276,8 @@ def _complete(
             continue
         try:
             complete[name] = Read(*built(workspace, thing, origin, extras, progress))
+            if origin.hops and complete[name].extras.hops is None:
+                notes.append(f"{name} can run.{NO_HOPS}")
         except BadInput as error:
             notes.append(f"Of {name} only the tensors are here: {error}.")
     if waiting:

@@ -327,7 +327,7 @@ def _mixed_models(cards: Sequence[Card], cuda_device_order: str | None) -> list[
     if len(models) < 2 or cuda_device_order is not None:
         return []
     reason = (
-        f"the cards differ ({', '.join(models)}) and CUDA_DEVICE_ORDER is not set: CUDA counts the fastest card first, "
+        f"different cards ({', '.join(models)}) and CUDA_DEVICE_ORDER is not set: CUDA counts the fastest card first, "
         "nvidia-smi by bus; set CUDA_DEVICE_ORDER=PCI_BUS_ID for one order"
     )
     return [Problem(reason, field="cuda_ordinal")]

@@ -49,7 +49,11 @@ def visible_cards(value: str | None, uuids: Sequence[str | None]) -> VisibleCard
     order: list[int] = []
     read: list[int | str] = []
     for entry in entries:
-        given = (entry if entry.startswith(f"{form.group(1)}-") else None) if form is not None else _leading(entry)
+        given: int | str | None = None
+        if form is None:
+            given = _leading(entry)
+        elif entry.startswith(f"{form.group(1)}-"):
+            given = entry
         if given in read:  # also where the list has ended before
             return VisibleCards((), f"{entry} is named twice: then no card is visible at all")
         if given is not None:
@@ -77,13 +81,12 @@ def _card(given: int | str, uuids: Sequence[str | None]) -> int | str:
     if isinstance(given, int):
         if 0 <= given < len(uuids):
             return given
-        there = (
-            "there is none here"
-            if not uuids
-            else "the only one is 0"
-            if len(uuids) == 1
-            else f"they are 0 to {len(uuids) - 1}"
-        )
+        if not uuids:
+            there = "there is none here"
+        elif len(uuids) == 1:
+            there = "the only one is 0"
+        else:
+            there = f"they are 0 to {len(uuids) - 1}"
         return f"there is no card {given} ({there})"
     matches = [number for number, uuid in enumerate(uuids) if uuid is not None and uuid.startswith(given)]
     if len(matches) == 1:

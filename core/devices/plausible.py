@@ -53,6 +53,11 @@ RANGES: dict[str, tuple[float, float, str]] = {
 """Field of a `DeviceSample` -> least, most, unit. A fan can exceed its rated speed a little; 20 kW is ten of the
 largest cards, 1 TB/s four times what 16 lanes of PCIe 7 carry."""
 
+OVERCLOCK = 1.25
+"""How far a clock can be above the maximum that its card tells. nvml.h: current clocks "can differ from max clocks by
+few MHz"; who overclocks adds up to 15 %, which not every driver adds to the maximum. What lies in the wrong place of a
+structure is mostly further away."""
+
 
 def in_range(value: float, least: float, most: float, what: str) -> float:
     """The value, or ValueError when no device can mean it."""
@@ -69,6 +74,12 @@ def _refusal(value: float, what: str) -> str:
 def plausible(field: str, value: float) -> float:
     """The value of a field of `DeviceSample`, or ValueError."""
     return in_range(value, *RANGES[field])
+
+
+def refuse_too_fast(mhz: int, most_mhz: int) -> None:
+    """ValueError for a clock far above the maximum that the card tells; a maximum of 0 tells nothing."""
+    if 0 < most_mhz * OVERCLOCK < mhz:
+        raise ValueError(_refusal(mhz, f"MHz of {most_mhz} at most"))
 
 
 def implausible(values: Mapping[str, float | None], total: float | None = None) -> dict[str, str]:

@@ -42,6 +42,9 @@ _COUNT = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*[x×]\s*(.*)", re.IGNORECASE | r
 _VENDOR_WORDS = {"nvidia", "amd", "tesla", "geforce", "instinct"}
 _ALSO = {"NVIDIA H100 80GB HBM3": "sxm sxm5", "NVIDIA H200": "sxm sxm5", "NVIDIA B200": "sxm sxm6"}
 """Words that people add to the name of a card and nvidia-smi does not."""
+_LANES_64 = ("6.0", "7.0", "7.2", "7.5", "8.0")
+"""Compute capabilities with 64 FP32 lanes on a multiprocessor, where others have 128: CUDA C++ Programming Guide,
+"Arithmetic Instructions"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,13 @@ class Profile:
     """CSV columns derived from clocks and unit counts."""
     calibration: Calibration | None = None
     """The card's own factors of the cost model; None: the model as it was fitted."""
+
+    @property
+    def boost_clock_mhz(self) -> float | None:
+        """The SM clock at which the card would reach its datasheet's FP32 rate; None where that is not known."""
+        rate = self.tflops.get("float32")
+        lanes = 64 if self.compute_capability in _LANES_64 else 128
+        return None if rate is None else rate * 1e12 / (self.sm_count * lanes * 2) / 1e6
 
     @property
     def model(self) -> str:

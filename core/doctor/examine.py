@@ -8,8 +8,10 @@ and taken back in the end.
 from __future__ import annotations
 
 import functools
+import os
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +27,8 @@ from devexplorer.core.doctor.gradients.gradients import Gradients
 from devexplorer.core.doctor.gradients.growing import growing
 from devexplorer.core.doctor.hard_coded.rule import HardCoded
 from devexplorer.core.doctor.static.checks import StaticChecks
-from devexplorer.core.doctor.subject import cut_computed, inputs_for, moved, text_of_tensors
+from devexplorer.core.doctor.static.summed_losses import report_summed_losses
+from devexplorer.core.doctor.subject import inputs_for, moved, text_of_tensors
 from devexplorer.core.doctor.tracing import OpTracer
 from devexplorer.core.doctor.tracing.again import forward_line
 from devexplorer.core.doctor.tracing.device_branches import Branches
@@ -46,6 +49,7 @@ from devexplorer.core.doctor.working import (
     single,
     unwrapped,
 )
+from devexplorer.core.isolation.source_location import SourceLocation
 from devexplorer.core.models import (
     Builder,
     UnknownInputs,
@@ -56,12 +60,16 @@ from devexplorer.core.models import (
     model_dtype,
     named_modules,
     parse_inputs,
+    split_by_hand,
 )
+from devexplorer.core.models.class_source import class_source
+from devexplorer.core.models.computed import cut_computed
 from devexplorer.core.models.samples.input_spec import specs_text
 from devexplorer.core.records import Diagnosis, DoctorRequest
 from devexplorer.core.virtual.cuda.emulation import CudaEmulation
 from devexplorer.core.virtual.cuda.on_cpu import OnCpu
 
+MIXED = "mixed-dtypes"
 AT_EVERY_CALL = ("device-hop", "hidden-sync")
 """Rules about what a call costs, if every call does it."""
 
@@ -103,6 +111,8 @@ class Doctor:
         """Of each input whether its dtype was said; only others follow the model's."""
         self._collector = FindingCollector()
         self._cuda = CudaEmulation(devices.cards, HardCoded(self._collector, devices.cards), virtual=devices.imitated)
+        self._usual: list[Tensor] = []
+        """The inputs in float32, where nobody said a dtype and the model's own was chosen."""
         self._operations = 0
         self._as_made = True
         """Whether the model is made in training mode."""
@@ -115,9 +125,29 @@ class Doctor:
     def diagnoses(self) -> Iterator[Diagnosis]:
         """Examine, then try the fixes. Raises `BadInput` where nothing could be examined."""
         found = self.examine()
+        if self._usual and not self._ended:
+            found = self._in_usual_dtype(found)
         yield found
         if self._request.fixes:
             yield with_fixes(found, self._collector.holder, Trials(self._again, self._progress, self._request.until))
+
+    def _in_usual_dtype(self, found: Diagnosis) -> Diagnosis:
+        """The diagnosis with inputs of float32, where only the model's own dtype, which was chosen for them, mixes
+        dtypes; and where only float32 does, a note that says so."""
+        other = Doctor(self._builder, self._devices, self._request, self._usual, self._progress)
+        try:
+            usual = other.examine()
+        except BadInput:  # forward refuses them itself
+            return found
+        mixed, mixed_by_usual = ([item for item in one.problems if item.rule == MIXED] for one in (found, usual))
+        if mixed and not mixed_by_usual:
+            self._collector, self._tensors = other._collector, self._usual
+            return usual
+        for item in mixed_by_usual if not mixed else ():
+            place = SourceLocation(item.file, item.line, "") if item.line else None
+            message = f"An input of float32, which PyTorch makes unless told otherwise, fails here: {item.message}"
+            self._collector.add(MIXED, message, str(item.fix), path=item.path, place=place, severity="note")
+        return self._diagnosis()
 
     def _again(self) -> Outcome:
         """The same examination once more."""
@@ -134,6 +164,9 @@ class Doctor:
                 self._examine(origins)
             finally:
                 origins.close()
+        return self._diagnosis()
+
+    def _diagnosis(self) -> Diagnosis:
         return diagnosis(
             self._collector,
             self._request.source,
@@ -151,6 +184,7 @@ class Doctor:
             return
         checks = StaticChecks(model, origins, self._collector)
         self._look("as it was made", checks.before)
+        report_summed_losses(self._own_files(model), self._collector)
         given = self._given(model)
         self._progress(0.3, f"moving it to {self._info.id}")
         placed = moved(model, self._info, self._dtype, self._collector)
@@ -225,9 +259,26 @@ class Doctor:
                 f" shapes, as in --input {unknown.example}, with a dtype where one is not floating: 2x16:int64.",
             )
             return None
-        self._text = specs_text(specs)
         self._named = [spec.dtype is not None for spec in specs]
+        own = [spec.dtype is None and item.dtype is not torch.float32 for spec, item in zip(specs, given, strict=True)]
+        said = [
+            replace(spec, dtype=item.dtype) if of_model else spec
+            for spec, item, of_model in zip(specs, given, own, strict=True)
+        ]
+        self._text = specs_text(said)
+        if any(own) and self._dtype is None:
+            self._usual = [item.float() if of_model else item for item, of_model in zip(given, own, strict=True)]
         return given
+
+    def _own_files(self, model: nn.Module) -> list[str]:
+        """The user's files: the one that was named, and those of the model's classes."""
+        named, _, _ = self._request.source.partition(":")
+        files = {os.path.abspath(os.path.join(self._request.folder, named))}
+        for _, module in named_modules(model):
+            source = class_source(type(module))
+            if source is not None and not source.library:
+                files.add(source.file)
+        return sorted(files)
 
     def _look(self, when: str, rules: Callable[[], object]) -> None:
         """Apply static rules; code of the model's may raise there (its properties, its `__getattr__`)."""
@@ -265,13 +316,13 @@ class Doctor:
                 self._look("without a gradient", explain)
             if self._info.id != "cpu":  # where everything is on the CPU, what stays behind there makes nothing fail
                 self._collector.used = tracing.run.sources.used
-            self._once_more(model, given)
+            self._once_more(model, given, origins)
             work.step()
             if branches:
                 self._progress(0.8, "comparing with the CPU")
                 branches.compare(lambda: self._differs(work.output, given, weights), self._collector)
-            if self._request.train:
-                self._look("kept", lambda: growing(model, self._there(model, given), self._collector))
+            train = self._request.train
+            self._look("kept", lambda: growing(model, self._there(model, given), self._collector, train))
         except (Exception, SystemExit) as error:
             failure = failure_of(error, model, self._info.id)
             if tracing.run.irregular and failure.kind == "other":
@@ -281,7 +332,7 @@ class Doctor:
                 failure = failure._replace(place=forward_line(functools.partial(again.run, inputs)))
             del inputs
             if work.stage != STEP and failure.kind == "other":
-                self._once_more(model, given, failure)
+                self._once_more(model, given, origins, failure)
             self._collector.path = ""
             self._failed(failure, work.stage, known, model, given)
             self._ended = True
@@ -315,7 +366,7 @@ class Doctor:
                 with tracing:
                     work.run(inputs)
                 self._modes.append(MODES[training])
-                self._once_more(model, given, training=training)
+                self._once_more(model, given, origins, training=training)
             except (Exception, SystemExit) as error:
                 failure = failure_of(error, model, self._info.id)
                 if tracing.run.irregular and failure.kind == "other":
@@ -324,11 +375,16 @@ class Doctor:
                 self._failed(failure, work.stage, known, model, given, training)
         self._operations += tracing.operations
         used = {} if collector.used is None else collector.used
-        for path, slow in tracing.run.sources.used.items():
-            used[path] = slow or used.get(path, False)
+        for path, effects in tracing.run.sources.used.items():
+            used.setdefault(path, set()).update(effects)
 
     def _once_more(
-        self, model: nn.Module, given: list[Tensor], failed: Failure | None = None, training: bool | None = None
+        self,
+        model: nn.Module,
+        given: list[Tensor],
+        origins: Origins,
+        failed: Failure | None = None,
+        training: bool | None = None,
     ) -> None:
         """A second call, where the first one was slow: what a model keeps after its first call is not slow at every
         call.
@@ -344,7 +400,7 @@ class Doctor:
             with self._collector.ignoring():
                 inputs = self._there(model, given)
                 seed_all(self._request.seed)
-                with OpTracer(model, self._info.id, second, None, inputs):
+                with OpTracer(model, self._info.id, second, origins, inputs):
                     work.run(inputs)
         except (Exception, SystemExit) as error:
             again = failure_of(error, model, self._info.id)
@@ -356,11 +412,13 @@ class Doctor:
         self._collector.once(AT_EVERY_CALL, second)
 
     def _there(self, model: nn.Module, given: list[Tensor]) -> list[Tensor]:
-        """The inputs on the device; what accelerate has dispatched moves its inputs itself."""
+        """The inputs on the device, for a model on several that of its first parameter; what accelerate has dispatched
+        moves its inputs itself."""
         converted = self._converted(given)
         if dispatched(named_modules(model)) is not None:
             return converted
-        return [item.to(self._info.id) for item in converted]
+        device = next(model.parameters()).device if split_by_hand(model) else self._info.id
+        return [item.to(device) for item in converted]
 
     def _converted(self, given: list[Tensor]) -> list[Tensor]:
         """The inputs in the dtype that the model is converted to, except where another one was asked for."""

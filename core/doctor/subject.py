@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from devexplorer.core.base import BadInput
 from devexplorer.core.doctor.failures import Failure, definition_of, failure_of, out_of_memory
 from devexplorer.core.doctor.findings.collector import FindingCollector
-from devexplorer.core.doctor.static.hidden import computed_by_torch
 from devexplorer.core.models import (
     Builder,
     UnknownInputs,
@@ -27,8 +26,10 @@ from devexplorer.core.models import (
     is_uninitialised,
     named_modules,
     specs_for,
+    split_by_hand,
     tensors_for,
 )
+from devexplorer.core.models.computed import computed
 from devexplorer.core.models.samples.input_spec import InputSpec, specs_text
 from devexplorer.core.records import DeviceInfo
 from devexplorer.core.virtual.backend import move_lazily, swapping
@@ -42,9 +43,9 @@ def moved(
 ) -> nn.Module | None:
     """The model where it was told to go; None when it did not get there, which is reported then.
 
-    What accelerate has dispatched stays where its hooks want it.
+    What accelerate has dispatched stays where its hooks want it, and what its maker split over several cards as it is.
     """
-    if dispatched(named_modules(model)) is not None:
+    if dispatched(named_modules(model)) is not None or split_by_hand(model):
         return model
     own = next((kind for kind in type(model).__mro__ if "to" in vars(kind)), nn.Module)
     to: Any = model.to
@@ -92,26 +93,10 @@ def _kept_back(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
             register[name] = tensor.to(dtype) if cast else tensor
 
 
-def cut_computed(model: nn.Module) -> None:
-    """Give the weights that hooks of torch's compute at each forward no history: a Parameter in one cannot be
-    swapped."""
-    for module, name, value in _computed(model):
-        vars(module)[name] = value.detach()
-
-
 def copied(model: nn.Module) -> nn.Module:
     """A deep copy, in which such weights have no history either: what has one is refused."""
-    made: nn.Module = deep_copy(model, {id(value): value.detach().clone() for _, _, value in _computed(model)})
+    made: nn.Module = deep_copy(model, {id(value): value.detach().clone() for _, _, value in computed(model)})
     return made
-
-
-def _computed(model: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:
-    held = [
-        (module, name, vars(module).get(name))
-        for _, module in named_modules(model)
-        for name in computed_by_torch(module)
-    ]
-    return [(module, name, value) for module, name, value in held if isinstance(value, Tensor)]
 
 
 def _note(failure: Failure, model: nn.Module, info: DeviceInfo, collector: FindingCollector) -> None:

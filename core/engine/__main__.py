@@ -19,7 +19,15 @@ from os import _exit as leave  # while a user's model is imported, `os._exit` ra
 from typing import BinaryIO, NoReturn
 
 from devexplorer.core.base import LinkError, module_prefix
-from devexplorer.core.engine.link import CANNOT_START, COMMAND_LIMIT, decode_command, frame, pieces, read_payload
+from devexplorer.core.engine.link import (
+    CANNOT_START,
+    COMMAND_LIMIT,
+    CUDA_BROKEN,
+    decode_command,
+    frame,
+    pieces,
+    read_payload,
+)
 from devexplorer.core.engine.output import capture_output, take_link
 from devexplorer.core.records import Event, Log
 from devexplorer.core.telemetry.mailbox import Mailbox
@@ -146,7 +154,7 @@ def possible(virtual_spec: str | None, send: Callable[[Event], object]) -> str |
 def _end_poisoned(writer: _Writer) -> NoReturn:
     """End a process that CUDA can no longer be used in; the window starts another one."""
     writer.flush(1.0)
-    _end_group(5)
+    _end_group(CUDA_BROKEN)
 
 
 def _end_group(code: int) -> NoReturn:

@@ -25,9 +25,9 @@ from devexplorer.core.base import (
     DevExplorerError,
     ProgressMonitor,
     RollbackFailed,
+    first_line,
     typed_line,
 )
-from devexplorer.core.commands.device_mismatch import explain
 from devexplorer.core.commands.devices import add_gpus
 from devexplorer.core.commands.rebuild import with_rebuilding
 from devexplorer.core.commands.refusals import refusal
@@ -39,6 +39,7 @@ from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
 from devexplorer.core.engine.allocator_sampler import AllocatorSampler
 from devexplorer.core.engine.benchmarks import Benchmarks, given_inputs, model_copy
 from devexplorer.core.engine.snapshot_differ import SnapshotDiffer
+from devexplorer.core.feature import named
 from devexplorer.core.models.samples import recipes
 from devexplorer.core.records import (
     Answer,
@@ -98,7 +99,7 @@ class Engine:
         self._virtual_unavailable = virtual.unsupported()
         if virtual_spec is not None:
             add_gpus(self.registry, virtual_spec)
-        self.workspace = Workspace(self.registry, explain=explain)
+        self.workspace = Workspace(self.registry, explain=next(iter(named("explains")), None))
         self._differ = SnapshotDiffer()
         copied, given = partial(model_copy, self.workspace), partial(given_inputs, self.workspace)
         self.benchmarks = Benchmarks(send, self.registry, clock, copied, self._end_if_poisoned, given)
@@ -112,11 +113,12 @@ class Engine:
         self._sampling_seconds, self._watch_seconds = sampling_seconds, watch_seconds
 
     def start(self) -> None:
-        """Announce what is here and start the threads."""
+        """Announce the devices, then itself, so that nobody takes it for one without GPUs, and start the threads."""
         facts = torch_facts()
         beside = virtual.beside_cards(self.registry.infos())
         if self.registry.visible_devices is not None:
             facts["cuda_visible_devices"] = self.registry.visible_devices
+        self._send_devices()
         self.send(
             EngineReady(
                 **facts,
@@ -126,7 +128,6 @@ class Engine:
                 recipes={name: recipe.summary for name, recipe in recipes().items()},
             )
         )
-        self._send_devices()
         self._jobs.start()
         if self._sampling_seconds is not None:
             self.allocator_sampler.start(self._sampling_seconds)
@@ -315,15 +316,12 @@ class Engine:
 
     def _log(self, command: Command, error: Exception) -> None:
         trace = "".join(traceback.format_exception(error)).rstrip()
-        text = f"{typed_line(error)}\n{trace}"  # a line across the window has room for the first
+        text = f"{typed_line(error)}\n{trace}"  # a line in the status bar has room for the first
         self.send(Log(request=command.request, level="error", text=text, time_unix_s=self.clock()))
 
     def _end_if_poisoned(self, error: Exception) -> None:
         if accelerator.is_sticky(error):
-            text = (
-                "CUDA cannot be used any more in this process; only a new engine can. It is restarted and the workspace"
-                " rebuilt."
-            )
+            text = f"{first_line(error)}; CUDA cannot be used any more in this process, only in a new engine"
             self.send(Log(level="error", text=text, time_unix_s=self.clock()))
             self._on_poisoned()
 

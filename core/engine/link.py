@@ -19,10 +19,13 @@ from typing import BinaryIO
 import msgspec
 
 from devexplorer.core.base import LinkError
+from devexplorer.core.codec import any_command, any_event, decoder
 from devexplorer.core.records import BaseCommand, Command, Event, ObjectChanged, Row, RowsChanged, RowsFollow, Values
 
 CANNOT_START = 78
 """Exit code of an engine that would end the same way again: no torch, a broken one, a wrong specification."""
+CUDA_BROKEN = 79
+"""Exit code of an engine in which CUDA failed for good; its last error says how."""
 EVENT_LIMIT = 64 << 20
 """Bytes of one frame."""
 ROWS_A_FRAME = 2_000
@@ -39,8 +42,8 @@ FRAME_HEAD = _LENGTH.size
 """Bytes before the payload."""
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_event: Callable[[bytes], Event] = msgspec.msgpack.Decoder(Event).decode
-_decode_command: Callable[[bytes], Command] = msgspec.msgpack.Decoder(Command).decode
+_decode_event: Callable[[bytes], Event] = decoder(any_event()).decode
+_decode_command: Callable[[bytes], Command] = decoder(any_command()).decode
 
 
 def frame(record: Event | Command) -> bytes:

@@ -31,7 +31,15 @@ from devexplorer.core.base import (
     module_command,
     sentence,
 )
-from devexplorer.core.engine.link import CANNOT_START, EVENT_LIMIT, Joiner, decode_event, frame, read_payload
+from devexplorer.core.engine.link import (
+    CANNOT_START,
+    CUDA_BROKEN,
+    EVENT_LIMIT,
+    Joiner,
+    decode_event,
+    frame,
+    read_payload,
+)
 from devexplorer.core.engine.priority import EnginePriority, OtherPrograms
 from devexplorer.core.records import Command, EngineLost, EnginePaused, EventSink, Log
 
@@ -142,6 +150,8 @@ class EngineProcess:
 
     def join(self, deadline_s: float) -> bool:
         """After `close`: wait for the end, kill the group after a grace period; False when the deadline came first."""
+        if self._watch.ident is None:  # it never started
+            return True
         self._watch.join(min(GRACE_SECONDS, deadline_s))
         if self._watch.is_alive():
             self.kill()
@@ -180,6 +190,8 @@ class EngineProcess:
             events.close()
         if code == CANNOT_START:
             self._lost(sentence(self._error or "the engine cannot start in this Python"), cannot_start=True)
+        elif code == CUDA_BROKEN and self._error:
+            self._lost(sentence(self._error))
         else:
             self._lost(f"The engine ended {_how(code)}.")
 

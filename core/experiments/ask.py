@@ -15,8 +15,9 @@ from devexplorer.core.experiments.identity import (
     type_of_tensor,
 )
 from devexplorer.core.experiments.python_values import cpu_numpy, item, numpy, tolist
+from devexplorer.core.experiments.records import Ask
 from devexplorer.core.models import is_uninitialised
-from devexplorer.core.records import Answer, Ask
+from devexplorer.core.records import Answer
 from devexplorer.core.workspace import CommandResult, Target, Workspace
 
 OF_TENSORS = {

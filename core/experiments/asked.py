@@ -8,8 +8,9 @@ from typing import NamedTuple
 from torch import Tensor
 
 from devexplorer.core.base import first_line, object_name
+from devexplorer.core.experiments.records import Ask
 from devexplorer.core.models import device_id
-from devexplorer.core.records import Answer, Ask, Fact, Offer
+from devexplorer.core.records import Answer, Fact, Offer
 from devexplorer.core.workspace import Workspace
 
 

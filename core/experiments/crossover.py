@@ -24,7 +24,8 @@ from devexplorer.core.experiments.products import (
     refuse_long,
     synchronise_code,
 )
-from devexplorer.core.records import Answer, Crossover, CrossoverMeasured, CrossoverPoint, Fact
+from devexplorer.core.experiments.records import Crossover, CrossoverMeasured, CrossoverPoint
+from devexplorer.core.records import Answer, Fact
 from devexplorer.core.workspace import CommandResult, Workspace
 
 BLOCKS = 5

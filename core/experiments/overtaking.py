@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from devexplorer.core.records import CrossoverPoint
+from devexplorer.core.experiments.records import CrossoverPoint
 
 DeviceSeconds = Callable[[CrossoverPoint], float]
 

@@ -25,9 +25,10 @@ from devexplorer.core.base import (
     variable,
 )
 from devexplorer.core.benchmark.checking import Checks
+from devexplorer.core.experiments.records import Replicate
 from devexplorer.core.experiments.replica_run import Inputs, Part, Ran, ReplicaRun
 from devexplorer.core.models import Operand, device_id, is_uninitialised, operand, parameters_and_buffers
-from devexplorer.core.records import Answer, Fact, Replicate
+from devexplorer.core.records import Answer, Fact
 from devexplorer.core.workspace import CommandResult, CreateChange, Target, Workspace, run_code
 from devexplorer.core.workspace.moves import Mover
 from devexplorer.core.workspace.runs import given_names, inputs_of

@@ -13,6 +13,7 @@ from devexplorer.core.base import (
     DevExplorerError,
     ProgressMonitor,
     count_text,
+    flops_text,
     number_text,
     quoted,
     seconds_text,
@@ -27,7 +28,8 @@ from devexplorer.core.experiments.products import (
     refuse_long,
     synchronise_code,
 )
-from devexplorer.core.records import Answer, Fact, TimeWork, WorkTimed
+from devexplorer.core.experiments.records import TimeWork, WorkTimed
+from devexplorer.core.records import Answer, Fact
 from devexplorer.core.virtual.device.cost import launch_seconds
 from devexplorer.core.workspace import CommandResult, Workspace
 
@@ -110,7 +112,7 @@ def _answer(timed: WorkTimed, kind: str, datasheet: float | None) -> Answer:
     work = f"{count_text(timed.iterations, 'product')} of {timed.size}×{timed.size} matrices"
     facts = [
         Fact("without synchronising", f"{launched}{mark}"),
-        Fact("with", f"{finished}{mark}"),
+        Fact("with synchronising", f"{finished}{mark}"),
         Fact("one product", f"{seconds_text(timed.finished_seconds / timed.iterations)}{mark}"),
     ]
     if kind == "cpu":
@@ -130,13 +132,12 @@ def _answer(timed: WorkTimed, kind: str, datasheet: float | None) -> Answer:
     )
     wrong, right = (_tflops(timed, seconds) for seconds in (timed.launched_seconds, timed.finished_seconds))
     facts += [
-        Fact("rate by the first time", f"{number_text(wrong)} TFLOP/s{mark}"),
-        Fact("rate", f"{number_text(right)} TFLOP/s{mark}"),
+        Fact("rate by the first time", f"{flops_text(wrong)}{mark}"),
+        Fact("rate", f"{flops_text(right)}{mark}"),
     ]
     if datasheet is not None and wrong > datasheet:
         words += (
-            f" The first time would mean {number_text(wrong)} TFLOP/s,"
-            f" {DATASHEET_WORDS.format(sheet=number_text(datasheet))}."
+            f" The first time would mean {flops_text(wrong)}, {DATASHEET_WORDS.format(sheet=number_text(datasheet))}."
         )
     if timed.simulated:
         each = seconds_text(launch_seconds())

@@ -21,7 +21,7 @@ _TORCH = "import torch"
 TENSORS, STATE, OWN = "_tensors", "_state", "_own"
 """Variables of the lines' own: no object has such a name in Python."""
 _LOAD_FILE = "from safetensors.torch import load_file"
-READ = "from devexplorer.core.files.opening import tensors  # torch.load would need more than weights_only=True"
+READ = "from devexplorer import tensors  # torch.load would need more than weights_only=True"
 
 
 def where(path: str) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -72,6 +73,8 @@ class TensorFile:
         """Tensors that are not dense, and cannot be loaded here."""
         self.notes: list[str] = []
         """Sentences about what is special in it."""
+        self.lacks: list[str] = []
+        """What is not there that should be, as pieces of a sentence."""
 
     def pieces(self, entry: Entry) -> Iterator[Tensor]:
         """The values in order, as flat tensors in the host's memory that are valid until the next one; `BadInput` when
@@ -183,6 +186,7 @@ def checked_key(key: str) -> str:
     return key
 
 
+@lru_cache(maxsize=64)  # a million tensors were on a few devices
 def device_said(text: str) -> str | None:
     """The device that a file names; None for text that names none."""
     return text if re.fullmatch(r"[a-z]{1,20}(:\d{1,4})?", text) else None

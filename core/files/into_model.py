@@ -198,6 +198,7 @@ def _refused(command: LoadCheckpoint, file: TensorFile, match: Match) -> Refused
             line += f": the file has {shown(next(iter(match.container.entries)))}, the model {shown(match.missing[0])}"
     else:
         line = f"'{known}' does not fit '{command.target}': {_what_is_wrong(match)}; nothing was loaded"
+    line = "; ".join([line, *file.lacks])
     return Refused(line, facts=_facts(origin(command), file, match), offers=tuple(_ways(command, match)))
 
 

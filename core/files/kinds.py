@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import zipfile
 from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
@@ -75,6 +76,12 @@ def foreign_format(head: bytes, suffix: str = "") -> str | None:
     for begin, words in FOREIGN:
         if start.startswith(begin):
             return words
+    if b"joblib.numpy_pickle" in head:
+        return "joblib wrote it; joblib.load opens it where you trust it, which runs what it says"
+    if suffix == ".index" or suffix.startswith(".data-"):
+        return "it is a part of a TensorFlow checkpoint; tf.train.load_checkpoint reads it"
+    if suffix == ".pb":
+        return "it is a graph of TensorFlow; tf.saved_model.load opens its folder where you trust it"
     if head[4:8] == b"TFL3":
         return "it is a TensorFlow Lite model; its interpreter opens it"
     # a protobuf without a mark of its own: the version of the format, then the name of who wrote it
@@ -148,7 +155,11 @@ def recognise(path: Path) -> FileKind:
     kind = RECORDING if head.startswith(MAGIC) else _by_content(head, size, suffix)
     if kind is not None:
         return FileKind(path, kind)
-    foreign = foreign_format(head, suffix) or (zip_refusal((), _first_record(head)) if head.startswith(ZIP) else None)
+    foreign = foreign_format(head, suffix)
+    if foreign is None and head.startswith(ZIP):
+        foreign = _zip_refusal_of(path)
+        if foreign is None:
+            return FileKind(path, TENSORS)
     if foreign is not None:
         return FileKind(path, None, f"{path.name} cannot be opened: {foreign}.")
     if suffix in SUFFIXES:
@@ -156,10 +167,13 @@ def recognise(path: Path) -> FileKind:
     return FileKind(path, None, f"{path.name} cannot be opened: DevExplorer opens {OPENED}.")
 
 
-def _first_record(head: bytes) -> str:
-    """The first part of the name of the first record of a zip archive."""
-    length = int.from_bytes(head[26:28], "little")
-    return head[30 : 30 + length].decode("utf-8", "replace").partition("/")[0]
+def _zip_refusal_of(path: Path) -> str | None:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+        return "it is a zip archive that is damaged or cut off"
+    return zip_refusal(names, names[0].partition("/")[0] if names else "")
 
 
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")

@@ -210,7 +210,7 @@ def _code(command: Load, device: str, file: TensorFile, made: Loaded) -> str:
     if not made.models:
         return code.loaded(command.path, file.form, device, bound)
     lines = code.loaded(command.path, file.form, "cpu", [])
-    lines = lines.replace("\n\n", "\nfrom devexplorer.core.models import samples\n\n", 1)
+    lines = lines.replace("\n\n", "\nfrom devexplorer import samples\n\n", 1)
     made_lines = []
     for name, item in made.models.items():
         saved = "" if plain else f"{item.name}{SEPARATOR}"

@@ -111,10 +111,14 @@ def _open(path: str, read: str) -> TensorFile:
     files = checkpoint_in(where)
     if len(files) == 1:
         return _open_file(path, files[0])
-    return ShardedFile(path, where, files, {}, _open_file)
+    return ShardedFile(path, where, files, {}, _open_shard)
 
 
-def _open_file(path: str, where: Path) -> TensorFile:
+def _open_shard(path: str, where: Path) -> TensorFile:
+    return _open_file(path, where, is_shard=True)
+
+
+def _open_file(path: str, where: Path, is_shard: bool = False) -> TensorFile:
     """One file, or the shards that an index names; `FileNotFoundError` where there is none."""
     if not stat.S_ISREG(where.stat().st_mode):
         raise BadInput(f"'{path}' is not a regular file")
@@ -126,7 +130,9 @@ def _open_file(path: str, where: Path) -> TensorFile:
     if head.startswith(b"\x93NUMPY"):
         return ArrayFile(path, where)
     if head.startswith(b"{") and (WEIGHT_MAP in head or where.name.endswith(".index.json")):
-        return ShardedFile(path, where, *read_index(path, where), _open_file)
+        if is_shard:
+            raise BadInput(f"'{path}' is an index and no shard, and another index names it")
+        return ShardedFile(path, where, *read_index(path, where), _open_shard)
     if is_safetensors(head, where.stat().st_size):
         return SafeFile(path, where)
     foreign = foreign_format(head, suffix)

@@ -7,8 +7,10 @@ a name of others would have made is a `Foreign`; what tensors need is done here.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -53,6 +55,20 @@ _BYTES = "torch.storage._load_from_bytes"
 _NUMPY = tuple(f"numpy.{core}." for core in ("core", "_core"))
 _NUMBERS = set("?bBhHiIlLqQefdFD") | {f"{kind}{size}" for kind in "biufc" for size in (1, 2, 4, 8, 16)}
 """NumPy's names for what can be a tensor."""
+_DTYPES = {"S": "Bytes", "U": "Str", "V": "Void", "O": "Object", "M": "DateTime64", "m": "TimeDelta64"}
+"""Its other kinds -> the class of their dtype."""
+
+
+_GET, _PUT, _WHOLE = rb"(?:h.|j.{4})", rb"r(.{4})", rb"(?:K.|M..|J.{4})"
+_SIZES = rb"(" + _WHOLE + rb"\x85|" + _WHOLE * 2 + rb"\x86|" + _WHOLE * 3 + rb"\x87|\(" + _WHOLE + rb"{4,64}t)"
+_TENSOR = re.compile(
+    rb"\(\((" + _GET * 2 + rb")(?:X(.)\0\0\0(\d+)" + _PUT + rb"|(" + _GET + rb"))(" + _GET + _WHOLE + rb")t" + _PUT
+    + rb"Q(" + _WHOLE + rb")" + (_SIZES + _PUT) * 2 + rb"\x89(" + _GET + rb")\)R" + _PUT + rb"t" + _PUT + rb"R" + _PUT,
+    re.DOTALL,
+)  # fmt: skip
+"""The arguments of a tensor and its making, as torch.save writes them: 28 opcodes, which are read in one step."""
+_MADE = (Name("torch._utils._rebuild_tensor_v2"), Name("collections.OrderedDict"))
+_PLACES = {count: struct.Struct(f"<{count}I") for count in (6, 7)}
 
 
 def read(data: bytes, start: int = 0, known: Mapping[Any, Any] | None = None) -> Tree:
@@ -61,7 +77,11 @@ def read(data: bytes, start: int = 0, known: Mapping[Any, Any] | None = None) ->
     machine = _Machine(data, start, known)
     root = machine.run()
     names = tuple(machine.names)
-    return Tree(root, names, tuple(filter(_beyond_torch, names)), machine.protocol, machine.storages, machine.at)
+    never = tuple({f"{full} with something in it": None for full, made in machine.fillable if made})
+    beyond = tuple(filter(_beyond_torch, names))
+    if machine.has_modules:
+        never = ("whole model of the old format", *never)
+    return Tree(root, names, beyond, never, machine.protocol, machine.storages, machine.at)
 
 
 def _beyond_torch(full: str) -> bool:
@@ -69,7 +89,8 @@ def _beyond_torch(full: str) -> bool:
     known = full in _LOADED_BY_TORCH or full in _SPECIAL or full in _REBUILD or full in _PARAMETER
     known = known or full in ("builtins.set", "builtins.complex", "builtins.bytearray", _FROM_TYPE, _FROM_CPU)
     storage = module in ("torch", "torch.cuda", "torch.storage") and last in STORAGES
-    return not (known or storage or full in _PLAIN or isinstance(vars(torch).get(last), (torch.dtype, torch.qscheme)))
+    dtype = module == "torch" and isinstance(vars(torch).get(last), (torch.dtype, torch.qscheme))
+    return not (known or storage or full in _PLAIN or dtype)
 
 
 class _Machine:
@@ -82,6 +103,12 @@ class _Machine:
         self.memo: list[Any] = []
         self.names: dict[str, None] = {}
         self.storages: dict[str, Storage] = {}
+        self.fillable: list[tuple[str, dict[Any, Any] | list[Any]]] = []
+        """Containers that `torch.load(weights_only=True)` makes where it is allowed to, and never fills."""
+        self.has_modules = False
+        """Whether it names classes of modules in the way of before torch 1.6."""
+        self.alike: dict[tuple[bytes, bytes], Storage] = {}
+        """Descriptions of storages that differ in their keys only."""
         self.protocol = 0
         self.left = 2 * len(data) + 1000
         """Of what may be copied: a pickle can refer to a large thing a million times."""
@@ -96,12 +123,16 @@ class _Machine:
                 _put(memo, data[at], stack[-1])
                 at += 1
             elif code == 0x72:  # LONG_BINPUT
-                _put(memo, int.from_bytes(data[at : at + 4], "little"), stack[-1])
+                index = int.from_bytes(data[at : at + 4], "little")
+                memo.append(stack[-1]) if index == len(memo) else _put(memo, index, stack[-1])
                 at += 4
             elif code == 0x68:  # BINGET
                 stack.append(memo[data[at]])
                 at += 1
             elif code == 0x28:  # MARK
+                if data[at] == 0x28 and stack and (end := self._tensor(stack, at - 1)):
+                    at = end
+                    continue
                 below.append(stack)
                 stack = []
             elif code == 0x58:  # BINUNICODE
@@ -145,6 +176,35 @@ class _Machine:
                 at, stack = self.at, self.stack
         raise BadInput(f"its pickle has more than {STEPS_LIMIT:,} steps")
 
+    def _tensor(self, stack: list[Any], start: int) -> int:
+        """Put the tensor whose arguments begin there on the stack: where it ends; 0: it has to be read step by step.
+        What no file refers to again (tuples of arguments, hooks) is not remembered: a third of the memory."""
+        found = _TENSOR.match(self.data, start)
+        if found is None or self.known is not None:
+            return 0
+        head, length, new, first, old, tail, second, offset, shape, third, stride, fourth, hooks, *last = found.groups()
+        memo = self.memo
+        place = len(memo)
+        if new is None:
+            key, puts, count = memo[_whole(old)], (second, third, fourth, *last), 6
+        else:
+            key, puts, count = new.decode(), (first, second, third, fourth, *last), 7
+        expected = _PLACES[count].pack(*range(place, place + count))
+        if b"".join(puts) != expected or (new and len(new) != length[0]) or (stack[-1], memo[_whole(hooks)]) != _MADE:
+            return 0
+        alike = self.alike.get((head, tail))
+        if alike is None:
+            tag, kind, device, elements = re.findall(_GET + rb"|" + _WHOLE, head + tail, re.DOTALL)
+            reference = (memo[_whole(tag)], memo[_whole(kind)], key, memo[_whole(device)], _whole(elements))
+            alike = self.alike[head, tail] = self._persistent(reference)
+        storage = self._kept(Storage(str(key), *alike[1:]))
+        sizes, steps = _sizes(shape), _sizes(stride)
+        stack[-1] = Stored(storage, storage.dtype or torch.uint8, _whole(offset), sizes, steps)
+        if new:
+            memo.append(key)
+        memo += (None, sizes, steps, None, None, stack[-1])
+        return found.end()
+
     def _rare(self, code: str) -> None:  # one case an opcode: a table of methods would be no shorter
         stack = self.stack
         match code:
@@ -166,11 +226,17 @@ class _Machine:
                 stack.append(None if code == "N" else True)
             case "}" | "]" | "\x8f":
                 stack.append({} if code == "}" else [])
-            case "\x8c" | "\x8d" | "V":
-                raw = self._line() if code == "V" else self._bytes(1 if code == "\x8c" else 8)
-                stack.append(raw.decode("raw-unicode-escape" if code == "V" else "utf-8", "surrogatepass"))
+            case "\x8c" | "\x8d":
+                stack.append(self._bytes(1 if code == "\x8c" else 8).decode("utf-8", "surrogatepass"))
+            case "V":
+                stack.append(self._line().decode("raw-unicode-escape", "surrogatepass"))
             case "U" | "T" | "S":
-                raw = self._line()[1:-1] if code == "S" else self._bytes(1 if code == "U" else 4)
+                if code == "S":
+                    raw = self._line()[1:-1]
+                elif code == "U":
+                    raw = self._bytes(1)
+                else:
+                    raw = self._bytes(4)
                 stack.append(raw.decode() if raw.isascii() else Raw(self.at - len(raw), self.at))
             case "B" | "C" | "\x8e" | "\x96":
                 length = len(self._bytes({"B": 4, "C": 1}.get(code, 8)))
@@ -281,7 +347,11 @@ class _Machine:
             items = arguments[0] if arguments else ()
             if not isinstance(items, (list, tuple)):
                 return Foreign(full)
-            return items
+            if full != "collections.deque":
+                return items
+            self._spend(len(items))
+            self.fillable.append((full, [*items]))
+            return self.fillable[-1][1]
         if full in _PARAMETER:
             tensor = arguments[0]
             return tensor._replace(requires_grad=bool(arguments[1])) if isinstance(tensor, Stored) else tensor
@@ -300,6 +370,8 @@ class _Machine:
             code = str(arguments[0])
             if code in _NUMBERS:  # torch.load wants the class of a dtype allowed, too
                 self.names[f"numpy.dtypes.{type(_empty(code).dtype).__name__}"] = None
+            elif code[:1] in _DTYPES:
+                self.names[f"numpy.dtypes.{_DTYPES[code[:1]]}DType"] = None
             return Array(code)
         if full.startswith(_NUMPY) and full.endswith("._reconstruct"):
             return Array()
@@ -339,6 +411,7 @@ class _Machine:
         if self.known is not None:  # a number, or the class of a module and its source
             return reference[0] if isinstance(reference, tuple) else self.known[int(reference)]
         if reference[0] == "module":  # of old: the class of a module, and its source
+            self.has_modules = True
             return reference[1]
         kind, what, key, location, elements = reference[:5]
         dtype = storage_dtype(what)
@@ -347,9 +420,11 @@ class _Machine:
         view = reference[5][1] if len(reference) > 5 and reference[5] else 0
         if type(view) is not int or view < 0:
             raise BadInput("it refers to a part of a storage that is none")
-        storage = Storage(str(key), dtype, str(location), elements, None, view)
-        self.storages.setdefault(storage.key, storage)
-        return storage
+        return self._kept(Storage(str(key), dtype, str(location), elements, None, view))
+
+    def _kept(self, storage: Storage) -> Storage:
+        first = self.storages.setdefault(storage.key, storage)
+        return first if first == storage else storage
 
     def _storage_in_bytes(self, raw: Any) -> Storage:
         """How `pickle.dump` writes a storage: a file of torch.save, of the old format, in bytes."""
@@ -357,8 +432,8 @@ class _Machine:
         self._spend(end - at)
         for _ in range(3):  # magic number, protocol, about the system
             at = read(data, at).end
-        storage, _, _, _, _, at = read(data, at)
-        at = read(data, at).end
+        tree = read(data, at)
+        storage, at = tree.root, read(data, tree.end).end
         (elements,) = struct.unpack("<q", data[at : at + 8])
         if not isinstance(storage, Storage) or elements != storage.elements:
             raise BadInput("it holds a storage that is none")
@@ -367,7 +442,8 @@ class _Machine:
 
     def _container(self, full: str, arguments: tuple[Any, ...]) -> Any:
         if full == "collections.defaultdict" and (not arguments or isinstance(arguments[0], (Name, Foreign))):
-            return {}
+            self.fillable.append((full, {}))
+            return self.fillable[-1][1]
         given = arguments[0] if arguments and arguments[0] is not None else {}
         if isinstance(given, list):  # pairs: how Python 2 wrote an OrderedDict
             self._spend(len(given))
@@ -384,15 +460,26 @@ class _Machine:
 
 
 def _put(memo: list[Any], index: int, thing: Any) -> None:
-    """Remember; numbers follow each other, so that one that does not cannot ask for memory."""
+    """Remember; numbers follow each other, so that one that does not cannot ask for memory, and each stands for one
+    thing."""
     if index == len(memo):
         memo.append(thing)
         return
-    if index > len(memo) + 1000:
+    if index > len(memo) + 1000 or (index < len(memo) and memo[index] is not None):
         raise EOFError
     while index >= len(memo):
         memo.append(None)
     memo[index] = thing
+
+
+def _whole(raw: bytes) -> int:
+    """The number behind an opcode."""
+    return int.from_bytes(raw[1:], "little", signed=raw[0] == 0x4A)
+
+
+@lru_cache(maxsize=1024)  # most tensors of a large file are alike
+def _sizes(raw: bytes) -> tuple[int, ...]:
+    return tuple(map(_whole, re.findall(_WHOLE, raw, re.DOTALL)))
 
 
 def _number(line: bytes, code: str) -> Any:
@@ -421,6 +508,8 @@ def _key(key: Any) -> Any:
         return key
     if isinstance(key, tuple) and all(isinstance(part, (str, int, float)) for part in key):
         return key
+    if isinstance(key, (list, dict)):  # no pickle has one that was ever loaded
+        raise EOFError
     return Name(key.full if isinstance(key, Foreign) else f"{type(key).__name__} {id(key):x}")
 
 

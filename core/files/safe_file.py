@@ -29,6 +29,9 @@ DTYPES: Mapping[str, torch.dtype] = {
 HEADER_LIMIT = 100_000_000
 """Bytes of a header; the format's own limit."""
 
+_PLACE = b'"data_offsets"'
+"""What the header has once for each tensor."""
+
 
 class _Described(msgspec.Struct, gc=False):
     """A tensor in the header. `__metadata__` is among them, and has none of these."""
@@ -87,6 +90,9 @@ class SafeFile(RawFile):
         except (msgspec.DecodeError, ValueError, RecursionError):
             self.refuse("its header is damaged")
         header.pop("__metadata__", None)
+        # of two tensors with one name, readers disagree about which one counts
+        if raw.count(_PLACE) != len(header) + ("data_offsets" in header):
+            self.refuse("its header names something twice, or a tensor in it has no place")
         return 8 + length, header, metadata
 
     def _take(self, header: dict[str, _Described]) -> None:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -85,18 +83,18 @@ class ShardedFile(TensorFile):
             (self.listed if entry.kind else self.entries)[key] = entry
 
     def _say(self, missing: list[str], index: Mapping[str, str], twice: list[str], files: int) -> None:
-        words = f"It is one checkpoint in {count_text(files, 'file')}."
-        self.notes.insert(0, words)
         if missing:
             gone = sum(name in missing for name in index.values())
             lost = f"; {count_text(gone, 'tensor')} of it cannot be read" if gone else ""
             are = "1 shard is" if len(missing) == 1 else f"{len(missing):,} shards are"
-            self.notes.insert(1, f"{are} missing: {_some(missing)}{lost}.")
+            self.lacks.append(f"{are} missing: {_some(missing)}{lost}")
         absent = [key for key, name in index.items() if key not in self._part_of and name not in missing]
         if absent:
-            self.notes.append(
-                f"The index names {count_text(len(absent), 'tensor')} that no shard has: {_some(absent)}."
-            )
+            self.lacks.append(f"the index names {count_text(len(absent), 'tensor')} that no shard has: {_some(absent)}")
+        self.notes[:0] = [
+            f"It is one checkpoint in {count_text(files, 'file')}.",
+            *(_sentence(line) for line in self.lacks),
+        ]
         if twice:
             self.notes.append(f"{_some(twice)}: in more than one shard; the first one counts.")
 
@@ -106,9 +104,10 @@ def read_index(path: str, where: Path) -> tuple[list[Path], Mapping[str, str]]:
     size = where.stat().st_size
     if size > INDEX_LIMIT:
         raise BadInput(f"'{path}' is larger than {bytes_text(INDEX_LIMIT, 0)}, which no index is")
-    content: Any = None
-    with suppress(ValueError, RecursionError):
+    try:
         content = json.loads(where.read_bytes())
+    except (ValueError, RecursionError):
+        raise BadInput(f"the index of '{path}' is no JSON: it is damaged or cut off") from None
     named = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(named, dict) or not named or not all(isinstance(name, str) for name in named.values()):
         raise BadInput(f"'{path}' is no index of a checkpoint: it names no files of weights")
@@ -119,6 +118,10 @@ def read_index(path: str, where: Path) -> tuple[list[Path], Mapping[str, str]]:
     if len(names) > MOST_SHARDS:
         raise BadInput(f"'{path}' names {len(names):,} files; {MOST_SHARDS} are the most")
     return [where.parent / name for name in names], named
+
+
+def _sentence(line: str) -> str:
+    return f"{line[0].upper()}{line[1:]}."
 
 
 def _some(names: list[str]) -> str:

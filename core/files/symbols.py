@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -100,12 +101,15 @@ class Tree(NamedTuple):
     """All that it asks for."""
     beyond_torch: tuple[str, ...]
     """Of these, what `torch.load(weights_only=True)` does not know."""
+    never: tuple[str, ...]
+    """What that reads in no case, also where it is allowed: `collections.defaultdict with something in it`."""
     protocol: int
     storages: Mapping[str, Storage]
     end: int
     """Where it ends in the bytes."""
 
 
+@lru_cache(maxsize=64)
 def storage_dtype(what: Any) -> torch.dtype | None:
     """The dtype of a class of storages; None: it is untyped."""
     module, _, last = what.full.rpartition(".") if isinstance(what, Name) else ("", "", "")
@@ -186,8 +190,8 @@ def leaves(root: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
         if isinstance(thing, (Stored, Storage, Special, Name, Raw)) or not isinstance(thing, (dict, list, tuple)):
             yield place, thing
             continue
-        items = list(thing.items() if isinstance(thing, dict) else enumerate(thing))
-        if len(waiting) + len(items) > NODES_LIMIT:
+        if len(waiting) + len(thing) > NODES_LIMIT:
             raise BadInput("its containers are nested too deeply, or in themselves")
+        items = thing.items() if isinstance(thing, dict) else tuple(enumerate(thing))
         for key, value in reversed(items):
             waiting.append(((*place, key), value))

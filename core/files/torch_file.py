@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 import struct
 import tarfile
-import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,10 @@ import torch
 from torch import Tensor
 
 from devexplorer.core.base import BadInput, bytes_text
+from devexplorer.core.files.archive import records
 from devexplorer.core.files.entries import Entry, RawFile, checked_key, cut, device_said, shown, wrong_shape
-from devexplorer.core.files.foreign import allowing, dangerous, foreign_text, left_out
-from devexplorer.core.files.kinds import ZIP, is_tar, zip_refusal
+from devexplorer.core.files.foreign import allowing, dangerous, foreign_text, left_out, unpickling
+from devexplorer.core.files.kinds import ZIP, is_tar
 from devexplorer.core.files.pickle_tree import read
 from devexplorer.core.files.symbols import Foreign, Raw, Special, Storage, Stored, Tree, leaves, storage_dtype
 
@@ -33,6 +34,8 @@ FIRST_BYTES = 64 << 10
 """Read of a pickle whose length is not known; eight times as many where they do not do."""
 ROOT_KEY = "tensor"
 """What the one tensor of a file is called that is nothing but a tensor."""
+PICKLE = "pickle"
+"""Title of a file that pickle wrote by itself."""
 MAGIC = 0x1950A86A20F9469CFC6C
 """The first pickle of a file of torch.save from before 1.6."""
 
@@ -72,7 +75,7 @@ class TorchFile(RawFile):
         if straight and not leaf.flags and leaf.storage.key not in self._held:
             yield from self.run(offset + first, entry.nbytes, leaf.dtype)
             return
-        length = _reach(leaf) * size - first
+        length = _layout(leaf.shape, leaf.stride)[2] * size
         if leaf.storage.key in self._held:
             raw = torch.frombuffer(bytearray(self._held[leaf.storage.key][first : first + length]), dtype=torch.uint8)
         else:
@@ -88,41 +91,42 @@ class TorchFile(RawFile):
     def _open(self) -> None:
         head = self._bytes(0, 512)
         if head.startswith(ZIP):
-            with zipfile.ZipFile(self.where) as archive:
-                tree, base = self._of_archive(archive)
-                self._saved = tree.protocol == 2
-                self._find(tree, base, lambda key: self._record(archive, f"{self._prefix}/data/{key}"))
+            tree, base = self._of_archive()
+            self._saved = tree.protocol == 2
+            self._find(tree, base)
         elif is_tar(head):
             self.title = "torch.save, before PyTorch 0.2"
-            self._find(self._of_tar(), 0, self._spans.__getitem__)
+            self._find(self._of_tar(), 0)
         else:
             tree, base = self._of_pickle()
-            self._find(tree, base, self._spans.__getitem__)
+            self._find(tree, base)
         if self.beyond_torch or not self._saved:
             self.form = "pickle"
 
-    def _of_archive(self, archive: zipfile.ZipFile) -> tuple[Tree, int]:
-        names = archive.NameToInfo
-        self._prefix = next(iter(names), "").partition("/")[0]
-        pickled = f"{self._prefix}/data.pkl"
-        if (why := zip_refusal(names, self._prefix)) is not None:
-            self.refuse(why)
-        if archive.comment or len({name.lower() for name in names}) != len(archive.filelist):
-            self.refuse("torch.save did not write it: it has a comment, or two records of one name")
-        info = archive.getinfo(pickled)
-        if info.compress_type != zipfile.ZIP_STORED or info.file_size > min(PICKLE_LIMIT, self.size):
-            self.refuse(f"its tensor index is compressed or longer than {bytes_text(PICKLE_LIMIT, 0)}")
-        order = f"{self._prefix}/byteorder"
-        if order in names and names[order].file_size == 3:
+    def _of_archive(self) -> tuple[Tree, int]:
+        """The tree, and where its pickle begins."""
+        try:
+            found = records(self.where)
+        except BadInput as error:
+            self.refuse(str(error))
+        prefix = next(iter(found), "").partition("/")[0]
+        data = f"{prefix}/data/"
+        for name, span in found.items():
+            if name.startswith(data):
+                self._spans[name[len(data) :]] = span
+        base, length = found[f"{prefix}/data.pkl"]
+        if length > PICKLE_LIMIT:
+            self.refuse(f"its tensor index is longer than {bytes_text(PICKLE_LIMIT, 0)}")
+        if found.get(f"{prefix}/byteorder", (0, 0))[1] == 3:
             self.refuse("it was saved on a big-endian machine")
-        base, _ = self._record(archive, pickled)
-        return self._read(archive.read(info)), base
+        del found
+        return self._read(self._bytes(base, length))._replace(storages={}), base
 
     def _of_pickle(self) -> tuple[Tree, int]:
         """The tree, and where its pickle begins."""
         tree = self._tree(0)
         if tree.root != MAGIC:
-            self.title = "pickle"
+            self.title = PICKLE
             return tree, 0
         system = self._tree(at := self._tree(tree.end).end)
         if isinstance(system.root, dict) and system.root.get("little_endian") is False:
@@ -197,7 +201,7 @@ class TorchFile(RawFile):
         except BadInput as error:
             self.refuse(str(error))
         if dangerous(tree.names):
-            self.refuse(foreign_text(tree.names, tree.beyond_torch, False, self.path))
+            self.refuse(foreign_text(tree, False, self.path, self.title == PICKLE))
         return tree
 
     def _bytes(self, start: int, count: int) -> bytes:
@@ -213,35 +217,23 @@ class TorchFile(RawFile):
             self.refuse("a storage in it has another size than the tensors in it say")
         return elements
 
-    def _record(self, archive: zipfile.ZipFile, name: str) -> tuple[int, int]:
-        """Where a record lies in the file, uncompressed, and its size."""
-        info = archive.NameToInfo.get(name)
-        if info is None:
-            self.refuse("a storage that it needs is not in it")
-        if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 or info.compress_size != info.file_size:
-            self.refuse("its values are compressed or encrypted, which torch.save does not do")
-        head = self._bytes(info.header_offset, 30)
-        if head[:4] != ZIP or len(head) < 30:
-            self.refuse("it is damaged")
-        own, extra = struct.unpack("<HH", head[26:30])
-        start = info.header_offset + 30 + own + extra
-        if start + info.file_size > self.size:
-            self.refuse("a storage in it reaches beyond its end")
-        return start, info.file_size
-
     # --- what is in it
 
-    def _find(self, tree: Tree, base: int, span: Callable[[str], tuple[int, int]]) -> None:
-        """Take every tensor; `base`: where the pickle is in the file, `span`: where the storage of a key is."""
+    def _find(self, tree: Tree, base: int) -> None:
+        """Take every tensor; `base`: where the pickle is in the file."""
         plain: list[str] = []
         foreign: dict[str, str] = {}
         expanded: list[str] = []
-        first: dict[tuple[Any, ...], str] = {}
+        holders: dict[str, str] = {}
+        """The first tensor of each storage, and below that of each further part of one."""
+        parts: dict[tuple[Any, ...], str] = {}
         for place, leaf in leaves(tree.root):
-            key = "/".join(part if type(part) is str else _text(part) for part in place) if place else ROOT_KEY
+            key = ROOT_KEY
+            if place:
+                key = "/".join(part if type(part) is str else _text(part) for part in place)
             if isinstance(leaf, Foreign):
                 if leaf.is_module and not place:
-                    self.refuse(foreign_text(tree.names, tree.beyond_torch, True, self.path))
+                    self.refuse(foreign_text(tree, True, self.path, self.title == PICKLE))
                 foreign[key] = leaf.full
                 continue
             if not isinstance(leaf, (Stored, Special)):
@@ -255,13 +247,16 @@ class TorchFile(RawFile):
                 continue
             storage = leaf.storage.key
             if storage not in self._spans:
-                self._spans[storage] = self._span(leaf.storage, base, span)
-            self._check(key, leaf, self._spans[storage][1])
-            same = first.setdefault((storage, *leaf[1:5]), key)
+                self._spans[storage] = self._span(leaf.storage, base)
+            size = self._spans[storage][1]
+            elements = self._check(key, leaf, size)
+            same = holders.setdefault(storage, key)
+            if same != key and self._stored[same][1:5] != leaf[1:5]:
+                same = parts.setdefault((storage, *leaf[1:5]), key)
             tied = same != key and bool(leaf.shape)
             if not tied:
                 self._stored[key] = leaf
-            if math.prod(leaf.shape) * leaf.dtype.itemsize > self._spans[storage][1]:
+            if elements * leaf.dtype.itemsize > size:
                 expanded.append(key)
             device = device_said(leaf.storage.location)
             self.entries[key] = Entry(
@@ -269,29 +264,32 @@ class TorchFile(RawFile):
             )
         if foreign and not (self.entries or self.listed):
             modules = any(name.startswith("torch.nn.modules") for name in tree.names)
-            self.refuse(foreign_text(tree.names, tree.beyond_torch, modules, self.path))
+            self.refuse(foreign_text(tree, modules, self.path, self.title == PICKLE))
         self.beyond_torch = tree.beyond_torch
-        self._say(plain, foreign, expanded)
+        way = allowing(tree.beyond_torch, tree.never, self.path)
+        if self.title == PICKLE:
+            way = unpickling(self.path)
+        self._say(plain, foreign, expanded, way)
 
-    def _span(self, storage: Storage, base: int, span: Callable[[str], tuple[int, int]]) -> tuple[int, int]:
+    def _span(self, storage: Storage, base: int) -> tuple[int, int]:
         if isinstance(storage.source, bytes):
             self._held[storage.key] = storage.source
             return 0, len(storage.source)
-        if isinstance(storage.source, Raw):
-            start, end = storage.source
-            return base + start, end - start
-        return span(storage.key)
+        if not isinstance(storage.source, Raw):
+            self.refuse("a storage that it needs is not in it")
+        start, end = storage.source
+        return base + start, end - start
 
-    def _say(self, plain: list[str], foreign: Mapping[str, str], expanded: list[str]) -> None:
+    def _say(self, plain: list[str], foreign: Mapping[str, str], expanded: list[str], way: str) -> None:
         if plain:
             what = (
                 f"{len(plain):,} of its values are not tensors" if len(plain) > 1 else "1 of its values is not a tensor"
             )
             self.notes.append(f"{what} ({_some(plain)}) and ignored.")
         if foreign:
-            self.notes.append(left_out(foreign, self.beyond_torch, self.path))
+            self.notes.append(left_out(foreign, way))
         elif self.beyond_torch and self._saved:
-            self.notes.append(f"In your own script: {allowing(self.beyond_torch, self.path)}.")
+            self.notes.append(f"In your own script: {way}.")
         for kind in sorted({entry.kind for entry in self.listed.values()}):
             keys = [key for key, entry in self.listed.items() if entry.kind == kind]
             are = "is" if len(keys) == 1 else "are"
@@ -299,24 +297,27 @@ class TorchFile(RawFile):
         if expanded:
             self.notes.append(f"{_some(expanded)} repeats few values: it was saved expanded.")
 
-    def _check(self, key: str, leaf: Stored, size: int) -> None:
-        wrong = wrong_shape(leaf.shape)
-        if (
-            wrong is not None
-            or len(leaf.stride) != len(leaf.shape)
-            or leaf.offset < 0
-            or any(step < 0 for step in leaf.stride)
-        ):
+    def _check(self, key: str, leaf: Stored, size: int) -> int:
+        """Its elements."""
+        wrong, elements, reach = _layout(leaf.shape, leaf.stride)
+        if leaf.offset < 0 or wrong is not None:
             self.refuse(f"'{shown(key)}' has {wrong or 'strides that make no sense'}")
         own = leaf.storage.dtype or torch.uint8
-        last = 0 if 0 in leaf.shape else _reach(leaf)
+        last = leaf.offset + reach if elements else 0
         if max(leaf.storage.elements * own.itemsize, last * leaf.dtype.itemsize) > size:
             self.refuse(f"'{shown(key)}' reaches beyond the end of the file")
+        return elements
 
 
-def _reach(leaf: Stored) -> int:
-    """Elements from the beginning of the storage to the last one of a tensor."""
-    return leaf.offset + 1 + sum((n - 1) * step for n, step in zip(leaf.shape, leaf.stride, strict=True))
+@lru_cache(maxsize=1024)  # most tensors of a large file are alike
+def _layout(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[str | None, int, int]:
+    """What is wrong with it, the elements, and how many of the storage there are from the first one to the last."""
+    wrong = wrong_shape(shape)
+    if wrong is None and (len(stride) != len(shape) or any(step < 0 for step in stride)):
+        wrong = "strides that make no sense"
+    if wrong is not None:
+        return wrong, 0, 0
+    return None, math.prod(shape), 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))
 
 
 def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -110,6 +110,8 @@ class FleetAlerts:
             changing = np.where(raised, calm, past)
             since[:] = np.where(changing, np.where(np.isnan(since), now, since), np.nan)
             turns = changing & (now - since >= rule.seconds)
+            if rule.devices:
+                turns &= np.array([rule.is_about(card.info.id) for card in fleet.cards], bool)
             raised ^= turns
             since[turns] = np.nan
         serious = np.array([QUANTITIES[rule.metric].level == ALARM for rule in self.rules], bool)

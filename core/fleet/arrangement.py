@@ -32,7 +32,7 @@ class Group(NamedTuple):
 
 
 class Arrangement:
-    """`arrange` whenever something of it changes; `lines` is what is on show: the row of a card, or -1 minus the number
+    """`arrange` whenever something of it changes; `lines` is what is shown: the row of a card, or -1 minus the number
     of a group for its heading."""
 
     def __init__(self, fleet: FleetTable) -> None:
@@ -104,7 +104,7 @@ class Arrangement:
         self.lines = np.concatenate(parts) if parts else np.empty(0, np.intp)
 
     def line_of(self, row: int) -> int:
-        """Where a card is on show; -1: it is not."""
+        """Where a card is shown; -1: it is not."""
         found = np.flatnonzero(self.lines == row)
         return int(found[0]) if len(found) else -1
 

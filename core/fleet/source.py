@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from devexplorer.core.records.fleet_events import FleetEvent, MeasureOrder
+from devexplorer.core.fleet.events import FleetEvent, MeasureOrder
 
 MOST_EVENTS = 512
 """That one `drain` returns: a beat of the window stays short when a thousand machines report at once."""

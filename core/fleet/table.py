@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from devexplorer.core.records import DeviceDetails, DeviceInfo, DeviceSample, Problem
-from devexplorer.core.records.fleet_events import (
+from devexplorer.core.fleet.events import (
     CardDetails,
     CardKey,
     CardsListed,
@@ -24,6 +23,7 @@ from devexplorer.core.records.fleet_events import (
     MachineLeft,
     Readings,
 )
+from devexplorer.core.records import DeviceDetails, DeviceInfo, DeviceSample, Problem
 
 Floats = npt.NDArray[np.float64]
 

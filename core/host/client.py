@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from devexplorer.core.base import Clock, LinkError
+from devexplorer.core.codec import decoder
 from devexplorer.core.host.files import FileWork
 from devexplorer.core.host.wire import Outbox, Wire
 from devexplorer.core.records.host import Happened, Hello, Numbered, ToHost
@@ -21,7 +22,7 @@ MOST_SNAPSHOT_BYTES = 4 << 30
 ROOM_S = 5.0
 MOST_WAITING = 1_000
 """Of what a window sent and the main thread has not taken yet."""
-_decode: Callable[[bytes], Any] = msgspec.msgpack.Decoder(ToHost).decode
+_decode: Callable[[bytes], Any] = decoder(ToHost).decode
 
 
 class SocketStream:

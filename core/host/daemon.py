@@ -81,7 +81,7 @@ class Daemon:
         self._idle_s = 0.0 if needed else self._idle_s + min(passed, LONGEST_LOOK_S)
         limit_s = UNSAVED_IDLE_S if self._would_lose() else IDLE_S
         if self._idle_s >= limit_s:
-            self.over = f"nobody was connected for {limit_s / 60:.0f} minutes, and nothing was under way"
+            self.over = f"no one was connected for {limit_s / 60:.0f} minutes, and nothing was under way"
 
     def describe(self) -> None:
         """Write what runs here, if that has changed."""

@@ -7,13 +7,13 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Iterator
-from typing import get_args
 
 from msgspec.structs import replace
 
 from devexplorer.core.base import object_name
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.engine.link import pieces
+from devexplorer.core.feature import result_types
 from devexplorer.core.recording.tee import RetainedEvents
 from devexplorer.core.records import (
     Answer,
@@ -25,11 +25,9 @@ from devexplorer.core.records import (
     Event,
     JobProgress,
     JobStarted,
-    LaboratoryEvent,
     ObjectChanged,
     ObjectRemoved,
     Rebuilt,
-    SplitPlanned,
     UndoState,
     ValuesDescribed,
     WorkspaceFile,
@@ -45,7 +43,6 @@ MOST_POINTS = 5_000
 MOST_RUNS = 50
 """That have ended."""
 LOG_LINES = 300
-_RESULTS = get_args(LaboratoryEvent)
 
 
 class _RunEvents:
@@ -97,7 +94,7 @@ class Known:
         self._catalog: Catalog | None = None
         self._runs: dict[int, _RunEvents] = {}
         """Of this session, in their order."""
-        self._results: dict[tuple[type, str], LaboratoryEvent] = {}
+        self._results: dict[tuple[type, str], Event] = {}
         """The latest result of each kind about each object."""
         self._lost: EngineLost | None = None
         """Until what the engine held is there again: why it ended."""
@@ -136,7 +133,7 @@ class Known:
                 self._answer = event
             case WorkspaceFile():  # the state knows it, also after an Undo and when the engine is lost
                 pass
-            case _ if isinstance(event, _RESULTS):
+            case _ if isinstance(event, result_types()):
                 self._results[type(event), _subject(event)] = event
 
     def devices(self) -> DevicesChanged:
@@ -185,8 +182,7 @@ class Known:
         if self._lost is None and state.workspace_file is not None:
             yield state.workspace_file
         yield self._undo()
-        yield from state.answers.values()
-        if self._answer is not None and self._answer is not next(reversed(state.answers.values()), None):
+        if self._answer is not None:
             yield self._answer
         for job in state.jobs.values():
             yield JobStarted(request=job.request, title=job.title, time_unix_s=job.started_unix_s, command=job.command)
@@ -208,12 +204,10 @@ class Known:
                         request=0 if file is None or changed else file.request)  # fmt: skip
 
 
-def _subject(event: LaboratoryEvent) -> str:
+def _subject(event: Event) -> str:
     """The name of the object that a result is about; empty: it is the only one of its kind."""
     match event:
         case ValuesDescribed():
             return object_name(event.values.target)
-        case SplitPlanned():
-            return object_name(event.plan.target)
         case _:
             return object_name(getattr(event, "target", ""))

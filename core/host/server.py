@@ -159,7 +159,13 @@ class Server:
 
     def wait(self) -> None:
         """Until something comes, or it is time for the next `tick`."""
-        self._bell.wait(0.0 if self._behind else BEAT_S if self.connected else QUIET_S)
+        if self._behind:
+            patience_s = 0.0
+        elif self.connected:
+            patience_s = BEAT_S
+        else:
+            patience_s = QUIET_S
+        self._bell.wait(patience_s)
         self._bell.clear()
 
     def tick(self) -> None:

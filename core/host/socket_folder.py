@@ -99,7 +99,7 @@ def problem(folder: str) -> str | None:
     except OSError as error:
         return f"{folder} cannot be read ({_reason(error)})"
     if stat.S_ISLNK(about.st_mode):
-        return f"{folder} is a link, which somebody else could turn elsewhere"
+        return f"{folder} is a link, which someone else could redirect"
     if not stat.S_ISDIR(about.st_mode):
         return f"{folder} is no folder"
     if about.st_uid != os.getuid():

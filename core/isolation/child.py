@@ -176,7 +176,7 @@ def _watch(lifeline: int, out: _Out, envelope: Envelope, home: str, main_thread:
 
 
 def _where(frame: FrameType | None, home: str, step: str) -> str:
-    """` (it was at net.py, line 4)`: the innermost line of the user's folder, else of their code elsewhere.
+    """` (at net.py, line 4)`: the innermost line of the user's folder, else of their code elsewhere.
 
     Where none of theirs is being run it is the step, ` (while: importing torch)`: a line of a library would say
     nothing. Empty for neither.
@@ -185,9 +185,9 @@ def _where(frame: FrameType | None, home: str, step: str) -> str:
     while frame is not None:
         file = os.path.abspath(frame.f_code.co_filename)
         if file.startswith(below) and kind_of(frame.f_code.co_filename) == "user":
-            return f" (it was at {os.path.basename(file)}, line {frame.f_lineno})"
+            return f" (at {os.path.basename(file)}, line {frame.f_lineno})"
         frame = frame.f_back
     place = place_of(innermost)
     if place is not None and not place.library:
-        return f" (it was at {os.path.basename(place.file)}, line {place.line})"
+        return f" (at {os.path.basename(place.file)}, line {place.line})"
     return f" (while: {step})" if step else ""

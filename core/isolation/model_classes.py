@@ -45,7 +45,7 @@ def candidates(file: Path) -> tuple[Candidate, ...]:
         return ()
     classes = [Candidate(name, True, here.needs(node)) for name, node in here.classes.items() if here.makes_model(node)]
     functions = [
-        Candidate(name, False, _required(node.args))
+        Candidate(name, False, here.required(node.args))
         for name, node in here.functions.items()
         if not name.startswith("_") and here.returns_model(node)
     ]
@@ -59,16 +59,19 @@ def without_name(target: str, folder: str = "") -> str | None:
     file, place = file_of(target, folder), target.partition("?")[0].strip()
     if file is None:
         return f"there is no file '{place}'" if place.endswith(CODE_SUFFIXES) else None
+    if not os.access(file, os.R_OK):
+        return f"you may not read the file '{place}'"
     found = candidates(file)
     if not found:
         return f"'{place}' names no model, and no class or function in it clearly makes one; write {place}:NAME"
-    ways = [f"{place}:{item.name}{_with_options(item.needs)}" for item in found]
+    ways = [_way(f"{place}:{item.name}", item.needs) for item in found]
     rest = f" or one of {len(ways) - MOST_WAYS} more" if len(ways) > MOST_WAYS else ""
     return f"'{place}' names no model; write {' or '.join(ways[:MOST_WAYS])}{rest}"
 
 
-def _with_options(needs: Sequence[str]) -> str:
-    return f"?{'&'.join(f'{name}=…' for name in needs)}" if needs else ""
+def _way(source: str, needs: Sequence[str]) -> str:
+    """With options in quotes: a shell takes `?` and `&` for something else."""
+    return f"'{source}?{'&'.join(f'{name}=…' for name in needs)}'" if needs else source
 
 
 def beside(file: Path) -> tuple[str, ...]:
@@ -113,13 +116,6 @@ def meant(source: Source, folder: str) -> tuple[str, ...]:
     folded = {name.lower(): name for name in known[::-1]}
     near = difflib.get_close_matches(wanted.lower(), list(folded), n=3, cutoff=0.6)
     return tuple(folded[name] for name in near) or (tuple(known) if len(known) <= 2 else ())
-
-
-def _required(arguments: ast.arguments, skip: int = 0) -> tuple[str, ...]:
-    plain = [*arguments.posonlyargs, *arguments.args]
-    without = plain[skip : len(plain) - len(arguments.defaults)]
-    named = [item for item, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if value is None]
-    return tuple(item.arg for item in (*without, *named))
 
 
 def _dotted(node: ast.expr | None) -> str:
@@ -193,14 +189,13 @@ class _Module:
     def offered(self) -> Iterator[Candidate]:
         """Of a package: models and functions that return one, which it imports from its modules."""
         for name, full in self.imports.items():
-            home, dot, original = full.rpartition(".")
-            module = self._module(home + ("" if home.strip(".") else dot))
+            module, original = self._origin(full)
             if module is None or name.startswith("_"):
                 continue
             if original in module.classes and module.makes_model(module.classes[original]):
                 yield Candidate(name, True, module.needs(module.classes[original]))
             elif original in module.functions and module.returns_model(module.functions[original]):
-                yield Candidate(name, False, _required(module.functions[original].args))
+                yield Candidate(name, False, module.required(module.functions[original].args))
 
     # --- what is a model
 
@@ -230,6 +225,11 @@ class _Module:
             return module.is_model(name, seen)
         return name.endswith(("Module", "PreTrainedModel"))
 
+    def _origin(self, full: str) -> tuple[_Module | None, str]:
+        """The module beside this one that an imported name is from, and its name there."""
+        home, dot, name = full.rpartition(".")
+        return self._module(home + ("" if home.strip(".") else dot)), name
+
     def _module(self, home: str) -> _Module | None:
         """The file of an imported module, where it is beside this one."""
         if home not in self._beside:
@@ -248,11 +248,32 @@ class _Module:
         """Arguments without a default of the constructor, which can be that of a base."""
         for item in node.body:
             if isinstance(item, ast.FunctionDef) and item.name == "__init__":
-                return _required(item.args, 1)
+                return self.required(item.args, 1)
         for base in map(_dotted, node.bases):
             if base in self.classes and base not in seen:
                 return self.needs(self.classes[base], seen | {node.name})
         return ()
+
+    def required(self, arguments: ast.arguments, skip: int = 0) -> tuple[str, ...]:
+        """Arguments that have to be given: without a default, and no configuration that makes itself."""
+        plain = [*arguments.posonlyargs, *arguments.args]
+        without = plain[skip : len(plain) - len(arguments.defaults)]
+        named = [item for item, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if value is None]
+        return tuple(item.arg for item in (*without, *named) if not self._is_configuration(_dotted(item.annotation)))
+
+    def _is_configuration(self, name: str) -> bool:
+        """Whether this name, as the file has it, is a dataclass whose fields all have defaults."""
+        if name in self.classes:
+            node = self.classes[name]
+            marks = (mark.func if isinstance(mark, ast.Call) else mark for mark in node.decorator_list)
+            if not any(_dotted(mark).endswith("dataclass") for mark in marks):
+                return False
+            return all(item.value is not None for item in node.body if isinstance(item, ast.AnnAssign))
+        first, dot, rest = name.partition(".")
+        if first not in self.imports:
+            return False
+        module, original = self._origin(f"{self.imports[first]}{dot}{rest}")
+        return module is not None and module._is_configuration(original)
 
     def returns_model(self, node: ast.FunctionDef) -> bool:
         """Whether a function says so, or returns what a class of models was called for."""

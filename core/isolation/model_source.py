@@ -3,7 +3,7 @@ before it sends one.
 
 `package.module:factory`, `path/to/file.py:factory`, `path/to/notebook.ipynb:factory`, `torchvision:NAME`,
 `transformers:TYPE`, `transformers:path/config.json`, each with options behind a question mark:
-`transformers:gpt2?n_layer=2`. A value is a Python literal (`2`, `0.1`, `[1, 2]`, `True`); whatever is none is text.
+`transformers:gpt2?n_layer=2`. A value is a Python literal (`2`, `0.1`, `[1, 2]`, `True`); anything else is text.
 `text_config.num_hidden_layers=2` is an option within an option.
 """
 

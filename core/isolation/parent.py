@@ -50,7 +50,7 @@ def run_in_subprocess(
     included.
 
     A process that ends while it works on a better result has given the one before. Raises `BadInput` with what it says
-    is wrong, or how it ended (`'net:make' was not ready after 60 s and was ended (it was at net.py, line 4)`, `… ended
+    is wrong, or how it ended (`'net:make' was not ready after 60 s and was ended (at net.py, line 4)`, `… ended
     its process by signal SIGSEGV and gave no model`): `title` begins such a sentence, `lacking` ends it, or
     `longer` where its time was over. Raises `Cancelled`, and `Unavailable` where this system has no process groups.
     `virtual`: it is all about virtual GPUs, for which torch has the one place that another backend would take as

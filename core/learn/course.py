@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
-from devexplorer.core.learn import models, tensors
-from devexplorer.core.learn.exercise import Exercise
+from importlib.util import find_spec
+from pkgutil import resolve_name
 
-EXERCISES: tuple[Exercise, ...] = (*tensors.EXERCISES, *models.EXERCISES)
-"""By topic: devices, tensors, models, parameters, files, several devices."""
+from devexplorer.core.features import FEATURES
+from devexplorer.core.learn import models, tensors
+from devexplorer.core.learn.exercise import TOPICS, Exercise
+
+
+def _all() -> tuple[Exercise, ...]:
+    found = [*tensors.EXERCISES, *models.EXERCISES]
+    for feature in FEATURES:
+        module = f"devexplorer.core.learn.exercises.{feature}"
+        if find_spec(module) is not None:
+            found += resolve_name(f"{module}:EXERCISES")
+    return tuple(sorted(found, key=lambda exercise: TOPICS.index(exercise.topic)))
+
+
+EXERCISES = _all()
+"""By topic."""

@@ -9,6 +9,11 @@ from typing import NamedTuple
 
 from devexplorer.core.session import Done, State
 
+DEVICES, TENSORS, MODELS, PARAMETERS = "Devices", "Tensors", "Models", "Parameters"
+FILES, MANY = "Files", "Several devices"
+TOPICS = (DEVICES, TENSORS, MODELS, PARAMETERS, FILES, MANY)
+"""In the order of the list."""
+
 
 @dataclass
 class Evidence:

@@ -1,13 +1,11 @@
-"""Exercises about models, parameters, files and splits. Data; main thread."""
+"""Exercises about models, parameters and files. Data; main thread."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from devexplorer.core.base import object_name
 from devexplorer.core.learn import checks
 from devexplorer.core.learn.checks import built, did, either, elsewhere, moved, newest, refused, row_of, there
-from devexplorer.core.learn.exercise import Evidence, Exercise, Step
+from devexplorer.core.learn.exercise import FILES, MANY, MODELS, PARAMETERS, Evidence, Exercise, Step
 from devexplorer.core.records import (
     Backward,
     Check,
@@ -17,17 +15,13 @@ from devexplorer.core.records import (
     Initialise,
     ListFile,
     Load,
-    Move,
     NewTensor,
-    Replicate,
     Save,
     ScalingResult,
     ScalingSpec,
     StartBenchmark,
     Tie,
 )
-
-MODELS, PARAMETERS, FILES, MANY = "Models", "Parameters", "Files", "Several devices"
 
 
 def _lines_found(evidence: Evidence) -> set[str]:
@@ -63,20 +57,6 @@ def _still_tied(evidence: Evidence) -> bool:
 
 def _model_moved(models: set[str]) -> checks.Check:
     return moved(lambda r, c: r.parameters and models & set(c.targets))
-
-
-def _part_moved(path: str) -> Callable[[Move], bool]:
-    return lambda command: any(target.partition(":")[2] == path for target in command.targets)
-
-
-def _in_two_places(evidence: Evidence) -> bool:
-    """Layer 2 was moved, and is not where layer 0 is."""
-    command = newest(evidence, Move)
-    if command is None or not _part_moved("2")(command):
-        return False
-    names = set(map(object_name, command.targets))
-    rows = [(row_of(evidence, f"{name}:0"), row_of(evidence, f"{name}:2")) for name in names]
-    return any(first is not None and second is not None and first.devices != second.devices for first, second in rows)
 
 
 _file_refused = either(refused(ListFile), refused(Load))
@@ -118,7 +98,7 @@ EXERCISES = (
             _TO_A_GPU,
             Step(
                 "Create an input on the CPU: rand, 2x20",
-                "Tensor, Fill: rand, Shape: 2x20, Create",
+                "Tensor, Fill: rand, Shape: 2x20, Device: cpu, Create",
                 did(NewTensor, lambda c: c.shape[-1:] == (20,) and not elsewhere(c.device)),
             ),
             Step(
@@ -285,7 +265,7 @@ EXERCISES = (
             _build("module-list"),
             Step(
                 "Tie layers.1.weight to layers.0.weight",
-                "Open layers, 0 and 1; click one weight, Ctrl+click the other, Lab, Parameters, Tie",
+                "Open layers, 0 and 1; click one weight, Ctrl+click the other, right-click, Parameters, Tie",
                 _ties,
             ),
             Step("Run forward and backward", "Select module-list, Shift+F", did(Backward)),
@@ -339,43 +319,6 @@ EXERCISES = (
             ),
             Step("Try to load it: it is refused", "File, Load tensors, file: the same", _file_refused),
         ),
-    ),
-    Exercise(
-        "split-by-hand",
-        "Layers on two devices",
-        MANY,
-        "Parts of a model can be on different devices when what they are given is brought to them.",
-        (
-            _build("mlp"),
-            Step(
-                "Move layer 0 to a GPU",
-                "Open mlp, select 0, Ctrl+1",
-                moved(lambda r, c: _part_moved("0")(c) and elsewhere(r.destination)),
-            ),
-            Step("Move layer 2 to another device", "Select 2, Ctrl+2 (Ctrl+0 where there is one GPU)", _in_two_places),
-            Step("Run the model: it fails", "Select mlp, F", refused(Forward)),
-            Step(
-                "Insert hops and run it",
-                "The offer in the inspector, or Lab, Split, Insert hops, then F",
-                did(Forward),
-            ),
-        ),
-        two_devices=True,
-    ),
-    Exercise(
-        "replicate",
-        "A copy on every device",
-        MANY,
-        "What DataParallel does: every device has all parameters and a part of the batch.",
-        (
-            _build("mlp"),
-            Step(
-                "Replicate it over two devices",
-                "Select it, tab Experiments, Replicate, on: two devices, Replicate",
-                did(Replicate),
-            ),
-        ),
-        two_devices=True,
     ),
     Exercise(
         "scaling",

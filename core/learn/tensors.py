@@ -5,20 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from devexplorer.core.learn.checks import did, elsewhere, moved, newest, objects, refused, row_of
-from devexplorer.core.learn.exercise import Evidence, Exercise, Step
-from devexplorer.core.records import (
-    Ask,
-    Combine,
-    Crossover,
-    Move,
-    NewTensor,
-    SetRequiresGrad,
-    SetThreads,
-    TimeWork,
-    Undo,
-)
-
-DEVICES, TENSORS = "Devices", "Tensors"
+from devexplorer.core.learn.exercise import DEVICES, TENSORS, Evidence, Exercise, Step
+from devexplorer.core.records import Combine, Move, NewTensor, SetRequiresGrad, SetThreads, Undo
 
 _NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 ABSENT = "cuda:99"
@@ -89,7 +77,7 @@ def _two_tensors(evidence: Evidence) -> bool:
 
 
 ON_A_GPU = "device: a GPU (cuda:0, or vgpu:0), Create"
-_NEW_ON_A_GPU = Step("Create a tensor on a GPU", f"Tensor, {ON_A_GPU}", did(NewTensor, lambda c: elsewhere(c.device)))
+NEW_ON_A_GPU = Step("Create a tensor on a GPU", f"Tensor, {ON_A_GPU}", did(NewTensor, lambda c: elsewhere(c.device)))
 
 EXERCISES = (
     Exercise(
@@ -229,7 +217,7 @@ EXERCISES = (
         TENSORS,
         "x.to(device) gives the very same object back when x is there already: no copy, no memory.",
         (
-            _NEW_ON_A_GPU,
+            NEW_ON_A_GPU,
             Step("Move it to where it is", "Select it, Move to: the same device", moved(lambda r, c: r.already_there)),
         ),
         two_devices=True,
@@ -243,7 +231,7 @@ EXERCISES = (
         (
             Step(
                 "Create a tensor on the CPU that requires grad",
-                "Tensor, tick “requires grad”, Create",
+                "Tensor, Device: cpu, tick “requires grad”, Create",
                 did(NewTensor, lambda c: c.requires_grad),
             ),
             Step("Move it: it is no longer a leaf", "Select it, Move to: a GPU", _no_leaf),
@@ -254,28 +242,8 @@ EXERCISES = (
             ),
             Step(
                 "… and let it require a gradient there",
-                "Select it, Lab, Parameters, Unfreeze",
+                "Right-click it, Parameters, Unfreeze",
                 did(SetRequiresGrad, lambda c: c.on),
-            ),
-        ),
-        two_devices=True,
-    ),
-    Exercise(
-        "numpy",
-        "NumPy and the GPU",
-        TENSORS,
-        "NumPy knows the memory of the host only: a tensor on a GPU has to come to the CPU first.",
-        (
-            _NEW_ON_A_GPU,
-            Step(
-                "Ask whether it can become a NumPy array",
-                "Select it, Lab, Ask, Can it become a NumPy array?",
-                did(Ask, lambda c: c.question == "numpy"),
-            ),
-            Step(
-                "… and through .cpu()",
-                "The first offer in the inspector, or Lab, Ask",
-                did(Ask, lambda c: c.question == "cpu-numpy"),
             ),
         ),
         two_devices=True,
@@ -323,47 +291,6 @@ EXERCISES = (
             Step("Add them: it fails", "Click one, Ctrl+click the other, + (or Ctrl+K, Add tensors)", refused(Combine)),
             Step("Copy one over and add", "The first offer in the inspector, or Copy to, then +", did(Combine)),
         ),
-        two_devices=True,
-    ),
-    Exercise(
-        "type",
-        "type() before and after",
-        TENSORS,
-        "What a tensor's type() says depends on the kind of its device; the class of a model does not change when it"
-        " moves.",
-        (
-            Step("Create a tensor on the CPU", "Tensor, Create", did(NewTensor, lambda c: c.device == "cpu")),
-            Step(
-                "Ask for its type()",
-                "Select it, Lab, Ask, What is its type()?",
-                did(Ask, lambda c: c.question == "type"),
-            ),
-            Step("Move it to a GPU", "Move to: a GPU", did(Move, lambda c: elsewhere(c.device))),
-            Step("Ask again", "Lab, Ask, What is its type()?", did(Ask, lambda c: c.question == "type")),
-        ),
-        two_devices=True,
-    ),
-    Exercise(
-        "timing",
-        "Timing a GPU",
-        TENSORS,
-        "A GPU works behind the program's back: a clock that is read before torch.cuda.synchronize() has timed the"
-        " launches only.",
-        (
-            Step(
-                "Time products on a GPU, without synchronising and with",
-                "Tab Experiments, Timing, on: a GPU, Time it",
-                did(TimeWork, lambda c: elsewhere(c.device)),
-            ),
-        ),
-        two_devices=True,
-    ),
-    Exercise(
-        "crossover",
-        "Where the GPU overtakes",
-        TENSORS,
-        "Small products are faster on the CPU: launching them, and copying there and back, costs more than computing.",
-        (Step("Compare the CPU and a GPU over growing sizes", "Tab Experiments, Crossover, Compare", did(Crossover)),),
         two_devices=True,
     ),
 )

@@ -45,7 +45,7 @@ class Link(Record):
 
     @property
     def live(self) -> bool:
-        """Whether what is on show is what that machine is like now."""
+        """Whether what is shown is what that machine is like now."""
         return self.state == "connected"
 
     @property

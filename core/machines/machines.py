@@ -39,12 +39,12 @@ class FarMachine(Machine):
         return self.session.link
 
     def now(self) -> float:
-        """Stands still while nothing comes: what is on show is of that moment."""
+        """Stands still while nothing comes: what is shown is of that moment."""
         return self.session.now()
 
     @property
     def is_late(self) -> bool:
-        """Whether what is on show is not of this moment."""
+        """Whether what is shown is not of this moment."""
         return self.session.is_late
 
     @property
@@ -72,7 +72,7 @@ class Machines:
     def __init__(
         self, here: Machine, show: Callable[[Machine], None], changed: Callable[[], None], client: str | None = None
     ) -> None:
-        """`show` puts a machine on show; `changed` is called when the list, what is on show, or the state of a link is
+        """`show` puts a machine shown; `changed` is called when the list, what is shown, or the state of a link is
         another."""
         self.here = here
         self.machines: tuple[Machine, ...] = (here,)
@@ -84,7 +84,7 @@ class Machines:
         self._leaving: list[FarMachine] = []
 
     def add(self, name: str, route: Route) -> FarMachine:
-        """Begin to connect to a machine; it is listed at once, and on show when `show` says so. Raises `BadInput` where
+        """Begin to connect to a machine; it is listed at once, and shown when `show` says so. Raises `BadInput` where
         the name is taken."""
         if self.find(name) is not None:
             raise BadInput(f"{name} is listed already")
@@ -104,7 +104,7 @@ class Machines:
         return next((machine for machine in self.machines if machine.name == name), None)
 
     def show(self, machine: Machine) -> None:
-        """Put this one on show, in place of another or of a recording; the others go on unseen."""
+        """Put this one shown, in place of another or of a recording; the others go on unseen."""
         if machine not in self.machines:
             return
         before, self.shown = self.shown, machine

@@ -2,7 +2,7 @@
 and no method waits.
 
 What happens there comes as the same events. The window keeps what it was told last while there is no connection, and
-`now` stands still, so that nothing on show looks as if it were of this moment.
+`now` stands still, so that nothing visible looks as if it were of this moment.
 """
 
 from __future__ import annotations

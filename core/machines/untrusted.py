@@ -26,7 +26,9 @@ def visible(text: str) -> str:
 
 def _sign(found: re.Match[str]) -> str:
     code = ord(found[0])
-    return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7F else f"\u27e8U+{code:04X}\u27e9"
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "\u2421" if code == 0x7F else f"\u27e8U+{code:04X}\u27e9"
 
 
 def admitted(record: T, ahead_s: float = 0.0) -> T:

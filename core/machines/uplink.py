@@ -20,6 +20,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from devexplorer.core.base import Clock, LinkError
+from devexplorer.core.codec import decoder
 from devexplorer.core.host.wire import Outbox, Wire, compresses, read_hello, send_hello
 from devexplorer.core.machines.link import CannotReach, Channel, LinkState, Route
 from devexplorer.core.records.host import PROTOCOL, ZLIB, Ask, Do, Goodbye, Hello, Numbered, TakeOver, ToWindow
@@ -40,7 +41,7 @@ Begin = Literal["first", "resumed", "again", "anew"]
 another run of the host."""
 Say = Do | TakeOver | Ask
 
-_decoder: Callable[[bytes], ToWindow] = msgspec.msgpack.Decoder(ToWindow).decode
+_decoder: Callable[[bytes], ToWindow] = decoder(ToWindow).decode
 
 
 def _decode(payload: bytes) -> ToWindow:
@@ -279,7 +280,15 @@ class Uplink:
             return
         known, same = self.hello.session, theirs.session == self.hello.session
         resumed = theirs.resumes and same and self.outbox.reaches(theirs.received)
-        begin: Begin = "resumed" if resumed else "first" if not known else "again" if same else "anew"
+        begin: Begin
+        if resumed:
+            begin = "resumed"
+        elif not known:
+            begin = "first"
+        elif same:
+            begin = "again"
+        else:
+            begin = "anew"
         with self._lock:
             if number != self._attempt:
                 channel.close()

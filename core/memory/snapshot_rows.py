@@ -15,8 +15,8 @@ import msgspec
 from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput
+from devexplorer.core.memory.records import AllocatorSnapshot, BlockRow, SegmentRow, StackRow
 from devexplorer.core.memory.snapshot_file import NO_SNAPSHOT
-from devexplorer.core.records import AllocatorSnapshot, BlockRow, SegmentRow, StackRow
 
 MOST_READ = 1_000_000
 """Blocks in a snapshot that is read: a file can refer to one list of blocks a thousand times without growing."""

@@ -22,7 +22,7 @@ from devexplorer.core.models.class_source import (
 )
 from devexplorer.core.models.collector import no_collections
 from devexplorer.core.models.copies import clone_model, deep_copy
-from devexplorer.core.models.extras import CrossingHooks, Extras
+from devexplorer.core.models.extras import CrossingHooks, Extras, FetchHook, fetches_inputs
 from devexplorer.core.models.guard import default_device, kept, settings_kept
 from devexplorer.core.models.inputs import (
     CHEAP_BYTES,
@@ -73,6 +73,7 @@ from devexplorer.core.models.walk import (
     named_modules,
     parameters_and_buffers,
     size_of,
+    split_by_hand,
     type_name,
     unregistered,
 )

@@ -3,6 +3,7 @@ one changes in this process is taken back. Jobs thread, or the main thread of a 
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from devexplorer.core.models.samples.input_spec import InputSpec
 from devexplorer.core.models.walk import is_uninitialised, parameters_and_buffers
 from devexplorer.core.virtual.cuda.emulation import asks_for_cards, served, virtual_cards
 
-_NOTEBOOK = "from devexplorer.core.isolation import notebook"
+_NOTEBOOK = "from devexplorer import notebook"
 Sizes = list[tuple[torch.dtype, int]]
 """Dtype and number of elements of each tensor."""
 
@@ -49,6 +50,9 @@ class Recipe:
         """Raises `BadInput` or `Unavailable` where a library has no such model; runs no user code."""
         self.source, self.folder = source, folder
         self._prepared = None if source.own_code else libraries.prepare(source, folder)
+        self._configurations: dict[str, type] = {}
+        """Arguments that were made for its factory."""
+        self._own_module = ""
 
     @property
     def title(self) -> str:
@@ -101,6 +105,8 @@ class Recipe:
         if self._prepared is not None:
             return libraries.made(self._prepared, self.source)
         factory = loading.factory_of(self.source, self.folder)
+        self._configurations = loading.configurations(self.source, factory)
+        self._own_module = getattr(factory, "__module__", "")
         torch.default_generator.manual_seed(seed)  # the import may have drawn; a second time there is none
         model: nn.Module = loading.make(self.source, factory, self.folder)
         return model
@@ -120,16 +126,18 @@ class Recipe:
         if self._prepared is not None:
             return self._prepared.code
         home, source = self.source.home(self.folder), self.source
-        given = ", ".join(f"{key}={value!r}" for key, value in source.options.items())
         path = f"sys.path.insert(0, {quoted(home)})"
         module = source.place if source.kind == "module" else source.importable(self.folder).module
         if module:
-            call = f"importlib.import_module({quoted(module)}).{source.factory}({given})"
+            call = f"importlib.import_module({quoted(module)}).{source.factory}({self._arguments()})"
             return Code(("import importlib", "import sys"), (path,), call)
         file = source.file(self.folder)
         module = _variable(file)
+        given = self._arguments(here=module)
         if source.is_notebook:
-            imports = ("import sys", "import types", "from pathlib import Path", _NOTEBOOK)
+            imports: tuple[str, ...] = ("import sys", "import types", "from pathlib import Path", _NOTEBOOK)
+            if "importlib." in given:
+                imports = ("import importlib", *imports)
             space = f"{module} = sys.modules[{quoted(module)}] = types.ModuleType({quoted(module)})"
             define = f"notebook.run(Path({quoted(str(file))}), vars({module}))  # its {notebook.DEFINITIONS}"
             return Code(imports, (path, space, define), f"{module}.{source.factory}({given})")
@@ -143,6 +151,16 @@ class Recipe:
             f"    spec.loader.exec_module({module})",
         )
         return Code(("import importlib.util", "import sys"), lines, f"{module}.{source.factory}({given})")
+
+    def _arguments(self, here: str = "") -> str:
+        """Of the call in a script; `here`: the name of the file's module in it."""
+        given = []
+        for name, kind in self._configurations.items():
+            is_here = here and kind.__module__ == self._own_module
+            module = here if is_here else f"importlib.import_module({quoted(kind.__module__)})"
+            given.append(f"{name}={module}.{kind.__qualname__}()")
+        given += [f"{name}={value!r}" for name, value in self.source.options.items()]
+        return ", ".join(given)
 
 
 def _variable(file: Path) -> str:
@@ -188,4 +206,9 @@ def builder_of(source: str, folder: str) -> NamedBuilder:
         choice = without_name(source, folder)
         if choice is not None:
             raise BadInput(choice)
+        if os.path.isfile(os.path.join(folder, source)):
+            raise BadInput(
+                f"'{source}' is not Python code, and no model is made of it; devexplorer show lists what a checkpoint"
+                " holds; to examine its model, name the code that makes it: net.py:Net"
+            )
     return samples.find(source)

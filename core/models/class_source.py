@@ -58,7 +58,9 @@ def expressions_at(body: ast.AST, line: int) -> Iterator[ast.expr]:
 
 def last_name(node: ast.expr) -> str:
     """`append` of `self.items.append`; the name of a name; empty for anything else."""
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def is_switch(node: ast.expr) -> bool:

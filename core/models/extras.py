@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.models.loading import Stamp, changed
 from devexplorer.core.models.optimizers import state_tensors
-from devexplorer.core.records import Diagnosis, Hop
+from devexplorer.core.records import Answer, BaseEvent, Diagnosis, Hop
 
 
 class CrossingHooks(Protocol):
-    """Hooks that let activations follow the parts of a split model (`core.partition.crossings`)."""
+    """Hooks that let activations follow the parts of a split model; the feature that splits models has them."""
 
     @property
     def latest(self) -> tuple[Hop, ...]:
@@ -30,6 +30,27 @@ class CrossingHooks(Protocol):
     def remove(self) -> None:
         """Take the hooks away."""
         ...
+
+    def told(self, name: str, answer: Answer) -> tuple[Answer, BaseEvent]:
+        """The answer of a forward with the hops in it, and the event that says them."""
+        ...
+
+    def python(self, name: str) -> str:
+        """What puts them on the model of this name."""
+        ...
+
+    def python_of_opened(self, name: str) -> str:
+        """What gives those of a model that came with a workspace file (`_opened`) their variable."""
+        ...
+
+
+class FetchHook:
+    """Any forward pre-hook that brings its module's inputs to where the module is."""
+
+
+def fetches_inputs(module: nn.Module) -> bool:
+    """Whether this module has one."""
+    return any(isinstance(hook, FetchHook) for hook in module._forward_pre_hooks.values())
 
 
 @dataclass(slots=True)

@@ -107,7 +107,7 @@ def sample_inputs(model: nn.Module, shapes: str = "") -> list[Tensor]:
 
 
 def _there(model: nn.Module, specs: Sequence[InputSpec]) -> list[Tensor]:
-    first = next(model.parameters(), None)
+    first = next(iter(parameters_and_buffers(model)), None)
     made = tensors_for(model, specs)
     return made if first is None else [item.to(first.device) for item in made]
 

@@ -14,8 +14,9 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import MISSING, Field, fields, is_dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -81,10 +82,13 @@ def make(source: Source, factory: Any, folder: str) -> Any:
         if isinstance(error, TypeError) and error.__traceback__ is not None:
             called = error.__traceback__.tb_next is not None and error.__traceback__.tb_next.tb_next is None
             return _missing_arguments(source, factory) if called else ""
-        return _unknown_name(source, folder, error)
+        if source.options or not isinstance(error, (ValueError, AssertionError)):
+            return _unknown_name(source, folder, error)
+        return _without_defaults(source, factory)
 
     with _running(f"{call} failed", home, hint), _importing(home, _beside(source, folder)):
-        model = factory(**source.options)
+        configured = {name: kind() for name, kind in configurations(source, factory).items()}
+        model = factory(**configured, **source.options)
     import torch
     from torch.jit._script import RecursiveScriptModule
 
@@ -103,6 +107,27 @@ def make(source: Source, factory: Any, folder: str) -> Any:
     return model
 
 
+def configurations(source: Source, factory: Any) -> dict[str, type]:
+    """Arguments that were not given and are annotated with a dataclass whose fields all have defaults: `Net(config:
+    Config)` is called with `Config()`."""
+    try:
+        parameters = inspect.signature(factory, eval_str=True).parameters
+    except Exception:  # of a builtin; or an annotation, which can be any expression, cannot be evaluated
+        return {}
+    found: dict[str, type] = {}
+    for name, item in parameters.items():
+        kind = item.annotation
+        if item.default is not item.empty or name in source.options or not isinstance(kind, type):
+            continue
+        if is_dataclass(kind) and all(_has_default(part) for part in fields(kind)):
+            found[name] = kind
+    return found
+
+
+def _has_default(part: Field[Any]) -> bool:
+    return not part.init or part.default is not MISSING or part.default_factory is not MISSING
+
+
 def _returned(source: Source, value: Any) -> str:
     """What a factory returned instead of a model, and how to get the model that is in it."""
     import torch
@@ -116,7 +141,10 @@ def _returned(source: Source, value: Any) -> str:
     at = next((key for key, item in items if isinstance(item, torch.nn.Module)), None)
     what = f"{type(value).__name__}{f' ({kinds})' if items else ''}"
     if at is None:
-        return f"{what}; a torch.nn.Module is required"
+        held = [name for name, item in getattr(value, "__dict__", {}).items() if isinstance(item, torch.nn.Module)]
+        if not held:
+            return f"{what}; a torch.nn.Module is required"
+        return f"{what}; write a function that returns the model in it, {source.factory}(…).{held[0]}, and name that"
     return f"{what}; write a function that returns its model alone, {source.factory}(…)[{at!r}], and name that"
 
 
@@ -133,20 +161,28 @@ def _missing_arguments(source: Source, factory: Any) -> str:
     if unknown:
         takes = ", ".join(item.name for item in parameters if item.kind is not item.VAR_POSITIONAL) or "no options"
         return f"; it takes {takes}"
-    lacking = [
-        item.name
-        for item in parameters
-        if item.default is item.empty
-        and item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)
-        and item.name not in source.options
-    ]
-    if not lacking:
+    lacking = [item for item in parameters if item.default is item.empty and item.name not in source.options]
+    return _as_options(source, lacking)
+
+
+def _without_defaults(source: Source, factory: Any) -> str:
+    """The same for arguments that are None unless given: what makes the model may need some of them."""
+    try:
+        parameters = list(inspect.signature(factory).parameters.values())
+    except (TypeError, ValueError):  # of a builtin
+        return ""
+    return _as_options(source, [item for item in parameters if item.default is None])
+
+
+def _as_options(source: Source, lacking: Sequence[inspect.Parameter]) -> str:
+    names = [item.name for item in lacking if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)]
+    if not names:
         return ""
     given = [f"{name}={value}" for name, value in source.options.items()]
-    given += [f"{name}={'cpu' if name == 'device' else '…'}" for name in lacking]
+    given += [f"{name}={'cpu' if name == 'device' else '…'}" for name in names]
     return (
-        f"; give options as in {source.text.partition('?')[0]}?{'&'.join(given)}, or write a function without arguments"
-        " that returns the model, and name that"
+        f"; give options as in '{source.text.partition('?')[0]}?{'&'.join(given)}', or write a function without"
+        " arguments that returns the model, and name that"
     )
 
 

@@ -140,6 +140,11 @@ def parameters_and_buffers(model: nn.Module) -> tuple[Tensor, ...]:
     return *model.parameters(), *model.buffers()
 
 
+def split_by_hand(model: nn.Module) -> bool:
+    """Whether parts of it are on several accelerators: whoever made it wants them there."""
+    return len({item.device for item in parameters_and_buffers(model) if item.device.type not in ("cpu", "meta")}) > 1
+
+
 def every_tensor(thing: nn.Module | Tensor) -> Iterator[Tensor]:
     """Every tensor that the object keeps alive: parameters, buffers, gradients, unregistered ones. May repeat; lazy
     ones left out."""

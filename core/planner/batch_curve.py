@@ -9,7 +9,7 @@ from devexplorer.core.base import BadInput, Unavailable
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.planner.calculator import FitCalculator
 from devexplorer.core.planner.limits import LARGEST_BATCH
-from devexplorer.core.records import BatchPoint, Fit
+from devexplorer.core.planner.records import BatchPoint, Fit
 
 POINTS = 9
 """About so many batches: each is a run of the step without values."""

@@ -17,12 +17,12 @@ from devexplorer.core.planner import messages
 from devexplorer.core.planner.dividing import divided
 from devexplorer.core.planner.eight_bit import state_sizes
 from devexplorer.core.planner.largest import Largest, Room, largest
+from devexplorer.core.planner.records import Fit, FitBytes, FitCard, FitSpec, Help
 from devexplorer.core.planner.run import DeviceMap, StepConfig
 from devexplorer.core.planner.step_time import GROUP_NORM, StepEstimate, step_estimate
 from devexplorer.core.planner.trace import Trace
 from devexplorer.core.planner.trace_cache import TraceCache, runs_convolutions, runs_products
 from devexplorer.core.planner.workspaces import context_bytes, cublas_bytes, library_bytes
-from devexplorer.core.records import Fit, FitBytes, FitCard, FitSpec, Help
 from devexplorer.core.virtual.operators.attention import has_flash
 
 DIVISIONS = 5
@@ -79,7 +79,7 @@ class FitCalculator:
 
     def estimate(self, traces: Sequence[Trace], profiles: Sequence[Profile]) -> StepEstimate:
         """The time of a step; what made its range wider is noted."""
-        step = step_estimate(traces, profiles, self.doubts)
+        step = step_estimate(traces, profiles, self.doubts, input_copy=self.spec.input_copy)
         self.cache.notes.update(dict.fromkeys(doubt.words for doubt in step.doubts))
         return step
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.partition.blocks import is_stack
+from devexplorer.core.split.blocks import is_stack
 
 
 def checkpoint_blocks(title: str, model: nn.Module) -> None:

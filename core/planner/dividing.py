@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from devexplorer.core.base import BadInput, count_text
 from devexplorer.core.devices.profiles import Profile
-from devexplorer.core.partition.blocks import Block, blocks_of
-from devexplorer.core.partition.planner import Groups, propose
-from devexplorer.core.partition.spread import even_budget
 from devexplorer.core.planner.run import DeviceMap
 from devexplorer.core.planner.subject import Subject
+from devexplorer.core.split.blocks import Block, blocks_of
+from devexplorer.core.split.planner import Groups, propose
+from devexplorer.core.split.spread import even_budget
 
 GROWTH = 1.02
 """Unequal budgets grow by so much until everything has its place."""

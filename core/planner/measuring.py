@@ -21,8 +21,9 @@ from devexplorer.core.virtual.device.cost import Roofline
 from devexplorer.core.virtual.device.memory import Block, CachingAllocator, OutOfDeviceMemoryError, round_up
 from devexplorer.core.virtual.device.work import Call, Work
 
-VALUES_BYTES = 1 << 20
-"""Whole numbers and truth values up to this size keep their values: positions and masks, which models look at."""
+VALUES_BYTES = 16 << 20
+"""Inputs up to this size have values, and so has what is made of them without parameters: positions and masks, which
+models look at."""
 
 
 class MeasuringMemory(CachingAllocator):
@@ -120,6 +121,7 @@ class Measuring:
         self._held: list[torch.Tensor] = []
         self.output_bytes = 0
         """Of the first tensor that forward returned."""
+        self.input_bytes = 0
         for gpu in machine.add(profiles):
             memory = MeasuringMemory(gpu.index, UNLIMITED if limit_bytes is None else limit_bytes)
             roofline = MeasuringRoofline(gpu.profile)
@@ -181,6 +183,7 @@ class Measuring:
                 memory.state_at,
                 memory.rest_at,
                 self.output_bytes,
+                self.input_bytes,
                 gpu.attention_by_card,
             )
             for gpu, memory, roofline in zip(self.machine.gpus, self._memories, self._rooflines, strict=True)

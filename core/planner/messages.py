@@ -7,8 +7,10 @@ from collections.abc import Iterable, Sequence
 
 from devexplorer.core.base import bytes_text, count_text
 from devexplorer.core.devices.profiles import Profile
-from devexplorer.core.records import Calibration, FitCard, FitSpec
+from devexplorer.core.planner.records import FitCard, FitSpec
+from devexplorer.core.records import Calibration
 from devexplorer.core.virtual.device.calibration import TITLES
+from devexplorer.core.virtual.device.cost import PAGEABLE_BYTES_S
 from devexplorer.core.virtual.device.machine import CONTEXT_BYTES
 
 PARTS = {
@@ -77,7 +79,7 @@ def _calibrated(name: str, calibration: Calibration) -> str:
     else:
         where = f"{calibration.device} of {calibration.host or 'this machine'}"
         origin = f"measured on {where} with torch {calibration.torch_version}, and its ranges are narrower for it"
-    return f"{name} has factors of its own instead of the cost model's averages ({factors}), {origin}."
+    return f"{name} has its own factors instead of the cost model's averages ({factors}), {origin}."
 
 
 def assumptions(
@@ -132,6 +134,11 @@ def assumptions(
         sentences.append(
             f"What {' and '.join(compilers)} would fuse is counted operation by operation, with every tensor between"
             " them."
+        )
+    if spec.input_copy:
+        sentences.append(
+            f"Each step waits for a copy of its inputs from pageable memory, {PAGEABLE_BYTES_S / 1e9:g} GB/s beside the"
+            " workers of a data loader; with pinned memory and non_blocking=True it would take less."
         )
     if spec.train:
         sentences.append(

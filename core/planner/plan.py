@@ -22,11 +22,11 @@ from devexplorer.core.planner import messages
 from devexplorer.core.planner.batch_curve import batch_curve
 from devexplorer.core.planner.calculator import FitCalculator, helps_for, label
 from devexplorer.core.planner.limits import LARGEST_BATCH, ONE_GPU
+from devexplorer.core.planner.records import BatchPoint, Fit, FitReport, FitSpec
 from devexplorer.core.planner.run import DeviceMap, StepConfig, sparse_layers
 from devexplorer.core.planner.step_time import COMPILED
 from devexplorer.core.planner.subject import subject_of
 from devexplorer.core.planner.trace_cache import TraceCache, batch_second, is_compiled
-from devexplorer.core.records import BatchPoint, Fit, FitReport, FitSpec
 
 DTYPES = (None, torch.float64, torch.float32, torch.float16, torch.bfloat16)
 """What a model can be cast to for a plan. Without values nothing would say that there is no kernel for float8."""

@@ -14,8 +14,8 @@ from functools import cache
 import msgspec
 
 from devexplorer.core.devices.profiles import resource_rows
-from devexplorer.core.records.planner import Fit, FitSpec
-from devexplorer.core.records.serving import ServingSpec
+from devexplorer.core.planner.records import Fit, FitSpec
+from devexplorer.core.planner.serving_records import ServingSpec
 
 LARGE_BERT = "hidden_size=1024&num_hidden_layers=24&num_attention_heads=16&intermediate_size=4096"
 LLAMA = "transformers:llama?num_key_value_heads=8&vocab_size=128256&head_dim={}&tie_word_embeddings=true&"
@@ -116,7 +116,11 @@ class Published(msgspec.Struct, frozen=True):
     def apart(self) -> str:
         """Why it is not among the rows that the model is fitted to and judged by: what bound it, or that it was
         compiled, or is another kind of step."""
-        return self.bound_by or ("compiled" if self.compiled else "decoding" if self.decodes else "")
+        if self.bound_by:
+            return self.bound_by
+        if self.compiled:
+            return "compiled"
+        return "decoding" if self.decodes else ""
 
     @property
     def decodes(self) -> bool:
@@ -245,13 +249,12 @@ def fitted_to(row: Published) -> bool:
 def spec_of(row: Published) -> FitSpec | None:
     """The plan of its step; None where the planner has no such step.
 
-    That is a model or card that it lacks, a step that copies its input to the card, or that trains without an
-    optimizer.
+    That is a model or card that it lacks, or a step that trains without an optimizer.
     """
     source = None if reason_of(row) else source_of(row)
     optimizer = next((ours for name, ours in OPTIMIZERS.items() if row.optimizer.startswith(name)), "")
     train = row.task == "training"
-    if source in (None, VGG16) or row.copies_input or (train and not optimizer):
+    if source in (None, VGG16) or (train and not optimizer):
         return None
     dtype, autocast = row.computed_in
     if row.decodes:
@@ -275,6 +278,7 @@ def spec_of(row: Published) -> FitSpec | None:
         checkpointing=bool(row.checkpointing),
         tf32=row.tf32 == "all",
         channels_last=bool(row.channels_last),
+        input_copy=bool(row.copies_input),
         inputs=inputs_of(row),
         options=False,
     )

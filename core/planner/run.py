@@ -43,13 +43,13 @@ from devexplorer.core.models import (
 )
 from devexplorer.core.models.run import run
 from devexplorer.core.models.samples.input_spec import InputSpec
-from devexplorer.core.partition.blocks import own_tensors
-from devexplorer.core.partition.crossings import DeviceCrossings
 from devexplorer.core.planner.checkpoints import checkpoint_blocks
 from devexplorer.core.planner.experts import equal_shares
 from devexplorer.core.planner.measuring import VALUES_BYTES, Measuring
 from devexplorer.core.planner.subject import Subject, run_on_cards
 from devexplorer.core.planner.trace import Trace
+from devexplorer.core.split.blocks import own_tensors
+from devexplorer.core.split.crossings import DeviceCrossings
 from devexplorer.core.virtual.backend import backward_guard, meta_empty, swapping
 from devexplorer.core.virtual.operators.attention import taken_apart
 from devexplorer.core.virtual.operators.autocast import keeping_casts
@@ -164,10 +164,9 @@ def _without_values(
 
 
 def _input(spec: InputSpec, floating: torch.dtype, generator: torch.Generator, device: str) -> Tensor:
-    """With values where it is a small mask or numbers, which a model may look at."""
+    """With values where it is small: a model may look at them, or at a mask that it makes of them."""
     dtype = spec.dtype or floating
-    whole = not (dtype.is_floating_point or dtype.is_complex)
-    if whole and math.prod(spec.shape) * dtype.itemsize <= VALUES_BYTES:
+    if math.prod(spec.shape) * dtype.itemsize <= VALUES_BYTES:
         return spec.tensor(floating, generator).to(device)
     return meta_empty(spec.shape, dtype, device)
 
@@ -208,10 +207,10 @@ def _steps(
         checkpoint_blocks(subject.title, model)
     if split:
         DeviceCrossings(model, DeviceRegistry([TorchBackend(), cards.machine])).attach()
+    cards.input_bytes = sum(item.nbytes for item in inputs)
     call = functools.partial(_called, cards, model, named=named)
-    autocast = functools.partial(_autocast, config.autocast)
     if not config.train:
-        with torch.no_grad(), autocast():
+        with torch.no_grad(), autocast(config.autocast):
             cards.step_begins()
             call(*inputs)
         cards.step_ends()
@@ -225,7 +224,7 @@ def _steps(
     for _ in range(TRAINING_STEPS):
         cards.step_begins()
         model.zero_grad(set_to_none=not config.zeroed_gradients)
-        with autocast():
+        with autocast(config.autocast):
             output = call(*inputs)
             loss = _loss(subject, output)
         with backward_guard():
@@ -255,7 +254,7 @@ def _channels_last(model: nn.Module, inputs: list[Tensor]) -> list[Tensor]:
 
 
 @contextmanager
-def _autocast(dtype: torch.dtype | None) -> Iterator[None]:
+def autocast(dtype: torch.dtype | None) -> Iterator[None]:
     """Nothing for None; else as on CUDA, where the casts of weights are kept until its end."""
     with nullcontext() if dtype is None else torch.autocast("vgpu", dtype), keeping_casts():
         yield

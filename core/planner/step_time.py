@@ -6,9 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from devexplorer.core.devices.profiles import Profile
+from devexplorer.core.planner.records import Bound, StepPart
 from devexplorer.core.planner.trace import Trace
-from devexplorer.core.records.planner import Bound, StepPart
-from devexplorer.core.virtual.device.cost import Roofline, host_seconds, overlapped, spread, transfer_seconds
+from devexplorer.core.virtual.device.cost import (
+    PAGEABLE_BYTES_S,
+    Roofline,
+    host_seconds,
+    overlapped,
+    spread,
+    transfer_seconds,
+)
 from devexplorer.core.virtual.device.work import CONVOLUTIONS, Kind
 
 GROUPS: Mapping[Kind, str] = {
@@ -59,7 +66,7 @@ OLD_HALF = Doubt(
     "Training in float16 on cards of compute capability 7.5 was compared too little: the range of seconds is wider.",
 )
 COMPILED = Doubt(
-    1.75,
+    1.95,
     "Compiled code launches and moves less than the operations that are counted here: the range of seconds is wider.",
 )
 GROUP_NORM = Doubt(
@@ -89,11 +96,16 @@ class StepEstimate(NamedTuple):
     """What made the range wider."""
 
 
-def step_estimate(traces: Sequence[Trace], profiles: Sequence[Profile], doubts: Sequence[Doubt] = ()) -> StepEstimate:
+def step_estimate(
+    traces: Sequence[Trace], profiles: Sequence[Profile], doubts: Sequence[Doubt] = (), *, input_copy: bool = False
+) -> StepEstimate:
     """Of a step on these cards: they work one after the other, as a split model's do, while the host launches what
-    comes next; each copy takes its time once. `doubts`: what is known of the model beforehand."""
+    comes next; each copy takes its time once. `doubts`: what is known of the model beforehand. `input_copy`: the step
+    begins with a copy of its inputs from pageable memory, for which it waits."""
     host = sum(host_seconds(trace.calls.items(), card) for trace, card in zip(traces, profiles, strict=True))
     copies = _copies(traces, profiles)
+    if input_copy:
+        copies += traces[0].input_bytes / min(PAGEABLE_BYTES_S, 1e9 * profiles[0].host_gb_s)
     parts = _parts(traces, profiles)
     device = sum(part.seconds for part in parts)
     seconds = overlapped(device, host) + copies

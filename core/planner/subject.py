@@ -23,7 +23,7 @@ from devexplorer.core.models import (
     tensors_for,
 )
 from devexplorer.core.models.samples.input_spec import InputSpec
-from devexplorer.core.records import PlannedTensor
+from devexplorer.core.planner.records import PlannedTensor
 from devexplorer.core.virtual.cuda.emulation import CudaEmulation, names_cuda
 from devexplorer.core.virtual.cuda.on_cpu import OnCpu
 
@@ -76,14 +76,14 @@ class Subject:
         return [spec.with_batch(batch) for spec in self.specs]
 
     def with_values(self, why: BaseException) -> Subject:
-        """The same model made with values. Raises `BadInput`, with `why` it cannot do without, where that would take
-        too much memory."""
+        """The same model made with values. Raises `BadInput`, with `why` it failed without, where that would take too
+        much memory."""
         needed = bytes_of(parameters_and_buffers(self.model))
         if needed > VALUES_BYTES:
             raise BadInput(
-                f"'{self.title}' cannot run without values ({error_text(why)}), and with values it takes"
-                f" {bytes_text(needed)} of this machine's memory, more than the {bytes_text(VALUES_BYTES)} that the"
-                " planner takes for one; plan for a smaller one"
+                f"'{self.title}' failed without values ({error_text(why)}); it was not tried with them, as they would"
+                f" take {bytes_text(needed)} of this machine's memory, more than the {bytes_text(VALUES_BYTES)} that"
+                " the planner takes for a model; plan for a smaller one"
             ) from why
         with _cards(self.imitated):
             model = self.model if self.values or self._builder is None else _with_values(self._builder)

@@ -78,6 +78,8 @@ class Trace:
     """Where in `events` the last step ends; None: at their end."""
     output_bytes: int = 0
     """Of the first tensor that forward returned, on whichever card."""
+    input_bytes: int = 0
+    """Of the inputs that the step got."""
     attention_by_card: bool = False
     """Whether attention ran that another card has another kernel for."""
 

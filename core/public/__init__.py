@@ -5,7 +5,8 @@ Qt never.
 >>> devexplorer.add_virtual_gpus("2x Tesla T4")
 ['vgpu:0', 'vgpu:1']
 
-Everything else below `devexplorer` may move between versions.
+The other names below are what the Python that the window shows needs to run as it is shown. Everything else below
+`devexplorer` may move between versions.
 """
 
 from __future__ import annotations
@@ -15,27 +16,64 @@ from typing import TYPE_CHECKING, Any
 from devexplorer.core import former_names
 
 if TYPE_CHECKING:
+    from devexplorer.core.commands.opened import OpenedWorkspace
     from devexplorer.core.doctor.testing import assert_placement_clean
-    from devexplorer.core.virtual.backend import add_virtual_gpus
+    from devexplorer.core.files.opening import tensors
+    from devexplorer.core.isolation import notebook
+    from devexplorer.core.models import samples
+    from devexplorer.core.models.handover import hand_over
+    from devexplorer.core.models.inputs import sample_inputs
+    from devexplorer.core.models.run import first_tensor, total
+    from devexplorer.core.planner.records import FitSpec
+    from devexplorer.core.planner.serving_records import ServingSpec
+    from devexplorer.core.planner.worker.ask import planned
+    from devexplorer.core.virtual.backend import add_virtual_gpus, move_lazily
 
-__all__ = ["__version__", "add_virtual_gpus", "assert_placement_clean"]
+__all__ = [
+    "FitSpec",
+    "OpenedWorkspace",
+    "ServingSpec",
+    "__version__",
+    "add_virtual_gpus",
+    "assert_placement_clean",
+    "first_tensor",
+    "hand_over",
+    "move_lazily",
+    "notebook",
+    "planned",
+    "sample_inputs",
+    "samples",
+    "tensors",
+    "total",
+]
 __version__ = "0.1.0"
 
 _HOMES = {
-    "add_virtual_gpus": "devexplorer.core.virtual.backend",
-    "assert_placement_clean": "devexplorer.core.doctor.testing",
+    "FitSpec": "planner.records",
+    "OpenedWorkspace": "commands.opened",
+    "ServingSpec": "planner.serving_records",
+    "add_virtual_gpus": "virtual.backend",
+    "assert_placement_clean": "doctor.testing",
+    "first_tensor": "models.run",
+    "hand_over": "models.handover",
+    "move_lazily": "virtual.backend",
+    "notebook": "isolation",
+    "planned": "planner.worker.ask",
+    "sample_inputs": "models.inputs",
+    "samples": "models",
+    "tensors": "files.opening",
+    "total": "models.run",
 }
 
 former_names.install()
 
 
 def __getattr__(name: str) -> Any:
-    """Import a function when it is first asked for: both bring torch."""
+    """Import what is asked for when it is first asked for: most of it brings torch."""
     if name not in _HOMES:
         raise AttributeError(f"module 'devexplorer' has no attribute '{name}'; it has {', '.join(__all__)}")
-    from importlib import import_module
-
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    home = __import__(f"devexplorer.core.{_HOMES[name]}", fromlist=[name])  # which imports a submodule as well
+    value = globals()[name] = getattr(home, name)
     return value
 
 

@@ -11,7 +11,6 @@ They are msgspec structs rather than dataclasses: just as frozen and slotted, an
 on the link.
 """
 
-from devexplorer.core.records.allocator import AllocatorSnapshot, BlockRow, SegmentRow, StackRow
 from devexplorer.core.records.base import BaseCommand, BaseEvent, Record, SentFrom
 from devexplorer.core.records.benchmark import (
     AllReduceResult,
@@ -79,15 +78,6 @@ from devexplorer.core.records.doctor import (
     Unchecked,
     Uncompiled,
 )
-from devexplorer.core.records.experiments import (
-    Ask,
-    Crossover,
-    CrossoverMeasured,
-    CrossoverPoint,
-    Replicate,
-    TimeWork,
-    WorkTimed,
-)
 from devexplorer.core.records.laboratory import (
     CheckpointCompared,
     ClearGradients,
@@ -97,28 +87,17 @@ from devexplorer.core.records.laboratory import (
     FileContents,
     FileEntry,
     FileListed,
-    Hop,
-    Hopped,
     Initialise,
-    InsertHops,
-    Join,
     KeyMismatch,
-    LaboratoryEvent,
     ListFile,
     Load,
     LoadCheckpoint,
     MakeOptimizer,
     MoveOptimizer,
     OpenModel,
-    PlanSplit,
     Save,
     SetRequiresGrad,
     SetTraining,
-    Split,
-    SplitBlock,
-    SplitPlan,
-    SplitPlanned,
-    SplitShare,
     Tie,
     TrainStep,
     Untie,
@@ -152,41 +131,20 @@ from devexplorer.core.records.messages import (
     ObjectChanged,
     ObjectRemoved,
     Offer,
-    OpenSnapshot,
     Rebuilt,
-    RecordAllocator,
     Redid,
     Redo,
-    ReleaseCache,
     Remove,
     RowsChanged,
     RowsFollow,
-    SaveSnapshot,
     SetThreads,
     SideEffects,
-    SnapshotOpened,
     Steps,
     Undid,
     Undo,
     UndoState,
 )
-from devexplorer.core.records.objects import CastError, MoveReport, ObjectSnapshot, Row
-from devexplorer.core.records.planner import (
-    BatchPoint,
-    Bound,
-    Fit,
-    FitBytes,
-    FitCard,
-    FitPlanned,
-    FitReport,
-    FitSpec,
-    Help,
-    PlanFit,
-    PlannedTensor,
-    StepPart,
-    planned_tensors,
-)
-from devexplorer.core.records.serving import CacheLayers, ServingFit, ServingSpec
+from devexplorer.core.records.objects import CastError, Hop, MoveReport, ObjectSnapshot, Row
 from devexplorer.core.records.workspace_file import (
     NewWorkspace,
     OpenWorkspace,

@@ -5,6 +5,9 @@ from __future__ import annotations
 from devexplorer.core.base import Message
 from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
 
+SEVERITIES = ("error", "warning", "note")
+"""Of findings, the worst first."""
+
 
 class Check(BaseCommand, tag="Check"):
     """Let the placement doctor check a model of the workspace; changes nothing. Answered with `Checked`."""

@@ -1,7 +1,7 @@
-"""Commands of the placement laboratory and what answers them: own models, files, parameters, splits. Any thread.
+"""Commands of the placement laboratory and what answers them: own models, files, parameters. Any thread.
 
-Those of the experiments, the doctor, the planner and workspace files are in separate modules; the unions below hold
-them too. A target is `name`, or `name:path` for a module, parameter or buffer of a model.
+Those of the doctor, the planner and workspace files are in separate modules; the lists below hold them too. A target
+is `name`, or `name:path` for a module, parameter or buffer of a model.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from devexplorer.core.records.base import BaseCommand, BaseEvent, Record, SentFrom
-from devexplorer.core.records.doctor import ApplyPatch, Check, Checked
-from devexplorer.core.records.experiments import Ask, Crossover, CrossoverMeasured, Replicate, TimeWork, WorkTimed
-from devexplorer.core.records.planner import FitPlanned, PlanFit
+from devexplorer.core.records.doctor import Checked
 from devexplorer.core.records.workspace_file import (
     NewWorkspace,
     OpenWorkspace,
@@ -289,147 +287,33 @@ class MoveOptimizer(BaseCommand, tag="MoveOptimizer"):
     target: str
 
 
-# --- splitting
-
-
-class PlanSplit(BaseCommand, tag="PlanSplit"):
-    """Plan how a model could be split over devices. Answered with `SplitPlanned`; moves nothing."""
-
-    target: str
-    budgets: dict[str, int] = msgspec.field(default_factory=dict)
-    """Bytes that may be used, by device, in the order in which they are filled; empty: all accelerators, what is free
-    on each less a tenth, then the CPU."""
-
-
-class SplitBlock(Record):
-    """A part of a model that stays together."""
-
-    path: str
-    type: str
-    bytes: int
-    device: str
-    """Where it would be."""
-    now: tuple[str, ...]
-    """Where it is."""
-    tied_with: tuple[str, ...] = ()
-    """Blocks that hold the same parameter: they have to be on the same device."""
-
-
-class SplitShare(Record):
-    """One device of a plan."""
-
-    device: str
-    budget_bytes: int
-    used_bytes: int
-
-
-class SplitPlan(Record):
-    """Where the blocks of a model would be."""
-
-    target: str
-    blocks: tuple[SplitBlock, ...]
-    """In the order of `named_modules`: together they hold every parameter and buffer once."""
-    shares: tuple[SplitShare, ...]
-    hops: int
-    """Times that activations would go to another device, if the blocks ran in their order."""
-    warnings: tuple[str, ...] = ()
-
-
-class SplitPlanned(BaseEvent, tag="SplitPlanned"):
-    """What was asked with `PlanSplit`."""
-
-    plan: SplitPlan
-
-
-class Split(BaseCommand, tag="Split"):
-    """Move the blocks of a model to their devices, all or none, and let activations follow (`InsertHops`)."""
-
-    target: str
-    device_map: dict[str, str]
-    """Path of a block -> device; every parameter and buffer has to be covered."""
-
-
-class Join(BaseCommand, tag="Join"):
-    """Move a split model to one device and take its hops away; hooks and map of accelerate too, where it was dispatched
-    by that."""
-
-    target: str
-    device: str
-
-
-class InsertHops(BaseCommand, tag="InsertHops"):
-    """Let each part of a model fetch what it is given to its own device (or not any more): for parts that were moved
-    one by one."""
-
-    target: str
-    on: bool = True
-
-
-class Hop(Record):
-    """Activations that went to another device during a forward."""
-
-    before: str
-    """Path of the module that they came from; empty: the model's input."""
-    after: str
-    """Path of the module that fetched them."""
-    source: str
-    destination: str
-    bytes: int
-    seconds: float | None = None
-    """On the clock of the devices; None: not measured."""
-    simulated: bool = False
-
-
-class Hopped(BaseEvent, tag="Hopped"):
-    """The hops of a forward of a model that has some, in their order."""
-
-    target: str
-    hops: tuple[Hop, ...]
-
-
-LaboratoryCommand = (
-    OpenModel
-    | CompareCheckpoint
-    | LoadCheckpoint
-    | Save
-    | ListFile
-    | Load
-    | SaveWorkspace
-    | OpenWorkspace
-    | NewWorkspace
-    | RunModelCode
-    | Describe
-    | Initialise
-    | Tie
-    | Untie
-    | SetRequiresGrad
-    | ClearGradients
-    | SetTraining
-    | MakeOptimizer
-    | TrainStep
-    | MoveOptimizer
-    | PlanSplit
-    | Split
-    | Join
-    | InsertHops
-    | Ask
-    | Replicate
-    | TimeWork
-    | Crossover
-    | Check
-    | ApplyPatch
-    | PlanFit
+LABORATORY_COMMANDS: tuple[type[BaseCommand], ...] = (
+    OpenModel,
+    CompareCheckpoint,
+    LoadCheckpoint,
+    Save,
+    ListFile,
+    Load,
+    SaveWorkspace,
+    OpenWorkspace,
+    NewWorkspace,
+    RunModelCode,
+    Describe,
+    Initialise,
+    Tie,
+    Untie,
+    SetRequiresGrad,
+    ClearGradients,
+    SetTraining,
+    MakeOptimizer,
+    TrainStep,
+    MoveOptimizer,
 )
 
-LaboratoryEvent = (
-    CheckpointCompared
-    | FileListed
-    | WorkspaceFile
-    | ValuesDescribed
-    | SplitPlanned
-    | Hopped
-    | WorkTimed
-    | CrossoverMeasured
-    | Checked
-    | FitPlanned
+LABORATORY_RESULTS: tuple[type[BaseEvent], ...] = (
+    CheckpointCompared,
+    FileListed,
+    WorkspaceFile,
+    ValuesDescribed,
+    Checked,
 )

@@ -1,4 +1,4 @@
-"""What goes over the link: commands to the engine, events from it. Plain frozen records; both unions are tagged.
+"""What goes over the link: commands to the engine, events from it. Plain frozen records with tags.
 
 `request` is chosen by the sender, unique per command; events that answer a command repeat it, 0 means none.
 Ending: every command is answered by exactly one `JobEnded`, after everything else that it caused.
@@ -6,12 +6,13 @@ Ending: every command is answered by exactly one `JobEnded`, after everything el
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from devexplorer.core.records.allocator import AllocatorSnapshot
-from devexplorer.core.records.base import BaseCommand, BaseEvent, SentFrom
+from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
 from devexplorer.core.records.benchmark import BenchPoint
 from devexplorer.core.records.benchmark_messages import (
     BeginBenchmark,
@@ -23,8 +24,22 @@ from devexplorer.core.records.benchmark_messages import (
     StopBenchmark,
 )
 from devexplorer.core.records.devices import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
-from devexplorer.core.records.laboratory import LaboratoryCommand, LaboratoryEvent
+from devexplorer.core.records.laboratory import LABORATORY_COMMANDS, LABORATORY_RESULTS
 from devexplorer.core.records.objects import MoveReport, ObjectSnapshot, Row
+
+if TYPE_CHECKING:
+    Command = BaseCommand
+    Event = Record
+else:
+
+    class Command(ABC):  # noqa: B024 - only to be recognised
+        """Any command, of the kernel or of a feature: `core.codec` decodes what is declared so."""
+
+    class Event(ABC):  # noqa: B024
+        """Any event, the same way."""
+
+    Command.register(BaseCommand)
+    Event.register(Record)
 
 
 class BuildModel(BaseCommand, tag="BuildModel"):
@@ -62,6 +77,7 @@ class Move(BaseCommand, tag="Move"):
     targets: tuple[str, ...]
     """`name`, or `name:path` for a submodule."""
     device: str
+    """Empty, where nothing is copied: only the dtype changes, and each tensor stays on its device."""
     dtype: str | None = None
     copy: bool = False
     optimizer: bool = False
@@ -128,35 +144,6 @@ class SetThreads(BaseCommand, tag="SetThreads"):
     threads: int
 
 
-class ReleaseCache(BaseCommand, tag="ReleaseCache"):
-    """Give memory that the allocator keeps for later back to the device; answered with the figures before and after."""
-
-    device: str
-
-
-class RecordAllocator(BaseCommand, tag="RecordAllocator"):
-    """Let the allocators record where each block is allocated, or stop that."""
-
-    on: bool
-
-
-class SaveSnapshot(BaseCommand, tag="SaveSnapshot"):
-    """Write the snapshot of a device's allocator in PyTorch's own format (a pickle of plain values)."""
-
-    device: str
-    path: str
-    sent_to: SentFrom | None = None
-    """The file of another machine that this one is brought to."""
-
-
-class OpenSnapshot(BaseCommand, tag="OpenSnapshot"):
-    """Read a snapshot: of a device's allocator now, or a file of PyTorch's format. Answered with `SnapshotOpened`."""
-
-    device: str | None = None
-    path: str | None = None
-    sent_from: SentFrom | None = None
-
-
 class Cancel(BaseCommand, tag="Cancel"):
     """Cancel a job that waits or runs, at its next step."""
 
@@ -171,29 +158,25 @@ class Steps(BaseCommand, tag="Steps"):
     title: str = ""
 
 
-Command = (
-    BuildModel
-    | NewTensor
-    | Move
-    | Undo
-    | Redo
-    | Remove
-    | Forward
-    | Backward
-    | EditElement
-    | Combine
-    | StartBenchmark
-    | BeginBenchmark
-    | StopBenchmark
-    | AddVirtual
-    | SetThreads
-    | ReleaseCache
-    | RecordAllocator
-    | SaveSnapshot
-    | OpenSnapshot
-    | Cancel
-    | Steps
-    | LaboratoryCommand
+KERNEL_COMMANDS: tuple[type[BaseCommand], ...] = (
+    BuildModel,
+    NewTensor,
+    Move,
+    Undo,
+    Redo,
+    Remove,
+    Forward,
+    Backward,
+    EditElement,
+    Combine,
+    StartBenchmark,
+    BeginBenchmark,
+    StopBenchmark,
+    AddVirtual,
+    SetThreads,
+    Cancel,
+    Steps,
+    *LABORATORY_COMMANDS,
 )
 
 
@@ -295,18 +278,12 @@ class Answer(BaseEvent, tag="Answer"):
     subject: str | None = None
     """The object that it is about."""
     part: str = ""
-    """The path of the part of it that it is about; empty: all of it."""
+    """The path of the part of it that it is about, for windows of earlier versions; empty: all of it."""
     failed: bool = False
     cancelled: bool = False
     """It came to nothing because the user ended it."""
     offers: tuple[Offer, ...] = ()
     time_unix_s: float = 0.0
-
-
-class SnapshotOpened(BaseEvent, tag="SnapshotOpened"):
-    """An allocator snapshot that was asked for."""
-
-    snapshot: AllocatorSnapshot
 
 
 class SideEffects(BaseEvent, tag="SideEffects"):
@@ -398,38 +375,38 @@ class Rebuilt(BaseEvent, tag="Rebuilt"):
     lost: tuple[str, ...]
 
 
-Event = (
-    EngineReady
-    | EnginePaused
-    | EngineDevices
-    | ObjectChanged
-    | RowsChanged
-    | RowsFollow
-    | ObjectRemoved
-    | Moved
-    | Answer
-    | BenchPreparing
-    | BenchReady
-    | BenchStarted
-    | BenchPoint
-    | BenchEnded
-    | SnapshotOpened
-    | SideEffects
-    | UndoState
-    | Undid
-    | Redid
-    | JobStarted
-    | JobProgress
-    | JobEnded
-    | Log
-    | EngineLost
-    | Rebuilt
-    | DeviceSample
-    | DeviceDetails
-    | Topology
-    | AllocatorSample
-    | LaboratoryEvent
+KERNEL_EVENTS: tuple[type[Record], ...] = (
+    EngineReady,
+    EnginePaused,
+    EngineDevices,
+    ObjectChanged,
+    RowsChanged,
+    RowsFollow,
+    ObjectRemoved,
+    Moved,
+    Answer,
+    BenchPreparing,
+    BenchReady,
+    BenchStarted,
+    BenchPoint,
+    BenchEnded,
+    SideEffects,
+    UndoState,
+    Undid,
+    Redid,
+    JobStarted,
+    JobProgress,
+    JobEnded,
+    Log,
+    EngineLost,
+    Rebuilt,
+    DeviceSample,
+    DeviceDetails,
+    Topology,
+    AllocatorSample,
 )
+KERNEL_RESULTS = LABORATORY_RESULTS
+"""Events that hold results about objects."""
 
 EventSink = Callable[[Event], None]
 """Takes events, on whichever thread they come."""

@@ -87,6 +87,21 @@ class ObjectSnapshot(Record):
     """Which library placed it with its own hooks, and what that means, in a sentence; None: none did."""
 
 
+class Hop(Record):
+    """Activations that went to another device during a forward."""
+
+    before: str
+    """Path of the module that they came from; empty: the model's input."""
+    after: str
+    """Path of the module that fetched them."""
+    source: str
+    destination: str
+    bytes: int
+    seconds: float | None = None
+    """On the clock of the devices; None: not measured."""
+    simulated: bool = False
+
+
 class CastError(Record):
     """What a cast did to the values, summed over all tensors that it could harm."""
 
@@ -161,4 +176,4 @@ class MoveReport(Record):
         else."""
         if self.copied:
             return "copy"
-        return "cast" if self.source == (self.destination,) else "move"
+        return "cast" if ", ".join(self.source) == self.destination else "move"

@@ -5,7 +5,7 @@ from devexplorer.core.session.jobs import Done, Job, Run, steps_of
 from devexplorer.core.session.machine import Machine
 from devexplorer.core.session.row_table import Column, Ints, Mask, RowTable, RowTables, Shape
 from devexplorer.core.session.settings import KnownMachine, Place, Settings, SettingsFile
-from devexplorer.core.session.state import LOG_LINES, Change, Device, Marker, State, is_about
+from devexplorer.core.session.state import LOG_LINES, Change, Device, Marker, State
 from devexplorer.core.session.under_way import (
     NOTHING_UNDER_WAY,
     Progress,

@@ -25,8 +25,6 @@ class Change(enum.Flag):
     DETAILS = enum.auto()
     """Static details of a device, and the links between devices."""
     ALERTS = enum.auto()
-    SNAPSHOT = enum.auto()
-    """An allocator snapshot that was asked for."""
     JOBS = enum.auto()
     LABORATORY = enum.auto()
-    """Something that was asked about values, files, checkpoints or splits."""
+    """Something that was asked about values, files, checkpoints, splits, or of a feature."""

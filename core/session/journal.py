@@ -52,6 +52,8 @@ class Entry:
     again: Command | None = None
     """Where a workspace file was saved or opened, or a new workspace begun: what brings back everything that was done
     until then."""
+    replaces: bool = False
+    """It replaced the workspace: nothing of what was made before is there any more."""
     in_file: bool = False
     """What it did comes back with a workspace file."""
     undone: list[Entry] = field(default_factory=list)
@@ -108,7 +110,8 @@ class Journal:
         action = None
         if answer is not None and answer.code and spec_of(command).in_script:
             action = Action(answer.title, answer.words, answer.code, answer.time_unix_s)
-        entry = Entry(_named(command, created), created, tuple(effects), action, again)
+        replaces = isinstance(command, NewWorkspace | OpenWorkspace)
+        entry = Entry(_named(command, created), created, tuple(effects), action, again, replaces)
         files = [file for file in self._entries if redone and file.undone and _same(file.undone[-1], entry)]
         for file in files:
             del file.undone[-1]
@@ -135,8 +138,12 @@ class Journal:
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """The Python of all commands, in their order."""
-        return tuple(entry.action for entry in self._entries if entry.action is not None)
+        """The Python of the commands that made the workspace what it is, in their order: of what was before it was
+        replaced only what devices and threads need."""
+        entries = self._entries
+        begin = max((at for at, entry in enumerate(entries) if entry.replaces), default=0)
+        before = [entry for entry in entries[:begin] if entry.replayed and not spec_of(entry.command).undoable]
+        return tuple(entry.action for entry in (*before, *entries[begin:]) if entry.action is not None)
 
     @property
     def commands(self) -> tuple[Command, ...]:

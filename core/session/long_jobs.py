@@ -19,7 +19,7 @@ class LongJobs:
         self._running: dict[int, Job] = {}
 
     def forget(self) -> None:
-        """Other commands are under way from now on: another machine is on show."""
+        """Other commands are under way from now on: another machine is shown."""
         self._running = dict(self._state.jobs)
 
     def ended(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""A machine that the window can show: its session, its history, and what is known of it while another is on show. Main
+"""A machine that the window can show: its session, its history, and what is known of it while another is shown. Main
 thread; no Qt."""
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Machine:
         """None: it is not looked at (yet)."""
         self.history: StoreThread | FarHistory | None = None
         self.aside = State()
-        """What is known of it while it is not on show; contents that mean nothing while it is."""
+        """What is known of it while it is not shown; contents that mean nothing while it is."""
         self.span_s: float | None = None
-        """How much time the plots show of it; None: it was not on show yet."""
+        """How much time the plots show of it; None: it was not shown yet."""
 
     @property
     def is_here(self) -> bool:
@@ -50,4 +50,4 @@ class Machine:
         return time.time()
 
     def beat(self) -> None:
-        """Called at each beat of the window, on show or not."""
+        """Called at each beat of the window, shown or not."""

@@ -1,10 +1,8 @@
-"""Results of queries about objects: values, files, checkpoints, splits, experiments, diagnoses, plans. The part
-of the state that the laboratory fills. Lives on the main thread; no Qt, no torch.
+"""Results of queries about objects: values, files, checkpoints, diagnoses. The part of the state that the laboratory
+fills. Lives on the main thread; no Qt, no torch.
 """
 
 from __future__ import annotations
-
-from typing import get_args
 
 from devexplorer.core.base import EventHandlers, handles, object_name
 from devexplorer.core.records import (
@@ -13,26 +11,17 @@ from devexplorer.core.records import (
     Checked,
     CheckpointCompared,
     Comparison,
-    CrossoverMeasured,
     Diagnosis,
+    Event,
     FileContents,
     FileListed,
-    FitPlanned,
-    FitReport,
-    Hop,
-    Hopped,
-    LaboratoryEvent,
     ObjectSnapshot,
-    PlannedTensor,
     Row,
-    SplitPlan,
-    SplitPlanned,
     Undid,
     ValuesDescribed,
     WorkspaceFile,
-    WorkTimed,
-    planned_tensors,
 )
+from devexplorer.core.records.messages import KERNEL_RESULTS
 from devexplorer.core.session.change import Change
 from devexplorer.core.session.jobs import Done
 from devexplorer.core.session.unsaved import Unsaved
@@ -50,12 +39,6 @@ class QueryResults(EventHandlers):
         self.comparison: Comparison | None = None
         self.file: FileContents | None = None
         """The file that was listed last."""
-        self.split_plans: dict[str, SplitPlan] = {}
-        self.hops: dict[str, tuple[Hop, ...]] = {}
-        """Device crossings of the latest forward pass of each model that has any."""
-        self.work: WorkTimed | None = None
-        """Matrix products timed with and without synchronisation."""
-        self.crossover: CrossoverMeasured | None = None
         self.diagnoses: dict[str, Diagnosis] = {}
         """The latest diagnosis of each model."""
         self.checked_as: dict[str, ObjectSnapshot | None] = {}
@@ -64,11 +47,6 @@ class QueryResults(EventHandlers):
         self.check_failures: dict[str, Answer] = {}
         """Why the latest check of a model failed, if it did."""
         self.unsaved = Unsaved()
-        self.fit: FitReport | None = None
-        """The latest report of the planner."""
-        self._fit_was: tuple[str, tuple[PlannedTensor, ...]] = "", ()
-        """The model of the workspace that it is about, and its tensors as they were planned for."""
-        self._fit_old: tuple[object, object, bool] | None = None
 
     def values_are_old(self, target: str) -> bool:
         """Whether the object has changed since the values of the target were described."""
@@ -83,17 +61,6 @@ class QueryResults(EventHandlers):
         if known is None or known[0] is not then or known[1] is not now:  # a large model takes a while
             known = self._parts_differ[name] = (then, now, _parts(then) != _parts(now))
         return known[2]
-
-    @property
-    def fit_is_old(self) -> bool:
-        """Whether the model that the latest plan is about has been removed, or changed: what a part of it is, or
-        whether it is trained; where it is does not matter."""
-        (name, then), now = self._fit_was, self.objects.get(self._fit_was[0])
-        if now is None or not then:
-            return bool(name) and now is None
-        if self._fit_old is None or self._fit_old[0] is not then or self._fit_old[1] is not now:
-            self._fit_old = then, now, planned_tensors(now) != then  # a large model takes a while
-        return self._fit_old[2]
 
     @property
     def diagnoses_that_hold(self) -> dict[str, Diagnosis]:
@@ -119,8 +86,8 @@ class QueryResults(EventHandlers):
     def _undid(self, event: Undid) -> Change:
         return Change.LABORATORY if self.unsaved.undid(event.of) else Change.NOTHING
 
-    @handles(*get_args(LaboratoryEvent))
-    def _result_arrived(self, event: LaboratoryEvent) -> Change:
+    @handles(*KERNEL_RESULTS)
+    def _result_arrived(self, event: Event) -> Change:
         match event:
             case ValuesDescribed(values=values):
                 self.values[values.target] = event
@@ -129,20 +96,10 @@ class QueryResults(EventHandlers):
                 self.comparison = event.comparison
             case FileListed():
                 self.file = event.contents
-            case SplitPlanned(plan=plan):
-                self.split_plans[plan.target] = plan
-            case Hopped():
-                self.hops[event.target] = event.hops
-            case CrossoverMeasured():
-                self.crossover = event
-            case WorkTimed():
-                self.work = event
             case Checked(target=target):
                 self.diagnoses[target], self.checked_as[target] = event.diagnosis, self.objects.get(target)
             case WorkspaceFile():
                 self.unsaved.in_file(event)
-            case FitPlanned():
-                self.fit, self._fit_was = event.report, (event.target, event.report.spec.tensors)
         return Change.LABORATORY
 
     def check_ended(self, command: Check, done: Done) -> None:
@@ -156,14 +113,14 @@ class QueryResults(EventHandlers):
 
     def forget(self, name: str) -> None:
         """Drop the results about a removed object."""
-        for results in (self.split_plans, self.hops, self.diagnoses, self.checked_as, self.check_failures):
+        for results in (self.diagnoses, self.checked_as, self.check_failures):
             results.pop(name, None)
         self._parts_differ.pop(name, None)
         self.values = {target: found for target, found in self.values.items() if object_name(target) != name}
 
     def forget_all(self) -> None:
         """Drop all results about objects."""
-        for results in (self.values, self.split_plans, self.hops, self.diagnoses, self.checked_as, self.check_failures):
+        for results in (self.values, self.diagnoses, self.checked_as, self.check_failures):
             results.clear()
         self._parts_differ.clear()
 

@@ -34,6 +34,7 @@ class Shape:
         self.paths: Final = list(map(_path, rows))
         self.depths: Final = list(map(_depth, rows))
         parents, ends = _parents_and_ends(np.array(self.depths, np.int64))
+        self.parents_array: Final = parents
         self.parents: Final[list[int]] = parents.tolist()
         """Index of the parent row; -1 for the object itself."""
         self.ends: Final[list[int]] = ends.tolist()

@@ -76,11 +76,12 @@ def notebook(actions: Sequence[Action], around: Surroundings) -> str:
 
 
 def marked(text: str, machine: str, *, is_notebook: bool = False) -> str:
-    """A script or notebook of another machine, which could say anything, with a first line or cell that says where it
-    is from. Raises `BadInput` where what should be a notebook is none."""
+    """A script or notebook of another machine, which could say anything, with first lines or a cell that say where it
+    is from, and that it is read as it is shown: no line of it can name another encoding. Raises `BadInput` where what
+    should be a notebook is none."""
     words = f"This came from {printable(machine)} and was not checked: read it before you run it."
     if not is_notebook:
-        return f"# {words}\n{text}"
+        return f"# -*- coding: utf-8 -*-\n# {words}\n{text}"
     try:
         document = json.loads(text)
         document["cells"].insert(0, _text_cell("origin", words, ""))
@@ -102,7 +103,7 @@ def write(path: Path, text: str) -> None:
 def _versions(around: Surroundings) -> str:
     known = ((around.python_version, "Python"), (around.torch_version, "PyTorch"))
     ran_on = ", ".join(f"{name} {_NO_VERSION.sub('?', version)[:60]}" for version, name in known if version)
-    return f"It ran on {ran_on}." if ran_on else "What was undone is not in it."
+    return f"It ran on {ran_on}." if ran_on else "Undone actions are left out."
 
 
 def _pieces(actions: Sequence[Action], around: Surroundings) -> tuple[str, list[_Piece]]:
@@ -116,7 +117,7 @@ def _pieces(actions: Sequence[Action], around: Surroundings) -> tuple[str, list[
             " of CUDA"
         )
     if around.virtual_spec:
-        imports["from devexplorer.core.virtual.backend import add_virtual_gpus"] = None
+        imports["from devexplorer import add_virtual_gpus"] = None
         chosen = "" if around.visible_devices is None else f", visible={json.dumps(around.visible_devices)}"
         after.append(f"add_virtual_gpus({json.dumps(around.virtual_spec, ensure_ascii=False)}{chosen})  # simulated")
     pieces = []
@@ -155,11 +156,18 @@ def _each(node: ast.Import | ast.ImportFrom) -> list[ast.Import | ast.ImportFrom
 
 def _grouped(imports: dict[str, None]) -> list[list[str]]:
     """The standard library, other packages, our own; each sorted."""
-    groups: tuple[list[str], list[str], list[str]] = ([], [], [])
+    standard: list[str] = []
+    others: list[str] = []
+    ours: list[str] = []
     for line in sorted(imports, key=lambda line: (line.startswith("from"), line)):
         package = line.split()[1].partition(".")[0]
-        groups[0 if package in sys.stdlib_module_names else 2 if package == "devexplorer" else 1].append(line)
-    return [group for group in groups if group]
+        if package in sys.stdlib_module_names:
+            standard.append(line)
+        elif package == "devexplorer":
+            ours.append(line)
+        else:
+            others.append(line)
+    return [group for group in (standard, others, ours) if group]
 
 
 _NO_VERSION = re.compile(r"[^\w.+!-]", re.ASCII)

@@ -25,6 +25,7 @@ from devexplorer.core.devices.drm import Drm
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.visibility_messages import visibility_answer
 from devexplorer.core.engine.process import EngineLike, EngineProcess
+from devexplorer.core.feature import result_types
 from devexplorer.core.recording.tee import RecordingTee
 from devexplorer.core.records import (
     Answer,
@@ -38,7 +39,6 @@ from devexplorer.core.records import (
     JobEnded,
     JobProgress,
     JobStarted,
-    LaboratoryEvent,
     Log,
     Moved,
     ObjectChanged,
@@ -70,6 +70,8 @@ RESTARTS = 3
 RESTART_WINDOW_S = 60.0
 HIDDEN_INTERVAL_S = 1.0
 """Between two readings while the window is hidden."""
+_PIECE_BY_PIECE: tuple[type[BaseEvent], ...] = (Answer, Moved, JobStarted, JobProgress, *result_types())
+"""What a rebuild says of each command."""
 
 
 class Session(EventHandlers):
@@ -311,7 +313,7 @@ class Session(EventHandlers):
         shown: list[Event] | None = self.handle(event)
         if shown is not None:
             return shown
-        if self._rebuild.running and isinstance(event, Answer | Moved | JobStarted | JobProgress | LaboratoryEvent):
+        if self._rebuild.running and isinstance(event, _PIECE_BY_PIECE):
             return [] if self._rebuild.owns(event.request) else [event]  # piece by piece it is no news
         return [event]
 
@@ -322,7 +324,7 @@ class Session(EventHandlers):
 
     @handles(EngineReady)
     def _engine_ready(self, event: EngineReady) -> list[Event] | None:
-        self._running_visible = event.cuda_visible_devices
+        self._running_visible, self._devices.due = event.cuda_visible_devices, True
         spec = self._virtual_spec if event.virtual_beside is None else None
         self._surroundings = Surroundings(event.python_version, event.torch_version, spec, self._visible_devices)
         if self._ended_because is not None:

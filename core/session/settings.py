@@ -53,7 +53,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     detached: tuple[str, ...] = ()
     """Panels that have a window of their own."""
     layout: str = "explore"
-    """Which layout is on show."""
+    """Which layout is shown."""
     tabs: dict[str, str] = {}
     """The tab that each layout had in front."""
     splitters: dict[str, list[Annotated[int, msgspec.Meta(ge=0, le=100_000)]]] = {}

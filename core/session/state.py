@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 from devexplorer.core.base import handles
 from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.feature import FeatureState, named
 from devexplorer.core.records import (
     AllocatorSample,
-    AllocatorSnapshot,
     Answer,
     BenchEnded,
     BenchPoint,
@@ -39,7 +39,6 @@ from devexplorer.core.records import (
     Problem,
     Rebuilt,
     RowsChanged,
-    SnapshotOpened,
     Steps,
     Topology,
     UndoState,
@@ -63,6 +62,7 @@ OTHER_PYTHON = "Choose another one with “Python environment…”, or start wi
 COMMANDS = 1000
 MARKERS = 200
 SAMPLES_AND_ALERTS = Change.SAMPLES | Change.ALERTS
+P = TypeVar("P", bound=FeatureState)
 
 
 class State(QueryResults):
@@ -83,9 +83,6 @@ class State(QueryResults):
         self.markers: deque[Marker] = deque(maxlen=MARKERS)
         self.log: deque[Log] = deque(maxlen=LOG_LINES)
         self.answer: Answer | None = None
-        self.answers: dict[str, Answer] = {}
-        """The latest answer about each object, and about each part (`name:path`) since, the newest last. See
-        `latest_answer`."""
         self.engine: EngineReady | None = None
         """None while the engine starts or after it was lost."""
         self.engine_words = "engine: starting"
@@ -94,8 +91,6 @@ class State(QueryResults):
         self.undo = UndoState(title=None, kept_bytes=0)
         self.topologies: dict[str, Topology] = {}
         """By source: `nvml`, `virtual`."""
-        self.snapshot: AllocatorSnapshot | None = None
-        """The allocator snapshot that was opened last."""
         self.alerts = Alerts()
         self.recording: str | None = None
         """Description of the recording that is shown instead of this machine; nothing can be changed then."""
@@ -106,6 +101,17 @@ class State(QueryResults):
         self._known: dict[str, Device] = {}
         self._welcomed: Answer | None = None
         self._next_colour = 0
+        self._parts: dict[type[FeatureState], FeatureState] = {}
+        self._listening: dict[type, list[FeatureState]] = {}
+        """Parts by the events that they handle."""
+        for kind in named("state"):
+            self._parts[kind] = part = kind(self.objects)
+            for event in kind.handled_types():
+                self._listening.setdefault(event, []).append(part)
+
+    def part(self, kind: type[P]) -> P:
+        """What a feature knows; it says by which class."""
+        return cast(P, self._parts[kind])
 
     def exchange(self, other: State) -> Change:
         """Swap contents with another state: a recording is opened, wound or closed. Everything is redrawn."""
@@ -190,7 +196,10 @@ class State(QueryResults):
 
     def apply(self, event: Event) -> Change:
         """Take over one event; returns what changed. Events without a handler concern only the session."""
-        return self.handle(event) or Change.NOTHING
+        change = self.handle(event) or Change.NOTHING
+        for part in self._listening.get(type(event), ()):
+            change |= part.handle(event) or Change.NOTHING
+        return cast(Change, change)
 
     @handles(AllocatorSample)
     def _allocator(self, sample: AllocatorSample) -> Change:
@@ -211,11 +220,6 @@ class State(QueryResults):
         self.topologies[topology.source] = topology
         return Change.DETAILS
 
-    @handles(SnapshotOpened)
-    def _snapshot_opened(self, event: SnapshotOpened) -> Change:
-        self.snapshot = event.snapshot
-        return Change.SNAPSHOT
-
     @handles(ObjectChanged)
     def _object_changed(self, event: ObjectChanged) -> Change:
         self.objects[event.snapshot.name] = event.snapshot
@@ -224,8 +228,9 @@ class State(QueryResults):
     @handles(ObjectRemoved)
     def _object_removed(self, event: ObjectRemoved) -> Change:
         self.objects.pop(event.name, None)
-        self._forget_answers(event.name, "")
         self.forget(event.name)
+        for part in self._parts.values():
+            part.forget(event.name)
         self.row_tables.keep(self.objects)
         return Change.OBJECTS
 
@@ -234,9 +239,6 @@ class State(QueryResults):
         self.answer = answer
         if answer.request in self.jobs:
             self.jobs[answer.request].answer = answer
-        if answer.subject is not None:
-            self._forget_answers(answer.subject, answer.part)
-            self.answers[f"{answer.subject}:{answer.part}" if answer.part else answer.subject] = answer
         return Change.ANSWER
 
     @handles(Moved)
@@ -283,16 +285,6 @@ class State(QueryResults):
         ready = "engine ready" if self.engine is not None else "engine: starting"
         self.engine_words = "engine paused (SIGSTOP)" if event.paused else ready
         return Change.ENGINE
-
-    def _forget_answers(self, name: str, part: str) -> None:
-        """Drop the answers that one about this target replaces: its own, and those about its parts."""
-        inside = f"{name}:{part}." if part else f"{name}:"
-        for target in [key for key in self.answers if key == inside[:-1] or key.startswith(inside)]:
-            del self.answers[target]
-
-    def latest_answer(self, target: str) -> Answer | None:
-        """The newest answer about `name` or `name:path`, about what that is in, or about a part of it."""
-        return next((answer for answer in reversed(self.answers.values()) if is_about(answer, target)), None)
 
     @handles(JobEnded)
     def _job_ended(self, event: JobEnded) -> Change:
@@ -405,6 +397,8 @@ class State(QueryResults):
         self.undo = UndoState(title=None, kept_bytes=0)
         self.unsaved.engine_lost()
         self.forget_all()
+        for part in self._parts.values():
+            part.forget_all()
         for run in self.active_runs:
             run.ended, run.reason = True, event.reason
             self._end_curve(run, event.time_unix_s)
@@ -443,13 +437,3 @@ class State(QueryResults):
         words = "The engine runs again. Sample models and tensors were made again from their recipes and moved back."
         self.answer = Answer(title="The workspace was rebuilt", words=words, facts=(restored, lost))
         return Change.ANSWER
-
-
-def is_about(answer: Answer, target: str) -> bool:
-    """Whether an answer is about `name` or `name:path`: about that itself, what it is in, or what is in it; never about
-    a sibling."""
-    name, _, path = target.partition(":")
-    if answer.subject != name:
-        return False
-    shorter, longer = sorted((path, answer.part), key=len)
-    return not shorter or longer == shorter or longer.startswith(f"{shorter}.")

@@ -6,40 +6,17 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from devexplorer.core.base import object_name
+from devexplorer.core.commands.registry import spec_of
 from devexplorer.core.records import (
-    Backward,
     BuildModel,
-    Check,
     Command,
-    Forward,
     Load,
-    LoadCheckpoint,
     ModelSpec,
     Move,
     OpenModel,
-    PlanFit,
-    Save,
-    Split,
     StartBenchmark,
-    TrainStep,
 )
 from devexplorer.core.session.jobs import steps_of
-
-_VERBS: dict[type, str] = {
-    Backward: "running",
-    BuildModel: "building",
-    Check: "checking",
-    Forward: "running",
-    Load: "loading",
-    LoadCheckpoint: "loading",
-    Move: "moving",
-    OpenModel: "opening",
-    PlanFit: "planning",
-    Save: "saving",
-    Split: "splitting",
-    StartBenchmark: "measuring",
-    TrainStep: "training",
-}
 
 
 class Progress(NamedTuple):
@@ -73,7 +50,7 @@ NOTHING_UNDER_WAY = UnderWay({}, {})
 
 def verb_of(command: Command) -> str:
     """What is done to the objects of a command, in one word."""
-    verbs = [_VERBS[type(step)] for step in steps_of(command) if type(step) in _VERBS]
+    verbs = [spec_of(step).verb for step in steps_of(command) if spec_of(step).verb]
     if any(isinstance(step, Move) and step.copy for step in steps_of(command)):
         return "copying"
     return verbs[0] if verbs else "working"
@@ -92,4 +69,4 @@ def objects_of(command: Command) -> Iterator[str]:
 def device_of(command: Command) -> str | None:
     """Where its tensors go; None: nowhere, or to several."""
     goals = {step.device for step in steps_of(command) if isinstance(step, Move | BuildModel | OpenModel | Load)}
-    return goals.pop() if len(goals) == 1 else None
+    return (goals.pop() or None) if len(goals) == 1 else None

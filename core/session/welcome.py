@@ -36,22 +36,19 @@ def this_machine(engine: EngineReady, devices: Sequence[DeviceInfo], problems: S
             str(next((info.threads for info in devices if info.id == "cpu" and info.threads), engine.threads)),
         ),
         Fact("Python", engine.python_version),
-        *(Fact(info.id, info.name) for info in cards),
-        *(Fact(info.id, f"{info.name}, simulated") for info in virtual),
     ]
     offers: tuple[Offer, ...] = ()
-    if usable:
-        title = f"{count_text(len(usable), 'GPU')} can be used"
+    refused = next((sentence(info.reason) for info in cards if info.reason), "")
+    if usable or virtual:
+        title = f"{count_text(len(usable or virtual), 'GPU' if usable else 'virtual GPU')} can be used"
         words = "Build a model or create a tensor, then move it: select it and press Ctrl+1, or drag it onto a card."
+        if not usable:
+            words += f" Virtual GPUs work like real ones; their numbers are simulated. {refused}".rstrip()
     else:
         title = "No GPU can be used here"
         words = " ".join(dict.fromkeys(sentence(problem.reason) for problem in problems if problem.device is None))
-        words = words or next(
-            (sentence(info.reason) for info in cards if info.reason), "No driver and no card was found."
-        )
-        if virtual:
-            words += " The virtual GPUs work like real ones; their numbers are simulated."
-        elif engine.virtual_unavailable is None:
+        words = words or refused or "No driver and no card was found."
+        if engine.virtual_unavailable is None:
             words += " Virtual GPUs make everything work here too; their numbers are simulated."
             offers = (Offer("Add two virtual GPUs", AddVirtual(spec="2x Tesla T4")),)
     return Answer(title=title, words=words, facts=tuple(facts), code=CODE, offers=offers)

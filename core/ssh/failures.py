@@ -52,7 +52,7 @@ _TEXTS: dict[FailureKind, str] = {
     "denied": "{host} did not accept the login: {detail}",
     "host key unknown": "The key of {host} is not known, and was not accepted; 'ssh {host}' in a terminal shows it",
     "host key changed": (
-        "The key of {host} is not the one that ssh knows: it was set up again, or somebody is in between."
+        "The key of {host} is not the one that ssh knows: it was reinstalled, or the connection is intercepted."
         " Run 'ssh {host}' in a terminal, which says what to do"
     ),
     "prompt refused": "The login to {host} was cancelled: {detail}",

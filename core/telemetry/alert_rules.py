@@ -45,6 +45,12 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """On the calm side of `raise_at`; between the two nothing changes."""
     seconds: Annotated[float, msgspec.Meta(ge=0, le=LONGEST_S)] = 0.0
     """How long the value must stay past a threshold, in both directions."""
+    devices: tuple[str, ...] = ()
+    """Ids of those that it is about; empty: all."""
+
+    def is_about(self, device: str) -> bool:
+        """Whether it is switched on for that device."""
+        return self.enabled and (not self.devices or device in self.devices)
 
 
 class Quantity(NamedTuple):
@@ -87,7 +93,7 @@ _SPECIAL = (
     Quantity(MEMORY_PERCENT, "Memory in use", "percent", "Share of the total memory that all processes use."),
     Quantity(
         NEW_ECC_ERRORS,
-        "New ECC errors, not corrected",
+        "New uncorrected ECC errors",
         "count",
         "Uncorrectable memory errors since this window was opened. The alert stays until you dismiss "
         "it or the driver's counter restarts.",
@@ -102,8 +108,8 @@ _SPECIAL = (
         POWER_CAPPED,
         "Throttled by the power cap",
         "percent",
-        f"Share of the last {SHARE_WINDOW_S:.0f} s at the power cap. Normal under full load, so it is a notice and no"
-        " alarm.",
+        f"Share of the last {SHARE_WINDOW_S:.0f} s at the power cap. Normal under full load, so it is a notice, not"
+        " an alert.",
         level=NOTICE,
     ),
 )
@@ -165,9 +171,9 @@ def limits(rule: Rule, details: DeviceDetails | None = None) -> Limits:
     if rule.raise_at is not None:
         return Limits(rule.raise_at, rule.raise_at if rule.clear_at is None else rule.clear_at)
     memory = rule.metric == "memory_temperature_c"
-    reported = (
-        None if details is None else details.temperature_memory_limit_c if memory else details.temperature_slowdown_c
-    )
+    reported = None
+    if details is not None:
+        reported = details.temperature_memory_limit_c if memory else details.temperature_slowdown_c
     raise_at = 95.0 if memory else 85.0
     if reported is not None and reported >= _LEAST_THRESHOLD_C:
         raise_at = reported - 3

@@ -158,6 +158,11 @@ class Alerts:
         )
 
     @property
+    def alarms(self) -> tuple[Alert, ...]:
+        """Those of them that are more than a notice."""
+        return tuple(alert for alert in self.active if alert.level == ALARM)
+
+    @property
     def history(self) -> tuple[Alert, ...]:
         """Cleared alerts, latest first; at most `HISTORY`."""
         return tuple(reversed(self._history))
@@ -174,9 +179,9 @@ class Alerts:
         before, self.rules = set(self.rules), tuple(rules)
         self._enabled = {rule.metric: rule for rule in self.rules if rule.enabled and rule.metric in QUANTITIES}
         changes = []
-        for device in self._devices.values():
+        for name, device in self._devices.items():
             device.judged_by = None
-            for metric in [metric for metric in device.watches if metric not in self._enabled]:
+            for metric in [metric for metric in device.watches if self._rule(metric, name) is None]:
                 changes += self._end(device.watches.pop(metric))
             device.calm -= {rule.metric for rule in before.symmetric_difference(self.rules)}
         for name in self._devices:
@@ -218,7 +223,7 @@ class Alerts:
             device.judged_by = [
                 (rule, limits(rule, device.details), _figure_of(rule.metric))
                 for rule in self._enabled.values()
-                if rule.metric != LOST
+                if rule.metric != LOST and rule.is_about(sample.device)
             ]
         for rule, thresholds, figure_of in device.judged_by:
             figure = figure_of(sample, device)
@@ -260,7 +265,8 @@ class Alerts:
             mine = watches.get(alert.metric)
             if alert.raised:
                 self._troubled.add(alert.device)
-                if alert.metric in self._enabled and (mine is None or mine.alert is None):
+                known = self._rule(alert.metric, alert.device) is not None
+                if known and (mine is None or mine.alert is None):
                     watches[alert.metric] = _Watch(self._tell(alert), seen=alert.since_unix_s, begun=alert.since_unix_s)
             elif not any(_is_same(alert, over) for over in self._history):
                 self._history.append(alert)
@@ -284,6 +290,11 @@ class Alerts:
             device = self._devices[name] = _Device()
         return device
 
+    def _rule(self, metric: str, device: str) -> Rule | None:
+        """The rule about that quantity of that device, if there is one."""
+        rule = self._enabled.get(metric)
+        return rule if rule is not None and rule.is_about(device) else None
+
     def _judge_troubled(self) -> list[Alert]:
         changes: list[Alert] = []
         for name in [name for name in self._devices if name in self._troubled]:
@@ -294,7 +305,7 @@ class Alerts:
         return changes
 
     def _judge_lost(self, name: str) -> list[Alert]:
-        rule = self._enabled.get(LOST)
+        rule = self._rule(LOST, name)
         device = self._devices[name]
         if rule is None:
             return []

@@ -88,7 +88,7 @@ def _threads(w: Writer) -> Iterator[Row]:
 
 def _memory_of(field: str, label: str) -> Part:
     def rows(w: Writer) -> Iterator[Row]:
-        shared = "The system's: this device has no memory of its own." if w.info.memory_shared else ""
+        shared = "The system's: this device has no separate memory." if w.info.memory_shared else ""
         yield w.row(Fact(label, field, size, shared, core=True))
 
     return rows
@@ -208,7 +208,7 @@ _GROUPS: dict[str, Sequence[Fact | Part]] = {
         Fact("energy", "energy_j", energy, "Since the driver was loaded."),
         Fact("temperature", "temperature_c", CELSIUS),
         Fact("memory temperature", "memory_temperature_c", CELSIUS),
-        Fact("meant to work up to", "temperature_limit_c", CELSIUS),
+        Fact("maximum operating temperature", "temperature_limit_c", CELSIUS),
         Fact("slows down at", "temperature_slowdown_c", CELSIUS),
         Fact("shuts down at", "temperature_shutdown_c", CELSIUS),
         Fact("memory slows down at", "temperature_memory_limit_c", CELSIUS),
@@ -220,13 +220,13 @@ _GROUPS: dict[str, Sequence[Fact | Part]] = {
         Fact("graphics", "graphics_clock_mhz", number, most="graphics_clock_max_mhz", unit="MHz"),
         Fact("video", "video_clock_mhz", number, most="video_clock_max_mhz", unit="MHz"),
         Fact(
-            "graphics, asked for",
+            "graphics clock (requested)",
             "graphics_clock_application_mhz",
             MEGAHERTZ,
             "The application clock, which the card aims at.",
         ),
         Fact(
-            "memory, asked for",
+            "memory clock (requested)",
             "memory_clock_application_mhz",
             MEGAHERTZ,
             "The application clock, which the card aims at.",
@@ -245,7 +245,7 @@ _GROUPS: dict[str, Sequence[Fact | Part]] = {
             "Rows of memory replaced after errors that were corrected.",
         ),
         Fact(
-            "rows remapped, not",
+            "rows remapped, not corrected",
             "remapped_rows_uncorrected",
             number,
             "Rows of memory replaced after errors that could not be.",

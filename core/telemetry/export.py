@@ -9,7 +9,7 @@ quantities, with the unit in the column's name. Where a row sums up, a quantity 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from devexplorer.core.base import Unavailable, atomic_files, count_text
+from devexplorer.core.base import MISSING, Unavailable, atomic_files, count_text
 from devexplorer.core.telemetry.history import BY_ID, Window
 from devexplorer.core.telemetry.metrics import UNITS
 from devexplorer.core.telemetry.rings import Floats
@@ -105,6 +105,14 @@ def write_bytes(path: Path, data: bytes) -> str:
     with replacing(path) as temporary:
         temporary.write_bytes(data)
     return f"The picture is in {path}."
+
+
+def write_table(path: Path, rows: Iterable[Sequence[str]]) -> str:
+    """Write the texts of a table as CSV, the titles first; returns what was written, in words. Raises `Unavailable`
+    when it could not be written."""
+    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([text.replace(MISSING, "") for text in row] for row in rows)
+    return f"The values are in {path}."
 
 
 @contextmanager

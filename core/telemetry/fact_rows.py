@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from devexplorer.core.base import MISSING, bytes_text, number_text
 from devexplorer.core.records import DeviceDetails, DeviceInfo, DeviceSample, Problem
 
-NOT_MODELLED = "not modelled: a virtual GPU has the memory, the speed and the links of its card, and nothing else"
+NOT_MODELLED = "not modelled for a virtual GPU"
 NOT_TOLD = "not reported by the driver"
 NO_READING = "no reading yet"
 NOT_CUDA = "torch counts CUDA devices only"
@@ -19,7 +19,10 @@ NO_CPU_FIELD = "a CPU has none, or the system does not tell it"
 _CARDS = ("cuda", "nvml", "virtual")
 """Kinds of which every row is shown, known or not; of the others only what is known, or missing for a reason."""
 
-_MODELLED = ("memory_used_bytes", "memory_total_bytes", "utilization_percent")
+_MODELLED = (
+    "memory_used_bytes", "memory_total_bytes", "utilization_percent", "temperature_c", "power_w", "power_cap_w",
+    "sm_clock_mhz", "throttle_reasons",
+)  # fmt: skip
 """What is read of a virtual GPU."""
 
 

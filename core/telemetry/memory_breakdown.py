@@ -53,25 +53,25 @@ PART_TEXTS = {
     "workspace": PartText(
         "workspace",
         "tensors of this workspace",
-        "memory held by named objects; shared memory counts once",
+        "held by named objects, shared memory once",
         "Remove or move the object.",
     ),
     "other_allocated": PartText(
         "other allocations",
         "other live tensors",
-        "held by no object: benchmark operands, activations, tensors kept for Undo, and allocator rounding",
+        "activations, operands, kept for Undo, rounding",
         "Freed when the last reference is dropped.",
     ),
     "cached": PartText(
         "cached",
         "cached by the allocator",
-        "reserved by torch's caching allocator for new tensors and not in use now",
+        "kept by torch's caching allocator, not in use now",
         "“Release cache” returns the segments that hold no tensor.",
     ),
     "context": PartText(
         "context",
         "CUDA context and libraries",
-        "memory that the driver, torch's kernels and libraries such as cuBLAS need once this process uses the card",
+        "driver, torch's kernels, libraries such as cuBLAS",
         "Freed when the engine ends: “Restart engine”.",
     ),
     "other_processes": PartText(
@@ -80,14 +80,14 @@ PART_TEXTS = {
     "unsplit": PartText(
         "context and other processes",
         "context and other processes",
-        "CUDA context of the engine and all other processes; the driver does not report them separately here",
+        "the driver does not report the two separately here",
         "",
     ),
-    "used": PartText("used", "used", "in use by all processes; no breakdown is available here", ""),
+    "used": PartText("used", "used", "all processes; no breakdown is available here", ""),
     "driver": PartText(
         "driver",
         "kept by the driver",
-        "reserved by driver and firmware; nvidia-smi counts it as neither used nor free",
+        "for driver and firmware, apart from used and free",
         "",
     ),
     "free": PartText("free", "free", "not in use", ""),

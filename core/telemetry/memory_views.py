@@ -92,13 +92,12 @@ def why_they_differ(info: DeviceInfo, parts: MemoryParts, used: int | None) -> s
         )
         if size
     ]
-    says = (
-        "A real card's nvidia-smi would say"
-        if info.simulated
-        else "The whole card has"
-        if info.kind != "cuda"
-        else "nvidia-smi says"
-    )
+    if info.simulated:
+        says = "A real card's nvidia-smi would say"
+    elif info.kind != "cuda":
+        says = "The whole card has"
+    else:
+        says = "nvidia-smi says"
     opening = f"{says} {bytes_text(parts.used)}, the tensors of the workspace use {bytes_text(parts.workspace)}."
     if not between:
         return f"{opening} There is no difference."

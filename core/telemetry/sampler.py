@@ -155,7 +155,7 @@ class Sampler:
                 Problem(f"{card.name} ({card.key}): {_GONE}", device=None if card.index in taken else card.nvml_id)
             )
         if self._listing_is_late():
-            result.append(Problem("the NVIDIA driver was asked for its cards and has not answered yet", field="nvml"))
+            result.append(Problem("the NVIDIA driver has not answered the query for its cards yet", field="nvml"))
         return tuple(result)
 
     def set_names(self, names: Mapping[str, str]) -> None:

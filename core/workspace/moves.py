@@ -29,6 +29,7 @@ from devexplorer.core.base import (
 )
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models import deep_copy, device_id, dtype_name, model_dtype, no_collections, torch_dtype
+from devexplorer.core.models.computed import cut_computed
 from devexplorer.core.records import MoveReport
 from devexplorer.core.virtual.torch_api.lazy import move_uninitialised
 from devexplorer.core.workspace.cast_error import measure_cast_error
@@ -72,13 +73,15 @@ class Mover:
         progress: ProgressMonitor = NO_PROGRESS,
         around: Sequence[Target] = (),
     ) -> Result:
-        """Move the targets to one device: models in place, tensors by binding their names to the results.
+        """Move the targets to one device, or cast them where they are (`device` empty): models in place, tensors by
+        binding their names to the results.
 
         `around` are the whole objects that the targets belong to, and others that share tensors with them: what is tied
         there follows. Raises `DoesNotFit` or `BadInput` before anything changes, `MoveFailed` after everything was put
         back.
         """
-        plan = Plan(uniform(torch.device(device), wanted_dtype(targets, dtype)), targets, around=around, bind=bind)
+        goal = torch.device(device) if device else None
+        plan = Plan(uniform(goal, wanted_dtype(targets, dtype)), targets, around=around, bind=bind)
         return self._carry_out(plan, targets, device, dtype, progress)
 
     @no_collections()
@@ -126,6 +129,9 @@ class Mover:
             timing = self._start(plan)
             self._copy_all(plan, progress, self._copy)
             _forget_weak_references(plan)
+            for target in targets:
+                if isinstance(target.thing, nn.Module):
+                    cut_computed(target.thing)
             commit = self._commit
             for part in plan.parts:
                 committed += 1
@@ -139,7 +145,7 @@ class Mover:
             renew_flat_weights(plan.recurrent)
             if not isinstance(error, Exception):
                 raise  # KeyboardInterrupt, SystemExit: it goes on once everything is put back
-            what = f"the move to {destination} failed"
+            what = f"the move to {destination} failed" if destination else f"the cast to {dtype} failed"
             if stuck:
                 state = f"{', '.join(stuck)} could not be put back; nothing else has changed"
                 raise RollbackFailed(f"{what}: {first_line(error)}; {state}") from error
@@ -171,10 +177,11 @@ class Mover:
     ) -> MoveReport:
         seconds, wall = timing.stop()
         copied = plan.copied_bytes
+        source = tuple(sorted(plan.sources)) or tuple(sorted(plan.before))
         return MoveReport(
             objects=tuple(target.title for target in targets),
-            source=tuple(sorted(plan.sources)) or tuple(sorted(plan.before)),
-            destination=destination,
+            source=source,
+            destination=destination or ", ".join(source),
             dtype=None if dtype is None else dtype_name(torch_dtype(dtype)),
             parameters=plan.parameters,
             buffers=plan.buffers,

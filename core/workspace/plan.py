@@ -25,6 +25,7 @@ from devexplorer.core.models import (
     refuse_special,
     unregistered,
 )
+from devexplorer.core.models.computed import computed_by_torch
 from devexplorer.core.workspace.holders import Holders, Key, Slot
 from devexplorer.core.workspace.parts import Bind, BufferPart, LazyPart, NamePart, ParameterPart, Part, Wanted
 from devexplorer.core.workspace.targets import Target
@@ -65,19 +66,20 @@ class TensorOrigin(NamedTuple):
         return sum(t.nbytes for t in (self.kept, self.kept_gradient) if t is not None)
 
 
-def uniform(device: torch.device, dtype: torch.dtype | None) -> Rule:
-    """Everything to one device; models cast as `Module.to` does, tensors as `Tensor.to` does."""
+def uniform(device: torch.device | None, dtype: torch.dtype | None) -> Rule:
+    """Everything to one device (None: where it is); models cast as `Module.to` does, tensors as `Tensor.to` does."""
 
-    by_dtype: dict[torch.dtype, Wanted] = {}
-    """Dtype of a model's tensor -> where it should be: a large model has thousands of tensors and a handful of
-    dtypes."""
+    known: dict[tuple[torch.dtype, torch.device], Wanted] = {}
+    """Dtype of a model's tensor and its goal -> where it should be: a large model has thousands of tensors and a
+    handful of dtypes."""
 
     def rule(key: Key, tensor: Tensor) -> Wanted:
+        goal = device or tensor.device
         if dtype is not None and not key[1]:
-            return Wanted(device, dtype)
-        wanted = by_dtype.get(tensor.dtype)
+            return Wanted(goal, dtype)
+        wanted = known.get((tensor.dtype, goal))
         if wanted is None:
-            wanted = by_dtype[tensor.dtype] = Wanted(device, cast_of(tensor.dtype, dtype))
+            wanted = known[tensor.dtype, goal] = Wanted(goal, cast_of(tensor.dtype, dtype))
         return wanted
 
     return rule
@@ -193,8 +195,10 @@ class Plan:
                     self._held((target.name, prefix + name), buffer, (module, name))
             if isinstance(module, nn.RNNBase):
                 self.recurrent.append(module)
+            computed = computed_by_torch(module)
             for name, thing in unregistered(module, known):
-                self._left_behind((target.name, prefix + name), thing)
+                if name not in computed:
+                    self._left_behind((target.name, prefix + name), thing)
 
     def _held(self, key: Key, tensor: Tensor, slot: Slot | None) -> None:
         """A parameter, or the buffer in a slot."""

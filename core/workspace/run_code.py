@@ -29,13 +29,13 @@ def sample(model: str, inputs: Sequence[Operand], source: str | None) -> list[st
     """Lines that make the sample input again that such a model was given: the very same values."""
     if source in samples.recipes():
         return [
-            "from devexplorer.core.models import samples",
+            "from devexplorer import samples",
             "",
             f"{INPUTS} = samples.sample_for({model}, {quoted(source or '')})",
         ]
     shapes = ",".join(f"{'x'.join(map(str, item.shape)) or 'scalar'}:{item.dtype}" for item in inputs)
     return [
-        "from devexplorer.core.models.inputs import sample_inputs",
+        "from devexplorer import sample_inputs",
         "",
         f"{INPUTS} = sample_inputs({model}, {quoted(shapes)})",
     ]
@@ -45,7 +45,7 @@ def forward(report: Ran, source: str | None) -> str:
     """A forward; its output is printed in short where it was not kept."""
     before, called = call(report, source)
     if not report.bare:
-        before = ["from devexplorer.core.models.run import first_tensor", *before]
+        before = ["from devexplorer import first_tensor", *before]
         called = f"first_tensor({called})"
     last = f"print({called}.shape)" if report.kept_as is None else f"{variable(report.kept_as)} = {called}.detach()"
     return "\n".join([*before, *_seed(report), last])
@@ -58,7 +58,7 @@ def backward(report: Ran, source: str | None) -> str:
     if not report.bare:
         return "\n".join(
             [
-                "from devexplorer.core.models.run import total",
+                "from devexplorer import total",
                 *before,
                 *_seed(report),
                 f"total({called}).backward({kept})",

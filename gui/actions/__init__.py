@@ -3,18 +3,20 @@
 from devexplorer.gui.actions.context import MOST_RECENT, WindowContext, WindowWork
 from devexplorer.gui.actions.controller import TWO_T4, Controller
 from devexplorer.gui.actions.dragging import Held, Verdict, decode, encode, places_of, row_of, tensors_of, verdicts
-from devexplorer.gui.actions.spec import (
+from devexplorer.gui.actions.tab import (
     ASK,
     FILE,
-    LAB,
     MACHINE,
     MODEL,
     PARAMETERS,
     SELECTION_MENUS,
     SPLIT,
     ActionSpec,
+    Page,
+    TabSpec,
     fill_menu,
+    follow_selection,
+    lazy_page,
     make_qactions,
     refresh,
 )
-from devexplorer.gui.actions.tab import Page, TabSpec, follow_selection, lazy_page

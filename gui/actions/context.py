@@ -6,19 +6,23 @@ A feature gets all it needs from here, so that the window need not know the feat
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import msgspec
+import numpy as np
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QDialog, QFileDialog, QWidget
 
+from devexplorer.core.base import object_name
+from devexplorer.core.records import ObjectSnapshot, Row
 from devexplorer.core.session import Change, Machine, Settings, State
 from devexplorer.core.session.settings import FarFile
 from devexplorer.gui.actions.controller import Controller
-from devexplorer.gui.actions.selection import Selection
+from devexplorer.gui.actions.dragging import places_of
 from devexplorer.gui.forms.far_side import Wanted
 
 if TYPE_CHECKING:
@@ -30,7 +34,104 @@ if TYPE_CHECKING:
     from devexplorer.core.session.session import Session
     from devexplorer.gui.forms.dialog import FormDialog
     from devexplorer.gui.forms.far_file_dialog import FarFileDialog
-    from devexplorer.gui.forms.far_side import CopiesFiles, FarSide
+    from devexplorer.gui.forms.far_side import FarSide
+    from devexplorer.gui.machines.file_copies import FileCopies
+
+
+MANY_ROWS: Final = 5_000
+"""Columns of larger objects are read in steps by whoever sums them up, and not here, which would hold the window up."""
+
+
+class Selection:
+    """`controller` knows which targets are selected."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        self._read: tuple[tuple[str, ...], list[ObjectSnapshot], list[tuple[str, Row]]] = ((), [], [])
+        """The rows of the selection, kept with what they were read from: every action asks, and thousands can be
+        selected."""
+        self._flags: set[bool] | None = None
+        """What `gradient_flags` gives for the same rows."""
+
+    def rows(self) -> list[tuple[str, Row]]:
+        """The selected targets that exist, each with its row."""
+        targets, objects = self._controller.selection(), list(self._controller.state.objects.values())
+        if (
+            targets is not self._read[0]
+            or not all(map(operator.is_, objects, self._read[1]))
+            or len(objects) != len(self._read[1])
+        ):
+            rows = [(target, row) for target in targets if (row := self._controller.row(target)) is not None]
+            self._read, self._flags = (targets, objects, rows), None
+        return self._read[2]
+
+    def tensors(self) -> list[str]:
+        """Selected tensors, parameters and buffers with values."""
+        return [target for target, row in self.rows() if row.kind != "module" and row.initialised]
+
+    def parameters(self) -> list[str]:
+        """Selected parameters of models."""
+        return [target for target, row in self.rows() if row.kind == "parameter"]
+
+    def gradient_flags(self) -> set[bool]:
+        """What `requires_grad` is of the selected tensors and parameters, and of the parameters in what is selected."""
+        rows = self.rows()
+        if self._flags is None:
+            flags = set()
+            for table, places in places_of(self._controller.state, [target for target, _ in rows]).values():
+                if len(table.rows) > MANY_ROWS and not table.is_ready:
+                    return {True, False}
+                asked = table.inside(places) & table.kinds("parameter" if table.rows[0].kind == "module" else "tensor")
+                trains = table.column("traits").where(lambda traits: bool(traits[0]))
+                flags |= set(map(bool, np.unique(trains[asked])))
+            self._flags = flags
+        return self._flags
+
+    def model(self) -> str | None:
+        """The one model that everything selected belongs to."""
+        names = {object_name(target) for target, _ in self.rows()}
+        models = [name for name in names if self._controller.state.objects[name].kind == "model"]
+        return models[0] if len(models) == 1 else None
+
+    # --- why an action is disabled
+
+    def why_no_values(self) -> str | None:
+        """Reason when one tensor with values is needed."""
+        return self._controller.why_no_selection() or (
+            None if len(self.tensors()) == 1 else "Select one tensor, parameter or buffer with values."
+        )
+
+    def why_no_target(self) -> str | None:
+        """Reason when something that can be initialised or frozen is needed."""
+        if (reason := self._controller.why_no_selection()) is not None:
+            return reason
+        kinds = {row.kind for _, row in self.rows()}
+        return (
+            None
+            if kinds & {"module", "parameter", "tensor"}
+            else "Select a model, a part of one, a parameter or a tensor."
+        )
+
+    def why_no_one_target(self) -> str | None:
+        """The same, when it has to be one."""
+        return self.why_no_target() or (None if len(self.rows()) == 1 else "Select one thing only.")
+
+    def why_no_model(self) -> str | None:
+        """Reason when the selection belongs to no one model."""
+        return self._controller.why_no_selection() or (
+            None if self.model() is not None else "Select one model, or something in it."
+        )
+
+    def model_has(self, field: str) -> bool:
+        """Whether a field of the selected model's snapshot is filled."""
+        model = self.model()
+        return model is not None and bool(getattr(self._controller.state.objects[model], field))
+
+    def the_model(self) -> str:
+        """The selected model, for an action that is disabled without one."""
+        model = self.model()
+        assert model is not None, "an action that needs a model is disabled without one"
+        return model
 
 
 MOST_RECENT = 10
@@ -56,10 +157,6 @@ class WindowWork(NamedTuple):
     cancel: Callable[[], object]
 
 
-class _Refreshable(Protocol):
-    def refresh(self) -> None: ...
-
-
 class WindowContext(QObject):
     """One per window. Attributes hold what is current; signals say when that changes."""
 
@@ -72,9 +169,9 @@ class WindowContext(QObject):
     session_started = Signal(object)
     """The `Session`."""
     machine_shown = Signal(object)
-    """Another machine is on show (`Machine`)."""
+    """Another machine is shown (`Machine`)."""
     machines_changed = Signal()
-    """The list of machines, which of them is on show, or the state of a link is another."""
+    """The list of machines, which of them is shown, or the state of a link is another."""
     history_opened = Signal(object)
     """The `StoreThread`."""
     history_changed = Signal()
@@ -116,7 +213,7 @@ class WindowContext(QObject):
     files_chosen = Signal(object)
     """Files of any kind to open (list of Path), of this machine."""
     far_files_chosen = Signal(object)
-    """The same of the other machine that is on show."""
+    """The same of the other machine that is shown."""
     settings_changed = Signal(object)
     """What is to be remembered (`Settings`): with the layout of the last start, which is asked for at the end."""
     rules_changed = Signal(object)
@@ -142,7 +239,7 @@ class WindowContext(QObject):
         self.calibrations: tuple[Calibration, ...] = ()
         """Those that are saved on this machine."""
         self.machine = Machine()
-        """The machine that is on show, or that a recording hides."""
+        """The machine that is shown, or that a recording hides."""
         self.make_machines: Callable[[], Machines]
         """Loads what other machines need; the application sets it."""
         self.session: Session | RemoteSession | None = None
@@ -151,11 +248,11 @@ class WindowContext(QObject):
         self.folder = ""
         """Where the last file was chosen."""
         self.far: FarSide | None = None
-        """The machine that is on show, when that is another one: its files are chosen, not those of this machine."""
+        """The machine that is shown, when that is another one: its files are chosen, not those of this machine."""
         self.age = ""
-        """How old what is on show is, where it is not of this moment: `8 s ago`; empty: it is."""
-        self.file_copies: CopiesFiles
-        """Copies files between this machine and the one on show; `gui.machines.file_copies` sets it."""
+        """How old what is shown is, where it is not of this moment: `8 s ago`; empty: it is."""
+        self.file_copies: FileCopies
+        """Copies files between this machine and the one shown; `gui.machines.file_copies` sets it."""
         self._far_folders: dict[str, str] = {}
         """Where the last file was chosen on each of them."""
         self.current_settings: Callable[[], Settings] = lambda: self.settings
@@ -165,7 +262,7 @@ class WindowContext(QObject):
         The application sets it."""
         self.show_tab: Callable[[str], QWidget]
         """Bring a tab to the front and return its page; the bottom dock sets it."""
-        self._refreshed: dict[QDialog, Change] = {}
+        self._refreshed: dict[Any, Change] = {}
 
     # --- what is current
 
@@ -185,7 +282,7 @@ class WindowContext(QObject):
         return self.make_machines()
 
     def set_machine(self, machine: Machine) -> None:
-        """This machine is on show from now on."""
+        """This machine is shown from now on."""
         if machine is self.machine:
             return
         self.machine = machine
@@ -213,7 +310,7 @@ class WindowContext(QObject):
         self.history_problem_changed.emit(message)
 
     def now(self) -> float:
-        """The moment of what is on show, by this window's clock: it stands still while nothing comes."""
+        """The moment of what is shown, by this window's clock: it stands still while nothing comes."""
         return self.machine.now()
 
     def redraw(self, changes: Change) -> None:
@@ -229,17 +326,18 @@ class WindowContext(QObject):
     @property
     def recent_files(self) -> tuple[RecentFile, ...]:
         """Files of any kind that were opened or saved, the newest first."""
-        return tuple(
-            RecentFile(Path(one))
-            if isinstance(one, str)
-            else RecentFile(Path(one.path), of=one.machine)
-            if one.here
-            else RecentFile(Path(one.path), one.machine)
-            for one in self.settings.recent_files
-        )
+        files = []
+        for one in self.settings.recent_files:
+            if isinstance(one, str):
+                files.append(RecentFile(Path(one)))
+            elif one.here:
+                files.append(RecentFile(Path(one.path), of=one.machine))
+            else:
+                files.append(RecentFile(Path(one.path), one.machine))
+        return tuple(files)
 
     def remember_file(self, path: Path, *, here: bool = False, of: str = "") -> None:
-        """A file of the machine on show was opened or saved; `here`: one of this machine, whichever is on show; `of`:
+        """A file of the machine shown was opened or saved; `here`: one of this machine, whichever is shown; `of`:
         one of this machine that holds the workspace of that one."""
         name = str(path)
         file: str | FarFile = FarFile(of, name, here=True) if of else name
@@ -249,7 +347,7 @@ class WindowContext(QObject):
         self.save_settings(recent_files=(file, *others)[:MOST_RECENT])
 
     def trust_of(self, folder: str) -> str:
-        """A folder of the machine on show, as `Settings.trusted_folders` has it."""
+        """A folder of the machine shown, as `Settings.trusted_folders` has it."""
         return folder if self.far is None else f"{self.far.name}:{folder}"
 
     # --- dialogs
@@ -258,12 +356,12 @@ class WindowContext(QObject):
         """Redraw the open dialogs that show what changed."""
         for dialog, redraw in tuple(self._refreshed.items()):
             if changes & redraw:
-                cast(_Refreshable, dialog).refresh()
+                dialog.refresh()
         self.state_changed.emit(changes)
 
     def open_dialog(self, dialog: QDialog, redraw: Change = Change.NOTHING, *, about_machine: bool = False) -> QDialog:
         """Open a dialog without waiting for it; call its `refresh` when anything of `redraw` changes. `about_machine`:
-        it is about the machine on show, which its title names where that is another one."""
+        it is about the machine shown, which its title names where that is another one."""
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         if about_machine and self.far is not None:
             title = dialog.windowTitle()

@@ -16,19 +16,11 @@ from devexplorer.core.records import (
     Command,
     Forward,
     Move,
-    OpenSnapshot,
-    RecordAllocator,
-    Redo,
-    ReleaseCache,
     Remove,
     Row,
     RunModelCode,
-    SaveSnapshot,
-    SentFrom,
-    SetThreads,
     StartBenchmark,
     StopBenchmark,
-    Undo,
 )
 from devexplorer.core.session import State
 from devexplorer.gui.actions.dragging import movable, row_of
@@ -80,25 +72,9 @@ class Controller:
             None if sum(map(self._is_model, self.selection())) == 1 else "Select one model, or one part of a model."
         )
 
-    def why_no_element(self) -> str | None:
-        """Reason when one tensor with values is needed."""
-        return self.why_no_selection() or (
-            None if self.element_target() is not None else "Select one tensor, parameter or buffer with values."
-        )
-
     def row(self, target: str) -> Row | None:
         """The row of a target, where it is there."""
         return row_of(self.state, target)
-
-    def element_target(self) -> tuple[str, tuple[int, ...]] | None:
-        """The selected tensor, parameter or buffer and its shape, where exactly one with values is selected."""
-        targets = self.selection()
-        if len(targets) != 1:
-            return None
-        row = self.row(targets[0])
-        if row is None or row.kind == "module" or not row.initialised or row.shape is None:
-            return None
-        return targets[0], row.shape
 
     def why_no_pair(self) -> str | None:
         """Reason when two tensors are needed."""
@@ -143,7 +119,12 @@ class Controller:
         self, device: str, targets: Sequence[str] | None = None, *, dtype: str | None = None, copy: bool = False
     ) -> None:
         """Move (or copy) the given targets, or the selection, to a device."""
-        reason = self.why_no_engine() if targets else self.why_no_selection() if copy else self.why_no_move()
+        if targets:
+            reason = self.why_no_engine()
+        elif copy:
+            reason = self.why_no_selection()
+        else:
+            reason = self.why_no_move()
         if reason is not None:
             self._say(reason)
             return
@@ -153,21 +134,8 @@ class Controller:
         self._send(Move(targets=moved.targets, device=device, dtype=dtype, copy=copy))
 
     def cast(self, dtype: str) -> None:
-        """Change the dtype of the selected objects, each where it is."""
-        for target in self.selection():
-            devices = self._devices(target)
-            if len(devices) == 1:
-                self._send(Move(targets=(target,), device=devices[0], dtype=dtype))
-            else:
-                self._say(f"{target} is on several devices; move it to one first, then change its dtype.")
-
-    def undo(self) -> None:
-        """Take back the newest change."""
-        self._send(Undo())
-
-    def redo(self) -> None:
-        """Do again what was undone last."""
-        self._send(Redo())
+        """Change the dtype of the selected objects; each tensor stays on its device."""
+        self.move("", self.selection(), dtype=dtype)
 
     def forward(self) -> None:
         """Run the selected model, on the selected tensor if there is one."""
@@ -191,36 +159,14 @@ class Controller:
         """Add two virtual GPUs of the card that the tutorials use."""
         self._send(AddVirtual(spec=TWO_T4))
 
-    def set_threads(self, threads: int) -> None:
-        """Set the CPU threads of one operation."""
-        self._send(SetThreads(threads=threads))
-
-    def release_cache(self, device: str) -> None:
-        """Give the memory that the allocator keeps back to the device."""
-        self._send(ReleaseCache(device=device))
-
-    def record_allocator(self, on: bool) -> None:
-        """Let the allocators record where blocks come from, or stop that."""
-        self._send(RecordAllocator(on=on))
-
-    def save_snapshot(self, device: str, path: str) -> None:
-        """Write the snapshot of a device's allocator to a file."""
-        self._send(SaveSnapshot(device=device, path=path))
-
-    def open_snapshot(
-        self, device: str | None = None, path: str | None = None, sent_from: SentFrom | None = None
-    ) -> None:
-        """Read the snapshot of a device's allocator, or of a file."""
-        self._send(OpenSnapshot(device=device, path=path, sent_from=sent_from))
-
     def benchmark(self, specs: Sequence[BenchSpec]) -> None:
         """Start one run per specification."""
         for spec in specs:
             self._send(StartBenchmark(spec=spec))
 
-    def stop_benchmark(self, run: int | None = None) -> None:
-        """Stop one run, or all."""
-        self._send(StopBenchmark(run=run))
+    def stop_benchmark(self) -> None:
+        """Stop all runs."""
+        self._send(StopBenchmark())
 
     def cancel(self, job: int) -> None:
         """Cancel a job; a benchmark is stopped, and what it measured is kept."""
@@ -229,6 +175,11 @@ class Controller:
 
     # --- reading the selection
     # -----------------------------------------------------------------------------------------
+
+    @property
+    def selects_model(self) -> bool:
+        """Whether a model, or a part of one, is selected."""
+        return any(map(self._is_model, self.selection()))
 
     def _is_model(self, target: str) -> bool:
         snapshot = self.state.objects.get(object_name(target))
@@ -244,7 +195,3 @@ class Controller:
         """The one selected tensor of the workspace."""
         tensors = self._tensors()
         return tensors[0] if len(tensors) == 1 else None
-
-    def _devices(self, target: str) -> tuple[str, ...]:
-        row = self.row(target)
-        return () if row is None else row.devices

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QDialog, QHeaderView, QTreeWidget, QTreeWidgetItem
 
 from devexplorer.gui.widgets import CENTRE, RIGHT, Role, font, label, line_edit, vbox
 
-SIZE_PX = (600, 460)
+SIZE_PX, AROUND_PX = (840, 460), 60
 
 
 class Choice(NamedTuple):
@@ -36,7 +36,7 @@ class CommandPalette(QDialog):
         super().__init__(parent)
         self.setObjectName("palette")
         self.setWindowTitle(name)
-        self.resize(*SIZE_PX)
+        self.resize(min(SIZE_PX[0], parent.width() - AROUND_PX), SIZE_PX[1])
         self._choices = choices
         self.field = line_edit(placeholder=question, name=f"Search {name.lower()}")
         self.field.setFont(font(Role.TEXT))
@@ -76,6 +76,7 @@ class CommandPalette(QDialog):
             item = QTreeWidgetItem(self.list, [choice.text, choice.detail])
             item.setTextAlignment(1, RIGHT)
             item.setForeground(1, dim)
+            item.setToolTip(1, choice.detail)
             item.setData(0, Qt.ItemDataRole.UserRole, choice)
             item.setData(0, Qt.ItemDataRole.AccessibleTextRole, ", ".join(filter(None, choice[:2])))
             if not choice.enabled:

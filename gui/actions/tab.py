@@ -1,23 +1,80 @@
-"""A tab of the window as its feature describes it. Main thread only.
+"""Actions and tabs of the window as their features describe them. Main thread only; no widgets but QAction and menus.
 
-`gui/shell/tab_table.py` lists the tabs; nothing else has to know a new one.
-"""
+`gui/shell/tab_table.py` and `gui/shell/action_table.py` collect them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from pkgutil import resolve_name
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtGui import QAction, QKeySequence
+from PySide6.QtWidgets import QApplication, QMenu, QWidget
 
 from devexplorer.core.session import Change, State
 from devexplorer.gui.actions.context import WindowContext
-from devexplorer.gui.actions.spec import ActionSpec
-from devexplorer.gui.widgets.accessibility.reading_order import reading_order
+from devexplorer.gui.widgets import reading_order
+
+FILE, PARAMETERS, MODEL, SPLIT, ASK = "File", "Parameters", "Mode and optimizer", "Split", "Ask"
+MACHINE = "Machine"
+"""Menus that actions are in."""
+SELECTION_MENUS = (PARAMETERS, MODEL, SPLIT, ASK)
+"""Those that are about the selection."""
+
+
+@dataclass(frozen=True)
+class ActionSpec:
+    """One action: its texts, its key, why it is disabled (None: it is enabled), what it does, which menu it is in."""
+
+    id: str
+    text: str
+    tooltip: str
+    run: Callable[[], object]
+    why_not: Callable[[], str | None] = lambda: None
+    key: str = ""
+    menu: str = ""
+    section: int = 0
+    """Within the menu; there is a line between two sections."""
+
+
+def make_qactions(specs: Sequence[ActionSpec], parent: QWidget) -> dict[str, QAction]:
+    """One QAction per specification, with its key; keep them current with `refresh`."""
+    actions = {}
+    for spec in specs:
+        action = QAction(spec.text, parent)
+        action.setObjectName(spec.id)
+        if spec.key:
+            action.setShortcut(QKeySequence(spec.key))
+        action.triggered.connect(lambda _checked=False, run=spec.run: run())
+        parent.addAction(action)
+        actions[spec.id] = action
+    return actions
+
+
+def refresh(specs: Sequence[ActionSpec], actions: dict[str, QAction]) -> None:
+    """Enable what can be done now; the tooltip of a disabled action says why it is."""
+    for spec in specs:
+        action, reason = actions[spec.id], spec.why_not()
+        if action.isEnabled() != (reason is None):
+            action.setEnabled(reason is None)
+        key = f" ({spec.key})" if spec.key else ""
+        tooltip = reason or f"{spec.tooltip}{key}"
+        if action.toolTip() != tooltip:
+            action.setToolTip(tooltip)
+
+
+def fill_menu(menu: QMenu, title: str, specs: Sequence[ActionSpec], actions: dict[str, QAction]) -> None:
+    """Add the actions of the menu called `title`, section by section."""
+    listed = sorted((spec for spec in specs if spec.menu == title), key=lambda spec: spec.section)
+    for _, section in groupby(listed, key=lambda spec: spec.section):
+        if not menu.isEmpty():
+            menu.addSeparator()
+        for spec in section:
+            menu.addAction(actions[spec.id])
 
 
 class Page(Protocol):
@@ -39,13 +96,17 @@ class TabSpec(Generic[P_co]):
     make: Callable[[WindowContext], P_co]
     """Makes the page, a QWidget, and connects its signals. `lazy_page` is one for most pages."""
     layout: str = ""
-    """Name of the layout that has it; empty: all have it."""
+    """Name of the layout that has it; empty: it is in the window Session."""
     redraw: Change = Change.NOTHING
     """The page is redrawn when any of these changes."""
     live: bool = False
     """It has numbers that change by themselves: redrawn twice a second as well, while it is visible."""
     count: Callable[[State], int] | None = None
     """The number behind the title, without the page; 0: none."""
+    order: int = 0
+    """Of the tabs of a layout, from left to right: the smallest first."""
+    also_in: tuple[str, ...] = ()
+    """Other layouts that have it as well."""
     action: str = ""
     """Text of the action that shows the tab; empty: `Page` and its title."""
     tooltip: str = ""
@@ -58,6 +119,10 @@ class TabSpec(Generic[P_co]):
     def title(self) -> str:
         """What the tab is called in the window."""
         return self.name.capitalize()
+
+    def is_in(self, layout: str) -> bool:
+        """Whether the layout of this name has it."""
+        return layout == self.layout or layout in self.also_in
 
     def show(self, context: WindowContext) -> P_co:
         """Bring the tab to the front; returns its page."""
@@ -74,7 +139,7 @@ class TabSpec(Generic[P_co]):
 
     def actions(self, context: WindowContext) -> list[ActionSpec]:
         """The action that opens the tab, for the palette and perhaps a menu."""
-        text, tooltip = self.action or f"Page {self.title}", self.tooltip or f"Bring the page {self.title} to the front"
+        text, tooltip = self.action or f"{self.title} page", self.tooltip or f"Show the {self.title} page"
         run = partial(self.open, context)
         return [ActionSpec(f"page {self.name}", text, tooltip, run, key=self.key, menu=self.menu, section=self.section)]
 
@@ -82,7 +147,7 @@ class TabSpec(Generic[P_co]):
 def lazy_page(path: str, *connect: Callable[[WindowContext, Any], None]) -> Callable[[WindowContext], Any]:
     """Makes the page `module:class`, and lets each of `connect` connect it.
 
-    Its module is imported then: start-up does not wait for pages that are not on show.
+    Its module is imported then: start-up does not wait for pages that are not shown.
     """
 
     def make(context: WindowContext) -> Any:

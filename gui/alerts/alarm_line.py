@@ -1,11 +1,11 @@
-"""Which alarm the line across the window speaks of: the most serious that the user has not dismissed, and how many
+"""Which alarm the line in the status bar speaks of: the most serious that the user has not dismissed, and how many
 others there are; when all of them are over, the last. Main thread only."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from devexplorer.core.base import Clock, count_text
 from devexplorer.core.session import State
@@ -19,15 +19,15 @@ ABOUT = "alarms"
 """What the banner is about while it shows them."""
 QUIET_S = 600.0
 """For so long after it was dismissed the same alarm of a device does not bring the line back: a card that is throttled
-every other minute would move the window each time."""
+every other minute would be said each time."""
 
 
 class AlarmLine:
     """`changed` when alerts were raised or cleared, `refresh` once or twice a second: the figure in the line is the
     present one.
 
-    The line stays until it is dismissed: what it would uncover by going is what the user is about to click. It comes
-    back with the next alarm, and speaks of that one. Alarms of a recording are not shown.
+    The line stays until it is dismissed, and comes back after a hint. It comes back with the next alarm as well, and
+    speaks of that one. Alarms of a recording are not shown.
     """
 
     def __init__(self, state: State, banner: Banner, clock: Clock = time.time) -> None:
@@ -36,13 +36,16 @@ class AlarmLine:
         """The last that ended while the line spoke of alarms."""
         self._dismissed_s: dict[tuple[str, str], float] = {}
         """Device and quantity of what was dismissed, and when (unix seconds)."""
+        self._raised = False
+        """Whether there is news that the line does not show yet."""
         self._unread: set[tuple[str, str]] = set()
         """Device and quantity of what was raised since the user last dismissed the line."""
         banner.dismissed.connect(self._dismissed)
 
     def forget(self) -> None:
-        """Another machine is on show: its devices have the same names, and nothing of it was dismissed."""
+        """Another machine is shown: its devices have the same names, and nothing of it was dismissed."""
         self._unread.clear()
+        self._raised = False
         self._dismissed_s.clear()
         self._over = None
 
@@ -59,32 +62,36 @@ class AlarmLine:
                 elif alert.raised and now_s - self._dismissed_s.get(key, -math.inf) >= QUIET_S:
                     raised.add(key)
             self._unread |= raised
-            if raised:
-                self._say()
+            self._raised |= bool(raised)
         self.refresh()
 
     def refresh(self) -> None:
-        """Follow what fires now; another message in the line is left alone."""
-        shown, live = not self._banner.isHidden(), self._state.recording is None
+        """Follow what fires now; news comes in place of another message, but not while its button is about to be
+        clicked."""
+        live = self._state.recording is None
+        if self._raised and live and not self._banner.is_fresh_offer:
+            self._raised = False
+            self._say()
+        shown = not self._banner.isHidden()
+        if shown and self._banner.about != ABOUT:
+            return
         if live:
-            self._unread &= {_key(alert) for alert in alarms(self._state)}
+            self._unread &= {_key(alert) for alert in self._state.alerts.alarms}
         if self._unread and live:
-            if not shown or self._banner.about == ABOUT:
-                self._say()
-        elif shown and self._banner.about == ABOUT:
-            if self._over is not None and live:
-                self._banner.say(over_words(self._over), about=ABOUT, action="Show alerts")
-            else:
-                self._banner.hide()
+            self._say()
+        elif self._over is not None and live:
+            self._banner.say(over_words(self._over), about=ABOUT, action="Show alerts")
+        elif shown:
+            self._banner.clear()
 
     def _say(self) -> None:
-        active = sorted(alarms(self._state), key=lambda alert: _key(alert) not in self._unread)
+        active = sorted(self._state.alerts.alarms, key=lambda alert: _key(alert) not in self._unread)
         if active:
             self._banner.say(words(active), error=True, about=ABOUT, action="Show alerts")
 
     def _dismissed(self, about: str) -> None:
         if about == ABOUT:
-            self._dismissed_s |= dict.fromkeys((*self._unread, *map(_key, alarms(self._state))), self._clock())
+            self._dismissed_s |= dict.fromkeys((*self._unread, *map(_key, self._state.alerts.alarms)), self._clock())
             if self._over is not None:
                 self._dismissed_s[_key(self._over)] = self._clock()
             self._unread.clear()
@@ -95,20 +102,15 @@ def _key(alert: Alert) -> tuple[str, str]:
     return alert.device, alert.metric
 
 
-def alarms(state: State) -> list[Alert]:
-    """The alarms that fire now, the most serious and longest-standing first."""
-    return [alert for alert in state.alerts.active if alert.level == ALARM]
-
-
 def over_words(alert: Alert) -> str:
     """An alarm that has ended."""
-    return f"{alert_message(alert).rstrip('.')}. Over since {clock_text(alert.ended_unix_s or 0.0)}."
+    return f"{alert_message(alert).rstrip('.')}. Cleared at {clock_text(alert.ended_unix_s or 0.0)}."
 
 
-def words(active: list[Alert]) -> str:
+def words(active: Sequence[Alert]) -> str:
     """The first in a sentence, and how many others there are."""
     first = f"{alert_message(active[0]).rstrip('.')}."
     others = len(active) - 1
     if not others:
         return first
-    return f"{first} {count_text(others, 'other alarm')} {'is' if others == 1 else 'are'} active."
+    return f"{first} {count_text(others, 'other alert')} {'is' if others == 1 else 'are'} active."

@@ -44,7 +44,7 @@ class Notifications(QObject):
         self.on_desktop = True
         """Whether the user wants messages outside of the window."""
         self.told_of = ""
-        """The machine of the latest alarms; empty: the one that was on show."""
+        """The machine of the latest alarms; empty: the one that was shown."""
         self._icon = icon
         self._clock = clock
         self._make_tray = make_tray or self._desktop_tray
@@ -55,7 +55,7 @@ class Notifications(QObject):
 
     def tell(self, alerts: Iterable[Alert], machine: str = "") -> None:
         """Announce what was raised, all of it in one message. What the user does not want to hear of now is not said
-        later either. `machine`: its name, where it is not the one on show."""
+        later either. `machine`: its name, where it is not the one shown."""
         now = self._clock()
         self._last = {key: then for key, then in self._last.items() if now - then < APART_S}
         lines = []
@@ -67,13 +67,10 @@ class Notifications(QObject):
                 lines.append(f"{whose}{alert_message(alert).rstrip('.')}.")  # no capital: it begins with a device's id
         if lines:
             self.told_of = machine
-        self._show(lines, alarms=True)
+        self.show(lines, alarms=True)
 
-    def tell_ended(self, lines: Sequence[str]) -> None:
-        """Announce work that is over, a line each."""
-        self._show(lines, alarms=False)
-
-    def _show(self, lines: Sequence[str], *, alarms: bool) -> None:
+    def show(self, lines: Sequence[str], *, alarms: bool = False) -> None:
+        """Announce this, such as work that is over, a line each."""
         if not lines:
             return
         more = len(lines) - MOST_LINES

@@ -8,7 +8,7 @@ from typing import Literal, cast
 
 from PySide6.QtCore import QModelIndex, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base import MISSING, count_text, elapsed_text
 from devexplorer.core.session import State
@@ -22,8 +22,10 @@ from devexplorer.gui.widgets import (
     EDGE_PX,
     UNLIMITED_PX,
     Colour,
+    hbox,
     holder,
     label,
+    lay_out,
     push_button,
     stack,
     thin_line,
@@ -33,8 +35,8 @@ from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, RowsModel, RowsT
 
 SIDE_BY_SIDE_PX = 1180
 """From this width on the rules are beside the list."""
-LEAST_ROWS, MOST_ROWS = 2, 6
-"""Alerts for which the list has room at least, where the rules are below it and the page scrolls."""
+LEAST_ROWS = 2
+"""Alerts for which the list has room at least."""
 NOTHING = "Nothing is wrong: no alert is active, and none was raised in this session."
 NOTHING_THEN = (
     "No alert is active at this moment of the recording. Alerts that had cleared more than a minute earlier are not"
@@ -50,7 +52,7 @@ COLUMNS = (
     Column("since", "When the condition began; “<”, before then: it was so at the first reading that is known."),
     numbers("lasted"),
 )
-COLUMN_PX = [68, 92, 204, 190, 64, 80, 84, 66]
+COLUMN_PX = [80, 80, 176, 190, 60, 80, 96, 66]
 WHY, RAISED_AT, SINCE, LASTED = 3, 5, 6, 7
 """Why takes what room is left."""
 
@@ -74,9 +76,10 @@ class AlertsPanel(QWidget):
         self.dismiss_button = push_button("Dismiss", self._dismiss, look="quiet")
         self.model = RowsModel(COLUMNS)
         self.table = RowsTable(self.model, "Alerts", COLUMN_PX, stretched=WHY, gives_up=(RAISED_AT, LASTED, WHY))
+        self.table.setMinimumHeight((1 + LEAST_ROWS) * ROW_PX + 8)
         self.nothing = label(NOTHING, words="dim", wrap=True, align=CENTRE)
         self.nothing.setContentsMargins(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX)
-        self.form = AlertRulesForm(state.alerts.rules)
+        self.form = AlertRulesForm(state.alerts.rules, lambda: state.devices)
         self._lay_out()
         self.table.selectionModel().selectionChanged.connect(self._show_button)
         self.table.clicked.connect(self._choose_device)
@@ -84,19 +87,11 @@ class AlertsPanel(QWidget):
         self.refresh()
 
     def _lay_out(self) -> None:
-        head = QHBoxLayout()
-        head.setContentsMargins(EDGE_PX, 4, 6, 0)
-        head.addWidget(self.summary, 1)
-        head.addWidget(self.dismiss_button)
+        head = hbox((self.summary, 1), self.dismiss_button, margins=(EDGE_PX, 4, 6, 0))
         self._stack = stack(self.table, self.nothing)
         self._list = holder(vbox(head, (self._stack, 1), spacing=0))
         self._line = thin_line()
-        self._both = QBoxLayout(QBoxLayout.Direction.LeftToRight, self)
-        self._both.setContentsMargins(0, 0, 0, 0)
-        self._both.setSpacing(0)
-        self._both.addWidget(self._list, 1)
-        self._both.addWidget(self._line)
-        self._both.addWidget(self.form)
+        self._both = hbox((self._list, 1), self._line, self.form, spacing=0, parent=self)
 
     # What the window calls
 
@@ -106,13 +101,13 @@ class AlertsPanel(QWidget):
         if over[:1] != self._latest_over or len(over) != len(self._over):  # they change seldom, and can be many
             self._latest_over, self._over = over[:1], [self._row(alert) for alert in over]
         self.model.set_rows([*map(self._row, active), *self._over])
-        alarms = sum(alert.level == ALARM for alert in active)
+        alarms = len(self._state.alerts.alarms)
         notices = len(active) - alarms
-        counts = [count_text(alarms, "alarm")] if alarms else []
+        counts = [count_text(alarms, "alert")] if alarms else []
         counts += [count_text(notices, "notice")] if notices else []
-        self.summary.setText(f"{' and '.join(counts)} now" if counts else "Nothing is wrong now" if over else "")
+        calm = "Nothing is wrong now" if over else ""
+        self.summary.setText(f"{' and '.join(counts)} now" if counts else calm)
         self.nothing.setText(NOTHING if self._state.recording is None else NOTHING_THEN)
-        self._give_height()
         self._stack.setCurrentWidget(self.table if active or over else self.nothing)
         self._show_button()
 
@@ -123,7 +118,9 @@ class AlertsPanel(QWidget):
         is_over = alert.ended_unix_s is not None
         is_alarm = alert.level == ALARM
         colour: Colour | Literal[""] = "dim" if is_over else ""
-        state = "Cleared" if is_over else "✕ Alarm" if is_alarm else "△ Notice"  # never colour alone
+        status = Cell("✕ Alert", "error") if is_alarm else Cell("△ Notice", "warning")  # never colour alone
+        if is_over:
+            status = Cell("Cleared", "dim")
         device = self._state.devices.get(alert.device)
         name = f"{alert.device} simulated" if alert.simulated else alert.device
         until = self._state.alerts.now_unix_s if alert.ended_unix_s is None else alert.ended_unix_s
@@ -140,7 +137,7 @@ class AlertsPanel(QWidget):
         return TableRow(
             (alert.device, alert.metric, alert.since_unix_s, is_over),
             (
-                Cell(state, "dim" if is_over else "error" if is_alarm else "warning"),
+                status,
                 Cell(name, CPU if device is None else device.colour),
                 Cell(what, colour, f"{text}. {quantity.meaning}"),
                 Cell(alert.detail, colour, alert.detail),
@@ -189,15 +186,8 @@ class AlertsPanel(QWidget):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         beside = event.size().width() >= SIDE_BY_SIDE_PX
-        self._both.setDirection(QBoxLayout.Direction.LeftToRight if beside else QBoxLayout.Direction.TopToBottom)
-        self.form.set_whole(not beside)  # below the list the page scrolls, and no part of it again
+        lay_out(self._both, beside=beside)
         self._line.setFixedSize(*((1, UNLIMITED_PX) if beside else (UNLIMITED_PX, 1)))
-        self._give_height()
-
-    def _give_height(self) -> None:
-        beside = self._both.direction() == QBoxLayout.Direction.LeftToRight
-        rows = LEAST_ROWS if beside else min(max(len(self.model.rows), LEAST_ROWS), MOST_ROWS)
-        self.table.setMinimumHeight((1 + rows) * ROW_PX + 8)
 
 
 def _lasted(seconds: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 from PySide6.QtCore import QEvent, QObject, QSize, Qt, QTimer, Signal
@@ -50,7 +50,7 @@ from devexplorer.gui.widgets import (
 )
 
 GIB = 1 << 30
-THRESHOLD_PX, SECONDS_PX, SIDE_PX, GAP_PX, HEADER_PX = 88, 72, 88, 8, 24
+THRESHOLD_PX, SECONDS_PX, SIDE_PX, DEVICES_PX, GAP_PX, HEADER_PX = 88, 72, 88, 64, 6, 24
 AUTO = "auto"
 LARGEST = 2_000_000_000
 """What a spin box holds."""
@@ -58,7 +58,11 @@ SIDE_TIP = "Whether values that are too high or too low raise the alert."
 RAISE_TIP = "The alert is raised when the value reaches this figure and stays there for the seconds on the right."
 CLEAR_TIP = "It is cleared when the value is back at this figure for as long. Between the two figures nothing changes."
 SECONDS_TIP = "How long the value must stay past a figure, both to raise the alert and to clear it."
-_HEADERS = (("Rule", ""), ("When", SIDE_TIP), ("Raise at", RAISE_TIP), ("Clear at", CLEAR_TIP), ("For", SECONDS_TIP))
+DEVICES_TIP = "Which devices the rule is about."
+_HEADERS = (
+    ("rule", ""), ("devices", DEVICES_TIP), ("when", SIDE_TIP), ("raise at", RAISE_TIP), ("clear at", CLEAR_TIP),
+    ("for", SECONDS_TIP),
+)  # fmt: skip
 _GROUPS = (
     ("Load", ("utilization", "memory_utilization", "encoder", "decoder")),
     ("Memory", ("memory_used", "memory_free", "memory_reserved")),
@@ -82,7 +86,13 @@ class _Threshold(QSpinBox):
         self._auto = bool(quantity.auto)
         self.first = 85
         """What one step up from `auto` leads to."""
-        self.setRange(0, 100 if quantity.unit == "percent" else LARGEST if not self._auto else 150)
+        if quantity.unit == "percent":
+            highest = 100
+        elif self._auto:
+            highest = 150
+        else:
+            highest = LARGEST
+        self.setRange(0, highest)
         self.setSuffix(f" {unit}" if unit else "")
         if self._auto:
             self.setSpecialValueText(AUTO)
@@ -117,16 +127,22 @@ class _Row(QObject):
 
     changed = Signal()
 
-    def __init__(self, rule: Rule, parent: QObject) -> None:
+    def __init__(self, rule: Rule, parent: QObject, known: Callable[[], Iterable[str]]) -> None:
         super().__init__(parent)
-        self.rule = rule
+        self.rule, self._known = rule, known
         self._chosen = rule.raise_at, rule.clear_at
-        """Where the user last chose both; “Clear at” comes along with “Raise at” from there."""
+        """Where the user last chose both; “clear at” comes along with “raise at” from there."""
         quantity = QUANTITIES[rule.metric]
         self._quantity = quantity
         self.check = check_box(tip=quantity.meaning)
         self.check.setChecked(rule.enabled)
         self.check.setText(quantity.label)
+        self.devices = QToolButton(popupMode=QToolButton.ToolButtonPopupMode.InstantPopup)
+        self.devices.setFixedWidth(DEVICES_PX)
+        self.devices.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self._menu = QMenu(self.devices)
+        self._menu.aboutToShow.connect(self._fill_menu)
+        self.devices.setMenu(self._menu)
         self.side = QComboBox()
         self.side.addItems(["too high", "too low"])
         self.side.setCurrentIndex(int(limits(rule).below))
@@ -147,6 +163,7 @@ class _Row(QObject):
             )
         self.problem = label("", Role.LABEL, "error", wrap=True)
         for control, text in (
+            (self.devices, "devices"),
             (self.side, "when"),
             (self.raise_at, "raise at"),
             (self.clear_at, "clear at"),
@@ -165,7 +182,24 @@ class _Row(QObject):
     def widgets(self) -> tuple[QWidget | None, ...]:
         """One for each column; None where there is nothing to choose."""
         chosen = (None, None, None) if self._quantity.fixed else (self.side, self.raise_at, self.clear_at)
-        return (self.check, *chosen, self.seconds, self.remove)
+        return (self.check, self.devices, *chosen, self.seconds, self.remove)
+
+    def _fill_menu(self) -> None:
+        """All, or any of the devices that there are or that the rule is about."""
+        self._menu.clear()
+        chosen = self.rule.devices
+        for text, name in (("All devices", ""), *((name, name) for name in dict.fromkeys((*self._known(), *chosen)))):
+            action = self._menu.addAction(text, functools.partial(self._choose, name))
+            action.setCheckable(True)
+            action.setChecked(name in chosen if name else not chosen)
+
+    def _choose(self, name: str) -> None:
+        """About this device as well, or no longer; empty: about all."""
+        now = self.rule.devices
+        devices = tuple(one for one in now if one != name) if name in now else (*now, name)
+        self.rule = msgspec.structs.replace(self.rule, devices=devices if name else ())
+        self._show()
+        self.changed.emit()
 
     @property
     def _below(self) -> bool:
@@ -180,7 +214,7 @@ class _Row(QObject):
         self._take()
 
     def _raise(self) -> None:
-        """“Clear at” stays as it was chosen where that makes a rule with another “Raise at”; else it comes along, as
+        """“clear at” stays as it was chosen where that makes a rule with another “raise at”; else it comes along, as
         far away as then. One that had to stop at 0 does not stay there."""
         raise_at, (was_raised_at, clear_at) = self.raise_at.figure, self._chosen
         if raise_at is None or was_raised_at is None or clear_at is None:  # the card decides, or did until now
@@ -230,7 +264,7 @@ class _Row(QObject):
         if (clear_at > raise_at) if self._below else (clear_at < raise_at):
             return ""
         unit, where = self._quantity.unit, "above" if self._below else "below"
-        text = f"“Clear at” must be {where} “Raise at” ({figure_text(raise_at, unit)})."
+        text = f"“clear at” must be {where} “raise at” ({figure_text(raise_at, unit)})."
         if self.rule.raise_at is None:
             return f"{text} Until then the card decides."
         now = limits(self.rule)
@@ -240,7 +274,10 @@ class _Row(QObject):
         )
 
     def _show(self) -> None:
-        on, quantity = self.check.isChecked(), self._quantity
+        on, quantity, devices = self.check.isChecked(), self._quantity, self.rule.devices
+        self.devices.setEnabled(on)
+        self.devices.setText(f"{len(devices)}" if devices else "all")
+        self.devices.setToolTip(f"{DEVICES_TIP} Now: {', '.join(devices) or 'all'}.")
         auto = self.raise_at.figure is None
         self.raise_at.first = round(limits(self.rule).raise_at) if quantity.auto else 0
         below = f"{AUTO_CLEARS_BELOW_C} °C below the figure at which it is raised"
@@ -248,7 +285,6 @@ class _Row(QObject):
         for box, text, decided in ((self.raise_at, RAISE_TIP, quantity.auto), (self.clear_at, CLEAR_TIP, below)):
             box.setEnabled(on and not (auto and box is self.clear_at))
             box.setToolTip(self.problem.text() or (f"{AUTO}: {decided}." if by_card else text))
-            box.setAccessibleDescription(self.problem.text())
         self.side.setEnabled(on and not auto)
         self.seconds.setEnabled(on)
         self.seconds.setToolTip(SECONDS_TIP)
@@ -261,11 +297,10 @@ def _whole(box: _Threshold, figure: float | None) -> float | None:
 
 
 class _RulesArea(ScrollArea):
-    """Scrolls its rules below their heading, or is as high as they are."""
+    """Scrolls its rules below their heading."""
 
     def __init__(self, rules: QVBoxLayout, heading: QGridLayout) -> None:
         super().__init__(rules, "Rules of alerts")
-        self._whole = True
         self._heading = holder(heading)
         self._heading.setParent(self)
         self.setViewportMargins(0, HEADER_PX, 0, 0)
@@ -277,20 +312,21 @@ class _RulesArea(ScrollArea):
         if focus is not None and self.content.isAncestorOf(focus):
             self.ensureWidgetVisible(focus)
 
-    def set_whole(self, whole: bool) -> None:
-        """Be as high as all rules; or as low as it must."""
-        if whole != self._whole:
-            self._whole = whole
-            self.updateGeometry()
-
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self._heading.setGeometry(0, 0, self.viewport().width(), HEADER_PX)
+        rules = self.viewport().geometry()
+        self._heading.setGeometry(rules.x(), rules.y() - HEADER_PX, rules.width(), HEADER_PX)
+
+    def sizeHint(self) -> QSize:
+        frame = 2 * self.frameWidth()
+        return self.content.sizeHint() + QSize(
+            frame, frame + HEADER_PX
+        )  # Qt's is that of the first rules, without their heading
 
     def minimumSizeHint(self) -> QSize:
         rules, least = self.content.minimumSizeHint(), super().minimumSizeHint()
-        width = rules.width() + self.verticalScrollBar().sizeHint().width()
-        return QSize(width, HEADER_PX + (rules.height() if self._whole else least.height()))
+        width = rules.width() + self.verticalScrollBar().sizeHint().width() + 2 * self.frameWidth()
+        return QSize(width, HEADER_PX + least.height())
 
 
 def _columns() -> QGridLayout:
@@ -298,7 +334,7 @@ def _columns() -> QGridLayout:
     result = grid(GAP_PX, 4)
     result.setContentsMargins(EDGE_PX, 0, EDGE_PX, 0)
     result.setColumnStretch(0, 1)
-    for place, width in enumerate((SIDE_PX, THRESHOLD_PX, THRESHOLD_PX, SECONDS_PX), 1):
+    for place, width in enumerate((DEVICES_PX, SIDE_PX, THRESHOLD_PX, THRESHOLD_PX, SECONDS_PX), 1):
         result.setColumnMinimumWidth(place, width)
     return result
 
@@ -308,8 +344,10 @@ class AlertRulesForm(QWidget):
 
     rules_changed = Signal(object)
 
-    def __init__(self, rules: Iterable[Rule]) -> None:
+    def __init__(self, rules: Iterable[Rule], devices: Callable[[], Iterable[str]] = tuple) -> None:
+        """`devices`: the ids of those that a rule can be about."""
         super().__init__()
+        self._devices = devices
         self.rows: list[_Row] = []
         self._grid, self._heading = _columns(), _columns()
         self._grid.setContentsMargins(EDGE_PX, 2, EDGE_PX, 8)
@@ -319,7 +357,7 @@ class AlertRulesForm(QWidget):
         self.scroll_area.content.installEventFilter(self)
         self.desktop_check = check_box(
             "Desktop notifications",
-            tip="Alarms, at most one message a minute for each rule and device, but no notices; and the end of whatever"
+            tip="Alerts, at most one message a minute for each rule and device, but no notices; and the end of whatever"
             " took more than a minute, while no window of DevExplorer is active.",
         )
         self.desktop_check.setChecked(True)
@@ -336,10 +374,6 @@ class AlertRulesForm(QWidget):
         vbox((self.scroll_area, 1), thin_line(), foot, spacing=0, parent=self)
         self.show_rules(rules)
 
-    def set_whole(self, whole: bool) -> None:
-        """Whether all rules are in sight, for a place that scrolls itself; else they scroll in here."""
-        self.scroll_area.set_whole(whole)
-
     @property
     def rules(self) -> tuple[Rule, ...]:
         """As they are shown."""
@@ -353,7 +387,7 @@ class AlertRulesForm(QWidget):
             if (widget := item.widget()) is not None:
                 widget.hide()
                 widget.deleteLater()
-        self.rows = [_Row(rule, self) for rule in complete(rules)]
+        self.rows = [_Row(rule, self, self._devices) for rule in complete(rules)]
         room = 0
         for number, row in enumerate(self.rows):
             line = _LINES * number
@@ -429,15 +463,15 @@ class AlertRulesForm(QWidget):
 
     def _show_defaults(self) -> None:
         changed, undoes = self.rules != DEFAULT_RULES, self._discarded is not None
+        if undoes:
+            tip = "Restore the rules that Defaults replaced"
+        elif changed:
+            tip = "Put back the rules that come with DevExplorer"
+        else:
+            tip = "These are the defaults."
         self.defaults_button.setText("Undo defaults" if undoes else "Defaults")
         self.defaults_button.setEnabled(changed or undoes)
-        self.defaults_button.setToolTip(
-            "Restore the rules that Defaults replaced"
-            if undoes
-            else "Put back the rules that come with DevExplorer"
-            if changed
-            else "These are the defaults."
-        )
+        self.defaults_button.setToolTip(tip)
 
 
 def _group(quantity: Quantity) -> str:

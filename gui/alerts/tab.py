@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from devexplorer.core.session import Change, State
-from devexplorer.core.telemetry.alert_rules import ALARM, Rule
+from devexplorer.core.session import Change
+from devexplorer.core.telemetry.alert_rules import Rule
 from devexplorer.gui.actions import TabSpec, WindowContext, lazy_page
 
 if TYPE_CHECKING:
@@ -33,16 +33,13 @@ def _dismiss(context: WindowContext, device: str, metric: str) -> None:
     context.redraw(Change.ALERTS)
 
 
-def _count(state: State) -> int:
-    return sum(alert.level == ALARM for alert in state.alerts.active)
-
-
 TAB: TabSpec[AlertsPanel] = TabSpec(
     "alerts",
     lazy_page("devexplorer.gui.alerts.page:AlertsPanel", _connect),
     "monitor",
     Change.ALERTS,
     live=True,
-    count=_count,
-    tooltip="Alarms and their rules: temperature, memory, throttling, errors, any reading",
+    count=lambda state: len(state.alerts.alarms),
+    tooltip="Alerts and their rules: temperature, memory, throttling, errors, any reading",
+    order=150,
 )

@@ -10,8 +10,8 @@ def actions(context: WindowContext) -> list[ActionSpec]:
     """The actions, in the order of the palette."""
     c = context.controller
     return [
-        ActionSpec("benchmark", "Benchmark", "Measure matrix products with the settings of the Benchmark tab",
-                   lambda: TAB.show(context).start(), c.why_no_engine, "B", "benchmark"),
+        ActionSpec("benchmark", "Benchmark", "Show the form of the last benchmark; Enter starts it",
+                   lambda: TAB.show(context).prepare(), c.why_no_engine, "B"),
         ActionSpec("stop", "Stop benchmark", "Stop after the current block; what was measured is kept",
-                   c.stop_benchmark, c.why_no_stop, "Shift+B", "stop"),
+                   c.stop_benchmark, c.why_no_stop, "Shift+B"),
     ]  # fmt: skip

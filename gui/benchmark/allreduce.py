@@ -12,7 +12,7 @@ from devexplorer.core.benchmark.ranges import parse_byte_sizes
 from devexplorer.core.records import AllReduceResult, AllReduceRow, AllReduceSpec
 from devexplorer.core.session import Run
 from devexplorer.gui.benchmark.base_page import BenchPage
-from devexplorer.gui.benchmark.runs import is_simulated, state_cell
+from devexplorer.gui.benchmark.runs import is_simulated
 from devexplorer.gui.benchmark.summary import Summary, beside
 from devexplorer.gui.charts.size_curve import GB_UNITS, Series, SizeCurve
 from devexplorer.gui.forms.device_choice import DeviceChoice
@@ -54,7 +54,7 @@ class AllReducePage(BenchPage[AllReduceSpec]):
     """One specification: a rank on each device, or several on the CPU."""
 
     kind = "allreduce"
-    nothing = "No all-reduce was measured in this session."
+    nothing = "No all-reduce has been measured in this session."
     device_choice = RankDevices
 
     def build(self) -> None:
@@ -68,7 +68,7 @@ class AllReducePage(BenchPage[AllReduceSpec]):
         self.add_field("ranks on", self.devices)
         self._ranks = self.add_field("ranks", self.ranks_edit)
         self.add_fields(("dtype", self.dtype_edit), ("sizes", self.sizes_edit), ("seconds each", self.seconds_edit))
-        self.summary = Summary("The run on show")
+        self.summary = Summary()
         self.model = RowsModel(COLUMNS)
         self.table = RowsTable(self.model, "Bandwidth by size", WIDTHS_PX, gives_up=(3, 2))
         self.curve = SizeCurve("Bus bandwidth over the size of a tensor", GB_UNITS)
@@ -119,10 +119,6 @@ class AllReducePage(BenchPage[AllReduceSpec]):
         measuring = took(len(spec.sizes) * spec.seconds)
         return f"{count_text(spec.own_ranks, 'rank')}, {count_text(len(spec.sizes), 'size')}, {measuring} of measuring"
 
-    def offer(self, specs: Sequence[AllReduceSpec]) -> str:
-        """`Measure between 4 ranks`."""
-        return f"Measure between {count_text(specs[0].own_ranks, 'rank')}"
-
     # the runs
 
     def show_runs(self, runs: list[Run]) -> None:
@@ -140,7 +136,7 @@ class AllReducePage(BenchPage[AllReduceSpec]):
         facts = ["simulated"] if simulated else []
         wrong = next((f"✕ {row.reason}." for row in rows if row.verified is False and row.reason), "")
         text = words(run.spec, result.backend if result is not None and not simulated else "")
-        self.summary.say(headline(rows, ended=run.ended), text, state_cell(run), *facts, warning=wrong)
+        self.summary.say(headline(rows, ended=run.ended), text, run, *facts, warning=wrong)
 
     def _draw(self, spec: AllReduceSpec, rows: Sequence[AllReduceRow], simulated: bool) -> None:
         rates = [(float(row.bytes), rate) for row in rows if (rate := rate_of(row)) is not None]
@@ -159,9 +155,12 @@ def table_row(row: AllReduceRow) -> TableRow:
     rates = [
         MISSING if rate is None else number_text(rate.median) for rate in (row.bus_gb_per_s, row.algorithm_gb_per_s)
     ]
-    values = (
-        Cell("✕ wrong", "error", row.reason or "") if row.verified is False else Cell("right" if row.verified else "—")
-    )
+    if row.verified is False:
+        values = Cell("✕ wrong", "error", row.reason or "")
+    elif row.verified:
+        values = Cell("correct")
+    else:
+        values = Cell("—")
     return TableRow(row.bytes, (Cell(bytes_text(row.bytes, 0)), *map(Cell, rates), Cell(seconds_text(seconds)), values))
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Generic, TypeVar
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtGui import QGuiApplication, QShowEvent
 from PySide6.QtWidgets import QLabel, QProgressBar, QSizePolicy, QWidget
 
@@ -20,11 +20,11 @@ from devexplorer.core.records import BenchSpec, Calibration
 from devexplorer.core.session import Run, State
 from devexplorer.gui.benchmark.runs import done_share, remaining_text, runs_document, where
 from devexplorer.gui.forms.device_choice import DeviceChoice
-from devexplorer.gui.forms.page import BUTTON_PX, FormPage
-from devexplorer.gui.widgets import EDGE_PX, NOT_READY, hbox, label, push_button, why_fixed
+from devexplorer.gui.forms.page import FormPage
+from devexplorer.gui.widgets import EDGE_PX, NOT_READY, ElidedLabel, Role, hbox, push_button, why_fixed
 from devexplorer.gui.widgets.table import Column, RowsModel, RowsTable, TableRow
 
-PROGRESS_PX = (120, 4)
+PROGRESS_PX, COPY_PX = (120, 4), 22
 NOTHING_RUNS = "No benchmark is running."
 NONE_ENDED = "No run has ended yet."
 
@@ -64,11 +64,8 @@ class BenchPage(FormPage, Generic[Spec]):
         self.progress.setRange(0, 1000)
         self.progress.setFixedSize(*PROGRESS_PX)
         self.progress.setAccessibleName("Progress")
-        self.message = label(words="error", wrap=True)
-        self.message.setAccessibleName("What is wrong")
-        self.message.setContentsMargins(EDGE_PX, 0, EDGE_PX, 4)
+        self.message = ElidedLabel(Role.LABEL, "error")
         self.message.hide()
-        self.empty.chosen.connect(self._take_offer)
         self._lay_out()
         self.devices = self.device_choice(state)
         self.build()
@@ -76,12 +73,14 @@ class BenchPage(FormPage, Generic[Spec]):
         self.refresh()
 
     def _lay_out(self) -> None:
-        self.copy_button.setFixedHeight(BUTTON_PX)
+        self.copy_button.setFixedHeight(COPY_PX)  # the fields above need the width
         self._form.addStretch(1)
-        self._form.addWidget(self.copy_button, 0, Qt.AlignmentFlag.AlignTop)
-        line = hbox(self.progress, (self.hint, 1), margins=(EDGE_PX, 0, EDGE_PX, 3))
+        line = hbox(
+            self.progress, (self.hint, 1), (self.message, 1), None, self.copy_button, margins=(EDGE_PX, 0, EDGE_PX, 3)
+        )
         self._column.insertLayout(1, line)
-        self._column.insertWidget(2, self.message)
+        self.stop_button.setText("Stop all")
+        self.stop_button.setFixedWidth(self.stop_button.sizeHint().width())
         self.empty.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Ignored)
 
     def _edited(self) -> None:
@@ -114,10 +113,6 @@ class BenchPage(FormPage, Generic[Spec]):
         """What these would cost or take, in a few words."""
         raise NotImplementedError
 
-    def offer(self, specs: Sequence[Spec]) -> str:
-        """What the button of the empty state says."""
-        raise NotImplementedError
-
     def show_runs(self, runs: list[Run]) -> None:
         """Show these, the newest first; there is at least one."""
         raise NotImplementedError
@@ -139,7 +134,7 @@ class BenchPage(FormPage, Generic[Spec]):
         if self._refused or self._problem:  # a run that ended, or memory that was freed, may have put it right
             self.check()
         self._results.setCurrentWidget(self._view if runs else self.empty)
-        if runs and self.isVisible():  # up to thirty times a second; a page that is not on show is drawn when it is
+        if runs and self.isVisible():  # up to thirty times a second; a page that is not shown is drawn when it is
             self.show_runs(runs)
         self._show_progress()
         self.show_buttons()
@@ -202,7 +197,6 @@ class BenchPage(FormPage, Generic[Spec]):
         if not self._state.usable_devices:  # the engine has not named them yet, which is no error
             self._problem = NOT_READY
             self.say("")
-            self.show_offer("")
         else:
             self._check_form()
         self.show_buttons()
@@ -213,10 +207,8 @@ class BenchPage(FormPage, Generic[Spec]):
         except BadInput as error:
             self._problem = sentence(str(error))
             self.say(str(error), refused=True)
-            self.show_offer("")
             return
         self.say(self.describe(specs))
-        self.show_offer(self.offer(specs))
 
     # inside
 
@@ -231,22 +223,14 @@ class BenchPage(FormPage, Generic[Spec]):
         """One line: what the form comes to, or what is wrong with it."""
         self._refused = refused
         loud = refused and self._touched
+        self.message.set_full_text(f"✕ {text}" if loud else "")  # never colour alone
         self.message.setVisible(loud)
-        self.message.setText(f"✕ {text}" if loud else "")  # never colour alone
         self._words = "" if loud else text
         self._show_progress()
 
     def set_moment(self, clock: Clock, age: Callable[[], str]) -> None:
-        """`clock` gives the moment of what is on show; `age` how old that is, where it is not of now."""
+        """`clock` gives the moment of what is shown; `age` how old that is, where it is not of now."""
         self._clock, self._age = clock, age
-
-    def show_offer(self, words: str) -> None:
-        """What the button of the empty state says; nothing: there is none."""
-        self.empty.button.setText(words)
-        self.empty.button.setVisible(bool(words))
-
-    def _take_offer(self) -> None:
-        self.start()
 
     def _show_progress(self) -> None:
         active, now = self.active, self._clock()
@@ -254,7 +238,7 @@ class BenchPage(FormPage, Generic[Spec]):
         self.progress.setVisible(bool(active) and len(shares) == len(active))
         if shares:
             self.progress.setValue(round(1000 * min(shares)))
-        self.hint.setVisible(bool(active) or not self.message.text())  # the error takes its place
+        self.hint.setVisible(not self.message.full_text)  # the error takes its place
         if not active:
             self.hint.set_full_text(self._words)
             self.hint.setAccessibleName(f"What would be measured: {self._words}")
@@ -271,21 +255,20 @@ class BenchPage(FormPage, Generic[Spec]):
         active, chosen = self.active, self.selected_active
         live = self._state.recording is None  # else it was running then
         self.stop_button.setEnabled(bool(active) and live)
-        self.stop_button.setText(f"Stop {where(chosen.spec)}" if chosen else "Stop all" if len(active) > 1 else "Stop")
-        self.stop_button.setToolTip(
-            why_fixed(self._state)
-            if not live
-            else ""
-            if active
-            else "No benchmark of this kind is running."
-            if self._state.active_runs
-            else NOTHING_RUNS
-        )
+        self.stop_button.setText("Stop all" if len(active) > 1 and chosen is None else "Stop")
+        if not live:
+            tip = why_fixed(self._state)
+        elif active:
+            tip = "" if chosen is None else f"Stop the selected run on {where(chosen.spec)}"
+        elif self._state.active_runs:
+            tip = "No benchmark of this kind is running."
+        else:
+            tip = NOTHING_RUNS
+        self.stop_button.setToolTip(tip)
         fixed = why_fixed(self._state)
-        for button in (self.start_button, self.empty.button):
-            reason = fixed or (self._problem if button is self.start_button else "")
-            button.setEnabled(not reason)
-            button.setToolTip(reason)
+        reason = fixed or self._problem
+        self.start_button.setEnabled(not reason)
+        self.start_button.setToolTip(reason)
         finished = any(run.result is not None for run in self.runs)
         self.copy_button.setEnabled(finished)
         self.copy_button.setToolTip(

@@ -17,11 +17,11 @@ from devexplorer.core.records import CalibrateResult, CalibrateSpec, Calibration
 from devexplorer.core.session import Run
 from devexplorer.core.virtual.device.calibration import TITLES
 from devexplorer.gui.benchmark.base_page import BenchPage
-from devexplorer.gui.benchmark.runs import is_simulated, state_cell
+from devexplorer.gui.benchmark.runs import is_simulated
 from devexplorer.gui.benchmark.summary import Summary, beside
 from devexplorer.gui.widgets import line_edit
-from devexplorer.gui.widgets.button_menu import ButtonMenu
 from devexplorer.gui.widgets.form_fields import took
+from devexplorer.gui.widgets.layouts import ButtonMenu
 from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow, numbers
 
 COLUMNS = (
@@ -34,7 +34,7 @@ COLUMNS = (
     numbers("noise", "Interquartile range over median"),
     Column("values", "Whether the values were compared and right"),
 )
-WIDTHS_PX = (270, 160, 104, 104, 64, 110, 64, 70)
+WIDTHS_PX = (300, 160, 104, 104, 64, 110, 64, 70)
 NONE_SAVED = "No card has been calibrated."
 
 
@@ -43,8 +43,8 @@ class CalibratePage(BenchPage[CalibrateSpec]):
 
     kind = "calibrate"
     nothing = (
-        "No card was calibrated in this session. A calibration takes ten seconds; Fit can then plan with the card's own"
-        " speed."
+        "No card has been calibrated in this session. A calibration takes ten seconds; Fit can then plan with the"
+        " card's measured speed."
     )
 
     def build(self) -> None:
@@ -55,9 +55,9 @@ class CalibratePage(BenchPage[CalibrateSpec]):
         self.saved_button.setMenu(self.saved)
         self.add_fields(("on", self.devices), ("seconds", self.seconds_edit))
         self.add_field("", self.saved_button)
-        self.summary = Summary("The run on show")
+        self.summary = Summary()
         self.model = RowsModel(COLUMNS)
-        self.table = RowsTable(self.model, "Measured and modelled", WIDTHS_PX, stretched=0, gives_up=(6, 5, 1))
+        self.table = RowsTable(self.model, "Measured and modelled", WIDTHS_PX, stretched=0, gives_up=(6, 5, 1, 3))
         self.set_results(beside(self.summary, self.table))
         self.summary.changed.connect(self.refresh)
         self._shown: tuple[object, ...] = ()
@@ -94,10 +94,6 @@ class CalibratePage(BenchPage[CalibrateSpec]):
         card = self._state.devices[specs[0].device].info.name
         return f"{card}, {took(specs[0].seconds)} of measuring"
 
-    def offer(self, specs: Sequence[CalibrateSpec]) -> str:
-        """`Calibrate cuda:0`."""
-        return f"Calibrate {specs[0].device}"
-
     # the runs
 
     def show_runs(self, runs: list[Run]) -> None:
@@ -113,12 +109,17 @@ class CalibratePage(BenchPage[CalibrateSpec]):
         headline = f"{count_text(len(found), 'factor')}" if found else "Nothing is measured yet."
         facts = ["simulated"] if is_simulated(run, self._state) else []
         warning = f"▲ {result.unusable}" if result is not None and result.unusable is not None else ""
-        self.summary.say(headline, factors_text(found), state_cell(run), *facts, warning=warning)
+        self.summary.say(headline, factors_text(found), run, *facts, warning=warning)
 
 
 def table_row(index: int, row: CalibrationRow) -> TableRow:
     """A measurement in the table."""
     measured, modelled, factor, between, noise = row_texts(row)
-    values = Cell("✕ wrong", "error") if row.verified is False else Cell("right" if row.verified else MISSING)
+    if row.verified is False:
+        values = Cell("✕ wrong", "error")
+    elif row.verified:
+        values = Cell("correct")
+    else:
+        values = Cell(MISSING)
     texts = (TITLES.get(row.factor, row.factor), measured, modelled, factor, between, noise)
     return TableRow(index, (Cell(row.text, tip=row.reason or ""), *map(Cell, texts), values))

@@ -4,27 +4,50 @@ thread."""
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QMenu, QToolButton
 
-from devexplorer.core.base import bytes_text, number_text, shape_text
+from devexplorer.core.base import MISSING, bytes_text, flops_cell_text, flops_text, number_text, rate_texts
+from devexplorer.core.benchmark.kinds.matmul import product_text, product_tip
+from devexplorer.core.benchmark.published import best, verdict
 from devexplorer.core.benchmark.spec import (
     check_fits,
     check_matmul,
     operand_bytes,
     parse_shape,
 )
-from devexplorer.core.records import MatmulSpec
-from devexplorer.core.session import Run
+from devexplorer.core.benchmark.statistics import noise_verdict
+from devexplorer.core.records import MatmulResult, MatmulSpec
+from devexplorer.core.session import Device, Run, State
 from devexplorer.gui.benchmark.base_page import TablePage
-from devexplorer.gui.benchmark.run_rows import RUN_COLUMNS, run_row
-from devexplorer.gui.benchmark.runs import Seen, see_throttling
+from devexplorer.gui.benchmark.runs import Seen, device_cell, seconds_cell, see_throttling, state_cell
 from devexplorer.gui.widgets import line_edit
 from devexplorer.gui.widgets.form_fields import Choice, DtypeEdit, free_bytes
-from devexplorer.gui.widgets.table import TableRow
+from devexplorer.gui.widgets.table import Cell, Column, TableRow, numbers
 
+RUN_COLUMNS = (
+    Column("device"),
+    Column("dtype"),
+    Column("shape", "M×N×K; before it the batch, after it the transposed operands"),
+    Column(
+        "mode",
+        "live: blocks until stopped; burst: cold L2, each iteration timed; sustained: one steady window in eight parts",
+    ),
+    numbers("FLOP/s", "The median over the iterations; while it runs, that of the latest block"),
+    numbers("p20", "FLOP/s that 20 % of the iterations stayed below"),
+    numbers("p80", "FLOP/s that 80 % of the iterations stayed below"),
+    numbers("% of datasheet"),
+    numbers("noise %", "Interquartile range over median: quiet below 1 %, noisy above 5 %"),
+    numbers("MHz", "SM clock, mean of the readings during the run"),
+    numbers("W", "Power, mean of the readings during the run"),
+    numbers("°C", "Temperature, the highest reading during the run"),
+    numbers("iterations"),
+    numbers("seconds", "Measured time on the device's own clock, warm-up left out"),
+    Column("state"),
+)
 MODES = (
     ("live", "live", "Blocks of 50 ms until it is stopped or its seconds are over; the curve follows each of them."),
     ("burst", "burst", "Cold L2 cache, iterations timed one by one and queued: what one product takes at its best."),
@@ -41,18 +64,18 @@ OPTIONS = (
     ("transpose_b", "B transposed", "Bᵀ", "B is stored as N×K and read transposed, as the weight of a linear layer is"),
     ("flush_cache", "flush L2 between iterations", "flush", "Overwrite the device's L2 cache before each iteration"),
 )
-COLUMN_PX = [150, 92, 136, 72, 64, 54, 54, 96, 78, 50, 44, 40, 72, 66, 100]
+COLUMN_PX = [140, 84, 134, 76, 72, 68, 68, 92, 92, 50, 44, 40, 70, 62, 100]
 """Together no more than Measure has in a window of 1366 pixels."""
-P20, P80, MHZ, WATTS, CELSIUS, ITERATIONS, TAKEN, STATE = 5, 6, 9, 10, 11, 12, 13, 14
+P20, P80, NOISE, MHZ, WATTS, CELSIUS, ITERATIONS, TAKEN, STATE = 5, 6, 8, 9, 10, 11, 12, 13, 14
 
 
 class MatmulPage(TablePage[MatmulSpec]):
     """One specification per chosen device."""
 
     kind = "matmul"
-    nothing = "No matrix product was measured in this session."
+    nothing = "No matrix product has been measured in this session."
     table_name, columns, widths_px, stretched = "Benchmark runs of this session", RUN_COLUMNS, COLUMN_PX, STATE
-    gives_up = (ITERATIONS, TAKEN, MHZ, WATTS, CELSIUS, P20, P80)
+    gives_up = (ITERATIONS, TAKEN, MHZ, WATTS, CELSIUS, P20, P80, NOISE)
 
     def build(self) -> None:
         self.dtype_edit = DtypeEdit()
@@ -86,7 +109,7 @@ class MatmulPage(TablePage[MatmulSpec]):
         self._show_options()
 
     def watch(self) -> None:
-        """Remember what holds clocks down; called also while the page is not on show."""
+        """Remember what holds clocks down; called also while the page is not shown."""
         see_throttling(self._seen, self._state)
 
     # the form
@@ -129,11 +152,6 @@ class MatmulPage(TablePage[MatmulSpec]):
         what = "product" if spec.batch == 1 else f"{spec.batch} products"
         return f"{bytes_text(needed)}{each}, {number_text(spec.flop / 1e9)} GFLOP per {what}"
 
-    def offer(self, specs: Sequence[MatmulSpec]) -> str:
-        """`Measure 1024×1024×1024 on vgpu:0`."""
-        spec = specs[0]
-        return f"Measure {shape_text(spec.shape)} on {', '.join(spec.device for spec in specs)}"
-
     def _new_mode(self) -> None:
         mode = str(self.mode.value)
         if self.seconds_edit.text().strip() in (SECONDS[self._mode_before], ""):
@@ -159,5 +177,83 @@ class MatmulPage(TablePage[MatmulSpec]):
         super().show_runs(runs)
 
     def row(self, run: Run) -> TableRow:
-        """A run in the table."""
-        return run_row(run, self._state, self._seen)
+        """A running one shows its latest block."""
+        assert isinstance(run.spec, MatmulSpec)
+        spec, result = run.spec, run.result if isinstance(run.result, MatmulResult) else None
+        spread = result.tflops if result is not None else None
+        measured: float | None = None
+        if spread:
+            measured = spread.median
+        elif run.latest and not run.ended:
+            measured = run.latest.tflops
+        share = None if measured is None or not run.datasheet_tflops else 100 * measured / run.datasheet_tflops
+        noise = result.noise if result is not None and not result.simulated else None  # what is computed has none
+        return TableRow(
+            run.run,
+            (
+                device_cell(run, self._state),
+                Cell(spec.dtype, "dim"),
+                Cell(product_text(spec), "dim", product_tip(spec)),
+                Cell(spec.mode, "dim"),
+                Cell(flops_cell_text(measured), tip=_parts_tip(result)),
+                Cell(flops_cell_text(spread.p20 if spread else None)),
+                Cell(flops_cell_text(spread.p80 if spread else None)),
+                Cell(f"{share:.0f}" if share is not None else MISSING, tip=_worth(run, result, self._state)),
+                Cell(_noise_text(noise), "warning" if noise_verdict(noise) == "noisy" else ""),
+                *_condition_cells(run, self._state),
+                Cell(f"{result.iterations:,}" if result else MISSING),
+                seconds_cell(result.seconds if result else None),
+                state_cell(run, *_remarks(run, result, self._seen)),
+            ),
+        )
+
+
+def _worth(run: Run, result: MatmulResult | None, state: State) -> str:
+    """The figures that the measured one is compared with."""
+    sheet = f"datasheet {flops_text(run.datasheet_tflops)}" if run.datasheet_tflops else "no datasheet figure is known"
+    device = state.devices.get(run.spec.device)
+    if result is None or device is None:
+        return sheet
+    row = best(device.info.name, result.spec.dtype)
+    return "\n".join(filter(None, (sheet, verdict(result.tflops.median, run.datasheet_tflops, row, result.spec.mode))))
+
+
+def _noise_text(noise: float | None) -> str:
+    words = noise_verdict(noise)
+    return f"{words}  {100 * noise:.1f}" if noise is not None else MISSING
+
+
+def _parts_tip(result: MatmulResult | None) -> str:
+    if result is None or not result.parts_tflops:
+        return ""
+    *parts, unit = rate_texts("TFLOP/s", *result.parts_tflops)
+    return f"Eight parts of the window: {', '.join(parts)} {unit}"
+
+
+def _remarks(run: Run, result: MatmulResult | None, seen: Seen) -> list[str]:
+    held = sorted(seen.get(run.run, ()))
+    drift = result.drift if result is not None else None
+    return [
+        *([] if drift is None else [f"drift {100 * drift:+.1f} %".replace("-", "−")]),
+        *([f"throttled by {', '.join(held)}"] if held else []),
+    ]
+
+
+def _condition_cells(run: Run, state: State) -> tuple[Cell, Cell, Cell]:
+    """Clock, power and temperature of the run's span. A virtual GPU has none of them."""
+    device = state.devices.get(run.spec.device)
+    if device is None or run.started_unix_s is None or run.latest is None:
+        return (Cell(MISSING),) * 3
+    clock, power = (_mean(device, metric, run) for metric in ("sm_clock_mhz", "power_w"))
+    hottest = device.history.span("temperature_c", run.started_unix_s, run.latest.time_unix_s).high
+    why = "not modelled" if device.info.simulated else "the device does not tell"
+    return tuple(  # type: ignore[return-value]
+        Cell(MISSING if math.isnan(value) else f"{value:.0f}", tip=why if math.isnan(value) else "")
+        for value in (clock, power, hottest)
+    )
+
+
+def _mean(device: Device, metric: str, run: Run) -> float:
+    assert run.started_unix_s is not None
+    assert run.latest is not None
+    return device.history.span(metric, run.started_unix_s, run.latest.time_unix_s).mean

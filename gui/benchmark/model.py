@@ -8,16 +8,33 @@ from collections.abc import Sequence
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QComboBox
 
-from devexplorer.core.base import BadInput
+from devexplorer.core.base import MISSING, BadInput, bytes_text, flops_cell_text, number_text
 from devexplorer.core.benchmark.kinds.model import step_text
-from devexplorer.core.records import ModelSpec
+from devexplorer.core.records import ModelResult, ModelSpec, Spread
 from devexplorer.core.session import Run
 from devexplorer.gui.benchmark.base_page import TablePage
-from devexplorer.gui.benchmark.run_rows import MODEL_COLUMNS, model_row
+from devexplorer.gui.benchmark.runs import device_cell, seconds_cell, state_cell
 from devexplorer.gui.widgets import check_box, line_edit
 from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.table import TableRow
+from devexplorer.gui.widgets.table import Cell, Column, TableRow, numbers
 
+MODEL_COLUMNS = (
+    Column("model"),
+    Column("device"),
+    Column("step", "What one step does, how many samples it takes, and with what"),
+    numbers("samples/s", "The median over the steps; while it runs, that of the latest block"),
+    numbers("p20", "Samples per second that 20 % of the steps stayed below"),
+    numbers("p80", "Samples per second that 80 % of the steps stayed below"),
+    numbers("ms per step", "Median"),
+    numbers("FLOP/s", "Floating-point operations as torch.utils.flop_counter counts them, over the median step"),
+    numbers("peak MiB", "The most that was allocated on the device during the steps"),
+    numbers("steps"),
+    numbers("seconds", "Measured time on the device's own clock, warm-up left out"),
+    Column("state"),
+)
+
+UNKNOWN_PEAK = "the memory of this device is not tracked"
+UNCOUNTED = "torch.utils.flop_counter cannot count this model"
 STEPS = (
     ("", "forward", "The model runs; nothing is learnt"),
     ("sgd", "train, sgd", "Forward, backward, and one step of SGD"),
@@ -29,7 +46,7 @@ AUTOCAST = (
     ("float16", "autocast float16", "torch.autocast: products in float16, what needs range in float32"),
     ("bfloat16", "autocast bfloat16", "torch.autocast: products in bfloat16, what needs precision in float32"),
 )
-COLUMN_PX = [104, 142, 216, 78, 60, 60, 88, 66, 80, 54, 66, 146]
+COLUMN_PX = [104, 142, 200, 78, 60, 60, 88, 66, 80, 54, 66, 116]
 """Together no more than Measure has in a window of 1366 pixels."""
 P20, P80, STEP_MS, TFLOPS, STEPS_TAKEN, TAKEN, STATE = 4, 5, 6, 7, 9, 10, 11
 
@@ -38,7 +55,7 @@ class ModelPage(TablePage[ModelSpec]):
     """One specification per chosen device."""
 
     kind = "model"
-    nothing = "No model was measured in this session."
+    nothing = "No model has been measured in this session."
     table_name, columns, widths_px, stretched = "Runs of models in this session", MODEL_COLUMNS, COLUMN_PX, STATE
     gives_up = (STEPS_TAKEN, TAKEN, STEP_MS, TFLOPS, P20, P80)
 
@@ -144,13 +161,41 @@ class ModelPage(TablePage[ModelSpec]):
         spec = specs[0]
         return f"{spec.target}, {step_text(spec)}"
 
-    def offer(self, specs: Sequence[ModelSpec]) -> str:
-        """`Measure mlp on vgpu:0`."""
-        spec = specs[0]
-        return f"Measure {spec.target} on {', '.join(spec.device for spec in specs)}"
-
     # the runs
 
     def row(self, run: Run) -> TableRow:
-        """A run in the table."""
-        return model_row(run, self._state)
+        """A running one shows its latest block."""
+        assert isinstance(run.spec, ModelSpec)
+        spec, result = run.spec, run.result if isinstance(run.result, ModelResult) else None
+        rate: Spread | None = result.samples_per_s if result else None
+        latest = run.latest if not run.ended else None
+        samples_per_s: float | None = None
+        tflops: float | None = None
+        if result:
+            samples_per_s = result.samples_per_s.median
+            tflops = result.tflops.median if result.tflops else None
+        elif latest:
+            samples_per_s, tflops = latest.samples_per_s, latest.tflops
+        peak = result.peak_memory_bytes if result else None
+        peak_tip = ""
+        if peak is not None:
+            peak_tip = bytes_text(peak)
+        elif result:
+            peak_tip = UNKNOWN_PEAK
+        return TableRow(
+            run.run,
+            (
+                Cell(spec.target),
+                device_cell(run, self._state),
+                Cell(step_text(spec), "dim"),
+                Cell(number_text(samples_per_s)),
+                Cell(number_text(rate.p20 if rate else None)),
+                Cell(number_text(rate.p80 if rate else None)),
+                Cell(number_text(1e3 * result.step_seconds.median) if result else MISSING),
+                Cell(flops_cell_text(tflops), tip=UNCOUNTED if tflops is None and result is not None else ""),
+                Cell(MISSING if peak is None else f"{peak / (1 << 20):,.1f}", tip=peak_tip),
+                Cell(f"{result.iterations:,}" if result else MISSING),
+                seconds_cell(result.seconds if result else None),
+                state_cell(run),
+            ),
+        )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pkgutil import resolve_name
 from typing import Any
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QShowEvent
 
 from devexplorer.core.base import Clock
@@ -19,7 +19,7 @@ from devexplorer.core.records import Calibration
 from devexplorer.core.session import State
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.matmul import MatmulPage
-from devexplorer.gui.forms.pages import FormPages
+from devexplorer.gui.forms.page import FormPages
 
 PAGES = {
     "matmul": "devexplorer.gui.benchmark.matmul:MatmulPage",
@@ -70,7 +70,7 @@ class BenchmarkPanel(FormPages[BenchPage[Any]]):
         return page
 
     def set_moment(self, clock: Clock, age: Callable[[], str]) -> None:
-        """`clock` gives the moment of what is on show; `age` how old that is, where it is not of now."""
+        """`clock` gives the moment of what is shown; `age` how old that is, where it is not of now."""
         self._clock, self._age = clock, age
         for page in self.pages.values():
             page.set_moment(clock, age)
@@ -88,14 +88,14 @@ class BenchmarkPanel(FormPages[BenchPage[Any]]):
             page.set_calibrations(calibrations)
 
     def refresh(self) -> None:
-        """Show devices and runs as they are now. A page that is not on show is brought up to date when it is."""
+        """Show devices and runs as they are now. A page that is not shown is brought up to date when it is."""
         self.matmul.watch()
         self.page.refresh()
         self.rail.mark({kind_name(run.spec) for run in self._state.active_runs})  # the kinds that are measured now
 
-    def start(self) -> None:
-        """Ask for what the form on show says, or say what is wrong with it."""
-        self.page.start()
+    def prepare(self) -> None:
+        """Enter starts what the form says."""
+        self.page.start_button.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from devexplorer.core.base import left_text
+from devexplorer.core.base import MISSING, left_text, seconds_text
 from devexplorer.core.benchmark.kinds import devices_of, kind_of
 from devexplorer.core.benchmark.kinds.documents import benchmark_document
 from devexplorer.core.benchmark.measuring import STOPPED_EARLY
@@ -98,6 +98,11 @@ def device_cell(run: Run, state: State) -> Cell:
         f"{where(run.spec)}  simulated" if is_simulated(run, state) else where(run.spec),
         "dim" if device is None else device.colour,
     )
+
+
+def seconds_cell(seconds: float | None) -> Cell:
+    """How long was measured."""
+    return Cell(MISSING if seconds is None else f"{seconds:.2f}", tip=seconds_text(seconds))
 
 
 def is_simulated(run: Run, state: State) -> bool:

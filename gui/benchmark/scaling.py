@@ -11,7 +11,7 @@ from devexplorer.core.benchmark.spec import check_fits, check_matmul, parse_shap
 from devexplorer.core.records import MatmulSpec, ScalingResult, ScalingSpec
 from devexplorer.core.session import Run
 from devexplorer.gui.benchmark.base_page import BenchPage
-from devexplorer.gui.benchmark.runs import is_simulated, state_cell
+from devexplorer.gui.benchmark.runs import is_simulated
 from devexplorer.gui.benchmark.summary import Summary, beside
 from devexplorer.gui.charts.wall_bars import Bar, WallBars
 from devexplorer.gui.forms.device_choice import AlikeDevices
@@ -19,14 +19,14 @@ from devexplorer.gui.widgets import CPU, can_add_virtual, line_edit
 from devexplorer.gui.widgets.form_fields import DtypeEdit, free_bytes, mixed_clocks_of
 
 ALONE = "Scaling compares two real or two virtual devices, and there are no two of a kind here."
-AT_ONCE, IN_TURN = "at once, each job on its device", "one after the other"
+AT_ONCE, IN_TURN = "in parallel, one job each", "one after the other"
 
 
 class ScalingPage(BenchPage[ScalingSpec]):
     """One specification: one job per chosen device."""
 
     kind = "scaling"
-    nothing = "No scaling was measured in this session."
+    nothing = "No scaling has been measured in this session."
     device_choice = AlikeDevices
 
     def build(self) -> None:
@@ -39,15 +39,19 @@ class ScalingPage(BenchPage[ScalingSpec]):
             ("size", self.size_edit),
             ("products per job", self.iterations_edit),
         )
-        self.summary = Summary("The run on show")
+        self.summary = Summary()
         self.bars = WallBars()
         self.set_results(beside(self.summary, self.bars))
         self.summary.changed.connect(self.refresh)
+        self.empty.button.setText("Add two virtual GPUs")
+        self.empty.chosen.connect(self.virtual_offered)
 
     def refresh(self) -> None:
         """Show devices and runs as they are now."""
         super().refresh()
-        self.empty.sentence.setText(ALONE if self.alone and self._state.usable_devices else self.nothing)
+        alone = self.alone and bool(self._state.usable_devices)
+        self.empty.sentence.setText(ALONE if alone else self.nothing)
+        self.empty.button.setVisible(alone and can_add_virtual(self._state))
 
     # the form
 
@@ -89,16 +93,7 @@ class ScalingPage(BenchPage[ScalingSpec]):
         """How many operations a job has."""
         spec = specs[0]
         work = 2 * spec.size**3 * spec.iterations / 1e12
-        return f"{len(spec.devices)} jobs of {number_text(work)} TFLOP, at once and in turn"
-
-    def offer(self, specs: Sequence[ScalingSpec]) -> str:
-        """`Compare vgpu:0 and vgpu:1`."""
-        spec = specs[0]
-        return (
-            f"Compare {' and '.join(spec.devices)}"
-            if len(spec.devices) == 2
-            else f"Compare {len(spec.devices)} devices"
-        )
+        return f"{len(spec.devices)} jobs of {number_text(work)} TFLOP, at once and one after the other"
 
     def check(self) -> None:
         """Where there is nothing to compare with, virtual GPUs are the one thing that helps."""
@@ -108,13 +103,6 @@ class ScalingPage(BenchPage[ScalingSpec]):
         self._problem = "Scaling compares two devices or more, and there is only one here."
         self.say("")  # the empty state says it
         self.show_buttons()
-        self.show_offer("Add two virtual GPUs" if can_add_virtual(self._state) else "")
-
-    def _take_offer(self) -> None:
-        if self.alone:
-            self.virtual_offered.emit()
-        else:
-            self.start()
 
     # the runs
 
@@ -127,7 +115,7 @@ class ScalingPage(BenchPage[ScalingSpec]):
         if bars != self.bars.bars:
             self.bars.set_bars(bars)
         facts = ["simulated"] if is_simulated(run, self._state) else []
-        self.summary.say(headline(result, ended=run.ended), words(run.spec, result), state_cell(run), *facts)
+        self.summary.say(headline(result, ended=run.ended), words(run.spec, result), run, *facts)
 
     def _bars(self, run: Run, spec: ScalingSpec, result: ScalingResult | None) -> tuple[Bar, ...]:
         walls = {wall.device: wall.seconds for wall in result.walls} if result is not None else {}
@@ -141,7 +129,7 @@ class ScalingPage(BenchPage[ScalingSpec]):
         sequential = result.sequential_seconds if result is not None else None
         return (
             *(bar(AT_ONCE, device, walls.get(device)) for device in spec.devices),
-            bar(f"{IN_TURN}, {len(spec.devices)} jobs on {spec.device}", spec.device, sequential, len(spec.devices)),
+            bar(f"{IN_TURN}, {len(spec.devices)} jobs", spec.device, sequential, len(spec.devices)),
         )
 
 

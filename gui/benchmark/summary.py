@@ -13,7 +13,7 @@ from PySide6.QtWidgets import (
 )
 
 from devexplorer.core.session import Run
-from devexplorer.gui.benchmark.runs import title
+from devexplorer.gui.benchmark.runs import state_cell, title
 from devexplorer.gui.widgets import (
     EDGE_PX,
     Role,
@@ -28,33 +28,8 @@ from devexplorer.gui.widgets import (
     vbox,
 )
 from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.table import Cell
 
-WIDTH_PX = 296
-
-
-class RunChoice(Choice):
-    """The runs of one kind, the newest first. A run that begins is chosen; after that the choice is the user's."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-        self.setMinimumContentsLength(12)
-        self._runs: dict[int, Run] = {}
-
-    def set_runs(self, runs: list[Run]) -> None:
-        """Offer these."""
-        new = next((run.run for run in runs if run.run not in self._runs), self.value)
-        self._runs = {run.run: run for run in runs}
-        self.offer((run.run, title(run), "") for run in runs)
-        self.blockSignals(True)
-        self.choose(new)
-        self.blockSignals(False)
-
-    @property
-    def run(self) -> Run | None:
-        """The one that is chosen."""
-        return self._runs.get(self.value)
+WIDTH_PX = 272
 
 
 class Summary(ScrollColumn):
@@ -65,9 +40,12 @@ class Summary(ScrollColumn):
     acted = Signal()
     """The button."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self) -> None:
         super().__init__("", WIDTH_PX)
-        self.choice = RunChoice(name)
+        self._runs: dict[int, Run] = {}
+        self.choice = Choice("The run shown")
+        self.choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.choice.setMinimumContentsLength(12)
         self.choice.currentIndexChanged.connect(self.changed)
         self.headline = label("", Role.STRONG, wrap=True)
         self.state = label("", words="error", wrap=True)
@@ -89,18 +67,27 @@ class Summary(ScrollColumn):
         )
         self.set_content(column)
         self.setFixedWidth(WIDTH_PX)
-        self.say("", "", Cell(""))
 
     def offer(self, runs: list[Run]) -> Run:
-        """Offer these runs (at least one), the newest first; returns the chosen one."""
-        self.choice.set_runs(runs)
-        run = self.choice.run
-        assert run is not None
-        return run
+        """Offer these runs (at least one), the newest first; returns the chosen one: a run that begins, after that the
+        user's choice."""
+        new = next((run.run for run in runs if run.run not in self._runs), self.choice.value)
+        self._runs = {run.run: run for run in runs}
+        self.choice.offer((run.run, title(run), "") for run in runs)
+        self.choice.blockSignals(True)
+        self.choice.choose(new)
+        self.choice.blockSignals(False)
+        return self._runs[self.choice.value]
 
-    def say(self, headline: str, words: str, state: Cell, *facts: str, warning: str = "", action: str = "") -> None:
+    @property
+    def run(self) -> Run | None:
+        """The one that is chosen."""
+        return self._runs.get(self.choice.value)
+
+    def say(self, headline: str, words: str, run: Run, *facts: str, warning: str = "", action: str = "") -> None:
         """The result, the state of the run, and facts about it; a state with a sign has a line and a colour of its
         own."""
+        state = state_cell(run)
         sign = state.text[:1]
         told = sign in ("✕", "▲")
         below = ", ".join(filter(None, facts if told else (state.text, *facts)))

@@ -30,4 +30,6 @@ TAB: TabSpec[BenchmarkPanel] = TabSpec(
     Change.POINTS | Change.DEVICES | Change.RUNS,
     live=True,
     tooltip="Measure matrix products, copies, several devices at once, models",
+    order=50,
+    also_in=("learn",),
 )

@@ -9,12 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
 from PySide6.QtCore import QEvent, QLineF, QPointF, QRectF, Qt, Signal
-from PySide6.QtGui import QAccessible, QBrush, QColor, QImage, QKeyEvent, QLinearGradient, QMouseEvent, QPainter, QPen
+from PySide6.QtGui import (
+    QAccessible,
+    QBrush,
+    QColor,
+    QImage,
+    QKeyEvent,
+    QLinearGradient,
+    QMouseEvent,
+    QPainter,
+    QPen,
+)
 
 from devexplorer.core.base import number_text
-from devexplorer.gui.charts.shades import STEPS, contrast, ramp
+from devexplorer.gui.charts.shades import STEPS, ramp
+from devexplorer.gui.plots.curves import THROUGHPUT_UNITS, Unit, unit_of
 from devexplorer.gui.widgets import (
     CENTRE,
     CPU,
@@ -39,7 +49,16 @@ MOST_TEXTS = 600
 MOST_PX = 192
 TEXT_PX = (34, 16)
 """A patch from this size on has its figure written on it."""
+LIGHT_FROM = 0.2
+"""Luminance from which on dark figures have more contrast than light ones."""
 SCALE_PX, TICKS_PX, EDGE_PX, TOP_PX, LABEL_PX = 12, 18, 12, 20, 16
+
+
+def figure_colour(fill: QColor) -> QColor:
+    """Of the figure on a patch of that colour."""
+    red, green, blue = (part**2.2 for part in (fill.redF(), fill.greenF(), fill.blueF()))
+    is_light = 0.2126 * red + 0.7152 * green + 0.0722 * blue > LIGHT_FROM
+    return QColor("#14161A") if is_light else QColor("#FFFFFF")
 
 
 class HeatMap(Picture):
@@ -68,6 +87,8 @@ class HeatMap(Picture):
         """The patch that is framed."""
         self._pointed: Place | None = None
         self._now: Place | None = None
+        self.ends = (0.0, 0.0)
+        """The lowest and the highest value, the ends of the scale."""
         self._simulated = False
         self._device = CPU
         theme_changed.connect(self._recolour)
@@ -91,6 +112,7 @@ class HeatMap(Picture):
         self.columns, self.rows = tuple(map(str, columns)), tuple(map(str, rows))
         self._axes = (x_name, y_name)
         self._values, self.best, self._pointed, self._now, self._image = {}, None, None, None, None
+        self.ends = (0.0, 0.0)
         self._left = EDGE_PX + max(map(text_width, (*self.rows, y_name)), default=0) + 8
         self._right = 2 * EDGE_PX + SCALE_PX + 6 + text_width("0.000")
         width = self._left + LEAST_PX[0] * len(columns) + self._right
@@ -106,6 +128,8 @@ class HeatMap(Picture):
         measured."""
         self._values.update(values)
         self._now, self._image = now, None
+        known = [value for value in self._values.values() if value is not None]
+        self.ends = (min(known, default=0.0), max(known, default=0.0))
         for place, value in values.items():
             best = None if self.best is None else self._values[self.best]
             if value is not None and (best is None or value > best):
@@ -120,22 +144,23 @@ class HeatMap(Picture):
         if not self._values:
             return None
         places = sorted(self._values, key=lambda place: (place[1], place[0]))
-        rates = number_texts(self._values[place] for place in places)
+        unit = self.unit
+        rates = number_texts(None if (rate := self._values[place]) is None else rate / unit.factor for place in places)
         rows = [(self.rows[row], self.columns[column], rate) for (column, row), rate in zip(places, rates, strict=True)]
         word = " simulated" if self._simulated else ""
-        return Figures((self._axes[1], self._axes[0], f"TFLOP/s{word}"), rows)
+        return Figures((self._axes[1], self._axes[0], f"{unit.name}{word}"), rows)
 
-    def scale(self) -> tuple[float, float]:
-        """The lowest and the highest value, the ends of the scale; 0 and 0 where nothing is known."""
-        known = [value for value in self._values.values() if value is not None]
-        return (min(known), max(known)) if known else (0.0, 0.0)
+    @property
+    def unit(self) -> Unit:
+        """In which the values are written: that of the highest."""
+        return unit_of(self.ends[1], THROUGHPUT_UNITS)
 
     def colour_at(self, place: Place) -> QColor | None:
         """What a patch is filled with; None: hatched, or an outline."""
         value = self._values.get(place)
         if value is None:
             return None
-        low, high = self.scale()
+        low, high = self.ends
         share = (value - low) / (high - low) if high > low else 1.0
         return self._ramp[round(share * (STEPS - 1))]
 
@@ -197,26 +222,20 @@ class HeatMap(Picture):
             self._paint_figures(painter)
 
     def _drawn(self) -> QImage:
-        values = np.full((len(self.rows), len(self.columns)), np.nan)
-        for (column, row), value in self._values.items():
-            values[row, column] = np.nan if value is None else value
-        low, high = self.scale()
-        share = (values - low) / (high - low) if high > low else np.where(np.isnan(values), np.nan, 1.0)
-        colours = np.array(
-            [colour.rgb() for colour in self._ramp] + [QColor(current_theme().window).rgb()], dtype=np.uint32
-        )
-        index = np.where(np.isnan(share), STEPS, np.nan_to_num(share) * (STEPS - 1)).round().astype(np.intp)
-        pixels = np.ascontiguousarray(colours[index])
-        image = QImage(pixels.data, pixels.shape[1], pixels.shape[0], 4 * pixels.shape[1], QImage.Format.Format_RGB32)
-        return image.copy()  # the array goes, the picture stays
+        image = QImage(len(self.columns), len(self.rows), QImage.Format.Format_RGB32)
+        image.fill(QColor(current_theme().window))
+        for place in self._values:
+            colour = self.colour_at(place)
+            if colour is not None:
+                image.setPixelColor(*place, colour)
+        return image
 
     def _paint_figures(self, painter: QPainter) -> None:
-        dark, light = QColor("#14161A"), QColor("#FFFFFF")
+        factor = self.unit.factor
         for place, value in self._values.items():
             fill = self.colour_at(place)
             if value is not None and fill is not None:
-                colour = dark if contrast(dark, fill) > contrast(light, fill) else light
-                draw_text(painter, self.box(place), number_text(value), colour, align=CENTRE)
+                draw_text(painter, self.box(place), number_text(value / factor), figure_colour(fill), align=CENTRE)
 
     def _gap(self) -> int:
         return 1 if min(self._side()) < 20 else 2
@@ -245,7 +264,7 @@ class HeatMap(Picture):
         draw_text(painter, QRectF(0, 0, left - 6, TOP_PX), self._axes[1], "text", align=RIGHT)
         after = QRectF(left + len(self.columns) * width + 4, below + 2, 40, LABEL_PX)
         draw_text(painter, after, self._axes[0], "text")
-        head = "TFLOP/s" + ("  simulated" if self._simulated else "")
+        head = self.unit.name + ("  simulated" if self._simulated else "")
         draw_text(painter, QRectF(left, 0, self.width() - left, TOP_PX), head, "dim")
 
     @staticmethod
@@ -256,23 +275,19 @@ class HeatMap(Picture):
     def _paint_scale(self, painter: QPainter) -> None:
         if self.best is None:
             return
-        (width, height), (low, high) = self._side(), self.scale()
+        (width, height), (low, high) = self._side(), self.ends
         x = self._left + len(self.columns) * width + 28
         box = QRectF(x, TOP_PX, SCALE_PX, max(len(self.rows) * height - 1, 24))
         shades = QLinearGradient(box.bottomLeft(), box.topLeft())
         for step, colour in enumerate(self._ramp):
             shades.setColorAt(step / (STEPS - 1), colour)
         painter.fillRect(box, shades)
-        if self._simulated:
-            pen = QPen(current_theme().simulated)
-            pen.setDashPattern([3, 2])
-            painter.setPen(pen)
-            painter.drawRect(box.adjusted(-1.5, -1.5, 1.5, 1.5))
         words = QRectF(box.right() + 6, box.top() - 7, 60, 14)
-        draw_text(painter, words, number_text(high), "dim")
+        factor = self.unit.factor
+        draw_text(painter, words, number_text(high / factor), "dim")
         if high > low:
             words.moveTop(box.bottom() - 7)
-            draw_text(painter, words, number_text(low), "dim")
+            draw_text(painter, words, number_text(low / factor), "dim")
 
     # pointing
 

@@ -28,7 +28,7 @@ from devexplorer.gui.widgets import (
     vbox,
 )
 
-TICK_EVERY_PX = 110
+TICK_EVERY_PX, FEWEST_TICKS = 110, 3
 MOST_DIGITS = 6
 """Behind or before the point; longer numbers are written with an exponent."""
 MINUS = "−"
@@ -46,9 +46,12 @@ def _bins(values: Values) -> tuple[Floats, Floats]:
 
 
 def ticks(low: float, high: float, most: int) -> list[tuple[float, str]]:
-    """Round numbers from `low` to `high` with their texts, at most `most` of them: 1, 2 or 5 times a power of ten
-    apart."""
+    """Round numbers from `low` to `high` with their texts, 1, 2 or 5 times a power of ten apart: about `most` of them,
+    and no fewer than `FEWEST_TICKS`."""
     step, places = round_values(low, high, most)
+    while step and len(places) < FEWEST_TICKS:
+        most += 1
+        step, places = round_values(low, high, most)
     ends = [(low, f"{low:.17g}"), (high, f"{high:.17g}")]
     if not step:
         return ends
@@ -127,7 +130,9 @@ class Histogram(Picture):
             )
         self.canvas.view.setXRange(*self.span, padding=0)
         self.canvas.view.setYRange(0, highest or 1.0, padding=0)
-        self.canvas.bottom.show_ticks(ticks(*self.span, max(int(self.canvas.width() / TICK_EVERY_PX), 2)))
+        self.canvas.bottom.show_ticks(
+            ticks(*self.span, max(int(self.canvas.width() / TICK_EVERY_PX), FEWEST_TICKS - 1))
+        )
 
     def figures(self) -> Figures | None:
         rows: list[tuple[str, ...]] = []

@@ -24,17 +24,3 @@ def ramp(device: int) -> list[QColor]:
         nPts=STEPS, mode="qcolor"
     )
     return shades
-
-
-def _luminance(colour: QColor) -> float:
-    red, green, blue = (
-        value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4
-        for value in (colour.redF(), colour.greenF(), colour.blueF())
-    )
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def contrast(one: QColor, other: QColor) -> float:
-    """Contrast of WCAG 2.2, from 1 to 21."""
-    dark, light = sorted((_luminance(one), _luminance(other)))
-    return (light + 0.05) / (dark + 0.05)

@@ -9,12 +9,13 @@ import bisect
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from html import escape
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, Signal
-from PySide6.QtGui import QAccessible, QColor, QFontMetrics, QKeyEvent, QPainter, QPaintEvent, QPen
-from PySide6.QtWidgets import QWidget
+from PySide6.QtCore import QEvent, QPointF, Qt, Signal
+from PySide6.QtGui import QAccessible, QColor, QKeyEvent, QPen
+from PySide6.QtWidgets import QSizePolicy
 
 from devexplorer.gui.plots.canvas import PlotCanvas, Ticks
 from devexplorer.gui.plots.cursor import Cursor, Reading
@@ -30,21 +31,23 @@ from devexplorer.gui.widgets import (
     colour_of,
     current_theme,
     device_dash,
-    font,
+    label,
     number_texts,
     text_width,
     theme_changed,
     vbox,
 )
 
-KEY_PX, LINE_PX, MARK_PX, GAP_PX, SPACE_PX = 20, 20, 6, 6, 16
-LEFT_PX, TICK_PX = 52, 18
+MARK_PX, GAP_PX = 6, 6
+LEFT_PX, RIGHT_PX, TICK_PX = 52, 8, 18
 MOST_MARKS = 80
 """Points that are marked one by one."""
 LOG_FROM = 1.4
 """Sizes that grow by this factor and more from one to the next are on a logarithmic axis."""
 GB_UNITS = (Unit("GB/s", 1.0), Unit("MB/s", 1e-3), Unit("kB/s", 1e-6))
 SIMULATED_DASHES = (4.0, 3.0)
+MARKS = {"": "●", "ring": "○", "square": "□"}
+"""Of points, as letters."""
 OVERTAKING_DASHES = (3.0, 3.0)
 
 Point = tuple[float, float, float, float]
@@ -73,7 +76,7 @@ class Series:
         """Of the line: one pixel wide, whatever the scales of the axes."""
         pen = QPen(self.drawn_colour())
         pen.setCosmetic(True)
-        own = device_dash(self.colour) if isinstance(self.colour, int) else ()
+        own = device_dash(self.colour, simulated=self.simulated) if isinstance(self.colour, int) else ()
         if dashes := self.dashes or own or (SIMULATED_DASHES if self.simulated else ()):
             pen.setDashPattern(dashes)
         return pen
@@ -81,50 +84,6 @@ class Series:
     def fill(self) -> QColor:
         """Of the marks."""
         return QColor(current_theme().panel) if self.mark else self.drawn_colour()
-
-
-class Key(QWidget):
-    """What the curves are: the axes in words, then a piece of each curve with its mark and its name, as many as have
-    room."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._head = ""
-        self._series: list[Series] = []
-        self._with_word = False
-        self.setFixedHeight(KEY_PX)
-
-    def show_series(self, head: str, series: Sequence[Series]) -> None:
-        """Show these; the word "simulated" is said once where it is true of all of them."""
-        self._series = [item for item in series if item.points]
-        self._with_word = any(not item.simulated and not item.quiet for item in self._series)
-        self._head = head if self._with_word or not self._series else f"{head}  simulated"
-        self.update()
-
-    def paintEvent(self, _event: QPaintEvent) -> None:
-        painter, metrics = QPainter(self), QFontMetrics(font(Role.LABEL))
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setFont(font(Role.LABEL))
-        painter.setPen(current_theme().dim)
-        base, middle, x = metrics.ascent() + 3.0, self.height() / 2 - 0.5, float(LEFT_PX)
-        painter.drawText(QPointF(x, base), self._head)
-        x += metrics.horizontalAdvance(self._head) + SPACE_PX
-        for item in self._series:
-            text = f"{item.name}  simulated" if item.simulated and self._with_word else item.name
-            if x + LINE_PX + GAP_PX + metrics.horizontalAdvance(text) > self.width():
-                break
-            colour = item.drawn_colour()
-            painter.setPen(item.pen())
-            painter.drawLine(QPointF(x, middle), QPointF(x + LINE_PX, middle))
-            if not item.quiet:
-                painter.setPen(colour)
-                painter.setBrush(item.fill())
-                mark = QRectF(x + (LINE_PX - MARK_PX) / 2, middle - MARK_PX / 2, MARK_PX, MARK_PX)
-                painter.drawRect(mark) if item.mark == "square" else painter.drawEllipse(mark)
-            x += LINE_PX + GAP_PX
-            painter.setPen(colour)
-            painter.drawText(QPointF(x, base), text)
-            x += metrics.horizontalAdvance(text) + SPACE_PX
 
 
 class SizeCurve(Picture):
@@ -148,7 +107,11 @@ class SizeCurve(Picture):
         self._markers: Sequence[tuple[float, str]] = ()
         self._cursor_x: float | None = None
         self._log = False
-        self.key = Key()
+        self.key = label("", Role.LABEL, "dim")
+        """The axes in words, then the curves."""
+        self.key.setTextFormat(Qt.TextFormat.RichText)
+        self.key.setContentsMargins(LEFT_PX, 0, 0, 0)
+        self.key.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.canvas = PlotCanvas(LEFT_PX)
         self.curves: list[CurveItem] = []
         self._drawn: list[pg.GraphicsObject] = []
@@ -204,10 +167,6 @@ class SizeCurve(Picture):
     def _y_name(self) -> str:
         return self._scale.unit.name
 
-    def _unit(self) -> tuple[str, float]:
-        """Of the values in a table."""
-        return self._scale.unit
-
     def _value_text(self, value: float) -> str:
         return f"{value / self._scale.unit.factor:.4g} {self._scale.unit.name}"
 
@@ -223,7 +182,7 @@ class SizeCurve(Picture):
     def figures(self) -> Figures | None:
         shown = [item for item in self.series if item.points]
         titles, columns = [self._axes.removeprefix("over ") or "Size"], [[self._x_text(size) for size in self.xs]]
-        name, factor = self._unit()
+        name, factor = self._scale.unit
         for item in shown:
             points = {point[0]: point for point in item.points}
             spread = any(point[2] != point[3] for point in item.points)
@@ -270,12 +229,38 @@ class SizeCurve(Picture):
         ticks = self._y_ticks()
         self.canvas.view.setXRange(self._x(first), self._x(last), padding=0.02)
         self.canvas.view.setYRange(ticks[0][0], ticks[-1][0], padding=0)
-        self.canvas.set_lane(2 if self._markers else 1 if self._guide is not None else 0)
-        self.key.show_series(f"{self._y_name()} {self._axes}", self.series)
+        if self._markers:
+            lane = 2
+        elif self._guide is not None:
+            lane = 1
+        else:
+            lane = 0
+        self.canvas.set_lane(lane)
         self._place()
+
+    def _show_key(self) -> None:
+        """As many curves as have room; the word "simulated" is said once where it is true of all."""
+        shown = [item for item in self.series if item.points]
+        with_word = any(not item.simulated and not item.quiet for item in shown)
+        head = f"{self._y_name()} {self._axes}{'' if with_word or not shown else '  simulated'}"
+        # above the axis, where there is room for it
+        left = max(min(LEFT_PX, self.width() - text_width(head) - RIGHT_PX), 0)
+        self.key.setContentsMargins(left, 0, 0, 0)
+        texts, room = [escape(head)], self.width() - left - text_width(head)
+        for item in shown:
+            line = "─" if item.pen().style() == Qt.PenStyle.SolidLine else "╌"
+            mark = line if item.quiet else MARKS[item.mark]
+            word = "  simulated" if item.simulated and with_word else ""
+            name = f"{line}{mark}{line} {item.name}{word}"
+            room -= text_width(f"    {name}")
+            if room < 0:
+                break
+            texts.append(f'<span style="color:{item.drawn_colour().name()}">{escape(name)}</span>')
+        self.key.setText(f'<div style="white-space:pre">{"    ".join(texts)}</div>')
 
     def _place(self) -> None:
         """Texts of the axes and lines across, for the present size."""
+        self._show_key()
         ticks, area = self._y_ticks(), self.canvas.view.rect()
         self.canvas.left.show_ticks(ticks[:: max(round(len(ticks) * TICK_PX / max(area.height(), TICK_PX)), 1)])
         self.canvas.bottom.show_ticks(self._x_ticks())

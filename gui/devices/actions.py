@@ -7,6 +7,7 @@ from functools import partial
 
 from PySide6.QtWidgets import QInputDialog, QSpinBox
 
+from devexplorer.core.records import SetThreads
 from devexplorer.gui.actions import ActionSpec, WindowContext
 from devexplorer.gui.widgets import give_room
 
@@ -53,5 +54,5 @@ def _choose_threads(context: WindowContext) -> None:
     dialog.setIntRange(1, 1024)
     dialog.setIntValue(state.devices["cpu"].info.threads or state.engine.threads)
     give_room(dialog.findChild(QSpinBox))
-    dialog.intValueSelected.connect(context.controller.set_threads)
+    dialog.intValueSelected.connect(lambda threads: context.controller.send(SetThreads(threads=threads)))
     context.open_dialog(dialog, about_machine=True)

@@ -1,13 +1,340 @@
-"""One device as a card or, where there are many, as a compact row. Main thread."""
+"""One device as a card or, where there are many, as a compact row. Main thread.
+
+Painted, not built of labels: sixteen devices stay one widget each plus their bar, and the layout stays when a number
+changes. Everything that is painted is also said by `spoken`."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import QRect, QRectF, Qt
-from PySide6.QtGui import QFont, QFontMetrics, QPainter, QPaintEvent, QPen
+from collections.abc import Sequence
+from operator import attrgetter
 
-from devexplorer.gui.devices.card_text import CardTexts
-from devexplorer.gui.devices.item import SIGN_PX, DeviceItem
-from devexplorer.gui.widgets import CENTRE, HEIGHT_PX, RIGHT, Role, current_theme, draw_text, font, text_width
+from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import (
+    QAccessible,
+    QColor,
+    QContextMenuEvent,
+    QDragEnterEvent,
+    QDragLeaveEvent,
+    QDropEvent,
+    QEnterEvent,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPainterPath,
+    QPaintEvent,
+    QPen,
+    QPixmap,
+    QRegion,
+    QResizeEvent,
+)
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from devexplorer.core.records import Problem
+from devexplorer.core.session import Device, Progress
+from devexplorer.core.telemetry.alerts import Alert
+from devexplorer.gui.actions import Verdict, decode
+from devexplorer.gui.devices.card_text import CardTexts, card_texts, card_tooltip
+from devexplorer.gui.widgets import (
+    CENTRE,
+    HEIGHT_PX,
+    RIGHT,
+    MemoryBar,
+    Role,
+    Tone,
+    colour_of,
+    current_theme,
+    device_colour,
+    device_dash,
+    draw_text,
+    paint_progress,
+    pixmap,
+    tell_chosen,
+    text_width,
+)
+
+EDGE_PX = 3
+"""Width of the left edge in the device's colour."""
+SIGN_PX = 14
+READING_ROLES, READING_GAP_PX = (Role.TEXT, Role.STRONG, Role.TEXT), 4
+"""Of what stands before a number, the number, and what stands behind it."""
+
+
+class DeviceItem(QWidget):
+    """What cards and compact rows share: texts, bar, keyboard, selection, drops. Subclasses place and paint."""
+
+    accessible_role = QAccessible.Role.RadioButton  # one device is chosen
+
+    selected = Signal(object)
+    """The device's id, when it is clicked or chosen with the keyboard."""
+    menu_requested = Signal(object, object)
+    """The device's id, and where on the screen (QPoint) its menu is wanted."""
+    dropped = Signal(object, object)
+    """Targets (tuple of str) and the device's id."""
+    drag_entered = Signal(object)
+    """Targets that hang over this device now; an empty tuple when they leave."""
+
+    def __init__(self, device: Device) -> None:
+        super().__init__()
+        self.device_id = device.info.id
+        self._device = device
+        self._texts: CardTexts | None = None
+        self.verdict: Verdict | None = None
+        """What a drop would do, while something is dragged."""
+        self.progress: Progress | None = None
+        """Long work that keeps this device busy."""
+        self._problems: tuple[Problem, ...] = ()
+        self._alerts: Sequence[Alert] = ()
+        self._frame_of: tuple[object, ...] = ()
+        self._frame = QPixmap()
+        self.is_selected = self._hovered = self._drop_here = False
+        """Whether this device is the chosen one."""
+        self.bar = MemoryBar(device.colour)
+        self.bar.setParent(self)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setCursor(Qt.CursorShape.PointingHandCursor)
+        self.setAcceptDrops(True)
+        self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)  # else every number repaints ten widgets below it
+        self.refresh(device, ())
+
+    @property
+    def texts(self) -> CardTexts:
+        """What the card says now."""
+        assert self._texts is not None
+        return self._texts
+
+    def set_selected(self, selected: bool) -> None:
+        """Mark the device as chosen, or not."""
+        if selected != self.is_selected:
+            self.is_selected = selected
+            tell_chosen(self)
+            self.update()
+
+    def set_verdict(self, verdict: Verdict | None) -> None:
+        """Show what a drop would do in place of the readings; None: nothing is dragged."""
+        if verdict != self.verdict:
+            self.verdict = verdict
+            self._show_bar()
+            self.update()
+
+    def set_progress(self, progress: Progress | None) -> None:
+        """Show how far long work is; None: there is none."""
+        before, self.progress = self.progress, progress
+        if (before and before.words) != (progress and progress.words):
+            self.update()
+
+    def spoken(self) -> str:
+        """What is painted, for a screen reader."""
+        texts = self.texts
+        alarm = f"Alert: {texts.alarm}. " if texts.alarm else ""
+        readings = ", ".join(" ".join(filter(None, reading)) for reading in texts.readings)
+        held = f" Throttled by: {texts.held}." if texts.held else ""
+        busy = f" Busy: {self.progress.title}." if self.progress is not None else ""
+        said = texts.reason or f"{texts.used} {texts.of_total}, {readings}. {texts.warning}".strip() + held
+        return alarm + said + busy
+
+    def tip(self) -> str:
+        """What the tooltip says now."""
+        return card_tooltip(self._device, self._problems, self._alerts)
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.ToolTip:
+            self.setToolTip(self.tip())  # not before it is asked for: readings come all the time
+        return super().event(event)
+
+    def refresh(self, device: Device, problems: tuple[Problem, ...], alerts: Sequence[Alert] = ()) -> None:
+        """Take the texts and the bar from `device`; repaints only what changed of both."""
+        self._device, self._problems, self._alerts = device, problems, alerts
+        texts = card_texts(device, problems, alerts)
+        self.bar.set_reading(device.parts, device.total_bytes)
+        if texts == self._texts:
+            return
+        old = self._texts
+        if old is not None and _still(texts) == _still(old):
+            self._texts = texts
+            if self._looks(texts) != self._looks(old):
+                self.update(QRegion(self._readings_rect()) - QRegion(self.bar.geometry()))
+            return
+        taller = old is None or _lines(texts) != _lines(old)
+        moved = taller or bool(texts.held) != bool(old and old.held)
+        self._texts = texts
+        self._show_bar()
+        self.setAccessibleName(f"{texts.id} {texts.name}" + (" simulated" if texts.simulated else ""))
+        if taller:
+            self.updateGeometry()
+        if moved:
+            self._place_bar()
+            self.update()
+        else:
+            self.update(QRegion(self.rect()) - QRegion(self.bar.geometry()))
+
+    def _looks(self, texts: CardTexts) -> object:
+        """What of the texts is painted; others are spoken, and in the tooltip."""
+        return texts
+
+    def height_px(self) -> int:
+        """More where something is wrong with the device."""
+        raise NotImplementedError
+
+    def sizeHint(self) -> QSize:
+        return QSize(220, self.height_px())
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(160, self.height_px())
+
+    def _place_bar(self) -> None:
+        raise NotImplementedError
+
+    def _readings_rect(self) -> QRect:
+        """The part with the readings; the rest is not painted again while only they change, twice a second."""
+        raise NotImplementedError
+
+    def _show_bar(self) -> None:
+        self.bar.setVisible(not self.texts.reason)
+
+    def resizeEvent(self, _event: QResizeEvent) -> None:
+        self._place_bar()
+
+    def enterEvent(self, _event: QEnterEvent) -> None:
+        self._hovered = True
+        self.update()
+
+    def leaveEvent(self, _event: object) -> None:
+        self._hovered = False
+        self.update()
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        if event.button() == Qt.MouseButton.LeftButton:
+            self.selected.emit(self.device_id)
+
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        self.selected.emit(self.device_id)
+        self.menu_requested.emit(self.device_id, event.globalPos())
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space):
+            self.selected.emit(self.device_id)
+        elif event.key() in (Qt.Key.Key_Down, Qt.Key.Key_Up):
+            self.focusNextPrevChild(event.key() == Qt.Key.Key_Down)
+        else:
+            super().keyPressEvent(event)
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        targets = decode(event.mimeData())
+        if not targets:
+            return
+        self._drop_here = True
+        self.drag_entered.emit(targets)  # the panel answers with `set_verdict`
+        self.update()
+        event.acceptProposedAction()
+
+    def dragLeaveEvent(self, _event: QDragLeaveEvent) -> None:
+        self._drop_here = False
+        self.drag_entered.emit(())
+        self.update()
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        targets = decode(event.mimeData())
+        self._drop_here = False
+        self.drag_entered.emit(())
+        self.update()
+        if targets:
+            # Also where it would not fit: the engine refuses with the numbers and says what would help.
+            event.acceptProposedAction()
+            self.dropped.emit(targets, self.device_id)
+
+    # painting, shared
+
+    def _colour(self) -> QColor:
+        return QColor(device_colour(self._device.colour))
+
+    def _paint_frame(self, painter: QPainter, radius: float) -> None:
+        """Background, outline (dashed when simulated), the edge in the device's colour, the focus frame."""
+        theme, colour = current_theme(), self._colour()
+        inside = theme.hover if self._hovered and not self.is_selected else theme.card
+        edge = QColor(theme.border_strong)
+        if self._drop_here and self.verdict is not None:
+            refused = not self.verdict.allowed and not self.verdict.nothing_to_do
+            edge = QColor(theme.error) if refused else colour
+        elif self.is_selected:
+            edge = colour
+        scale = self.devicePixelRatioF()
+        frame_of = (self.size(), scale, theme, inside, edge, self.texts.simulated, self._device.colour)
+        if frame_of != self._frame_of:  # kept as a picture: smooth corners cost more than all texts of a row
+            self._frame_of, self._frame = frame_of, QPixmap(self.size() * scale)
+            self._frame.setDevicePixelRatio(scale)
+            with QPainter(self._frame) as onto:
+                onto.setRenderHint(QPainter.RenderHint.Antialiasing)
+                self._draw_frame(onto, radius, inside, edge)
+        painter.drawPixmap(0, 0, self._frame)
+        if self.progress is not None:
+            painter.save()
+            painter.setClipPath(self._shape(radius))
+            paint_progress(painter, self.rect().adjusted(EDGE_PX, 0, 0, 0), self.progress)
+            painter.restore()
+        if self.hasFocus():
+            painter.setPen(theme.focus)
+            box = QRectF(self.rect()).adjusted(2.5, 2.5, -2.5, -2.5)
+            painter.drawRoundedRect(box, radius - 2, radius - 2)
+
+    def _shape(self, radius: float) -> QPainterPath:
+        shape = QPainterPath()
+        shape.addRoundedRect(QRectF(self.rect()), radius, radius)
+        return shape
+
+    def _draw_frame(self, painter: QPainter, radius: float, inside: str, edge: QColor) -> None:
+        painter.fillRect(self.rect(), current_theme().panel)
+        outline = QPainterPath()
+        outline.addRoundedRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5), radius, radius)
+        painter.fillPath(outline, QColor(inside))
+        pen = QPen(edge)
+        if self.texts.simulated:
+            pen.setDashPattern([3, 3])
+        painter.setPen(pen)
+        painter.drawPath(outline)
+        painter.setClipPath(self._shape(radius))
+        dash = device_dash(self._device.colour)
+        stripe = QPen(self._colour(), 2 * EDGE_PX)
+        stripe.setCapStyle(Qt.PenCapStyle.FlatCap)
+        if dash:
+            stripe.setDashPattern([part / (2 * EDGE_PX) for part in dash])
+        painter.setPen(stripe)
+        painter.drawLine(QPointF(0, 0), QPointF(0, self.height()))
+
+    def _sign(self, painter: QPainter, x: int, middle: int, name: str, tone: Tone) -> int:
+        """Draw an icon of state; returns the x behind it."""
+        painter.drawPixmap(x, middle - SIGN_PX // 2, pixmap(name, colour_of(tone), SIGN_PX, self.devicePixelRatioF()))
+        return x + SIGN_PX + 5
+
+    def _sign_and_words(
+        self, painter: QPainter, where: QRect, name: str, text: str, role: Role, tone: Tone, words: Tone | None = None
+    ) -> None:
+        """An icon of state and one line behind it; `words`: another tone for the line."""
+        x = self._sign(painter, where.left(), where.center().y() + 1, name, tone)
+        draw_text(painter, where.adjusted(x - where.left(), 0, 0, 0), text, words or tone, role)
+
+    def _paint_alarm(self, painter: QPainter, where: QRect) -> None:
+        if self.texts.alarm:
+            self._sign_and_words(painter, where, "error", self.texts.alarm, Role.LABEL, "error")
+
+    def _paint_verdict(self, painter: QPainter, where: QRect) -> None:
+        assert self.verdict is not None
+        if self.verdict.allowed:
+            draw_text(painter, where, self.verdict.words, "text", Role.TEXT)
+        else:
+            nothing = self.verdict.nothing_to_do
+            tone: Tone = "dim" if nothing else "error"
+            self._sign_and_words(painter, where, "check" if nothing else "error", self.verdict.words, Role.TEXT, tone)
+
+
+_still = attrgetter(*(name for name in CardTexts._fields if name not in ("used", "short", "readings")))
+"""The texts without the readings."""
+
+
+def _lines(texts: CardTexts) -> tuple[bool, bool, bool]:
+    """What makes a card taller, and what shows a bar or a reason."""
+    return bool(texts.warning), bool(texts.reason), bool(texts.alarm)
+
 
 CARD_PX, WARNING_PX, ROW_PX = 91, 19, 24
 """Heights of a card, of the line more where it carries a warning or an alarm, and of a compact row."""
@@ -100,32 +427,20 @@ class DeviceCard(DeviceItem):
 
     def _paint_readings(self, painter: QPainter, line: QRect) -> None:
         """The readings side by side: first at the left, last at the right, the rest evenly between."""
-        readings = self.texts.readings
-        plain, strong = font(Role.TEXT), font(Role.TEXT)
-        strong.setWeight(QFont.Weight.Medium)
-        each = [self._reading_width(reading) for reading in readings]
-        gap = (line.width() - sum(each)) / max(len(readings) - 1, 1)
-        x = float(line.left())
-        for reading, width in zip(readings, each, strict=True):
+        each = [
+            [(text, role) for text, role in zip(reading, READING_ROLES, strict=True) if text]
+            for reading in self.texts.readings
+        ]
+        widths = [sum(text_width(*part) + READING_GAP_PX for part in parts) for parts in each]
+        gap = (line.width() + READING_GAP_PX - sum(widths)) // max(len(widths) - 1, 1)
+        x = line.left()
+        for parts, width in zip(each, widths, strict=True):
             inner = x
-            for text, which, colour in (
-                (reading.before, plain, current_theme().dim),
-                (reading.value, strong, current_theme().text),
-                (reading.after, plain, current_theme().dim),
-            ):
-                if text:
-                    painter.setFont(which)
-                    painter.setPen(colour)
-                    advance = QFontMetrics(which).horizontalAdvance(text)
-                    painter.drawText(
-                        QRectF(inner, line.top(), advance + 2, line.height()), Qt.AlignmentFlag.AlignVCenter, text
-                    )
-                    inner += advance + 4
+            for text, role in parts:
+                colour: Tone = "text" if role is Role.STRONG else "dim"
+                where = line.adjusted(inner - line.left(), 0, 0, 0)
+                inner += READING_GAP_PX + draw_text(painter, where, text, colour, role)
             x += width + gap
-
-    def _reading_width(self, reading: tuple[str, str, str]) -> int:
-        words = [text for text in reading if text]
-        return sum(text_width(text, Role.TEXT) for text in words) + 4 * (len(words) - 1) + 1
 
     def _paint_reason(self, painter: QPainter, where: QRect) -> None:
         """Why the device cannot be used, in up to three lines; the tooltip has all of it."""
@@ -160,21 +475,14 @@ class DeviceRow(DeviceItem):
         """Room for two digits in every row, so that the bars are aligned; a longer id is never cut off."""
         return max(text_width("vgpu:88", Role.STRONG), text_width(self.texts.id, Role.STRONG)) + 2
 
-    def _numbers_width(self) -> int:
-        return text_width("88.8/88.8") + 3
-
     def _util_width(self) -> int:
         return text_width("100 %") + 8
 
-    def _beside_bar_px(self) -> int:
-        """Width of all but the bar. A sign has its room in every row: nothing moves when a warning comes, and the
-        bars end in line."""
-        left, sign = self._SIDE + self._id_width() + 6, SIGN_PX + 6
-        return left + sign + self._numbers_width() + self._util_width() + self._SIDE + 8
-
     def _place_bar(self) -> None:
-        left, width = self._SIDE + self._id_width() + 6, self.width() - self._beside_bar_px()
-        self.bar.setGeometry(left, (ROW_PX - HEIGHT_PX) // 2, max(width, 16), HEIGHT_PX)
+        """A sign has its room in every row: nothing moves when a warning comes, and the bars end in line."""
+        left = self._SIDE + self._id_width() + 6
+        behind = SIGN_PX + 6 + text_width("88.8/88.8") + 3 + self._util_width() + self._SIDE + 8
+        self.bar.setGeometry(left, (ROW_PX - HEIGHT_PX) // 2, max(self.width() - left - behind, 16), HEIGHT_PX)
 
     def _readings_rect(self) -> QRect:
         return self.rect().adjusted(self.bar.geometry().right() + 1, 0, 0, 0)

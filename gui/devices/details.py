@@ -2,41 +2,173 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QGuiApplication, QShowEvent
+import re
+from functools import partial
+
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, QSize, Qt
+from PySide6.QtGui import (
+    QContextMenuEvent,
+    QGuiApplication,
+    QPainter,
+    QResizeEvent,
+    QShowEvent,
+)
 from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QListView,
+    QListWidget,
+    QMenu,
+    QStyle,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
     QWidget,
 )
 
+from devexplorer.core.base import MISSING
 from devexplorer.core.session import State
 from devexplorer.core.telemetry.device_facts import facts, facts_text
-from devexplorer.core.telemetry.fact_rows import Group
+from devexplorer.core.telemetry.fact_rows import Group, Row
 from devexplorer.gui.widgets import (
     CENTRE,
     EDGE_PX,
+    RIGHT,
     ElidedLabel,
-    EmptyState,
     Role,
-    ScrollArea,
+    Tone,
+    current_theme,
     device_colour,
+    draw_text,
     hbox,
-    holder,
     label,
     line_edit,
     push_button,
     stack,
+    text_width,
     theme_changed,
     vbox,
 )
-from devexplorer.gui.widgets.facts_sheet import FactsSheet
+
+ROW_PX, LEAST_COLUMN_PX = 20, 290
+_UNIT = re.compile(r"(.*\d) ([^\d\s]+)")
+
+
+class FactsSheet(QListWidget):
+    """Groups of facts in columns, like the face of an instrument. Rows are walked with the arrow keys; Ctrl+C copies a
+    value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.groups: tuple[Group, ...] = ()
+        """What is shown."""
+        self.lines: list[Group | Row | None] = []
+        """The same, as items: the title of each group, its rows; None: an empty line."""
+        self.setFlow(QListView.Flow.TopToBottom)
+        self.setItemDelegate(_Line(self))
+        self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+
+    def set_groups(self, groups: tuple[Group, ...]) -> None:
+        """Show `groups`; only the rows that changed are painted again."""
+        if groups != self.groups:
+            self.groups = groups
+            self._fill()
+
+    def _fill(self) -> None:
+        """Groups are whole where there is room for all of their columns. A title is never the last line of
+        a column."""
+        before = self.lines
+        # Qt leaves room for the scroll bar whether it is shown or not
+        bar_px = self.style().pixelMetric(QStyle.PixelMetric.PM_ScrollBarExtent)
+        high = max((self.maximumViewportSize().height() - bar_px) // ROW_PX, 2)
+        self.lines = self._flow(high, whole=False)
+        if self.isWrapping():
+            whole = self._flow(high, whole=True)
+            room = self.viewport().width() // self.gridSize().width()
+            if len(whole) <= room * high:
+                self.lines = whole
+        if [line and line[0] for line in before] != [line and line[0] for line in self.lines]:
+            self.clear()
+            self.addItems([line.title if isinstance(line, Group) else "" for line in self.lines])
+        for at, line in enumerate(self.lines):
+            item = self.item(at)
+            if isinstance(line, Row):
+                words, why = f"{line.label}: {line.value}", f"Not known: {line.why}" if line.why else ""
+                item.setText(line.value)  # what Ctrl+C copies
+                item.setData(Qt.ItemDataRole.AccessibleTextRole, words)
+                item.setToolTip("\n".join(filter(None, (words, why, line.meaning))))
+            elif item.flags():
+                item.setFlags(Qt.ItemFlag.NoItemFlags)
+
+    def _flow(self, high: int, *, whole: bool) -> list[Group | Row | None]:
+        """The lines of all groups in columns of so many lines; `whole`: a group that would be torn begins a column."""
+        lines: list[Group | Row | None] = []
+        for group in self.groups:
+            if lines and len(lines) % high:
+                lines.append(None)
+            left = -len(lines) % high
+            if self.isWrapping() and left and left < (1 + len(group.rows) if whole else 2):
+                lines += [None] * left
+            lines += [group, *group.rows]
+        return lines
+
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        if (item := self.currentItem()) is not None:
+            menu = QMenu(self)
+            menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+            menu.addAction("Copy value", partial(QGuiApplication.clipboard().setText, item.text()))
+            menu.popup(event.globalPos())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        columns = max(self.viewport().width() // LEAST_COLUMN_PX, 1)
+        self.setWrapping(columns > 1)
+        self.setGridSize(QSize(self.viewport().width() // columns, ROW_PX))
+        super().resizeEvent(event)
+        self._fill()
+
+
+class _Line(QStyledItemDelegate):
+    """The label at the left, the value at the right with its unit dimmed behind it."""
+
+    def __init__(self, sheet: FactsSheet) -> None:
+        super().__init__(sheet)
+        self._sheet = sheet
+
+    def paint(
+        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
+    ) -> None:
+        line = self._sheet.lines[index.row()]
+        where = option.rect.adjusted(EDGE_PX, 0, -EDGE_PX, 0)
+        painter.save()
+        if isinstance(line, Group):
+            draw_text(painter, where, line.title, "text", Role.STRONG)
+            painter.setPen(current_theme().border)
+            painter.drawLine(where.bottomLeft(), where.bottomRight())
+        elif line is not None:
+            self._paint_row(painter, option, where, line)
+        painter.restore()
+
+    def _paint_row(self, painter: QPainter, option: QStyleOptionViewItem, where: QRect, line: Row) -> None:
+        theme = current_theme()
+        if option.state & QStyle.StateFlag.State_Selected:
+            painter.fillRect(option.rect, theme.selection)
+        if option.state & QStyle.StateFlag.State_HasFocus:
+            painter.setPen(theme.focus)
+            painter.drawRect(option.rect.adjusted(0, 0, -1, -1))
+        match = _UNIT.fullmatch(line.value)
+        value, unit = match.groups() if match else (line.value, "")
+        taken = draw_text(painter, where, unit, "dim", Role.TEXT, RIGHT) + 4 if unit else 0
+        least = min(text_width(line.label, Role.TEXT), where.width() // 2) + EDGE_PX
+        tone: Tone = "dim" if line.value == MISSING else "text"
+        if line.warning:
+            value, tone = f"▲ {value}", "warning"
+        # long identifiers differ at their end
+        cut = Qt.TextElideMode.ElideRight if " " in line.value else Qt.TextElideMode.ElideMiddle
+        taken += draw_text(painter, where.adjusted(least, 0, -taken, 0), value, tone, Role.TEXT, RIGHT, cut)
+        draw_text(painter, where.adjusted(0, 0, -taken - EDGE_PX, 0), line.label, "dim", Role.TEXT)
 
 
 class DetailsPanel(QWidget):
     """Shows the device of the last `set_device`, and the first GPU until one is chosen. `refresh` when readings,
     details or devices changed."""
-
-    device_chosen = Signal(object)
-    """Id of the device that the empty state's button chose (str): its card should be marked."""
 
     def __init__(self, state: State) -> None:
         super().__init__()
@@ -62,24 +194,18 @@ class DetailsPanel(QWidget):
         )
         self.sheet = FactsSheet()
         self.nothing = label("", words="dim", align=CENTRE)
-        self.empty = EmptyState("", "")
-        self.empty.chosen.connect(self._choose_offered)
         self._lay_out()
         self.refresh()
 
     def _lay_out(self) -> None:
         bar = hbox(self.title, (self.name, 1), self.filter, self.copy_button, margins=(EDGE_PX, 6, EDGE_PX, 2))
-        self.area = ScrollArea(self.sheet)
-        self.area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self._below = stack(self.area, self.nothing)
-        self._filled = holder(vbox(bar, (self._below, 1), spacing=2))
-        self._stack = stack(self._filled, self.empty)
-        vbox(self._stack, parent=self)
+        self._below = stack(self.sheet, self.nothing)
+        vbox(bar, (self._below, 1), spacing=4, parent=self)
         theme_changed.connect(self._name_device)
 
     @property
     def device(self) -> str | None:
-        """Id of the device on show."""
+        """Id of the device shown."""
         return self._chosen if self._chosen is not None else self._first
 
     @property
@@ -92,19 +218,16 @@ class DetailsPanel(QWidget):
         """Show another device; None: none is chosen."""
         if device != self._chosen:
             self._chosen = device
-            self.area.verticalScrollBar().setValue(0)
             self.refresh()
+            self.sheet.scrollToItem(self.sheet.item(0))
 
     def refresh(self) -> None:
         """Take over the latest readings."""
         device = self._state.devices.get(self.device or "")
-        self._stack.setCurrentWidget(self.empty if device is None else self._filled)
-        if device is None:
-            self.groups = ()
-            self._offer()
-            return
         self._name_device()
-        self.groups = facts(device.info, device.sample, device.details, self._state.problems)
+        self.groups = ()
+        if device is not None:
+            self.groups = facts(device.info, device.sample, device.details, self._state.problems)
         self._show()
 
     def _name_device(self) -> None:
@@ -124,24 +247,11 @@ class DetailsPanel(QWidget):
         words = self.filter.text().lower().split()
         shown = filtered(self.groups, words)
         self.sheet.set_groups(shown)
-        nothing = bool(words) and not shown
-        if nothing:
+        if self.groups:
             self.nothing.setText(f"No fact about {self.device} holds “{self.filter.text().strip()}”.")
-        self._below.setCurrentWidget(self.nothing if nothing else self.area)
-
-    def _offer(self) -> None:
-        """The empty state: what is missing, and one device at hand."""
-        words = f"{self.device} is no longer available." if self.device is not None else "No device is known yet."
-        if self.empty.sentence.text() != words:
-            self.empty.sentence.setText(words)
-        self.empty.button.setVisible(self._first is not None)
-        if self.empty.button.text() != f"Show {self._first}":
-            self.empty.button.setText(f"Show {self._first}")
-
-    def _choose_offered(self) -> None:
-        chosen = self._first
-        self.set_device(chosen)
-        self.device_chosen.emit(chosen)
+        else:
+            self.nothing.setText(f"{self.device} is not available." if self.device else "No device is known yet.")
+        self._below.setCurrentWidget(self.sheet if shown else self.nothing)
 
     def copy_text(self) -> None:
         """Put everything on the clipboard as text."""

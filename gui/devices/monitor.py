@@ -1,321 +1,215 @@
-"""The cards of the layout Monitor: every device at a glance, with temperature, power, clocks, fan and throttling. Main
-thread."""
+"""The table of the layout Monitor: every device with its load, memory, temperature, power, clocks and throttling. Main
+thread.
+
+The order of the rows changes with a click on a title, when devices come or go, and when the table is shown again; never
+while values change under the pointer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import Any
 
-from PySide6.QtCore import QRect, Qt, Signal
-from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
+from PySide6.QtCore import QRect, QRectF, Signal
+from PySide6.QtGui import QPainter, QShowEvent
 
-from devexplorer.core.base import sentence
-from devexplorer.core.records import Problem
-from devexplorer.core.session import Device, State, UnderWay
-from devexplorer.core.telemetry.alerts import Alert
-from devexplorer.gui.devices.card import CARD_PX, ROW_PX, WARNING_PX, DeviceCard, DeviceRow
-from devexplorer.gui.devices.card_text import CardTexts, watch_texts
-from devexplorer.gui.devices.item import DeviceItem
-from devexplorer.gui.devices.veil import Veil
-from devexplorer.gui.widgets import HEADER_PX, UNLIMITED_PX, Panel, Role, ScrollArea, draw_text, label, text_width
+from devexplorer.core.base import MISSING, sentence
+from devexplorer.core.session import Device, Progress, State, UnderWay
+from devexplorer.core.telemetry.device_facts import held_in_short
+from devexplorer.core.telemetry.fact_rows import Writer
+from devexplorer.gui.devices.card_text import CardTexts, card_texts
+from devexplorer.gui.devices.panel import ReadingsPanel
+from devexplorer.gui.widgets import (
+    CHIP_PX,
+    HEADER_PX,
+    PAD_PX,
+    ROW_PX,
+    Cell,
+    Column,
+    Index,
+    Padded,
+    RowsTable,
+    SortedRowsModel,
+    TableRow,
+    chip_width,
+    draw_text,
+    numbers,
+    paint_device,
+)
 
-CARD_WIDTH_PX, WIDEST_PX, ROW_WIDTH_PX = 236, 420, 228
-"""Of a card, least and largest: within them, as few stand side by side as all have room. Of a row, least."""
-EDGES_PX = 34
-"""What lies beside the rows, with a scroll bar."""
-GOOD_WIDTH_PX = 300
-"""What a card gets where there is room."""
-LEAST_BAR_PX, NAME_GAP_PX = 90, 12
-"""Of a row: it says its card's name where so much is left for the bar, and so much lies between them."""
-ALWAYS_CARDS = 3
-"""So few devices are cards, however little room there is."""
-MOST_COLUMNS = 5
-MOST_HEADINGS = 4
-"""Above rows: where kinds of cards take turns, headings would take the room of the rows."""
-LINE_PX = 17
-LABEL_PX = 72
-_NAMED = ("fan", "throttled")
-"""Quantities that a row names: their values do not say what they are."""
-
-
-class MonitorCard(DeviceCard):
-    """The card with a line for each quantity below it."""
-
-    def _texts_of(self, device: Device, problems: tuple[Problem, ...], alerts: Sequence[Alert]) -> CardTexts:
-        return super()._texts_of(device, problems, alerts)._replace(watched=watch_texts(device))
-
-    def height_px(self) -> int:
-        return super().height_px() + LINE_PX * len(self.texts.watched) + 4
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        super().paintEvent(event)
-        painter = QPainter(self)
-        top = super().height_px() - 6
-        left, right = self._SIDE, self.width() - 13
-        for number, (name, value) in enumerate(self.texts.watched):
-            line = QRect(left, top + number * LINE_PX, right - left, LINE_PX)
-            draw_text(painter, line, name, "dim")
-            draw_text(painter, line.adjusted(LABEL_PX, 0, 0, 0), value, "text")
-
-
-class MonitorRow(DeviceRow):
-    """The compact row with the name of the card, unless a heading says it, and the quantities in a line below it."""
-
-    _longest_name_px = _name_px = 0
-
-    @property
-    def name(self) -> str:
-        """The card's name without what all of them have."""
-        return self.texts.name.removeprefix("NVIDIA ")
-
-    def least_px(self, longest_name_px: int) -> int:
-        """From which width on it says its card's name."""
-        return self._beside_bar_px() + longest_name_px + NAME_GAP_PX + LEAST_BAR_PX
-
-    def set_longest_name(self, pixels: int) -> None:
-        """The longest name of all rows is so wide: then their bars are in line. 0: a heading says the names."""
-        if pixels != self._longest_name_px:
-            self._longest_name_px = pixels
-            self._place_bar()
-            self.update()
-
-    def _place_bar(self) -> None:
-        super()._place_bar()
-        bar, wanted = self.bar.geometry(), self._longest_name_px + NAME_GAP_PX
-        self._name_px = wanted if self._longest_name_px and bar.width() - wanted >= LEAST_BAR_PX else 0
-        self.bar.setGeometry(bar.adjusted(self._name_px, 0, 0, 0))
-
-    def _texts_of(self, device: Device, problems: tuple[Problem, ...], alerts: Sequence[Alert]) -> CardTexts:
-        watched = watch_texts(device)
-        if self._watched_px(watched) > self.width():
-            watched = watch_texts(device, brief=True)
-        return super()._texts_of(device, problems, alerts)._replace(watched=watched)
-
-    def _watched_px(self, watched: Sequence[tuple[str, str]]) -> int:
-        """How wide the line below is."""
-        named = sum(text_width(name) + 5 for name, _ in watched if name in _NAMED)
-        return self._SIDE + named + sum(text_width(value) + 14 for _, value in watched)
-
-    def height_px(self) -> int:
-        return super().height_px() + self._line_px
-
-    @property
-    def _line_px(self) -> int:
-        return LINE_PX if self.texts.watched else 0
-
-    def _paint_alarm(self, painter: QPainter, where: QRect) -> None:
-        super()._paint_alarm(painter, where.translated(0, self._line_px))
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        super().paintEvent(event)
-        x, y = self._SIDE, ROW_PX - 3
-        painter = QPainter(self)
-        if self._name_px:
-            left = self._SIDE + self._id_width() + 6
-            draw_text(painter, QRect(left, 0, self._name_px, ROW_PX - 1), self.name, "soft")
-        for name, value in self.texts.watched:
-            if name in _NAMED:
-                x += draw_text(painter, QRect(x, y, self.width() - 8 - x, LINE_PX), name, "dim") + 5
-            x += draw_text(painter, QRect(x, y, self.width() - 8 - x, LINE_PX), value, "text") + 14
+COLUMNS = (
+    Column("device"),
+    Column("name"),
+    numbers("util %", "Share of the last period in which something ran"),
+    numbers("memory GiB", "In use by all processes / total"),
+    numbers("°C", "Temperature of the chip"),
+    numbers("power W", "Now / limit"),
+    numbers("SM MHz", "Clock of the multiprocessors"),
+    numbers("mem MHz", "Clock of the memory"),
+    numbers("fan %"),
+    Column("throttled", "Why the clocks are lower than they could be"),
+    numbers("processes", "That use the device, as far as the driver tells"),
+    Column("status", "Alerts, problems, and what runs from this window"),
+)
+DEVICE, NAME, UTIL, MEMORY, CELSIUS, POWER, SM, MEMORY_CLOCK, FAN, THROTTLED, PROCESSES, STATUS = range(len(COLUMNS))
+WIDTHS = [134, 120, 60, 104, 48, 84, 72, 78, 56, 120, 80, 110]
+GIVES_UP = (PROCESSES, MEMORY_CLOCK, FAN)
+_FIELDS = {
+    UTIL: "utilization_percent",
+    CELSIUS: "temperature_c",
+    SM: "sm_clock_mhz",
+    MEMORY_CLOCK: "memory_clock_mhz",
+    FAN: "fan_percent",
+}
+"""Columns that show one whole number of the sample."""
 
 
-class MonitorPanel(Panel):
+class MonitorPanel(ReadingsPanel):
     """Reads `state.devices`. `refresh_devices` when the list changed, `refresh_texts` for new readings."""
 
     selected = Signal(object)
     """Id of the device that was chosen (str)."""
+    opened = Signal()
+    """The chosen device was double-clicked, or Enter was pressed on it."""
     needs = Signal(int)
-    """It needs no more than so many pixels of width, as high as it is."""
+    """It needs no more than so many pixels of height."""
 
     def __init__(self, state: State) -> None:
-        super().__init__("Devices at a glance")
-        self._state = state
-        self.items: dict[str, MonitorCard | MonitorRow] = {}
-        self.chosen: str | None = None
-        self._content = QWidget()
-        self._grid = QGridLayout(self._content)
-        self._grid.setContentsMargins(8, 8, 8, 8)
-        self.headings: dict[str, str] = {}
-        """Above which rows there is one, and what it says."""
-        self._labels: list[QLabel] = []
-        self._columns, self._compact = 0, False
-        self.area = ScrollArea(self._content, "Devices")
-        self.set_content(self.area)
-        self.veil = Veil(self.area)
-        self._age = ("", "")
+        super().__init__(state)
+        self._work: Mapping[str, Progress] = {}
+        self._order: list[str] = []
+        self.model = SortedRowsModel(COLUMNS)
+        self.table = RowsTable(self.model, "Devices", WIDTHS, stretched=STATUS, gives_up=GIVES_UP, named=(NAME,))
+        self.table.setItemDelegateForColumn(DEVICE, _DeviceCell(state, self.table))
+        self.table.sort_by_clicks(self.refresh_devices)
+        self.table.clicked.connect(self._select)
+        self.table.selectionModel().selectionChanged.connect(self._on_selection)
+        self.table.activated.connect(self.opened)
+        self.set_content(self.below_veil(self.table))
 
     def choose(self, device_id: str | None) -> None:
         """Mark a device as chosen, without a signal."""
         self.chosen = device_id
-        for name, item in self.items.items():
-            item.set_selected(name == device_id)
-
-    def set_age(self, words: str, about: str = "") -> None:
-        """As that of the panel Devices."""
-        if (words, about) != self._age:
-            self._age = words, about
-            self.veil.setVisible(bool(words))
-            self._show_subtitle()
-
-    def refresh_devices(self) -> None:
-        """Devices came, went or changed: cards that stay keep their widget."""
-        self._compact = not self._fits()
-        kind = MonitorRow if self._compact else MonitorCard
-        for name in [
-            name for name, item in self.items.items() if name not in self._state.devices or type(item) is not kind
-        ]:
-            item = self.items.pop(name)
-            item.hide()
-            item.deleteLater()
-        self.items = {name: self.items.get(name) or self._new_card(kind, name) for name in self._state.devices}
-        self._columns = 0
-        self.choose(self.chosen)
-        self._show_texts()
-        self._place()
-        self._tell_need()
-
-    def _tell_need(self) -> None:
-        """As few columns as all cards have room in, if there is such a number: more would be empty."""
-        columns = next((number for number in range(1, MOST_COLUMNS) if self._cards_px(number) <= self._room_px), 0)
-        self.needs.emit(16 + columns * (GOOD_WIDTH_PX + 8) - 8 if columns else UNLIMITED_PX)
-
-    def _new_card(self, kind: type[MonitorCard | MonitorRow], name: str) -> MonitorCard | MonitorRow:
-        card = kind(self._state.devices[name])
-        card.setAcceptDrops(False)
-        card.selected.connect(self._on_selected)
-        return card
-
-    def _most_columns(self, least_px: int) -> int:
-        """How many columns of this width there is room for."""
-        return max(1, (self.width() - 24) // (least_px + 8))
-
-    @property
-    def _room_px(self) -> int:
-        return self.height() - HEADER_PX
-
-    def _cards_px(self, columns: int) -> int:
-        """How high all devices are as cards."""
-        heights = [CARD_PX + LINE_PX * len(watch_texts(device)) + 4 for device in self._state.devices.values()]
-        rows = [max(heights[at : at + columns]) for at in range(0, len(heights), columns)]
-        return sum(rows) + 8 * (len(rows) + 1)
-
-    def _fits(self) -> bool:
-        """Whether all devices can be seen as cards."""
-        return (
-            len(self._state.devices) <= ALWAYS_CARDS
-            or self._cards_px(self._most_columns(CARD_WIDTH_PX)) <= self._room_px
-        )
-
-    def _wanted_columns(self) -> int:
-        most = self._most_columns(ROW_WIDTH_PX if self._compact else CARD_WIDTH_PX)
-        if self._compact:  # below each other, where all of them can be seen so; alarms, which come and go, move none
-            heights = (card.height_px() + 4 - WARNING_PX * bool(card.texts.alarm) for card in self.items.values())
-            height = sum(heights) + LINE_PX + 16
-            return 1 if height <= self._room_px else most
-        least = max(1, min(-(-(self.width() - 24) // (WIDEST_PX + 8)), most))  # without a width, one
-        return next((number for number in range(least, most) if self._cards_px(number) <= self._room_px), most)
-
-    def _wanted_headings(self, columns: int) -> dict[str, str]:
-        """That devices are simulated, and the cards' names where the rows have no room for them."""
-        rows = [card for card in self.items.values() if isinstance(card, MonitorRow)]
-        longest = max((text_width(row.name) for row in rows), default=0)
-        room = (self.width() - EDGES_PX) // columns
-        named = any(row.least_px(longest) > room for row in rows)
-        for row in rows:
-            row.set_longest_name(0 if named else longest)
-        headings = _headings(rows, named=named)
-        return headings if len(headings) <= MOST_HEADINGS else _headings(rows, named=False)
-
-    def _place(self) -> None:
-        columns = self._wanted_columns()
-        headings = self._wanted_headings(columns)
-        if (columns, headings) == (self._columns, self.headings):
-            return
-        self._columns, self.headings = columns, headings
-        self._grid.setSpacing(4 if self._compact else 8)
-        for old in self._labels:
-            old.hide()
-            self._grid.removeWidget(old)
-            old.deleteLater()
-        self._labels = []
-        previous: DeviceItem | None = None
-        cell = 0
-        for name, card in self.items.items():
-            if name in headings:
-                cell += -cell % columns
-                heading = label(headings[name], Role.LABEL, "dim")
-                self._labels.append(heading)
-                self._grid.addWidget(heading, cell // columns, 0, 1, columns)
-                cell += columns
-            self._grid.addWidget(card, cell // columns, cell % columns, Qt.AlignmentFlag.AlignTop)
-            cell += 1
-            if previous is not None:
-                QWidget.setTabOrder(previous, card)
-            previous = card
-        for column in range(self._grid.columnCount()):
-            self._grid.setColumnStretch(column, int(column < columns))
-        for row in range(self._grid.rowCount() + 1):
-            self._grid.setRowStretch(row, int(row > (cell - 1) // columns))
+        if device_id != self.table.selected_key and not self.table.select_key(device_id):
+            self.table.clearSelection()
 
     def show_progress(self, work: UnderWay) -> None:
-        """Show long work on the cards of the devices that it keeps busy."""
-        for name, card in self.items.items():
-            card.set_progress(work.devices.get(name))
+        """Show long work at the devices that it keeps busy."""
+        if work.devices != self._work:
+            self._work = work.devices
+            self.refresh_texts()
 
-    @property
-    def _is_stale(self) -> bool:
-        """Whether other devices are to be shown, or in the other form."""
-        return self.items.keys() != self._state.devices.keys() or self._compact == self._fits()
+    def refresh_devices(self) -> None:
+        """Devices came or went, or the rows are to be sorted by another column."""
+        column, down = self.table.show_sorted()
+        devices = self._state.devices
+        values = {name: self._value(device, column) for name, device in devices.items()}
+        known = [name for name in devices if values[name] is not None]
+        if column == DEVICE:
+            known = [*reversed(known)] if down else known
+        elif column >= 0:
+            known.sort(key=lambda name: values[name], reverse=down)
+        self._order = [*known, *(name for name in devices if values[name] is None)]
+        self.refresh_texts()
+        self.choose(self.chosen)  # another order resets the table
+        self.needs.emit(HEADER_PX + (len(self._order) + 1) * ROW_PX + 4)
 
     def refresh_texts(self) -> None:
         """Take over the latest readings."""
-        if self._is_stale:
+        if set(self._order) != set(self._state.devices):
             self.refresh_devices()
-        else:
-            self._show_texts()
-            self._place()
-            self._tell_need()
-
-    def _show_texts(self) -> None:
-        alerts = self._state.alerts.active
-        for name, card in self.items.items():
-            device = self._state.devices.get(name)
-            if device is not None:
-                card.refresh(device, self._state.problems, alerts)
+            return
+        self.model.set_rows([self._row(self._state.devices[name]) for name in self._order])
         self._show_subtitle()
 
     def _show_subtitle(self) -> None:
         age, about = self._age
         machine = dict.fromkeys(problem.reason for problem in self._state.problems if problem.device is None)
         first, others = [*machine][:1], [*machine][1:]
-        words = [*([age] if age else []), *(["GiB"] if self._compact else []), *first]
+        words = [*([age] if age else []), *first]
         brief = " · ".join(word.partition(":")[0] for word in words)  # without the reason
         self.set_subtitle(" · ".join(words), "\n".join([*([about] if about else []), *map(sentence, others)]), brief)
 
-    def _on_selected(self, device_id: str) -> None:
-        self.choose(device_id)
-        self.selected.emit(device_id)
+    def _row(self, device: Device) -> TableRow:
+        state, info, sample = self._state, device.info, device.sample
+        texts = card_texts(device, state.problems, state.alerts.active)
+        writer = Writer(info, sample, device.details, state.problems)
+
+        def shown(field: str, text: str) -> Cell:
+            return Cell(text) if text else Cell(MISSING, tip=sentence(writer.why_null(field)))
+
+        def whole(field: str, of: str = "") -> Cell:
+            value, most = getattr(sample, field, None), getattr(sample, of, None)
+            text = "" if value is None else f"{value:,.0f}"
+            return shown(field, f"{text} / {most:,.0f}" if text and most is not None else text)
+
+        cells = {column: whole(field) for column, field in _FIELDS.items()}
+        cells[DEVICE] = Cell(f"{info.id} simulated" if info.simulated else info.id, device.colour, info.name)
+        cells[NAME] = Cell(info.name.removeprefix("NVIDIA "), tip=info.name)
+        cells[MEMORY] = shown("memory_used_bytes", "" if device.used_bytes is None else texts.short.replace("/", " / "))
+        cells[POWER] = whole("power_w", "power_cap_w")
+        reasons = None if sample is None else sample.throttle_reasons
+        held = ", ".join(held_in_short(reasons))
+        cells[THROTTLED] = shown("throttle_reasons", "" if reasons is None else "no")
+        if held:
+            cells[THROTTLED] = Cell(held, "warning", held)
+        processes = None if sample is None else sample.processes
+        cells[PROCESSES] = shown("processes", "" if processes is None else str(len(processes)))
+        cells[STATUS] = _status(texts, self._work.get(info.id))
+        return TableRow(info.id, tuple(cells[column] for column in range(len(COLUMNS))))
+
+    def _value(self, device: Device, column: int) -> Any:
+        """What a device is sorted by; None comes last."""
+        if column in (NAME, THROTTLED, STATUS):
+            return self._row(device).cells[column].text.casefold() or None
+        if column == MEMORY:
+            return device.used_bytes
+        if column == POWER:
+            return None if device.sample is None else device.sample.power_w
+        if column == PROCESSES:
+            processes = None if device.sample is None else device.sample.processes
+            return None if processes is None else len(processes)
+        return getattr(device.sample, _FIELDS[column], None) if column in _FIELDS else 0
+
+    def _on_selection(self) -> None:
+        if self.table.selected_key not in (None, self.chosen):
+            self._select()
+
+    def _select(self) -> None:
+        self.chosen = str(self.table.selected_key)
+        self.selected.emit(self.chosen)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        self.refresh_texts()  # nobody called it while this was hidden
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)  # the first one comes before it is shown, and makes the cards: or rows, as they fit
-        if self._is_stale:
-            self.refresh_devices()
-        else:
-            self._place()
-            self._tell_need()
+        self.refresh_devices()  # nobody called it while this was hidden
 
 
-def _headings(rows: Sequence[MonitorRow], *, named: bool) -> dict[str, str]:
-    """Above the first of those that have the same; the CPU, which comes first, needs none."""
-    headings, before = {}, ""
-    for row in rows:
-        words = "simulated" if row.texts.simulated else "", row.name if named and row.device_id != "cpu" else ""
-        heading = ": ".join(filter(None, words))
-        if heading and heading != before:
-            headings[row.device_id] = heading
-        before = heading
-    return headings
+class _DeviceCell(Padded):
+    """The device as a chip in its colour, dashed where it is simulated, and that word."""
+
+    def __init__(self, state: State, view: RowsTable) -> None:
+        super().__init__(view)
+        self._state = state
+
+    def paint_cell(self, painter: QPainter, cell: QRect, index: Index) -> bool:
+        name, _, mark = str(index.data()).partition(" ")
+        device = self._state.devices.get(name)
+        if device is None:
+            return False
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        width = chip_width(name)
+        chip = QRectF(cell.left() + PAD_PX + 0.5, cell.center().y() - CHIP_PX / 2 + 1.5, width, CHIP_PX - 1)
+        paint_device(painter, chip, name, lambda _: (device.colour, device.info.simulated))
+        draw_text(painter, cell.adjusted(PAD_PX + width + 6, 0, 0, 0), mark, "dim")
+        return True
+
+
+def _status(texts: CardTexts, progress: Progress | None) -> Cell:
+    """What is to be known of a device beside its figures, the most serious first."""
+    if texts.alarm:
+        return Cell(f"✕ {texts.alarm}", "error", texts.alarm)
+    if texts.reason:
+        return Cell(f"✕ {texts.reason}", "error", texts.reason)
+    if texts.warning:
+        return Cell(f"△ {texts.warning}", "warning", texts.warning)
+    return Cell("" if progress is None else progress.words, "soft")

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QStackedLayout, QVBoxLayout, QWidget
 
 from devexplorer.core.base import sentence
 from devexplorer.core.session import State, UnderWay
 from devexplorer.gui.actions import verdicts
-from devexplorer.gui.devices.card import CARD_PX, ROW_PX, WARNING_PX, DeviceCard, DeviceRow
-from devexplorer.gui.devices.item import DeviceItem
-from devexplorer.gui.devices.veil import Veil
+from devexplorer.gui.devices.card import CARD_PX, ROW_PX, WARNING_PX, DeviceCard, DeviceItem, DeviceRow
 from devexplorer.gui.widgets import (
     EDGE_PX,
     HEADER_PX,
@@ -37,11 +35,50 @@ INDENT_PX = 14
 """Indent of the MIG instances of a card."""
 
 
-class DevicesPanel(Panel):
+class ReadingsPanel(Panel):
+    """A panel with the readings of all devices, which can be of the past."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__("Devices")
+        self._state = state
+        self.chosen: str | None = None
+        """Id of the chosen device, or None."""
+        self._age = ("", "")
+        self.veil = QFrame()
+        """Makes what is below it pale; clicks go through."""
+        self.veil.setObjectName("veil")
+        self.veil.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+
+    def set_age(self, words: str, about: str = "") -> None:
+        """The readings are so old: say it, with more `about` it in the tooltip, and show them pale. Empty: they are of
+        now."""
+        if (words, about) != self._age:
+            self._age = words, about
+            self.veil.setVisible(bool(words))
+            self._show_subtitle()
+
+    def below_veil(self, readings: QWidget) -> QWidget:
+        """What shows the readings, with the veil over it."""
+        result = QWidget()
+        both = QStackedLayout(result)
+        both.setStackingMode(QStackedLayout.StackingMode.StackAll)
+        both.addWidget(readings)
+        both.addWidget(self.veil)
+        both.setCurrentWidget(self.veil)
+        self.veil.hide()
+        return result
+
+    def _show_subtitle(self) -> None:
+        raise NotImplementedError
+
+
+class DevicesPanel(ReadingsPanel):
     """Reads `state.devices`. `refresh_devices` when the list changed, `refresh_texts` for new readings."""
 
     selected = Signal(object)
     """Id of the device that was chosen (str)."""
+    menu_requested = Signal(object, object)
+    """The id of a device, and where on the screen (QPoint) its menu is wanted."""
     dropped = Signal(object, object)
     """Targets (tuple of str) and the id of the device they were dropped on."""
     add_virtual_requested = Signal()
@@ -50,14 +87,10 @@ class DevicesPanel(Panel):
     """The user takes the offer of two virtual GPUs."""
 
     def __init__(self, state: State) -> None:
-        super().__init__("Devices")
-        self._state = state
+        super().__init__(state)
         self.items: dict[str, DeviceItem] = {}
         """The card or row of each device by its id, in the order on screen."""
-        self.chosen: str | None = None
-        """Id of the chosen device, or None."""
         self._full = 0
-        self._age = ("", "")
         self._dragged: tuple[str, ...] = ()
         self.add_button = push_button("+ virtual GPU", self.add_virtual_requested, look="quiet", tip=ADD_TIP)
         self.add_to_header(self.add_button)
@@ -68,9 +101,8 @@ class DevicesPanel(Panel):
         self.machine.setContentsMargins(EDGE_PX, 4, EDGE_PX, 6)
         self._cards, self._rows = QVBoxLayout(), vbox(spacing=ROW_GAP_PX)
         self.area = ScrollArea(vbox(self._cards, self._rows, self.offer, None, margins=8))
-        self.veil = Veil(self.area)
         self.area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self.set_content(holder(vbox((self.area, 1), self.machine, spacing=0)))
+        self.set_content(holder(vbox((self.below_veil(self.area), 1), self.machine, spacing=0)))
         self.refresh_devices()
 
     def _make_offer(self) -> QFrame:
@@ -93,14 +125,6 @@ class DevicesPanel(Panel):
         result = verdicts(self._state, targets, self.items) if targets else {}
         for name, item in self.items.items():
             item.set_verdict(result.get(name))
-
-    def set_age(self, words: str, about: str = "") -> None:
-        """The readings are so old: say it, with more `about` it in the tooltip, and show them pale. Empty: they are of
-        now."""
-        if (words, about) != self._age:
-            self._age = words, about
-            self.veil.setVisible(bool(words))
-            self._show_subtitle()
 
     def _show_subtitle(self) -> None:
         rows = any(isinstance(item, DeviceRow) for item in self.items.values())  # which name no unit
@@ -160,6 +184,7 @@ class DevicesPanel(Panel):
     def _new_item(self, kind: type[DeviceItem], name: str) -> DeviceItem:
         item = kind(self._state.devices[name])
         item.selected.connect(self._on_selected)
+        item.menu_requested.connect(self.menu_requested)
         item.dropped.connect(self.dropped)
         item.drag_entered.connect(self.show_verdicts)
         return item
@@ -202,7 +227,7 @@ class DevicesPanel(Panel):
             if device is not None:
                 item.refresh(device, state.problems, alerts)
         reasons = [problem.reason for problem in state.problems if problem.device is None]
-        only_cpu = bool(state.devices) and all(device.info.kind == "cpu" for device in state.devices.values())
+        only_cpu = state.engine is not None and all(device.info.kind == "cpu" for device in state.devices.values())
         why = sentence(reasons[0]) if reasons else "Neither NVML nor torch reports one."
         unavailable = state.engine.virtual_unavailable if state.engine is not None else None
         then = "Add two virtual GPUs to try everything, simulated."

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeyEvent, QKeySequence
 from PySide6.QtWidgets import QApplication, QWidget
 
 from devexplorer.core.base import MISSING, bytes_text, running_text
 from devexplorer.core.records import ProcessUse
 from devexplorer.core.session import Device, State
-from devexplorer.gui.widgets import CENTRE, label, stack, vbox
-from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow, numbers
+from devexplorer.gui.widgets import (
+    CENTRE,
+    Cell,
+    Column,
+    RowsModel,
+    RowsTable,
+    SortedRowsModel,
+    TableRow,
+    label,
+    numbers,
+    stack,
+    vbox,
+)
 
 NOT_VISIBLE = "not visible from here"
 WHY_NOT = "not reported by the driver; containers and WSL hide other processes"
@@ -36,7 +46,7 @@ COLUMNS = (
     numbers("running", "Since it was started: hours, minutes, seconds"),
     Column("command line"),
 )
-WIDTHS = [92, 88, 96, 168, 136, 96, 76, 76, 76, 92, 116]
+WIDTHS = [76, 76, 72, 132, 92, 88, 64, 62, 64, 84, 88]
 _DEVICE, _PID, _USER, _NAME, _TYPE, _MEMORY, _PERCENT, _BANDWIDTH, _CPU, _HOST, _RUNNING, _COMMAND = range(len(COLUMNS))
 _FIELDS = {
     _PID: "pid",
@@ -61,16 +71,9 @@ class ProcessesPanel(QWidget):
     def __init__(self, state: State) -> None:
         super().__init__()
         self._state = state
-        self.model = _Model(COLUMNS)
+        self.model = SortedRowsModel(COLUMNS)
         self.table = _Table(self.model, "Processes", WIDTHS)
-        header = self.table.horizontalHeader()
-        header.setSectionsClickable(True)
-        header.setSortIndicatorShown(
-            False
-        )  # Qt's arrow covers the title of a narrow column: the model writes one behind it
-        header.setSortIndicatorClearable(True)
-        header.setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
-        header.sortIndicatorChanged.connect(lambda _column, _order: self.refresh())
+        self.table.sort_by_clicks(self.refresh)
         self.nothing = label("", words="dim", wrap=True, align=CENTRE)
         self._stack = stack(self.table, self.nothing)
         vbox(self._stack, parent=self)
@@ -84,13 +87,8 @@ class ProcessesPanel(QWidget):
                 continue  # the CPU has all processes of the machine, a virtual GPU has none but the engine
             result += [(device, use) for use in device.sample.processes or ()]
             notes += self._note(device)
-        header = self.table.horizontalHeader()
-        column, order = header.sortIndicatorSection(), header.sortIndicatorOrder()
-        self.model.set_sorted(column, order)
-        rows = [
-            self._row(device, use)
-            for device, use in self._sorted(result, column, order == Qt.SortOrder.DescendingOrder)
-        ]
+        column, down = self.table.show_sorted()
+        rows = [self._row(device, use) for device, use in self._sorted(result, column, down)]
         if column < 0 and notes:  # each device's note where its processes would be
             place = {name: index for index, name in enumerate(self._state.devices)}
             rows = sorted([*rows, *notes], key=lambda row: place[row.cells[_DEVICE].text])
@@ -193,28 +191,6 @@ class ProcessesPanel(QWidget):
             if problem.device in (device.info.id, None) and problem.field == field:
                 return problem.reason
         return WHY_NOT if device.details is None else device.details.missing.get(field, WHY_NOT)
-
-
-class _Model(RowsModel):
-    """Says in its header by which column the rows are sorted."""
-
-    _sorted: tuple[int, Qt.SortOrder] = (-1, Qt.SortOrder.AscendingOrder)
-
-    def set_sorted(self, column: int, order: Qt.SortOrder) -> None:
-        """The rows are sorted by this column; -1: by none."""
-        if (column, order) != self._sorted:
-            self._sorted = (column, order)
-            self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(COLUMNS) - 1)
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        result = super().headerData(section, orientation, role)
-        if (
-            role == Qt.ItemDataRole.DisplayRole
-            and orientation == Qt.Orientation.Horizontal
-            and section == self._sorted[0]
-        ):
-            return f"{result} {'↓' if self._sorted[1] == Qt.SortOrder.DescendingOrder else '↑'}"
-        return result
 
 
 class _Table(RowsTable):

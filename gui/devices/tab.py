@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 def _connect(context: WindowContext, page: DetailsPanel) -> None:
     page.set_device(context.device)
-    page.device_chosen.connect(context.device_requested)
     context.device_selected.connect(page.set_device)
 
 
@@ -23,6 +22,8 @@ DETAILS = TabSpec(
     "monitor",
     Change.DETAILS | Change.DEVICES | Change.ENGINE,
     live=True,
+    order=90,
+    also_in=("learn",),
     tooltip="All that the driver says of a device: temperature, power, clocks, PCIe, memory errors",
 )
 PROCESSES = TabSpec(
@@ -30,5 +31,6 @@ PROCESSES = TabSpec(
     lazy_page("devexplorer.gui.devices.processes:ProcessesPanel"),
     "monitor",
     live=True,
+    order=110,
     tooltip="Which processes use which device, and how much of its memory",
 )

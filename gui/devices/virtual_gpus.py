@@ -17,7 +17,7 @@ from devexplorer.core.base import BadInput, bytes_text, count_text
 from devexplorer.core.devices.profiles import MAX_DEVICES, Profile, load_profiles, parse_virtual
 from devexplorer.core.records import AddVirtual, Fact
 from devexplorer.gui.forms.dialog import FormDialog
-from devexplorer.gui.widgets import FactsTable, Role, give_room, hbox, label, line_edit, push_button, vbox
+from devexplorer.gui.widgets import FactsTable, give_room, hbox, label, line_edit, push_button, vbox
 
 FIRST = "Tesla T4"
 """The card that is chosen at first: two of them are what the tutorials use."""
@@ -81,7 +81,6 @@ class VirtualGpusDialog(FormDialog):
             item.setData(Qt.ItemDataRole.UserRole, name)
             item.setSizeHint(QSize(0, 24))  # Qt asks before the stylesheet is known
             self.list.addItem(item)
-        self.title = label(role=Role.STRONG)
         self.facts = FactsTable()
         self.count = QSpinBox()
         self.count.setRange(1, MAX_DEVICES)
@@ -95,7 +94,7 @@ class VirtualGpusDialog(FormDialog):
         self.more_button.setAutoDefault(False)
         left = vbox(self.search, (self.list, 1))
         how_many = hbox(label("how many", words="dim"), self.count, self.more_button, None)
-        right = vbox(self.title, self.facts, None, how_many)
+        right = vbox(self.facts, None, how_many)
         self.add_part(hbox((left, 1), (right, 1), spacing=16), 1)
         self.add_part(self.line)
         self.search.textChanged.connect(self._on_search)
@@ -140,7 +139,6 @@ class VirtualGpusDialog(FormDialog):
     def _on_chosen(self) -> None:
         profile = self.profile
         if profile is not None:
-            self.title.setText(profile.name)
             self.facts.set_facts(profile_facts(profile))
             self.line.setText(self._piece())
         self.refresh()

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtGui import QDropEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QComboBox,
@@ -32,8 +31,7 @@ from devexplorer.core.devices.visibility_messages import (
 from devexplorer.core.records import DeviceInfo
 from devexplorer.core.session import State
 from devexplorer.gui.forms.dialog import FormDialog
-from devexplorer.gui.widgets import RIGHT, ElidedLabel, Role, font, grid, hbox, label, line_edit, push_button
-from devexplorer.gui.widgets.table import Padded
+from devexplorer.gui.widgets import RIGHT, ElidedLabel, Padded, Role, font, hbox, label, line_edit, push_button
 
 INTRO = (
     "The engine sees only the checked cards and numbers them from 0 in this order. CUDA reads "
@@ -66,7 +64,6 @@ class VisibleDevicesDialog(FormDialog):
         self._cards = cards_to_choose([device.info for device in state.devices.values()])
         self._writing = False
         self.now = ElidedLabel(Role.CODE)
-        self.next = ElidedLabel(Role.CODE)
         self.tree = _CardsTree()
         self.up_button = push_button("Up", lambda: self._shift(-1))
         self.down_button = push_button("Down", lambda: self._shift(1))
@@ -74,7 +71,6 @@ class VisibleDevicesDialog(FormDialog):
             button.setAutoDefault(False)
         self.notation = QComboBox()
         self.notation.addItems([UUIDS, NUMBERS])
-        self.notation.setToolTip(ORDER)
         self.notation.setAccessibleName("write the list as")
         self.line = line_edit(name=VARIABLE, placeholder="empty: no card is visible")
         self.inherit_button = push_button(
@@ -85,26 +81,19 @@ class VisibleDevicesDialog(FormDialog):
         self._lay_out()
         self._fill()
         self.tree.itemChanged.connect(lambda *_what: self._write())
-        self.tree.reordered.connect(self._write)
         self.tree.currentItemChanged.connect(lambda *_items: self._show_moves())
         self.notation.currentIndexChanged.connect(self._write)
         self.line.textChanged.connect(self._on_text)
         self._begin()
 
     def _lay_out(self) -> None:
-        values = grid(16, 4)
-        for row, (words, value) in enumerate((("the running engine has", self.now), ("the next one gets", self.next))):
-            values.addWidget(label(words, words="dim"), row, 0)
-            values.addWidget(value, row, 1)
-        values.setColumnStretch(1, 1)
-        name = label(f"{VARIABLE}=", Role.CODE)
         self.line.setFont(font(Role.CODE))
+        self.add_row("the running engine has", self.now)
         self.add_part(self.tree, 1)
         written_as = label("write the list as", words="dim")
         self.add_part(hbox(self.up_button, self.down_button, None, written_as, self.notation))
         self.add_part(label(ORDER, Role.LABEL, "dim", wrap=True))
-        self.add_part(hbox(name, (self.line, 1)))
-        self.add_part(values)
+        self.add_part(hbox(label(f"{VARIABLE}=", Role.CODE), (self.line, 1)))
         self.add_button(self.inherit_button)
 
     def _fill(self) -> None:
@@ -140,11 +129,9 @@ class VisibleDevicesDialog(FormDialog):
             value = self.value
         except BadInput as problem:
             self.say(sentence(str(problem)), wrong=True)
-            self.next.set_full_text(MISSING)
             return
         note = visibility_note(value, self._cards)
         self.say(" ".join(filter(None, (note, self._preview(value)))), warning=note is not None)
-        self.next.set_full_text(value_text(value))
 
     def _preview(self, value: str) -> str:
         """Which card will have which number."""
@@ -206,9 +193,7 @@ class VisibleDevicesDialog(FormDialog):
 
 
 class _CardsTree(QTreeWidget):
-    """One row per card, with a check; rows can be dragged to another place."""
-
-    reordered = Signal()
+    """One row per card, with a check."""
 
     def __init__(self) -> None:
         super().__init__(columnCount=len(_COLUMNS))
@@ -217,8 +202,6 @@ class _CardsTree(QTreeWidget):
         self.setUniformRowHeights(True)
         self.setAllColumnsShowFocus(True)
         self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
-        self.setDragDropMode(QAbstractItemView.DragDropMode.InternalMove)
-        self.setDefaultDropAction(Qt.DropAction.MoveAction)
         self.setItemDelegate(Padded(self))
         self.setMinimumHeight(4 * _ROW_PX)
         header = self.header()
@@ -266,19 +249,6 @@ class _CardsTree(QTreeWidget):
             self.insertTopLevelItem(index + by, item)
             self.setCurrentItem(item)
 
-    def dropEvent(self, event: QDropEvent) -> None:
-        """Put the dragged row between the two that it was dropped between."""
-        position = event.position().toPoint()
-        index = self.indexAt(position)
-        before = index.row() if index.isValid() else self.topLevelItemCount()
-        if index.isValid() and position.y() > self.visualRect(index).center().y():
-            before += 1
-        at = self.current_row
-        self.shift(before - at - (1 if before > at else 0))
-        event.setDropAction(Qt.DropAction.CopyAction)  # after a move Qt would remove the row that was dragged
-        event.accept()
-        self.reordered.emit()
-
 
 def _card(item: QTreeWidgetItem) -> DeviceInfo:
     info = item.data(0, Qt.ItemDataRole.UserRole)
@@ -301,12 +271,6 @@ def _item(info: DeviceInfo) -> QTreeWidgetItem:
         ]
     )
     item.setData(0, Qt.ItemDataRole.UserRole, info)
-    item.setFlags(
-        Qt.ItemFlag.ItemIsEnabled
-        | Qt.ItemFlag.ItemIsSelectable
-        | Qt.ItemFlag.ItemIsDragEnabled
-        | Qt.ItemFlag.ItemIsUserCheckable
-    )
     item.setCheckState(0, Qt.CheckState.Checked if info.usable else Qt.CheckState.Unchecked)
     item.setSizeHint(0, QSize(0, _ROW_PX))
     for column in (2, 3):

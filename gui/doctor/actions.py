@@ -17,5 +17,5 @@ def actions(context: WindowContext) -> list[ActionSpec]:
 
     return [
         ActionSpec("check", "Check", "Which line of the selected model would put a tensor on the wrong device",
-                   lambda: TAB.show(context).check(), why_no_check, "C", "check"),
+                   lambda: TAB.show(context).form.check(), why_no_check, "C", "check"),
     ]  # fmt: skip

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Final
 
 from PySide6.QtCore import Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QSizePolicy
+from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from devexplorer.core.base import bytes_text, count_text, seconds_text, sentence
-from devexplorer.core.doctor.findings.rules import RULES
-from devexplorer.core.records import Finding, Unchecked
-from devexplorer.gui.doctor.rows import full_place, title_of
-from devexplorer.gui.objects.findings import place_text
+from devexplorer.core.base import MISSING, bytes_text, count_text, seconds_text, sentence
+from devexplorer.core.doctor.findings.rules import RULES, passes, verdict
+from devexplorer.core.records import ApplyPatch, Diagnosis, Finding, Unchecked
+from devexplorer.gui.forms.dialog import FormDialog
+from devexplorer.gui.objects.findings import findings_of, place_text, words_of
 from devexplorer.gui.widgets import (
     EDGE_PX,
     ElidedLabel,
@@ -28,6 +29,92 @@ from devexplorer.gui.widgets import (
     vbox,
 )
 from devexplorer.gui.widgets.source_view import DiffView, SourceView
+from devexplorer.gui.widgets.table import Cell, Column, TableRow
+
+COLUMNS: Final = (
+    Column("severity"),
+    Column("rule", "What kind of finding it is"),
+    Column("path", "Module, parameter or attribute"),
+    Column("place", "File and line that are to blame"),
+    Column("what is wrong"),
+)
+RULE, PATH, PLACE = 1, 2, 3
+SIGNS: Final = {"error": "✕", "warning": "△", "note": "•", "not checked": "○"}
+"""Before the word, so that it is never the colour alone."""
+
+FINDING, UNCHECKED = "finding", "not checked"
+"""The first part of a row's key; the second is the number."""
+
+
+def title_of(rule: str) -> str:
+    """The words for a rule."""
+    return RULES[rule].title if rule in RULES else rule
+
+
+def table_rows(diagnosis: Diagnosis) -> list[TableRow]:
+    """Problems first, then what was not checked, then notes."""
+    result = [_finding(number, finding) for number, finding in enumerate(findings_of(diagnosis))]
+    unchecked = [_unchecked(number, item) for number, item in enumerate(diagnosis.unchecked)]
+    problems = len(diagnosis.problems)
+    return [*result[:problems], *unchecked, *result[problems:]]
+
+
+def _finding(number: int, finding: Finding) -> TableRow:
+    title = title_of(finding.rule)
+    summary = RULES[finding.rule].summary if finding.rule in RULES else ""
+    times = f"  × {finding.count:,}" if finding.count > 1 else ""
+    return TableRow(
+        (FINDING, number),
+        (
+            Cell(f"{SIGNS.get(finding.severity, '')} {finding.severity}", severity_tone(finding.severity)),
+            Cell(title, "", "\n".join((title, summary)).rstrip()),
+            Cell(finding.path or MISSING, "", finding.path or "the model itself"),
+            Cell(place_text(finding) or MISSING, "dim", full_place(finding)),
+            Cell(f"{finding.message}{times}", "", words_of(finding)),
+        ),
+    )
+
+
+def _unchecked(number: int, unchecked: Unchecked) -> TableRow:
+    place = place_text(unchecked)
+    return TableRow(
+        (UNCHECKED, number),
+        (
+            Cell(f"{SIGNS['not checked']} not checked", "dim"),
+            Cell(unchecked.what, "", unchecked.what),
+            Cell(MISSING, "dim"),
+            Cell(place or MISSING, "dim", full_place(unchecked)),
+            Cell(sentence(str(unchecked.reason)), "soft", sentence(str(unchecked.reason))),
+        ),
+    )
+
+
+def full_place(thing: Finding | Unchecked) -> str:
+    """`/home/ada/net.py, line 12`."""
+    return f"{thing.file}, line {thing.line}" if thing.file else "no line is to blame"
+
+
+def sign_of(diagnosis: Diagnosis) -> str:
+    """`error`, `warning`, `not checked`, or `clean`."""
+    severities = {finding.severity for finding in diagnosis.problems}
+    for severity in ("error", "warning"):
+        if severity in severities:
+            return severity
+    return "not checked" if diagnosis.unchecked else "clean"
+
+
+def all_of_it(diagnosis: Diagnosis) -> str:
+    """`1 error, 1 note; 41 operations on vgpu:0 (simulated)`, or `No problem; …`."""
+    said = verdict(diagnosis)
+    where = f"{diagnosis.device} (simulated)" if diagnosis.simulated else diagnosis.device
+    return f"{said[:1].upper()}{said[1:]}; {count_text(diagnosis.operations, 'operation')} on {where}"
+
+
+def circumstances(diagnosis: Diagnosis) -> str:
+    """`Tesla T4 · inputs 8x3x32x32 · forward in evaluation mode`."""
+    inputs = f"inputs {diagnosis.inputs}" if diagnosis.inputs else ""
+    return " · ".join(filter(None, (diagnosis.device_name, inputs, passes(diagnosis) if diagnosis.operations else "")))
+
 
 LEAST_PX, WIDTH_PX = 320, 440
 _SIGN_PX = 16
@@ -41,12 +128,12 @@ class FindingView(ScrollColumn):
     patch_requested = Signal(object)
     """The patch of this finding is to be applied (`Finding`)."""
 
-    def __init__(self, machine: Callable[[], str] = lambda: "") -> None:
+    def __init__(self, machine: Callable[[], str]) -> None:
         """`machine`: the one that the finding is of, where that is not this one."""
         super().__init__("The chosen finding", LEAST_PX, WIDTH_PX)
         self._machine = machine
         self.shown: Finding | Unchecked | None = None
-        """What is on show."""
+        """What is shown."""
         self.sign = Sign(size=_SIGN_PX)
         self.title = label(role=Role.STRONG, wrap=True, selectable=True)
         self.message = label(wrap=True, selectable=True)
@@ -58,7 +145,7 @@ class FindingView(ScrollColumn):
         self.open_button = push_button("Open in editor", self._open)
         self.path_button = push_button("Show in the tree", self._show_path, look="quiet")
         self.source = SourceView()
-        self.no_source = label("", words="dim", wrap=True)
+        self.no_source = label(words="dim", wrap=True)
         self.patch_title = label("The fix as a patch", Role.LABEL, "dim")
         self.patch = DiffView()
         self.rule = label("", Role.LABEL, "dim", wrap=True)
@@ -67,7 +154,7 @@ class FindingView(ScrollColumn):
                 QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred
             )  # one long word would push all else out of view
         self._lay_out()
-        self.show_nothing()
+        self.content.setVisible(False)
 
     def _lay_out(self) -> None:
         head = hbox((self.sign, 0, Qt.AlignmentFlag.AlignTop), (self.title, 1))
@@ -88,11 +175,6 @@ class FindingView(ScrollColumn):
             margins=(EDGE_PX, 6, EDGE_PX, 6),
         )
         self.set_content(column)
-
-    def show_nothing(self) -> None:
-        """No row is chosen."""
-        self.shown = None
-        self.content.setVisible(False)
 
     def show_unchecked(self, unchecked: Unchecked) -> None:
         """Something that was not checked."""
@@ -136,7 +218,8 @@ class FindingView(ScrollColumn):
         show_text(self.message, message)
         show_text(self.fix, fix)
         show_text(self.cost, cost)
-        self.place.set_full_text(where_text(thing))
+        path = thing.path if isinstance(thing, Finding) else ""
+        self.place.set_full_text(" · ".join(filter(None, (place_text(thing), path))))
         self.place.setToolTip(full_place(thing))
         self.open_button.setVisible(bool(thing.file))
         self.open_button.setText("Open in editor")
@@ -177,12 +260,6 @@ class FindingView(ScrollColumn):
             self.path_requested.emit(self.shown.path)
 
 
-def where_text(thing: Finding | Unchecked) -> str:
-    """`net.py:12 · blocks.0.scale`."""
-    path = thing.path if isinstance(thing, Finding) else ""
-    return " · ".join(filter(None, (place_text(thing), path)))
-
-
 def cost_text(finding: Finding) -> str:
     """`3 times in one forward; 1.00 MiB and 84 µs (simulated) each time`."""
     costs = [bytes_text(finding.bytes)] if finding.bytes is not None else []
@@ -193,3 +270,21 @@ def cost_text(finding: Finding) -> str:
         return f"Costs {each}." if each else ""
     times = f"{count_text(finding.count, 'time')} in one pass"
     return f"{times}; {each} each time." if each else f"{times}."
+
+
+class PatchDialog(FormDialog):
+    """Nothing is written before Apply."""
+
+    def __init__(self, command: ApplyPatch, parent: QWidget | None = None) -> None:
+        super().__init__("Apply patch", "Apply", 640, parent)
+        self._command = command
+        self.patch = DiffView()
+        self.patch.set_code(command.patch.rstrip("\n"))
+        self.add_row("file", label(command.file, role=Role.CODE, wrap=True, selectable=True))
+        self.add_part(self.patch, 1)
+        name = os.path.basename(command.file)
+        self.say(f"The previous file is kept beside it as {name}.orig, or with a number where that exists.")
+
+    def command(self) -> ApplyPatch:
+        """See `FormDialog`."""
+        return self._command

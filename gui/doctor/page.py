@@ -5,56 +5,185 @@ from __future__ import annotations
 
 from PySide6.QtCore import QModelIndex, Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QCheckBox, QWidget
 
 from devexplorer.core.base import object_name
-from devexplorer.core.records import Answer, ApplyPatch, Check, Diagnosis, Finding
-from devexplorer.core.session import State
-from devexplorer.gui.doctor.finding import FindingView
-from devexplorer.gui.doctor.form import DoctorForm
-from devexplorer.gui.doctor.rows import (
+from devexplorer.core.records import AddVirtual, ApplyPatch, Cancel, Check, Diagnosis, Finding
+from devexplorer.core.session import Job, State
+from devexplorer.gui.actions import TWO_T4
+from devexplorer.gui.doctor.finding import (
     COLUMNS,
     FINDING,
     PATH,
     PLACE,
     RULE,
+    FindingView,
     all_of_it,
     circumstances,
     sign_of,
     table_rows,
 )
+from devexplorer.gui.forms.device_choice import DeviceField
 from devexplorer.gui.objects.answer_view import AnswerView
 from devexplorer.gui.objects.findings import findings_of
 from devexplorer.gui.widgets import (
     CENTRE,
     EDGE_PX,
+    RIGHT,
     ElidedLabel,
     Role,
     ShrinkingLabel,
     Sign,
+    can_add_virtual,
+    grid,
     hbox,
     holder,
     label,
+    line_edit,
+    push_button,
     severity_tone,
+    show_text,
     splitter,
     stack,
     thin_line,
     vbox,
+    why_not_live,
 )
 from devexplorer.gui.widgets.table import CutAtTheStart, RowsModel, RowsTable
+
+WIDTH_PX = 248
+BUTTON_PX = 26
+NO_MODEL = "Select a model, or something in one."
+AT_WORK = "The doctor is at work."
+ONLY_CPU = "On the CPU alone nothing can be on the wrong device: virtual GPUs show what a move would break."
+ABOUT = "Rebuilds the model in a separate process, moves it and observes a forward pass. Nothing here changes."
+
+
+class DoctorForm(QWidget):
+    """`set_target` says which model; `refresh` follows devices and the job."""
+
+    command_requested = Signal(object)
+    """A `Check`, its `Cancel`, or more virtual GPUs."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__()
+        self._state = state
+        self.target: str | None = None
+        """The model that would be checked."""
+        self.model = ElidedLabel(Role.STRONG)
+        self.device = DeviceField(state)
+        self.inputs = line_edit(
+            placeholder="auto, or 8x3x32x32",
+            name="Shapes of the inputs",
+            tip="One shape for each input, commas between them. Empty: inferred from the model's first layers.",
+        )
+        self.train = QCheckBox("Train: also backward and a step")
+        self.check_button = push_button("Check", self.check, look="primary")
+        self.cancel_button = push_button("Cancel", self.cancel)
+        self.offer_button = push_button(
+            "Add two virtual GPUs", lambda: self.command_requested.emit(AddVirtual(spec=TWO_T4))
+        )
+        self.going = ElidedLabel(Role.LABEL, "dim")
+        self.hint = label("", Role.LABEL, "dim", wrap=True)
+        self.inputs.returnPressed.connect(self.check)
+        self._lay_out()
+        self.refresh()
+
+    def _lay_out(self) -> None:
+        fields = grid(10, 6)
+        for row, (words, field) in enumerate((("model", self.model), ("device", self.device), ("inputs", self.inputs))):
+            name = label(words, Role.LABEL, "dim")
+            name.setBuddy(field)
+            fields.addWidget(name, row, 0)
+            fields.addWidget(field, row, 1, 1, 1 if field is self.model else 2)
+        fields.addWidget(self.check_button, 0, 2)  # in the first row: also a low page shows it
+        fields.addWidget(self.train, 3, 0, 1, 3)
+        fields.setColumnStretch(1, 1)
+        for button in (self.check_button, self.cancel_button):
+            button.setFixedHeight(BUTTON_PX)
+        vbox(
+            fields,
+            hbox((self.going, 1), self.cancel_button),
+            self.hint,
+            (self.offer_button, 0, Qt.AlignmentFlag.AlignLeft),
+            None,
+            margins=(EDGE_PX, 8, EDGE_PX, 6),
+            parent=self,
+        )
+        self.setFixedWidth(WIDTH_PX)
+
+    def set_target(self, target: str | None, held: tuple[str, ...]) -> None:
+        """The model that is selected, and the devices that hold it."""
+        self.target, self.device.held = target, held
+        self.refresh()
+
+    @property
+    def running(self) -> Job | None:
+        """The check that is under way."""
+        return self._state.running(Check)
+
+    @property
+    def at_work(self) -> bool:
+        """Whether it is this very model that is being checked."""
+        return (job := self.running) is not None and _model_of(job) == self.target
+
+    @property
+    def why_not(self) -> str | None:
+        """Why nothing can be checked now; None: it can."""
+        if (reason := why_not_live(self._state)) is not None:
+            return reason
+        if self.target is None:
+            return NO_MODEL
+        return AT_WORK if self.running is not None else None
+
+    def refresh(self) -> None:
+        """Show everything as it is now."""
+        self.device.refresh()
+        job, reason = self.running, self.why_not
+        self.model.set_full_text(self.target or "none is selected")
+        self.check_button.setEnabled(reason is None)
+        self.check_button.setToolTip(reason or ABOUT)
+        self.cancel_button.setVisible(job is not None)
+        self.going.setVisible(job is not None)
+        if job is not None:
+            percent = "" if job.done is None else f"  {100 * job.done:.0f} %"
+            whose = "" if self.at_work else f"{_model_of(job)}: "  # another one was chosen since
+            self.going.set_full_text(f"{whose}{job.text or job.title}{percent}")
+        has_gpu = any(name != "cpu" for name in self._state.usable_devices)
+        lacks = why_not_live(self._state) is None and not has_gpu
+        if job is not None or reason == NO_MODEL:  # is said above
+            reason = None
+        show_text(self.hint, ONLY_CPU if lacks else reason or "")
+        self.offer_button.setVisible(lacks and can_add_virtual(self._state))
+
+    def check(self) -> None:
+        """Ask for what the form says."""
+        if self.why_not is None and self.target is not None and self.device.value is not None:
+            inputs, train = self.inputs.text().strip(), self.train.isChecked()
+            self.command_requested.emit(Check(target=self.target, device=self.device.value, train=train, inputs=inputs))
+
+    def cancel(self) -> None:
+        """End it."""
+        job = self.running
+        if job is not None:
+            self.command_requested.emit(Cancel(job=job.request))
+
+
+def _model_of(job: Job) -> str:
+    return object_name(job.command.target) if isinstance(job.command, Check) else ""
+
 
 NOTHING = "Which line puts a tensor on the wrong device? Select a model and check it: nothing in the workspace changes."
 WORKING = "Checking: the model is rebuilt in a separate process, moved and observed."
 CLEAN = "Nothing is wrong: every tensor was where it had to be."
 OLD = "checked before it was changed"
 _SIGN_PX, _HANDLE_PX = 16, 5
-WIDE_FROM_PX = 1500
 NARROW_PX = 920
 """Below this width the chosen finding is below the list, not beside it."""
-_SHARES, _STRETCHES = [580, 430], (3, 2)
+_SHARES, _STRETCHES = [640, 370], (3, 2)
 _LOW_SHARES, _LOW_STRETCHES = [104, 160], (0, 1)
 """Of the list and the chosen finding."""
-_WIDTHS_PX = [130, 220, 160, 112, 300]
+_WIDTHS_PX = [92, 220, 160, 112, 400]
 """Of the columns; the last, with the sentences, takes what is left."""
 
 
@@ -72,13 +201,14 @@ class DoctorPanel(QWidget):
         self._state = state
         self._target: str | None = None
         self.diagnosis: Diagnosis | None = None
-        """What is on show."""
+        """What is shown."""
         self.form = DoctorForm(state)
         self.form.command_requested.connect(self.command_requested)
         self.sign = Sign(size=_SIGN_PX)
-        self.verdict = ElidedLabel()
-        self.circumstances = ShrinkingLabel(Role.LABEL, "dim", least_px=0)
-        self.old = label("", words="warning")
+        self.verdict = ShrinkingLabel()
+        self.circumstances = ElidedLabel(Role.LABEL, "dim")
+        self.circumstances.setAlignment(RIGHT)
+        self.old = label(words="warning")
         self.model = RowsModel(COLUMNS)
         self.table = FindingsTable(self.model)
         self.failure = AnswerView("Why the model was not checked")
@@ -86,7 +216,6 @@ class DoctorPanel(QWidget):
         self.nothing = label(NOTHING, words="dim", wrap=True, align=CENTRE)
         self.nothing.setContentsMargins(2 * EDGE_PX, EDGE_PX, 2 * EDGE_PX, 2 * EDGE_PX)
         self.finding = FindingView(lambda: state.machine)
-        self._wide = False
         self._lay_out()
         self.table.selectionModel().selectionChanged.connect(self._show_chosen)
         self.table.activated.connect(self._activate)
@@ -95,7 +224,7 @@ class DoctorPanel(QWidget):
         self.refresh()
 
     def _lay_out(self) -> None:
-        head = hbox(self.sign, (self.verdict, 1), self.circumstances, self.old, margins=(EDGE_PX, 6, EDGE_PX, 4))
+        head = hbox(self.sign, self.verdict, (self.circumstances, 1), self.old, margins=(EDGE_PX, 6, EDGE_PX, 4))
         self._head = holder(head)
         self._stack = stack(self.nothing, self.table, self.failure)
         self._results = holder(vbox(self._head, (self._stack, 1), spacing=0))
@@ -127,12 +256,8 @@ class DoctorPanel(QWidget):
             self.model.set_rows([] if diagnosis is None else table_rows(diagnosis))
             if self.model.rows and self.table.selected_key is None:
                 self.table.selectRow(0)
-        self._show_verdict(self._failed())
+        self._show_verdict()
         self._show_chosen()
-
-    def check(self) -> None:
-        """Let the doctor check the selected model, as the form says."""
-        self.form.check()
 
     def show_finding(self, name: str, number: int) -> None:
         """Bring the line of one finding of a model's diagnosis to the front."""
@@ -144,18 +269,16 @@ class DoctorPanel(QWidget):
 
     # --- inside
 
-    def _failed(self) -> Answer | None:
-        """Why the newest check of the model came to nothing; None: it did not, or another one is under way."""
-        return None if self.form.at_work else self._state.check_failures.get(self._target or "")
-
-    def _show_verdict(self, failed: Answer | None) -> None:
-        diagnosis = None if self.form.at_work else self.diagnosis  # what was found before may be wrong now
+    def _show_verdict(self) -> None:
+        at_work = self.form.at_work
+        failed = None if at_work else self._state.check_failures.get(self._target or "")
+        diagnosis = None if at_work else self.diagnosis  # what was found before may be wrong now
         if failed is not None:
             self.failure.show_answer(failed, ready=self.form.why_not is None)
             self._stack.setCurrentWidget(self.failure)
         else:
             self._stack.setCurrentWidget(self.table if diagnosis is not None and self.model.rows else self.nothing)
-            if self.form.at_work:
+            if at_work:
                 self.nothing.setText(WORKING)
             elif diagnosis is None:
                 self.nothing.setText(NOTHING)
@@ -168,7 +291,8 @@ class DoctorPanel(QWidget):
         icon_name = {"clean": "check", "not checked": "note"}.get(sign, sign)
         self.sign.show_icon(icon_name, severity_tone(sign))
         self.verdict.set_full_text(all_of_it(diagnosis))
-        self.circumstances.say(circumstances(diagnosis) if self._wide else "")
+        about = circumstances(diagnosis)
+        self.circumstances.set_full_text(about, brief=about)  # a letter of it says nothing
         self.old.setText(OLD if self._state.check_is_old(self._target or "") else "")
 
     def _show_chosen(self) -> None:
@@ -193,10 +317,6 @@ class DoctorPanel(QWidget):
             for index, stretch in enumerate(_LOW_STRETCHES if narrow else _STRETCHES):
                 self._both.setStretchFactor(index, stretch)
             self._both.setSizes(_LOW_SHARES if narrow else _SHARES)
-        wide = event.size().width() >= WIDE_FROM_PX
-        if wide != self._wide:
-            self._wide = wide
-            self._show_verdict(self._failed())
 
     def _activate(self, index: QModelIndex) -> None:
         """Double-click or Return: the line, and in the tree what it is about."""
@@ -231,6 +351,6 @@ class FindingsTable(RowsTable):
     """Double-click and Return are `activated`."""
 
     def __init__(self, model: RowsModel) -> None:
-        super().__init__(model, "Findings", _WIDTHS_PX, gives_up=(RULE, PATH))
+        super().__init__(model, "Findings", _WIDTHS_PX, gives_up=(RULE, PATH, PLACE))
         for column in (PATH, PLACE):
             self.setItemDelegateForColumn(column, CutAtTheStart(self))

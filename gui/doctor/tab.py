@@ -19,7 +19,7 @@ def _connect(context: WindowContext, page: DoctorPanel) -> None:
 
 
 def _apply(context: WindowContext, command: ApplyPatch) -> None:
-    from devexplorer.gui.doctor.patch import PatchDialog  # when first opened
+    from devexplorer.gui.doctor.finding import PatchDialog  # when first opened
 
     if (reason := context.controller.why_no_engine()) is not None:
         context.hint(reason)
@@ -33,4 +33,6 @@ TAB: TabSpec[DoctorPanel] = TabSpec(
     "explore",
     Change.LABORATORY | Change.JOBS | Change.OBJECTS | Change.DEVICES | Change.ENGINE,
     tooltip="Which line puts a tensor on the wrong device, and a patch for it",
+    order=30,
+    also_in=("learn",),
 )

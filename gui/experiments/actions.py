@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from devexplorer.core.records import Ask
+from devexplorer.core.experiments.records import Ask
 from devexplorer.gui.actions import ASK, ActionSpec, WindowContext
 
 QUESTIONS = {

@@ -84,7 +84,7 @@ def load_tensors(context: WindowContext, file: Path | CopiedFile | None = None) 
 
 
 def _load_checkpoint(context: WindowContext) -> None:
-    from devexplorer.gui.files.checkpoint import CheckpointDialog
+    from devexplorer.gui.files.load_file import CheckpointDialog
 
     model = context.selection.model()
     if model is None:

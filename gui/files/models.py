@@ -1,11 +1,12 @@
-"""Opens the user's own models: asks what, and whether its code may run. Main thread only.
+"""Opens the user's own models: asks what, and says that its code will run; asks before it runs again. Main thread only.
 
-The question is asked once per folder (`Settings.trusted_folders`).
+To open a model is to let the code of its folder run until the window is closed; `Settings.trusted_folders` are allowed
+for good.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,8 @@ class ModelOpener(QObject):
         """What could not be opened last: the dialog starts with it."""
         self._done_count = 0
         """How many commands had ended when the recent models were brought up to date."""
+        self._allowed: set[str] = set()
+        """Folders whose code was opened from the dialog, which says what it runs."""
         context.state_changed.connect(self._remember)
         context.machine_shown.connect(self._forget)
         self._run_code = context.controller.run_code
@@ -62,7 +65,7 @@ class ModelOpener(QObject):
             dialog.show_choices(before)
         elif path is not None:
             dialog.show_file(path)
-        dialog.command_requested.connect(self._open_when_trusted)
+        dialog.command_requested.connect(self._open_chosen)
         return self._context.open_dialog(dialog, about_machine=True)
 
     def _look_into(self, dialog: OpenModelDialog, path: Path) -> None:
@@ -94,8 +97,12 @@ class ModelOpener(QObject):
             return reason
         return "This model was not opened from a Python file or module."
 
-    def _open_when_trusted(self, command: OpenModel) -> None:
-        self._when_trusted(command.source, command.folder, partial(self._context.controller.send, command))
+    def _open_chosen(self, command: OpenModel) -> None:
+        from devexplorer.core.isolation.model_source import describe  # when first needed
+
+        code = describe(command.source, command.folder, self._context.machine.name)
+        self._allowed.add(self._context.trust_of(code.folder))
+        self._context.controller.send(command)
 
     def _ask_to_rebuild(self, command: RunModelCode) -> None:
         """Models of a workspace file were asked about by who sends this."""
@@ -104,29 +111,17 @@ class ModelOpener(QObject):
         if not command.again or item is None or item.source is None:
             send()
         else:
-            self._when_trusted(item.source, item.folder, send)
+            from devexplorer.core.isolation.model_source import describe  # when first needed
+            from devexplorer.gui.files.questions import ask_to_run
 
-    def _when_trusted(self, source: str, folder: str, send: Callable[[], object]) -> None:
-        from devexplorer.core.isolation.model_source import describe  # when first needed
-
-        code = describe(source, folder, self._context.machine.name)
-        trusted = self._context.trust_of(code.folder)
-        if not code.own_code or trusted in self._context.settings.trusted_folders:
-            send()
-            return
-        from devexplorer.gui.files.trust import TrustDialog
-
-        dialog = TrustDialog(code, self._context.window)
-        dialog.allowed.connect(partial(self._allow, trusted, send))
-        self._context.open_dialog(dialog, about_machine=True)
-
-    def _allow(self, folder: str, send: Callable[[], object], remember: bool) -> None:
-        if remember:
-            self._context.save_settings(trusted_folders=(*self._context.settings.trusted_folders, folder))
-        send()
+            code = describe(item.source, item.folder, self._context.machine.name)
+            if self._context.trust_of(code.folder) in self._allowed:
+                send()
+            else:
+                ask_to_run(self._context, code, send)
 
     def _forget(self) -> None:
-        """What was done on the machine that is on show now was noted, or is not."""
+        """What was done on the machine that is shown now was noted, or is not."""
         self._done_count, self._failed = self._context.state.done_count, None
 
     def _remember(self) -> None:

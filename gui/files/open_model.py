@@ -37,7 +37,7 @@ CHOOSE_IN_MODULE = "choose a class or function of the module"
 
 
 _COLUMNS = (Column("name"), Column("what"), Column("needs", "Arguments without a default"))
-_ROWS_SHOWN, _LINES = 5, 3
+_ROWS_SHOWN, _LINES = 4, 5
 """Rows of the table, and lines of the message: what is chosen moves no button."""
 
 
@@ -108,7 +108,7 @@ class OpenModelDialog(FormDialog):
             file.changed.connect(self._check)
         self.recent.currentIndexChanged.connect(self._take_recent)
         self.table.selectionModel().selectionChanged.connect(self._take_candidate)
-        self.table.activated.connect(self._accept_candidate)
+        self.table.activated.connect(self.accept_button.click)
         self.message.setMinimumHeight(_LINES * self.message.fontMetrics().lineSpacing())
         self.kind.setCurrentIndex(self.kind.findData("module"))
         self.setMinimumHeight(self.sizeHint().height())  # of most rows: another choice moves no button
@@ -191,11 +191,6 @@ class OpenModelDialog(FormDialog):
         if isinstance(name := self.table.selected_key, str):
             self.factory.setText(name)
 
-    def _accept_candidate(self) -> None:
-        """Double-click or Return: this one."""
-        if self.accept_button.isEnabled():
-            self.accept_button.click()
-
     def _missing(self) -> str:
         """What the chosen class or function needs and was not given."""
         given = {part.partition("=")[0] for part in _options(self.options.text())}
@@ -244,7 +239,7 @@ class OpenModelDialog(FormDialog):
             self.say(sentence(error.findings[0]), wrong=True)
             return
         if missing := self._missing():
-            self.say(f"{self.factory.text().strip()} needs {missing} in Options.", warning=True)
+            self.say(f"{self.factory.text().strip()} needs {missing} in Options. {runs.words}", warning=True)
         else:
             self.say(runs.words)
 

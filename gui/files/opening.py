@@ -11,20 +11,24 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QDialog
 
-from devexplorer.core.base import count_text, list_text
+from devexplorer.core.base import BadInput, count_text, list_text, sentence
+from devexplorer.core.feature import opener
 from devexplorer.core.files.kinds import MODEL, RECORDING, SCRIPT, SNAPSHOT, TENSORS, WORKSPACE, FileKind, recognise
-from devexplorer.core.records import ListFile
+from devexplorer.core.records import AddVirtual, Command, ListFile, OpenModel, SetThreads, Steps
+from devexplorer.core.session import steps_of
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.files.actions import load_tensors
 from devexplorer.gui.files.models import ModelOpener
-from devexplorer.gui.files.session_script import repeat_session
 from devexplorer.gui.files.workspace_file import WorkspaceFiles
 from devexplorer.gui.forms.far_side import CopiedFile, FarSide
+
+if TYPE_CHECKING:
+    from devexplorer.core.session.script_file import SavedSession
 
 SENT = (SNAPSHOT, TENSORS, WORKSPACE)
 """Files that the engine reads from wherever they are."""
@@ -48,7 +52,7 @@ class Opening(QObject):
         self._context.in_background("recognise", lambda: [look(path) for path in files], self.show)
 
     def _open_far(self, paths: Sequence[Path]) -> None:
-        """The same of the machine that is on show."""
+        """The same of the machine that is shown."""
         from devexplorer.core.records.host_questions import RecogniseFiles  # not for a window of this machine alone
 
         far = self._context.far
@@ -121,9 +125,9 @@ class Opening(QObject):
         self._next()
 
     def _open_one(self, kind: str | None, path: Path) -> None:
-        """Open what the machine on show can read there."""
-        if kind == SNAPSHOT:
-            self._context.controller.open_snapshot(path=str(path))
+        """Open what the machine shown can read there."""
+        if (open_file := opener(kind)) is not None:
+            open_file(self._context, path, None)
         elif kind == WORKSPACE:
             self._workspaces.open(path)
         elif kind == SCRIPT:
@@ -134,13 +138,13 @@ class Opening(QObject):
             self._waiting.append(partial(load_tensors, self._context, path))
 
     def _open_sent(self, kind: str | None, file: CopiedFile) -> None:
-        """Open a file of this machine that has arrived on the one on show."""
+        """Open a file of this machine that has arrived on the one shown."""
         reason = self._context.controller.why_no_engine()
         if reason is not None:
             file.remove()
             self._context.hint(f"{file.path.name} was not opened. {reason}")
-        elif kind == SNAPSHOT:
-            self._context.controller.open_snapshot(path=str(file.path), sent_from=file.origin)
+        elif (open_file := opener(kind)) is not None:
+            open_file(self._context, file.path, file.origin)
         elif kind == WORKSPACE:
             self._workspaces.open(file)
         else:
@@ -187,3 +191,61 @@ def _recognise_to_send(far: str, path: Path) -> FileKind:
         f"{path.name} imports {list_text(names)} beside it: put their folder on {far}, then open {path.name} there."
     )
     return FileKind(path, None, reason)
+
+
+def repeat_session(context: WindowContext, path: Path, was_read: Callable[[], None] = lambda: None) -> None:
+    """Read the script on a thread, then repeat it on the machine shown; one line where that cannot be."""
+    machine = context.machine
+
+    def ask(saved: SavedSession | str) -> None:
+        was_read()
+        if machine is not context.machine:
+            return
+        if isinstance(saved, str):
+            context.hint(saved)
+            return
+        if saved.left_out:
+            number = count_text(saved.left_out, "command")
+            context.hint(f"{number} of {path.name} left out: of a newer version, or of features that are not here.")
+        _ask(context, path, saved.commands)
+
+    context.in_background("recognise", partial(_read, path), ask)
+
+
+def _read(path: Path) -> SavedSession | str:
+    from devexplorer.core.session.script_file import commands_of  # when first needed
+
+    try:
+        return commands_of(path)
+    except BadInput as error:
+        return sentence(str(error))
+
+
+def _ask(context: WindowContext, path: Path, commands: tuple[Command, ...]) -> None:
+    """Ask about the folder of each model; when all were allowed, repeat."""
+    from devexplorer.core.isolation.model_source import describe
+    from devexplorer.gui.files.questions import ask_to_run
+
+    models = [step for one in commands for step in steps_of(one) if isinstance(step, OpenModel)]
+    try:
+        runs = [describe(model.source, model.folder, context.machine.name) for model in models]
+    except BadInput as error:
+        context.hint(sentence(str(error)))
+        return
+    go: Callable[[], object] = partial(_repeat, context, path, commands)
+    for code in {code.folder: code for code in reversed(runs)}.values():
+        go = partial(ask_to_run, context, code, go)
+    go()
+
+
+def _repeat(context: WindowContext, path: Path, commands: tuple[Command, ...]) -> None:
+    """What it needs first; virtual GPUs that are here stand for those of the session. The rest is all or none."""
+    has_virtual = any(device.info.simulated for device in context.state.devices.values())
+    changes = []
+    for command in commands:
+        if not isinstance(command, AddVirtual | SetThreads):
+            changes.append(command)
+        elif not (has_virtual and isinstance(command, AddVirtual)):
+            context.controller.send(command)
+    if changes:
+        context.controller.send(Steps(commands=tuple(changes), title=f"the session of {path.name}"))

@@ -117,4 +117,8 @@ class RecentMenu(QMenu):
 
 def _place(file: RecentFile, path: str) -> str:
     """Where it is, with its machine, or the machine whose workspace it holds."""
-    return f"{file.machine}: {path}" if file.machine else f"{path}, workspace of {file.of}" if file.of else path
+    if file.machine:
+        return f"{file.machine}: {path}"
+    if file.of:
+        return f"{path}, workspace of {file.of}"
+    return path

@@ -30,12 +30,12 @@ class SaveFileDialog(FormDialog):
     """`targets` as in `Save`: empty for the whole workspace."""
 
     here_wanted = Signal(object, object)
-    """The machine on show is another one, and the file is for this one: the `Save`, and where to (Path)."""
+    """The machine shown is another one, and the file is for this one: the `Save`, and where to (Path)."""
 
     def __init__(
         self, state: State, targets: tuple[str, ...], parent: QWidget | None = None, far: FarSide | None = None
     ) -> None:
-        """`far`: the machine on show, when that is another one."""
+        """`far`: the machine shown, when that is another one."""
         super().__init__("Save all tensors" if not targets else f"Save {_things(targets)}", "Save", WIDTH_PX, parent)
         self._state, self._targets, self._far = state, targets, far
         self.machine = Choice("Machine", [(True, "" if far is None else far.name, ""), (False, THIS_MACHINE, "")])

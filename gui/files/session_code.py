@@ -59,7 +59,7 @@ class SessionPanel(QWidget):
 
     def _lay_out(self) -> None:
         top = hbox((self.words, 1), self.copy_button, self.save_button, margins=(EDGE_PX, 8, EDGE_PX, 0))
-        vbox(top, (splitter(self.table, self.text, sizes=(420, 820)), 1), parent=self)
+        vbox(top, (splitter(self.table, self.text, sizes=(420, 560)), 1), parent=self)
 
     def set_source(self, source: Session | RemoteSession | None) -> None:
         """Ask this one from now on."""
@@ -82,7 +82,7 @@ class SessionPanel(QWidget):
         script = self._source.script() if self._source is not None and actions else ""
         self._write(script)
         self._places = _places(script, actions)
-        self.words.setText(f"{count_text(len(actions), 'action')}. What was undone is not in it." if actions else "")
+        self.words.setText(f"{count_text(len(actions), 'action')}. Undone actions are left out." if actions else "")
         for button in (self.copy_button, self.save_button):
             button.setEnabled(bool(actions))
             button.setToolTip("" if actions else "Nothing was done yet.")
@@ -91,7 +91,7 @@ class SessionPanel(QWidget):
         self.table.scrollToBottom()
 
     def _write(self, script: str) -> None:
-        """Show a script; only what differs from the one on show is written and coloured, and that is its end after most
+        """Show a script; only what differs from the one shown is written and coloured, and that is its end after most
         actions."""
         old, new = self.text.toPlainText().split("\n"), script.split("\n")
         most = min(len(old), len(new)) - 1
@@ -105,10 +105,6 @@ class SessionPanel(QWidget):
         chosen = self.table.selected_key
         if isinstance(chosen, int) and chosen < len(self._places):
             self.text.verticalScrollBar().setValue(self._places[chosen])
-
-    def choose(self, number: int) -> None:
-        """Choose an action, counted from 0."""
-        self.table.select_key(number)
 
 
 def _row(number: int, action: Action) -> TableRow:

@@ -1,4 +1,4 @@
-"""The tab Session: everything that was done, as Python. Main thread only."""
+"""The page Session: everything that was done, as Python. Main thread only."""
 
 from __future__ import annotations
 
@@ -29,4 +29,5 @@ TAB = TabSpec(
     "session", lazy_page("devexplorer.gui.files.session_code:SessionPanel", _connect),
     redraw=Change.JOBS | Change.ENGINE,
     action="Session as Python", tooltip="Everything that was done, as a script or a notebook", menu=FILE, section=3,
+    order=170,
 )  # fmt: skip

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from devexplorer.core.session.autosave import Autosave, Found
 
 ABOUT = "unsaved work"
-"""What the line across the window is about while it offers the copy."""
+"""What the line in the status bar is about while it offers the copy."""
 
 
 class UnsavedCopy(QObject):
@@ -64,7 +64,7 @@ class UnsavedCopy(QObject):
 
     def _hide(self) -> None:
         if self._banner.about == ABOUT:
-            self._banner.hide()
+            self._banner.clear()
 
     def _follow(self, changes: Change) -> None:
         event = self._context.state.workspace_file

@@ -21,13 +21,13 @@ from devexplorer.gui.actions import WindowContext
 if TYPE_CHECKING:
     from devexplorer.core.records import WorkspaceFile
     from devexplorer.core.session import Done
-    from devexplorer.gui.files.save_question import LossQuestion, SaveQuestion
+    from devexplorer.gui.files.questions import LossQuestion, SaveQuestion
     from devexplorer.gui.forms.far_side import CopiedFile
 
 SUFFIX = "devexplorer"
 LAYOUT = ("layout", "splitters", "span_s", "left_plot", "right_plot", "monitor_plots")
 """Fields of `Settings` that a workspace file has."""
-ALWAYS = "Somebody else may have written a workspace file: its code is asked about each time, whatever the folder."
+ALWAYS = "Someone else may have written a workspace file: its code is asked about each time, whatever the folder."
 
 
 class Loss(NamedTuple):
@@ -76,7 +76,7 @@ class WorkspaceFiles(QObject):
 
     @property
     def here(self) -> Path | None:
-        """The file of this machine that has the workspace of the one on show, which is another one.
+        """The file of this machine that has the workspace of the one shown, which is another one.
 
         What that one says is not enough to write a file here: the user has chosen this file for that machine before.
         """
@@ -127,7 +127,7 @@ class WorkspaceFiles(QObject):
         self._context.controller.send(command)
 
     def _save_here(self, place: Path, saved: Callable[[], object] | None = None) -> None:
-        """Have the machine on show, which is another one, write it for this one."""
+        """Have the machine shown, which is another one, write it for this one."""
         far = self._context.far
         if far is None:
             return
@@ -191,13 +191,17 @@ class WorkspaceFiles(QObject):
 
     def _none(self, loss: Loss, go: Callable[[], object], saved: Callable[[], object]) -> bool:
         """Whether nothing would be lost. Else the user is asked: `go` does it all the same, `saved` tries again once
-        everything is saved."""
+        everything is saved. While it is being saved there is nothing to ask yet."""
         state, window = self._context.state, self._context.window
+        if state.running(SaveWorkspace) is not None:
+            self._when_saved, self._saved_before = saved, self._last_save()
+            self._context.hint("The workspace is being saved first.")
+            return False
         if not (state.unsaved_work or state.lost_anyway):
             return True
         if self._question is not None:
             return False
-        from devexplorer.gui.files.save_question import LossQuestion, SaveQuestion  # when first needed
+        from devexplorer.gui.files.questions import LossQuestion, SaveQuestion  # when first needed
 
         question: SaveQuestion | LossQuestion
         if state.unsaved_work:
@@ -206,7 +210,7 @@ class WorkspaceFiles(QObject):
             if self._name:
                 words = f"{self._name} does not have the latest changes."
             question = SaveQuestion(f"Save before {loss.doing}?", words, loss.discard, window)
-            question.save_wanted.connect(partial(self._save_first, saved))
+            question.accepted.connect(partial(self._save_first, saved))
             question.discarded.connect(go)
         else:
             question = LossQuestion(f"{loss.accept} anyway?", loss.accept, state.lost_anyway, window)
@@ -272,7 +276,7 @@ class WorkspaceFiles(QObject):
             run()
             self._next()
             return
-        from devexplorer.gui.files.trust import TrustDialog
+        from devexplorer.gui.files.questions import TrustDialog
 
         dialog = TrustDialog(code, self._context.window, always=ALWAYS)
         dialog.allowed.connect(lambda _remember: run())

@@ -12,7 +12,7 @@ from PySide6.QtCore import QRect, QRectF, QSize, Qt
 from PySide6.QtGui import QBrush, QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from devexplorer.core.records import Fit
+from devexplorer.core.planner.records import Fit
 from devexplorer.gui.charts.shades import STEPS, ramp
 from devexplorer.gui.fit.rows import BATCH, CAPACITY, CARD, COLUMNS, ENERGY, FITS, MEMORY, RATE, STEP, TOTAL, sizes
 from devexplorer.gui.widgets import RIGHT, current_theme, draw_text
@@ -30,7 +30,7 @@ _SHADES = {
     "buffers": 0.3,
 }
 """Part -> place in the ramp, falling from left to right; what is trained has no cache."""
-_WIDTHS = {CARD: 190, MEMORY: 120, TOTAL: 78, CAPACITY: 64, FITS: 58, BATCH: 90, STEP: 122, RATE: 126, ENERGY: 126}
+_WIDTHS = {CARD: 190, MEMORY: 120, TOTAL: 72, CAPACITY: 56, FITS: 58, BATCH: 88, STEP: 118, RATE: 124, ENERGY: 126}
 _GIVES_UP = (ENERGY, CAPACITY, RATE, STEP, BATCH, TOTAL, MEMORY, FITS)
 """The bar and the details show the card's memory."""
 
@@ -104,4 +104,4 @@ class CardsTable(RowsTable):
 
     def __init__(self, model: RowsModel) -> None:
         widths = [_WIDTHS[column] for column in range(len(COLUMNS))]
-        super().__init__(model, "Cards", widths, stretched=MEMORY, gives_up=_GIVES_UP, named=CARD)
+        super().__init__(model, "Cards", widths, stretched=MEMORY, gives_up=_GIVES_UP, named=(CARD,))

@@ -6,14 +6,15 @@ beside them, and the parts have what stays at rest beside what they take at the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QBoxLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QWidget
 
 from devexplorer.core.base import MISSING, bytes_text
-from devexplorer.core.records import Fit, FitReport
+from devexplorer.core.planner.records import Fit, FitReport, Help
 from devexplorer.gui.fit.bars import Swatch
-from devexplorer.gui.fit.helps import HelpsView
 from devexplorer.gui.fit.rows import (
     AT_PEAK,
     AT_REST,
@@ -24,9 +25,121 @@ from devexplorer.gui.fit.rows import (
     as_tools_say,
     batch_and_step,
     sizes,
+    step_range,
     verdict,
 )
-from devexplorer.gui.widgets import EDGE_PX, Role, ScrollArea, grid, label, put_in_order
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    RIGHT,
+    ElidedLabel,
+    Role,
+    ScrollArea,
+    grid,
+    label,
+    lay_out,
+    push_button,
+    put_in_order,
+    vbox,
+)
+
+USABLE = ("bfloat16", "autocast", "checkpointing", "sgd", "half-batch", "two-cards")
+"""Helps that the form can be set to."""
+USE = "Set the form to this and plan again"
+UNTRIED = "Not calculated (time limit reached):"
+NOTHING_HELPS = "Nothing was found that would make it noticeably smaller."
+_TITLE, _TAKES, _BATCH, _USE = range(4)
+
+
+class HelpLine:
+    """The widgets of one help, in a row of the grid."""
+
+    def __init__(self, found: Help, use: Callable[[Help], object]) -> None:
+        self.title = ElidedLabel()
+        self.title.set_full_text(found.title)
+        self.takes = label(
+            f"{'✓' if found.fits else '✕'} {bytes_text(found.total_bytes)}", words="" if found.fits else "error"
+        )
+        self.batch = label(MISSING if found.largest_batch is None else f"{found.largest_batch:,}", words="soft")
+        self.button = push_button("Use", lambda _checked: use(found), look="quiet", tip=USE, name=f"Use: {found.title}")
+        self.button.setVisible(found.key in USABLE)
+        for number in (self.takes, self.batch):
+            number.setAlignment(RIGHT)
+        for text in (self.title, self.takes, self.batch):
+            text.setToolTip(words_of(found))
+
+    @property
+    def widgets(self) -> tuple[QWidget, ...]:
+        """From left to right."""
+        return self.title, self.takes, self.batch, self.button
+
+
+def words_of(found: Help) -> str:
+    """The whole sentence, with the largest batch and the time of a step."""
+    fits = "It would fit." if found.fits else "It would not fit even so."
+    step = f" A step would take {step_range(found)} (simulated)." if found.step_seconds is not None else ""
+    batch = "" if found.largest_batch is None else f" Largest batch: {found.largest_batch:,}."
+    return f"{found.words.rstrip('.')}. {fits}{batch}{step}"
+
+
+class HelpsView(QWidget):
+    """`use_requested` carries a `Help` to try, `helps_requested` asks what would help."""
+
+    use_requested = Signal(object)
+    helps_requested = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[HelpLine] = []
+        self.ask_button = push_button("What would help on this card?", self.helps_requested)
+        self.nothing = label(NOTHING_HELPS, words="dim", wrap=True)
+        self._ready, self._narrow = True, False
+        takes = _head("takes (simulated)", "On the fullest card, simulated; ✓: it would fit")
+        batch = _head("batch", "The largest batch that would fit")
+        self._heads = (label("What would help", Role.STRONG), takes, batch)
+        self._grid = grid(10, 0, self)
+        self._grid.setColumnStretch(_TITLE, 1)
+        for column, head in enumerate(self._heads):
+            self._grid.addWidget(head, 0, column)
+        self._grid.addWidget(self.nothing, 1, 0, 1, 4)
+        self._grid.addWidget(self.ask_button, 2, 0, 1, 4, Qt.AlignmentFlag.AlignLeft)
+
+    def show_helps(self, asked: FitReport | None) -> None:
+        """Show those of a report; None before the question was asked."""
+        helps = None if asked is None else asked.helps
+        for line in self.lines:
+            for widget in line.widgets:
+                widget.hide()
+                widget.deleteLater()
+        self.lines = [HelpLine(result, self.use_requested.emit) for result in helps or ()]
+        for row, line in enumerate(self.lines, 3):
+            for column, widget in enumerate(line.widgets):
+                self._grid.addWidget(widget, row, column)
+        self._show_columns()
+        self.nothing.setVisible(asked is not None and (not asked.helps or bool(asked.untried)))
+        self.nothing.setText(
+            NOTHING_HELPS if asked is None or not asked.untried else f"{UNTRIED} {', '.join(asked.untried)}."
+        )
+        self.ask_button.setVisible(helps is None)
+        self.set_ready(self._ready)
+
+    def set_narrow(self, narrow: bool) -> None:
+        """Whether there is no room for the largest batches; the tips have them."""
+        if narrow != self._narrow:
+            self._narrow = narrow
+            self._show_columns()
+
+    def _show_columns(self) -> None:
+        for column, head in enumerate(self._heads):
+            head.setVisible(bool(self.lines) and not (self._narrow and column == _BATCH))
+        for line in self.lines:
+            line.batch.setHidden(self._narrow)
+
+    def set_ready(self, ready: bool) -> None:
+        """Whether a plan can be asked for now."""
+        self._ready = ready
+        for button in (self.ask_button, *(line.button for line in self.lines)):
+            button.setEnabled(ready)
+
 
 LEAST_PX = 300
 BESIDE_FROM_PX = 680
@@ -56,8 +169,8 @@ class _Parts(QWidget):
         self.rests: dict[str, QLabel] = {}
         """At rest."""
         for part in PARTS:
-            name, number, rest = label(part.name, words="soft"), _number(""), _number("soft")
-            name.setToolTip(part.meaning)
+            name = label(part.name, words="soft", tip=part.meaning)
+            number, rest = label(selectable=True, align=RIGHT), label(words="soft", selectable=True, align=RIGHT)
             self.swatches[part.key], self.names[part.key] = Swatch(part.key), name
             self.numbers[part.key], self.rests[part.key] = number, rest
         self.heads = [_head(AT_PEAK, PEAK_TIP), _head(AT_REST, REST_TIP)]
@@ -115,25 +228,12 @@ class _Parts(QWidget):
         return self.swatches[part.key], self.names[part.key], self.numbers[part.key], self.rests[part.key]
 
 
-def _number(words: str) -> QLabel:
-    number = label(words=words)
-    number.setAlignment(Qt.AlignmentFlag.AlignRight)
-    number.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-    return number
-
-
-def _head(text: str, tip: str) -> QLabel:
-    head = label(text, words="dim")
-    head.setAlignment(Qt.AlignmentFlag.AlignRight)
-    head.setToolTip(tip)
-    return head
+def _head(words: str, meaning: str) -> QLabel:
+    return label(words, Role.LABEL, "dim", tip=meaning, align=RIGHT)
 
 
 class FitDetails(ScrollArea):
-    """`use_requested` carries a `Help` to try, `helps_requested` asks what would help on this card."""
-
-    use_requested = Signal(object)
-    helps_requested = Signal()
+    """What is known of it, from its memory to what the figures rest on."""
 
     def __init__(self) -> None:
         super().__init__(name="The chosen card in detail, simulated")
@@ -143,31 +243,15 @@ class FitDetails(ScrollArea):
         self.parts = _Parts()
         self.tools = label(words="dim", wrap=True, selectable=True)
         self.helps = HelpsView()
-        self.helps.use_requested.connect(self.use_requested)
-        self.helps.helps_requested.connect(self.helps_requested)
         self.rests_title = label("What the figures rest on", Role.STRONG)
         self.rests = label(role=Role.LABEL, words="dim", wrap=True)
         self._shown: tuple[Fit, FitReport | None, FitReport] | None = None
         self._lay_out()
 
     def _lay_out(self) -> None:
-        left, right = QVBoxLayout(), QVBoxLayout()
-        for column in (left, right):
-            column.setSpacing(4)
-        for widget in (self.title, self.verdict, self.batch, self.parts):
-            left.addWidget(widget)
-        left.addStretch(1)
-        right.addWidget(self.helps)
-        right.addSpacing(4)
-        right.addWidget(self.tools)
-        right.addWidget(self.rests_title)
-        right.addWidget(self.rests)
-        right.addStretch(1)
-        self._both = QBoxLayout(QBoxLayout.Direction.TopToBottom)
-        self._both.setContentsMargins(EDGE_PX, 4, EDGE_PX, 8)
-        self._both.setSpacing(4)
-        self._both.addLayout(left, 2)
-        self._both.addLayout(right, 3)
+        left = vbox(self.title, self.verdict, self.batch, self.parts, None, spacing=4)
+        right = vbox(self.helps, 4, self.tools, self.rests_title, self.rests, None, spacing=4)
+        self._both = vbox((left, 2), (right, 3), spacing=4, margins=(EDGE_PX, 4, EDGE_PX, 8))
         self.set_content(self._both)
         self.setMinimumWidth(LEAST_PX)
 
@@ -195,7 +279,7 @@ class FitDetails(ScrollArea):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         beside = event.size().width() >= BESIDE_FROM_PX
-        self._both.setDirection(QBoxLayout.Direction.LeftToRight if beside else QBoxLayout.Direction.TopToBottom)
+        lay_out(self._both, beside=beside)
         self._both.setSpacing(24 if beside else 4)
         columns = 1 if beside or event.size().width() < TWO_COLUMNS_FROM_PX else _COLUMNS
         self.helps.set_narrow(event.size().width() < REST_FROM_PX)

@@ -8,24 +8,37 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QSizePolicy
 
-from devexplorer.core.records import Calibration, Fit, FitReport, FitSpec, Help, PlanFit
+from devexplorer.core.base import count_text
+from devexplorer.core.planner.records import Fit, FitReport, FitSpec, Help, PlanFit
+from devexplorer.core.planner.state import FitState
+from devexplorer.core.records import Calibration
 from devexplorer.core.session import Done, State
 from devexplorer.gui.fit.bars import BarDelegate, CardsTable
-from devexplorer.gui.fit.details import FitDetails
 from devexplorer.gui.fit.form import PATIENCE_S, FitForm
 from devexplorer.gui.fit.rows import COLUMNS, MEMORY, caption, columns, fit_rows
 from devexplorer.gui.fit.views import FitViews
 from devexplorer.gui.forms.page import BUTTON_PX
 from devexplorer.gui.objects.command_page import ExperimentPage
-from devexplorer.gui.widgets import EDGE_PX, UNLIMITED_PX, ElidedLabel, Role, hbox, push_button, splitter, why_not_live
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    UNLIMITED_PX,
+    ElidedLabel,
+    Role,
+    hbox,
+    push_button,
+    set_look,
+    splitter,
+    why_not_live,
+)
 from devexplorer.gui.widgets.table import RowsModel
 
 OLD = "Outdated (the model was changed or removed since): "
-AT_WORK = "Planning: the model is traced without data in a separate process."
-OPEN, FOLD, OPEN_TIP = "Edit plan", "Hide form", "Model, workload and cards of the next plan"
-_FAILURE_PX, _ABOVE_PX = 56, 6
+AT_WORK = "Checking: the model is traced without data in a separate process."
+OPEN, FOLD, OPEN_TIP = "Edit check", "Hide form", "Model, workload and cards of the next check"
+REST, REST_TIP = "Check the other {}", "There was no time for these cards; those of the table stay"
+_ABOVE_PX = 6
 _LINE_MARGINS, _FOLDED_MARGINS = (EDGE_PX, 4, EDGE_PX, 2), (EDGE_PX, 2, EDGE_PX, 0)
 _SHARES = [816, 440]
 LOW_PX, NARROW_PX = 200, 264
@@ -35,9 +48,9 @@ _STRETCH = (1, 3)
 
 
 class FitPanel(ExperimentPage):
-    """Reads `state.fit`; `set_selection` says which model is meant until the user types another one."""
+    """Reads `FitState`; `set_selection` says which model is meant until the user types another one."""
 
-    kind, title, action = PlanFit, "Will it fit?", "Plan"
+    kind, title, action = PlanFit, "Will it fit?", "Check fit"
     meaning = "Memory, largest batch and time of a step on every card, without having any of them"
     nothing = (
         "Choose a model and a workload. The model is traced once without data, then checked against every card: whether"
@@ -65,12 +78,11 @@ class FitPanel(ExperimentPage):
         self.table.setItemDelegateForColumn(MEMORY, self.bars)
         self.table.selectionModel().selectionChanged.connect(lambda *_rows: self._show_card())
         self.table.activated.connect(lambda _index: self._ask_helps())
-        self.details = FitDetails()
-        self.details.use_requested.connect(self.use)
-        self.details.helps_requested.connect(self._ask_helps)
-        self.views.insert_details(self.details)
-        self.views.curve_requested.connect(self._ask_curve)
-        self.views.step_chosen.connect(self._plan_published)
+        self.details = self.views.details
+        self.details.helps.use_requested.connect(self.use)
+        self.details.helps.helps_requested.connect(self._ask_helps)
+        self.views.curves.empty.chosen.connect(self._ask_curve)
+        self.views.published.step_chosen.connect(self._plan_published)
         self.views.view_changed.connect(self.refresh)
         self._parts, self._sizes = splitter(self.table, self.views, sizes=_SHARES, stretches=_STRETCH), _SHARES
         self._beside.addWidget(self._parts)
@@ -83,7 +95,8 @@ class FitPanel(ExperimentPage):
         self.caption = ElidedLabel(Role.LABEL, "soft")
         self.views = FitViews()
         self.fold_button = push_button(OPEN, self._toggle_form, look="quiet", tip=OPEN_TIP)
-        for item in (self.caption, self.hint, self.views.tabs, self.fold_button):
+        self.rest_button = push_button("", self._plan_rest, look="quiet", tip=REST_TIP)
+        for item in (self.caption, self.hint, self.views.tabs, self.fold_button, self.rest_button):
             item.setFixedHeight(BUTTON_PX)
         for button in (self.start_button, self.stop_button):
             form.removeWidget(button)
@@ -92,6 +105,7 @@ class FitPanel(ExperimentPage):
             self.start_button,
             self.stop_button,
             self.fold_button,
+            self.rest_button,
             (self.caption, 1),
             (self.hint, 1),
             self.views.tabs,
@@ -99,17 +113,8 @@ class FitPanel(ExperimentPage):
         )
         self._line.insertStretch(self._line.indexOf(self.views.tabs), 0)  # takes room where nothing is said
         self._column.insertLayout(1, self._line)
-        self._column.insertWidget(0, self.answer)  # only where a plan failed: otherwise the table says it
-        self.answer.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
-        self.answer.setFixedHeight(_FAILURE_PX)
-        self.answer.hide()
 
     # --- folding
-
-    @property
-    def way_to_plan(self) -> QWidget:
-        """What to click for a plan next: Plan, or what brings its form back."""
-        return self.fold_button if self.is_folded else self.start_button
 
     @property
     def is_folded(self) -> bool:
@@ -187,6 +192,9 @@ class FitPanel(ExperimentPage):
         ready = why_not_live(self._state) is None and self.running is None
         self.details.helps.set_ready(ready)
         self.views.set_ready(ready)
+        late = self._report.late if self._report is not None and ready else ()
+        self.rest_button.setVisible(bool(late))
+        self.rest_button.setText(REST.format(count_text(len(late), "card")))
 
     def use(self, found: Help) -> None:
         """Set the form to the plan of the table with what would help, and plan again."""
@@ -226,13 +234,15 @@ class FitPanel(ExperimentPage):
     def refresh(self) -> None:
         """See `ExperimentPage`. What is there stays, also when its command is long past; a recording has none of it."""
         self.form.follow_state()
-        report, done = self._state.fit, self.latest
+        report, done = self._state.part(FitState).report, self.latest
         if report is None and self._report is not None:
             self._report, self._helps, self._curves, self._drawn = None, {}, {}, None
             self.rows_model.set_rows([])
             self.caption.set_full_text("")
         self._failed = done is not None and done.failed and self.running is None
-        self.answer.setVisible(self._failed)
+        if done is not None and done.answer is not None and self._failed:
+            self.caption.set_full_text(f"✕ {done.answer.title}: {done.answer.words}")
+        set_look(self.caption, "error" if self._failed else "soft")
         super().refresh()
         self.table.setHidden(self.views.needs_no_plan)  # the list needs the width, and is about other steps
         self._share_room()
@@ -246,13 +256,17 @@ class FitPanel(ExperimentPage):
 
     def show_result(self, done: Done) -> None:
         """See `ExperimentPage`."""
-        report = self._state.fit
+        report = self._state.part(FitState).report
         if report is None:
             return
         if self._report is None or not _belongs(report, self._report):
             self._report, self._helps, self._curves = report, {}, {}
             target = done.command.target if isinstance(done.command, PlanFit) and not done.failed else ""
             self._name = target or report.spec.source
+        known = {fit.gpu for fit in self._report.fits}
+        more = tuple(fit for fit in report.fits if fit.gpu not in known)
+        if more:
+            self._report = replace(self._report, fits=(*self._report.fits, *more), late=report.late)
         if report.spec.curve:
             self._curves[report.spec.gpus[0]] = report
         asked = report.spec.gpus[0] if report.helps or (report.spec.options and report.spec.gpus) else ""
@@ -267,9 +281,10 @@ class FitPanel(ExperimentPage):
             self.rows_model.set_rows(fit_rows(fits))
             self.views.show_report(fits, self._report)
             self.table.viewport().update()
-        said = (OLD if self._state.fit_is_old else "") + caption(self._report, self._name.partition("?")[0])
-        if said != self.caption.full_text:
-            self.caption.set_full_text(said)
+        said = (OLD if self._state.part(FitState).is_old else "") + caption(self._report, self._name.partition("?")[0])
+        if not self._failed:
+            short = said.partition(" (simulated)")[0].removeprefix(f"{self._name.partition('?')[0]} ")
+            self.caption.set_full_text(said, brief=short[:1].upper() + short[1:])
         if new:
             self.table.select_key(asked)
         if self.table.selected_key is None and self._report.fits:
@@ -299,10 +314,14 @@ class FitPanel(ExperimentPage):
         if fit is not None and fit.gpu not in self._curves:
             self._ask_again(fit.gpu, curve=True)
 
-    def _ask_again(self, gpu: str, *, options: bool = False, curve: bool = False) -> None:
+    def _plan_rest(self) -> None:
+        if self._report is not None:
+            self._ask_again(*self._report.late, options=self._report.spec.options)
+
+    def _ask_again(self, *gpus: str, options: bool = False, curve: bool = False) -> None:
         if self._report is None or why_not_live(self._state) is not None or self.running is not None:
             return
-        spec = replace(self._report.spec, gpus=(gpu,), options=options, curve=curve)
+        spec = replace(self._report.spec, gpus=gpus, options=options, curve=curve)
         self.command_requested.emit(PlanFit(spec=spec, target=self._name if self._name in self._state.models else ""))
 
     def _plan_published(self, spec: FitSpec) -> None:
@@ -313,8 +332,9 @@ class FitPanel(ExperimentPage):
 
 
 def _belongs(report: FitReport, table: FitReport) -> bool:
-    """Whether a report is about one card of the plan that the table shows."""
+    """Whether a report is about cards of the plan that the table shows, or about those that it had no time for."""
     if report is table:
         return True
     spec, other = (replace(item.spec, gpus=(), options=False, curve=False) for item in (report, table))
-    return spec == other and len(report.spec.gpus) == 1 and report.spec.gpus[0] in {fit.gpu for fit in table.fits}
+    cards = {*(fit.gpu for fit in table.fits), *table.late}
+    return spec == other and bool(report.spec.gpus) and cards.issuperset(report.spec.gpus)

@@ -16,9 +16,9 @@ from PySide6.QtWidgets import QComboBox, QWidget
 
 from devexplorer.core.base import number_text, range_text
 from devexplorer.core.planner.published_steps import Published, fitted_to, published, rates_of, spec_of
-from devexplorer.core.records import Fit, FitReport, FitSpec
+from devexplorer.core.planner.records import Fit, FitReport, FitSpec
 from devexplorer.gui.actions.context import InBackground
-from devexplorer.gui.widgets import EDGE_PX, Role, ScrollArea, grid, hbox, holder, label, push_button, vbox
+from devexplorer.gui.widgets import EDGE_PX, Role, ScrollArea, hbox, label, lay_out, push_button, vbox
 from devexplorer.gui.widgets.form_fields import Choice
 from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow, numbers
 
@@ -34,13 +34,12 @@ COLUMNS = (
 _MODEL, _CARD = 0, 1
 BESIDE_BELOW_PX = 190
 BESIDE_FROM_PX = 1200
-"""In a lower or a wider place the list has all of the height, and what is chosen is beside it."""
+"""In a lower or a wider place what is chosen is beside the list."""
 _WIDTHS = (92, 150, 118, 70, 46, 74, 48)
 _GIVES_UP = (6, 3, 2, 4)
 EVERY_MODEL, EVERY_CARD = "every model", "every card"
 READING = "Reading the published steps…"
 CHOOSE = "Choose a published step, and plan it to see the prediction beside the measurement."
-PLAN, PLAN_NAME = "Plan", "Plan the chosen published step"
 FITTED = "The cost model was fitted to this row, so it is no test of the prediction."
 NOT_FITTED = "The cost model has not seen this row."
 
@@ -79,10 +78,12 @@ class PublishedSteps(QWidget):
         self.card = Choice("Card of the published steps")
         self.rows_model = RowsModel(COLUMNS)
         self.table = RowsTable(
-            self.rows_model, "Published steps", _WIDTHS, stretched=_CARD, gives_up=_GIVES_UP, named=_MODEL
+            self.rows_model, "Published steps", _WIDTHS, stretched=_CARD, gives_up=_GIVES_UP, named=(_MODEL,)
         )
         self.rows_model.setParent(self.table)
-        self.plan_button = push_button(PLAN, self._plan, look="primary", tip=PLAN_NAME, name=PLAN_NAME)
+        self.plan_button = push_button(
+            "Check fit", self._plan, look="primary", name="Check whether the chosen published step fits"
+        )
         self.compared = label(READING, wrap=True, selectable=True)
         self.about = label(role=Role.LABEL, words="dim", wrap=True, selectable=True)
         for choice, every in ((self.model, EVERY_MODEL), (self.card, EVERY_CARD)):
@@ -92,32 +93,16 @@ class PublishedSteps(QWidget):
             choice.currentIndexChanged.connect(self._filter)
         self.table.selectionModel().selectionChanged.connect(lambda *_rows: self._show())
         self.table.activated.connect(lambda _index: self._plan())
-        self._below = ScrollArea(
+        below = ScrollArea(
             vbox(self.compared, self.about, None, spacing=2, margins=(EDGE_PX, 0, EDGE_PX, 4)), "The chosen step"
         )
-        self._top = holder(hbox(self.model, self.card, None, self.plan_button, margins=(EDGE_PX, 2, EDGE_PX, 0)))
-        self._places = grid(0, 4, self)
-        self._beside: bool | None = None
-        self._arrange(beside=False)
-
-    def _arrange(self, *, beside: bool) -> None:
-        """One below the other, or the list at the left and the rest at its side."""
-        if beside == self._beside:
-            return
-        self._beside = beside
-        places = ((0, 1, 1), (0, 0, 2), (1, 1, 1)) if beside else ((0, 0, 1), (1, 0, 1), (2, 0, 1))
-        for widget, (row, column, rows) in zip((self._top, self.table, self._below), places, strict=True):
-            self._places.removeWidget(widget)
-            self._places.addWidget(widget, row, column, rows, 1)
-        for row, stretch in enumerate((0, 1, 0) if beside else (0, 3, 2)):
-            self._places.setRowStretch(row, stretch)
-        for column, stretch in enumerate((3, 2) if beside else (1, 0)):
-            self._places.setColumnStretch(column, stretch)
+        top = hbox(self.model, self.card, None, self.plan_button, margins=(EDGE_PX, 2, EDGE_PX, 0))
+        self._both = vbox((self.table, 3), (below, 2), spacing=4)
+        vbox(top, (self._both, 1), spacing=4, parent=self)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        size = event.size()
-        self._arrange(beside=size.height() < BESIDE_BELOW_PX or size.width() >= BESIDE_FROM_PX)
+        lay_out(self._both, beside=self.height() < BESIDE_BELOW_PX or self.width() >= BESIDE_FROM_PX)
 
     def fill(self) -> None:
         """Read the steps that can be planned, once."""
@@ -201,7 +186,12 @@ def _verdict(row: Published, fit: Fit | None) -> str:
     if rate is None or low is None or high is None:
         return f"Predicted (simulated): it does not fit {fit.gpu}, though it did when it was measured."
     measured = float(row.samples_per_s)
-    where = "inside" if low <= measured <= high else "above" if measured > high else "below"
+    if low <= measured <= high:
+        where = "inside"
+    elif measured > high:
+        where = "above"
+    else:
+        where = "below"
     return (
         f"Predicted {range_text(number_text(low), number_text(high))} {row.unit} (simulated): the measurement is"
         f" {where} this range; prediction over measurement {rate / measured:.2f}."

@@ -6,20 +6,162 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from devexplorer.core.base import MISSING, OPTIMIZERS, bytes_text, sentence
-from devexplorer.core.records import Fit, FitBytes, FitReport
-from devexplorer.gui.fit.ranges import (
-    AT_LIMIT,
-    NO_STEP,
-    bound_text,
-    efficiency_range,
-    efficiency_text,
-    efficiency_tip,
-    rate_range,
-    step_range,
+from devexplorer.core.base import (
+    MISSING,
+    OPTIMIZERS,
+    bytes_text,
+    count_text,
+    number_text,
+    range_text,
+    seconds_text,
+    sentence,
 )
-from devexplorer.gui.fit.serving_rows import serving_caption, serving_cells, serving_columns, serving_text
+from devexplorer.core.planner.records import BatchPoint, Bound, Fit, FitBytes, FitReport, Help
+from devexplorer.core.planner.serving_records import CacheLayers, ServingFit, ServingSpec
 from devexplorer.gui.widgets.table import Cell, Column, TableRow, numbers
+
+BOUNDS: Final[dict[Bound, str]] = {
+    "compute": "bound by compute",
+    "bandwidth": "bound by memory bandwidth",
+    "launches": "bound by launches: a larger batch or CUDA graphs would help",
+    "link": "bound by copies between cards",
+}
+"""What most of a step's time goes to, in words."""
+NO_POWER: Final = "No power limit is known for this card: its profile has none."
+NO_STEP: Final = "Text is generated: there is no step with samples."
+AT_LIMIT: Final = (
+    "Samples of the simulated step over the datasheet's power limit times its seconds; a card that waits for memory or"
+    " for the host draws less"
+)
+
+
+def step_range(item: Fit | Help | BatchPoint) -> str:
+    """`280 to 450 ms`: where a real card's step would be expected."""
+    return range_text(seconds_text(item.step_seconds_low), seconds_text(item.step_seconds_high))
+
+
+def rate_range(fit: Fit) -> str:
+    """`142 to 229`, in samples a second."""
+    return range_text(number_text(fit.samples_per_s_low), number_text(fit.samples_per_s_high))
+
+
+def efficiency_range(fit: Fit) -> str:
+    """`2.03 to 3.27`, in samples a joule."""
+    return range_text(number_text(fit.samples_per_joule_low), number_text(fit.samples_per_joule_high))
+
+
+def bound_text(fit: Fit) -> str:
+    """Empty where there is no step."""
+    return BOUNDS[fit.bound] if fit.bound is not None else ""
+
+
+def has_step(fit: Fit) -> bool:
+    """Whether it has samples to be counted: not where it does not fit, nor where text is generated."""
+    return fit.step_seconds is not None and fit.serving is None
+
+
+def efficiency_tip(fit: Fit) -> str:
+    """Where the samples per joule come from, or why there are none."""
+    if not has_step(fit):
+        return NO_STEP if fit.fits else "What does not fit takes no energy"
+    if fit.board_power_w is None:
+        return NO_POWER
+    return f"{AT_LIMIT}: {fit.board_power_w:g} W. Simulated."
+
+
+def efficiency_text(fit: Fit) -> str:
+    """A sentence for the details; empty where there is no step."""
+    if not has_step(fit):
+        return ""
+    text = efficiency_range(fit)
+    if text == MISSING:
+        return NO_POWER
+    return f"{text} samples/J at {fit.board_power_w:g} W."
+
+
+KINDS = {"full": "full attention", "sliding": "a sliding window", "state": "a state"}
+
+
+def serving_columns(columns: Sequence[Column], step: int, rate: int) -> tuple[Column, ...]:
+    """The columns of the table, with those of the step in other words."""
+    first = "Until the prompts of the whole batch went through: time to the first token"
+    then = "Tokens of all sequences in a second, after the first one"
+    changed = {step: numbers("simulated first token", first), rate: numbers("simulated tokens/s", then)}
+    return tuple(changed.get(index, column) for index, column in enumerate(columns))
+
+
+def serving_cells(serving: ServingFit, tip: str) -> tuple[Cell, Cell]:
+    """Time to the first token, and tokens a second."""
+    user = number_text(serving.decode_tokens_per_s_per_user)
+    each = f"{tip}\nAbout {user} tokens/s for each user" if serving.decode_tokens_per_s else tip
+    return Cell(_first(serving), tip=tip), Cell(_rate(serving), tip=each)
+
+
+def _first(serving: ServingFit) -> str:
+    return range_text(seconds_text(serving.prefill_seconds_low), seconds_text(serving.prefill_seconds_high))
+
+
+def _rate(serving: ServingFit) -> str:
+    return range_text(number_text(serving.decode_tokens_per_s_low), number_text(serving.decode_tokens_per_s_high))
+
+
+def serving_text(fit: Fit, serving: ServingFit) -> str:
+    """The cache, the largest batch and context, and how fast it is, in sentences."""
+    said = [f"KV cache {bytes_text(serving.kv_cache_bytes)}: {', '.join(map(_layers, serving.cache))}."]
+    if fit.largest_batch == 0:
+        said.append("No batch fits.")
+    elif fit.largest_batch is not None:
+        said.append(f"Largest batch: {fit.largest_batch:,}{' or more' if fit.at_least else ''}.")
+    if serving.largest_context is not None:
+        said.append(_context(serving, serving.largest_context))
+    if serving.prefill_seconds is not None:
+        said.append(f"First token after {_first(serving)}.")
+    if serving.decode_step_seconds is not None:
+        said.append(_rates(serving))
+    return " ".join(said)
+
+
+def _rates(serving: ServingFit) -> str:
+    user = number_text(serving.decode_tokens_per_s_per_user)
+    rates = f"Then {_rate(serving)} tokens/s, about {user} for each user, bound by {serving.decode_bound}"
+    if serving.communication_share is None:
+        return f"{rates}."
+    card, share = number_text(serving.decode_tokens_per_s_per_card), 100 * serving.communication_share
+    return f"{rates}, {card} on each card; cards exchange results for {share:.0f} % of the time."
+
+
+def _context(serving: ServingFit, tokens: int) -> str:
+    if not tokens:
+        return "No context fits."
+    limit = ", all that the model has positions for" if serving.context_limit == "positions" else ""
+    return f"Longest context: {tokens:,} tokens{limit}."
+
+
+def _layers(layers: CacheLayers) -> str:
+    return f"{count_text(layers.layers, 'layer')} with {KINDS[layers.kind]}"
+
+
+def _cache(serving: ServingSpec) -> str:
+    """`KV cache float8_e4m3fn in blocks of 16`; empty where it is of the activations' dtype and whole."""
+    told = (serving.kv_dtype or "", f"in blocks of {serving.kv_block}" if serving.kv_block else "")
+    return f"KV cache {' '.join(filter(None, told))}" if any(told) else ""
+
+
+def serving_caption(report: FitReport) -> str:
+    """`16 prompts of 2,048 tokens, 512 generated, KV cache float8_e4m3fn`."""
+    serving = report.spec.serving
+    assert serving is not None
+    facts = (
+        report.spec.dtype or "",
+        f"{count_text(report.spec.batch, 'prompt')} of {serving.prompt:,} tokens",
+        f"{serving.generate:,} generated",
+        _cache(serving),
+        f"prefill of {serving.prefill_chunk:,} tokens at a time" if serving.prefill_chunk else "",
+        f"{serving.weights} weights" if serving.weights else "",
+        f"{serving.tensor_parallel} cards each" if serving.tensor_parallel > 1 else "",
+    )
+    return ", ".join(filter(None, facts)) or MISSING
+
 
 GIB: Final = 1 << 30
 MANY: Final = 10
@@ -37,7 +179,7 @@ COLUMNS = (
     numbers("of GiB", "Memory of the card; of all cards together where the model is split"),
     Column("fits"),
     numbers("largest batch", "The largest batch that fits"),
-    numbers("simulated step", "One step of the batch that was asked for: the range expected of a real card"),
+    numbers("simulated step", "One step of the requested batch: the range expected of a real card"),
     numbers("simulated samples/s", "Samples of the batch in a second of the simulated step"),
     numbers("simulated samples/J", AT_LIMIT),
 )
@@ -153,6 +295,7 @@ def caption(report: FitReport, name: str) -> str:
         precision,
         "TF32" if spec.tf32 else "",
         "channels_last" if spec.channels_last else "",
+        "inputs copied from the host" if spec.input_copy else "",
         f"batch {spec.batch:,}",
         f"inputs {report.inputs}",
     )
@@ -164,17 +307,18 @@ def _cells(fit: Fit) -> tuple[Cell, ...]:
     parts = "\n".join(f"{part.name}: {bytes_text(size)}" for part, size in sizes(fit.bytes))
     several = f", split over {len(fit.cards)} cards" if len(fit.cards) > 1 else ""
     fits = Cell("✓ yes", tip=verdict(fit)) if fit.fits else Cell("✕ no", "error", verdict(fit))
-    batch = MISSING if fit.largest_batch is None else f"{'≥ ' if fit.at_least else ''}{fit.largest_batch:,}"
+    batch = MISSING
+    if fit.largest_batch is not None:
+        batch = f"{'≥ ' if fit.at_least else ''}{fit.largest_batch:,}"
     clock = "\n".join(filter(None, (SIMULATED, sentence(bound_text(fit))))) if fit.step_seconds else NOT_TIMED
-    times = (
-        (
+    if fit.serving is None:
+        times = (
             Cell(step_range(fit), tip=clock),
             Cell(rate_range(fit), tip=clock),
             Cell(efficiency_range(fit), tip=efficiency_tip(fit)),
         )
-        if fit.serving is None
-        else (*serving_cells(fit.serving, SERVED if fit.fits else NOT_TIMED), Cell(MISSING, tip=NO_STEP))
-    )
+    else:
+        times = (*serving_cells(fit.serving, SERVED if fit.fits else NOT_TIMED), Cell(MISSING, tip=NO_STEP))
     return (
         Cell(fit.gpu, tip=f"{fit.gpu}, simulated{several}\n{batch_and_step(fit)}".rstrip()),
         Cell(share_text(total, capacity), tip=f"{fit.gpu}, simulated{several}\n{parts}"),

@@ -24,4 +24,5 @@ TAB = TabSpec(
     "explore",
     Change.LABORATORY | Change.JOBS | Change.OBJECTS | Change.DEVICES | Change.ENGINE,
     tooltip="Which cards a model fits, the largest batch, and the time of a step",
+    order=40,
 )

@@ -23,7 +23,7 @@ def actions(context: WindowContext) -> list[ActionSpec]:
     return [
         ActionSpec("fleet_simulate", "Simulated fleet…", "Any number of virtual machines with defects, on the page"
                    " Fleet", partial(simulate, context), menu=MACHINE, section=3),
-        ActionSpec("fleet_hosts", "Hosts of a list…", "Every card of the machines in a text file, over ssh, on the page"
+        ActionSpec("fleet_hosts", "Hosts from file…", "Every card of the machines in a text file, over ssh, on the page"
                    " Fleet", partial(choose_hosts, context), menu=MACHINE, section=3),
         ActionSpec("fleet_cluster", "Ray cluster…", "Every card of a running Ray cluster, on the page Fleet",
                    partial(attach, context), menu=MACHINE, section=3),
@@ -96,9 +96,6 @@ def check(context: WindowContext) -> None:
 
     context.show_tab("fleet")
     room = room_of(context)
-    if (reason := room.fleet.why_no_check) is not None:
-        context.hint(reason)
-        return
     cards = room.fleet.measured
     dialog = CheckDialog(
         len(cards), all(card.info.simulated for card in cards), room.fleet.left_out, parent=context.window
@@ -113,7 +110,6 @@ def export(context: WindowContext) -> None:
 
     report = room_of(context).fleet.report
     if report is None:
-        context.hint("Check the fleet first.")
         return
 
     def chosen(path: Path) -> None:

@@ -13,10 +13,10 @@ from PySide6.QtWidgets import QDoubleSpinBox, QSpinBox, QWidget
 from devexplorer.core.base import BadInput, Findings, count_text, parse_dtype, sentence
 from devexplorer.core.devices.profiles import load_profiles, parse_virtual
 from devexplorer.core.fleet.check.plan import KINDS, CheckPlan
+from devexplorer.core.fleet.records import MeasuredKind
 from devexplorer.core.fleet.simulated.cards import VirtualCards
 from devexplorer.core.fleet.simulated.defects import parse_defect
 from devexplorer.core.fleet.simulated.fleet import MOST_NODES
-from devexplorer.core.records.fleet import MeasuredKind
 from devexplorer.gui.fleet.room import Simulation
 from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.widgets import check_box, hbox, holder, line_edit, vbox
@@ -28,7 +28,7 @@ SIMULATED = (
     " you choose. Everything of them is marked as simulated."
 )
 CLUSTER = (
-    "The nodes of a running Ray cluster. DevExplorer attaches to it from a process of its own and reserves nothing"
+    "The nodes of a running Ray cluster. DevExplorer attaches to it from a separate process and reserves nothing"
     " until a check measures its cards."
 )
 FIRST_CARDS, FIRST_DEFECT = "8x NVIDIA H100 80GB HBM3", "slow:3/5:10%"

@@ -8,32 +8,27 @@ import math
 import numpy as np
 import numpy.typing as npt
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QPointF, QRect, QRectF, Qt, Signal
-from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QMouseEvent, QPainter, QPolygonF
+from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainter, QPolygonF
 from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem
 
-from devexplorer.gui.fleet.cells import (
+from devexplorer.gui.fleet.model import (
     AGE,
     CARD,
     CHECK,
     COLUMNS,
     GIVES_UP,
-    MODEL,
     SPARKS,
     STATE,
     THROTTLED,
     WIDTHS,
-    FleetCell,
+    FleetModel,
 )
-from devexplorer.gui.fleet.model import FleetModel
-from devexplorer.gui.widgets import LEFT, RIGHT, Role, colour_of, current_theme, font, theme_changed
+from devexplorer.gui.widgets import LEFT, RIGHT, Role, current_theme, draw_text, text_width
 from devexplorer.gui.widgets.table import PAD_PX, RowsTable
 
-INDENT_PX, SPARK_PX, BAR_PX = 16, 44, 4
+INDENT_PX, SPARK_PX, BAR_PX, GAP_PX = 16, 44, 4, 6
 POINTS = 40
 """Of a curve: each is the mean of three bins."""
-LONG = 12
-"""Letters that fit into every column of numbers."""
-_ELIDED = (CARD, MODEL, THROTTLED, CHECK, STATE)
 
 
 class CellPainter(QStyledItemDelegate):
@@ -44,11 +39,6 @@ class CellPainter(QStyledItemDelegate):
         self._model = model
         self._curves: dict[tuple[int, int, int], QPolygonF] = {}
         self._bin = -1
-        self._text, self._strong = font(Role.TEXT), font(Role.STRONG)
-        self._small = font(Role.LABEL)
-        self._widths: dict[str, int] = {}
-        self._metrics = QFontMetrics(self._text)
-        self._cut: dict[tuple[str, int], str] = {}
 
     def forget(self) -> None:
         """Another fleet, or other cards: no curve is right any more."""
@@ -76,44 +66,17 @@ class CellPainter(QStyledItemDelegate):
         if not cell.text:
             return
         if cell.alarmed:
-            painter.setPen(QColor(theme.error))
-            painter.setFont(self._small)
-            painter.drawText(QRect(rect.left() + 2, rect.top(), PAD_PX, rect.height()), int(LEFT), "✕")
-        if cell.mark:
-            self._paint_mark(painter, rect, cell, left, room)
-            return
-        cut = column in _ELIDED or len(cell.text) > LONG  # a number without its first digits would be another one
-        text = self._fitted(cell.text, room) if cut else cell.text
-        painter.setPen(QColor(colour_of(cell.tone)))
-        painter.setFont(self._strong if row < 0 and column == CARD else self._text)
+            sign = QRect(rect.left() + 2, rect.top(), PAD_PX, rect.height())
+            draw_text(painter, sign, "✕", "error")
         raised = 3 if not math.isnan(cell.share) else 0
         where = QRect(left, rect.top() - raised, room, rect.height())
-        painter.drawText(where, int(RIGHT if COLUMNS[column].is_number else LEFT), text)
-
-    def _paint_mark(self, painter: QPainter, rect: QRect, cell: FleetCell, left: int, room: int) -> None:
-        """A name with its mark, which stays whole."""
-        width = self._width(cell.mark)
-        text = self._fitted(cell.text, room - width - 6)
-        painter.setPen(QColor(colour_of(cell.tone)))
-        painter.setFont(self._strong if cell.text[0] in "▾▸" else self._text)
-        where = QRect(left, rect.top(), room, rect.height())
-        ended = painter.drawText(where, int(LEFT), text)
-        painter.setPen(QColor(current_theme().dim))
-        painter.setFont(self._small)
-        painter.drawText(QRect(ended.right() + 6, rect.top(), width + 2, rect.height()), int(LEFT), cell.mark)
-
-    def _width(self, text: str) -> int:
-        if text not in self._widths:
-            self._widths[text] = QFontMetrics(self._small).horizontalAdvance(text)
-        return self._widths[text]
-
-    def _fitted(self, text: str, room: int) -> str:
-        key = (text, room)
-        if key not in self._cut:
-            if len(self._cut) > 20_000:
-                self._cut.clear()
-            self._cut[key] = self._metrics.elidedText(text, Qt.TextElideMode.ElideRight, room)
-        return self._cut[key]
+        if cell.mark:
+            where.setWidth(room - text_width(cell.mark) - GAP_PX)  # the mark stays whole
+        role = Role.STRONG if row < 0 and column == CARD else Role.TEXT
+        taken = draw_text(painter, where, cell.text, cell.tone, role, RIGHT if COLUMNS[column].is_number else LEFT)
+        if cell.mark:
+            beside = QRect(left + taken + GAP_PX, rect.top(), room - taken - GAP_PX, rect.height())
+            draw_text(painter, beside, cell.mark, "dim")
 
     def _paint_bar(self, painter: QPainter, cell: QRect, share: float, dim: bool) -> None:
         theme = current_theme()
@@ -166,7 +129,6 @@ class FleetGrid(RowsTable):
         """What is selected stays; only its line is another."""
         self._painter = CellPainter(model, self)
         self.setItemDelegate(self._painter)
-        theme_changed.connect(self._forget)
         header = self.horizontalHeader()
         header.setSectionsClickable(True)
         header.sectionClicked.connect(self._sort_by)
@@ -179,7 +141,7 @@ class FleetGrid(RowsTable):
 
     @property
     def seen(self) -> tuple[int, int]:
-        """First and last line on show."""
+        """First and last line shown."""
         first, last = self.rowAt(0), self.rowAt(self.viewport().height() - 1)
         return max(first, 0), last if last >= 0 else len(self._fleet.arrangement.lines) - 1
 
@@ -200,9 +162,6 @@ class FleetGrid(RowsTable):
         """The lines are in another order: the selection stays with what it was on."""
         self._painter.forget()
         self._follow(scroll=True)
-        self.viewport().update()
-
-    def _forget(self) -> None:
         self.viewport().update()
 
     def _follow(self, *, scroll: bool = False) -> None:

@@ -3,55 +3,183 @@ next reading. Main thread; reads a `WatchedFleet`, changes nothing."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, Qt
-from PySide6.QtGui import QColor
+from PySide6.QtCore import QModelIndex, Qt
 
 from devexplorer.core.base import MISSING, count_text
 from devexplorer.core.fleet.arrangement import Arrangement, Bools, Floats, Group, GroupBy, Rows
+from devexplorer.core.fleet.records import CardVerdict, Verdict
+from devexplorer.core.fleet.report.verdict_text import cause_text, ratio_text
 from devexplorer.core.fleet.report.verdict_text import line as verdict_line
 from devexplorer.core.fleet.window.watched_fleet import WatchedFleet
 from devexplorer.core.telemetry.device_facts import held_in_short
-from devexplorer.gui.fleet.cells import (
-    CARD,
-    CHECK,
-    COLUMNS,
-    FIELDS,
-    MODEL,
-    NEEDED,
-    OF_SEVERAL,
-    PCIE,
-    SIGNS,
-    SIMULATED,
-    STATE,
-    THROTTLED,
-    WORST,
-    FleetCell,
-    age_cell,
-    figure,
-    of_known,
-    places,
-    rank,
-    verdict_cell,
+from devexplorer.gui.machines.words import STALE_S, STATES, age_text
+from devexplorer.gui.widgets import Tone
+from devexplorer.gui.widgets.table import Column, Index, RowsModel, numbers
+
+GIB, TIB = 1 << 30, 1 << 40
+SIMULATED = "simulated"
+CARD, MODEL, STATE, LOAD, MEMORY, HEAT, POWER, CLOCK, THROTTLED, ECC, PCIE, CHECK, AGE = range(13)
+COLUMNS = (
+    Column("card", "A heading folds and unfolds its cards: click it, or press Left and Right"),
+    Column("model"),
+    Column("state", "Of the machine; of a card its alerts"),
+    numbers("load %", "Utilization, and its last ten minutes; of several cards the mean"),
+    numbers("memory GiB", "Used, and all of it"),
+    numbers("°C", "Temperature, and its last ten minutes; of several cards the highest"),
+    numbers("power W", "Power and its limit; of several cards their sum"),
+    numbers("SM MHz", "Clock of the multiprocessors; of several cards the lowest"),
+    Column("throttled", "What holds the clocks down"),
+    numbers("ECC", "Memory errors that were not corrected; of several cards their sum"),
+    numbers("PCIe", "Generation and lanes; of several cards the fewest"),
+    Column("check", "Verdict of the last check: the rate beside what the card was compared with"),
+    numbers("reading", "How old it is"),
 )
-from devexplorer.gui.machines.words import STALE_S, STATES
-from devexplorer.gui.widgets import RIGHT, Role, Tone, colour_of, font
-from devexplorer.gui.widgets.layouts import LEFT
-from devexplorer.gui.widgets.table import Index
+WIDTHS = (214, 242, 150, 104, 124, 90, 110, 68, 116, 52, 62, 176, 70)
+MANY = 10_000
+"""GiB and W of several cards, from which on a larger unit is written: the column has room for so many digits."""
+GIVES_UP = (ECC, PCIE, CLOCK, THROTTLED, AGE, STATE, MODEL)
+FIELDS = {
+    LOAD: "utilization_percent", MEMORY: "memory_used_bytes", HEAT: "temperature_c", POWER: "power_w",
+    CLOCK: "sm_clock_mhz", ECC: "ecc_uncorrected", AGE: "time_unix_s",
+}  # fmt: skip
+SPARKS = {LOAD: ("utilization_percent", 0.0, 100.0), HEAT: ("temperature_c", 20.0, 100.0)}
+"""Columns with a curve: what it is of, and its scale."""
+WORST = {Verdict.FAILED: 0.0, Verdict.SLOW: 1.0, Verdict.UNKNOWN: 2.0, Verdict.NORMAL: 3.0}
+SIGNS: dict[Verdict, tuple[str, Tone]] = {
+    Verdict.FAILED: ("✕", "error"), Verdict.SLOW: ("△", "warning"), Verdict.UNKNOWN: ("?", "dim"),
+    Verdict.NORMAL: ("●", "text"),
+}  # fmt: skip
+
+
+class FleetCell(NamedTuple):
+    """What one cell says."""
+
+    text: str
+    tone: Tone = "text"
+    share: float = math.nan
+    """For a bar, 0 to 1."""
+    mark: str = ""
+    """Behind the text, dimmed, and never cut."""
+
+    alarmed: bool = False
+    """With the sign of an alarm before it."""
+
+    @property
+    def whole(self) -> str:
+        """All of it as one text."""
+        return f"{self.text} {self.mark}".strip()
+
+
+NEEDED: dict[int, tuple[str, ...]] = {
+    LOAD: ("utilization_percent",), MEMORY: ("memory_used_bytes", "memory_total_bytes"), HEAT: ("temperature_c",),
+    POWER: ("power_w", "power_cap_w"), CLOCK: ("sm_clock_mhz",), ECC: ("ecc_uncorrected",),
+    PCIE: ("pcie_generation", "pcie_width"),
+}  # fmt: skip
+OF_SEVERAL: dict[str, Any] = {
+    "utilization_percent": np.nanmean, "temperature_c": np.nanmax, "sm_clock_mhz": np.nanmin,
+    "pcie_generation": np.nanmin, "pcie_width": np.nanmin,
+}  # fmt: skip
+
+
+def of_known(of: Any, values: Floats) -> float:
+    """Of the values that are known; NaN where none is."""
+    known = values[~np.isnan(values)]
+    return float(of(known)) if len(known) else math.nan
+
+
+def figure(column: int, values: dict[str, float]) -> tuple[str, float]:
+    """The text of a number, and what a bar shows."""
+    first, *rest = values.values()
+    if column == PCIE:
+        if math.isnan(values["pcie_width"]):
+            return MISSING, math.nan
+        generation = values["pcie_generation"]
+        return f"{'' if math.isnan(generation) else f'{generation:.0f}'}×{values['pcie_width']:.0f}", math.nan
+    if math.isnan(first):
+        return MISSING, math.nan
+    match column:
+        case 4:
+            total = rest[0]
+            if math.isnan(total):
+                return f"{first / GIB:.1f}", math.nan
+            share = first / total if total else math.nan
+            if total >= MANY * GIB:
+                return f"{first / TIB:,.1f} / {total / TIB:,.1f} TiB", share
+            digits = 1 if total < 1000 * GIB else 0
+            return f"{first / GIB:,.{digits}f} / {total / GIB:,.0f}", share
+        case 6:
+            if (most := float(np.nanmax((first, rest[0])))) >= MANY:
+                digits = 1 if most < 10 * MANY else 0
+                limit = "" if math.isnan(rest[0]) else f" / {rest[0] / 1e3:,.{digits}f}"
+                return f"{first / 1e3:,.{digits}f}{limit} kW", math.nan
+            return f"{first:,.0f}{'' if math.isnan(rest[0]) else f' / {rest[0]:,.0f}'}", math.nan
+    return f"{first:,.0f}", math.nan
+
+
+def age_cell(seconds: float) -> tuple[str, Tone]:
+    """How old a reading is."""
+    if math.isnan(seconds):
+        return MISSING, "dim"
+    return age_text(max(seconds, 0.0)), "warning" if seconds >= STALE_S else "dim"
+
+
+def verdict_cell(verdict: CardVerdict | None) -> FleetCell:
+    """What the last check says of a card, in a few letters."""
+    if verdict is None:
+        return FleetCell("")
+    sign, tone = SIGNS[verdict.verdict]
+    if verdict.worst is None:
+        return FleetCell(f"{sign} {verdict.verdict.value}", tone)
+    if verdict.verdict is Verdict.NORMAL:
+        return FleetCell(f"{sign} {100 * verdict.worst.ratio:.1f} %", tone)
+    cause = f", {cause_text(verdict.causes[0])}" if verdict.causes else ""
+    return FleetCell(f"{sign} {ratio_text(verdict.worst).partition(' of ')[0]}{cause}", tone)
+
+
+def rank(verdict: CardVerdict | None) -> float:
+    """The worst first."""
+    if verdict is None:
+        return math.nan
+    return WORST[verdict.verdict] * 1000 + (verdict.ratio or 0.0)
+
+
+def places(texts: Sequence[str]) -> Floats:
+    """Each text's place among them in the order of the alphabet."""
+    places = {text: place for place, text in enumerate(sorted(set(texts), key=_natural))}
+    return np.array([places[text] for text in texts], dtype=np.float64)
+
+
+def _natural(text: str) -> tuple[tuple[int, int, str], ...]:
+    """`node2` before `node10`."""
+    parts: list[tuple[int, int, str]] = []
+    number = ""
+    for letter in f"{text.lower()} ":
+        if letter.isdecimal() and letter.isascii():
+            number += letter
+            continue
+        if number:
+            parts.append((0, int(number), ""))
+            number = ""
+        parts.append((1, 0, letter))
+    return tuple(parts)
+
 
 _NOWHERE = QModelIndex()
 
 
-class FleetModel(QAbstractTableModel):
-    """`refresh` at most once a second; `order_by`, `arrangement` and then `arrange` when something was chosen."""
+class FleetModel(RowsModel):
+    """Has the header of a `RowsModel`, and rows of its own. `refresh` at most once a second; `order_by`, `arrangement`,
+    then `arrange` when something was chosen."""
 
     def __init__(self, fleet: WatchedFleet) -> None:
-        super().__init__()
+        super().__init__(COLUMNS)
         self.now: Callable[[], float] = time.time
         self._cells: dict[tuple[int, int], FleetCell] = {}
         self.column: int | None = None
@@ -68,10 +196,10 @@ class FleetModel(QAbstractTableModel):
             self.arrangement.words = before.words
         self._known: tuple[object, ...] = ()
         self._arranged()
-        self._rows = len(self.arrangement.lines)
+        self._lines = len(self.arrangement.lines)
         self.endResetModel()
 
-    # --- what is on show
+    # --- what is shown
 
     def group_at(self, line: int) -> Group | None:
         """The group whose heading is there."""
@@ -137,11 +265,11 @@ class FleetModel(QAbstractTableModel):
         now = len(self.arrangement.lines)
         if now > before:
             self.beginInsertRows(_NOWHERE, before, now - 1)
-            self._rows = now
+            self._lines = now
             self.endInsertRows()
         elif now < before:
             self.beginRemoveRows(_NOWHERE, now, before - 1)
-            self._rows = now
+            self._lines = now
             self.endRemoveRows()
 
     def _arranged(self) -> None:
@@ -176,7 +304,7 @@ class FleetModel(QAbstractTableModel):
         """What the filter finds besides names: verdicts and alerts."""
         alarms = self._alarms()
         return [
-            f"{'' if verdict is None else verdict.verdict.value}{' alarm' * bool(alarm)}"
+            f"{'' if verdict is None else verdict.verdict.value}{' alert' * bool(alarm)}"
             for verdict, alarm in zip(self._verdicts, alarms, strict=True)
         ]
 
@@ -209,10 +337,7 @@ class FleetModel(QAbstractTableModel):
     # --- Qt
 
     def rowCount(self, parent: Index = _NOWHERE) -> int:
-        return 0 if parent.isValid() else self._rows
-
-    def columnCount(self, parent: Index = _NOWHERE) -> int:
-        return 0 if parent.isValid() else len(COLUMNS)
+        return 0 if parent.isValid() else self._lines
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         if not index.isValid() or index.row() >= len(self.arrangement.lines):
@@ -222,22 +347,6 @@ class FleetModel(QAbstractTableModel):
                 return self.cell(self.row_at(index.row()), index.column()).whole
             case Qt.ItemDataRole.ToolTipRole:
                 return self._tip(index.row(), index.column()) or None
-            case Qt.ItemDataRole.ForegroundRole:
-                return QColor(colour_of(self.cell(self.row_at(index.row()), index.column()).tone))
-        return None
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        if orientation != Qt.Orientation.Horizontal:
-            return None
-        match role:
-            case Qt.ItemDataRole.DisplayRole:
-                return COLUMNS[section].title
-            case Qt.ItemDataRole.ToolTipRole:
-                return COLUMNS[section].tip or None
-            case Qt.ItemDataRole.TextAlignmentRole:
-                return int(RIGHT if COLUMNS[section].is_number else LEFT)
-            case Qt.ItemDataRole.FontRole:
-                return font(Role.LABEL)
         return None
 
     def _tip(self, line: int, column: int) -> str:
@@ -282,7 +391,7 @@ class FleetModel(QAbstractTableModel):
                 name = card.info.id if self.arrangement.by == "machine" else card.name
                 return FleetCell(name, tone, mark=SIMULATED * card.info.simulated, alarmed=bool(self._alarms()[row]))
             case 1:
-                return FleetCell(card.info.name, tone)
+                return FleetCell(card.info.name.removeprefix("NVIDIA "), tone)
             case 2:
                 return self._state_cell(row)
             case 8:
@@ -346,7 +455,7 @@ class FleetModel(QAbstractTableModel):
         """Which cards a group has."""
         if group.name not in self._contents or self.arrangement.words:
             cards = [self.fleet.table.cards[row] for row in group.rows]
-            counts = Counter((card.info.name, card.info.simulated) for card in cards)
+            counts = Counter((card.info.name.removeprefix("NVIDIA "), card.info.simulated) for card in cards)
             mixed = len({simulated for _, simulated in counts}) > 1  # else the heading's mark says it
             self._contents[group.name] = ", ".join(
                 f"{count} × {name}{f' ({SIMULATED})' * (simulated and mixed)}"
@@ -358,7 +467,7 @@ class FleetModel(QAbstractTableModel):
         count = int(self._alarms()[group.rows].sum())
         parts = [STATES[state]] if state is not None and (state != "connected" or not count) else []
         if count:
-            parts.append(f"✕ {count_text(count, 'alarm')}")
+            parts.append(f"✕ {count_text(count, 'alert')}")
         tones: dict[str | None, Tone] = {"reconnecting": "warning", "lost": "error", "connecting": "dim"}
         return FleetCell(", ".join(parts), "error" if count else tones.get(state, "text"))
 

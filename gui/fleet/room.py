@@ -18,7 +18,7 @@ from devexplorer.core.fleet.cluster.cluster_fleet import ClusterFleet
 from devexplorer.core.fleet.cluster.ways import OverSsh
 from devexplorer.core.fleet.hosts.host_fleet import HostFleet
 from devexplorer.core.fleet.hosts.host_members import host_members
-from devexplorer.core.fleet.report.history import fleet_name, former, kept
+from devexplorer.core.fleet.report.history import TABLE, as_row, fleet_name, former, kept, stored_checks
 from devexplorer.core.fleet.simulated.defects import Defect
 from devexplorer.core.fleet.simulated.fleet import SimulatedFleet
 from devexplorer.core.fleet.source import FleetSource
@@ -61,7 +61,7 @@ class FleetRoom(QObject):
     def __init__(self, context: WindowContext) -> None:
         super().__init__(context)
         self.setObjectName("fleetRoom")
-        self._context = context
+        self.context = context
         self._ended = False
         self.fleet = self._watched(WindowMachines(self._known), WINDOW)
         context.state_changed.connect(self._beat)
@@ -87,7 +87,7 @@ class FleetRoom(QObject):
         try:
             members = host_members(path)
         except BadInput as error:
-            self._context.hint(" ".join(map(sentence, error.findings)))
+            self.context.hint(" ".join(map(sentence, error.findings)))
             return
         self.open(HostFleet(members), f"Hosts of {path.name}")
 
@@ -95,7 +95,7 @@ class FleetRoom(QObject):
         """The nodes of a Ray cluster. `host`: the machine that is one of them; empty: it is this one. `python`: the one
         there; empty: that of the window's machine."""
         if host:
-            way = OverSsh(host, python or machines_of(self._context).python_of(host))
+            way = OverSsh(host, python or machines_of(self.context).python_of(host))
             self.open(ClusterFleet(address, way=way), f"Cluster {address} on {host}")
         else:
             self.open(ClusterFleet(address), f"Cluster {address}")
@@ -107,14 +107,14 @@ class FleetRoom(QObject):
         self.opened.emit()
 
     def _watched(self, source: FleetSource, name: str) -> WatchedFleet:
-        fleet = WatchedFleet(source, name, self._context.state.alerts.rules)
+        fleet = WatchedFleet(source, name, self.context.state.alerts.rules)
         fleet.start()
         return fleet
 
     def _leave(self) -> None:
         """Give the present one back, without waiting for it."""
-        self._context.in_background("fleet-close", self.fleet.end(), lambda _: None)
-        self._context.work_changed.emit(None)
+        self.context.in_background("fleet-close", self.fleet.end(), lambda _: None)
+        self.context.work_changed.emit(None)
 
     def end(self) -> None:
         """The window closes."""
@@ -123,7 +123,7 @@ class FleetRoom(QObject):
             self._leave()
 
     def _known(self) -> Iterator[Known]:
-        room, state = machines_of(self._context), self._context.state
+        room, state = machines_of(self.context), self.context.state
         for machine in room.machines:
             on_show = machine is room.shown and state.recording is None
             yield Known(
@@ -134,7 +134,7 @@ class FleetRoom(QObject):
     # --- as time goes by
 
     def _set_rules(self) -> None:
-        self.fleet.alerts.set_rules(self._context.state.alerts.rules)
+        self.fleet.alerts.set_rules(self.context.state.alerts.rules)
 
     def _beat(self) -> None:
         if self._ended:
@@ -142,7 +142,7 @@ class FleetRoom(QObject):
         before = self.fleet.check
         self.fleet.beat(time.time())
         if before is not None:
-            self._context.work_changed.emit(self.work)
+            self.context.work_changed.emit(self.work)
         if self.fleet.check is not before:
             self._keep(self.fleet)
             self.check_changed.emit()
@@ -166,17 +166,17 @@ class FleetRoom(QObject):
         """Check every card of the fleet."""
         reason = self.fleet.why_no_check
         if reason is not None:
-            self._context.hint(reason)
+            self.context.hint(reason)
             return
         self.fleet.begin(plan)
         self._remember(self.fleet)
-        self._context.work_changed.emit(self.work)
+        self.context.work_changed.emit(self.work)
         self.check_changed.emit()
 
     @property
     def _history(self) -> StoreThread | None:
-        """Of this machine: checks are kept where they were made, whatever is on show."""
-        here = machines_of(self._context).machines[0].history
+        """Of this machine: checks are kept where they were made, whatever is shown."""
+        here = machines_of(self.context).machines[0].history
         return None if isinstance(here, FarHistory) else here
 
     def _remember(self, fleet: WatchedFleet) -> None:
@@ -184,12 +184,12 @@ class FleetRoom(QObject):
         check = fleet.check
         if check is not None and (history := self._history) is not None:
             plan, name = check.plan, fleet_name(fleet.source)
-            history.checks(lambda checks: check.know(former(checks, check.cards, plan, name)))
+            history.rows(TABLE, lambda rows: check.know(former(stored_checks(rows), check.cards, plan, name)))
 
     def _keep(self, fleet: WatchedFleet) -> None:
         report, history = fleet.report, self._history
         if report is not None and not report.cancelled and history is not None:
-            history.add_check(kept(report, fleet_name(fleet.source)))
+            history.add_row(TABLE, as_row(kept(report, fleet_name(fleet.source))))
 
     def cancel_check(self) -> None:
         """End it with what was measured."""

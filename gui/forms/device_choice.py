@@ -11,6 +11,9 @@ from PySide6.QtWidgets import QMenu, QToolButton
 from devexplorer.core.session import State
 from devexplorer.gui.widgets.form_fields import Choice
 
+WIDEST = "vgpu:10, vgpu:11"
+"""Of what is chosen as much is shown as this takes: no choice moves the buttons behind it."""
+
 
 class DeviceChoice(QToolButton):
     """One or several usable devices. Until the user picks, it is the accelerator whose card is selected, or else the
@@ -30,6 +33,8 @@ class DeviceChoice(QToolButton):
         self._menu = QMenu(self)
         self._menu.installEventFilter(self)
         self.setMenu(self._menu)
+        self.setText(f"{WIDEST} ▾")
+        self.setFixedWidth(self.sizeHint().width())
         self.refresh()
 
     @property
@@ -77,7 +82,9 @@ class DeviceChoice(QToolButton):
         for action in self._menu.actions():
             action.setChecked(action.data() in devices)
         words = ", ".join(devices) if len(devices) <= 2 else f"{len(devices)} devices"
-        self.setText(f"{words or 'no device'} ▾")
+        metrics = self.fontMetrics()
+        room = metrics.horizontalAdvance(WIDEST)
+        self.setText(f"{metrics.elidedText(words or 'no device', Qt.TextElideMode.ElideRight, room)} ▾")
         self.setToolTip("Devices to measure: " + (", ".join(devices) or "none"))
         self.setAccessibleName(f"Devices: {', '.join(devices) or 'none'}")
         if differs:

@@ -8,13 +8,23 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QDialog, QFormLayout, QLabel, QLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from devexplorer.core.records import Command
-from devexplorer.gui.widgets.accessibility.reading_order import put_in_order, reading_order
-from devexplorer.gui.widgets.icons import Sign
-from devexplorer.gui.widgets.layouts import hbox, holder, push_button, vbox
-from devexplorer.gui.widgets.panel import EDGE_PX, label, set_look
-from devexplorer.gui.widgets.theme import severity_tone
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    Sign,
+    hbox,
+    holder,
+    label,
+    push_button,
+    put_in_order,
+    reading_order,
+    set_look,
+    severity_tone,
+    vbox,
+)
 
 MARGIN_PX = 16
+MESSAGE_LINES = 2
+"""Kept for the message: while a value is typed it changes with each letter, and the buttons stay where they are."""
 TORCH_WORDS = ("dtype",)
 _SIGN_PX = 16
 
@@ -32,6 +42,8 @@ class FormDialog(QDialog):
         super().__init__(parent)
         self.setWindowTitle(title)
         self.setMinimumWidth(width_px)
+        self.first: QWidget | None = None
+        """What has the focus at first; None: the first field."""
         self.form = QFormLayout(
             horizontalSpacing=EDGE_PX,
             verticalSpacing=8,
@@ -41,6 +53,7 @@ class FormDialog(QDialog):
         self.words.hide()
         self.message = label(wrap=True, align=Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft)
         self.message.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Minimum)
+        self.message.setMinimumHeight(MESSAGE_LINES * self.message.fontMetrics().lineSpacing())
         self._sign = Sign(size=_SIGN_PX)
         self.accept_button = push_button(accept, self._accept, look="primary")
         self.accept_button.setDefault(True)
@@ -99,7 +112,11 @@ class FormDialog(QDialog):
     def say(self, words: str, *, wrong: bool = False, ready: bool = True, warning: bool = False) -> None:
         """What the fields come to; `wrong`: why it cannot be accepted; not `ready`: what is still needed; `warning`:
         what to think of before accepting."""
-        sign = "error" if wrong else "warning" if warning else ""
+        sign = ""
+        if wrong:
+            sign = "error"
+        elif warning:
+            sign = "warning"
         self._sign.setVisible(bool(sign))
         if sign:
             self._sign.show_icon(sign, severity_tone(sign))
@@ -127,9 +144,8 @@ class FormDialog(QDialog):
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         put_in_order(self)
-        first = next(
-            (widget for widget in reading_order(self) if widget.isVisibleTo(self) and widget.isEnabled()), None
-        )
+        usable = (widget for widget in reading_order(self) if widget.isVisibleTo(self) and widget.isEnabled())
+        first = self.first if self.first is not None else next(usable, None)
         if first is not None:
             first.setFocus(Qt.FocusReason.TabFocusReason)
         self._make_room()

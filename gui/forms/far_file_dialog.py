@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from re import findall
 
-from PySide6.QtCore import QEvent, QItemSelectionModel, QModelIndex, QObject, Qt, Signal
+from PySide6.QtCore import QEvent, QModelIndex, QObject, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QShowEvent
 from PySide6.QtWidgets import QAbstractItemView, QWidget
 from shiboken6 import isValid
@@ -22,9 +22,21 @@ from devexplorer.core.records.host_questions import ListFolder
 from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.forms.far_side import THIS_MACHINE, FarSide, Wanted
 from devexplorer.gui.forms.save_dialog import named
-from devexplorer.gui.widgets import check_box, hbox, holder, label, line_edit, push_button
+from devexplorer.gui.widgets import (
+    Cell,
+    Column,
+    RowsModel,
+    RowsTable,
+    TableRow,
+    check_box,
+    hbox,
+    holder,
+    label,
+    line_edit,
+    numbers,
+    push_button,
+)
 from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow, numbers
 
 SIZE_PX = (680, 500)
 HOME = "~"
@@ -294,13 +306,6 @@ class FarFileDialog(FormDialog):
                 self._up()
                 return True
         return super().eventFilter(watched, event)
-
-    def choose(self, *names: str) -> None:
-        """Select these entries."""
-        flags = QItemSelectionModel.SelectionFlag.Select | QItemSelectionModel.SelectionFlag.Rows
-        for number, row in enumerate(self.model.rows):
-            if row.key in names:
-                self.table.selectionModel().select(self.model.index(number, 0), flags)
 
 
 def _row(entry: FolderEntry) -> TableRow:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from devexplorer.core.records import Save, SaveSnapshot, SaveWorkspace, SentFrom
+    from devexplorer.core.records import SentFrom
+    from devexplorer.core.records.base import BaseCommand
     from devexplorer.core.records.host_questions import Question
 
-    Saving = Save | SaveSnapshot | SaveWorkspace
+    Saving = BaseCommand
 
 THIS_MACHINE = "this machine"
 Answered = Callable[[Any], None]
@@ -63,32 +64,3 @@ class CopiedFile(NamedTuple):
     def name(self) -> str:
         """What it is called, with its machine."""
         return f"{self.path.name} on {self.origin.machine}"
-
-
-class CopiesFiles(Protocol):
-    """Copies files between this machine and the one on show; `then` is called at a later beat, or never, with one line
-    for the user."""
-
-    def send(self, path: Path, then: Callable[[CopiedFile], None], place: Path | None = None) -> None:
-        """Have a file of this machine there; `place`: the path where it is to be, and stay."""
-
-    def bring(self, path: Path, then: Callable[[CopiedFile], None]) -> None:
-        """Have a file of that machine here."""
-
-    def save(
-        self,
-        place: Path,
-        command: Saving,
-        *,
-        written: Callable[[CopiedFile], None] | None = None,
-        arrived: Callable[[int], None] = lambda request: None,
-    ) -> None:
-        """Have that machine carry out a command that writes a file, and have the file at `place` here. `written` takes
-        the copy there, which is removed at the end otherwise; `arrived` gets the number of the command."""
-
-    def fetch(self, place: Path, write: Callable[[str, Callable[[str], None]], None]) -> None:
-        """Have a file at `place` here that `write` has that machine write to the path that it gets; it calls the
-        function when the file is whole, or with one sentence when it was not written."""
-
-    def keeps_open(self) -> bool:
-        """Whether something is still being saved here; the window closes once it is."""

@@ -15,7 +15,7 @@ from PySide6.QtWidgets import QFileDialog, QSizePolicy, QWidget
 from devexplorer.gui.forms.dropped_files import dropped_files
 from devexplorer.gui.forms.far_side import CopiedFile, FarSide, Found, Wanted
 from devexplorer.gui.forms.save_dialog import SaveDialog
-from devexplorer.gui.widgets.layouts import hbox, line_edit, push_button
+from devexplorer.gui.widgets import hbox, line_edit, push_button
 
 if TYPE_CHECKING:
     from devexplorer.core.records import SentFrom
@@ -138,7 +138,12 @@ class FileField(QWidget):
         if self._far is not None:
             from devexplorer.gui.forms.far_file_dialog import FarFileDialog  # when first needed
 
-            wanted = Wanted.SAVE if formats else Wanted.FOLDER if self._folder else Wanted.FILE
+            if formats:
+                wanted = Wanted.SAVE
+            elif self._folder:
+                wanted = Wanted.FOLDER
+            else:
+                wanted = Wanted.FILE
             far = FarFileDialog(
                 self, self._title, self._far.side, wanted, folder, self._kinds, formats, name, ask=False
             )

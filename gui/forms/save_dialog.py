@@ -7,15 +7,18 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QFileDialog, QLineEdit, QWidget
+from PySide6.QtWidgets import QFileDialog, QLineEdit, QToolTip, QWidget
 
 KNOWN = {
     ".csv", ".parquet", ".png", ".svg", ".json", ".html", ".txt", ".py", ".ipynb", ".safetensors", ".pt", ".pickle",
     ".devrec",
 }  # fmt: skip
 """Extensions, rather than parts of a name."""
+MOST_BYTES = 255
+"""Of a name, on the file systems of Linux, macOS and Windows."""
+TOO_LONG = f"This name is too long: at most {MOST_BYTES} bytes."
 
 
 class SaveDialog(QFileDialog):
@@ -68,7 +71,7 @@ class SaveDialog(QFileDialog):
         """Have the name ready to be typed over, all but its extension."""
         field = self.name_field
         field.setFocus(Qt.FocusReason.OtherFocusReason)
-        field.setSelection(0, len(_stem(field.text())))
+        field.setSelection(0, len(Path(field.text()).stem))
 
     def accept(self) -> None:
         """Correct the name first: Qt asks about the file that the field names."""
@@ -80,6 +83,13 @@ class SaveDialog(QFileDialog):
             self.selectNameFilter(chosen)
             self.setDefaultSuffix(typed)
         self._correct()
+        names = [Path(path).name for path in self.selectedFiles()]  # with the extension that Qt adds
+        if any(
+            len(name.encode(errors="replace")) > MOST_BYTES for name in names
+        ):  # Qt would do nothing, without a word
+            field = self.name_field
+            QToolTip.showText(field.mapToGlobal(QPoint(0, field.height())), TOO_LONG, field)
+            return
         super().accept()
 
     def _follow_format(self, _format: str) -> None:
@@ -103,9 +113,3 @@ def named(name: str, suffix: str, formats: Iterable[str]) -> str:
     if typed in KNOWN | {f".{other}" for other in formats}:
         return f"{name[: -len(typed)]}.{suffix}"
     return f"{name}.{suffix}"  # `run-1.5` is a name, not an extension
-
-
-def _stem(name: str) -> str:
-    """The name without its extension."""
-    suffix = Path(name).suffix
-    return name.removesuffix(suffix)

@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QSignalBlocker, Qt, QTimer, Signal
-from PySide6.QtGui import QAction, QShowEvent
-from PySide6.QtWidgets import QFileDialog, QToolButton, QWidget
+from PySide6.QtCore import QItemSelection, QItemSelectionModel, QRect, QSignalBlocker, Qt, QTimer, Signal
+from PySide6.QtGui import QAction, QKeyEvent, QKeySequence, QPainter, QPen, QShowEvent
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QApplication,
+    QFrame,
+    QLineEdit,
+    QSizePolicy,
+    QStyleOptionViewItem,
+    QToolButton,
+    QWidget,
+)
 
 from devexplorer.core.base import count_text
 from devexplorer.core.benchmark.history.compare import MOST_RUNS, refusal
@@ -22,32 +31,40 @@ from devexplorer.core.benchmark.history.filter import Filter
 from devexplorer.core.benchmark.kinds import KINDS
 from devexplorer.core.records import StoredRun
 from devexplorer.core.session import State
-from devexplorer.gui.forms.save_dialog import SaveDialog
 from devexplorer.gui.history.compare import CompareDialog
-from devexplorer.gui.history.question import Question
-from devexplorer.gui.history.rows import HistoryModel, tags_from, tags_text
-from devexplorer.gui.history.table import HistoryTable
+from devexplorer.gui.history.rows import COLUMNS, TAGS, WIDTHS, HistoryModel, tags_from, tags_text
 from devexplorer.gui.widgets import (
     EDGE_PX,
     ButtonMenu,
     ElidedLabel,
     EmptyState,
+    Role,
+    current_theme,
     hbox,
     holder,
     label,
     line_edit,
+    paint_chip,
+    paint_chips,
     push_button,
     set_look,
     stack,
     vbox,
 )
 from devexplorer.gui.widgets.form_fields import Choice
+from devexplorer.gui.widgets.table import PAD_PX, Index, Padded, RowsTable
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.history.store_thread import StoreThread
     from devexplorer.core.machines.far_history import FarHistory
     from devexplorer.gui.actions import WindowContext
 
+NAMED = tuple(map([column.title for column in COLUMNS].index, ("device", "what", "remarks")))
+"""Columns that take of the room that is left what their texts need; the tags take the rest."""
+GIVES_UP = tuple(map([column.title for column in COLUMNS].index, ("W", "MHz", "°C", "% of best", "kind", "noise %")))
+"""Columns that a narrow window goes without, the first of them first."""
+TAGS_PX = 50
+"""Of the tags at least."""
 PAGE = 200
 """Runs that are listed at first, and more of when that is asked for."""
 MOST_SOUGHT = 1000
@@ -61,11 +78,152 @@ FORMATS = {
 }
 IMPORT_TIP = "Add runs from a JSON file: an export, or what “bench --json” printed"
 NOT_OPEN = "The history is not open yet."
+LOADING = "Loading the history…"
 NO_RUN = "No runs yet. Every benchmark that ends is kept here, with the conditions under which it was measured."
+
+
+class _Tags(Padded):
+    """Tags as chips; a line to type in while they are edited."""
+
+    def createEditor(self, parent: QWidget, _option: QStyleOptionViewItem, _index: Index) -> QWidget:
+        editor = QLineEdit(parent, placeholderText="tag, another tag")
+        editor.setAccessibleName("Tags")
+        editor.setTextMargins(0, -4, 0, -4)  # the stylesheet's padding is for fields outside tables
+        return editor
+
+    def updateEditorGeometry(self, editor: QWidget, option: QStyleOptionViewItem, _index: Index) -> None:
+        editor.setGeometry(option.rect)
+
+    def paint_cell(self, painter: QPainter, cell: QRect, index: Index) -> bool:
+        model, text = index.model(), index.data()
+        if not text or not isinstance(model, HistoryModel):
+            return False
+        painter.setClipRect(cell)
+        theme = current_theme()
+        pen = QPen(theme.border_strong)
+        paint_chips(
+            painter, cell.adjusted(0, 0, -PAD_PX, 0), model.runs[index.row()].tags,
+            lambda box, tag: paint_chip(painter, box, tag, pen, theme.card, "text"),
+        )  # fmt: skip
+        return True
+
+
+class HistoryTable(RowsTable):
+    """Rows are runs, known by their numbers."""
+
+    most_measured = 64  # each is made when it is looked at
+
+    def __init__(self, model: HistoryModel) -> None:
+        super().__init__(model, "Stored benchmark runs", [*WIDTHS, TAGS_PX], gives_up=GIVES_UP, named=NAMED)
+        self.setColumnWidth(TAGS, TAGS_PX)
+        self._model = model
+        self.tags = _Tags()
+        self.setItemDelegateForColumn(TAGS, self.tags)
+        self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
+        self.setEditTriggers(QAbstractItemView.EditTrigger.DoubleClicked | QAbstractItemView.EditTrigger.EditKeyPressed)
+        self.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+
+    @property
+    def chosen(self) -> tuple[StoredRun, ...]:
+        """The selected runs, from the top."""
+        return tuple(self._model.runs[row] for row in self.selected_rows)
+
+    def choose(self, ids: Iterable[int]) -> None:
+        """Select the runs with these numbers, those that are listed, and bring the first of them into sight."""
+        wanted = set(ids)
+        rows = [row for row, run in enumerate(self._model.runs) if run.id in wanted]
+        chosen = QItemSelection()
+        for row in rows:
+            chosen.select(self._model.index(row, 0), self._model.index(row, TAGS))
+        self.selectionModel().select(chosen, QItemSelectionModel.SelectionFlag.ClearAndSelect)
+        if rows:
+            self.selectionModel().setCurrentIndex(
+                self._model.index(rows[0], 0), QItemSelectionModel.SelectionFlag.NoUpdate
+            )
+            self.scrollTo(self._model.index(rows[0], 0))
+
+    def edit_tags(self) -> None:
+        """Edit the tags of the current row in place."""
+        index = self._model.index(self.currentIndex().row(), TAGS)
+        if index.isValid():
+            self.scrollTo(index)
+            self.edit(index)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.matches(QKeySequence.StandardKey.Copy) and self.chosen:
+            lines = ["\t".join(column.title or "unit" for column in COLUMNS)]
+            lines += ["\t".join(cell.text for cell in self._model.row(row).cells) for row in self.selected_rows]
+            QApplication.clipboard().setText("\n".join(lines))
+        elif event.key() == Qt.Key.Key_F2:
+            self.edit_tags()
+        else:
+            super().keyPressEvent(event)
+
+
+class Question(QFrame):
+    """Hidden until `ask` or `ask_for`; Return says yes, Escape takes it away."""
+
+    asked = Signal(int)
+    """It asks something now (1), or nothing any more (0)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("offer")
+        self._then: Callable[[str], None] = lambda _text: None
+        self.words = label()
+        self.words.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)  # never widens the window
+        self.edit = line_edit()
+        self.edit.setMinimumWidth(240)
+        self.yes = push_button(clicked=self._answer, look="primary")
+        self.no = push_button("Cancel", self.clear)
+        hbox((self.words, 1), (self.edit, 1), self.yes, self.no, margins=(EDGE_PX, 2, 6, 2), parent=self)
+        self.edit.returnPressed.connect(self._answer)
+
+    def ask(self, words: str, action: str, then: Callable[[], None]) -> None:
+        """Ask whether to do `action`."""
+        self._show(words, action, lambda _text: then())
+        self.edit.hide()
+        self.no.setFocus()  # what cannot be undone is not done by a Return that was meant for something else
+
+    def ask_for(self, words: str, text: str, action: str, then: Callable[[str], None]) -> None:
+        """Ask for a text; `text` is the initial one."""
+        self._show(words, action, then)
+        self.edit.setText(text)
+        self.edit.setAccessibleName(words)
+        self.edit.show()
+        self.edit.selectAll()
+        self.edit.setFocus()
+
+    def _show(self, words: str, action: str, then: Callable[[str], None]) -> None:
+        self._then = then
+        self.words.setText(words)
+        self.setAccessibleName(words)
+        self.yes.setText(action)
+        self.asked.emit(1)
+
+    def clear(self) -> None:
+        """Ask nothing any more."""
+        self.asked.emit(0)
+
+    def _answer(self) -> None:
+        self.clear()
+        self._then(self.edit.text())
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        is_return = event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter)
+        if event.key() == Qt.Key.Key_Escape or (is_return and self.no.hasFocus()):
+            self.clear()
+        elif is_return and self.yes.hasFocus():
+            self._answer()
+        else:
+            super().keyPressEvent(event)
 
 
 class HistoryPanel(QWidget):
     """Give it a source with `set_source`; `refresh` whenever what is kept has changed."""
+
+    context: WindowContext
+    """Asks for files of the machine that is shown."""
 
     benchmark_requested = Signal()
     """The empty state's button."""
@@ -74,8 +232,6 @@ class HistoryPanel(QWidget):
         super().__init__()
         self._state = state
         self._source: StoreThread | FarHistory | None = None
-        self.context: WindowContext | None = None
-        """Asks for files of the machine that is on show; None: files of this one."""
         self._limit, self._total = PAGE, 0
         self._is_old = True
         """What is listed may not be what is kept."""
@@ -84,8 +240,6 @@ class HistoryPanel(QWidget):
         """A run to choose as soon as it is listed."""
         self.comparing: CompareDialog | None = None
         """The window of the comparison, once there was one."""
-        self.folder = ""
-        """Where the last file was chosen."""
         self.filter = line_edit(
             placeholder="filter: cuda:0 bfloat16 nightly …",
             name="filter runs",
@@ -106,9 +260,7 @@ class HistoryPanel(QWidget):
         self.names_action = QAction("With names of host and processes", self.export_menu)
         self.import_button = push_button("Import…", self._ask_what)
         self.question = Question()
-        self.message = label(wrap=True)
-        self.message.setAccessibleName("What happened")
-        self.message.hide()
+        self.message = ElidedLabel(Role.LABEL)
         self.model = HistoryModel(state)
         self.table = HistoryTable(self.model)
         self.more_button = push_button(clicked=self._show_more, look="quiet")
@@ -141,11 +293,12 @@ class HistoryPanel(QWidget):
             self.import_button,
             margins=(EDGE_PX, 6, EDGE_PX, 4),
         )
-        self.message.setContentsMargins(EDGE_PX, 0, EDGE_PX, 4)
-        asked = hbox(self.question, margins=(EDGE_PX, 0, EDGE_PX, 4))
+        self._bar = stack(holder(bar), self.question)  # the question takes the place of what it is about
+        self._bar.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         self._listed = holder(vbox((self.table, 1), self.more_button, spacing=0))
         self._stack = stack(self.nothing, self._listed, self.empty)
-        vbox(bar, self.message, asked, (self._stack, 1), spacing=0, margins=(0, 0, 0, 4), parent=self)
+        said = hbox((self.message, 1), margins=(EDGE_PX, 0, EDGE_PX, 4))
+        vbox(self._bar, said, (self._stack, 1), spacing=0, margins=(0, 0, 0, 4), parent=self)
         self.more_button.hide()
 
     def _connect(self) -> None:
@@ -156,6 +309,7 @@ class HistoryPanel(QWidget):
         self.table.selectionModel().selectionChanged.connect(self._show_buttons)
         self.model.tags_edited.connect(self._tag)
         self.empty.chosen.connect(self.benchmark_requested)
+        self.question.asked.connect(self._bar.setCurrentIndex)
 
     # --- what the window calls
 
@@ -178,6 +332,8 @@ class HistoryPanel(QWidget):
     def _request(self) -> None:
         if self._source is not None and self._is_old:
             self._is_old = False
+            if self.nothing.text() == NOT_OPEN:
+                self.nothing.setText(LOADING)
             self._source.request(self.wanted, self._limit, self.show_runs)
 
     @property
@@ -196,7 +352,12 @@ class HistoryPanel(QWidget):
             self.table.choose(chosen)
         filtered = self.wanted != Filter()
         self.nothing.setText("No runs match. Shorten the filter, or choose all kinds." if filtered else "")
-        self._stack.setCurrentWidget(self._listed if runs else self.nothing if filtered else self.empty)
+        if runs:
+            self._stack.setCurrentWidget(self._listed)
+        elif filtered:
+            self._stack.setCurrentWidget(self.nothing)
+        else:
+            self._stack.setCurrentWidget(self.empty)
         left = total - len(runs)
         self.more_button.setVisible(left > 0)
         self.more_button.setText(f"Show {min(left, PAGE):,} more of {total:,}")
@@ -215,11 +376,13 @@ class HistoryPanel(QWidget):
 
     def say(self, words: str = "", failed: bool = False) -> None:
         """One line above the table, until the next one; without words what is wrong with the file, if anything is."""
-        shown, look = (words, "error" if failed else "soft") if words else (self._problem, "warning")
+        if words:
+            shown, look = words, "error" if failed else "soft"
+        else:
+            shown, look = self._problem, "warning"
         mark = {"error": "✕ ", "warning": "▲ ", "soft": ""}[look]  # never colour alone
-        self.message.setText(f"{mark}{shown}" if shown else "")
+        self.message.set_full_text(f"{mark}{shown}" if shown else "")
         set_look(self.message, look)
-        self.message.setVisible(bool(shown))
 
     def show_problem(self, words: str) -> None:
         """What is wrong with the file of the history, for as long as it lasts; empty: nothing. It is told after every
@@ -251,7 +414,7 @@ class HistoryPanel(QWidget):
     def _filter_changed(self) -> None:
         self._typing.stop()
         self._limit = PAGE
-        self.question.hide()
+        self.question.clear()
         self.refresh()
 
     def _show_more(self) -> None:
@@ -289,17 +452,19 @@ class HistoryPanel(QWidget):
         if self._source is not None:
             self._source.delete(ids, self.say)
 
+    def report(self) -> None:
+        """Ask where to, and write a page about the chosen runs."""
+        self._ask_where("html")
+
     def _ask_where(self, kind: str) -> None:
         name = f"devexplorer-runs-{time.strftime('%Y%m%d-%H%M%S')}.{kind}"
-        chosen, formats = functools.partial(self._export, kind, self._exported), {kind: FORMATS[kind][1]}
-        if self.context is not None:
-            self.context.save_file(
-                "Export runs", name, formats, chosen, here=functools.partial(self._fetch, kind, self._exported)
-            )
-            return
-        dialog = SaveDialog(self, "Export runs", name, formats, self.folder)
-        dialog.saved.connect(chosen)
-        dialog.open()
+        self.context.save_file(
+            "Export runs",
+            name,
+            {kind: FORMATS[kind][1]},
+            functools.partial(self._export, kind, self._exported),
+            here=functools.partial(self._fetch, kind, self._exported),
+        )
 
     @property
     def _exported(self) -> tuple[int, ...]:
@@ -307,8 +472,9 @@ class HistoryPanel(QWidget):
         return tuple(run.id for run in self.table.chosen or self.model.runs)
 
     def _export(self, kind: str, ids: Sequence[int], path: Path) -> None:
-        self.folder = str(path.parent)
-        if self._source is not None:
+        if not ids:
+            self.say("There is no run to export.", True)
+        elif self._source is not None:
             self._source.export(kind, path, ids, names=self.names_action.isChecked(), say=self.say)
 
     def _fetch(self, kind: str, ids: Sequence[int], place: Path) -> None:
@@ -321,23 +487,15 @@ class HistoryPanel(QWidget):
             if self._source is not None:
                 self._source.export(kind, Path(path), ids, names=self.names_action.isChecked(), say=say)
 
-        if self.context is not None:
-            self.context.file_copies.fetch(place, write)
+        self.context.file_copies.fetch(place, write)
 
     def _ask_what(self) -> None:
         kinds = "JSON (*.json);;All files (*)"
-        if self.context is not None:
-            self.context.choose_files("Import runs", kinds, lambda paths: self._import(str(paths[0])))
-            return
-        dialog = QFileDialog(self, "Import runs", self.folder, kinds, fileMode=QFileDialog.FileMode.ExistingFile)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.fileSelected.connect(self._import)
-        dialog.open()
+        self.context.choose_files("Import runs", kinds, self._import)
 
-    def _import(self, name: str) -> None:
-        self.folder = str(Path(name).parent)
+    def _import(self, paths: Sequence[Path]) -> None:
         if self._source is not None:
-            self._source.import_file(Path(name), self.say)
+            self._source.import_file(paths[0], self.say)
 
     # --- inside
 

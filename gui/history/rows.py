@@ -10,7 +10,7 @@ from typing import Any
 
 from PySide6.QtCore import QModelIndex, Qt, Signal
 
-from devexplorer.core.base import MISSING, Clock, number_text
+from devexplorer.core.base import MISSING, Clock, number_text, rate_texts
 from devexplorer.core.benchmark.figures import Figure, simulated_text
 from devexplorer.core.benchmark.history.condition_rows import all_conditions
 from devexplorer.core.benchmark.history.filter import device_of
@@ -43,7 +43,7 @@ COLUMNS = (
     Column("remarks", "How it ended, and what held the clocks down"),
     Column("tags", "Double-click or F2 to edit; commas between tags"),
 )
-WIDTHS = [108, 84, 132, 134, 108, 74, 80, 92, 70, 60, 50, 46, 40, 96]
+WIDTHS = [108, 84, 132, 192, 108, 74, 80, 92, 70, 60, 50, 46, 40, 60]
 TAGS = len(COLUMNS) - 1
 RECENT_S = 335 * 86400.0
 
@@ -145,11 +145,15 @@ def history_row(run: StoredRun, state: State, now_unix_s: float) -> TableRow:
     datasheet = kind.datasheet(result, known)
     sheet = None if median is None or not datasheet else 100 * median / datasheet
     words, is_wrong, is_warning = remarks(run)
-    spread = (
-        ""
-        if head.spread is None
-        else f"p20 {number_text(head.spread.p20)}, p80 {number_text(head.spread.p80)} {head.unit}"
-    )
+    tone: Colour = "dim"
+    if is_wrong:
+        tone = "error"
+    elif is_warning:
+        tone = "warning"
+    middle, unit, spread = MISSING, "", ""
+    if head.spread is not None:
+        middle, low, high, unit = rate_texts(head.unit, head.spread.median, head.spread.p20, head.spread.p80)
+        spread = f"p20 {low}, p80 {high} {unit}"
     about = conditions_text(known)
     return TableRow(
         run.id,
@@ -159,8 +163,8 @@ def history_row(run: StoredRun, state: State, now_unix_s: float) -> TableRow:
             Cell(device_text(run), run_colour(run, state), about),
             Cell(kind.subject(result), tip=kind.subject_tip(result)),
             Cell(dtype(result.spec) or MISSING, "dim"),
-            Cell(number_text(median), tip=spread),
-            Cell(head.unit if median is not None else "", "dim"),
+            Cell(middle, tip=spread),
+            Cell(unit, "dim"),
             percent_cell(sheet, datasheet_tip(datasheet, head.unit, kind.datasheet_note)),
             percent_cell(share, "no published figure is known for this card and dtype"),
             Cell(
@@ -168,7 +172,7 @@ def history_row(run: StoredRun, state: State, now_unix_s: float) -> TableRow:
                 "warning" if noise_verdict(head.noise) == "noisy" else "",
             ),
             *(_reading(value, run) for value in (known.sm_clock_mhz, known.power_w, known.temperature_c)),
-            Cell(words, "error" if is_wrong else "warning" if is_warning else "dim", words),
+            Cell(words, tone, words),
             Cell(tags_text(run.tags), tip=tags_text(run.tags)),
         ),
     )

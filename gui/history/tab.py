@@ -29,4 +29,5 @@ TAB: TabSpec[HistoryPanel] = TabSpec(
     "measure",
     Change.DEVICES,
     tooltip="Every run that was kept: filter, compare runs, export, import",
+    order=60,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QBoxLayout, QHeaderView, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHeaderView, QVBoxLayout, QWidget
 
 from devexplorer.core.learn.course import EXERCISES
 from devexplorer.core.learn.exercise import Course, Step
@@ -18,14 +18,16 @@ from devexplorer.gui.widgets import (
     can_add_virtual,
     current_theme,
     hbox,
+    holder,
     label,
+    lay_out,
     line_edit,
     pixmap,
     push_button,
     theme_changed,
     vbox,
 )
-from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, RowsModel, RowsTable, TableRow
+from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
 
 _SIGN_PX = 16
 _COLUMNS = (Column(""), Column("exercise"), Column("about"))
@@ -36,11 +38,10 @@ WIDE_PX = 900
 """From this width on the list stands beside the exercise."""
 WIDEST_PX = 1200
 """From this width on the list says what each exercise is about."""
-EXERCISE_PX, LEAST_EXERCISE_PX = 360, 300
-"""Of an exercise below the list, which has the rest in a high window; and in others, if that leaves more than a third
-for the list."""
 TEXT_PX = 900
 """Longer lines are hard to read."""
+EXERCISE_PX = 340
+"""Below the list the longest exercise takes so much: what else there is, is for the list."""
 PAUSED = "This is a recording: the exercise continues when the window is live again."
 NEEDS = "This needs a second device, and there is only the CPU here. Virtual GPUs are simulated."
 WRONG = "✕ Not quite. Look again."
@@ -60,7 +61,7 @@ class LearnPanel(QWidget):
         self._state = state
         self.learned: tuple[str, ...] = ()
         self.course = Course(EXERCISES[0], state)
-        """The exercise on show."""
+        """The exercise shown."""
         self._courses = {EXERCISES[0].id: self.course}
         """Every exercise that was begun, as far as it has come."""
         self.model = RowsModel(_COLUMNS)
@@ -88,7 +89,7 @@ class LearnPanel(QWidget):
         self._steps = QVBoxLayout()
         self._steps.setSpacing(8)
         self.rows: list[_StepRow] = []
-        """One for each step of the exercise on show."""
+        """One for each step of the exercise shown."""
         self._shown: tuple[object, ...] = ()
         self._lay_out()
         self.table.selectionModel().selectionChanged.connect(self._choose)
@@ -96,10 +97,8 @@ class LearnPanel(QWidget):
 
     def _lay_out(self) -> None:
         top = hbox((self.title, 1), self.again, self.next)
-        self._needs_row = QWidget()
-        hbox((self.needs_words, 1), self.needs, spacing=12, parent=self._needs_row)
-        self._ask = QWidget()
-        hbox(self.answer, (self.wrong, 1), spacing=12, margins=(_SIGN_PX + 8, 0, 0, 0), parent=self._ask)
+        self._needs_row = holder(hbox((self.needs_words, 1), self.needs, spacing=12))
+        self._ask = holder(hbox(self.answer, (self.wrong, 1), spacing=12, margins=(_SIGN_PX + 8, 0, 0, 0)))
         column = vbox(
             top,
             self.why,
@@ -116,32 +115,27 @@ class LearnPanel(QWidget):
         self.area.verticalScrollBar().rangeChanged.connect(self._show_present)  # the rows got their heights
         self.progress.setContentsMargins(EDGE_PX, 0, EDGE_PX, 6)
         left = vbox((self.table, 1), self.progress, spacing=4)
-        self._row = hbox(left, (self.area, 1), parent=self)
+        self._row = hbox(left, (self.area, 3), parent=self)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """The list above the exercise where there is no room beside it."""
         super().resizeEvent(event)
-        narrow = self.width() < WIDE_PX
-        self._row.setDirection(QBoxLayout.Direction.TopToBottom if narrow else QBoxLayout.Direction.LeftToRight)
-        list_px = LIST_PX if self.width() >= WIDEST_PX else LEAST_LIST_PX
-        self.table.setMinimumWidth(0 if narrow else list_px)
-        self.table.setMaximumWidth(UNLIMITED_PX if narrow else list_px)
-        alone = narrow or list_px < LIST_PX
+        narrow, wide = self.width() < WIDE_PX, self.width() >= WIDEST_PX
+        lay_out(self._row, beside=not narrow)
+        self._row.setStretch(0, 2 if narrow else 0)
+        self.area.setMaximumHeight(EXERCISE_PX if narrow else UNLIMITED_PX)
+        list_px = LIST_PX if wide else LEAST_LIST_PX
+        alone = (self.width() if narrow else list_px) < LIST_PX
         self.table.setColumnHidden(2, alone)
         header, modes = self.table.horizontalHeader(), QHeaderView.ResizeMode
         header.setStretchLastSection(not alone)  # titles end with an ellipsis instead of behind the edge
         header.setSectionResizeMode(1, modes.Stretch if alone else modes.Interactive)
         if not alone:
             self.table.setColumnWidth(1, TITLE_PX)
-        high = narrow and self.height() * 3 // 5 > EXERCISE_PX
-        # whole rows: half a line above the exercise looks like an error
-        rows = max(self.height() // 3, self.height() - LEAST_EXERCISE_PX) // ROW_PX
-        self.table.setMaximumHeight(rows * ROW_PX if narrow and not high else UNLIMITED_PX)
-        self._row.setStretch(0, self.height() - EXERCISE_PX if high else 0)
-        self._row.setStretch(1, EXERCISE_PX)
+        self.table.setMinimumWidth(0 if narrow else list_px)
+        self.table.setMaximumWidth(UNLIMITED_PX if narrow else list_px)
 
     # --- what the window calls
-    # -----------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
         """Look whether another step is done."""
@@ -161,7 +155,6 @@ class LearnPanel(QWidget):
         self.table.select_key(exercise_id)
 
     # --- which exercise
-    # ------------------------------------------------------------------------------------------------
 
     def _choose(self) -> None:
         key = self.table.selected_key
@@ -215,7 +208,6 @@ class LearnPanel(QWidget):
         self._fill()
 
     # --- what is shown
-    # -------------------------------------------------------------------------------------------------
 
     def _fill(self) -> None:
         self.model.set_rows(
@@ -241,7 +233,7 @@ class LearnPanel(QWidget):
         )
 
     def resume(self) -> None:
-        """Another machine is on show: what was done there was not for these exercises."""
+        """Another machine is shown: what was done there was not for these exercises."""
         for course in self._courses.values():
             course.resume()
 
@@ -270,15 +262,11 @@ class LearnPanel(QWidget):
         self.next.setVisible(course.finished and left)
         if answering and self.next.isVisible():
             self.next.setFocus()
-        text = (
-            PAUSED
-            if not live
-            else ""
-            if not course.finished
-            else "Done."
-            if left
-            else "Done, and with it all exercises."
-        )
+        text = ""
+        if not live:
+            text = PAUSED
+        elif course.finished:
+            text = "Done." if left else "Done, and with it all exercises."
         self.note.setText(text)
         self.note.setVisible(bool(text))
         QTimer.singleShot(0, self, self._show_present)  # when the rows have their new heights
@@ -331,7 +319,12 @@ class _StepRow(QWidget):
         if distance == self.distance:
             return
         self.distance = distance
-        text = "done" if distance < 0 else "now" if distance == 0 else "later"
+        if distance < 0:
+            text = "done"
+        elif distance == 0:
+            text = "now"
+        else:
+            text = "later"
         self.sign.setAccessibleName(text)
         self.other.setAccessibleDescription(text)
         self.now.setVisible(distance == 0)

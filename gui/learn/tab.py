@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from devexplorer.core.session import Change
-from devexplorer.gui.actions import LAB, TabSpec, WindowContext, lazy_page
+from devexplorer.gui.actions import TabSpec, WindowContext, lazy_page
 
 if TYPE_CHECKING:
+    from devexplorer.gui.actions.palette import Choice
     from devexplorer.gui.learn.page import LearnPanel
 
 
@@ -18,8 +20,22 @@ def _connect(context: WindowContext, page: LearnPanel) -> None:
     page.set_learned(context.settings.learned)
 
 
-TAB = TabSpec(
+TAB: TabSpec[LearnPanel] = TabSpec(
     "learn", lazy_page("devexplorer.gui.learn.page:LearnPanel", _connect), "learn",
     Change.JOBS | Change.OBJECTS | Change.RUNS | Change.ENGINE | Change.DEVICES,
-    action="Learn", tooltip="Short exercises that check themselves", key="L", menu=LAB,
+    action="Learn", tooltip="Short exercises that check themselves", key="L",
+    order=160,
 )  # fmt: skip
+
+
+def choices(context: WindowContext) -> list[Choice]:
+    """Each exercise, as a line of the palette."""
+    from devexplorer.core.learn.course import EXERCISES  # all of these when the palette is opened
+    from devexplorer.gui.actions.palette import Choice
+
+    def learn(exercise_id: str) -> None:
+        TAB.show(context).choose(exercise_id)
+
+    return [
+        Choice(f"Exercise: {item.title}", item.topic, True, partial(learn, item.id), item.why) for item in EXERCISES
+    ]

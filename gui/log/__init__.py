@@ -1,1 +1,1 @@
-"""The tab Log."""
+"""The page Log."""

@@ -27,7 +27,7 @@ class LogPanel(QWidget):
         self.text = QPlainTextEdit(
             readOnly=True,
             lineWrapMode=QPlainTextEdit.LineWrapMode.WidgetWidth,
-            placeholderText="Nothing was logged yet. What your models print appears here.",
+            placeholderText="Nothing logged yet. What your models print appears here.",
         )
         self.text.setMaximumBlockCount(LOG_LINES)  # memory stays flat however much user code prints
         self.text.setProperty("look", "log")
@@ -82,8 +82,11 @@ class LogPanel(QWidget):
     def _write(self, cursor: QTextCursor, entry: Log) -> None:
         theme = current_theme()
         colour = {"error": theme.error, "warning": theme.warning, "output": theme.text}.get(entry.level, theme.soft)
-        # What user code printed has a bar before every line, so that it cannot pass for ours.
-        level = "│ " if entry.level == "output" else f"{entry.level}: " if entry.level in ("error", "warning") else ""
+        level = ""
+        if entry.level == "output":
+            level = "│ "  # before every line that user code printed, so that it cannot pass for ours
+        elif entry.level in ("error", "warning"):
+            level = f"{entry.level}: "
         time = datetime.fromtimestamp(entry.time_unix_s).strftime("%H:%M:%S")
         for number, line in enumerate(_ESCAPES.sub("", entry.text).replace("\r", "\n").rstrip("\n").split("\n")):
             if not self.text.document().isEmpty():

@@ -1,4 +1,4 @@
-"""The tab Log. Main thread only."""
+"""The page Log. Main thread only."""
 
 from __future__ import annotations
 
@@ -9,5 +9,7 @@ TAB = TabSpec(
     "log",
     lazy_page("devexplorer.gui.log.page:LogPanel"),
     redraw=Change.LOG,
+    action="Log",
     tooltip="Messages of the window and the engine, warnings and errors",
+    order=180,
 )

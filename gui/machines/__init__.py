@@ -1,2 +1,2 @@
-"""Machines: connecting to others, the one that is on show, the Python of its engine, the page that lists them. Main
+"""Machines: connecting to others, the one that is shown, the Python of its engine, the page that lists them. Main
 thread only."""

@@ -1,4 +1,4 @@
-"""Actions about machines: connecting, the one on show, the Python of its engine. Main thread only; a dialog's module is
+"""Actions about machines: connecting, the one shown, the Python of its engine. Main thread only; a dialog's module is
 loaded when it is first opened."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def actions(context: WindowContext) -> list[ActionSpec]:
     room.asked.connect(partial(ask, context))
 
     def why_not_far() -> str | None:
-        return None if room.shown.link is not None else "This machine is on show: there is nothing to disconnect."
+        return None if room.shown.link is not None else "This machine is shown: there is nothing to disconnect."
 
     def why_not_lost() -> str | None:
         link = room.shown.link
@@ -40,11 +40,11 @@ def actions(context: WindowContext) -> list[ActionSpec]:
                    menu=MACHINE),
         ActionSpec("python", "Python environment…", "Choose the Python, and with it the torch, that the engine runs in",
                    partial(choose_python, context), partial(_why_no_python, context), menu=MACHINE),
-        ActionSpec("reconnect", "Reconnect", "Try to reach the machine on show again",
+        ActionSpec("reconnect", "Reconnect", "Try to reach the shown machine again",
                    lambda: reconnect(context, room.shown.name), why_not_lost, menu=MACHINE, section=1),
-        ActionSpec("take_over", "Take over", "Control the machine on show from this window, which only watches it now",
+        ActionSpec("take_over", "Take over", "Control the shown machine from this window, which only watches it now",
                    room.take_over, why_no_take_over, menu=MACHINE, section=1),
-        ActionSpec("disconnect", "Disconnect", "Leave the machine on show; what runs there goes on",
+        ActionSpec("disconnect", "Disconnect", "Leave the shown machine; what runs there goes on",
                    lambda: room.leave(room.shown), why_not_far, menu=MACHINE, section=1),
     ]  # fmt: skip
 
@@ -53,7 +53,7 @@ def choices(context: WindowContext) -> list[tuple[str, str, bool, Callable[[], o
     """For a list to choose a machine from: its name, its state, whether it can be chosen, what shows it."""
     room = room_of(context)
     there: list[tuple[str, str, bool, Callable[[], object]]] = [
-        (machine.name, "on show" if machine is room.shown else state_words(machine.link), True,
+        (machine.name, "shown" if machine is room.shown else state_words(machine.link), True,
          partial(room.show, machine))
         for machine in room.machines
     ]  # fmt: skip
@@ -154,7 +154,7 @@ def ask(context: WindowContext, approach: Approach) -> None:
 
 
 def choose_python(context: WindowContext) -> None:
-    """Choose the Python of the engine of the machine on show."""
+    """Choose the Python of the engine of the machine shown."""
     from devexplorer.gui.machines.python_choice import open_dialog
 
     open_dialog(context)

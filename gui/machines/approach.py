@@ -6,11 +6,38 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, get_args
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtWidgets import QFrame, QLineEdit, QPlainTextEdit, QProgressBar, QWidget
 
-from devexplorer.core.records.ssh import Failure, Progress, Prompt, Report, Said, Withdrawn
+from devexplorer.core.records.ssh import (
+    Failure,
+    FailureKind,
+    Progress,
+    Prompt,
+    PromptKind,
+    Report,
+    Said,
+    Step,
+    Withdrawn,
+)
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    Role,
+    Sign,
+    TextBlock,
+    font,
+    hbox,
+    holder,
+    label,
+    line_edit,
+    push_button,
+    set_look,
+    severity_tone,
+    show_text,
+    vbox,
+)
 
 MOST_LINES = 500
 """Of what ssh and the login scripts said; the newest are kept."""
@@ -29,16 +56,6 @@ class Way(Protocol):
 
     def answer(self, number: int, text: str | None) -> None:
         """Answer a prompt; None: the user does not."""
-
-
-class FarWay(Way, Protocol):
-    """A way that a machine can be reached by."""
-
-    def open(self, *, unasked: bool) -> object:
-        """See `Route`."""
-
-    def cancel(self) -> None:
-        """See `Route`."""
 
 
 class Approach(QObject):
@@ -105,3 +122,223 @@ class Approach(QObject):
             self._answered = prompt.text
             self.way.answer(prompt.number, text)
             self.changed.emit()
+
+
+HEADINGS: dict[PromptKind, str] = {
+    "password": "Password",
+    "passphrase": "Passphrase of a key",
+    "code": "Code",
+    "host key": "Is this the right machine?",
+    "confirmation": "Confirmation",
+    "notice": "ssh says",
+}
+YES: dict[PromptKind, str] = {"host key": "It is, connect", "confirmation": "Allow"}
+"""Kinds of prompts that are answered with yes or no, and what yes means."""
+NEVER_KEPT = "The answer goes to ssh and is not stored."
+NOT_ACCEPTED = "The last answer was not accepted."
+ABOUT_KEYS = (
+    "Compare the fingerprint with one that the administrator of that machine has given you. ssh remembers the key in"
+    " ~/.ssh/known_hosts."
+)
+
+
+class PromptBox(QFrame):
+    """`answered` carries the text; None: the user refuses."""
+
+    answered = Signal(object)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("offer")
+        self.heading = label("", Role.STRONG)
+        self.text = TextBlock(Role.CODE)
+        self.note = label(words="dim", wrap=True)
+        self.field = line_edit(name="Answer")
+        self.field.returnPressed.connect(self._send)
+        self.send_button = push_button("Send", self._send, look="primary")
+        self.refuse_button = push_button("No", lambda: self._answer(None))
+        for button in (self.send_button, self.refuse_button):
+            button.setAutoDefault(False)
+        vbox(
+            self.heading,
+            self.text,
+            self.note,
+            hbox((self.field, 8), None, self.refuse_button, self.send_button),
+            margins=EDGE_PX,
+            parent=self,
+        )
+        self._kind: PromptKind = "notice"
+        self._number = -1
+
+    def ask(self, prompt: Prompt, *, again: bool = False) -> None:
+        """Show this prompt, with an empty field; `again`: what was answered before was not accepted."""
+        if prompt.number == self._number and self.isVisible():
+            return
+        self._number, self._kind = prompt.number, prompt.kind
+        yes = YES.get(prompt.kind)
+        is_typed = yes is None and prompt.kind != "notice"
+        self.heading.setText(HEADINGS[prompt.kind])
+        self.text.setText(prompt.text.strip())
+        about = ""
+        if prompt.kind == "host key":
+            about = ABOUT_KEYS
+        elif is_typed:
+            about = NEVER_KEPT
+        show_text(self.note, f"{NOT_ACCEPTED} {about}" if again and is_typed else about)
+        self.field.clear()
+        self.field.setEchoMode(QLineEdit.EchoMode.Password)
+        self.field.setAccessibleName(HEADINGS[prompt.kind])
+        self.field.setVisible(is_typed)
+        self.send_button.setVisible(prompt.kind != "notice")
+        self.send_button.setText(yes or "Send")
+        self.refuse_button.setVisible(yes is not None)
+        self.setAccessibleName(prompt.text)
+        self.show()
+        # an Enter too many accepts nothing
+        first = self.field if is_typed else self.refuse_button
+        first.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def clear(self) -> None:
+        """Nothing is asked."""
+        self._number = -1
+        self.field.clear()
+        self.hide()
+
+    def _send(self) -> None:
+        self._answer("yes" if self._kind in YES else self.field.text())
+
+    def _answer(self, text: str | None) -> None:
+        self.clear()
+        self.answered.emit(text)
+
+
+STEPS: dict[Step, str] = {
+    "connecting": "Log in to {host}",
+    "python": "Look for Python there",
+    "code": "Copy DevExplorer's code",
+    "packages": "Get the packages that are missing",
+    "starting": "Start DevExplorer there",
+}
+HELPS: dict[FailureKind, str] = {
+    "unknown host": "Check the name, or add the machine to ~/.ssh/config.",
+    "refused": "Check the name and the port, and that sshd runs on that machine.",
+    "unreachable": "Check that you are in the right network or VPN.",
+    "timed out": "Check that you are in the right network or VPN, and that the machine is on.",
+    "denied": "Check the user name (user@name) and that your key or password is accepted: 'ssh {host}' should log in.",
+    "host key unknown": "Connect again and compare the fingerprint before you accept it.",
+    "login ended": "Let the login scripts of that machine end quietly when the shell is not interactive.",
+    "login waits": "A login script asks for something, or waits: let it do so in interactive shells only.",
+    "login floods": "Let the login scripts of that machine print in interactive shells only.",
+    "no python": "Install Python 3.11 or newer there, or name the path of one.",
+    "old python": "Name the path of a newer Python on that machine.",
+    "python refused": "Name another Python on that machine.",
+    "no torch": "Enter the path of a Python there, or of its environment.",
+    "packages": "Details say what pip answered. An administrator can install them in that environment.",
+    "lost": "Try again; what runs on that machine goes on.",
+}
+"""What would help, where it is not said already."""
+DETAILS_PX = 120
+
+
+class ApproachView(QWidget):
+    """`show_approach` follows one; `refresh` at each beat."""
+
+    resized = Signal()
+    """It needs another height."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._approach: Approach | None = None
+        self.steps = {step: label(words="dim") for step in get_args(Step)}
+        self.bar = QProgressBar(textVisible=False)
+        self.bar.setRange(0, 1000)
+        self.prompt = PromptBox()
+        self.prompt.hide()
+        self.prompt.answered.connect(self._answer)
+        self._sign = Sign("error", severity_tone("error"))
+        self.failure = TextBlock()
+        self.help = label(words="dim", wrap=True)
+        self._failed = holder(vbox(hbox(self._sign, (self.failure, 1)), self.help, spacing=6))
+        self.details_button = push_button("Details", self._fold, look="quiet")
+        self.details_button.setAutoDefault(False)
+        self.details_button.setCheckable(True)
+        self.details = QPlainTextEdit(readOnly=True)
+        self.details.setProperty("look", "code")
+        self.details.setAccessibleName("What ssh and the login scripts of that machine printed")
+        self.details.setFont(font(Role.CODE))
+        self.details.setFixedHeight(DETAILS_PX)
+        self.details.hide()
+        vbox(
+            holder(vbox(*self.steps.values(), spacing=4)),
+            self.bar,
+            self.prompt,
+            self._failed,
+            hbox(self.details_button, None),
+            self.details,
+            None,
+            spacing=10,
+            parent=self,
+        )
+
+    def show_approach(self, approach: Approach) -> None:
+        """Follow this one."""
+        self._approach = approach
+        approach.changed.connect(self.refresh)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show what is the case now."""
+        approach = self._approach
+        if approach is None:
+            return
+        failure = approach.way.failure
+        order = list(self.steps)
+        at = -1 if approach.step is None else order.index(approach.step.step)
+        for number, (step, line) in enumerate(self.steps.items()):
+            if number < at:
+                mark = "✓"
+            elif number == max(at, 0) and failure:
+                mark = "✕"
+            elif number == at:
+                mark = "●"
+            else:
+                mark = "○"
+            words = STEPS[step].format(host=approach.way.host)
+            detail = "" if approach.step is None or number != at else approach.step.detail
+            line.setText(f"{mark} {words}: {detail}" if detail else f"{mark} {words}")
+            set_look(line, "soft" if number <= at else "dim")
+        done = None if approach.step is None else approach.step.done
+        self.bar.setVisible(failure is None)
+        self.bar.setRange(0, 0 if done is None else 1000)
+        if done is not None:
+            self.bar.setValue(int(done * 1000))
+        if approach.prompt is not None and failure is None:
+            self.prompt.ask(approach.prompt, again=approach.asks_again)
+            self.bar.hide()
+        else:
+            self.prompt.clear()
+        self._show_failure()
+        said = "\n".join(approach.said)
+        if said != self.details.toPlainText():
+            self.details.setPlainText(said)
+        self.details_button.setVisible(bool(said))
+        self.details.setVisible(bool(said) and self.details_button.isChecked())
+        self.resized.emit()
+
+    def _show_failure(self) -> None:
+        from devexplorer.core.ssh.failures import failure_text  # loaded with the first connection
+
+        assert self._approach is not None
+        failure = self._approach.way.failure
+        self._failed.setVisible(failure is not None)
+        if failure is not None:
+            self.failure.setText(f"{failure_text(failure).rstrip('.')}.")
+            show_text(self.help, HELPS.get(failure.kind, "").format(host=failure.host))
+
+    def _fold(self) -> None:
+        self.details.setVisible(self.details_button.isChecked())
+        self.resized.emit()
+
+    def _answer(self, text: str | None) -> None:
+        if self._approach is not None:
+            self._approach.answer(text)

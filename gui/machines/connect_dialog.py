@@ -12,8 +12,7 @@ from devexplorer.core.base import BadInput, sentence
 from devexplorer.core.records.ssh import FailureKind
 from devexplorer.core.ssh.hosts import checked
 from devexplorer.gui.forms.dialog import FormDialog
-from devexplorer.gui.machines.approach import Approach
-from devexplorer.gui.machines.approach_view import ApproachView
+from devexplorer.gui.machines.approach import Approach, ApproachView
 from devexplorer.gui.widgets import line_edit, push_button
 from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, RowsModel, RowsTable, TableRow
 
@@ -66,7 +65,7 @@ class ConnectDialog(FormDialog):
         self.add_button(self.back_button)
         self.host.textChanged.connect(self._filter)
         self.table.selectionModel().selectionChanged.connect(self._take_known)
-        self.table.activated.connect(self._activated)
+        self.table.activated.connect(self.accept_button.click)
         self.view.resized.connect(self.fit)
         self._filter()
 
@@ -111,10 +110,6 @@ class ConnectDialog(FormDialog):
         if isinstance(host, str):
             self.choose(host)
 
-    def _activated(self) -> None:
-        if self.accept_button.isEnabled():
-            self.accept_button.click()
-
     # --- connecting
 
     def _accept(self) -> None:
@@ -130,7 +125,7 @@ class ConnectDialog(FormDialog):
         self._show_end()
 
     def connected(self) -> None:
-        """It is on show: there is nothing more to do here."""
+        """It is shown: there is nothing more to do here."""
         self._approach = None
         self.accept()
 

@@ -1,4 +1,4 @@
-"""Files that are opened or saved where they are not: those of this machine are sent to the one on show, those of that
+"""Files that are opened or saved where they are not: those of this machine are sent to the one shown, those of that
 one are brought here. One after the other, with progress and a cancel. Main thread; nothing waits.
 """
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from devexplorer.core.machines.machines import FarMachine
     from devexplorer.core.session.machine import Machine
     from devexplorer.gui.forms.far_side import Saving
-    from devexplorer.gui.machines.saving_here import SavingHere, Writing
+    from devexplorer.gui.machines.saving_here import Begin, SavingHere, WritingCommand
 
 Then = Callable[[CopiedFile], None]
 
 
 class FileCopies(QObject):
-    """`send` or `bring` a file to open it: what was asked for gets its copy, unless another machine is on show by then.
-    `save` or `fetch` what the machine on show writes for this one: it arrives whichever is on show."""
+    """`send` or `bring` a file to open it: what was asked for gets its copy, unless another machine is shown by then.
+    `save` or `fetch` what the machine shown writes for this one: it arrives whichever is shown."""
 
     def __init__(self, context: WindowContext) -> None:
         super().__init__(context)
@@ -48,12 +48,12 @@ class FileCopies(QObject):
         context.state_changed.connect(self._look)
 
     def send(self, path: Path, then: Then, place: Path | None = None) -> None:
-        """Have a file of this machine on the one that is on show, at `place`, or where it is for as long as the host
+        """Have a file of this machine on the one that is shown, at `place`, or where it is for as long as the host
         lives."""
         self._queue(partial(self._begin, self._room.machines[0], self._room.shown, path, then, place))
 
     def bring(self, path: Path, then: Then) -> None:
-        """Have a file of the machine on show on this one."""
+        """Have a file of the machine shown on this one."""
         self._queue(partial(self._begin, self._room.shown, self._room.machines[0], path, then))
 
     def save(
@@ -64,7 +64,8 @@ class FileCopies(QObject):
         written: Then | None = None,
         arrived: Callable[[int], None] = lambda request: None,
     ) -> None:
-        """See `CopiesFiles`."""
+        """Have that machine carry out a command that writes a file, and have the file at `place` here. `written` takes
+        the copy there, which is removed at the end otherwise; `arrived` gets the number of the command."""
         from devexplorer.gui.machines.saving_here import WritingCommand  # with the first one
 
         machine = self._shown_far()
@@ -75,13 +76,12 @@ class FileCopies(QObject):
                 written(CopiedFile(Path(path), origin, self._forgets(machine, path)))
 
         writing = WritingCommand(machine, command, place, whole)
-        self._save(machine, place, writing, lambda: arrived(writing.request), keep=written is not None)
+        self._save(machine, place, writing.begin, writing, lambda: arrived(writing.request), keep=written is not None)
 
     def fetch(self, place: Path, write: Callable[[str, Callable[[str], None]], None]) -> None:
-        """See `CopiesFiles`."""
-        from devexplorer.gui.machines.saving_here import WritingQuestion  # with the first one
-
-        self._save(self._shown_far(), place, WritingQuestion(write))
+        """Have a file at `place` here that `write` has that machine write to the path that it gets; it calls the
+        function when the file is whole, or with one sentence when it was not written."""
+        self._save(self._shown_far(), place, write)
 
     def keeps_open(self) -> bool:
         """Whether something is still being saved here; the window closes once it is."""
@@ -105,7 +105,8 @@ class FileCopies(QObject):
         self,
         machine: FarMachine,
         place: Path,
-        writing: Writing,
+        write: Begin,
+        command: WritingCommand | None = None,
         arrived: Callable[[], None] = lambda: None,
         *,
         keep: bool = False,
@@ -126,7 +127,7 @@ class FileCopies(QObject):
             self._copying = saving
             saving.start()
 
-        saving = SavingHere(self._context, self._room, machine, place, writing, over, keep=keep)
+        saving = SavingHere(self._context, self._room, machine, place, write, over, command, keep=keep)
         self._saves.append(saving)
         self._queue(begin)
 
@@ -164,7 +165,7 @@ class FileCopies(QObject):
             then(copied)
         else:
             copied.remove()
-            self._context.hint(f"{printable(path.name)} was not opened: {far.name} is not on show any more.")
+            self._context.hint(f"{printable(path.name)} was not opened: {far.name} is no longer shown.")
 
     def _over(self, copying: FileCopying) -> None:
         self._copying = None

@@ -1,4 +1,4 @@
-"""The line above the panels while another machine is on show and is not as it looks: no connection, nothing that comes,
+"""The line above the panels while another machine is shown and is not as it looks: no connection, nothing that comes,
 or another window that controls it. Main thread only."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtWidgets import QFrame
 
-from devexplorer.core.base import elapsed_text
+from devexplorer.gui.machines.words import old_text
 from devexplorer.gui.widgets import ElidedLabel, Sign, hbox, push_button, show_text
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class MachineBar(QFrame):
         self.hide()
 
     def show_link(self, machine: FarMachine | None) -> None:
-        """What is to be said about the machine on show; None: it is this one."""
+        """What is to be said about the machine shown; None: it is this one."""
         words, button, self._act = ("", "", lambda: None) if machine is None else _told(machine)
         self.words.set_full_text(words)
         show_text(self.button, button)
@@ -63,13 +63,8 @@ def _told(machine: FarMachine) -> tuple[str, str, Callable[[], None]]:
 
 
 def age_text(link: Link, shown_unix_s: float) -> str:
-    """Of what moment the readings on show are."""
+    """Of what moment the readings shown are."""
     if link.reading_age_s is None:
         return ""
     moment = datetime.fromtimestamp(shown_unix_s).time().isoformat("seconds")
-    return f"Showing readings from {moment}, {ago(link.reading_age_s)}."
-
-
-def ago(seconds: float) -> str:
-    """`12 s ago`, `3:05 ago`."""
-    return f"{seconds:.0f} s ago" if seconds < 60 else f"{elapsed_text(seconds)} ago"
+    return f"Showing readings from {moment}, {old_text(link.reading_age_s)} ago."

@@ -1,10 +1,9 @@
-"""The button of the toolbar that says which machine is on show, with the menu of machines. Main thread only."""
+"""The button of the toolbar that says which machine is shown, with the menu of machines. Main thread only."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtGui import QAction, QActionGroup
@@ -17,30 +16,23 @@ from devexplorer.gui.machines.words import age_text, alarm_words, state_words, w
 
 ALONE = "Machine"
 NAME_PX = 132
-"""Of the name of the machine on show, at most."""
+"""Of the name of the machine shown, at most."""
 TIP = "The machine that this window shows: connect to others, switch between them (Ctrl+Shift+M)"
 MOST_KNOWN = 8
 
 
-class Say(Protocol):
-    """Shows words on the button; `alone`: they are not needed."""
-
-    def __call__(self, words: str, *, alone: bool) -> None:
-        """Show them."""
-
-
 class MachineMenu(QObject):
-    """Fills the menu of `button` whenever it is opened, and has the button name the machine on show."""
+    """Fills the menu of `button` whenever it is opened, and has the button name the machine shown."""
 
     def __init__(
         self,
         context: WindowContext,
         button: QPushButton,
-        say: Say,
+        say: Callable[[str, bool], None],
         specs: Sequence[ActionSpec],
         actions: dict[str, QAction],
     ) -> None:
-        """`say` shows the name in the button."""
+        """`say` shows the name in the button, and whether it is needed."""
         super().__init__(button)
         self._context, self._button, self._say = context, button, say
         self._specs = [spec for spec in specs if spec.menu == MACHINE]
@@ -52,16 +44,18 @@ class MachineMenu(QObject):
         self._fill()
 
     def _name(self) -> None:
-        """Say which machine is on show once there are several."""
+        """Say which machine is shown once there are several."""
         shown, several = self._room.shown, len(self._room.machines) > 1
         name = shown.name[:1].upper() + shown.name[1:] if shown.is_here else shown.name
         link = shown.link
         sign = "" if link is None or (link.live and not link.watching) else f"{state_words(link)[0]} "
         others = (machine for machine in self._room.machines if machine is not shown)
         alarmed = [f"{machine.name}: {alarm_words(machine.aside)}" for machine in others if alarm_words(machine.aside)]
-        words = f"{sign}{name}{' ✕' if alarmed else ''}" if several else ALONE
+        words = ALONE
+        if several:
+            words = f"{sign}{name}{' ✕' if alarmed else ''}"
         short = self._button.fontMetrics().elidedText(words, Qt.TextElideMode.ElideMiddle, NAME_PX)
-        self._say(f"{short} ▾".replace("&", "&&"), alone=not several)
+        self._say(f"{short} ▾".replace("&", "&&"), several)
         spoken = ", ".join((f"Machine: {shown.name}", *alarmed))
         self._button.setAccessibleName(spoken if several else ALONE)
         state = "" if link is None else f"{shown.name}: {state_words(link)[2:]}. {why(link)}".rstrip()

@@ -1,4 +1,4 @@
-"""The machines of this window, as menus, dialogs and the page see them: which there are, which is on show, connecting,
+"""The machines of this window, as menus, dialogs and the page see them: which there are, which is shown, connecting,
 reconnecting, remembering. Main thread.
 
 The list itself is `core.machines.machines`, which is loaded with the first other machine; until then there is this one.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from devexplorer.core.machines.machines import FarMachine, Machines
     from devexplorer.core.session.machine import Machine
     from devexplorer.core.session.session import Session
-    from devexplorer.gui.machines.approach import Approach, FarWay
+    from devexplorer.gui.machines.approach import Approach, Way
 
 MOST_KNOWN = 30
 VIRTUAL = "virtual GPUs (simulated)"
@@ -34,7 +34,7 @@ VIRTUAL = "virtual GPUs (simulated)"
 
 
 class MachineRoom(QObject):
-    """`changed` when the list, what is on show, or the state of a link is another. One for each window: `room_of`."""
+    """`changed` when the list, what is shown, or the state of a link is another. One for each window: `room_of`."""
 
     changed = Signal()
     asked = Signal(object)
@@ -42,18 +42,18 @@ class MachineRoom(QObject):
 
     def __init__(self, context: WindowContext) -> None:
         super().__init__(context)
-        self._context = context
-        self.make_way: Callable[[str, str], FarWay] = _way
+        self.context = context
+        self.make_way: Callable[[str, str], Way] = _way
         """The way to a host, with this Python there."""
         self._approaches: dict[str, Approach] = {}
         """How each of the others is reached, by its name."""
         self._first: set[str] = set()
-        """Those that were never connected yet: on show once they are, gone if they cannot be."""
+        """Those that were never connected yet: shown once they are, gone if they cannot be."""
         self._pythons: dict[str, str] = {}
         self.wanted: str | None = None
         """The virtual GPUs that the window was started with, until it is known whether its engine has them."""
         self._beside: Command | None = None
-        """What is to be done with virtual GPUs beside the cards, once their engine is on show."""
+        """What is to be done with virtual GPUs beside the cards, once their engine is shown."""
         self._here: HereFiles | None = None
         """Answers for this machine; made with the first copy."""
         context.state_changed.connect(self._beat)
@@ -64,17 +64,17 @@ class MachineRoom(QObject):
     @property
     def _list(self) -> Machines | None:
         """None: nothing was connected yet, and what that needs was not loaded."""
-        return cast("Machines | None", vars(self._context).get("machines"))
+        return cast("Machines | None", vars(self.context).get("machines"))
 
     @property
     def machines(self) -> tuple[Machine, ...]:
         """This one first."""
-        return (self._context.machine,) if self._list is None else self._list.machines
+        return (self.context.machine,) if self._list is None else self._list.machines
 
     @property
     def shown(self) -> Machine:
-        """The one that is on show."""
-        return self._context.machine
+        """The one that is shown."""
+        return self.context.machine
 
     @property
     def others(self) -> tuple[FarMachine, ...]:
@@ -85,11 +85,11 @@ class MachineRoom(QObject):
     def known(self) -> tuple[KnownMachine, ...]:
         """Machines that were connected before and are not now, the newest first."""
         names = {machine.name for machine in self.machines}
-        return tuple(one for one in self._context.settings.machines if one.host not in names)
+        return tuple(one for one in self.context.settings.machines if one.host not in names)
 
     def python_of(self, host: str) -> str:
         """What was chosen for the engine there, now or formerly; empty: nothing."""
-        known = {one.host: one.python for one in self._context.settings.machines}
+        known = {one.host: one.python for one in self.context.settings.machines}
         return self._pythons.get(host) or known.get(host, "")
 
     def find(self, name: str) -> Machine | None:
@@ -113,17 +113,17 @@ class MachineRoom(QObject):
     # --- what can be done
 
     def show(self, machine: Machine) -> None:
-        """Put this one on show."""
+        """Put this one shown."""
         if self._list is not None:
             self._list.show(machine)
 
     def connect_to(self, host: str, python: str = "") -> Approach:
-        """Begin to connect to a machine; it comes on show once it is connected. Raises `BadInput`."""
+        """Begin to connect to a machine; it appears once it is connected. Raises `BadInput`."""
         from devexplorer.gui.machines.approach import Approach  # with the first connection
 
         way = self.make_way(host, python)
         approach = Approach(way, self)
-        self._context.machines.add(host, cast("Route", way))
+        self.context.machines.add(host, cast("Route", way))
         self._approaches[host], self._pythons[host] = approach, python
         self._first.add(host)
         approach.asked.connect(partial(self._pass_on, host))
@@ -132,7 +132,7 @@ class MachineRoom(QObject):
     def takes(self, command: Command) -> bool:
         """Whether a command for this machine makes virtual GPUs beside its cards. Then it is carried out in an engine
         of their own, which is listed and shown like another machine."""
-        engine = self._context.state.engine
+        engine = self.context.state.engine
         if not self.shown.is_here or engine is None or engine.virtual_beside is None:
             return False
         if not isinstance(steps_of(command)[0], AddVirtual):
@@ -148,12 +148,12 @@ class MachineRoom(QObject):
 
     def _carry_out_beside(self, command: Command) -> None:
         """What of it makes sense there; GPUs only where there are none yet, from an earlier window."""
-        there = any(device.info.simulated for device in self._context.state.devices.values())
+        there = any(device.info.simulated for device in self.context.state.devices.values())
         steps = [step for step in steps_of(command) if not isinstance(step, Move)]  # what it would move is not there
         for step in steps:
             if not (there and isinstance(step, AddVirtual)):
-                self._context.controller.send(replace(step, request=0))
-        self._context.hint(
+                self.context.controller.send(replace(step, request=0))
+        self.context.hint(
             "Virtual GPUs have an engine of their own beside the cards: PyTorch cannot train on both in one process."
         )
 
@@ -179,15 +179,15 @@ class MachineRoom(QObject):
             self.leave(machine)
 
     def take_over(self) -> None:
-        """This window wants to control the machine on show."""
+        """This window wants to control the machine shown."""
         for machine in self.others:
             if machine is self.shown:
                 machine.session.take_over()
 
     def forget(self, host: str) -> None:
         """Do not offer it any more."""
-        rest = tuple(one for one in self._context.settings.machines if one.host != host)
-        self._context.save_settings(machines=rest)
+        rest = tuple(one for one in self.context.settings.machines if one.host != host)
+        self.context.save_settings(machines=rest)
         self.changed.emit()
 
     # --- as time goes by
@@ -202,10 +202,10 @@ class MachineRoom(QObject):
             approach.beat()
         if self._here is not None:
             self._here.beat()
-        if self.wanted and self._context.state.engine is not None:
+        if self.wanted and self.context.state.engine is not None:
             self.takes(AddVirtual(spec=self.wanted))  # without CUDA cards the engine has them already
             self.wanted = None
-        if (command := self._beside) is not None and self.shown.name == VIRTUAL and self._context.state.engine:
+        if (command := self._beside) is not None and self.shown.name == VIRTUAL and self.context.state.engine:
             self._beside = None
             self._carry_out_beside(command)
 
@@ -215,7 +215,7 @@ class MachineRoom(QObject):
             self._here.close(deadline_s)
 
     def _follow(self) -> None:
-        """The list, what is on show, or the state of a link is another."""
+        """The list, what is shown, or the state of a link is another."""
         for machine in self.others:
             state = machine.link.state
             if machine.name in self._first and state == "connected":
@@ -224,15 +224,15 @@ class MachineRoom(QObject):
                     self._remember(machine.name)
                 self.show(machine)
             elif machine.name in self._first and machine.name == VIRTUAL and state == "lost":  # there is no dialog
-                self._context.hint(f"There are no virtual GPUs: {machine.link.reason}.")
+                self.context.hint(f"There are no virtual GPUs: {machine.link.reason}.")
                 self._beside = None
                 self.leave(machine)
         self.changed.emit()
 
     def _remember(self, host: str) -> None:
         one = KnownMachine(host, self._pythons.get(host, ""))
-        rest = (other for other in self._context.settings.machines if other.host != host)
-        self._context.save_settings(machines=(one, *rest)[:MOST_KNOWN])
+        rest = (other for other in self.context.settings.machines if other.host != host)
+        self.context.save_settings(machines=(one, *rest)[:MOST_KNOWN])
 
 
 def room_of(context: WindowContext) -> MachineRoom:
@@ -240,7 +240,7 @@ def room_of(context: WindowContext) -> MachineRoom:
     return context.findChild(MachineRoom) or MachineRoom(context)
 
 
-def _way(host: str, python: str) -> FarWay:
+def _way(host: str, python: str) -> Way:
     if host == VIRTUAL:
         from devexplorer.core.machines.virtual_route import VirtualRoute  # with the first of them
 

@@ -1,4 +1,4 @@
-"""A file that the machine on show writes for this one: written there by a command or a question, brought here, with
+"""A file that the machine shown writes for this one: written there by a command or a question, brought here, with
 progress and a cancel. Main thread; nothing waits."""
 
 from __future__ import annotations
@@ -6,7 +6,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -23,17 +23,8 @@ if TYPE_CHECKING:
     from devexplorer.gui.forms.far_side import Saving
 
 
-class Writing(Protocol):
-    """What has a machine write a file."""
-
-    def begin(self, path: str, written: Written) -> None:
-        """Have it written to this path there; `written` gets nothing, or one sentence that says what went wrong."""
-
-    def look(self, state: State) -> None:
-        """The state of that machine has changed."""
-
-    def leave(self) -> None:
-        """The user does not want it any more."""
+Begin = Callable[[str, Written], None]
+"""Has a file written to this path there; `Written` gets nothing, or one sentence that says what went wrong."""
 
 
 class WritingCommand:
@@ -48,7 +39,7 @@ class WritingCommand:
         self._written: Written | None = None
 
     def begin(self, path: str, written: Written) -> None:
-        """See `Writing`."""
+        """See `Begin`."""
         known_as = SentFrom(machine=platform.node(), path=str(self._place))
         command = replace(self._command, path=path, sent_to=known_as)
         if isinstance(command, Save | SaveWorkspace):
@@ -59,7 +50,7 @@ class WritingCommand:
             self._end(self._machine.session.why_not())
 
     def look(self, state: State) -> None:
-        """See `Writing`."""
+        """The state of that machine has changed."""
         if self._written is None:
             return
         done = next((one for one in reversed(state.done) if one.command.request == self.request), None)
@@ -72,7 +63,7 @@ class WritingCommand:
             self._end(f"The connection to {self._machine.name} broke before the file was written.")
 
     def leave(self) -> None:
-        """See `Writing`."""
+        """The user does not want it any more."""
         if self._written is not None and self.request:
             self._written = None
             self._machine.session.send(Cancel(job=self.request))
@@ -81,19 +72,6 @@ class WritingCommand:
         written, self._written = self._written, None
         if written is not None:
             written(problem)
-
-
-class WritingQuestion:
-    """A question to the host there."""
-
-    def __init__(self, write: Callable[[str, Written], None]) -> None:
-        self.begin = write
-
-    def look(self, state: State) -> None:
-        """Its answer comes by itself."""
-
-    def leave(self) -> None:
-        """It is soon over."""
 
 
 class SavingHere:
@@ -105,19 +83,20 @@ class SavingHere:
         room: MachineRoom,
         machine: FarMachine,
         place: Path,
-        writing: Writing,
+        write: Begin,
         over: Callable[[SavingHere], None],
+        command: WritingCommand | None,
         *,
-        keep: bool = False,
+        keep: bool,
     ) -> None:
-        """`over` is called at the end. `keep`: the copy there stays."""
-        self._context, self._machine, self._writing, self._over = context, machine, writing, over
+        """`over` is called at the end. `command`: what writes it, where that is one. `keep`: the copy there stays."""
+        self._context, self._machine, self._command, self._over = context, machine, command, over
         self._dialog = CopyDialog(context)
         name = place.name.encode(errors="replace").decode()  # a name that is no text cannot cross the link
         self.name = printable(name)
         """Of the file."""
         ends = room.end_of(machine), room.end_of(room.machines[0])
-        self._bringing = Bringing(str(place), name, *ends, writing.begin, self._dialog.refresh, keep=keep)
+        self._bringing = Bringing(str(place), name, *ends, write, self._dialog.refresh, keep=keep)
         self._dialog.follow(self._bringing, f"Save {self.name} on this machine")
         self._dialog.over.connect(self._end)
 
@@ -138,15 +117,17 @@ class SavingHere:
 
     def look(self) -> None:
         """Follow what writes, and say when nothing comes because there is no connection."""
-        on_show = self._context.machine is self._machine and self._context.state.recording is None
-        self._writing.look(self._context.state if on_show else self._machine.aside)
+        if self._command is not None:
+            on_show = self._context.machine is self._machine and self._context.state.recording is None
+            self._command.look(self._context.state if on_show else self._machine.aside)
         if not self._bringing.over:
             self._dialog.wait_for("" if self._machine.link.live else self._machine.name)
 
     def _end(self) -> None:
         bringing = self._bringing
         if bringing.stage == "cancelled":
-            self._writing.leave()
+            if self._command is not None:
+                self._command.leave()
             self._context.hint(f"{self.name} was not saved.")
         elif bringing.stage == "failed":
             self._context.hint(f"{self.name} could not be saved on this machine. {bringing.problem}")

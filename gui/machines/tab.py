@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from devexplorer.core.session import Change
 from devexplorer.gui.actions import MACHINE, TabSpec, WindowContext, lazy_page
-from devexplorer.gui.machines.actions import connect, reconnect
 from devexplorer.gui.machines.room import room_of
 
 if TYPE_CHECKING:
@@ -15,8 +13,6 @@ if TYPE_CHECKING:
 
 
 def _connect(context: WindowContext, page: MachinesPage) -> None:
-    page.connect_requested.connect(partial(connect, context))
-    page.reconnect_requested.connect(partial(reconnect, context))
     page.set_room(room_of(context))
 
 
@@ -29,4 +25,5 @@ TAB: TabSpec[MachinesPage] = TabSpec(
     menu=MACHINE,
     section=2,
     tooltip="Every machine of this window: state, devices, load, memory, temperature",
+    order=130,
 )

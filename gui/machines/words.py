@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from devexplorer.core.base import MISSING, count_text, elapsed_text, number_text
-from devexplorer.core.telemetry.alert_rules import ALARM
 from devexplorer.gui.widgets.theme import Colour
 
 if TYPE_CHECKING:
@@ -31,8 +30,8 @@ def state_words(link: Link | None) -> str:
 
 def alarm_words(state: State) -> str:
     """How many alarms fire on a machine; empty: none."""
-    count = sum(alert.level == ALARM for alert in state.alerts.active)
-    return f"✕ {count_text(count, 'alarm')}" if count else ""
+    count = len(state.alerts.alarms)
+    return f"✕ {count_text(count, 'alert')}" if count else ""
 
 
 def state_colour(link: Link | None) -> Colour | str:
@@ -54,11 +53,11 @@ def age_text(seconds: float | None) -> str:
     """`now`, `12 s`, `3:05`."""
     if seconds is None:
         return MISSING
-    return "now" if seconds < STALE_S else f"{seconds:.0f} s" if seconds < 60 else elapsed_text(seconds)
+    return "now" if seconds < STALE_S else old_text(seconds)
 
 
 def link_words(link: Link) -> str:
-    """The link of the machine on show, for the line at the bottom."""
+    """The link of the machine shown, for the line at the bottom."""
     if link.state == "connected":
         late = link.reading_age_s is not None and link.reading_age_s >= STALE_S
         latency = "" if link.latency_s is None else f"{number_text(link.latency_s * 1000, 2)} ms"
@@ -67,11 +66,12 @@ def link_words(link: Link) -> str:
         age = f"readings are {age_text(link.reading_age_s)} old" if late else ""
         watching = "watching" if link.watching else "connected"
         return ", ".join(filter(None, (watching, latency, rate, dropped, age)))
-    age = "" if link.reading_age_s is None else f", readings are {_old(link.reading_age_s)} old"
+    age = "" if link.reading_age_s is None else f", readings are {old_text(link.reading_age_s)} old"
     words = {"connecting": "connecting", "reconnecting": "reconnecting", "lost": "not connected"}[link.state]
     retry = "" if link.retry_in_s is None else f", next attempt in {link.retry_in_s:.0f} s"
     return f"{words}{age}{retry}"
 
 
-def _old(seconds: float) -> str:
+def old_text(seconds: float) -> str:
+    """`12 s`, `3:05`."""
     return f"{seconds:.0f} s" if seconds < 60 else elapsed_text(seconds)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
 from PySide6.QtCore import QObject
 
-from devexplorer.core.records import SaveSnapshot
+from devexplorer.core.memory.records import OpenSnapshot, SaveSnapshot
+from devexplorer.core.memory.state import MemoryState
+from devexplorer.core.records import SentFrom
 from devexplorer.core.session import Change
 from devexplorer.gui.actions import WindowContext
 
 if TYPE_CHECKING:
-    from devexplorer.core.records import AllocatorSnapshot
+    from devexplorer.core.memory.records import AllocatorSnapshot
     from devexplorer.gui.memory.snapshot import SnapshotDialog
 
 SNAPSHOTS = "Allocator snapshots"
@@ -20,11 +23,11 @@ SNAPSHOTS = "Allocator snapshots"
 
 def save_snapshot(context: WindowContext, device: str) -> None:
     """Ask where to save the snapshot of a device's allocator."""
-    save = partial(context.controller.save_snapshot, device)
     command = SaveSnapshot(device=device, path="")
     name = f"snapshot-{device.replace(':', '-')}.pickle"
     context.save_file(
-        f"Save the allocator snapshot of {device}", name, {"pickle": SNAPSHOTS}, lambda path: save(str(path)),
+        f"Save the allocator snapshot of {device}", name, {"pickle": SNAPSHOTS},
+        lambda path: context.controller.send(replace(command, path=str(path))),
         here=lambda path: context.file_copies.save(path, command),
     )  # fmt: skip
 
@@ -34,8 +37,13 @@ def open_snapshot(context: WindowContext) -> None:
     context.choose_files(
         "Open an allocator snapshot",
         f"{SNAPSHOTS} (*.pickle *.pkl);;All files (*)",
-        lambda paths: context.controller.open_snapshot(path=str(paths[0])),
+        lambda paths: open_file(context, paths[0], None),
     )
+
+
+def open_file(context: WindowContext, path: Path, sent_from: SentFrom | None) -> None:
+    """Read this one; `sent_from`: the file of another machine that it is a copy of."""
+    context.controller.send(OpenSnapshot(path=str(path), sent_from=sent_from))
 
 
 class SnapshotViewer(QObject):
@@ -50,8 +58,8 @@ class SnapshotViewer(QObject):
         context.state_changed.connect(self._refresh)
 
     def _refresh(self, changes: Change) -> None:
-        snapshot = self._context.state.snapshot
-        if not changes & Change.SNAPSHOT or snapshot is None or snapshot is self._shown:
+        snapshot = self._context.state.part(MemoryState).snapshot
+        if not changes & Change.LABORATORY or snapshot is None or snapshot is self._shown:
             return
         self._shown = snapshot
         if self._dialog is None:

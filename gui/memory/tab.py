@@ -28,4 +28,5 @@ TAB = TabSpec(
     Change.DETAILS | Change.DEVICES | Change.ENGINE,
     live=True,
     tooltip="What uses the memory of a device: allocator, cache, segments, snapshots",
+    order=100,
 )

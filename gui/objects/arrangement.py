@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from devexplorer.core.records import Finding, Row
-from devexplorer.core.session import Ints
+from devexplorer.core.session import Ints, Mask
 from devexplorer.gui.objects.visible import NOWHERE, Known, Options, Visible, devices_of, natural, on_device, visible
 
 BITS: Final = 32
@@ -39,10 +39,9 @@ class Entry:
         """The node of the object itself; those of its rows follow."""
         self.known, self.group = known, group
         self.name: Final = known.snapshot.name
-        self.shown: Final = None if shown is None else shown.tobytes()
-        self.before: Final = None if shown is None else [0, *np.cumsum(shown).tolist()]
-        """How many rows are shown before each; None: all of them."""
-        self.ends: Final = known.outline.shape.ends
+        self.shown: Final = shown
+        self._before: Final = np.arange(len(known.outline.rows) + 1) if shown is None else _counted_before(shown)
+        """How many rows are shown before each."""
         self.opened: Final = visible.opened
         """Rows that have to be open for every match to be seen."""
         self._on_the_way: Final = visible.on_the_way
@@ -53,14 +52,28 @@ class Entry:
         before, self.known, self._sums = self.known, known, None
         return before
 
-    def children(self, row: int) -> list[int]:
+    def children(self, row: int) -> Ints:
         """Rows that are shown directly below this one, as they come."""
-        result = self.known.outline.shape.children(row)
-        return result if self.shown is None else [index for index in result if self.shown[index]]
+        shape = self.known.outline.shape
+        inside = slice(row + 1, shape.ends[row])
+        chosen = shape.parents_array[inside] == row
+        if self.shown is not None:
+            chosen &= self.shown[inside]
+        result: Ints = np.flatnonzero(chosen) + (row + 1)
+        return result
+
+    def have_children(self, rows: Ints) -> Mask:
+        """Which of these rows have any that is shown."""
+        result: Mask = self._before[self.known.outline.shape.ends_array[rows]] > self._before[rows + 1]
+        return result
 
     def is_shown(self, row: int) -> bool:
         """Whether the row has a place in the tree."""
         return self.shown is None or bool(self.shown[row])
+
+    def shows(self, shown: Mask | None) -> bool:
+        """Whether these are the rows that it shows; None: all."""
+        return shown is self.shown if shown is None or self.shown is None else np.array_equal(shown, self.shown)
 
     def is_meant(self, row: int) -> bool:
         """Whether the row is what was looked for, or in it, and not only the way there."""
@@ -70,6 +83,12 @@ class Entry:
         """Whether the row is all here, and not only a part of it on this device."""
         own = self.known.outline.rows[row]
         return self.group is None or own.kind != "module" or own.devices in ((), (self.group,))
+
+    def sizes(self, rows: Ints) -> Ints:
+        """Bytes of each row, as far as they are here."""
+        if self.group is None:
+            return self.known.outline.bytes[rows]
+        return np.fromiter(map(self.bytes, rows.tolist()), np.int64, len(rows))
 
     def bytes(self, row: int) -> int:
         """Bytes of the row, as far as they are here."""
@@ -127,6 +146,10 @@ class Entry:
         return None if self.known.findings is None else self.known.findings.findings.get(row)
 
 
+def _counted_before(shown: Mask) -> Ints:
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(shown)))
+
+
 class Arrangement:
     """The nodes of the tree, listed as they are asked for."""
 
@@ -138,6 +161,8 @@ class Arrangement:
         self._of: dict[str, list[Entry]] = {}
         self._listed: dict[int, list[int]] = {}
         self._places: dict[int, int] = {}
+        self._with_children: set[int] = set()
+        """Of all nodes that are listed, those that have any."""
         self._numbers = numbers
         self.roots: list[int] = []
         if options.grouped:
@@ -157,6 +182,8 @@ class Arrangement:
         number = next(self._numbers)
         entry = self.entries[number] = Entry(number, known, group, found)
         self._of.setdefault(entry.name, []).append(entry)
+        if entry.have_children(np.zeros(1, np.int64))[0]:
+            self._with_children.add(entry.base)
         return entry.base
 
     def _group(self, objects: Mapping[str, Known]) -> None:
@@ -173,13 +200,10 @@ class Arrangement:
             if inside:
                 node = next(self._numbers) << BITS | ROW
                 self.groups[node] = device
+                self._with_children.add(node)
                 self.roots.append(node)
-                self._list(node, inside)
-
-    def _list(self, node: int, children: list[int]) -> list[int]:
-        listed = self._listed[node] = self._in_order(children)
-        self._place(listed)
-        return listed
+                self._listed[node] = self._in_order(inside)
+                self._place(self._listed[node])
 
     def _in_order(self, nodes: list[int]) -> list[int]:
         match self.options.sorted_by:
@@ -191,21 +215,6 @@ class Arrangement:
 
     def _place(self, nodes: list[int]) -> None:
         self._places.update(zip(nodes, range(len(nodes)), strict=True))
-
-    # --- objects that come and go while everything is shown as it comes ---------------------------------------------
-
-    def append(self, objects: Sequence[Known]) -> None:
-        """More objects at the end."""
-        self.roots += [self._enter(known, None, Visible(None)) for known in objects]
-        self._place(self.roots)
-
-    def remove(self, at: int) -> None:
-        """The object in this place is gone."""
-        number = self.roots.pop(at) >> BITS
-        del self._of[self.entries.pop(number).name]
-        self._listed = {node: listed for node, listed in self._listed.items() if node >> BITS != number}
-        self._places = {node: place for node, place in self._places.items() if node >> BITS != number}
-        self._place(self.roots)
 
     # --- reading it
     # ----------------------------------------------------------------------------------------------------
@@ -245,18 +254,25 @@ class Arrangement:
             entry = self.entries.get(node >> BITS)
             if entry is None:
                 return []
-            base = entry.base
-            listed = self._list(node, [base | row for row in entry.children(node & ROW)])
+            listed = self._listed[node] = self._below(entry, node & ROW)
+        return listed
+
+    def _below(self, entry: Entry, row: int) -> list[int]:
+        """List what is below a row: whole columns at a time, for there can be 10,000."""
+        rows = entry.children(row)
+        if self.options.sorted_by == "bytes":
+            sizes = entry.sizes(rows)
+            rows = rows[np.argsort(-sizes if self.options.descending else sizes, kind="stable")]
+        self._with_children.update((entry.base | rows[entry.have_children(rows)]).tolist())
+        listed: list[int] = (entry.base | rows).tolist()
+        if self.options.sorted_by == "name":
+            listed = self._in_order(listed)
+        self._place(listed)
         return listed
 
     def has_children(self, node: int) -> bool:
-        """Whether a node has any, without listing them; Qt asks for every row that it lays out."""
-        entry = self.entries.get(node >> BITS)
-        if entry is None:
-            return node in self.groups
-        row = node & ROW
-        end = entry.ends[row]
-        return end > row + 1 if entry.before is None else entry.before[end] > entry.before[row + 1]
+        """Whether a node that is listed has any; Qt asks for every row that it lays out."""
+        return node in self._with_children
 
     def parent(self, node: int) -> int | None:
         """The node that a node is below."""

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 
 from devexplorer.core.base import count_text
-from devexplorer.core.doctor.findings.rules import SEVERITIES
 from devexplorer.core.records import Diagnosis, Finding, Row, Unchecked
+from devexplorer.core.records.doctor import SEVERITIES
 from devexplorer.core.session import RowTable, Shape
 
 KIND: Final = "finding"

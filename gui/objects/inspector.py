@@ -1,4 +1,4 @@
-"""The inspector: what just happened, in words and in Python, and where the selection is placed. Main thread.
+"""The inspector: the facts of what is selected, and in one line below them what just happened. Main thread.
 
 Everything that comes from the engine is shown as plain text, whatever it looks like.
 """
@@ -9,138 +9,193 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QScrollArea
 
 from devexplorer.core.base import object_name
-from devexplorer.core.records import Answer, Combine, ObjectSnapshot, Offer
+from devexplorer.core.records import Answer, Check, Combine, Command, ObjectSnapshot, Offer, Tie
 from devexplorer.core.session import State
+from devexplorer.gui.actions import row_of
 from devexplorer.gui.objects.answer_view import OfferButtons
-from devexplorer.gui.objects.selection_facts import selection_facts
-from devexplorer.gui.objects.totals import Preparing
+from devexplorer.gui.objects.facts import Preparing, device_facts, selection_facts
 from devexplorer.gui.widgets import (
     EDGE_PX,
     CodeView,
-    EmptyState,
     FactsTable,
     Panel,
     Role,
     ScrollArea,
     Sign,
     TextBlock,
+    after_paint,
     hbox,
+    push_button,
     set_look,
     show_text,
+    thin_line,
     vbox,
     why_not_live,
 )
 
 _SIGN_PX = 16
-_LABELS_AT_MOST_PX = 130
-_EMPTY = "Select an object to see where it is. What happens to it is explained here."
 
 
 class InspectorPanel(Panel):
-    """Reads `state.answer`, `state.answers` and the selected rows.
-
-    Shown is the newest of two: the last thing that happened, or the latest answer about what was selected since.
-    """
+    """Reads `state.answer` and what is selected: rows of the tree, or the device whose card was clicked since."""
 
     command_requested = Signal(object)
     """The command of an offer whose button was clicked."""
-    build_requested = Signal(str)
-    """The empty state's button: name of a recipe."""
+    doctor_requested = Signal(str)
+    """What a check of this model found is to be shown."""
 
     def __init__(self, state: State) -> None:
         super().__init__("Inspector")
         self._state = state
         self._selection: tuple[str, ...] = ()
+        self._device: str | None = None
+        """What the facts are about in place of the selection."""
         self.answer: Answer | None = None
-        """The answer on show."""
-        self._seen: Answer | None = None
-        self._told: Answer | None = None
-        """The answer that is on show."""
-        self.title = TextBlock(Role.STRONG)
-        self.words = TextBlock(words="soft")
-        self.values = CodeView()
-        self.values.setAccessibleName("Values")
-        self.values.copy_button.setAccessibleName("copy the values")
-        self.facts = FactsTable()
-        self.code = CodeView(state)
-        self.heading = TextBlock(Role.STRONG)
+        """What just happened."""
+        self._unfolded = False
+        """Whether the user wants to see the details of what happens."""
         self.placement = FactsTable()
-        self.sign = Sign("error", "error", _SIGN_PX)
-        self.sign.setAccessibleName("failed")
-        self.offers = OfferButtons(primary=True)
-        self.offers.command_requested.connect(self.command_requested)
         self.pair = OfferButtons()
         self.pair.command_requested.connect(self.command_requested)
+        self.line = thin_line()
+        self.sign = Sign("error", "error", _SIGN_PX)
+        self.sign.setAccessibleName("failed")
+        self.title = TextBlock(Role.STRONG)
+        self.details = push_button("Details", self._fold, look="quiet", tip="What happened in full, and its Python")
+        self.details.setCheckable(True)
+        self.doctor = push_button("Doctor", self._ask_doctor, look="quiet", tip="Show what the check found")
+        self.words = TextBlock(words="soft")
+        self.offers = OfferButtons(primary=True)
+        self.offers.command_requested.connect(self.command_requested)
+        self.facts = FactsTable()
+        self.code = CodeView(state)
         self._preparing = Preparing()
         self._preparing.ready.connect(self.refresh)
         self._summed: dict[str, ObjectSnapshot] = {}
-        self._summed_for: tuple[str, ...] = ()
-        """The snapshots and the selection that the placement is of."""
+        self._summed_for: tuple[str, ...] | None = None
+        """The snapshots and the selection that the placement is of; None: of a device."""
         self.scroll_area = self._build()
+        self.scroll_area.verticalScrollBar().rangeChanged.connect(lambda: after_paint(self, self._show_refusal))
         self.set_content(self.scroll_area)
-        self.empty = EmptyState(_EMPTY, "Build mlp")
-        self.empty.chosen.connect(lambda: self.build_requested.emit("mlp"))
-        self.set_empty_state(self.empty)
         self.refresh()
 
     def _build(self) -> QScrollArea:
-        top = hbox((self.sign, 0, Qt.AlignmentFlag.AlignTop), (self.title, 1))
+        top = Qt.AlignmentFlag.AlignTop
         column = vbox(
-            top,
+            self.placement,
+            self.pair,
+            self.line,
+            hbox((self.sign, 0, top), (self.title, 1), (self.details, 0, top), (self.doctor, 0, top)),
             self.words,
             self.offers,
             self.facts,
             self.code,
-            self.heading,
-            self.pair,
-            self.placement,
-            self.values,
             None,
             spacing=10,
             margins=EDGE_PX,
         )
-        return ScrollArea(column, "What happened, and the placement of the selection")
+        return ScrollArea(column, "Facts of the selection, and what just happened")
 
     def set_selection(self, targets: tuple[str, ...]) -> None:
         """Show what is known about these targets (`name` or `name:path`)."""
-        if targets == self._selection:
-            return
-        self._selection = targets
-        if len(targets) == 1:
-            self.answer = self._state.latest_answer(targets[0])
-        elif targets:
-            self.answer = None  # it would be about one of them
+        if targets != self._selection or self._device is not None:
+            self._selection = targets
+            self._show_other(None)
+
+    def set_device(self, device: str) -> None:
+        """Show what is known about this device, until objects are selected again."""
+        if device != self._device:
+            self._show_other(device)
+
+    def show_selection(self) -> None:
+        """Show the selected objects again."""
+        if self._selection:
+            self.set_selection(self._selection)
+
+    def _show_other(self, device: str | None) -> None:
+        self._device = device
+        self.details.setChecked(self._unfolded or not (self._selection or device))
         self.refresh()
+        self.scroll_area.verticalScrollBar().setValue(0)
 
     def refresh(self) -> None:
-        """Something happened, or objects changed: show the newest."""
-        if self._state.answer is not self._seen:
-            self._seen = self.answer = self._state.answer
+        """Something happened, or objects changed: show it."""
         bar = self.scroll_area.verticalScrollBar()
-        place = bar.value() if self.answer is self._told else 0  # another answer is read from its beginning
-        self._told = self.answer
+        answer, place = self._state.answer, bar.value()
+        is_news = answer is not self.answer
+        if answer is not None and is_news:
+            alone = not (self._selection or self._device)
+            self.details.setChecked(answer.failed or self._unfolded or alone)
+            place = 0 if alone else place
+        self.answer = answer
+        self._show_facts()
         self._show_answer()
-        self._show_selection()
-        self._align()
         bar.setValue(place)  # a button that goes passes the keyboard on, and Qt scrolls to whatever gets it
-        self.show_empty(self.answer is None and not self.placement.facts)
-        self.empty.follow(self._state)
-        self.set_subtitle(_names(self._selection))
+
+    def refresh_texts(self) -> None:
+        """The readings of a device, once or twice a second."""
+        if self._device is not None:
+            self._show_facts()
+
+    def _show_refusal(self) -> None:
+        """Scroll to its beginning, and to as much of the ways out as there is room for."""
+        if self.answer is not None and self.answer.failed and self.details.isChecked():
+            for part in (*self.offers.buttons, self.words, self.title):
+                self.scroll_area.ensureWidgetVisible(part, 0, EDGE_PX)
+
+    def _fold(self) -> None:
+        self._unfolded = self.details.isChecked()
+        self._show_answer()
+
+    def _ask_doctor(self) -> None:
+        if self.answer is not None and self.answer.subject is not None:
+            self.doctor_requested.emit(self.answer.subject)
 
     def _show_answer(self) -> None:
-        answer = self.answer
-        self.sign.setVisible(answer is not None and answer.failed)
-        show_text(self.title, answer.title if answer else "")
-        show_text(self.words, answer.words if answer else "")
-        set_look(self.title, "error" if answer is not None and answer.failed else "")
-        self.facts.set_facts(answer.facts if answer else ())
-        self.facts.setVisible(bool(self.facts.facts))
-        self.code.set_code(answer.code if answer else "")
-        self.code.setVisible(bool(answer and answer.code))
+        answer = self.answer or Answer(title="", words="")
+        checked = self._was_check(answer)
+        unfolded = self.details.isChecked() and not checked
+        self.line.setVisible(bool(answer.title and self.placement.facts))
+        self.sign.setVisible(answer.failed)
+        set_look(self.title, "error" if answer.failed else "")
+        show_text(self.title, self._named(answer))
+        self.details.setVisible(bool(answer.title) and not checked)
+        self.doctor.setVisible(checked)
+        self.words.setText(answer.words)
+        self.words.setVisible(unfolded and bool(answer.words))
+        self.offers.show_offers(answer.offers)
+        self.facts.set_facts(answer.facts)
+        self.facts.setVisible(unfolded and bool(answer.facts))
+        self.code.set_code(answer.code)
+        self.code.setVisible(unfolded and bool(answer.code))
         self.code.recolour()
-        self.offers.show_offers(answer.offers if answer else ())
 
-    def _show_selection(self) -> None:
+    def _named(self, answer: Answer) -> str:
+        """Its title, which names what it is about where that is not what the facts are about."""
+        about = answer.subject
+        if about is None or answer.title.startswith(about):
+            return answer.title
+        if self._device is None and about in map(object_name, self._selection):
+            return answer.title
+        return f"{about}: {answer.title}"
+
+    def _was_check(self, answer: Answer) -> bool:
+        """Whether the Doctor tab shows it."""
+        commands: list[Command | None] = [done.command for done in self._state.done if done.answer is answer]
+        if (job := self._state.jobs.get(answer.request)) is not None:  # it is about to end
+            commands = [job.command]
+        return not answer.failed and len(commands) == 1 and isinstance(commands[0], Check)
+
+    def _show_facts(self) -> None:
+        if self._device is not None and self._device not in self._state.devices:
+            self._device = None
+        if self._device is not None:
+            self._summed_for = None
+            self.placement.set_facts(device_facts(self._state, self._device))
+            simulated = ", simulated" if self._state.devices[self._device].info.simulated else ""
+            self.set_subtitle(f"{self._device}{simulated}")
+            self.pair.show_offers(())
+            return
         chosen = {
             name: self._state.objects[name] for name in map(object_name, self._selection) if name in self._state.objects
         }
@@ -148,32 +203,28 @@ class InspectorPanel(Panel):
             if not self._preparing.want(
                 [self._state.row_tables.of(snapshot) for snapshot in chosen.values() if snapshot.rows]
             ):
-                return  # what is on show stays until the sums of a large object are known
+                return  # what is shown stays until the sums of a large object are known
             self._summed, self._summed_for = chosen, self._selection
             self.placement.set_facts(selection_facts(self._state, self._selection))
-        self.placement.setVisible(bool(self.placement.facts))
-        show_text(self.heading, f"Placement of {_names(self._selection)}" if self.placement.facts else "")
-        self.pair.show_offers(self._sum_of_two())
-        values = ""
-        if len(self._selection) == 1 and self._selection[0] in self._state.objects:
-            values = self._state.objects[self._selection[0]].values or ""
-        self.values.set_code(values)
-        self.values.setVisible(bool(values))
+        self.set_subtitle(_names(self._selection))
+        self.pair.show_offers(self._offers_for_two())
 
-    def _sum_of_two(self) -> tuple[Offer, ...]:
-        """Where two tensors are selected: add them."""
-        pair = self._selection
-        objects, live = self._state.objects, why_not_live(self._state) is None
-        if not live or len(pair) != 2 or any(one not in objects or objects[one].kind == "model" for one in pair):
+    def _offers_for_two(self) -> tuple[Offer, ...]:
+        """Two tensors can be added, two parameters of a model that have one shape can be tied."""
+        if why_not_live(self._state) is not None or len(self._selection) != 2:
             return ()
-        left, right = pair
-        return (Offer(f"Add {left} + {right}", Combine(left=left, right=right)),)
-
-    def _align(self) -> None:
-        """One edge for the values of both tables, unless that would leave them too little room."""
-        widest = max(table.label_width for table in (self.facts, self.placement))
-        for table in (self.facts, self.placement):
-            table.set_label_width(widest if widest <= _LABELS_AT_MOST_PX else 0)
+        left, right = self._selection
+        objects = self._state.objects
+        if all(one in objects and objects[one].kind != "model" for one in (left, right)):
+            return (Offer(f"Add {left} + {right}", Combine(left=left, right=right)),)
+        first, second = row_of(self._state, left), row_of(self._state, right)
+        if first is None or second is None or object_name(left) != object_name(right):
+            return ()
+        if first.kind != "parameter" or second.kind != "parameter" or first.shape != second.shape:
+            return ()
+        if first.identity is not None and first.identity == second.identity:
+            return ()
+        return (Offer(f"Tie {second.path} to {first.path}", Tie(first=left, second=right)),)
 
 
 def _same(some: dict[str, ObjectSnapshot], others: dict[str, ObjectSnapshot]) -> bool:

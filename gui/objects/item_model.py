@@ -25,7 +25,6 @@ from PySide6.QtCore import (
 from devexplorer.core.records import Diagnosis, ObjectSnapshot
 from devexplorer.core.session import Progress, RowTables
 from devexplorer.gui.objects.arrangement import Arrangement, Entry, Key
-from devexplorer.gui.objects.badges import Badge, badges
 from devexplorer.gui.objects.cells import (
     ANSWERS,
     BADGES_ROLE,
@@ -33,7 +32,9 @@ from devexplorer.gui.objects.cells import (
     HEADERS,
     PROGRESS_ROLE,
     SORTED_BY,
+    Badge,
     Column,
+    badges,
     mib_text,
 )
 from devexplorer.gui.objects.visible import Known, Options, known_as, visible
@@ -41,7 +42,7 @@ from devexplorer.gui.widgets import RIGHT
 
 Index = QModelIndex | QPersistentModelIndex
 _NOTHING = QModelIndex()
-
+_COLUMNS = len(HEADERS)
 
 MANY = 8
 """From this number of changed rows on the view repaints everything on screen."""
@@ -87,18 +88,14 @@ class ObjectsModel(QAbstractItemModel):
                 now[name] = known_as(snapshot, row_tables.of(snapshot), diagnosis, known)
         self.has_findings = any(known.findings is not None for known in now.values())
         changes = {
-            name: _changes(before[name], known)
+            name: known.outline.changes_since(before[name].outline)
             for name, known in now.items()
             if name in before and before[name] is not known
         }
         self._objects = {
             name: now[name] for name in (*before, *(name for name in now if name not in before)) if name in now
         }
-        new = [name for name in self._objects if name not in before]
-        gone = [name for name in before if name not in now]
-        if self.options.is_plain and not any(changed is None for changed in changes.values()):
-            self._come_and_go(gone, new)
-        elif gone or new or any(self._must_rearrange(name, changed) for name, changed in changes.items()):
+        if now.keys() != before.keys() or any(self._must_rearrange(name, changed) for name, changed in changes.items()):
             self._rearrange(self.options)
         for name, changed in changes.items():
             for entry in self._shown.of(name):
@@ -132,18 +129,6 @@ class ObjectsModel(QAbstractItemModel):
             node = entry.base | inner
         return node
 
-    def _come_and_go(self, gone: Sequence[str], new: Sequence[str]) -> None:
-        for name in gone:
-            index = self._shown.place(self._shown.of(name)[0].base)
-            self.beginRemoveRows(QModelIndex(), index, index)
-            self._shown.remove(index)
-            self.endRemoveRows()
-        if new:
-            count = len(self._shown.roots)
-            self.beginInsertRows(QModelIndex(), count, count + len(new) - 1)
-            self._shown.append([self._objects[name] for name in new])
-            self.endInsertRows()
-
     def _must_rearrange(self, name: str, changed: Sequence[int] | None) -> bool:
         """Whether other rows are shown now, or in another order."""
         known, options = self._objects[name], self.options
@@ -154,8 +139,7 @@ class ObjectsModel(QAbstractItemModel):
         ):
             return True
         for entry in self._shown.of(name):
-            shown = visible(known, options, entry.group).shown
-            if (None if shown is None else shown.tobytes()) != entry.shown:
+            if not entry.shows(visible(known, options, entry.group).shown):
                 return True
             if options.sorted_by == "bytes" and (entry.known.outline.bytes != known.outline.bytes).any():
                 return True
@@ -287,17 +271,11 @@ class ObjectsModel(QAbstractItemModel):
     # --- what Qt asks ----------------------------------------------------------------------------------------------
 
     def index(self, row: int, column: int, parent: Index = _NOTHING) -> QModelIndex:
-        if not parent.isValid():
-            nodes = self._shown.roots
-        elif parent.column():
-            return QModelIndex()
-        else:
-            nodes = self._shown.children(parent.internalId())
-        return (
-            self.createIndex(row, column, nodes[row])
-            if 0 <= row < len(nodes) and 0 <= column < len(HEADERS)
-            else QModelIndex()
-        )
+        above = parent.internalId()  # 0: none. Asked for each row that is laid out: no call more than is needed
+        nodes = self._shown.children(above) if above else self._shown.roots
+        if 0 <= row < len(nodes) and 0 <= column < _COLUMNS:
+            return self.createIndex(row, column, nodes[row])
+        return QModelIndex()
 
     # No flags(): Qt asks for them twice per row when it lays out a branch, which is a third of the time that takes. The
     # default is all but
@@ -313,12 +291,11 @@ class ObjectsModel(QAbstractItemModel):
         return 0 if parent.column() else len(self._shown.children(parent.internalId()))
 
     def hasChildren(self, parent: Index = _NOTHING) -> bool:
-        if not parent.isValid():
-            return bool(self._shown.roots)
-        return not parent.column() and self._shown.has_children(parent.internalId())
+        above = parent.internalId()
+        return self._shown.has_children(above) and parent.column() == 0 if above else bool(self._shown.roots)
 
     def columnCount(self, _parent: Index = _NOTHING) -> int:
-        return len(HEADERS)
+        return _COLUMNS
 
     def headerData(
         self, section: int, orientation: Qt.Orientation, role: int = int(Qt.ItemDataRole.DisplayRole)
@@ -388,10 +365,6 @@ def _with_progress(answer: Any, role: int, progress: Progress) -> Any:
             return f"{answer}, {progress.words}"
         case _:
             return answer
-
-
-def _changes(before: Known, now: Known) -> Sequence[int] | None:
-    return now.outline.changes_since(before.outline)
 
 
 def _badges_of(known: Known) -> tuple[Badge, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from functools import partial
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ FILLS = {
     "ones": "ones",
     "zeros": "zeros",
     "rand": "rand: uniform from 0 to 1",
-    "randn": "randn: normal, mean 0, deviation 1",
+    "randn": "randn: normal, mean 0, standard deviation 1",
     "arange": "arange: 0, 1, 2, …",
     "text": "Custom values",
     "file": "a .npy file",
@@ -49,10 +50,9 @@ def parse_shape(text: str) -> tuple[int, ...]:
     sizes = []
     for part in inner.replace("×", ",").replace("x", ",").replace("*", ",").split(","):
         word = part.strip()
-        try:
-            size = int(word)
-        except ValueError:
-            raise BadInput(f"'{word}' in the shape is not a whole number; write it like 2x3") from None
+        if not re.fullmatch(r"[+-]?\d{1,18}", word, re.ASCII):
+            raise BadInput(f"'{word}' in the shape is not a whole number; write it like 2x3")
+        size = int(word)
         if size < 1:
             raise BadInput(f"{size} in the shape is no size; every size is at least 1")
         sizes.append(size)
@@ -78,7 +78,7 @@ class NewTensorDialog(FormDialog):
         self.fill = QComboBox()
         for fill, words in FILLS.items():
             self.fill.addItem(words, fill)
-        self.shape = QLineEdit("2x3")
+        self.shape = self.first = QLineEdit("2x3")
         self.values = line_edit(placeholder="[[1, 2], [3, 4]]")
         self.file = FileField("Array", "NumPy arrays (*.npy)")
         self.file.edit.setPlaceholderText("path/to/array.npy")
@@ -120,7 +120,11 @@ class NewTensorDialog(FormDialog):
     def refresh(self) -> None:
         """Say what the fields come to, and whether it can be created."""
         fill = self.fill.currentData()
-        wanted = self.values if fill == "text" else self.file if fill == "file" else self.shape
+        wanted: QWidget = self.shape
+        if fill == "text":
+            wanted = self.values
+        elif fill == "file":
+            wanted = self.file
         fields: tuple[QWidget, ...] = (self.shape, self.values, self.file)
         if [field for field in fields if self.form.isRowVisible(field)] != [wanted]:
             for field in fields:

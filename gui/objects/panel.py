@@ -1,4 +1,4 @@
-"""The objects panel: the tree of tensors and models, its filter, order, groups, totals and selection. Main thread."""
+"""The objects panel: the tree of tensors and models, its filter, order, groups and selection. Main thread."""
 
 from __future__ import annotations
 
@@ -6,39 +6,25 @@ import itertools
 from collections.abc import Iterable
 
 from PySide6.QtCore import QItemSelection, QItemSelectionModel, QModelIndex, QPoint, QRect, Signal
-from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QLineEdit, QPushButton, QWidget
+from PySide6.QtWidgets import QPushButton
 
-from devexplorer.core.base import object_name
 from devexplorer.core.records import Diagnosis
 from devexplorer.core.session import State, UnderWay
-from devexplorer.gui.actions import tensors_of
 from devexplorer.gui.objects.arrangement import Key
 from devexplorer.gui.objects.cells import SORTED_BY
-from devexplorer.gui.objects.chips import ChipsDelegate
-from devexplorer.gui.objects.filter import HINT, Query
 from devexplorer.gui.objects.findings import holder
 from devexplorer.gui.objects.item_model import ObjectsModel
-from devexplorer.gui.objects.totals import Preparing, Totals
-from devexplorer.gui.objects.tree import ObjectsTree
-from devexplorer.gui.objects.visible import Options
+from devexplorer.gui.objects.tree import ChipsDelegate, ObjectsTree
+from devexplorer.gui.objects.visible import HINT, Options, Query
 from devexplorer.gui.objects.ways_in import WaysIn
 from devexplorer.gui.widgets import (
-    EDGE_PX,
-    ElidedLabel,
     Panel,
-    Role,
+    line_edit,
     push_button,
-    thin_line,
-    vbox,
 )
 
 FILTER_PX = 110, 250
 """Width of the filter: at least, at most."""
-FILTER_HINTS = "filter: name, type, dtype, device    /", "filter    /"
-"""Shown is the first one that has room."""
-FILTER_EDGE_PX = 20
-"""Of the filter: border and padding at both sides."""
 OPEN_AT_MOST = 100
 """A filter opens at most so many branches; more would not help."""
 
@@ -73,7 +59,10 @@ class ObjectsPanel(Panel):
         )
         self.training_parts = _toggle("gradients", "Show gradients and what optimizers keep")
         self.training_parts.setChecked(True)
-        self.filter = FilterEdit()
+        self.filter = line_edit(placeholder="filter  /", name="filter objects", tip=HINT, clear=True)
+        self.filter.setProperty("look", "quiet")
+        self.filter.setMinimumWidth(FILTER_PX[0])
+        self.filter.setMaximumWidth(FILTER_PX[1])
         self._tools = (self.by_device, self.training_parts, self.filter)
         for tool in self._tools:
             self.add_to_header(tool)
@@ -88,17 +77,12 @@ class ObjectsPanel(Panel):
         self.tree.fit_columns()
         self._delegate = ChipsDelegate(state.look_of)
         self.tree.setItemDelegate(self._delegate)
-        self.totals = ElidedLabel(Role.LABEL, "dim")
-        self.totals.setContentsMargins(EDGE_PX, 3, EDGE_PX, 4)
-        self._preparing = Preparing()
         self._aside: list[Key] = []
         """What is selected, while everything gets another place."""
         self._open_before: list[Key] = []
         """What was expanded before a filter was typed."""
         self._connect()
-        content = QWidget()
-        vbox((self.tree, 1), thin_line(), self.totals, spacing=0, parent=content)
-        self.set_content(content)
+        self.set_content(self.tree)
         self.empty = WaysIn()
         self.empty.chosen.connect(self.way_chosen)
         self.set_empty_state(self.empty)
@@ -116,7 +100,6 @@ class ObjectsPanel(Panel):
         self.tree.selectionModel().selectionChanged.connect(self._on_selection)
         self.model.rearranging.connect(self._put_selection_aside)
         self.model.repaint_wanted.connect(self.tree.viewport().update)
-        self._preparing.ready.connect(self._show_totals)
 
     def refresh(self) -> None:
         """Objects changed: show the new ones, keep selection and expansion."""
@@ -136,7 +119,6 @@ class ObjectsPanel(Panel):
             self.select(new[-1])  # what was just made is what is moved next
             self.tree.setFocus()
         self._on_selection()
-        self._add_up()
 
     def _open_findings(self) -> None:
         """The doctor has spoken: let the first of what it found be seen."""
@@ -161,7 +143,7 @@ class ObjectsPanel(Panel):
         elif not ready and self._state.away:
             words = self._state.away
         elif ready:
-            words = "Nothing here yet. Where do you want to begin?"
+            words = "Where do you want to begin?"
         elif self._state.cannot_start:
             words = "The engine cannot start in its Python. Choose another one."
         elif self._state.engine_words == "engine stopped":
@@ -252,12 +234,8 @@ class ObjectsPanel(Panel):
         if not before.words:
             self._open_before = self.model.keys_where(self.tree.isExpanded)
         self._arrange(self.model.options._replace(query=query))
-        if not query.words:
-            self._scroll_to_selection()
-
-    def _scroll_to_selection(self) -> None:
         current = self.tree.currentIndex()
-        if current.isValid():
+        if not query.words and current.isValid():
             self.tree.scrollTo(current)
 
     def _on_header(self, column: int) -> None:
@@ -273,7 +251,7 @@ class ObjectsPanel(Panel):
         else:
             self._arrange(options._replace(sorted_by=None, descending=False))
 
-    # --- selection and totals
+    # --- selection
     # ------------------------------------------------------------------------------------------
 
     def _put_selection_aside(self) -> None:
@@ -300,48 +278,9 @@ class ObjectsPanel(Panel):
         else:
             self._announced = now
             self.selection_changed.emit(now)
-            self._add_up()
-
-    def _counted(self) -> tuple[str, ...]:
-        return self._announced or tuple(self._state.objects)
-
-    def _add_up(self) -> None:
-        """Show the totals now, or when the columns of large objects have been read."""
-        names = dict.fromkeys(map(object_name, self._counted()))
-        known = (self._state.objects.get(name) for name in names)
-        if self._preparing.want(
-            [self._state.row_tables.of(snapshot) for snapshot in known if snapshot is not None and snapshot.rows]
-        ):
-            self._show_totals()
-
-    def _show_totals(self) -> None:
-        counted = self._counted()
-        totals = Totals.of(tensors_of(self._state, counted))
-        what = "selected" if self._announced else "all"
-        brief = f"{what}: {totals.brief}" if totals.devices else ""
-        self.totals.set_full_text(f"{what}: {totals.words or 'no tensors'}" if counted else "", brief=brief)
 
     def _on_context_menu(self, where: QPoint) -> None:
         self.context_menu_requested.emit(self.tree.viewport().mapToGlobal(where))
-
-
-class FilterEdit(QLineEdit):
-    """Says what it looks for, in as many words as there is room for."""
-
-    def __init__(self) -> None:
-        super().__init__(clearButtonEnabled=True)
-        self.setToolTip(HINT)
-        self.setAccessibleName("filter objects")
-        self.setAcceptDrops(False)  # as those of `line_edit`
-        self.setProperty("look", "quiet")
-        self.setMinimumWidth(FILTER_PX[0])
-        self.setMaximumWidth(FILTER_PX[1])
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        room = self.width() - FILTER_EDGE_PX
-        fits = (hint for hint in FILTER_HINTS if self.fontMetrics().horizontalAdvance(hint) <= room)
-        self.setPlaceholderText(next(fits, FILTER_HINTS[-1]))
 
 
 def _toggle(text: str, words: str) -> QPushButton:

@@ -25,4 +25,6 @@ TAB = TabSpec(
     "explore",
     Change.LABORATORY | Change.OBJECTS | Change.ANSWER | Change.DEVICES | Change.ENGINE,
     tooltip="The values of a tensor: numbers, statistics, histogram",
+    order=10,
+    also_in=("learn",),
 )

@@ -41,6 +41,13 @@ def actions(context: WindowContext) -> list[ActionSpec]:
         first, second = selection.parameters()
         send(Tie(first=first, second=second))
 
+    def why_no_flag(on: bool) -> str | None:
+        if (reason := selection.why_no_target()) is not None:
+            return reason
+        if (not on) in selection.gradient_flags():
+            return None
+        return "Every selected parameter is trainable already." if on else "Every selected parameter is frozen already."
+
     def tied() -> list[str]:
         return [target for target, row in selection.rows() if row.tied_to is not None and row.kind == "parameter"]
 
@@ -63,9 +70,9 @@ def actions(context: WindowContext) -> list[ActionSpec]:
 
     return [
         ActionSpec("freeze", "Freeze", "requires_grad off: no gradient, no step", partial(set_requires_grad, False),
-                   selection.why_no_target, menu=PARAMETERS),
+                   partial(why_no_flag, False), menu=PARAMETERS),
         ActionSpec("unfreeze", "Unfreeze", "requires_grad on", partial(set_requires_grad, True),
-                   selection.why_no_target, menu=PARAMETERS),
+                   partial(why_no_flag, True), menu=PARAMETERS),
         ActionSpec("tie", "Tie", "Make the second selected parameter the same object as the first", tie, why_no_tie,
                    menu=PARAMETERS),
         ActionSpec("untie", "Untie", "Give the selected name its own parameter again",

@@ -10,9 +10,10 @@ import itertools
 import math
 
 from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from devexplorer.core.base import MISSING, bytes_text, seconds_text, shape_text
+from devexplorer.core.base import MISSING, bytes_text, seconds_text
 from devexplorer.core.records import Describe, Fact, Row, Values
 from devexplorer.core.session import State
 from devexplorer.gui.actions import row_of
@@ -28,15 +29,15 @@ from devexplorer.gui.widgets import (
     ShrinkingLabel,
     check_box,
     hbox,
+    holder,
     label,
+    lay_out,
     push_button,
     vbox,
     why_not_live,
 )
 
-FACTS_PX = 224
-FIRST_PX = 320
-SUBTITLE_PX = 100
+FACTS_PX, ROWS_EDGE_PX, BESIDE_PX = 224, 24, 700
 
 
 class ValuesPanel(QWidget):
@@ -54,7 +55,6 @@ class ValuesPanel(QWidget):
         self._row: Row | None = None
         self.title = ShrinkingLabel(Role.STRONG)
         self.title.cut = Qt.TextElideMode.ElideMiddle
-        self.subtitle = ShrinkingLabel(words="dim", least_px=SUBTITLE_PX)
         self.sample = ElidedLabel(words="dim")
         self.old = label(
             "▲ may have changed since",
@@ -88,7 +88,6 @@ class ValuesPanel(QWidget):
     def _lay_out(self) -> None:
         top = hbox(
             self.title,
-            self.subtitle,
             (self.sample, 1),
             self.old,
             self.gradient,
@@ -100,14 +99,21 @@ class ValuesPanel(QWidget):
         facts = ScrollArea(self.facts, sideways=True)
         facts.setFixedWidth(FACTS_PX)
         rows = ScrollArea(self.first, sideways=True)
-        rows.setMaximumWidth(FIRST_PX)
-        first = vbox(label("first values", Role.LABEL, "dim"), (rows, 1), spacing=4)
-        row = hbox(facts, (self.histogram, 1), (self.none, 1), (first, 1), spacing=2 * EDGE_PX)
+        self._rows = holder(vbox(label("first values", Role.LABEL, "dim"), (rows, 1), spacing=4))
+        self._drawn = hbox((self.histogram, 1), (self.none, 1), (self._rows, 3), spacing=2 * EDGE_PX)
+        row = hbox(facts, (self._drawn, 1), spacing=2 * EDGE_PX)
         vbox(top, (row, 1), margins=(EDGE_PX, 8, EDGE_PX, 8), parent=self._content)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self._content)
         layout.addWidget(self.empty)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """A narrow page has the first values below the histogram."""
+        super().resizeEvent(event)
+        beside = event.size().width() >= BESIDE_PX
+        lay_out(self._drawn, beside=beside)
+        self._drawn.setSpacing(2 * EDGE_PX if beside else 0)
 
     # --- what the window calls
     # -----------------------------------------------------------------------------------------
@@ -157,9 +163,7 @@ class ValuesPanel(QWidget):
         )
 
     def _show(self, values: Values, before: Values | None) -> None:
-        simulated = ", simulated" if values.simulated else ""
         self.title.say(values.target)
-        self.subtitle.say(f"{shape_text(values.shape)} {values.dtype} on {values.device}{simulated}")
         self.sample.set_full_text(
             f"all but mean, NaN and Inf from a sample of {values.sampled:,}" if values.sampled else ""
         )
@@ -173,6 +177,9 @@ class ValuesPanel(QWidget):
             "There is nothing to draw: no finite values, none that have an order, or some too far apart for an axis."
         )
         self.first.setText(values.first)
+        self._rows.setMaximumWidth(self.first.sizeHint().width() + ROWS_EDGE_PX)
+        known = self._state.objects.get(values.target)
+        self._rows.setVisible(known is None or not known.values)  # those of a small tensor are in the inspector
 
     def _ask(self, *, exact: bool = False) -> None:
         if self._target is not None:
@@ -192,7 +199,6 @@ def _facts(values: Values) -> tuple[Fact, ...]:
         ("norm", values.norm),
     )
     facts = [Fact(name, MISSING if number is None else f"{number:.6g}") for name, number in numbers]
-    facts.append(Fact("elements", f"{values.elements:,}"))
     facts.append(Fact("zeros", f"{values.zeros:,}"))
     for name, count in (("NaN", values.nans), ("Inf", values.infinities)):
         facts.append(Fact(name, f"{count:,}" if not count else f"▲ {count:,}"))

@@ -1,4 +1,4 @@
-"""What an empty workspace offers: three ways in, each a guided path of a minute. Main thread."""
+"""What an empty workspace offers: to build a sample model, to open one's own, to watch the machine. Main thread."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from devexplorer.gui.widgets import (
     EDGE_PX,
     Role,
     Sign,
+    can_add_virtual,
     hbox,
     label,
+    push_button,
     show_text,
     vbox,
     why_not_live,
 )
 
-ICON_PX, WIDTH_PX = 20, 400
+ICON_PX, WIDTH_PX, GUIDED_PX = 20, 400, 18
 
 
 class Way(NamedTuple):
@@ -35,14 +37,16 @@ class Way(NamedTuple):
 
 
 WAYS = (
-    Way("move", "Move a model", "Build one, put it on a GPU, watch its memory", "move"),
+    Way("build", "Build a sample model", "An MLP, a ResNet, a transformer: to move and measure", "build"),
+    Way("open", "Open my model…", "Your own Python: will it run on a GPU, and does it fit?", "open"),
     Way("watch", "Watch my machine", "Every device: load, memory, alerts", "monitor", needs_engine=False),
-    Way("open", "Open my model", "Your own Python: will it run on a GPU, and does it fit?", "open"),
 )
+GUIDED = "guided"
+"""The way of the small button."""
 
 
 class WaysIn(QWidget):
-    """One sentence, and a button for each way in."""
+    """One sentence, a button for each way in, and a small one that shows how."""
 
     chosen = Signal(str)
     """Name of the way."""
@@ -50,11 +54,14 @@ class WaysIn(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.sentence = label(words="dim", wrap=True, align=CENTRE)
-        self.buttons = {way.name: _WayButton(way) for way in WAYS}
+        self.buttons: dict[str, QPushButton] = {way.name: _WayButton(way) for way in WAYS}
+        self.buttons[GUIDED] = push_button("Show me how", look="quiet", tip="A guided minute: build, move, measure")
+        self.buttons[GUIDED].setFixedHeight(GUIDED_PX)
         for name, button in self.buttons.items():
             button.clicked.connect(partial(self.chosen.emit, name))
-        rows = (part for button in self.buttons.values() for part in (None, button))
-        column = vbox((None, 3), self.sentence, *rows, (None, 3), spacing=4)
+        rows = (part for way in WAYS for part in (None, self.buttons[way.name]))
+        top = hbox((self.sentence, 1), self.buttons[GUIDED])
+        column = vbox((None, 3), top, *rows, (None, 3), spacing=4)
         middle = QWidget()
         middle.setMaximumWidth(WIDTH_PX)
         middle.setLayout(column)
@@ -63,11 +70,14 @@ class WaysIn(QWidget):
     def say(self, text: str, state: State) -> None:
         """Why there is nothing here; the ways that can be gone now."""
         show_text(self.sentence, text)
-        for way, button in zip(WAYS, self.buttons.values(), strict=True):
-            reason = why_not_live(state) if way.needs_engine else None
+        needing = {way.name for way in WAYS if way.needs_engine} | {GUIDED}
+        for name, button in self.buttons.items():
+            reason = why_not_live(state) if name in needing else None
             button.setVisible(state.recording is None)
             button.setEnabled(reason is None)
             button.setToolTip(reason or "")
+        if len(state.usable_devices) < 2 and not can_add_virtual(state):
+            self.buttons[GUIDED].hide()  # there is nothing to move to
 
 
 class _WayButton(QPushButton):

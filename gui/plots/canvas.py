@@ -94,7 +94,7 @@ class PlotCanvas(pg.GraphicsView):  # type: ignore[misc]
         self.lane_rows = -1
         """Rows of labels between the upper edge and the curves."""
         self.set_lane(0)
-        self._keep_pictures(True)
+        self.keep_pictures(True)
         for axis in (self.left, self.bottom):
             axis.linkToView(self.view)
             axis.setZValue(AXIS_Z)
@@ -103,16 +103,16 @@ class PlotCanvas(pg.GraphicsView):  # type: ignore[misc]
         theme_changed.connect(self._recolour)
         self._recolour()
 
-    def _keep_pictures(self, keep: bool) -> None:
+    def keep_pictures(self, keep: bool) -> None:
         """Of what is painted in Python and stays the same while curves move past."""
         mode = QGraphicsItem.CacheMode.DeviceCoordinateCache if keep else QGraphicsItem.CacheMode.NoCache
         for still in (self.left, self.bottom, self.lines):
             still.setCacheMode(mode)
 
     def render(self, *arguments: Any, **options: Any) -> None:
-        self._keep_pictures(False)  # a drawing has texts and lines
+        self.keep_pictures(False)  # a drawing has texts and lines
         super().render(*arguments, **options)
-        self._keep_pictures(True)
+        self.keep_pictures(True)
 
     def set_lane(self, rows: int) -> None:
         """Keep room for so many rows of labels."""

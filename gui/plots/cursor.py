@@ -1,5 +1,5 @@
 """The readout of a plot: a vertical line at the cursor, and a small box with each curve's value there and what it did
-in the selected span. Main thread."""
+in the selected span; that span as a band. Main thread."""
 
 from __future__ import annotations
 
@@ -10,16 +10,46 @@ from typing import NamedTuple
 
 import pyqtgraph as pg
 from PySide6.QtCore import QObject, QSize, Qt
+from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QLabel, QWidget
 
 from devexplorer.gui.plots.canvas import PlotCanvas
 from devexplorer.gui.plots.curve_item import straight_pen
 from devexplorer.gui.widgets import Role, current_theme, font, theme_changed
 
+FILL_ALPHA, EDGE_ALPHA = 0.16, 0.8
 COLUMN_ROWS = 6
 """More curves than this are listed in two columns, where there is room."""
 DISTANCE_PX = 12
 """Between the line and the box."""
+
+
+class SelectionItem(pg.LinearRegionItem):  # type: ignore[misc]  # pyqtgraph publishes no types
+    """A band in seconds from now, below the curves."""
+
+    def __init__(self) -> None:
+        super().__init__(movable=False)
+        self.setZValue(-60)
+        theme_changed.connect(self._recolour)
+        self._recolour()
+        self.hide()
+
+    def _recolour(self) -> None:
+        fill, edge = QColor(current_theme().accent), QColor(current_theme().accent)
+        fill.setAlphaF(FILL_ALPHA)
+        edge.setAlphaF(EDGE_ALPHA)
+        self.setBrush(fill)
+        for line in self.lines:
+            line.setPen(straight_pen(edge, self.getViewWidget()))
+        self.update()
+
+    def show_span(self, edges: tuple[float, float] | None) -> None:
+        """Show a band between these edges, or none."""
+        self.setVisible(edges is not None)
+        if edges is not None:
+            if self.lines[0].pen.width() != straight_pen(None, self.getViewWidget()).width():
+                self._recolour()  # the window is on another screen
+            self.setRegion(edges)
 
 
 class Reading(NamedTuple):
@@ -105,7 +135,8 @@ class Cursor(QObject):
             (1, True),
             (1, False),
         ):
-            self._write(titles, heads, readings, columns, with_word=with_word)
+            self.box.setText(_html(titles, heads, readings, columns, with_word))
+            self.box.adjustSize()
             if self.box.width() <= room.width():
                 break
         left_out = math.ceil((self.box.height() - room.height()) / self.box.fontMetrics().lineSpacing())
@@ -114,52 +145,35 @@ class Cursor(QObject):
             kept = said[: max(len(said) - left_out - 1, 1)]
             more = f"… and {len(readings) - len(kept)} more"
             some = [reading for reading in readings if reading in kept]
-            self._write([*titles, more], heads, some, columns, with_word=with_word)
+            self.box.setText(_html([*titles, more], heads, some, columns, with_word))
+            self.box.adjustSize()
 
-    def _write(
-        self,
-        titles: Sequence[str],
-        heads: Sequence[str],
-        readings: Sequence[Reading],
-        columns: int,
-        *,
-        with_word: bool,
-    ) -> None:
-        self.box.setText(self._html(titles, heads, readings, columns, with_word=with_word))
-        self.box.adjustSize()
 
-    def _html(
-        self,
-        titles: Sequence[str],
-        heads: Sequence[str],
-        readings: Sequence[Reading],
-        columns: int,
-        *,
-        with_word: bool,
-    ) -> str:
-        # Names come from the engine, which is not trusted: escaped.
-        dim = f'style="color:{current_theme().dim}"'
-        if not with_word and any(reading.simulated for reading in readings):
-            names = [reading.name for reading in readings if reading.simulated]
-            titles = [
-                *titles,
-                "all simulated" if len(names) == len(readings) else f"simulated: {names[0]} … {names[-1]}",
-            ]
-        split = -(-len(readings) // columns)
-        tables = [self._table(heads, part, with_word) for part in (readings[:split], readings[split:]) if part]
-        head = "".join(f"<div {dim}>{escape(title)}</div>" for title in titles)
-        return f"{head}<table cellspacing='0'><tr>{'<td>&nbsp;&nbsp;&nbsp;</td>'.join(tables)}</tr></table>"
+def _html(
+    titles: Sequence[str], heads: Sequence[str], readings: Sequence[Reading], columns: int, with_word: bool
+) -> str:
+    # Names come from the engine, which is not trusted: escaped.
+    if not with_word and any(reading.simulated for reading in readings):
+        names = [reading.name for reading in readings if reading.simulated]
+        titles = [
+            *titles,
+            "all simulated" if len(names) == len(readings) else f"simulated: {names[0]} … {names[-1]}",
+        ]
+    split = -(-len(readings) // columns)
+    tables = [_table(heads, part, with_word) for part in (readings[:split], readings[split:]) if part]
+    head = "".join(f'<div style="color:{current_theme().dim}">{escape(title)}</div>' for title in titles)
+    return f"{head}<table cellspacing='0'><tr>{'<td>&nbsp;&nbsp;&nbsp;</td>'.join(tables)}</tr></table>"
 
-    def _table(self, heads: Sequence[str], readings: Sequence[Reading], with_word: bool) -> str:
-        dim = current_theme().dim
-        number = 'align="right" style="white-space:nowrap'
-        rows = []
-        if len(heads) > 1:
-            cells = (f'<td {number}; color:{dim}">&nbsp;&nbsp;{escape(text)}</td>' for text in heads)
-            rows.append("<td></td>" + "".join(cells))
-        for reading in readings:
-            word = " simulated" if reading.simulated and with_word else ""
-            cells = (f'<td {number}">&nbsp;&nbsp;{escape(value)}</td>' for value in reading.values)
-            name = f'<td style="color:{reading.colour}; white-space:nowrap">{escape(reading.name)}{word}</td>'
-            rows.append(name + "".join(cells))
-        return f"<td><table cellspacing='0'>{''.join(f'<tr>{row}</tr>' for row in rows)}</table></td>"
+
+def _table(heads: Sequence[str], readings: Sequence[Reading], with_word: bool) -> str:
+    number = 'align="right" style="white-space:nowrap'
+    rows = []
+    if len(heads) > 1:
+        cells = (f'<td {number}; color:{current_theme().dim}">&nbsp;&nbsp;{escape(text)}</td>' for text in heads)
+        rows.append("<td></td>" + "".join(cells))
+    for reading in readings:
+        word = " simulated" if reading.simulated and with_word else ""
+        cells = (f'<td {number}">&nbsp;&nbsp;{escape(value)}</td>' for value in reading.values)
+        name = f'<td style="color:{reading.colour}; white-space:nowrap">{escape(reading.name)}{word}</td>'
+        rows.append(name + "".join(cells))
+    return f"<td><table cellspacing='0'>{''.join(f'<tr>{row}</tr>' for row in rows)}</table></td>"

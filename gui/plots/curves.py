@@ -130,6 +130,12 @@ LARGER_UNIT_FROM = 0.78
 glance."""
 
 
+def unit_of(value: float, units: tuple[Unit, ...]) -> Unit:
+    """The one to write this value in; the largest for 0."""
+    found = (unit for unit in units if value >= LARGER_UNIT_FROM * unit.factor)
+    return next(found, units[-1]) if value else units[0]
+
+
 def axis_units(unit: str) -> tuple[Unit, ...]:
     """The units that an axis of a metric's unit chooses from, largest first."""
     return AXIS_UNITS.get(unit) or (Unit(UNITS[unit], 1.0),)
@@ -167,7 +173,7 @@ class YScale:
     def set_top(self, at_least: float) -> bool:
         """The next round top from `at_least` on, with 3 to 5 steps; returns whether anything changed."""
         before = (self.top, self.step)
-        self.unit = next((unit for unit in self.units if at_least >= LARGER_UNIT_FROM * unit.factor), self.units[-1])
+        self.unit = unit_of(at_least, self.units)
         value = at_least / self.unit.factor
         magnitude = 10.0 ** math.floor(math.log10(value))
         choices = [

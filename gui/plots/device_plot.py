@@ -16,9 +16,8 @@ from devexplorer.gui.plots.areas import AreaItem
 from devexplorer.gui.plots.curve_item import LiveCurve, LiveCurves
 from devexplorer.gui.plots.curves import Floats, corners, highest, thin, to_edges
 from devexplorer.gui.plots.legend import Entry
-from devexplorer.gui.plots.series import Drawn, Series
 from devexplorer.gui.plots.time_axis import TimeAxis
-from devexplorer.gui.plots.timeline_plot import TimelinePlot
+from devexplorer.gui.plots.timeline_plot import Drawn, Series, TimelinePlot
 from devexplorer.gui.widgets import EmptyState, device_colour, device_pen
 
 PIXELS_PER_POINT = 0.5
@@ -57,6 +56,10 @@ class DevicePlot(TimelinePlot):
         """Whether the device has a curve here."""
         return True
 
+    def _decides(self, device: Device) -> bool:
+        """Whether the scale makes room for its curve."""
+        return True
+
     def _entry(self, device: Device) -> Entry:
         return Entry(device.info.id, device.colour, device.info.simulated)
 
@@ -91,8 +94,8 @@ class DevicePlot(TimelinePlot):
 
     def _highest_shown(self) -> float:
         tops = []
-        for curve in self.curves.values():
-            if curve.line.is_shown:
+        for name, curve in self.curves.items():
+            if curve.line.is_shown and self._decides(self._state.devices[name]):
                 first = np.searchsorted(curve.times, self._axis.left_unix_s, side="left")
                 last = np.searchsorted(curve.times, self._axis.right_unix_s, side="right")
                 tops.append(highest(curve.tops[first:last]))

@@ -1,15 +1,17 @@
-"""Plots as a picture: PNG at twice the size, or SVG with text that stays text. Titles, legends in full, the time in
-words, and the word "simulated" wherever it belongs. Main thread only."""
+"""Plots and charts as a picture: PNG at twice the size, or SVG with text that stays text. Titles, legends in full, the
+time in words, and the word "simulated" wherever it belongs. Main thread only."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
 
-from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QPointF, QRect, QRectF, QSize
-from PySide6.QtGui import QImage, QImageWriter, QPainter
+from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QPoint, QPointF, QRect, QRectF, QSize
+from PySide6.QtGui import QImage, QImageWriter, QPainter, QRegion
 from PySide6.QtSvg import QSvgGenerator
+from PySide6.QtWidgets import QApplication, QWidget
 
+from devexplorer.gui.plots.canvas import PlotCanvas
 from devexplorer.gui.plots.legend import GAP_PX, LINE_PX, Entry, draw_key, entry_colour
 from devexplorer.gui.plots.timeline_plot import TimelinePlot
 from devexplorer.gui.widgets import Role, current_theme, draw_text, font, text_width
@@ -21,17 +23,19 @@ PNG_SCALE = 2.0
 
 
 class Figure:
-    """Plots one below the other, as in the window."""
+    """Plots over time, or charts, one below the other, as in the window."""
 
-    def __init__(self, plots: Sequence[TimelinePlot]) -> None:
-        self._plots = [plot for plot in plots if not plot.is_empty]
-        widest = max((plot.canvas.width() for plot in self._plots), default=320)
-        self._width = widest + 2 * EDGE_PX
-        self._legends = {plot: self._rows(plot.legend_entries) for plot in self._plots}
-        heights = [TITLE_PX + ROW_PX * len(self._legends[plot]) + plot.canvas.height() for plot in self._plots]
+    def __init__(self, plots: Sequence[QWidget]) -> None:
+        self._plots = [plot for plot in plots if not isinstance(plot, TimelinePlot) or not plot.is_empty]
+        widest = max((_drawn(plot).width() for plot in self._plots), default=320)
+        self._width = max(widest, text_width(self._foot()) + 1) + 2 * EDGE_PX
+        self._legends = {
+            plot: self._rows(plot.legend_entries) if isinstance(plot, TimelinePlot) else [] for plot in self._plots
+        }
+        heights = [TITLE_PX + ROW_PX * len(self._legends[plot]) + _drawn(plot).height() for plot in self._plots]
         self._height = EDGE_PX + sum(heights) + BETWEEN_PX * max(len(heights) - 1, 0) + FOOT_PX
 
-    def png(self) -> bytes:
+    def image(self) -> QImage:
         """The picture, two pixels for each of the screen's."""
         image = QImage(
             QSize(round(self._width * PNG_SCALE), round(self._height * PNG_SCALE)), QImage.Format.Format_RGB32
@@ -41,9 +45,13 @@ class Figure:
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         self._paint(painter)
         painter.end()
+        return image
+
+    def png(self) -> bytes:
+        """The image as the bytes of a file."""
         buffer = QBuffer()
         buffer.open(QIODevice.OpenModeFlag.WriteOnly)
-        QImageWriter(buffer, QByteArray(b"png")).write(image)
+        QImageWriter(buffer, QByteArray(b"png")).write(self.image())
         return bytes(buffer.data().data())
 
     def svg(self) -> bytes:
@@ -56,7 +64,7 @@ class Figure:
         generator.setResolution(96)
         generator.setSize(QSize(self._width, self._height))
         generator.setViewBox(QRect(0, 0, self._width, self._height))
-        generator.setTitle("; ".join(plot.title for plot in self._plots))
+        generator.setTitle("; ".join(plot.accessibleName() for plot in self._plots))
         generator.setDescription(self._foot())
         painter = QPainter(generator)
         self._paint(painter)
@@ -71,13 +79,16 @@ class Figure:
         where = QRectF(EDGE_PX, self._height - FOOT_PX, self._width - 2 * EDGE_PX, FOOT_PX - 6)
         draw_text(painter, where, self._foot(), "dim")
 
-    def _paint_plot(self, painter: QPainter, plot: TimelinePlot, y: float) -> float:
+    def _paint_plot(self, painter: QPainter, plot: QWidget, y: float) -> float:
         """Paint from `y` on; returns where it ends."""
-        title = QRectF(EDGE_PX, y, self._width - 2 * EDGE_PX, TITLE_PX - 4)
-        draw_text(painter, title, plot.title, "text", Role.STRONG)
-        title.setLeft(title.left() + text_width(plot.title, Role.STRONG) + 8)
-        draw_text(painter, title, plot.subtitle, "dim", Role.TEXT)
+        title, name = QRectF(EDGE_PX, y, self._width - 2 * EDGE_PX, TITLE_PX - 4), plot.accessibleName()
+        draw_text(painter, title, name, "text", Role.STRONG)
         y += TITLE_PX
+        if not isinstance(plot, TimelinePlot):
+            _paint_chart(painter, plot, QPoint(EDGE_PX, round(y)))
+            return y + plot.height()
+        title.setLeft(title.left() + text_width(name, Role.STRONG) + 8)
+        draw_text(painter, title, plot.subtitle, "dim", Role.TEXT)
         painter.setFont(font(Role.LABEL))
         for row in self._legends[plot]:
             x = float(EDGE_PX)
@@ -106,11 +117,34 @@ class Figure:
         return rows
 
     def _foot(self) -> str:
-        if not self._plots:
-            return "DevExplorer"
-        early, late = (datetime.fromtimestamp(time).astimezone() for time in self._plots[0].range_unix_s)
+        plot = next(iter(self._plots), None)
+        if not isinstance(plot, TimelinePlot):
+            return f"{datetime.now().astimezone().strftime('%Y-%m-%d %H:%M:%S (UTC%z)')}  ·  DevExplorer"
+        early, late = (datetime.fromtimestamp(time).astimezone() for time in plot.range_unix_s)
         until = late.strftime("%H:%M:%S" if late.date() == early.date() else "%Y-%m-%d %H:%M:%S")
         return f"{early.strftime('%Y-%m-%d %H:%M:%S')} to {until} (UTC{late.strftime('%z')})  ·  DevExplorer"
+
+
+def _drawn(plot: QWidget) -> QWidget:
+    """What is painted of it: of a plot over time its curves, because its header has buttons."""
+    return plot.canvas if isinstance(plot, TimelinePlot) else plot
+
+
+def _paint_chart(painter: QPainter, chart: QWidget, at: QPoint) -> None:
+    """Texts as texts, and without the frame of what has the keyboard."""
+    focus = QApplication.focusWidget()
+    if focus is not None and focus is not chart and not chart.isAncestorOf(focus):
+        focus = None
+    if focus is not None:
+        focus.clearFocus()
+    canvases = [*chart.findChildren(PlotCanvas), *([chart] if isinstance(chart, PlotCanvas) else [])]
+    for canvas in canvases:
+        canvas.keep_pictures(False)
+    QWidget.render(chart, painter, at, QRegion(), QWidget.RenderFlag.DrawChildren)
+    for canvas in canvases:
+        canvas.keep_pictures(True)
+    if focus is not None:
+        focus.setFocus()
 
 
 def _width(entry: Entry) -> float:

@@ -2,7 +2,7 @@
 stack; a click hides and shows it, the plot's context menu has the entry under the mouse alone. Main thread.
 
 What does not fit is in a menu behind "+N". Simulated devices have a dashed line and the word: behind each of them where
-there is room, else once in front of all of them.
+there is room, else once in front of the first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from devexplorer.gui.widgets import (
     current_theme,
     device_colour,
     device_pen,
-    draw_text,
     font,
     hbox,
     put_in_order,
@@ -36,7 +35,7 @@ MORE_PX = 36
 """Of the `+N`."""
 LEAST_ENTRIES = 4
 """A header that cannot name so many, or all, leaves the legend to the row below it."""
-WORD = "simulated:"
+WORD = "simulated: "
 
 
 class Entry(NamedTuple):
@@ -72,6 +71,8 @@ class LegendEntry(QAbstractButton):
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._entry = Entry("", 0, False)
         self.with_word = True
+        self.is_first = False
+        """Its text begins with the word that is true of those after it too."""
 
     def set_entry(self, entry: Entry) -> None:
         """Show that device."""
@@ -86,14 +87,14 @@ class LegendEntry(QAbstractButton):
     @property
     def text_shown(self) -> str:
         """The text behind the line."""
-        return self._entry.text(with_word=self.with_word)
+        return (WORD if self.is_first else "") + self._entry.text(with_word=self.with_word)
 
     def width_for(self, *, with_word: bool) -> int:
-        """Pixels that it takes with or without the word "simulated"."""
+        """Pixels that it takes with or without the word "simulated" behind its name."""
         return LINE_PX + GAP_PX + text_width(self._entry.text(with_word=with_word)) + 4
 
     def sizeHint(self) -> QSize:
-        return QSize(self.width_for(with_word=self.with_word), HEIGHT_PX)
+        return QSize(LINE_PX + GAP_PX + text_width(self.text_shown) + 4, HEIGHT_PX)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -142,10 +143,8 @@ class Legend(QWidget):
         self.setFixedHeight(HEIGHT_PX)
         self.setAccessibleName("Legend")
         self._entries: tuple[Entry, ...] = ()
-        self._buttons: dict[str, LegendEntry] = {}
+        self.buttons: dict[str, LegendEntry] = {}
         self._hidden: set[str] = set()
-        self._word = ""
-        self._word_x = 0
         self.from_left = False
         self._more = QToolButton(self, popupMode=QToolButton.ToolButtonPopupMode.InstantPopup)
         self._more.setProperty("look", "quiet")
@@ -162,29 +161,29 @@ class Legend(QWidget):
         if tuple(entries) == self._entries:
             return
         self._entries = tuple(entries)
-        for gone in self._buttons.keys() - {entry.device for entry in entries}:
-            button = self._buttons.pop(gone)
+        for gone in self.buttons.keys() - {entry.device for entry in entries}:
+            button = self.buttons.pop(gone)
             button.hide()  # at once: it is deleted only when the event loop comes round
             button.deleteLater()
         for entry in entries:
-            if entry.device not in self._buttons:
+            if entry.device not in self.buttons:
                 button = LegendEntry(self)
                 button.setChecked(entry.device not in self._hidden)
                 button.toggled.connect(lambda shown, device=entry.device: self._toggle(device, shown))
-                self._buttons[entry.device] = button
-            self._buttons[entry.device].set_entry(entry)
+                self.buttons[entry.device] = button
+            self.buttons[entry.device].set_entry(entry)
         self.updateGeometry()
         self._arrange()
 
     def is_named_in(self, room: int) -> bool:
         """Whether so many pixels have room for all entries, or for enough of them."""
-        widths = [self._buttons[entry.device].width_for(with_word=False) + SPACE_PX for entry in self._entries]
-        room -= text_width(WORD) + 6 if any(entry.simulated for entry in self._entries) else 0
+        widths = [self.buttons[entry.device].width_for(with_word=False) + SPACE_PX for entry in self._entries]
+        room -= text_width(WORD) if any(entry.simulated for entry in self._entries) else 0
         return sum(widths) - SPACE_PX <= room or sum(widths[:LEAST_ENTRIES]) + MORE_PX <= room
 
     def tab_stops(self) -> list[QWidget]:
         """The entries from left to right, and the menu of those that have no room."""
-        return [*(self._buttons[entry.device] for entry in self._entries), self._more]
+        return [*(self.buttons[entry.device] for entry in self._entries), self._more]
 
     def shows(self, device: str) -> bool:
         """Whether the curve of `device` is to be shown."""
@@ -199,32 +198,28 @@ class Legend(QWidget):
         child = self.childAt(self.mapFromGlobal(place))
         lines: list[MenuLine] = [
             (f"Show only {name}", partial(self.show_only, {name}))
-            for name, button in self._buttons.items()
+            for name, button in self.buttons.items()
             if button is child
         ]
         if self.names(shown=False):
-            lines.append(("Show all curves", partial(self.show_only, self._buttons.keys())))
+            lines.append(("Show all curves", partial(self.show_only, self.buttons.keys())))
         return lines
 
     def show_only(self, names: Collection[str]) -> None:
         """Show these of the entries, and hide the others."""
-        self.show_and_hide(names, self._buttons.keys() - set(names))
+        self.show_and_hide(names, self.buttons.keys() - set(names))
 
     def show_and_hide(self, shown: Collection[str], hidden: Collection[str]) -> None:
         """Others stay as they are; what has no entry yet is meant too."""
         self._hidden = self._hidden - set(shown) | set(hidden)
-        for name, button in self._buttons.items():
+        for name, button in self.buttons.items():
             button.blockSignals(True)  # the curves are drawn once, not for each of them
             button.setChecked(self.shows(name))
             button.blockSignals(False)
         self.changed.emit()
 
-    def button(self, device: str) -> LegendEntry:
-        """The entry of `device`."""
-        return self._buttons[device]
-
     def sizeHint(self) -> QSize:
-        width = sum(button.width_for(with_word=True) + SPACE_PX for button in self._buttons.values()) - SPACE_PX
+        width = sum(button.width_for(with_word=True) + SPACE_PX for button in self.buttons.values()) - SPACE_PX
         return QSize(max(width, 0), HEIGHT_PX)
 
     def minimumSizeHint(self) -> QSize:
@@ -239,11 +234,6 @@ class Legend(QWidget):
         if event.type() in (QEvent.Type.FontChange, QEvent.Type.StyleChange):  # the theme's colours
             self._arrange()
 
-    def paintEvent(self, event: QPaintEvent) -> None:
-        if self._word:
-            room = QRectF(self._word_x, 0, self.width(), self.height())
-            draw_text(QPainter(self), room, self._word, "dim")
-
     def _toggle(self, device: str, shown: bool) -> None:
         (self._hidden.discard if shown else self._hidden.add)(device)
         self.changed.emit()
@@ -252,38 +242,32 @@ class Legend(QWidget):
         """Give each entry its place; in a header from the right edge, because its left belongs to the title."""
         room = self.width()
         for with_word in (True, False):
-            for button in self._buttons.values():
-                button.with_word = with_word
-            total = sum(self._buttons[entry.device].sizeHint().width() + SPACE_PX for entry in self._entries)
+            for button in self.buttons.values():
+                button.with_word, button.is_first = with_word, False
+            total = sum(self.buttons[entry.device].sizeHint().width() + SPACE_PX for entry in self._entries)
             if total - SPACE_PX <= room:
                 break
-        simulated = [entry for entry in self._entries if entry.simulated]
-        self._word = WORD if simulated and not with_word else ""
-        word_px = text_width(self._word) + 6 if self._word else 0
-        shown, left_over = self._split(room - word_px)
-        widths = [self._buttons[entry.device].sizeHint().width() for entry in shown]
+        is_simulated = any(entry.simulated for entry in self._entries)
+        shown, left_over = self._split(room if with_word or not is_simulated else room - text_width(WORD))
+        first = next((self.buttons[entry.device] for entry in shown if entry.simulated), None)
+        if first is not None:
+            first.is_first = not with_word
+        widths = [self.buttons[entry.device].sizeHint().width() for entry in shown]
         more_px = self._show_more(left_over)
         taken = sum(widths) + SPACE_PX * max(len(widths) - 1, 0)
-        taken += word_px if any(entry.simulated for entry in shown) else 0
         x = 0 if self.from_left else room - more_px - taken
         if left_over and self.from_left:
             self._more.move(min(taken + SPACE_PX, room - self._more.width()) if shown else 0, 0)
-        first_simulated = next((entry.device for entry in shown if entry.simulated), None)
-        if first_simulated is None:
-            self._word = ""
         for entry, width in zip(shown, widths, strict=True):
-            if entry.device == first_simulated and self._word:
-                self._word_x = x
-                x += word_px
-            button = self._buttons[entry.device]
+            button = self.buttons[entry.device]
             button.setGeometry(x, 0, width, HEIGHT_PX)
+            button.update()
             button.show()
             x += width + SPACE_PX
-        self.update()
 
     def _split(self, room: int) -> tuple[list[Entry], list[Entry]]:
         """Entries that fit into `room` pixels (idle ones last), and the others; both in the devices' order."""
-        widths = {name: button.sizeHint().width() + SPACE_PX for name, button in self._buttons.items()}
+        widths = {name: button.sizeHint().width() + SPACE_PX for name, button in self.buttons.items()}
         if sum(widths.values()) - SPACE_PX <= room:
             return list(self._entries), []
         room -= MORE_PX
@@ -299,7 +283,7 @@ class Legend(QWidget):
         """Keep these for the menu; returns the pixels that its button takes, the space before it included."""
         self.left_over = tuple(entries)
         for entry in entries:
-            self._buttons[entry.device].hide()
+            self.buttons[entry.device].hide()
         self._more.setVisible(bool(entries))
         if not entries:
             return 0
@@ -314,7 +298,7 @@ class Legend(QWidget):
         for entry in self.left_over:
             action = QAction(entry.text(), self._menu, checkable=True, checked=self.shows(entry.device))
             action.setData(entry.device)
-            action.toggled.connect(self._buttons[entry.device].setChecked)
+            action.toggled.connect(self.buttons[entry.device].setChecked)
             self._menu.addAction(action)
 
 

@@ -83,7 +83,7 @@ class TimeAxis(QObject):
             self.changed.emit()
 
     def set_still(self, still: bool, age: str = "") -> None:
-        """The right edge is not now: a recording is on show, or nothing comes from the machine. The axis tells the time
+        """The right edge is not now: a recording is shown, or nothing comes from the machine. The axis tells the time
         then, and each plot this `age`."""
         changed, self.age = still != self.still, age
         if changed:
@@ -206,7 +206,12 @@ def clock_text(time_unix_s: float, step_s: float = 1.0) -> str:
 def live_ticks(span_s: float) -> list[tuple[float, str]]:
     """Ticks of the live axis: `-120 s`, `-90`, … `now`; minutes from ten minutes on, hours from six hours on."""
     step = LIVE_STEPS_S.get(span_s, span_s / 4)
-    per_unit, unit = (3600.0, "h") if span_s >= 21_600 else (60.0, "min") if span_s >= 600 else (1.0, "s")
+    if span_s >= 21_600:
+        per_unit, unit = 3600.0, "h"
+    elif span_s >= 600:
+        per_unit, unit = 60.0, "min"
+    else:
+        per_unit, unit = 1.0, "s"
     ticks = [(-index * step, f"−{index * step / per_unit:g}") for index in range(round(span_s / step), 0, -1)]
     if ticks:
         ticks[0] = (ticks[0][0], f"{ticks[0][1]} {unit}")

@@ -1,15 +1,15 @@
-"""Span, pause, selection and export of the shared time axis in one small button with a menu; and a note at every plot
+"""Span, selection and export of the shared time axis in one small button with a menu; and a note at every plot
 while it is paused. Main thread only."""
 
 from __future__ import annotations
 
 import math
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QMenu, QToolButton, QWidget
 
 from devexplorer.gui.plots.time_axis import SPANS_S, TimeAxis, duration_text, span_text
-from devexplorer.gui.widgets import Role, font
+from devexplorer.gui.widgets import Role, ask_export, font
 
 FORMATS = {
     "csv": "Readings as CSV",
@@ -62,9 +62,6 @@ class TimeNote(QToolButton):
 class TimeControl(QToolButton):
     """One is enough: all plots follow."""
 
-    export_requested = Signal(str)
-    """A key of `FORMATS`."""
-
     def __init__(self, axis: TimeAxis) -> None:
         super().__init__(popupMode=QToolButton.ToolButtonPopupMode.InstantPopup)
         self._axis = axis
@@ -78,10 +75,6 @@ class TimeControl(QToolButton):
             self.spans[span].setCheckable(True)
             self.spans[span].triggered.connect(lambda _checked=False, seconds=span: axis.set_span(seconds))
         menu.addSeparator()
-        self.pause = menu.addAction("Pause the plots\tSpace")
-        self.pause.setCheckable(True)
-        self.pause.triggered.connect(axis.set_paused)
-        menu.addSeparator()
         self.zoom = menu.addAction("Zoom to the selection")
         self.zoom.triggered.connect(axis.show_selection)
         self.clear = menu.addAction("Clear the selection\tEsc")
@@ -91,7 +84,7 @@ class TimeControl(QToolButton):
         export = menu.addMenu("Export")
         for ending, text in FORMATS.items():
             self.exports[ending] = export.addAction(f"{text}…")
-            self.exports[ending].triggered.connect(lambda _checked=False, kind=ending: self.export_requested.emit(kind))
+            self.exports[ending].triggered.connect(lambda _checked=False, kind=ending: ask_export(self, kind, None))
         self.setMenu(menu)
         self.setToolTip(
             "How much time the plots show. Wheel (with Ctrl where plots scroll): more or less. While paused: it zooms,"
@@ -106,7 +99,6 @@ class TimeControl(QToolButton):
         axis = self._axis
         self.setText(f"{span_text(axis.span_s)} ▾")
         self.setAccessibleName(f"Time shown: {span_text(axis.span_s)}{', paused' if axis.paused else ''}")
-        self.pause.setChecked(axis.paused)
         for action in (self.zoom, self.clear):
             action.setEnabled(axis.selection is not None)
         for span, action in self.spans.items():

@@ -9,44 +9,50 @@ antialiased ones cost fifty times as much (tests/benchmarks/plot_cost.py).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple
 
+import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import QSize, QTimer
 from PySide6.QtGui import QContextMenuEvent, QFontMetrics, QShowEvent
-from PySide6.QtWidgets import QMenu, QToolButton, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QMenu, QToolButton, QWidget
 
 from devexplorer.core.base import MISSING, bytes_text, number_text
 from devexplorer.core.session import Device, Marker, State
 from devexplorer.core.telemetry.history import History, Span
 from devexplorer.core.telemetry.metrics import Metric
 from devexplorer.gui.plots.canvas import Canvas, TimeViewBox
-from devexplorer.gui.plots.cursor import Cursor, Reading
-from devexplorer.gui.plots.curves import Floats, YScale, axis_units
+from devexplorer.gui.plots.cursor import Cursor, Reading, SelectionItem
+from devexplorer.gui.plots.curves import Floats, Unit, YScale, axis_units
 from devexplorer.gui.plots.legend import Entry, Legend, LegendRow
 from devexplorer.gui.plots.limits import limits
 from devexplorer.gui.plots.markers import DASHES, Line
-from devexplorer.gui.plots.selection import SelectionItem
-from devexplorer.gui.plots.series import Drawn, Series
-from devexplorer.gui.plots.table import curve_figures
-from devexplorer.gui.plots.time_axis import TimeAxis, clock_text, duration_text
+from devexplorer.gui.plots.time_axis import CLOCK_STEPS_S, TimeAxis, clock_text, duration_text
 from devexplorer.gui.plots.time_control import TimeNote
-from devexplorer.gui.plots.title_button import BUTTON_EDGE_PX, title_button
 from devexplorer.gui.widgets import (
     EDGE_PX,
     EmptyState,
     Figures,
     MenuLine,
     Panel,
+    Role,
     current_theme,
     device_colour,
-    offer_table,
+    font,
+    number_texts,
+    offer_menu,
     put_in_order,
     theme_changed,
 )
 
-USUAL, LEAST = QSize(640, 232), QSize(280, 150)
+MOST_ROWS = 300
+"""A plot has no more pixels to speak of. All readings are in its export."""
+BUTTON_EDGE_PX = 5
+"""Border and padding of the button in the style sheet."""
+USUAL, LEAST = QSize(640, 232), QSize(240, 150)
 """The size of every plot, and of the place that it is in."""
 TEXTS_S = 0.45
 """Texts change twice a second: a number that runs faster cannot be read. A beat may come a little early."""
@@ -57,6 +63,96 @@ LONGEST_WAIT_S = 1.0
 painted 30 times a second for nothing."""
 STEP_PX = 4
 """A curve that nobody touches moves by so much at once: less would cost more than it shows."""
+
+
+class Series(NamedTuple):
+    """A curve or an area as readout and selection see it."""
+
+    key: str
+    """What it is called."""
+    colour: str
+    """`#RRGGBB`"""
+    simulated: bool
+    history: History
+    metric: str
+
+
+class Drawn(NamedTuple):
+    """What a curve or a stack was drawn from."""
+
+    key: tuple[object, ...] = ()
+    """As long as it is the same, new readings only add to the picture."""
+    version: tuple[int, int] = (-1, -1)
+    """Of the history."""
+    left_s: float = math.nan
+    """Unix time from which on it is complete."""
+    right_s: float = math.nan
+    """Unix time until which it is complete; inf when it has the newest reading."""
+    at_s: float = -math.inf
+    """When it was drawn."""
+
+
+def curve_figures(
+    series: Sequence[Series], axis: TimeAxis, unit: Unit, markers: Sequence[Marker], notes: Sequence[str]
+) -> Figures | None:
+    """What the plot shows of these curves, the mean of each step; where single readings are no longer kept, lowest and
+    highest too. None: nothing is known."""
+    left, right = axis.left_unix_s, min(axis.right_unix_s, axis.clock_unix_s)
+    least = max([(right - left) / MOST_ROWS, *(line.history.seconds_at(left) for line in series)])
+    step = next((step for step in CLOCK_STEPS_S if step >= least), CLOCK_STEPS_S[-1])
+    first = math.floor(left / step)
+    count = math.floor(right / step) - first + 1
+    titles, columns = [], []
+    for line in series:
+        window = line.history.window(line.metric, left, right, step)
+        rows = _in_steps(np.floor(window.times / step) - first, window.low, window.mean, window.high, count)
+        name = f"{line.key}{' simulated' if line.simulated else ''}"
+        parts = {"lowest": rows[0], "mean": rows[1], "highest": rows[2]} if window.seconds else {"": rows[1]}
+        for what, values in parts.items():
+            titles.append(", ".join(filter(None, (name, what, unit.name))))
+            columns.append(values / unit.factor)
+    known = np.flatnonzero(~np.isnan(columns).all(axis=0)) if columns else np.empty(0, dtype=np.intp)
+    if not len(known):
+        return None
+    shown = range(int(known[0]), int(known[-1]) + 1)
+    texts = [[clock_text((first + at) * step, step) for at in shown]]
+    texts += [number_texts(values[shown.start : shown.stop]) for values in columns]
+    events = [""] * len(shown)
+    for marker in markers:
+        at = math.floor(marker.time_unix_s / step) - first - shown.start
+        if 0 <= at < len(events):
+            events[at] = "; ".join(filter(None, (events[at], marker.text)))
+    if any(events):
+        titles.append("Event")
+        texts.append(events)
+    words = f"Each row is the mean of {step:g} s from its time on. Export in the plot's time menu has every reading."
+    return Figures(("Time", *titles), list(zip(*texts, strict=True)), "\n".join((words, *notes)))
+
+
+def _in_steps(places: Floats, low: Floats, mean: Floats, high: Floats, count: int) -> tuple[Floats, Floats, Floats]:
+    """Lowest, mean and highest of each of `count` steps; `places` says in which step each value is."""
+    inside = (places >= 0) & (places < count) & ~np.isnan(mean)
+    at = places[inside].astype(np.intp)
+    number = np.bincount(at, minlength=count)
+    lowest, highest = np.full(count, np.inf), np.full(count, -np.inf)
+    np.minimum.at(lowest, at, low[inside])
+    np.maximum.at(highest, at, high[inside])
+    means = np.bincount(at, weights=mean[inside], minlength=count) / np.maximum(number, 1)
+    unknown = number == 0
+    return tuple(np.where(unknown, np.nan, values) for values in (lowest, means, highest))  # type: ignore[return-value]
+
+
+def title_button(header: QHBoxLayout, menu: QMenu) -> QToolButton:
+    """Put a button with this menu, which the caller owns, at the beginning of the header."""
+    button = QToolButton(popupMode=QToolButton.ToolButtonPopupMode.InstantPopup)
+    button.setProperty("look", "title")
+    button.setMenu(menu)
+    button.setFont(font(Role.STRONG))
+    button.setToolTip("Choose what this plot shows")
+    header.insertWidget(0, button)
+    margins = header.contentsMargins()  # the text is where the label's was
+    header.setContentsMargins(margins.left() - BUTTON_EDGE_PX, margins.top(), margins.right(), margins.bottom())
+    return button
 
 
 class TimelinePlot(Panel):
@@ -275,7 +371,11 @@ class TimelinePlot(Panel):
         return ", ".join((*words, *self._readout_titles()))
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
-        offer_table(self, event, self.legend.choices(event.globalPos()), self.in_menu)
+        pause = (
+            "Continue" if self._axis.paused else "Pause the plots",
+            partial(self._axis.set_paused, not self._axis.paused),
+        )
+        offer_menu(self, event, self.legend.choices(event.globalPos()), [pause, *self.in_menu])
 
     @property
     def metrics_shown(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The bar above the panels while a recording is on show: what it is, which moment, play, speed, and the way back. Main
+"""The bar above the panels while a recording is shown: what it is, which moment, play, speed, and the way back. Main
 thread only."""
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ class ReplayBar(QFrame):
         self.setAccessibleName("Recording")
         self.setFixedHeight(HEIGHT_PX)
         self._view: ReplayView | None = None
-        self._showing = False
         self._step_ms = STEP_MS
         self.title = ElidedLabel(Role.STRONG)
         self.title.setMinimumWidth(TITLE_PX)
@@ -67,7 +66,7 @@ class ReplayBar(QFrame):
         self.play = _Button("")
         self.play.setIconSize(QSize(16, 16))
         self.play.clicked.connect(self._play_clicked)
-        self.now = label("", Role.TEXT)
+        self.now = label()
         self.slider = SeekSlider()
         self.slider.setAccessibleName("Moment of the recording")
         self.slider.setToolTip(
@@ -115,7 +114,7 @@ class ReplayBar(QFrame):
         before, self._view = self._view, view
         if before is not None and view == before:
             return
-        self._showing = True
+        self.slider.blockSignals(True)
         if before is None or view._replace(position_ms=0, now_unix_s=0.0) != before._replace(
             position_ms=0, now_unix_s=0.0
         ):
@@ -123,7 +122,7 @@ class ReplayBar(QFrame):
         if not self.slider.isSliderDown():
             self.slider.setValue(view.position_ms // self._step_ms)
         self._show_moment(view)
-        self._showing = False
+        self.slider.blockSignals(False)
 
     def _show_recording(self, view: ReplayView) -> None:
         """Everything but the position."""
@@ -131,7 +130,6 @@ class ReplayBar(QFrame):
         for widget in (self._warning, self.incomplete):
             widget.setVisible(bool(view.findings))
             widget.setToolTip("\n".join(view.findings))
-        self.incomplete.setAccessibleDescription(" ".join(view.findings))
         for control in (self.play, self.slider, *self.speeds.values()):
             control.setEnabled(view.opened)
         self._step_ms = max(STEP_MS, view.length_ms // MOST_STEPS)
@@ -181,8 +179,7 @@ class ReplayBar(QFrame):
             self.replay.set_speed(speed)
 
     def _moved(self, value: int) -> None:
-        """By the user, or by `show_view`."""
-        if self.replay is not None and not self._showing:
+        if self.replay is not None:
             self.replay.seek(value * self._step_ms)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from devexplorer.core.base import bytes_text, number_text, shape_text
+from devexplorer.core.base import bytes_text, number_text, rate_texts, shape_text
 from devexplorer.core.benchmark.history.filter import device_of
 from devexplorer.core.benchmark.kinds import title
 from devexplorer.core.benchmark.kinds.bandwidth import LEAST_COPY_BYTES, TRAFFIC
@@ -250,8 +250,8 @@ def _memory(target: Target, copies: tuple[BandwidthRow, ...]) -> Memory:
     if not rates:
         where = target.id or "this device"
         reason = (
-            f"No copy within {where} of {bytes_text(LEAST_COPY_BYTES, 0)} or more is measured, so the slope is not"
-            " known."
+            f"No copy of {bytes_text(LEAST_COPY_BYTES, 0)} or more within {where} has been measured, so the slope is"
+            " unknown."
         )
         return Memory(None, datasheet, 0, reason)
     return Memory(TRAFFIC * max(rates), datasheet, largest)
@@ -266,9 +266,10 @@ def point_words(point: Point, drawn: Roofline) -> list[str]:
         row = published(drawn.target.name, point.dtype)
         worth = verdict(point.tflops, ceiling.datasheet, row, point.mode)
     spread = point.spread
+    middle, low, high, unit = rate_texts("TFLOP/s", point.tflops, spread.p20, spread.p80)
     return [
-        f"{number_text(point.tflops)} TFLOP/s" + (", simulated" if drawn.target.simulated else ""),
-        f"middle 60 % from {number_text(spread.p20)} to {number_text(spread.p80)}" if spread.p80 > spread.p20 else "",
+        f"{middle} {unit}" + (", simulated" if drawn.target.simulated else ""),
+        f"middle 60 % from {low} to {high}" if spread.p80 > spread.p20 else "",
         f"{number_text(point.intensity)} FLOP per byte",
         "" if roof is None else f"{100 * point.tflops / roof:.0f} % of the measured roof there",
         worth,

@@ -14,7 +14,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QWidget
 
-from devexplorer.core.base import MISSING, bytes_text, count_text, number_text
+from devexplorer.core.base import MISSING, bytes_text, count_text, flops_cell_text, flops_text, number_text
 from devexplorer.core.benchmark.history.filter import Filter, device_of
 from devexplorer.core.benchmark.kinds.bandwidth import LEAST_COPY_BYTES
 from devexplorer.core.records import BandwidthRow, BenchResult, ModelSpec, StoredRun, SweepSpec
@@ -57,15 +57,15 @@ if TYPE_CHECKING:
 
 MOST_RUNS = 1000
 """The newest of the history that are looked at."""
-SIDE_PX = 528
+SIDE_PX = 552
 COLUMNS = (
     Column("", "The mark of its runs, and the dtype"),
-    numbers("TFLOP/s", "The best of all runs that are drawn"),
+    numbers("FLOP/s", "The best of all runs that are drawn"),
     numbers("% of datasheet"),
     numbers("% of best", "Share of the best that was published for this card and dtype; shapes differ"),
     Column("with"),
 )
-WIDTHS = [148, 66, 102, 74, 60]
+WIDTHS = [132, 66, 104, 74, 60]
 
 
 class RooflinePanel(QWidget):
@@ -91,7 +91,7 @@ class RooflinePanel(QWidget):
         """Of the stored runs of the chosen device: points, copies, identities of results, number of runs left
         out."""
         self.drawn: Roofline = NOWHERE
-        """What is on show."""
+        """What is shown."""
         self.chooser = Choice("Device")
         self.chooser.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.summary = ElidedLabel(words="soft")
@@ -162,18 +162,9 @@ class RooflinePanel(QWidget):
             self._take_stored()
         self._draw()
 
-    def show_device(self, device: str) -> None:
-        """Show the device of this id, if it is here; the panel stays with it."""
-        target = next((target for target in self._targets if target.id == device), None)
-        if target is not None:
-            self._picked = target.key
-            self._list_devices()
-            self._take_stored()
-            self._draw()
-
     @property
     def target(self) -> Target | None:
-        """The device on show."""
+        """The device shown."""
         return next((target for target in self._targets if target.key == self.chooser.value), None)
 
     # --- inside
@@ -264,7 +255,7 @@ class RooflinePanel(QWidget):
                     "memory",
                     (
                         Cell("╱  memory, GB/s", "dim" if memory.gb_per_s is None else ""),
-                        _number(memory.gb_per_s, memory.reason),
+                        Cell(number_text(memory.gb_per_s), tip=memory.reason),
                         percent_cell(share, f"datasheet {number_text(memory.datasheet)} GB/s"),
                         Cell(MISSING, tip="no published figure is known here"),
                         Cell(f"copies of {bytes_text(memory.copied_bytes, 0)}" if memory.copied_bytes else "", "dim"),
@@ -292,7 +283,7 @@ class RooflinePanel(QWidget):
         share = None if best is None or not ceiling.best_published else 100 * best.tflops / ceiling.best_published
         published_tip = "no published figure is known here"
         if ceiling.best_published:
-            published_tip = f"the best published is {number_text(ceiling.best_published)} TFLOP/s"
+            published_tip = f"the best published is {flops_text(ceiling.best_published)}"
         return TableRow(
             ceiling.dtype,
             (
@@ -301,7 +292,7 @@ class RooflinePanel(QWidget):
                     "" if best is not None else "dim",
                     ceiling.words,
                 ),
-                _number(best.tflops if best is not None else None, "not measured yet"),
+                Cell(flops_cell_text(best.tflops)) if best is not None else Cell(MISSING, tip="not measured yet"),
                 percent_cell(sheet, datasheet_tip(ceiling.datasheet)),
                 percent_cell(share, published_tip),
                 Cell(best.shape if best is not None else "", "dim", best.what if best is not None else ""),
@@ -317,11 +308,7 @@ def _summary(ceiling: Ceiling, drawn: Roofline) -> str:
     """`bfloat16 798 TFLOP/s: 81 % of datasheet, 94 % of the best published.`"""
     words = f": {ceiling.words}" if ceiling.words else ""
     simulated = ", simulated" if drawn.target.simulated else ""
-    return f"{ceiling.dtype} {number_text(_reached(ceiling))} TFLOP/s{simulated}{words}."
-
-
-def _number(value: float | None, why: str) -> Cell:
-    return Cell(number_text(value), tip=why if value is None else "")
+    return f"{ceiling.dtype} {flops_text(_reached(ceiling))}{simulated}{words}."
 
 
 def _mark(result: BenchResult) -> object:

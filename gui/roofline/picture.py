@@ -6,15 +6,15 @@ Colour means device, so dtypes are told apart by the shape of their marks. What 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QPointF, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
     QColor,
-    QContextMenuEvent,
     QKeyEvent,
     QMouseEvent,
     QPainter,
@@ -23,24 +23,12 @@ from PySide6.QtGui import (
     QPolygonF,
 )
 
-from devexplorer.core.base import MISSING
+from devexplorer.core.base import MISSING, flops_text, number_text
+from devexplorer.gui.charts.roofline_canvas import Range, RooflineCanvas
 from devexplorer.gui.history.rows import when_text
-from devexplorer.gui.plots.canvas import PlotCanvas
 from devexplorer.gui.plots.cursor import ReadoutBox
-from devexplorer.gui.plots.curve_item import CurveItem
-from devexplorer.gui.plots.curves import Floats, decades
-from devexplorer.gui.roofline.figures import Point, Roofline, Target, point_words
-from devexplorer.gui.roofline.layout import (
-    LABEL_PX,
-    Label,
-    Range,
-    between,
-    labels,
-    lines,
-    memory_text,
-    placed,
-    ranges,
-)
+from devexplorer.gui.plots.curves import Floats
+from devexplorer.gui.roofline.figures import Ceiling, Point, Roofline, Target, point_words
 from devexplorer.gui.widgets import (
     CPU,
     Colour,
@@ -49,15 +37,17 @@ from devexplorer.gui.widgets import (
     colour_of,
     current_theme,
     draw_text,
-    offer_table,
     text_width,
-    theme_changed,
 )
 
+LABEL_PX = 14
+"""Height of a label."""
+SAME = 0.01
+"""Datasheet rates this near to each other share a line."""
 SIZE_PX, REACH_PX, RING_PX = 8.0, 12.0, 7.0
 """Of a mark; how near the pointer has to be; radius of the ring round the mark under it."""
-LEFT_PX, LEADER_PX, MARK_PX, EDGE_PX = 52, 18, 14, 12
-"""Width of the left axis; from a line to its label; room for the mark in front of a label; right margin."""
+GAP_PX, EDGE_PX = 6, 12
+"""From a line to its label; right margin."""
 LEAST_COLUMN_PX = 80.0
 _CORNERS = {
     "float64": (6, 0.0), "tf32": (4, 0.0), "float16": (4, 45.0), "bfloat16": (3, -90.0), "float8_e4m3fn": (3, 90.0),
@@ -71,6 +61,110 @@ GLYPHS = {
 }  # fmt: skip
 """The same as letters, for tables: measured, simulated."""
 NOWHERE = Roofline(Target("", "", "", False))
+
+
+class Line(NamedTuple):
+    """One part of a roof, from one intensity and TFLOP/s to another."""
+
+    start: tuple[float, float]
+    end: tuple[float, float]
+    is_datasheet: bool
+
+
+class Label(NamedTuple):
+    """Text at the right end of a line."""
+
+    text: str
+    tflops: float
+    is_datasheet: bool
+    dtype: str = ""
+
+
+def ranges(drawn: Roofline) -> tuple[Range, Range]:
+    """Of intensity and TFLOP/s."""
+    rates = [*_rates(drawn, is_datasheet=False), *_rates(drawn, is_datasheet=True)]
+    memory = [value for value in (drawn.memory.gb_per_s, drawn.memory.datasheet) if value]
+    ridges = [rate * 1e3 / gb_s for rate in rates for gb_s in memory]
+    across = [*(point.intensity for point in drawn.points), *ridges] or [10.0, 100.0]
+    up = [*(point.tflops for point in drawn.points), *rates] or [0.1, 10.0]
+    if not rates and memory:
+        up = [gb_s * intensity / 1e3 for gb_s in memory for intensity in across]
+    return _range(across, 2.5, 2.5), _range(up, 2.0, 1.7)
+
+
+def _range(values: Sequence[float], below: float, above: float) -> Range:
+    """At least two decades that hold all of them, with room at both ends."""
+    low, high = min(values) / below, max(values) * above
+    missing = max(100 / (high / low), 1.0)
+    return low / missing, high
+
+
+def lines(drawn: Roofline) -> list[Line]:
+    """Slopes up to the highest ceiling of their kind, ceilings from where they meet the slope."""
+    result = []
+    (left, right), (_, top) = ranges(drawn)
+    for is_datasheet in (True, False):
+        gb_s = drawn.memory.datasheet if is_datasheet else drawn.memory.gb_per_s
+        rates = _distinct(_rates(drawn, is_datasheet=is_datasheet))
+        # without a measured slope a measured ceiling ends at the datasheet's
+        ridge = gb_s or drawn.memory.datasheet
+        for rate in rates:
+            result.append(Line((max(rate * 1e3 / ridge, left) if ridge else left, rate), (right, rate), is_datasheet))
+        if gb_s:
+            highest = max(rates, default=top)
+            result.append(Line((left, gb_s * left / 1e3), (highest * 1e3 / gb_s, highest), is_datasheet))
+    return result
+
+
+def _rates(drawn: Roofline, *, is_datasheet: bool) -> list[float]:
+    rates = (_rate(ceiling, is_datasheet=is_datasheet) for ceiling in drawn.ceilings)
+    return [rate for rate in rates if rate]
+
+
+def _rate(ceiling: Ceiling, *, is_datasheet: bool) -> float | None:
+    if is_datasheet:
+        return ceiling.datasheet
+    return ceiling.best.tflops if ceiling.best is not None else None
+
+
+def _distinct(rates: Iterable[float]) -> list[float]:
+    result: list[float] = []
+    for rate in sorted(rates):
+        if not result or rate > result[-1] * (1 + SAME):
+            result.append(rate)
+    return result
+
+
+# --- labels -----------------------------------------------------------------------------------------------------------
+
+
+def labels(drawn: Roofline) -> list[Label]:
+    """What is to be written at the right, the most important first: measured ceilings, then those of the datasheet."""
+    measured = [
+        Label(
+            f"{glyph(ceiling.dtype, drawn)}  {ceiling.dtype}  {number_text(ceiling.best.tflops)}",
+            ceiling.best.tflops,
+            False,
+            ceiling.dtype,
+        )
+        for ceiling in drawn.ceilings
+        if ceiling.best is not None
+    ]
+    datasheet = []
+    for rate in _distinct(_rates(drawn, is_datasheet=True)):
+        names = [item.dtype for item in drawn.ceilings if item.datasheet and 1 <= item.datasheet / rate <= 1 + SAME]
+        short = ", ".join(names) if len(names) <= 2 else f"{names[0]} and {len(names) - 1} more"
+        datasheet.append(Label(f"datasheet {number_text(rate)}  {short}", rate, True))
+    return sorted([*measured, *datasheet], key=lambda label: (label.is_datasheet, -label.tflops))
+
+
+def memory_text(drawn: Roofline) -> str:
+    """The slope in words."""
+    memory = drawn.memory
+    parts = [] if memory.gb_per_s is None else [f"memory {number_text(memory.gb_per_s)} GB/s"]
+    if memory.datasheet is not None:
+        parts.append(f"datasheet {number_text(memory.datasheet)}" + ("" if parts else " GB/s"))
+    return ", ".join(parts)
 
 
 @cache  # asked for each of thousands of points
@@ -92,35 +186,25 @@ def mark(dtype: str, *, crossed: bool = False) -> QPainterPath:
     return path
 
 
-class RooflinePicture(PlotCanvas):
+class RooflinePicture(RooflineCanvas):
     """Shows what `set_roofline` was given. The mark under the pointer, or reached with the arrow keys, has a box with
     its figures."""
 
-    pointed = Signal(object)
-    """A `Point`, or None."""
     point_chosen = Signal(object)
     """A `Point` that was clicked, or chosen with Return."""
 
     def __init__(self) -> None:
-        super().__init__(LEFT_PX)
+        super().__init__("Roofline")
         self._of: Colour = CPU
-        theme_changed.connect(self._draw)
         self._drawn = NOWHERE
-        self._index: int | None = None
         self._logs: Floats = np.empty((0, 2))
         """Of intensity and TFLOP/s of each point."""
         self.labels: list[tuple[Label, QRectF]] = []
         """Labels with their boxes, in this widget's pixels."""
-        self._lines: list[pg.PlotCurveItem] = []
         self._marks = pg.ScatterPlotItem(size=SIZE_PX)
         self._marks.setZValue(10)
         self.view.addItem(self._marks)
         self.box = ReadoutBox(self, "The run under the pointer")
-        self.view.sigResized.connect(self._place)
-        self.set_lane(1)
-        self.setMouseTracking(True)
-        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.setAccessibleName("Roofline")
 
     def sizeHint(self) -> QSize:
         return QSize(640, 240)
@@ -136,7 +220,7 @@ class RooflinePicture(PlotCanvas):
             self._point(None)
         self._drawn, self._of = drawn, colour
         best = [
-            f"{ceiling.dtype} {ceiling.best.tflops:.3g} TFLOP/s {ceiling.words}"
+            f"{ceiling.dtype} {flops_text(ceiling.best.tflops)} {ceiling.words}"
             for ceiling in drawn.ceilings
             if ceiling.best
         ]
@@ -158,12 +242,9 @@ class RooflinePicture(PlotCanvas):
         ]
         return Figures(("Point", "dtype", "FLOP per byte", f"TFLOP/s{word}", "Remark"), rows, memory_text(drawn))
 
-    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
-        offer_table(self, event)
-
     @property
     def at(self) -> Point | None:
-        """The point whose box is on show."""
+        """The point whose box is shown."""
         return None if self._index is None else self._drawn.points[self._index]
 
     @property
@@ -172,18 +253,8 @@ class RooflinePicture(PlotCanvas):
 
     def _draw(self) -> None:
         theme, drawn = current_theme(), self._drawn
-        for line in self._lines:
-            self.view.removeItem(line)
-        self._lines = []
-        x_range, y_range = ranges(drawn)
-        self.view.setXRange(*map(math.log10, x_range), padding=0)
-        self.view.setYRange(*map(math.log10, y_range), padding=0)
-        for values, alpha in ((between, 0.05), (decades, 0.15)):
-            grid = QColor(theme.text)
-            grid.setAlphaF(alpha)
-            across = [((value, y_range[0]), (value, y_range[1])) for value in values(*x_range)]
-            up = [((x_range[0], value), (x_range[1], value)) for value in values(*y_range)]
-            self._add_lines([*across, *up], pg.mkPen(grid, width=1))
+        across, up = ranges(drawn)
+        self._draw_axes(across, up, across[0])
         roof = lines(drawn)
         for is_datasheet in (True, False):
             pen = pg.mkPen(theme.bar_other, width=1) if is_datasheet else pg.mkPen(self._colour, width=1.6)
@@ -204,39 +275,22 @@ class RooflinePicture(PlotCanvas):
         )
         self._place()
 
-    def _add_lines(self, parts: Sequence[tuple[Range, Range]], pen: QPen, *, antialias: bool = False) -> None:
-        """From points of intensity and TFLOP/s to others; level lines are crisp without antialiasing."""
-        x, y = ([math.log10(point[side]) for part in parts for point in part] for side in (0, 1))
-        item = CurveItem(x, y, connect="pairs", pen=pen, antialias=antialias)
-        self.view.addItem(item, ignoreBounds=True)
-        self._lines.append(item)
-
     def _place(self) -> None:
         """Ticks, labels and the places of the points, for the present size."""
         wanted = labels(self._drawn)
-        column = max((text_width(label.text) + (MARK_PX if label.dtype else 0) + 1 for label in wanted), default=0)
+        column = max((text_width(label.text) + 1 for label in wanted), default=0)
         column = min(column, max(self.width() * 0.4, LEAST_COLUMN_PX))
-        self.set_margins(1, round(column + LEADER_PX + EDGE_PX) if wanted else EDGE_PX + 8)
-        area, (x_range, y_range) = self.area(), ranges(self._drawn)
-        for axis, values, length, room, head in (
-            (self.bottom, x_range, area.width(), 60, 0),
-            (self.left, y_range, area.height(), 16, 8),  # higher ticks would lie on the words above the picture
-        ):
-            highest = values[1] * (values[0] / values[1]) ** (head / max(length, 1))
-            powers = [power for power in decades(*values) if power <= highest]
-            every = math.ceil(room * math.log10(values[1] / values[0]) / max(length, 1))
-            axis.show_ticks([(math.log10(power), _tick(power)) for power in powers[:: max(every, 1)]])
-        self.labels = [
-            (label, QRectF(area.right() + LEADER_PX, area.top() + centre - LABEL_PX / 2, column, LABEL_PX))
-            for label, centre in placed(wanted, lambda tflops: self._px(1.0, tflops).y() - area.top(), area.height())
-        ]
+        self.set_margins(1, round(column + GAP_PX + EDGE_PX) if wanted else EDGE_PX + 8)
+        self._show_ticks(*ranges(self._drawn))
+        self.labels = []
+        for label in wanted:  # those that would lie over more important ones are in the table only
+            y = self._px(1.0, label.tflops).y()
+            box = QRectF(self.area().right() + GAP_PX, y - LABEL_PX / 2, column, LABEL_PX)
+            if not any(box.intersects(other) for _, other in self.labels):
+                self.labels.append((label, box))
         if self._index is not None:
             self._show_box()
         self.viewport().update()
-
-    def _px(self, intensity: float, tflops: float) -> QPointF:
-        """Where it is, in this widget's pixels."""
-        return self.px(math.log10(intensity), math.log10(tflops)) + QPointF(self.area().topLeft())
 
     @property
     def points_px(self) -> Floats:
@@ -248,63 +302,37 @@ class RooflinePicture(PlotCanvas):
 
     def drawForeground(self, painter: QPainter, rect: QRectF | QRect) -> None:
         """The labels, and the ring round the mark under the pointer."""
-        theme, area = current_theme(), QRectF(self.area())
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        head = "TFLOP/s over FLOP per byte" + ("  simulated" if self._drawn.target.simulated else "")
-        draw_text(painter, QRectF(EDGE_PX, 0, self.width(), area.top()), head, "dim")
+        word = "  simulated" if self._drawn.target.simulated else ""
+        head = f"TFLOP/s over FLOP per byte{word}   {memory_text(self._drawn)}"
+        draw_text(painter, QRectF(EDGE_PX, 0, self.width() - EDGE_PX, self.area().top()), head, "dim")
         for label, box in self.labels:
-            quiet = QColor(theme.bar_other if label.is_datasheet else self._colour)
-            painter.setPen(quiet)
-            middle, line, end = box.center().y(), self._px(1.0, label.tflops).y(), box.left() - 4
-            turns = ((area.right(), line), (area.right() + 5, line), (end - 4, middle), (end, middle))
-            painter.drawPolyline([QPointF(x, y) for x, y in turns])
-            text = QRectF(box)
-            if label.dtype:
-                draw_text(painter, box, glyph(label.dtype, self._drawn), quiet)
-                text.setLeft(box.left() + MARK_PX)
-            draw_text(painter, text, label.text, "dim" if label.is_datasheet else "text")
-        self._paint_slope_text(painter, area)
+            draw_text(painter, box, label.text, "dim" if label.is_datasheet else self._of)
         if self._index is not None:
-            painter.setPen(QPen(QColor(theme.text), 1.5))
+            painter.setPen(QPen(QColor(current_theme().text), 1.5))
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawEllipse(QPointF(*self.points_px[self._index]), RING_PX, RING_PX)
         super().drawForeground(painter, rect)
 
-    def _paint_slope_text(self, painter: QPainter, area: QRectF) -> None:
-        """Above the higher slope, where no point can be; at the top left where the slope is too short."""
-        text, slopes = memory_text(self._drawn), [line for line in lines(self._drawn) if line.start[1] != line.end[1]]
-        if not text or not slopes:
-            return
-        line = max(slopes, key=lambda line: line.start[1])
-        start, end = self._px(*line.start), self._px(*line.end)
-        along = pg.Point(end - start)
-        along = along / max(along.length(), 1e-9)
-        if start.y() > area.bottom():  # it enters the picture at the bottom
-            start += along * ((area.bottom() - start.y()) / along.y())
-        foot = start + along * 10
-        tip = foot + along * text_width(text)
-        painter.save()
-        if tip.y() - LABEL_PX < end.y() or tip.x() > area.right():
-            painter.translate(area.left() + 6, area.top() + LABEL_PX / 2)
-        else:
-            painter.translate(foot)
-            painter.rotate(math.degrees(math.atan2(along.y(), along.x())))
-            painter.translate(0, -LABEL_PX / 2 - 2)
-        draw_text(painter, QRectF(0, -LABEL_PX / 2, area.width(), LABEL_PX), text, "dim")
-        painter.restore()
-
     # --- pointing
 
-    def _point(self, index: int | None) -> None:
-        if index == self._index:
-            return
-        self._index = index
-        if index is None:
+    def _reach(self) -> float:
+        return REACH_PX
+
+    def _order(self) -> list[int]:
+        points = self._drawn.points
+        return sorted(range(len(points)), key=lambda number: points[number][:2])
+
+    def _first(self) -> int:
+        """The fastest."""
+        points = self._drawn.points
+        return max(range(len(points)), key=lambda number: points[number].tflops)
+
+    def _show_point(self) -> None:
+        if self._index is None:
             self.box.hide()
         else:
             self._show_box()
-        self.pointed.emit(self.at)
-        self.viewport().update()
 
     def _show_box(self) -> None:
         assert self._index is not None
@@ -320,45 +348,19 @@ class RooflinePicture(PlotCanvas):
         self.box.move(round(max(left, 0)), round(top))
         self.box.show()
 
-    def _nearest(self, position: QPointF) -> int | None:
-        """Number of the mark under a position."""
-        away = np.linalg.norm(self.points_px - position.toTuple(), axis=1)
-        return int(away.argmin()) if len(away) and away.min() < REACH_PX else None
-
-    def mouseMoveEvent(self, event: QMouseEvent) -> None:
-        self._point(self._nearest(event.position()))
-
     def mousePressEvent(self, event: QMouseEvent) -> None:
         self._point(self._nearest(event.position()))
         if self.at is not None:
             self.point_chosen.emit(self.at)
 
-    def leaveEvent(self, event: QEvent) -> None:
-        super().leaveEvent(event)
-        self._point(None)
-
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Left and right go from mark to mark, from the fastest at first; Return chooses, Escape leaves."""
-        step = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}.get(Qt.Key(event.key()))
-        points = self._drawn.points
-        if step is not None and points:
-            order = sorted(range(len(points)), key=lambda number: (points[number].intensity, points[number].tflops))
-            if self._index is None:
-                self._point(max(order, key=lambda number: points[number].tflops))
-            else:
-                self._point(order[min(max(order.index(self._index) + step, 0), len(order) - 1)])
-        elif event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.at is not None:
+        """Return chooses the point."""
+        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.at is not None:
             self.point_chosen.emit(self.at)
-        elif event.key() == Qt.Key.Key_Escape and self._index is not None:
-            self._point(None)
         else:
-            event.ignore()
+            super().keyPressEvent(event)
 
 
 def glyph(dtype: str, drawn: Roofline) -> str:
     """The mark of a dtype as a letter, hollow where it is simulated."""
     return GLYPHS.get(dtype, "●○")[drawn.target.simulated]
-
-
-def _tick(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1 else f"{value:g}"

@@ -32,4 +32,5 @@ TAB = TabSpec(
     "measure",
     Change.POINTS | Change.DEVICES | Change.RUNS,
     tooltip="What was measured against the limits of compute and memory bandwidth",
+    order=70,
 )

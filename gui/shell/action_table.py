@@ -1,4 +1,4 @@
-"""Every action of the window, in the order of the palette: one line for each feature. Main thread only."""
+"""Every action of the window, in the order of the palette. Main thread only."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ from functools import partial
 from time import strftime
 from typing import TYPE_CHECKING
 
+from devexplorer.core.feature import named
 from devexplorer.gui.actions import FILE, MACHINE, ActionSpec, WindowContext
 from devexplorer.gui.benchmark import actions as benchmark
 from devexplorer.gui.devices import actions as devices
-from devexplorer.gui.doctor import actions as doctor
-from devexplorer.gui.experiments import actions as experiments
 from devexplorer.gui.files import actions as files
-from devexplorer.gui.fleet import actions as fleet
+from devexplorer.gui.history import actions as history
 from devexplorer.gui.machines import actions as machines
-from devexplorer.gui.memory import actions as memory
 from devexplorer.gui.objects import actions as objects
 from devexplorer.gui.objects import training_actions as training
-from devexplorer.gui.objects.ways_in import WAYS
+from devexplorer.gui.objects.ways_in import GUIDED
 from devexplorer.gui.plots.time_control import FORMATS
 from devexplorer.gui.shell.layouts import LAYOUTS
-from devexplorer.gui.split import actions as split
 
 if TYPE_CHECKING:
     from devexplorer.gui.shell.main_window import MainWindow
@@ -35,19 +32,17 @@ def action_table(context: WindowContext, window: MainWindow) -> list[ActionSpec]
         *training.actions(context),
         *devices.actions(context),
         *benchmark.actions(context),
-        *doctor.actions(context),
-        *split.actions(context),
-        *experiments.actions(context),
+        *history.actions(context),
+        *(action for actions in named("actions") for action in actions(context)),
         *files.actions(context, window.models, window.workspaces, window.unsaved_copy),
         *machines.actions(context),
-        *fleet.actions(context),
-        *memory.actions(context),
         *(action for tab in window.bottom_dock.specs for action in tab.actions(context)),
         *_window_actions(context, window),
     ]
 
 
 def _window_actions(context: WindowContext, window: MainWindow) -> list[ActionSpec]:
+    give_room, room = window.workbench.give_room, window.workbench.room
     return [
         ActionSpec("pause", "Pause plots", "Hold the plots still to pan and zoom; again to follow live",
                    window.toggle_pause, key="Space"),
@@ -59,17 +54,18 @@ def _window_actions(context: WindowContext, window: MainWindow) -> list[ActionSp
         ActionSpec("last_panel", "Previous panel", "Give the keyboard to the panel before",
                    partial(window.workbench.go_to_panel, -1), key="Shift+F6"),
         ActionSpec("enlarge", "Enlarge the panel", "Give the panel with the keyboard all the room, as a double click on"
-                   " its heading does; Escape brings the rest back", window.workbench.enlarge, key="F11"),
+                   " its heading does; Escape brings the rest back", partial(give_room, room.enlarge), key="F11"),
         ActionSpec("fold", "Fold or unfold the panel", "Leave only the heading of the panel with the keyboard",
-                   window.workbench.fold, key="Ctrl+Shift+F"),
-        ActionSpec("detach", "Panel in a window of its own", "For a second screen; closing it brings the panel back",
-                   window.workbench.detach, key="Ctrl+Shift+D"),
+                   partial(give_room, room.toggle_fold), key="Ctrl+Shift+F"),
+        ActionSpec("detach", "Panel in a separate window", "For a second screen; closing it brings the panel back",
+                   partial(give_room, room.detach), key="Ctrl+Shift+D"),
+        ActionSpec("reset_layout", "Reset layout", "Give the panels of this layout their first places and sizes",
+                   window.workbench.reset_layout),
         *(ActionSpec(f"layout {layout.name}", f"Layout {layout.title}", layout.tooltip,
                      partial(window.workbench.show_layout, layout.name), key=f"Alt+{number}")
           for number, layout in enumerate(LAYOUTS, start=1)),
-        *(ActionSpec(f"way {way.name}", f"First steps: {way.title}", way.words, partial(window.begin, way.name),
-                     context.controller.why_no_engine)
-          for way in WAYS),
+        ActionSpec("guided", "First steps: Move a model", "A guided minute: build, move, measure",
+                   partial(window.begin, GUIDED), context.controller.why_no_engine),
         ActionSpec("switch_machine", "Switch machine…", "Show another machine in this window, by its first letters",
                    partial(_switch_machine, context), key="Ctrl+Shift+M", menu=MACHINE, section=2),
         ActionSpec("tour", "Tour", "Watch the main job being done: build, move, measure, undo",
@@ -80,7 +76,7 @@ def _window_actions(context: WindowContext, window: MainWindow) -> list[ActionSp
         ActionSpec("stop_recording", "Stop recording", "End the recording and close its file",
                    window.stop_recording, window.why_no_stop_recording),
         *(ActionSpec(f"export {kind}", f"Export {words[:1].lower()}{words[1:]}…", "What the plots show, to a file",
-                     partial(window.memory.export_requested.emit, kind))
+                     partial(window.export_requested.emit, None, kind))
           for kind, words in FORMATS.items()),
         ActionSpec("replay", "Open a recording…", "Show a recording in this window, with a time slider",
                    partial(_choose_replay, context), menu=FILE, section=2),
@@ -114,6 +110,6 @@ def _switch_machine(context: WindowContext) -> None:
 
 
 def _show_glossary(context: WindowContext) -> None:
-    from devexplorer.gui.learn.glossary import GlossaryDialog  # when it is asked for
+    from devexplorer.gui.forms.glossary import GlossaryDialog  # when it is asked for
 
     context.open_dialog(GlossaryDialog(context.window))

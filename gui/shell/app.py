@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QMessageLogContext, QTimer, QtMsgType, qInstallMessageHandler
@@ -32,7 +33,6 @@ from devexplorer.core.session import SettingsFile, State
 from devexplorer.core.session.background import Background
 from devexplorer.core.session.crash import install_hooks
 from devexplorer.gui.actions import Controller
-from devexplorer.gui.fleet.actions import open_cluster
 from devexplorer.gui.machines.actions import connect
 from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.shell.calibrations import Calibrations
@@ -44,6 +44,8 @@ from devexplorer.gui.widgets import after_paint, app_icon
 from devexplorer.gui.widgets import theme as themes
 
 if TYPE_CHECKING:
+    from PySide6.QtWidgets import QWidget
+
     from devexplorer.core.benchmark.history.store_thread import StoreThread
     from devexplorer.core.machines.machines import Machines
     from devexplorer.core.session import Machine
@@ -56,7 +58,7 @@ if TYPE_CHECKING:
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 """By which the system, or a terminal that is closed, ends the window."""
 HERE = "this machine"
-"""What the line across the window is about that offers to start it."""
+"""What the line in the status bar is about that offers to start it."""
 CLOSE_SECONDS = 2.5
 """Deadline for ending engine and threads; what has not ended by then is left behind and dies with the process."""
 
@@ -116,8 +118,7 @@ class App:
         self.leaving = Leaving(self)
         self.window.may_close = self.leaving.may_close
         self._plot_export: PlotExport | None = None
-        for slot in self.window.slots:
-            slot.export_requested.connect(self._export)
+        self.window.export_requested.connect(self._export)
 
     def _send(self, command: Command) -> int:
         session = self.replaying.session
@@ -133,7 +134,7 @@ class App:
             self.heartbeat.stir()
 
     def put(self, event: Event) -> None:
-        """Let an event of the window's own arrive in what is on show. Any thread."""
+        """Let an event of the window's own arrive in what is shown. Any thread."""
         session = self.replaying.session
         if session is not None:
             session.put(event)
@@ -205,9 +206,9 @@ class App:
         dialog.finished.connect(self._offer_here)
 
     def _offer_here(self) -> None:
-        """The user has given up connecting: nothing is on show."""
+        """The user has given up connecting: nothing is shown."""
         if self.replaying.machine.session is None:
-            words = "No machine is on show: connect to one, or start the engine of this machine."
+            words = "No machine is shown: connect to one, or start the engine of this machine."
             self.window.banner.say(words, about=HERE, action="Start this machine")
 
     def _start_here(self, about: str) -> None:
@@ -216,7 +217,7 @@ class App:
 
     def _withdraw_offer(self) -> None:
         if self.window.banner.about == HERE:
-            self.window.banner.hide()
+            self.window.banner.clear()
 
     def show_this_machine(self) -> None:
         """In place of a recording, or of another machine."""
@@ -249,7 +250,7 @@ class App:
             self.window.opening.open(self.files)
             self.files = ()
         self.background.deliver()
-        # also behind a recording that is on show; while nothing happens there is nothing to give way to
+        # also behind a recording that is shown; while nothing happens there is nothing to give way to
         if self.session is not None and self.heartbeat is not None and self.heartbeat.pause_ms == BEAT_MS:
             self.session.beat()
         self.leaving.beat()
@@ -259,7 +260,7 @@ class App:
             self.others.set_hidden(hidden)
         if self.heartbeat is not None:
             self.heartbeat.set_hidden(hidden)
-        if self.session is not None:  # also behind a recording that is on show
+        if self.session is not None:  # also behind a recording that is shown
             self.session.set_hidden(hidden)
 
     def _restart_engine(self) -> None:
@@ -270,13 +271,13 @@ class App:
         """All plots over time, also those that the layout does not show."""
         return (*self.window.slots, *self.window.workbench.stack_slots)
 
-    def _export(self, kind: str) -> None:
+    def _export(self, picture: QWidget | None, kind: str) -> None:
         if self._plot_export is None:
             from devexplorer.gui.timelines.export import PlotExport  # loads QtSvg
 
             window = self.window
             self._plot_export = PlotExport(window.context, window.axis, self._slots, self.background.start)
-        self._plot_export.ask(kind)
+        self._plot_export.ask(kind, picture)
 
     def _script_chosen(self, path: Path) -> None:
         """The session as a script, or as a notebook where the name ends so."""
@@ -353,11 +354,12 @@ def open_window(
     replay: Path | None = None,
     files: tuple[Path, ...] = (),
     far: tuple[str, str] | None = None,
-    cluster: str | None = None,
+    opens_on: tuple[tuple[str, str], ...] = (),
     settings_file: SettingsFile | None = None,
 ) -> int:
     """Run the application until its window closes; returns the exit code. `python`: of the engine; `replay`, `files`:
-    opened in it; `far`: begin with this host and this Python there; `cluster`: show its nodes, as that host does."""
+    opened in it; `far`: begin with this host and this Python there; `opens_on`: what
+    options of features ask for (`WindowOption`)."""
     gc.disable()  # the heartbeat collects: a collection on a worker thread may destroy Qt objects there
     qt = QApplication.instance() or QApplication(sys.argv[:1])
     assert isinstance(qt, QApplication)
@@ -386,8 +388,9 @@ def open_window(
             app.leaving.leave()
         qt.commitDataRequest.connect(lambda _manager: app.leaving.session_ends())
         guide = _guide(app, screenshots) if tour else None
-        if cluster is not None:
-            QTimer.singleShot(0, app.window, partial(open_cluster, app.window.context, cluster, *(far or ())))
+        for name, word in opens_on:
+            begin = resolve_name(f"devexplorer.gui.{name}")
+            QTimer.singleShot(0, app.window, partial(begin, app.window.context, word, *(far or ())))
         code = _run(app, virtual_spec, python, guide, replay, far)
     return code if guide is None else guide.report()
 
@@ -410,6 +413,7 @@ def _run(
     """From the first paint to the last join."""
     restore: list[Callable[[], None]] = []
     early: list[Event] = []
+    failed: list[Exception] = []
     qInstallMessageHandler(_message_handler(early.append))
 
     def live() -> None:
@@ -421,6 +425,13 @@ def _run(
             app.leaving.keep_copies(session)
 
     def begin() -> None:
+        try:
+            begin_or_fail()
+        except Exception as error:  # Qt would print it, and leave a window that hears no signal
+            failed.append(error)
+            app.qt.exit(1)
+
+    def begin_or_fail() -> None:
         if app.stopped:  # the window was closed in the round of the event loop that this timer fires in
             return
         app.replaying.go_live = live
@@ -445,6 +456,8 @@ def _run(
     qInstallMessageHandler(None)
     for undo in restore:
         undo()
+    if failed:
+        raise failed[0]
     if app.saving_failed is not None:
         print(f"devexplorer: {app.saving_failed}", file=sys.stderr)
     return code

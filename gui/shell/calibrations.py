@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from devexplorer.core.base import DevExplorerError, sentence
 from devexplorer.core.records import BenchResult, CalibrateResult, Calibration, Conditions
@@ -17,12 +17,8 @@ if TYPE_CHECKING:
 
 
 Keep = Callable[[BenchResult, Conditions], None]
-
-
-class _Outcome(NamedTuple):
-    calibrations: tuple[Calibration, ...]
-    message: str = ""
-    failed: bool = False
+Outcome = tuple[tuple[Calibration, ...], str, bool]
+"""What is saved now, what is to be said, and whether something failed."""
 
 
 class Calibrations:
@@ -66,7 +62,7 @@ class Calibrations:
         self._ask(remove)
 
     def _ask(self, work: Callable[[CalibrationStore], str]) -> None:
-        def done() -> _Outcome:
+        def done() -> Outcome:
             from devexplorer.core.benchmark.calibrate.store import FOLDER, CalibrationStore  # behind the window
 
             store = CalibrationStore(self._folder / FOLDER)
@@ -74,15 +70,16 @@ class Calibrations:
                 message, failed = work(store), False
             except DevExplorerError as error:
                 message, failed = sentence(str(error)), True
-            return _Outcome(store.load(), message, failed)
+            return store.load(), message, failed
 
         self._context.in_background("calibrations", done, self._show)
 
-    def _show(self, outcome: _Outcome) -> None:
-        if outcome.calibrations != self._context.calibrations:
-            self._context.calibrations = outcome.calibrations
-            self._context.calibrations_changed.emit(outcome.calibrations)
-        if outcome.failed:
-            self._window.say(outcome.message, error=True)
-        elif outcome.message:
-            self._window.hint(outcome.message)
+    def _show(self, outcome: Outcome) -> None:
+        calibrations, message, failed = outcome
+        if calibrations != self._context.calibrations:
+            self._context.calibrations = calibrations
+            self._context.calibrations_changed.emit(calibrations)
+        if failed:
+            self._window.say(message, error=True)
+        elif message:
+            self._window.hint(message)

@@ -1,4 +1,5 @@
-"""Leads through a path of steps on the window's own controls, until the user leaves it. Main thread.
+"""Leads through a path of steps on the window's own controls, until the user leaves it; the guided path through the
+main job, and the tour, which clicks through it. Main thread.
 
 Nothing is clicked for the user: each beat looks what is the case, points at the control of the step that comes next,
 and goes back where the user took away what a step needs.
@@ -7,23 +8,24 @@ and goes back where the user took away what a step needs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, QPoint, QRect, Qt
 from PySide6.QtGui import QKeySequence, QShortcut
-from PySide6.QtWidgets import QAbstractButton, QApplication, QLineEdit, QPushButton, QTabBar, QToolButton, QWidget
+from PySide6.QtWidgets import QAbstractButton, QLineEdit, QPushButton, QTabBar, QToolButton, QWidget
 
-from devexplorer.core.base import bytes_text, sentence
+from devexplorer.core.base import bytes_text
 from devexplorer.gui.shell.bars.menus import second_device
 from devexplorer.gui.shell.layouts import BY_NAME
 from devexplorer.gui.widgets.callout import Callout, Ring
 
 if TYPE_CHECKING:
     from devexplorer.core.session import State
+    from devexplorer.gui.benchmark.base_page import BenchPage
     from devexplorer.gui.shell.main_window import MainWindow
+
 
 USED, SETTLED_S = "memory_used_bytes", 0.5
 """The reading that a move changes, and how long before and after a move it is taken."""
@@ -41,8 +43,7 @@ class Step:
     """One thing to do or to look at, on one control."""
 
     words: str
-    """`{device}` is the device that a tutorial moves to, `{rise}` what the newest move did to the memory, `{missing}`
-    why there are no virtual GPUs."""
+    """`{device}` is the device that a tutorial moves to, `{rise}` what the newest move did to the memory."""
     control: Callable[[MainWindow], Place]
     done: Callable[[MainWindow], object] | None = None
     """Whether it is done; None: something to look at, with a button to go on."""
@@ -52,8 +53,6 @@ class Step:
     """The layout that has the control; empty: all have it."""
     seldom: bool = False
     """Mostly skipped: counted once it is shown."""
-    optional: bool = False
-    """There is a button to go on although it is not done."""
     seen: Callable[[MainWindow], object] | None = None
     """Whether what there is to look at can be seen: the tour waits for it."""
     also: Callable[[MainWindow], Place] | None = None
@@ -94,7 +93,7 @@ class Guide(QObject):
         self.callout.left.connect(self.leave)
         self.callout.passed.connect(self._pass)
         self._escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), window, self.leave)
-        self._hide()
+        self.hide()
         window.context.state_changed.connect(self.look)
 
     @property
@@ -123,13 +122,6 @@ class Guide(QObject):
         """Whether the way to another layout is pointed at."""
         return self.step is not None and self._elsewhere(self.step)
 
-    @contextmanager
-    def out_of_sight(self) -> Iterator[None]:
-        """For a picture of the window alone."""
-        self._hide()
-        yield
-        self.look()
-
     def start(self, path: Path) -> None:
         """Begin at its first step that is not done yet."""
         self._window.workbench.show_layout("explore")
@@ -141,13 +133,14 @@ class Guide(QObject):
         """Leave the window as it is."""
         had_keys = self.callout.isAncestorOf(self._window.focusWidget() or self._window)
         if self.path is not None and self._at + 1 < len(self.path.steps):
-            self._window.hint(f"To take it up again, search (Ctrl+K) for “{self.path.action}{self.path.title}”.")
+            self._window.hint(f"To continue, search (Ctrl+K) for “{self.path.action}{self.path.title}”.")
         self.path = None
-        self._hide()
+        self.hide()
         if had_keys:
             self._window.workbench.take_focus()
 
-    def _hide(self) -> None:
+    def hide(self) -> None:
+        """Until it looks again."""
         self._escape.setEnabled(False)
         self._ring.hide()
         self.callout.hide()
@@ -170,8 +163,7 @@ class Guide(QObject):
             return
         while (at := self._next_to_do()) is not None and _is_done(steps[at], window):
             self._at = at + 1  # with what there was to look at before it
-        asked = QApplication.activeModalWidget() is not None  # a file is being chosen, say
-        self._gone = self._gone + 1 if self._place() is None and not asked else 0
+        self._gone = self._gone + 1 if self._place() is None else 0
         if self._gone > BACK_AFTER:
             before = range(self._at - 1, -1, -1)
             undone = (at for at in before if steps[at].done and not _is_done(steps[at], window))
@@ -198,13 +190,16 @@ class Guide(QObject):
         if place is None:
             return None
         widget, part = place if isinstance(place, tuple) else (place, place.rect())
-        return (widget, part) if widget.isVisible() and widget.isEnabled() else None
+        usable = widget.isVisible() and widget.isEnabled() and widget.window() is self._window
+        return (widget, part) if usable else None
 
     def _also(self) -> tuple[QWidget, QRect] | None:
-        """Where the step can be done as well, as far as that is on show."""
+        """Where the step can be done as well, as far as that is shown."""
         place = None if self.step is None or self.step.also is None else self.step.also(self._window)
-        widget, part = place if isinstance(place, tuple) else (place, QRect() if place is None else place.rect())
-        return (widget, part) if widget is not None and widget.isVisible() and not part.isEmpty() else None
+        if place is None:
+            return None
+        widget, part = place if isinstance(place, tuple) else (place, place.rect())
+        return (widget, part) if widget.isVisible() and not part.isEmpty() else None
 
     def _say(self) -> None:
         step = self.step
@@ -213,9 +208,7 @@ class Guide(QObject):
         elsewhere = self._elsewhere(step)
         words = f"Go back to “{BY_NAME[step.layout].title}”." if elsewhere else step.words
         device = second_device(self._window.state) or "a GPU"
-        engine = self._window.state.engine
-        missing = sentence((engine.virtual_unavailable if engine is not None else None) or "")
-        words = words.format(device=device, rise=_rise(self._window.state), missing=missing)
+        words = words.format(device=device, rise=_rise(self._window.state))
         now = (self.path, self._at, words)
         if now == self._shown:
             return
@@ -224,11 +217,10 @@ class Guide(QObject):
         number = len(self._seen.intersection(range(self._at))) + 1
         self._seen.add(self._at)
         to_come = sum(not one.seldom and not _is_done(one, self._window) for one in self.path.steps[self._at + 1 :])
-        self.callout.say(
-            f"{self.path.title} · {number} of {number + to_come}",
-            words,
-            "" if elsewhere or (step.done is not None and not step.optional) else "Done" if last else "Next",
-        )
+        button = "Done" if last else "Next"
+        if elsewhere or step.done is not None:
+            button = ""
+        self.callout.say(f"{self.path.title} · {number} of {number + to_come}", words, button)
         if self.callout.next_button.isVisibleTo(self.callout) and self._window.isActiveWindow():
             self.callout.show()
             self.callout.next_button.setFocus()
@@ -241,18 +233,9 @@ class Guide(QObject):
             self.callout.place(None, room)
             return
         widget, part = place
-        top = widget.window()
-        ring = self._ring if top is self._window else top.findChild(Ring, "", Qt.FindChildOption.FindDirectChildrenOnly)
-        (ring or Ring(top)).surround(QRect(widget.mapTo(top, part.topLeft()), part.size()))
-        self.callout.leave_button.setEnabled(top is self._window)
-        if top is not self._window:  # a dialog, which lies above: Escape closes it first
-            self._ring.hide()
-            self.callout.place(self._here(top, top.rect()), room)
-            return
+        self._ring.surround(self._here(widget, part))
         menu = widget.menu() if isinstance(widget, QPushButton | QToolButton) else None
-        clear: QWidget | None = menu if menu is not None and menu.isVisible() else None
-        if isinstance(widget, QTabBar):  # the other tabs, and what is on the page
-            clear = widget.parentWidget()
+        clear = menu if menu is not None and menu.isVisible() else None
         target, never = self._here(widget, part), () if clear is None else (self._here(clear, clear.rect()),)
         placed = (self._at, target, never, room, self.callout.size(), self._also())
         if placed != self._placed or self.callout.isHidden():
@@ -273,7 +256,7 @@ class Guide(QObject):
         assert self.path is not None
         steps = [at for at in range(self._at + 1, len(self.path.steps)) if self.path.steps[at].done is not None]
         places = [(place, 4.0 / (at - self._at)) for at in steps if (place := self._place(at)) is not None]
-        cards = (*self._window.devices.items.values(), *self._window.workbench.cards.items.values())
+        cards = tuple(self._window.devices.items.values())
         kinds = (QAbstractButton, QLineEdit, QTabBar)
         small = [one for kind in kinds for one in self._window.findChildren(kind) if not self.callout.isAncestorOf(one)]
         weighed = [(one, SMALL if isinstance(one, QAbstractButton | QLineEdit) else CARD) for one in (*cards, *small)]
@@ -308,3 +291,198 @@ def _rise(state: State) -> str:
         return ""
     what = f"rose by {bytes_text(round(rise))}" if rise > 0 else "did not rise"
     return f" The memory of {report.destination} {what}: the model has {bytes_text(report.bytes)}."
+
+
+POINTS = 120
+"""Blocks of a benchmark to watch: about six seconds."""
+
+
+def _model_is_here(window: MainWindow) -> bool:
+    return any(item.kind == "model" for item in window.state.objects.values())
+
+
+def _model_is_selected(window: MainWindow) -> bool:
+    return window.controller.why_no_model() is None
+
+
+def _model_is_on_a_gpu(window: MainWindow) -> bool:
+    models = (item for item in window.state.objects.values() if item.kind == "model")
+    return any("cpu" not in item.bytes_by_device for item in models)
+
+
+def _is_measured(window: MainWindow) -> bool:
+    return any(run.points for run in window.state.runs.values())
+
+
+def _gpu_is_measured(window: MainWindow) -> bool:
+    if not _is_measured(window):
+        return False
+    from devexplorer.core.benchmark.kinds import devices_of  # loaded with the first run
+
+    return any(run.points and set(devices_of(run.spec)) - {"cpu"} for run in window.state.runs.values())
+
+
+def _points(window: MainWindow) -> int:
+    """Blocks of the newest run."""
+    return next(reversed(window.state.runs.values())).points if window.state.runs else 0
+
+
+def _memory_rose(window: MainWindow) -> bool:
+    """Whether the curve has the step of the newest move, with its marker."""
+    marker = next(reversed(window.state.markers), None)
+    device = None if marker is None else window.state.devices.get(marker.device or "")
+    if device is None:
+        return False
+    used = [value for value in device.history.readings(USED)[1] if value == value]
+    size = max((sum(item.bytes_by_device.values()) for item in window.state.objects.values()), default=0)
+    return bool(used) and max(used) - used[0] >= 0.9 * size
+
+
+def _has_gpu(window: MainWindow) -> bool:
+    return len(window.state.usable_devices) > 1
+
+
+def _is_quiet(window: MainWindow) -> bool:
+    return not window.state.active_runs
+
+
+def _tool(window: MainWindow, name: str) -> QPushButton:
+    """A button of the toolbar, or what it is in where there is no room."""
+    button = window.toolbar.buttons[name]
+    return window.toolbar.more_button if button.isHidden() else button
+
+
+def _benchmark(window: MainWindow) -> BenchPage[Any]:
+    page: BenchPage[Any] = window.bottom_dock.page("benchmark").page
+    return page
+
+
+def _second_device() -> Step:
+    return Step(
+        "There is only the CPU here. Add two virtual GPUs: simulated, with the memory and speed of real cards.",
+        lambda w: w.devices.offer_button if w.devices.offer.isVisible() else w.devices.add_button,
+        _has_gpu,
+        layout="explore",
+        picture="2-offer-taken",
+    )
+
+
+def _select() -> Step:
+    """What was built or opened is selected: only where the user has chosen something else."""
+    words = "Select the model in the list."
+    return Step(words, lambda w: w.objects.tree, _model_is_selected, layout="explore", seldom=True)
+
+
+def _measure(words: str, done: Callable[[MainWindow], object]) -> tuple[Step, ...]:
+    """Open the form, start what it says."""
+    return (
+        Step(
+            "Click “Benchmark”: it opens the form.",
+            lambda w: _tool(w, "benchmark"),
+            lambda w: done(w) or w.workbench.layout_shown.name == "measure",
+            layout="explore",
+        ),
+        Step(words, lambda w: _benchmark(w).start_button, done, layout="measure"),
+    )
+
+
+def _move() -> tuple[Step, ...]:
+    return (
+        _second_device(),
+        Step(
+            "Click “Build” and choose vgg16-bn.",
+            lambda w: _tool(w, "build"),
+            _model_is_here,
+            "vgg16-bn",
+            layout="explore",
+            picture="2-built",
+        ),
+        _select(),
+        Step(
+            "Click “Move to” and choose {device}, or drag the model onto its card.",
+            lambda w: _tool(w, "move"),
+            _model_is_on_a_gpu,
+            "{device}",
+            layout="explore",
+            also=lambda w: (w.objects.tree.viewport(), w.objects.current_row()),
+        ),
+        Step(
+            "A line marks the move.{rise} The first use of a GPU adds a CUDA context; a later move can reuse memory"
+            " that PyTorch has cached.",
+            lambda w: w.memory,
+            layout="explore",
+            seen=_memory_rose,
+            picture="3-moved",
+        ),
+        *_measure("Click “Start”: matrix products on a GPU are timed.", _gpu_is_measured),
+        Step(
+            "This is the throughput, block by block. Below is the median of the run.",
+            lambda w: w.throughput,
+            layout="measure",
+            seen=lambda w: _points(w) >= POINTS,
+            picture="4-benchmark",
+        ),
+        *_what_next(),
+    )
+
+
+def _what_next() -> tuple[Step, ...]:
+    if "learn" not in BY_NAME:
+        return ()
+    return (
+        Step("That was the main job. “Learn” has short exercises for the rest.", lambda w: w.rail.buttons["learn"]),
+    )
+
+
+def _tour() -> tuple[Step, ...]:
+    """The main job with what leads to it where there is one device, and what takes it back."""
+    stop = Step(
+        "Click “Stop”: what was measured is kept.",
+        lambda w: _benchmark(w).stop_button,
+        _is_quiet,
+        layout="measure",
+    )
+    return (
+        Step(
+            "Show the last 30 seconds.",
+            lambda w: w.memory.time_control,
+            lambda w: w.axis.span_s == 30,
+            "Show",
+        ),
+        *_measure("Click “Start”: the CPU can be measured too.", lambda w: _has_gpu(w) or _is_measured(w)),
+        Step(
+            "This is its throughput.",
+            lambda w: w.throughput,
+            layout="measure",
+            seen=lambda w: _points(w) >= POINTS // 2,
+        ),
+        stop,
+        Step(
+            "With one device nothing can move; “Move to” says why.",
+            lambda w: w.devices,
+            layout="explore",
+            seen=lambda w: w.controller.why_no_move() is not None and w.devices.offer.isVisible(),
+            picture="2-one-device",
+        ),
+        *_move()[:-1],
+        stop,
+        Step(
+            "“Undo” takes the move back.",
+            lambda w: _tool(w, "undo"),
+            lambda w: not _model_is_on_a_gpu(w),
+            "Undo",
+            layout="explore",
+        ),
+        Step(
+            "The model is on the CPU again; PyTorch keeps the memory of the GPU for the next one.",
+            lambda w: w.objects,
+            layout="explore",
+            picture="5-undone",
+        ),
+    )
+
+
+TOUR = Path("Tour", _tour(), action="")
+"""What the tour clicks through."""
+MOVE = Path("Move a model", _move())
+"""“Show me how”."""

@@ -26,6 +26,7 @@ from devexplorer.core.session.past import fill
 
 if TYPE_CHECKING:
     from devexplorer.core.session.poll import PollResult
+    from devexplorer.gui.shell.main_window import MainWindow
 
 BEAT_MS, CALM_MS, STILL_MS, HIDDEN_MS = 33, 200, 1000, 1000
 CALM_AFTER_S = 2.0
@@ -45,16 +46,6 @@ FULL_GC_SECONDS = 60.0
 EVERYTHING = ~Change.NOTHING
 
 
-class View(Protocol):
-    """What the heartbeat drives."""
-
-    def refresh(self, changes: Change, now_unix_s: float) -> None:
-        """Redraw what changed; called every beat."""
-
-    def refresh_texts(self) -> None:
-        """Redraw live numbers; called once or twice a second."""
-
-
 class Source(Protocol):
     """Where events come from: the session, or a recording."""
 
@@ -72,7 +63,7 @@ class Heartbeat(QObject):
         self,
         session: Source,
         state: State,
-        view: View,
+        view: MainWindow,
         clock: Clock = time.time,
         monotonic: Clock = time.monotonic,
         step_s: Callable[[], float] = lambda: math.inf,
@@ -128,10 +119,6 @@ class Heartbeat(QObject):
             return BEAT_MS
         return round(min(max(1000 * self._step_s(), CALM_MS), STILL_MS))
 
-    @property
-    def _text_pause_s(self) -> float:
-        return TEXT_SECONDS if self.pause_ms == BEAT_MS else CALM_TEXT_SECONDS
-
     def _set_pace(self) -> None:
         if self._timer.isActive() and self._timer.interval() != (pause_ms := self.pause_ms):
             self._timer.start(pause_ms)
@@ -155,7 +142,8 @@ class Heartbeat(QObject):
             self._set_pace()
         try:
             self._view.refresh(changes, self._clock())
-            if now - self._texts_s >= self._text_pause_s or changes & EVERYTHING == EVERYTHING:
+            pause_s = TEXT_SECONDS if self.pause_ms == BEAT_MS else CALM_TEXT_SECONDS
+            if now - self._texts_s >= pause_s or changes & EVERYTHING == EVERYTHING:
                 self._texts_s = now
                 self._view.refresh_texts()
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import builtins
 import ctypes
 import gc
 import os
@@ -11,11 +12,10 @@ import sys
 from pathlib import Path
 
 from devexplorer.core.base import BadInput, DevExplorerError
-from devexplorer.core.cli.arguments import parse
+from devexplorer.core.cli.arguments import elsewhere, parse, window_options
 from devexplorer.core.cli.quick_start import quick_start
-from devexplorer.core.cli.run import ELSEWHERE, WINDOW_COMMANDS, ended, run
+from devexplorer.core.cli.run import NO_THREAD, WINDOW_COMMANDS, can_start_threads, ended, run
 from devexplorer.core.cli.terminal.refusal import refuse
-from devexplorer.gui.shell.plain_import import import_plainly
 
 
 def launch(argv: list[str] | None = None) -> int:
@@ -29,7 +29,7 @@ def launch(argv: list[str] | None = None) -> int:
         if arguments.command not in WINDOW_COMMANDS:
             return run(arguments)
         far = _far(arguments)
-        cluster = _cluster(arguments)
+        opens_on = _opens_on(arguments)
         if arguments.virtual is not None:
             from devexplorer.core.devices.profiles import parse_virtual
 
@@ -59,17 +59,22 @@ def launch(argv: list[str] | None = None) -> int:
     application = make_application(sys.argv[:1])
     from devexplorer.gui.shell.app import open_window
 
-    code = open_window(
-        virtual_spec=arguments.virtual,
-        python=python and os.path.abspath(os.path.expanduser(python)),
-        far=far,
-        cluster=cluster,
-        theme=arguments.theme,
-        tour=arguments.command == "tour",
-        screenshots=screenshots,
-        replay=replay,
-        files=() if replay is not None else files,
-    )
+    try:
+        code = open_window(
+            virtual_spec=arguments.virtual,
+            python=python and os.path.abspath(os.path.expanduser(python)),
+            far=far,
+            opens_on=opens_on,
+            theme=arguments.theme,
+            tour=arguments.command == "tour",
+            screenshots=screenshots,
+            replay=replay,
+            files=() if replay is not None else files,
+        )
+    except RuntimeError:
+        if can_start_threads():
+            raise
+        code = refuse(NO_THREAD)
     del application
     return ended(code)
 
@@ -110,22 +115,21 @@ def _far(arguments: argparse.Namespace) -> tuple[str, str] | None:
     if arguments.ssh is None:
         return None
     if arguments.command is not None or arguments.replay is not None:
-        raise BadInput(f"--ssh is for the window, and for {', '.join(ELSEWHERE)}")
+        raise BadInput(f"--ssh is for the window, and for {', '.join(elsewhere())}")
     from devexplorer.core.ssh.hosts import checked
 
     return checked(arguments.ssh), arguments.python or ""
 
 
-def _cluster(arguments: argparse.Namespace) -> str | None:
-    """The address of the cluster that the window opens on; with `--ssh` as that machine reaches it."""
-    address: str | None = arguments.cluster
-    if address is None:
-        return None
-    if arguments.command == "tour" or arguments.replay is not None:
-        raise BadInput("--cluster opens the window on a cluster; leave tour and --replay away")
-    if not address.strip() or address.startswith("-"):
-        raise BadInput(f"--cluster '{address}' is no address; write auto or HOST:PORT of the cluster's head")
-    return address
+def _opens_on(arguments: argparse.Namespace) -> tuple[tuple[str, str], ...]:
+    """What options of features ask for: functions of gui, and the word that each is for."""
+    found = []
+    for option in window_options():
+        word: str | None = getattr(arguments, option.name)
+        if word is not None:
+            option.check(word, arguments)
+            found.append((option.run, word))
+    return tuple(found)
 
 
 def _screenshots(arguments: argparse.Namespace) -> Path | None:
@@ -177,3 +181,15 @@ def _answers(number: str) -> bool:
                 continue
             return True
     return False
+
+
+def import_plainly() -> None:
+    """Take back Python's `import` from PySide, which puts its own in place of it when it is imported.
+
+    PySide's looks for `from __feature__ import`, which nothing here uses: every statement takes ten times as long, and
+    of each new module the source is read, split into lines and kept: a sixth of the time until the window answers.
+    What PySide needs for its lazy classes is a layer below, and stays.
+    """
+    own, of_pyside = (getattr(builtins, name, None) for name in ("__orig_import__", "__feature_import__"))
+    if own is not None and builtins.__import__ is of_pyside:
+        builtins.__import__ = own

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QTimer
 
+from devexplorer.core.records import SaveWorkspace
+
 if TYPE_CHECKING:
     from devexplorer.core.session.autosave import Autosave, Found
     from devexplorer.core.session.session import Session
@@ -74,8 +76,8 @@ class Leaving:
             self._exit()
         state = self._app.state
         replaying = self._app.replaying
-        on_show = replaying.machine is replaying.here and state.recording is None
-        if self._found is not None and state.engine is not None and on_show:
+        is_shown = replaying.machine is replaying.here and state.recording is None
+        if self._found is not None and state.engine is not None and is_shown:
             self._app.window.unsaved_copy.offer(self._found, self.autosave)
             self._found = None
 
@@ -85,7 +87,7 @@ class Leaving:
             return False
         replaying = self._app.replaying
         state = replaying.live_state
-        if self.unasked or not (state.unsaved_work or state.lost_anyway):
+        if self.unasked or not (state.unsaved_work or state.lost_anyway or state.running(SaveWorkspace)):
             return True
         self._app.show_this_machine()  # the question is about it
         return self._app.window.workspaces.may_close()

@@ -24,7 +24,7 @@ from PySide6.QtGui import (
     QShortcut,
     QShowEvent,
 )
-from PySide6.QtWidgets import QApplication, QMainWindow, QWidget
+from PySide6.QtWidgets import QApplication, QWidget
 
 from devexplorer.core.session import Change, Settings, State
 from devexplorer.core.telemetry.alert_rules import complete
@@ -33,7 +33,6 @@ from devexplorer.gui.alerts.alarm_line import ABOUT as ALARMS
 from devexplorer.gui.alerts.tab import TAB as ALERTS
 from devexplorer.gui.devices.actions import add_virtual_gpus
 from devexplorer.gui.devices.panel import DevicesPanel
-from devexplorer.gui.doctor.tab import TAB as DOCTOR
 from devexplorer.gui.files.models import ModelOpener
 from devexplorer.gui.files.opening import Opening
 from devexplorer.gui.files.recent import RecentMenu
@@ -50,6 +49,7 @@ from devexplorer.gui.recording.record_button import RecordButton
 from devexplorer.gui.shell.action_table import action_table
 from devexplorer.gui.shell.bars.menus import (
     context_menu,
+    device_menu,
     measuring_choices,
     move_order,
     palette_choices,
@@ -59,12 +59,11 @@ from devexplorer.gui.shell.bars.news import News
 from devexplorer.gui.shell.bars.status_bar import StatusBar
 from devexplorer.gui.shell.bars.toolbar import Toolbar
 from devexplorer.gui.shell.bottom_dock import BottomDock
-from devexplorer.gui.shell.kept_focus import KeptFocus
 from devexplorer.gui.shell.tab_table import TABS
-from devexplorer.gui.shell.workbench import GAP_PX, Workbench
+from devexplorer.gui.shell.workbench import GAP_PX, KeptFocus, Workbench
 from devexplorer.gui.timelines.slot import PlotSlot
 from devexplorer.gui.widgets import (
-    Banner,
+    ExportingWindow,
     OnScreen,
     TypingKeys,
     after_paint,
@@ -92,7 +91,7 @@ CONCERN_ACTIONS = ~(Change.SAMPLES | Change.POINTS | Change.LOG | Change.MARKERS
 """What can make something possible that was not. Made once: arithmetic of flags is slow."""
 
 
-class MainWindow(QMainWindow):
+class MainWindow(ExportingWindow):
     """Driven by `Heartbeat` through `refresh` and `refresh_texts`."""
 
     hidden_changed = Signal(bool)
@@ -115,15 +114,16 @@ class MainWindow(QMainWindow):
         self.objects = ObjectsPanel(state)
         self.devices = DevicesPanel(state)
         self.inspector = InspectorPanel(state)
-        self.memory = PlotSlot(state, self.axis, settings.left_plot)
-        self.throughput = PlotSlot(state, self.axis, settings.right_plot, time_control=True)
+        self.memory = PlotSlot(state, self.axis, settings.left_plot, time_control=True)
+        self.throughput = PlotSlot(state, self.axis, settings.right_plot)
         self.slots = (self.memory, self.throughput)
         panels = {
             "devices": self.devices, "objects": self.objects, "inspector": self.inspector,
             "memory": self.memory, "throughput": self.throughput, "pages": self.bottom_dock,
         }  # fmt: skip
         self.workbench = Workbench(self.context, self.bottom_dock, self.axis, panels, settings)
-        self.banner = Banner()
+        self.status = StatusBar(controller, (self.objects, self.devices, self.workbench))
+        self.banner = self.status.banner
         self.unsaved_copy = UnsavedCopy(self.context, self.banner)
         self.specs: list[ActionSpec] = action_table(self.context, self)
         self.actions_by_id = make_qactions(self.specs, self)
@@ -134,16 +134,19 @@ class MainWindow(QMainWindow):
         bar = self.toolbar
         self.copies = Copies(self.context)
         FileCopies(self.context)
-        bar.copy_button.menu().aboutToShow.connect(partial(self.copies.offer, bar.copy_button.menu()))
+        copy_menu = bar.buttons["copy"].menu()
+        copy_menu.aboutToShow.connect(partial(self.copies.offer, copy_menu))
         MachineMenu(self.context, bar.machine_button, bar.name_machine, self.specs, self.actions_by_id)
         self.news = News(self.context, self.banner)
-        self.status = StatusBar(controller, (self.objects, self.devices, self.workbench))
         self.record = RecordButton(self.actions_by_id["record"], self.actions_by_id["stop_recording"])
         self.status.add(self.record)
+        self.record.hide()
         self.may_close: Callable[[], bool] = lambda: True
         """Asks where something would be lost; the application sets it while there is an engine that can save."""
         self._move_shortcuts: list[QShortcut] = []
         self.rail = self.workbench.rail
+        self.workbench.arranged.connect(self._show_tools)
+        self._show_tools()
         self._lay_out()
         app = QApplication.instance()
         assert isinstance(app, QApplication)
@@ -160,7 +163,7 @@ class MainWindow(QMainWindow):
 
     def _lay_out(self) -> None:
         centre, column = QWidget(), QWidget()
-        layout = vbox(self.toolbar, self.banner, spacing=0, parent=column)
+        layout = vbox(self.toolbar, spacing=0, parent=column)
         self._column = layout
         layout.addWidget(holder(vbox(self.workbench, margins=GAP_PX)), 1)
         layout.addWidget(self.status)
@@ -168,12 +171,15 @@ class MainWindow(QMainWindow):
         self.setCentralWidget(centre)
         self.workbench.arranged.connect(self._put_in_order_soon)
 
+    def _show_tools(self) -> None:
+        self.toolbar.show_layout(self.workbench.layout_shown.name)
+
     def _put_in_order_soon(self) -> None:
         after_paint(self, self._put_in_order)  # nobody presses Tab before
 
     def _put_in_order(self) -> None:
         first, *rest = self.rail.buttons.values()
-        chain(first, *rest, self.toolbar, self.banner, self.workbench.root, self.status)
+        chain(first, *rest, self.toolbar, self.workbench.root, self.status)
 
     @cached_property
     def replay_bar(self) -> ReplayBar:
@@ -183,10 +189,10 @@ class MainWindow(QMainWindow):
         return self.add_bar(ReplayBar())
 
     def add_bar(self, bar: W) -> W:
-        """Put a line above the panels, below the banner."""
+        """Put a line above the panels."""
         bar.hide()
-        self._column.insertWidget(self._column.indexOf(self.banner) + 1, bar)
-        chain([*reading_order(self.toolbar), *reading_order(self.banner)][-1], bar)
+        self._column.insertWidget(1, bar)
+        chain([*reading_order(self.toolbar)][-1], bar)
         return bar
 
     @cached_property
@@ -197,10 +203,17 @@ class MainWindow(QMainWindow):
         return Guide(self)
 
     def begin(self, way: str) -> None:
-        """Lead through one of `WAYS`."""
-        from devexplorer.gui.shell.first_minute import path_of
+        """Go one of the ways in of an empty workspace."""
+        if way == "build":
+            self.toolbar.buttons["build"].showMenu()
+        elif way == "open":
+            self.models.open()
+        elif way == "watch":
+            self.workbench.show_layout("monitor")
+        else:
+            from devexplorer.gui.shell.guide import MOVE
 
-        self.guide.start(path_of(way, self))
+            self.guide.start(MOVE)
 
     def _connect(self) -> None:
         c = self.controller
@@ -210,6 +223,8 @@ class MainWindow(QMainWindow):
         self.devices.add_virtual_requested.connect(partial(add_virtual_gpus, self.context))
         self.devices.virtual_offered.connect(c.add_two_virtual)
         self.devices.selected.connect(self.context.select_device)
+        self.devices.menu_requested.connect(self._device_menu)
+        self.context.device_selected.connect(self.inspector.set_device)
         self.context.device_requested.connect(self.devices.choose)
         self.context.moment_requested.connect(self.axis.show_moment)
         self.context.target_requested.connect(self.objects.select_near)
@@ -222,10 +237,10 @@ class MainWindow(QMainWindow):
         self.objects.drag_started.connect(self.devices.show_verdicts)
         self.objects.drag_ended.connect(lambda: self.devices.show_verdicts(()))
         self.inspector.command_requested.connect(c.send)
-        self.inspector.build_requested.connect(c.build)
-        self.throughput.start_requested.connect(c.benchmark)
-        self.context.device_selected.connect(self.throughput.set_device)
+        self.inspector.doctor_requested.connect(lambda name: self.show_finding(name, 0))
+        self.objects.tree.clicked.connect(self.inspector.show_selection)
         self.context.work_changed.connect(self.status.show_work)
+        self.status.session.clicked.connect(self.bottom_dock.show_apart)
         self.status.start.clicked.connect(self.context.restart_requested)
         self.status.python.clicked.connect(self.actions_by_id["python"].trigger)
 
@@ -263,11 +278,13 @@ class MainWindow(QMainWindow):
     def refresh_texts(self) -> None:
         """Live numbers, once or twice a second."""
         self.devices.refresh_texts()
+        self.inspector.refresh_texts()
         self.workbench.refresh_texts()
         self.news.refresh_texts()
         self.bottom_dock.refresh_texts()
         self.status.refresh()
         self.record.refresh(self.recorder)
+        self.record.setVisible(self.recorder is not None)
 
     def refresh_actions(self) -> None:
         """Enable what can be done now, everywhere."""
@@ -275,7 +292,7 @@ class MainWindow(QMainWindow):
         self.toolbar.refresh()
 
     def say(self, text: str, *, error: bool = False) -> None:
-        """One line across the window."""
+        """One line in the status bar."""
         self.banner.say(text, error=error)
 
     def hint(self, text: str) -> None:
@@ -310,6 +327,9 @@ class MainWindow(QMainWindow):
     def _context_menu(self, where: QPoint) -> None:
         context_menu(self, self.controller, self.specs, self.actions_by_id, self.copies.offer).popup(where)
 
+    def _device_menu(self, device: str, where: QPoint) -> None:
+        device_menu(self.context, device, [slot.plot.legend for slot in self.slots]).popup(where)
+
     def show_palette(self) -> None:
         """Open the command palette."""
         from devexplorer.gui.actions.palette import CommandPalette
@@ -322,7 +342,8 @@ class MainWindow(QMainWindow):
 
     def show_finding(self, name: str, number: int) -> None:
         """The line of one of the doctor's findings."""
-        DOCTOR.show(self.context).show_finding(name, number)
+        doctor: Any = self.context.show_tab("doctor")
+        doctor.show_finding(name, number)
 
     @property
     def recorder(self) -> Recorder | FarRecording | None:
@@ -339,7 +360,7 @@ class MainWindow(QMainWindow):
     def why_no_recording(self) -> str | None:
         """Reason why nothing can be recorded now."""
         if self.state.recording is not None:
-            return "A recording is on show: go back to live first."
+            return "A recording is shown: go back to live first."
         return None if self.recorder is None else "A recording is being made already."
 
     def why_no_stop_recording(self) -> str | None:
@@ -350,12 +371,12 @@ class MainWindow(QMainWindow):
         self.axis.set_paused(not self.axis.paused)
 
     def show_table(self) -> None:
-        """The numbers of the plots on show, that of the one with the keyboard first."""
+        """The numbers of the plots shown, that of the one with the keyboard first."""
         focus = QApplication.focusWidget() or self.focusWidget()  # of a panel with a window of its own
         plots = [plot for plot in self.findChildren(QWidget) if hasattr(plot, "figures") and plot.isVisible()]
         plots.sort(key=lambda plot: focus is None or not (plot is focus or plot.isAncestorOf(focus)))
         if not show_tables(self, plots):
-            self.hint("No plot on show has values yet.")
+            self.hint("No plot shown has values yet.")
 
     def change_theme(self) -> None:
         """Give the application its next theme."""

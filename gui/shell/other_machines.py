@@ -1,5 +1,6 @@
-"""The other machines of a window: adds them to what goes on behind it, and says how the link of the one on show stands.
-Main thread only; loaded with the first of them."""
+"""The other machines of a window: adds them to what goes on behind it, and says how the link of the one shown stands.
+Alarms of machines that are not shown are a line in the status bar, a message on the desktop, and a mark wherever the
+machine is listed. Main thread only; loaded with the first of them."""
 
 from __future__ import annotations
 
@@ -11,13 +12,81 @@ from devexplorer.core.base import BadInput, sentence
 from devexplorer.core.machines.machines import FarMachine, Machines
 from devexplorer.core.records.host import Text
 from devexplorer.core.records.host_questions import WriteScript
+from devexplorer.core.session.machine import Machine
 from devexplorer.core.session.script import marked
-from devexplorer.gui.machines.machine_bar import MachineBar, age_text, ago
+from devexplorer.core.telemetry.alert_rules import ALARM
+from devexplorer.gui.alerts.alarm_line import words
+from devexplorer.gui.alerts.tab import TAB as ALERTS
+from devexplorer.gui.machines.machine_bar import MachineBar, age_text
 from devexplorer.gui.machines.room import room_of
-from devexplorer.gui.shell.alarms_elsewhere import AlarmsElsewhere
+from devexplorer.gui.machines.words import old_text
 
 if TYPE_CHECKING:
+    from devexplorer.core.machines.machines import Machines
     from devexplorer.gui.shell.app import App
+    from devexplorer.gui.shell.main_window import MainWindow
+
+
+ABOUT = "alarms on "
+"""What the banner is about while it shows them: this, and the machine."""
+
+
+class AlarmsElsewhere:
+    """`beat` after each beat of the window."""
+
+    def __init__(self, window: MainWindow, machines: Machines) -> None:
+        self._window, self._machines, self._banner = window, machines, window.banner
+        self._notifications = window.news.notifications
+        self._unread: list[str] = []
+        """Machines whose alarms the line has still to say, the oldest first."""
+        self._counts: dict[str, int] = {}
+        self._banner.action_chosen.connect(self._open)
+        self._banner.dismissed.connect(self._read)
+        self._notifications.clicked.connect(self._clicked)
+
+    def beat(self) -> None:
+        """Say what was raised, until it is over, dismissed, or its machine shown."""
+        hidden = [machine for machine in self._machines.machines if machine is not self._machines.shown]
+        for machine in hidden:
+            news = machine.aside.alerts.take_news()
+            self._notifications.on_desktop = self._window.context.settings.notifications
+            self._notifications.tell(news, machine.name)
+            if any(alert.raised and alert.level == ALARM for alert in news):
+                self._unread = [*(name for name in self._unread if name != machine.name), machine.name]
+        counts = {machine.name: len(machine.aside.alerts.alarms) for machine in hidden}
+        self._unread = [name for name in self._unread if counts.get(name)]
+        self._say({machine.name: machine for machine in hidden})
+        if counts != self._counts:
+            self._counts = counts
+            self._window.context.machines_changed.emit()
+
+    def _say(self, hidden: dict[str, Machine]) -> None:
+        """Anything else in the line is left alone."""
+        ours = self._banner.about.startswith(ABOUT)
+        if self._unread and (ours or self._banner.isHidden()):
+            machine = hidden[self._unread[-1]]
+            text = f"{machine.name}: {words(machine.aside.alerts.alarms)}"
+            about = f"{ABOUT}{machine.name}"
+            if self._banner.isHidden() or (self._banner.about, self._banner.words.full_text) != (about, text):
+                self._banner.say(text, error=True, about=about, action="Show alerts")
+        elif ours and not self._unread:
+            self._banner.clear()
+
+    def _open(self, about: str) -> None:
+        machine = self._machines.find(about.removeprefix(ABOUT)) if about.startswith(ABOUT) else None
+        if machine is not None:
+            self._read(about)
+            self._banner.clear()
+            self._machines.show(machine)
+            ALERTS.show(self._window.context)
+
+    def _read(self, about: str) -> None:
+        if about.startswith(ABOUT):
+            self._unread = [name for name in self._unread if name != about.removeprefix(ABOUT)]
+
+    def _clicked(self, of_alarms: bool) -> None:
+        if of_alarms and self._notifications.told_of:
+            self._open(f"{ABOUT}{self._notifications.told_of}")
 
 
 class OtherMachines:
@@ -55,7 +124,7 @@ class OtherMachines:
         link = far.link if far is not None and far.is_late else None
         age = ("", "")
         if far is not None and link is not None and link.reading_age_s is not None:
-            age = ago(link.reading_age_s), age_text(link, far.now())
+            age = f"{old_text(link.reading_age_s)} ago", age_text(link, far.now())
         self._window.context.age = age[0]
         for panel in (self._window.devices, self._window.workbench):
             panel.set_age(*age)
@@ -72,7 +141,7 @@ class OtherMachines:
         return "engine: not started" if shown.session is None else ""
 
     def write_script(self, path: Path) -> None:
-        """The session of the machine on show as Python, in a file of this one."""
+        """The session of the machine shown as Python, in a file of this one."""
         machine = self._replaying.machine
         assert isinstance(machine, FarMachine)
 

@@ -1,27 +1,229 @@
-"""More or less room for one panel of the workbench: folded to its heading, enlarged, in a window of its own. Main
-thread only."""
+"""Where the panels of the workbench lie, and more or less room for one of them: folded to its heading, enlarged, in a
+window of its own. Main thread only.
+
+A panel that moved into another splitter would be styled anew with everything in it, which took a third of the time of
+changing the layout. So the panels stay children of the `Stage`, and only their placeholders, which are empty and which
+splitters size, move.
+
+Qt's `saveGeometry` counts screens by number, and the numbers change when one is plugged in. So the place of a window is
+kept by name and size of its screen, from that screen's corner on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 
-from PySide6.QtCore import QObject, Qt, Signal
-from PySide6.QtGui import QCloseEvent, QKeyEvent, QKeySequence, QShortcut, QShowEvent
+from PySide6.QtCore import QByteArray, QEvent, QObject, QPoint, QRect, QSize, Qt, Signal
+from PySide6.QtGui import (
+    QCloseEvent,
+    QGuiApplication,
+    QHideEvent,
+    QKeyEvent,
+    QKeySequence,
+    QMoveEvent,
+    QResizeEvent,
+    QScreen,
+    QShortcut,
+    QShowEvent,
+)
 from PySide6.QtWidgets import QApplication, QFrame, QSplitter, QWidget
 
-from devexplorer.gui.shell.stage import Stage
-from devexplorer.gui.shell.window_places import WindowPlaces
+from devexplorer.core.session import Place
 from devexplorer.gui.widgets import (
     HEADER_PX,
     UNLIMITED_PX,
     KeptSplitter,
     OnScreen,
+    fitted,
     hbox,
     push_button,
     reading_order,
     vbox,
 )
+
+MAIN = "main"
+"""The window itself; the others are called as their panels."""
+MOST = 8
+"""Screens that are remembered for a window."""
+
+
+class WindowPlaces:
+    """`restore` before a window is shown, `remember` before it is gone."""
+
+    def __init__(self, places: Mapping[str, Mapping[str, Place]], earlier: str = "") -> None:
+        """`earlier`: what Qt kept of the main window in an earlier version."""
+        self.places = {name: dict(known) for name, known in places.items()}
+        """By window and screen; the screen that a window was on last comes last."""
+        self._earlier = QByteArray.fromBase64(earlier.encode())
+
+    def remember(self, window: QWidget, name: str = MAIN) -> None:
+        """Where the window is now, or is when it is no longer maximized."""
+        screen = window.screen()
+        rect = window.normalGeometry().translated(-screen.geometry().topLeft())
+        known = self.places.setdefault(name, {})
+        known.pop(_key(screen), None)
+        known[_key(screen)] = Place(rect.x(), rect.y(), rect.width(), rect.height(), window.isMaximized())
+        for old in list(known)[:-MOST]:
+            del known[old]
+
+    def restore(self, window: QWidget, name: str = MAIN) -> None:
+        """Put it on the screen that it was on last, where it was there; without that screen, on the main one."""
+        known = self.places.get(name)
+        if not known:
+            if name == MAIN and not self._earlier.isEmpty():
+                window.restoreGeometry(self._earlier)
+            return
+        last, screens, main = next(reversed(known)), QGuiApplication.screens(), QGuiApplication.primaryScreen()
+        screen = next((one for one in screens if _key(one) == last), main)
+        place = known.get(_key(screen), known[last])
+        rect = QRect(place.left, place.top, place.width, place.height).translated(screen.geometry().topLeft())
+        if _key(screen) != last:
+            screens = [main]
+        window.setGeometry(fitted(rect, [one.availableGeometry() for one in screens], screens.index(screen)))
+        if place.maximised:
+            window.setWindowState(window.windowState() | Qt.WindowState.WindowMaximized)
+
+
+def _key(screen: QScreen) -> str:
+    return f"{screen.name()} {screen.size().width()}x{screen.size().height()}"
+
+
+class Placeholder(QWidget):
+    """Asks a splitter for what `panel` needs. The panel follows it, unless it has a window of its own."""
+
+    def __init__(self, panel: QWidget, stage: Stage) -> None:
+        super().__init__()
+        self.panel, self._stage = panel, stage
+        self.setSizePolicy(panel.sizePolicy())
+        self.tell()
+
+    def stand(self, here: bool) -> None:
+        """Whether it takes part in its splitter, where one has it."""
+        if self.parentWidget() is not None:
+            self.setVisible(here)
+        self.follow()
+
+    def tell(self) -> None:
+        """Ask the splitter for what the panel needs now. It asks back hundreds of times, so not by way of Python."""
+        self.setMinimumSize(self.panel.minimumSizeHint().expandedTo(self.panel.minimumSize()))
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether the panel is here, not in a window of its own."""
+        return self.panel.parentWidget() is self._stage
+
+    def tab_stops(self) -> Iterator[QWidget]:
+        """Those of the panel."""
+        return reading_order(self.panel) if self.is_followed else iter(())
+
+    def follow(self) -> None:
+        """Put the panel here, or hide it where no splitter shown has this."""
+        if not self.is_followed or self._stage.arranging:
+            return
+        shown = self.parentWidget() is not None and self.isVisibleTo(self._stage)
+        if shown:
+            self.panel.setGeometry(QRect(self.mapTo(self._stage, QPoint()), self.size()))
+        self.panel.setVisible(shown)
+
+    def moveEvent(self, event: QMoveEvent) -> None:
+        super().moveEvent(event)
+        self.follow()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.follow()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.follow()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self.follow()
+
+
+class Stage(QWidget):
+    """Has one splitter shown, `root`, and the panels over it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arranging = False
+        """While placeholders move to and fro, panels stay where they are."""
+        self._root: KeptSplitter | None = None
+        self._told = QSize()
+        self._placeholders: dict[QWidget, Placeholder] = {}
+
+    def placeholder(self, panel: QWidget) -> Placeholder:
+        """That of a panel, which comes onto the stage with it."""
+        if panel not in self._placeholders:
+            panel.hide()
+            panel.setParent(self)
+            self._placeholders[panel] = Placeholder(panel, self)
+        return self._placeholders[panel]
+
+    @contextmanager
+    def _arrange_anew(self, root: KeptSplitter) -> Iterator[None]:
+        """Have `root` shown. The block puts placeholders into it; afterwards each panel gets its place, once."""
+        self.arranging = True
+        try:
+            if self._root is not None:
+                self._root.hide()  # for each part that leaves it, the others would be laid out anew
+            if root.parentWidget() is not self:
+                root.setParent(self)
+                root.lower()  # the panels are above it
+            self._root = root
+            root.setGeometry(self.rect())
+            self.ask()
+            yield
+            root.show()
+        finally:
+            self.arranging = False
+        self._tell_window()
+        self.follow()
+
+    def follow(self) -> None:
+        """Put all panels where their placeholders are."""
+        if not self.arranging:
+            for placeholder in self._placeholders.values():
+                placeholder.follow()
+
+    def ask(self) -> None:
+        """Each panel what it needs."""
+        for placeholder in self._placeholders.values():
+            placeholder.tell()
+
+    def _tell_window(self) -> None:
+        if (least := self.minimumSizeHint()) != self._told:
+            self._told = least
+            self.updateGeometry()
+
+    def tab_stops(self) -> Iterator[QWidget]:
+        """In the order of the layout."""
+        return iter(()) if self._root is None else reading_order(self._root)
+
+    def sizeHint(self) -> QSize:
+        return QSize() if self._root is None else self._root.sizeHint()
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize() if self._root is None else self._root.minimumSizeHint()
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.LayoutRequest:  # a panel or the root needs another size
+            self.ask()
+            self._tell_window()
+        return super().event(event)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if self._root is not None:
+            self.arranging = True
+            try:
+                self._root.setGeometry(self.rect())
+            finally:
+                self.arranging = False
+            self.follow()
+
 
 FOLDED_PX = 132
 """Width of a folded panel beside others, if its title has room in it."""
@@ -103,7 +305,7 @@ class PanelRoom(QObject):
 
     # --- enlarged
 
-    def enlarge(self, panel: QWidget) -> None:
+    def enlarge(self, panel: QWidget, _title: str = "") -> None:
         """Give the panel all the room; once more, or Escape, and everything is as before."""
         if self.enlarged is not None:
             self.restore()

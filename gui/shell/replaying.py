@@ -1,4 +1,4 @@
-"""What is on show: one of the machines, or a recording of some machine. Main thread only.
+"""What is shown: one of the machines, or a recording of some machine. Main thread only.
 
 There is one window and one `State` that it shows. When a recording is opened, or another machine is shown, the state's
 contents are put aside and that session goes on behind it, unseen; they are put back when it is shown again. A recording
@@ -35,12 +35,12 @@ class _Nothing:
 
     def drain(self) -> PollResult:
         """Nothing happens."""
-        return PollResult([], None, away="No machine is on show yet: nothing was started on this one.")
+        return PollResult([], None, away="No machine is shown yet: nothing was started on this one.")
 
 
 NOTHING = _Nothing()
 RECORDED = "recorded"
-"""What the line across the window is about that offers a recording."""
+"""What the line in the status bar is about that offers a recording."""
 
 
 class Replaying:
@@ -54,9 +54,9 @@ class Replaying:
         self.here = Machine()
         """This machine; without a session in a window that was opened on something else."""
         self.machines: tuple[Machine, ...] = (self.here,)
-        """Every machine that goes on, on show or not."""
+        """Every machine that goes on, shown or not."""
         self.machine = self.here
-        """The one on show, or that a recording hides."""
+        """The one shown, or that a recording hides."""
         self.replay: ReplaySession | None = None
         self._ended: list[ReplaySession] = []
         self._copy: CopiedFile | None = None
@@ -64,7 +64,7 @@ class Replaying:
         self._offered: RecentFile | None = None
         """The recording that was offered last."""
         self._fits = False
-        """Whether the plots show as much time as the recording on show has."""
+        """Whether the plots show as much time as the recording shown has."""
         window.context.rules_changed.connect(self._rules_changed)
         window.context.recording_stopped.connect(self._offer)
         window.banner.action_chosen.connect(self._open_offered)
@@ -78,7 +78,7 @@ class Replaying:
 
     @property
     def live_state(self) -> State:
-        """What is known about this machine, whether or not it is on show."""
+        """What is known about this machine, whether or not it is shown."""
         return self.state_of(self.here)
 
     def state_of(self, machine: Machine) -> State:
@@ -87,11 +87,11 @@ class Replaying:
 
     @property
     def session(self) -> Session | RemoteSession | ReplaySession | None:
-        """What is on show."""
+        """What is shown."""
         return self.replay if self.replay is not None else self.machine.session
 
     def set_machines(self, machines: tuple[Machine, ...]) -> None:
-        """These go on from now on; the one on show is among them."""
+        """These go on from now on; the one shown is among them."""
         for machine in machines:
             if machine not in self.machines:
                 machine.aside.alerts.set_rules(self._state.alerts.rules)
@@ -99,7 +99,7 @@ class Replaying:
         self.follow_all()
 
     def open(self, file: Path | CopiedFile) -> None:
-        """Show a recording in place of what is on show; the bar says how far it is, and a line across the window why it
+        """Show a recording in place of what is shown; the bar says how far it is, and a line in the status bar why it
         cannot be. A copy is removed when it is closed."""
         from devexplorer.core.replay.session import ReplaySession  # when the first one is opened
 
@@ -181,7 +181,7 @@ class Replaying:
         self._show_everything()
 
     def follow_all(self) -> None:
-        """Let the heart beat for what is on show, and behind it for the others."""
+        """Let the heart beat for what is shown, and behind it for the others."""
         session: Source = self.session or NOTHING
         behind = tuple(
             (machine.session, machine.aside)
@@ -192,7 +192,7 @@ class Replaying:
         self._heart(session).show(session, clock, behind)
 
     def record(self, path: Path, *, overwrite: bool = False) -> None:
-        """Record the machine on show from now on; a line across the window says why that cannot be."""
+        """Record the machine shown from now on; a line in the status bar says why that cannot be."""
         if self.machine.session is None:
             self._window.say("This machine is not watched yet: go back to live first, then record.", error=True)
             return
@@ -230,7 +230,7 @@ class Replaying:
 
     def _open_offered(self, about: str) -> None:
         if about == RECORDED and self._offered is not None:
-            self._window.banner.hide()
+            self._window.banner.clear()
             if self._offered.machine:
                 self._window.recent.open(self._offered)
             else:

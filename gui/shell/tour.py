@@ -19,8 +19,7 @@ from PySide6.QtCore import QObject, Qt, QTimer
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QMenu, QPushButton, QToolButton, QTreeView, QWidget
 
-from devexplorer.gui.shell.first_minute import TOUR
-from devexplorer.gui.shell.guide import Step
+from devexplorer.gui.shell.guide import TOUR, Step
 from devexplorer.gui.widgets import current_theme
 
 if TYPE_CHECKING:
@@ -102,7 +101,9 @@ class Tour(QObject):
             self._done.append(self._words)
             self._picture(before.picture)
         if step is None:
-            self._change_theme(self._at_other_theme)
+            self._since = self._began = time.monotonic()
+            self._app.window.actions_by_id["theme"].trigger()
+            self._next = self._at_other_theme
             return
         if (step, control) != self._at:
             now = time.monotonic()
@@ -118,16 +119,11 @@ class Tour(QObject):
             self._has_clicked = True
             self._click(self._guide.callout.next_button)
 
-    def _change_theme(self, then: Callable[[], None]) -> None:
-        self._since = self._began = time.monotonic()
-        self._click(self._app.window.toolbar.theme_button)
-        self._next = then
-
     def _at_other_theme(self) -> None:
         if self._has_looked() and current_theme().name != self._theme:
             self._picture("6-other-theme")
             while current_theme().name != self._theme:
-                self._click(self._app.window.toolbar.theme_button)
+                self._app.window.actions_by_id["theme"].trigger()
             self._done.append("Changed the theme, and back")
             self._end(None)
 
@@ -169,7 +165,8 @@ class Tour(QObject):
         self._app.heartbeat.tick()  # what is in the picture is what was checked
         self._app.window.refresh_texts()
         path = self._folder / f"tour-{name}.png"
-        with self._guide.out_of_sight():
-            saved = self._app.window.grab().save(str(path))
+        self._guide.hide()
+        saved = self._app.window.grab().save(str(path))
+        self._guide.look()
         if not saved:
             self._end(f"the picture {path} could not be saved")

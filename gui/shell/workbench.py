@@ -1,39 +1,105 @@
-"""The middle of the window: arranges the panels as a layout says. Main thread only.
+"""The middle of the window: arranges the panels as a layout says, and the slim rail at the left that switches between
+the layouts. Main thread only.
 
-Each panel exists once and lies where the layout that is on show has its placeholder (`Stage`); the splitters of a
+Each panel exists once and lies where the layout that is shown has its placeholder (`Stage`); the splitters of a
 layout are made when it is first needed and keep the user's sizes. The panels that only Monitor and Learn have are made
-then as well. In a low window some layouts have another arrangement, with splitters of its own.
-"""
+then as well. In a low window some layouts have another arrangement, with splitters of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from PySide6.QtCore import QPoint, Qt, Signal
+from PySide6.QtCore import QObject, QPoint, QSize, Qt, Signal
 from PySide6.QtGui import QContextMenuEvent, QMouseEvent, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QApplication, QFrame, QMenu, QWidget
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QApplication,
+    QButtonGroup,
+    QFrame,
+    QMenu,
+    QTabWidget,
+    QToolButton,
+    QWidget,
+)
+from shiboken6 import isValid
 
-from devexplorer.core.session import Change, Place, Settings, UnderWay
+from devexplorer.core.session import Change, Settings, UnderWay
 from devexplorer.gui.actions import WindowContext
+from devexplorer.gui.actions.layout import Layout, Split
 from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.shell.bottom_dock import BottomDock
-from devexplorer.gui.shell.layouts import BY_NAME, LAYOUTS, Layout, Split, is_low
-from devexplorer.gui.shell.panel_room import PanelRoom
-from devexplorer.gui.shell.rail import Rail
-from devexplorer.gui.shell.stage import Stage
-from devexplorer.gui.shell.window_places import WindowPlaces
+from devexplorer.gui.shell.layouts import BY_NAME, LAYOUTS, is_low
+from devexplorer.gui.shell.panel_room import PanelRoom, Stage, WindowPlaces
 from devexplorer.gui.timelines.slot import PlotSlot
-from devexplorer.gui.widgets import HEADER_PX, KeptSplitter, after_paint, reading_order, vbox
+from devexplorer.gui.widgets import (
+    HEADER_PX,
+    KeptSplitter,
+    Role,
+    after_paint,
+    current_theme,
+    font,
+    icon,
+    reading_order,
+    theme_changed,
+    vbox,
+)
 
 if TYPE_CHECKING:
     from devexplorer.gui.devices.monitor import MonitorPanel
     from devexplorer.gui.timelines.stack import PlotStack
 
+
+WIDTH_PX = 60
+
+
+class Rail(QFrame):
+    """A button for each layout; the action table has the keys."""
+
+    chosen = Signal(str)
+    """Name of the layout."""
+
+    def __init__(self, layouts: Sequence[Layout]) -> None:
+        super().__init__()
+        self.setObjectName("rail")
+        self.setAccessibleName("Layouts")
+        self.setFixedWidth(WIDTH_PX)
+        self._icons = {layout.name: layout.icon for layout in layouts}
+        self.buttons: dict[str, QToolButton] = {}
+        self._group = QButtonGroup(self)
+        for number, layout in enumerate(layouts, start=1):
+            button = QToolButton()
+            button.setProperty("look", "rail")
+            button.setText(layout.title)
+            button.setFont(font(Role.LABEL))
+            button.setCheckable(True)
+            button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextUnderIcon)
+            button.setIconSize(QSize(20, 20))
+            button.setFixedSize(WIDTH_PX - 8, 52)
+            button.setToolTip(f"{layout.tooltip} (Alt+{number})")
+            button.setAccessibleName(layout.title)
+            button.clicked.connect(partial(self.chosen.emit, layout.name))
+            self._group.addButton(button)
+            self.buttons[layout.name] = button
+        vbox(*self.buttons.values(), None, spacing=4, margins=(4, 8, 4, 8), parent=self)
+        theme_changed.connect(self._draw_icons)
+        self._draw_icons()
+
+    def show_chosen(self, name: str) -> None:
+        """Mark the layout that is shown. Tab goes to its button, from there the arrows to the others."""
+        self.buttons[name].setChecked(True)
+        for button in self.buttons.values():
+            button.setFocusPolicy(Qt.FocusPolicy.TabFocus if button.isChecked() else Qt.FocusPolicy.NoFocus)
+
+    def _draw_icons(self) -> None:
+        for name, button in self.buttons.items():
+            button.setIcon(icon(self._icons[name], current_theme().soft, size=20))
+
+
 GAP_PX = 8
-TITLES = {"cards": "Devices at a glance", "stack": "Plots"}
+TITLES = {"cards": "Devices", "stack": "Plots"}
 """Of panels; others are called as they are."""
 OTHERS = ("cards", "stack", "exercise")
 """Panels that only some layouts have."""
@@ -45,7 +111,7 @@ class Workbench(Stage):
     """`panels`: those of Explore by name. `refresh` and `refresh_texts` like the window."""
 
     arranged = Signal()
-    """Another layout is on show."""
+    """Another layout is shown."""
 
     def __init__(
         self,
@@ -65,14 +131,15 @@ class Workbench(Stage):
         self.restore_window = self._places.restore
         self.room = PanelRoom(self, self._places)
         self._to_fold = set(settings.folded)
-        """Names of panels that were folded at the end of the last session, and are not on show yet."""
+        """Names of panels that were folded at the end of the last session, and are not shown yet."""
         self._to_detach = set(settings.detached)
-        """Names of panels that had a window of their own then, until the window is on show."""
+        """Names of panels that had a window of their own then, until the window is shown."""
         self.rail = Rail(LAYOUTS)
         self.rail.chosen.connect(self.show_layout)
         pages.wanted.connect(self._show_pages)
-        self._low = False
-        """Whether panels stand as in a low window."""
+        self._low = self._measured = False
+        """Whether panels stand as in a low window, and whether the plot of throughput had something to show when the
+        layout appeared: it comes and goes with a layout, never by itself."""
         self.layout_shown = LAYOUTS[0]
         self.show_layout(settings.layout if settings.layout in BY_NAME else LAYOUTS[0].name)
 
@@ -98,24 +165,6 @@ class Workbench(Stage):
         found = self._panel_of(widget)
         return None if found is None else self.room.place(found[0])
 
-    @property
-    def folded(self) -> tuple[str, ...]:
-        """Names of the folded panels, to be remembered."""
-        return self._names(self._to_fold, self.room.folded)
-
-    @property
-    def detached(self) -> tuple[str, ...]:
-        """Names of the panels in windows of their own, to be remembered."""
-        return self._names(self._to_detach, self.room.windows)
-
-    @property
-    def places(self) -> dict[str, dict[str, Place]]:
-        """Where all windows are, to be remembered."""
-        self._places.remember(self.window())
-        for window in self.room.windows.values():
-            self._places.remember(window, window.title)
-        return self._places.places
-
     def _names(self, waiting: Iterable[str], panels: Collection[QWidget]) -> tuple[str, ...]:
         made = {**self._panels, **vars(self)}  # `cached_property` keeps those of only some layouts there
         return tuple(sorted({*waiting, *(name for name, part in made.items() if any(part is one for one in panels))}))
@@ -127,6 +176,8 @@ class Workbench(Stage):
     def _bring_windows(self) -> None:
         """The panels that had windows of their own have them again."""
         names, self._to_detach = self._to_detach & {*self._panels, *OTHERS}, set()
+        if "learn" not in self._pages.areas:
+            names.discard("exercise")
         for name in sorted(names):
             if name == "exercise":
                 self._pages.page("learn")
@@ -134,25 +185,31 @@ class Workbench(Stage):
         if names:
             self.window().activateWindow()
 
-    def enlarge(self) -> None:
-        """Give the panel with the keyboard all the room, or bring the others back."""
+    def give_room(self, how: Callable[[QWidget, str], None]) -> None:
+        """Do this with the panel that has the keyboard: one of the ways of `PanelRoom`."""
         if (found := self._panel_of(QApplication.focusWidget())) is not None:
-            self.room.enlarge(found[0])
+            how(*found)
 
-    def fold(self) -> None:
-        """Fold the panel with the keyboard, or unfold it."""
-        if (found := self._panel_of(QApplication.focusWidget())) is not None:
-            self.room.toggle_fold(*found)
-
-    def detach(self) -> None:
-        """Put the panel with the keyboard into a window of its own."""
-        if (found := self._panel_of(QApplication.focusWidget())) is not None:
-            self.room.detach(*found)
+    def reset_layout(self) -> None:
+        """Give the panels of this layout their first sizes; none of them is folded or in a window of its own."""
+        self.room.restore()
+        for name in self.arrangement.panels:
+            panel = self._panel(name)
+            if panel in self.room.windows:
+                self.room.windows[panel].close()
+            self.room.unfold(panel)
+        for splitter in (self.root, *self.root.findChildren(KeptSplitter)):
+            splitter.keep(splitter.shares)
 
     def go_to_panel(self, step: int) -> None:
-        """Give the keyboard to the next panel (1), or to the one before (-1), round and round."""
+        """Give the keyboard to the next panel (1), or to the one before (-1), round and round.
+
+        Nothing happens where no panel is to be seen: all can have windows of their own.
+        """
         places = [self.room.place(self._panel(name)) for name in self.arrangement.panels]
         seen = [place for place in places if place.isVisible() and place.window() is self.window()]
+        if not seen:
+            return
         focus = QApplication.focusWidget()
         inside = (at for at, place in enumerate(seen) if focus is not None and place.isAncestorOf(focus))
         place = seen[(next(inside, -1 if step > 0 else 0) + step) % len(seen)]
@@ -171,7 +228,7 @@ class Workbench(Stage):
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
         if (found := self._heading(event.position().toPoint())) is not None:
-            self.room.enlarge(found[0])
+            self.room.enlarge(*found)
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
         found = self._heading(event.pos())
@@ -181,20 +238,23 @@ class Workbench(Stage):
         menu = QMenu(self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         enlarged, folded = self.room.enlarged is not None, panel in self.room.folded
-        menu.addAction("Bring the others back" if enlarged else "Enlarge", partial(self.room.enlarge, panel))
+        menu.addAction("Bring the others back" if enlarged else "Enlarge", partial(self.room.enlarge, *found))
         menu.addAction("Unfold" if folded else "Fold to the heading", partial(self.room.toggle_fold, *found))
-        menu.addAction("In a window of its own", partial(self.room.detach, *found))
+        menu.addAction("In a separate window", partial(self.room.detach, *found))
+        menu.addSeparator()
+        menu.addAction("Reset the layout", self.reset_layout)
         menu.popup(event.globalPos())
 
     @cached_property
     def cards(self) -> MonitorPanel:
-        """Every device at a glance."""
+        """A table of all devices."""
         from devexplorer.gui.devices.monitor import MonitorPanel
 
         context = self._context
         cards = MonitorPanel(context.state)
         cards.selected.connect(context.device_requested)
         cards.selected.connect(context.select_device)
+        cards.opened.connect(partial(context.show_tab, "device"))
         context.device_selected.connect(cards.choose)
         cards.needs.connect(partial(self._on_need, cards))
         return cards
@@ -212,9 +272,6 @@ class Workbench(Stage):
 
         context = self._context
         stack = PlotStack(context.state, self._axis, context.settings.monitor_plots)
-        memory = self._panels["memory"]
-        assert isinstance(memory, PlotSlot)
-        stack.export_requested.connect(memory.export_requested)
         stack.choices_changed.connect(lambda choices: context.save_settings(monitor_plots=choices))
         return stack
 
@@ -237,6 +294,9 @@ class Workbench(Stage):
         """Arrange the panels for a kind of work."""
         self.rail.show_chosen(name)
         layout = self.layout_shown = BY_NAME[name]
+        throughput = self._panels["throughput"]
+        assert isinstance(throughput, PlotSlot)
+        self._measured = throughput.has_curves
         split = self.arrangement
         root = self._splitter(split, layout)
         if root is self._root:
@@ -285,7 +345,7 @@ class Workbench(Stage):
     @property
     def arrangement(self) -> Split:
         """How the panels of the layout stand now."""
-        return self.layout_shown.arrangement(low=self._low)
+        return self.layout_shown.arrangement(low=self._low, measured=self._measured)
 
     @property
     def root(self) -> KeptSplitter:
@@ -324,12 +384,12 @@ class Workbench(Stage):
             self.cards.refresh_devices()
 
     def set_age(self, words: str, about: str = "") -> None:
-        """The readings on the cards of Monitor are so old."""
+        """The readings in the table of Monitor are so old."""
         if self._seen("cards"):
             self.cards.set_age(words, about)
 
     def show_progress(self, work: UnderWay) -> None:
-        """Show long work on the cards of Monitor."""
+        """Show long work in the table of Monitor."""
         if self._seen("cards"):
             self.cards.show_progress(work)
 
@@ -348,12 +408,15 @@ class Workbench(Stage):
 
     def remembered(self) -> dict[str, Any]:
         """Fields of the settings, as they are now."""
+        self._places.remember(self.window())
+        for window in self.room.windows.values():
+            self._places.remember(window, window.title)
         return {
             "layout": self.layout_shown.name,
             "splitters": self.sizes(),
-            "folded": self.folded,
-            "detached": self.detached,
-            "places": self.places,
+            "folded": self._names(self._to_fold, self.room.folded),
+            "detached": self._names(self._to_detach, self.room.windows),
+            "places": self._places.places,
         }
 
     def _keep_remembered(self, name: str) -> None:
@@ -384,6 +447,8 @@ class Workbench(Stage):
                 self._arrange(part, layout)
             else:
                 child.setVisible(self._panel(part) not in self.room.windows)
+        if "cards" in split.parts:
+            self.cards.refresh_devices()  # it says how high it has to be
         splitter.keep(splitter.kept)
 
     def _splitter(self, split: Split, layout: Layout) -> KeptSplitter:
@@ -391,7 +456,7 @@ class Workbench(Stage):
         if name not in self.splitters:
             made = KeptSplitter(split.orientation, split.shares, split.least, split.flexible)
             made.setHandleWidth(GAP_PX)
-            self.take(made)
+            made.moved.connect(self.follow)  # where it moves, the panels in it move too
             self.splitters[name] = made
             self._keep_remembered(name)
         return self.splitters[name]
@@ -404,3 +469,45 @@ def key(layout: Layout, split: Split) -> str:
 
 def _title(panel: str) -> str:
     return TITLES.get(panel, panel.capitalize())
+
+
+class KeptFocus(QObject):
+    """Watches the keyboard in the window of a `Workbench`."""
+
+    def __init__(self, workbench: Workbench, parent: QObject) -> None:
+        super().__init__(parent)
+        self._workbench = workbench
+        self._last: QWidget | None = None
+        """What had the keyboard last in this window: a dialog may have it meanwhile."""
+        app = QApplication.instance()
+        assert isinstance(app, QApplication)
+        app.focusChanged.connect(self._focus_changed)
+
+    def _focus_changed(self, _old: QWidget | None, new: QWidget | None) -> None:
+        if new is None or not isValid(self._workbench) or new.window() is not self._workbench.window():
+            return
+        last = self._last
+        if _usable(new):  # Qt gives the keyboard to hidden ones too, when it is told to
+            self._last = new
+        if last is None or not isValid(last) or _usable(last):
+            return
+        panel = self._workbench.place_of(last) or last.parentWidget()  # of the toolbar
+        if panel is None or panel is last.window() or panel.isAncestorOf(new):
+            return
+        near = last.parentWidget()
+        while near is not None and near is not panel and not near.isVisible():
+            near = near.parentWidget()
+        if near is None or not near.isVisible() or isinstance(near.parentWidget(), QTabWidget):
+            return  # its page was left
+        while near is not None:
+            stops = [stop for stop in reading_order(near) if _usable(stop)]
+            if stops:
+                results = (stop for stop in stops if isinstance(stop, QAbstractItemView))
+                next(results, stops[0]).setFocus(Qt.FocusReason.OtherFocusReason)
+                return
+            near = None if near is panel else near.parentWidget()
+        self._workbench.take_focus()
+
+
+def _usable(widget: QWidget) -> bool:
+    return widget.isVisible() and widget.isEnabled()

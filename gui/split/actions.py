@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from devexplorer.core.records import InsertHops, Join
+from devexplorer.core.split.records import InsertHops, Join
 from devexplorer.gui.actions import SPLIT, ActionSpec, WindowContext
 from devexplorer.gui.split.tab import TAB
 

@@ -3,18 +3,20 @@ reads the state."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from PySide6.QtCore import Signal
-from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QSizePolicy, QWidget
+from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QWidget
 
 from devexplorer.core.base import BadInput, count_text, object_name, sentence
-from devexplorer.core.records import AddVirtual, BuildModel, InsertHops, Join, ObjectSnapshot, PlanSplit, Split
+from devexplorer.core.records import AddVirtual, BuildModel, ObjectSnapshot
 from devexplorer.core.session import State
-from devexplorer.gui.split.blocks import SplitBlocksModel
-from devexplorer.gui.split.draft import Draft, matches
+from devexplorer.core.split.draft import Draft, matches
+from devexplorer.core.split.records import InsertHops, Join, PlanSplit, Split
+from devexplorer.core.split.state import SplitState
+from devexplorer.gui.split.blocks import BlocksTable, SplitBlocksModel
 from devexplorer.gui.split.picture import SplitPicture
 from devexplorer.gui.split.shares import Shares
-from devexplorer.gui.split.table import BlocksTable
 from devexplorer.gui.widgets import (
     EDGE_PX,
     ElidedLabel,
@@ -34,22 +36,16 @@ from devexplorer.gui.widgets import (
 )
 from devexplorer.gui.widgets.form_fields import Choice, free_bytes
 
-NARROW_PX = 900
-"""Below this width everything moves together."""
-SHARES_PX, NARROW_SHARES_PX = 268, 188
-LEAST_MODEL_PX, LEAST_SHARES_PX = 80, 36
+SHARES_PX = 254
+LEAST_MODEL_PX, LEAST_SHARES_PX, LEAST_PICTURE_PX = 108, 36, 154
 MOST_NAMED = 3
 """Devices that a sentence lists; of more it says how many."""
-LANES = 3
-"""Lanes that the picture has room for without being scrolled."""
 VIRTUAL_SPEC = "2x Tesla T4"
 EXAMPLE = "two-towers"
-_WIDE, _NARROW = [580, 420], [200, 290]
-"""Shares of the table and the picture."""
 
 
 class SplitPanel(QWidget):
-    """Reads `state.split_plans`, `state.hops`, `state.objects`; `set_selection` says which model is meant."""
+    """Reads `SplitState` and `state.objects`; `set_selection` says which model is meant."""
 
     command_requested = Signal(object)
     """A command record."""
@@ -60,17 +56,18 @@ class SplitPanel(QWidget):
         self._drafts: dict[str, Draft] = {}
         self._note = ""
         """What the last edit did beside what was asked."""
-        self._shown: Draft | None = None
-        self._narrow = False
+        self.draft: Draft | None = None
+        """The plan shown, as edited."""
         self.models = Choice("model to split")
         self.models.currentIndexChanged.connect(self._on_model)
-        self.where = ElidedLabel(words="dim")
+        self.where = ElidedLabel(Role.LABEL, "dim")
         self.plan = push_button("Plan", self._ask)
         self.spread = push_button("Spread evenly", self._ask_evenly)
         self.apply = push_button("Apply", self._apply, look="primary")
-        self.hops = push_button("Insert hops", self._toggle_hops)
-        self.join = push_button("Join on", self._join)
-        self.join_device = Choice("device to join on")
+        self.hops = push_button("Remove hops", self._toggle_hops)
+        self.hops.setMinimumWidth(self.hops.sizeHint().width())  # "Insert hops" is shorter: its neighbours would move
+        self.join = QPushButton("Join on ▾")
+        self.join.setMenu(QMenu(self.join))
         self.shares = Shares(state.look_of)
         self.shares.dropped.connect(self._put)
         self.shares.edited.connect(self.refresh)
@@ -84,9 +81,8 @@ class SplitPanel(QWidget):
         self.model.put_requested.connect(self._put)
         self.table = BlocksTable(self.model, state.look_of)
         self.picture = SplitPicture(state.look_of)
-        self.picture.dropped.connect(self._put)
         self.summary = label(role=Role.LABEL, words="soft", wrap=True)
-        self.warning = label(role=Role.LABEL, words="warning", wrap=True)
+        self.warning = ElidedLabel(Role.LABEL, "warning")
         self.unplanned = EmptyState("", "Plan")
         self.unplanned.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self.unplanned.chosen.connect(self._take_offer)
@@ -96,50 +92,25 @@ class SplitPanel(QWidget):
         self.refresh()
 
     def _lay_out(self) -> None:
-        buttons = (self.plan, self.spread, self.apply, self.hops, self.join, self.join_device)
+        buttons = (self.plan, self.spread, self.apply, self.hops, self.join)
         self.models.setMinimumWidth(LEAST_MODEL_PX)
-        self._top = hbox(self.models, (self.where, 1), *buttons, margins=(EDGE_PX, 0, EDGE_PX, 0))
+        top = hbox(self.models, None, *buttons, spacing=6, margins=(EDGE_PX, 0, EDGE_PX, 0))
         shares = ScrollArea(self.shares, "Shares of the devices", sideways=True)
         shares.setMinimumHeight(LEAST_SHARES_PX)
-        foot = hbox(self.free, None)
-        self._left = holder(vbox((shares, 1), foot, spacing=4, margins=(EDGE_PX - 6, 0, 0, 0)))
-        self._left.setMinimumWidth(SHARES_PX)
+        left = holder(vbox(shares, margins=(EDGE_PX - 6, 0, 0, 0)))
+        left.setMinimumWidth(SHARES_PX)
         area = ScrollArea(self.picture, "Picture of the split", sideways=True)
-        area.setMinimumWidth(220)
-        self._both = splitter(self.table, area, sizes=_WIDE, stretches=[1, 1])
-        self._planned = stack(self._both, self.unplanned)
-        self._row = splitter(self._left, self._planned, sizes=[SHARES_PX, 1000], stretches=[0, 1])
-        for line in (self.summary, self.warning):
-            line.setContentsMargins(EDGE_PX, 0, EDGE_PX, 0)
-        content = vbox(self._top, (self._row, 1), self.summary, self.warning, spacing=6, margins=(0, 8, 0, 6))
-        self._content = holder(content)
+        area.setMinimumWidth(LEAST_PICTURE_PX)
+        both = splitter(self.table, area, sizes=(580, 420), stretches=(1, 1))
+        self._planned = stack(both, self.unplanned)
+        row = splitter(left, self._planned, sizes=(SHARES_PX, 1000), stretches=(0, 1))
+        said = vbox(hbox((self.where, 1), (self.summary, 2)), self.warning, spacing=0)
+        foot = hbox(self.free, (said, 1), margins=(EDGE_PX - 6, 0, EDGE_PX, 0))
+        self._content = holder(vbox(top, (row, 1), foot, spacing=6, margins=(0, 8, 0, 6)))
         self._stack = stack(self._content, self.empty)
         vbox(self._stack, parent=self)
 
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        narrow = event.size().width() < NARROW_PX
-        if narrow != self._narrow:
-            self._narrow = narrow
-            self.shares.set_narrow(narrow)
-            self._top.setSpacing(4 if narrow else 8)
-            left = NARROW_SHARES_PX if narrow else SHARES_PX
-            self._left.setMinimumWidth(left)
-            self._row.setSizes([left, 1000])
-            self._both.setSizes(_NARROW if narrow else _WIDE)
-            self.refresh()
-
     # --- what the window calls
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is no model."""
-        return self._stack.currentWidget() is self.empty
-
-    @property
-    def draft(self) -> Draft | None:
-        """The plan on show, as edited."""
-        return self._shown
 
     def set_selection(self, targets: tuple[str, ...]) -> None:
         """Follow the tree: the model that is selected, or that holds what is selected."""
@@ -162,10 +133,10 @@ class SplitPanel(QWidget):
         devices = self._devices()
         self.shares.set_devices(devices)
         self.table.set_devices(devices)
-        self.join_device.offer([(device, device, "") for device in devices])
+        self._offer_devices(devices)
         snapshot = self._state.objects[name]
         self._take_plan(name)
-        self._planned.setCurrentIndex(0 if self._shown is not None else 1)
+        self._planned.setCurrentIndex(0 if self.draft is not None else 1)
         self.unplanned.sentence.setText(self._invitation(name, devices))
         self.unplanned.button.setText("Add two virtual GPUs" if self._offers_virtual() else "Plan")
         self.unplanned.follow(self._state)
@@ -178,6 +149,13 @@ class SplitPanel(QWidget):
         known = [snapshot for snapshot in self._state.objects.values() if snapshot.kind == "model"]
         self.models.offer([(model.name, model.name, f"{model.name}, {model.type}") for model in known])
 
+    def _offer_devices(self, devices: list[str]) -> None:
+        menu = self.join.menu()
+        if [action.text() for action in menu.actions()] != devices:
+            menu.clear()
+            for device in devices:
+                menu.addAction(device, partial(self._join, device))
+
     def _devices(self) -> list[str]:
         """Accelerators first: they are filled first."""
         return sorted(self._state.usable_devices, key=lambda device: device == "cpu")
@@ -186,7 +164,7 @@ class SplitPanel(QWidget):
         return [device for device in self._state.usable_devices if device != "cpu"]
 
     def _take_plan(self, name: str) -> None:
-        plan = self._state.split_plans.get(name)
+        plan = self._state.part(SplitState).plans.get(name)
         draft = self._drafts.get(name)
         if plan is None:
             self._drafts.pop(name, None)
@@ -194,38 +172,32 @@ class SplitPanel(QWidget):
         elif draft is None or draft.plan is not plan:
             draft = self._drafts[name] = Draft(plan)
             self._note = ""
-        if draft is not self._shown:
-            self._shown = draft
+        if draft is not self.draft:
+            self.draft = draft
             budgets = None if draft is None else {share.device: share.budget_bytes for share in draft.plan.shares}
             self.shares.set_budgets(budgets)
 
     def _show(self, snapshot: ObjectSnapshot) -> None:
-        draft = self._shown
+        draft = self.draft
         now = [] if draft is None else draft.now(snapshot)
         self.model.show_draft(draft, now)
         for device, share in self.shares.rows.items():
             share.show_use(*((None, None) if draft is None else (draft.used_bytes(device), draft.budget_bytes(device))))
         placed = draft is not None and matches(draft, now)
-        hops = self._state.hops.get(snapshot.name) if placed and snapshot.hops else None
+        hops = self._state.part(SplitState).hops.get(snapshot.name) if placed and snapshot.hops else None
         arrows = () if draft is None else draft.arrows(hops)
-        self.picture.show_split(draft, self._lanes(draft), arrows)
-        self.where.set_full_text("" if self._narrow else _where(snapshot))
+        used = [] if draft is None else [device for device in self._devices() if device in draft.devices]
+        self.picture.show_split(draft, used, arrows)
+        self.where.set_full_text(_where(snapshot))
         show_text(self.summary, self._summary(draft, snapshot, placed=placed, measured=hops is not None))
-        lines = [] if draft is None else [*draft.plan.warnings, *_over_words(draft)]
+        lines = [] if draft is None else list(draft.plan.warnings)
+        if draft is not None and (over := " and ".join(draft.over())):
+            lines.append(f"▲ More than the budget of {over}: move blocks away, or raise it and plan again.")
         try:
             self.shares.budgets()
         except BadInput as error:
             lines += [sentence(finding) for finding in error.findings]
-        show_text(self.warning, " ".join(lines))
-
-    def _lanes(self, draft: Draft | None) -> list[str]:
-        """Devices that blocks go to; of those with a budget as many as there is room for, to drop blocks on."""
-        if draft is None:
-            return []
-        used = [device for device in self._devices() if device in draft.devices]
-        spare = [device for device in self._devices() if device not in used and draft.budget_bytes(device)]
-        chosen = {*used, *spare[: max(LANES - len(used), 0)]}
-        return [device for device in self._devices() if device in chosen]
+        self.warning.set_full_text(" ".join(lines))
 
     def _summary(self, draft: Draft | None, snapshot: ObjectSnapshot, *, placed: bool, measured: bool) -> str:
         if draft is None:
@@ -260,7 +232,7 @@ class SplitPanel(QWidget):
         return len(self._accelerators()) < 2 and can_add_virtual(self._state)
 
     def _enable(self, snapshot: ObjectSnapshot, ready: bool) -> None:
-        draft = self._shown
+        draft = self.draft
         reason = "" if ready else why_not_live(self._state) or ""
         accelerators, dispatched = self._accelerators(), snapshot.dispatched is not None
         placed = draft is not None and matches(draft, draft.now(snapshot)) and snapshot.hops
@@ -319,12 +291,12 @@ class SplitPanel(QWidget):
         return 0 if free is None else free - free // 10
 
     def _ask_evenly(self) -> None:
-        if self._shown is not None:
-            budgets = self._shown.even_budgets(self._accelerators())
+        if self.draft is not None:
+            budgets = self.draft.even_budgets(self._accelerators())
             self.command_requested.emit(PlanSplit(target=self.models.value, budgets=budgets))
 
     def _put(self, places: list[int], device: str) -> None:
-        draft = self._shown
+        draft = self.draft
         if draft is None or not all(0 <= place < len(draft.blocks) for place in places):
             return
         along = draft.put(places, device)
@@ -333,15 +305,15 @@ class SplitPanel(QWidget):
         self.refresh()
 
     def _apply(self) -> None:
-        if self._shown is not None:
-            self.command_requested.emit(self._shown.command())
+        if self.draft is not None:
+            self.command_requested.emit(self.draft.command())
 
     def _toggle_hops(self) -> None:
         name = self.models.value
         self.command_requested.emit(InsertHops(target=name, on=not self._state.objects[name].hops))
 
-    def _join(self) -> None:
-        self.command_requested.emit(Join(target=self.models.value, device=self.join_device.value))
+    def _join(self, device: str) -> None:
+        self.command_requested.emit(Join(target=self.models.value, device=device))
 
 
 def _where(snapshot: ObjectSnapshot) -> str:
@@ -350,13 +322,6 @@ def _where(snapshot: ObjectSnapshot) -> str:
     if snapshot.dispatched is not None:
         return f"{words}. {snapshot.dispatched}"
     return f"{words}, with hops" if snapshot.hops else words
-
-
-def _over_words(draft: Draft) -> list[str]:
-    over = draft.over()
-    if not over:
-        return []
-    return [f"▲ More than the budget of {' and '.join(over)}: move blocks away, or raise it and plan again."]
 
 
 def _apply_words(draft: Draft | None, *, placed: bool, dispatched: bool) -> str:

@@ -6,12 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import (
     QColor,
-    QDragEnterEvent,
-    QDragMoveEvent,
-    QDropEvent,
     QPainter,
     QPainterPath,
     QPen,
@@ -20,8 +17,7 @@ from PySide6.QtGui import (
 
 from devexplorer.core.base import bytes_text, seconds_text
 from devexplorer.core.records import Hop
-from devexplorer.gui.split.blocks import decode
-from devexplorer.gui.split.draft import INPUT, OUTPUT, Arrow, Draft, runs, shown_path
+from devexplorer.core.split.draft import INPUT, OUTPUT, Arrow, Draft, runs, shown_path
 from devexplorer.gui.widgets import (
     CENTRE,
     CHIP_PX,
@@ -56,9 +52,7 @@ class Placed(NamedTuple):
 
 
 class SplitPicture(Picture):
-    """Show a draft with `show_split`; blocks that are dropped on a lane go to its device."""
-
-    dropped = Signal(object, str)
+    """Show a draft with `show_split`."""
 
     def __init__(self, look: Look) -> None:
         super().__init__("Where activations hop")
@@ -68,8 +62,6 @@ class SplitPicture(Picture):
         """Devices from left to right."""
         self.arrows: tuple[Arrow, ...] = ()
         """What is drawn between the blocks."""
-        self._marked = ""
-        self.setAcceptDrops(True)
 
     def show_split(self, draft: Draft | None, lanes: Sequence[str], arrows: Sequence[Arrow]) -> None:
         """Show these blocks in these lanes; devices of hops that have none get one."""
@@ -139,10 +131,6 @@ class SplitPicture(Picture):
 
     def _paint_lane(self, painter: QPainter, device: str) -> None:
         left, width = self._left(device) - 4, self._lane_px() - 2
-        if device == self._marked:
-            painter.setPen(QPen(QColor(current_theme().accent), 1.5))
-            painter.setBrush(Qt.BrushStyle.NoBrush)
-            painter.drawRoundedRect(QRectF(left, 2, width, self.height() - 4), 5, 5)
         index, simulated = self._look(device)
         chip = QRectF(left + 4.5, 5.5, chip_width(device), CHIP_PX - 1)
         paint_device(painter, chip, device, self._look)
@@ -201,8 +189,6 @@ class SplitPicture(Picture):
         painter.drawRoundedRect(where, 3, 3)
         draw_text(painter, where, words, "soft", align=CENTRE)
 
-    # --- pointer
-
     def tip_at(self, point: QPointF) -> str:
         """The block at this point, with the hops that begin and end there."""
         box = next((box for box in self.boxes() if box.rect.contains(point)), None)
@@ -213,33 +199,6 @@ class SplitPicture(Picture):
             lines.append(f"shares a tensor with {' and '.join(self._draft.blocks[box.place].tied_with)}")
         lines += [arrow_words(arrow, self._draft) for arrow in self.arrows if box.place in (arrow.before, arrow.after)]
         return "\n".join(lines)
-
-    def _lane_at(self, x: float) -> str:
-        lane = int((x - EDGE_PX) // self._lane_px())
-        return self.lanes[lane] if 0 <= lane < len(self.lanes) else ""
-
-    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        if decode(event.mimeData()):
-            event.acceptProposedAction()
-
-    def dragMoveEvent(self, event: QDragMoveEvent) -> None:
-        self._mark(self._lane_at(event.position().x()))
-        event.setAccepted(bool(self._marked))
-
-    def dragLeaveEvent(self, _event: QEvent) -> None:
-        self._mark("")
-
-    def dropEvent(self, event: QDropEvent) -> None:
-        device = self._lane_at(event.position().x())
-        self._mark("")
-        if device:
-            event.acceptProposedAction()
-            self.dropped.emit(decode(event.mimeData()), device)
-
-    def _mark(self, device: str) -> None:
-        if device != self._marked:
-            self._marked = device
-            self.update()
 
 
 def arrow_words(arrow: Arrow, draft: Draft | None) -> str:
@@ -255,8 +214,10 @@ def arrow_words(arrow: Arrow, draft: Draft | None) -> str:
 
 
 def _figures(hop: Hop) -> str:
-    took = "" if hop.seconds is None else f" · {seconds_text(hop.seconds)}{' sim.' if hop.simulated else ''}"
-    return f"{bytes_text(hop.bytes, 1)}{took}"
+    size = bytes_text(hop.bytes, 1)
+    if hop.seconds is None:
+        return size
+    return f"{size} · {seconds_text(hop.seconds)}{' sim.' if hop.simulated else ''}"
 
 
 def _ends(before: QRectF, after: QRectF) -> tuple[QPointF, QPointF]:

@@ -80,18 +80,6 @@ class ShareBar(Picture):
             painter.fillRect(beyond.adjusted(2, 0, 0, 0), current_theme().warning)
 
 
-class _Chip(Picture):
-    """The device's name."""
-
-    def __init__(self, device: str, look: Look) -> None:
-        super().__init__(device)
-        self._device, self._look = device, look
-        self.setFixedSize(chip_width(device) + 1, CHIP_PX + 1)
-
-    def draw(self, painter: QPainter) -> None:
-        paint_device(painter, QRectF(0.5, 0.5, self.width() - 1, self.height() - 1), self._device, self._look)
-
-
 class Share(Picture):
     """One device: its chip, its budget to type, its bar. Blocks that are dropped here go there."""
 
@@ -106,7 +94,6 @@ class Share(Picture):
         """The exact budget of the text in the field; None: it was typed, or there is none."""
         self._target = False
         self.setAcceptDrops(True)
-        self.chip = _Chip(device, look)
         self.field = line_edit(
             placeholder=AUTOMATIC,
             name=f"budget of {device}",
@@ -116,17 +103,13 @@ class Share(Picture):
         self.field.textEdited.connect(self._on_edit)
         self.bar = ShareBar(f"used of the budget of {device}")
         self.words = label(role=Role.LABEL, words="dim", align=RIGHT)
-        self._places = grid(8, 3, self)
-        self._places.setContentsMargins(6, 4, 6, 5)
-        self._places.setColumnStretch(1, 1)
-        self.set_narrow(False)
-
-    def set_narrow(self, narrow: bool) -> None:
-        """Have the field below the words, for a narrow column; or beside them."""
-        self._places.addWidget(self.chip, 0, 0)
-        self._places.addWidget(self.words, 0, 1, 1, 2 if narrow else 1)
-        self._places.addWidget(self.field, 1 if narrow else 0, 2)
-        self._places.addWidget(self.bar, 1, 0, 1, 2 if narrow else 3)
+        places = grid(8, 0, self)
+        places.setContentsMargins(6, 1, 6, 1)
+        places.setColumnStretch(1, 1)
+        places.setColumnMinimumWidth(0, chip_width(device) + 8)  # the chip is painted there
+        places.addWidget(self.words, 0, 1)
+        places.addWidget(self.bar, 1, 1)
+        places.addWidget(self.field, 0, 2, 2, 1)
 
     def budget(self) -> int | None:
         """Bytes; None: not given. `BadInput` when what was typed is no number of bytes."""
@@ -143,7 +126,13 @@ class Share(Picture):
     def set_budget(self, size: int | None) -> None:
         """Write a budget into the field; None: the engine finds it out."""
         self._bytes = size
-        self.field.setText("" if size is None else "0" if size == 0 else bytes_text(size))
+        if size is None:
+            text = ""
+        elif size == 0:
+            text = "0"
+        else:
+            text = bytes_text(size)
+        self.field.setText(text)
         self.field.setCursorPosition(0)
 
     def show_use(self, used: int | None, budget: int | None) -> None:
@@ -192,6 +181,9 @@ class Share(Picture):
         if self._target:
             painter.setPen(QPen(QColor(current_theme().accent), 1.5))
             painter.drawRoundedRect(QRectF(self.rect()).adjusted(1, 1, -1, -1), 5, 5)
+        middle = self.field.geometry().center().y()
+        chip = QRectF(6.5, middle - CHIP_PX / 2 + 0.5, chip_width(self.device), CHIP_PX - 1)
+        paint_device(painter, chip, self.device, self._look)
 
 
 class Shares(QWidget):
@@ -204,7 +196,6 @@ class Shares(QWidget):
         super().__init__()
         self._look = look
         self.rows: dict[str, Share] = {}
-        self._narrow = False
         self._layout = vbox(None, spacing=2, parent=self)
 
     def set_devices(self, devices: Sequence[str]) -> None:
@@ -219,7 +210,6 @@ class Shares(QWidget):
                 share = old.pop(device)
             else:
                 share = Share(device, self._look)
-                share.set_narrow(self._narrow)
                 share.dropped.connect(self.dropped)
                 share.edited.connect(self.edited)
             self.rows[device] = share
@@ -227,12 +217,6 @@ class Shares(QWidget):
         for share in old.values():
             share.setParent(None)
             share.deleteLater()
-
-    def set_narrow(self, narrow: bool) -> None:
-        """Be a narrow column."""
-        self._narrow = narrow
-        for share in self.rows.values():
-            share.set_narrow(narrow)
 
     def set_budgets(self, budgets: Mapping[str, int] | None) -> None:
         """Write these into the fields, 0 for others; None: the engine finds them out."""

@@ -11,4 +11,6 @@ TAB = TabSpec(
     "explore",
     Change.LABORATORY | Change.OBJECTS | Change.ANSWER | Change.DEVICES | Change.ENGINE,
     tooltip="Divide a model over several devices, with the time and memory of each",
+    order=20,
+    also_in=("learn",),
 )

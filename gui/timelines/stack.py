@@ -16,6 +16,8 @@ FIRST = ("utilization_percent", "power_w", "temperature_c", "memory_used_bytes")
 """What the plots show at first: those that a device reports."""
 LEAST, MOST = 1, 6
 """How many plots there can be."""
+LEAST_PX = 280
+"""Width in which a plot's key has the names of three devices."""
 NEXT = ("memory_used_bytes", "utilization_percent", "power_w", "temperature_c", "sm_clock_mhz", "pcie_rx_bytes_s")
 """What a plot that is added shows: the first of these that none shows yet."""
 
@@ -25,8 +27,6 @@ class PlotStack(QWidget):
 
     choices_changed = Signal(object)
     """What the plots show, from above (tuple of str)."""
-    export_requested = Signal(str)
-    """See `TimeControl`."""
 
     def __init__(self, state: State, axis: TimeAxis, choices: Sequence[str]) -> None:
         """Without `choices` it shows the usual ones, as soon as a device reports them, until the user chooses."""
@@ -38,6 +38,7 @@ class PlotStack(QWidget):
         self._splitter = QSplitter(Qt.Orientation.Vertical)
         self._splitter.setHandleWidth(8)
         self._splitter.setChildrenCollapsible(False)
+        self._splitter.setMinimumWidth(LEAST_PX)
         self.add_button = push_button("+ plot", self.add, look="quiet", tip="One more plot below the others")
         self.remove_button = push_button("− plot", self.remove, look="quiet", tip="Take the lowest plot away")
         vbox(
@@ -103,7 +104,6 @@ class PlotStack(QWidget):
 
     def _append(self, choice: str) -> None:
         slot = PlotSlot(self._state, self._axis, choice, time_control=not self.slots)
-        slot.export_requested.connect(self.export_requested)
         slot.choice_changed.connect(self._changed)
         slot.in_menu.append(("The same curves in every plot", lambda: self._share(slot)))
         self.slots.append(slot)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
-from PySide6.QtCore import QModelIndex, QRect, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QGuiApplication, QPainter, QResizeEvent
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QWidget
+from PySide6.QtCore import QModelIndex, Qt
+from PySide6.QtGui import QGuiApplication, QResizeEvent
+from PySide6.QtWidgets import QAbstractItemView, QWidget
 
 from devexplorer.core.base import MISSING, sentence
 from devexplorer.core.records import PeerLink
@@ -20,15 +18,12 @@ from devexplorer.gui.widgets import (
     EmptyState,
     Role,
     ScrollArea,
-    device_colour,
-    draw_text,
     hbox,
     holder,
     label,
     push_button,
     splitter,
     stack,
-    text_width,
     vbox,
 )
 from devexplorer.gui.widgets.form_fields import Choice
@@ -43,6 +38,8 @@ SHOWN = {
 """What the cells of the matrix can show, and what that is."""
 PAIR_PX, SIMULATED_PX, FIRST_PX, NODE_PX, CPUS_PX = 56, 8, 12, 52, 114
 """Widths of columns; more for the mark of simulated links, and for the edge of the first column."""
+AROUND_MATRIX_PX, LOW_ROW_PX = 74, 19
+"""Height of the row above the matrix, of the legend below it and of what is between them; rows in a low page."""
 
 
 class TopologyPanel(QWidget):
@@ -66,9 +63,15 @@ class TopologyPanel(QWidget):
         self.table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectItems)
         self.table.selectionModel().currentChanged.connect(self._on_cell)
         self.table.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
-        self.table.setVerticalHeader(_Names(self.table))
+        names = self.table.verticalHeader()
+        names.setHighlightSections(False)
+        names.setMinimumSectionSize(LOW_ROW_PX)
+        names.show()
         self.table.setCornerButtonEnabled(False)
-        self.table.setStyleSheet("QTableCornerButton::section { background: transparent; border: 0; }")
+        self.table.setStyleSheet(
+            "QTableCornerButton::section { background: transparent; border: 0; }"
+            "QHeaderView::section:vertical { padding: 0 4px 0 12px; border: 0; }"
+        )
         self.choice = Choice("what the matrix shows", [(name, name, meaning) for name, meaning in SHOWN.items()])
         self.choice.currentIndexChanged.connect(self._fill_matrix)
         self.copy_button = push_button(
@@ -95,7 +98,7 @@ class TopologyPanel(QWidget):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the empty state is on show."""
+        """Whether the empty state is shown."""
         return self._stack.currentWidget() is self.empty
 
     def refresh(self) -> None:
@@ -115,7 +118,6 @@ class TopologyPanel(QWidget):
             self._names = list(devices)
             self.picture.mark()
             self._new_columns(devices)
-        self.model.colours = {name: device.colour for name, device in devices.items()}
         self.picture.set_topology(devices, self._pairs)
         self._fill_matrix()
         result = legend(self._state.topologies.values())
@@ -200,8 +202,22 @@ class TopologyPanel(QWidget):
             self._split()
 
     def _split(self) -> None:
-        """The matrix gets what it needs, at most three fifths where the picture needs the rest."""
+        """The matrix gets what it needs, beside the picture or, where both are whole only then, below it; else at most
+        three fifths where the picture needs the rest."""
         needed = 100 + len(self._names) * self._pair_px() + self._affinity_px
+        picture = self.picture.minimumSize()
+        is_beside, row_px, below_px = needed + picture.width() + 20 <= self.width(), ROW_PX, 0
+        if not is_beside:
+            rows_px = self.height() - picture.height() - AROUND_MATRIX_PX - ROW_PX
+            row_px = max(LOW_ROW_PX, min(ROW_PX, rows_px // max(len(self._names), 1)))
+            below_px = AROUND_MATRIX_PX + ROW_PX + len(self._names) * row_px
+            is_beside = picture.height() + below_px > self.height()
+        self.table.verticalHeader().setDefaultSectionSize(ROW_PX if is_beside else row_px)
+        self.splitter.setOrientation(Qt.Orientation.Horizontal if is_beside else Qt.Orientation.Vertical)
+        if not is_beside:
+            picture_px = max(picture.height() + 2 * self.area.frameWidth(), self.height() - below_px - 2 * EDGE_PX)
+            self.splitter.setSizes([picture_px, self.height() - picture_px - self.splitter.handleWidth()])
+            return
         matrix_px = min(needed, max(self.width() - self.picture.minimumWidth() - 20, self.width() // 2))
         self.splitter.setSizes([max(self.width() - matrix_px - 8, 1), matrix_px])
 
@@ -211,40 +227,13 @@ class TopologyPanel(QWidget):
         return PAIR_PX + (SIMULATED_PX if any(device.info.simulated for device in known) else 0)
 
 
-class _Names(QHeaderView):
-    """The devices at the side of the matrix, each in its colour."""
-
-    def __init__(self, parent: QWidget) -> None:
-        super().__init__(Qt.Orientation.Vertical, parent, defaultSectionSize=ROW_PX, sectionsClickable=False)
-        self.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
-
-    def sectionSizeFromContents(self, section: int) -> QSize:
-        text = str(self.model().headerData(section, Qt.Orientation.Vertical))
-        return QSize(EDGE_PX + text_width(text, Role.STRONG) + 8, ROW_PX)
-
-    def paintSection(self, painter: QPainter, rect: QRect, section: int) -> None:
-        model = self.model()
-        colour = model.headerData(section, Qt.Orientation.Vertical, Qt.ItemDataRole.ForegroundRole)
-        text = str(model.headerData(section, Qt.Orientation.Vertical))
-        where = QRectF(rect.adjusted(EDGE_PX, 0, 0, 0))
-        draw_text(painter, where, text, colour or self.palette().text().color(), Role.STRONG)
-
-
 class _MatrixModel(RowsModel):
     """Rows with the device's id at their side, where it stays when the columns are scrolled."""
 
-    colours: Mapping[str, int] = MappingProxyType({})
-    """Of the devices."""
-
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        if orientation == Qt.Orientation.Horizontal:
-            return super().headerData(section, orientation, role)
-        name = str(self._rows[section].key) if 0 <= section < len(self._rows) else ""
-        if role == Qt.ItemDataRole.DisplayRole:
-            return name
-        if role == Qt.ItemDataRole.ForegroundRole and name in self.colours:
-            return QColor(device_colour(self.colours[name]))
-        return None
+        if orientation == Qt.Orientation.Vertical and role == Qt.ItemDataRole.DisplayRole:
+            return self._rows[section].key if 0 <= section < len(self._rows) else ""
+        return super().headerData(section, orientation, role)
 
 
 def _has_place(device: Device) -> bool:
@@ -255,4 +244,6 @@ def _has_place(device: Device) -> bool:
 
 def _peer_text(link: PeerLink | None, which: str) -> str:
     state = None if link is None else getattr(link, which.replace(" ", "_"))
-    return MISSING if state is None else "ok" if state == "ok" else "no"
+    if state is None:
+        return MISSING
+    return "ok" if state == "ok" else "no"

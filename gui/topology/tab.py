@@ -21,4 +21,5 @@ TAB = TabSpec(
     "monitor",
     Change.DETAILS | Change.DEVICES | Change.ENGINE,
     tooltip="How the devices are connected: NVLink, PCIe, NUMA",
+    order=120,
 )

@@ -4,29 +4,34 @@ Named here is what a window needs that has just opened; forms, dialogs and sheet
 they are first shown.
 """
 
-from devexplorer.gui.widgets.accessibility.digit_keys import digit_key
-from devexplorer.gui.widgets.accessibility.reading_order import chain, put_in_order, reading_order
-from devexplorer.gui.widgets.accessibility.screen_reader import announce, tell_chosen
-from devexplorer.gui.widgets.accessibility.typing_keys import TypingKeys
 from devexplorer.gui.widgets.after_paint import PAINT_MS, after_paint
 from devexplorer.gui.widgets.banner import Banner
-from devexplorer.gui.widgets.button_menu import ButtonMenu
-from devexplorer.gui.widgets.chips import CHIP_PX, Look, chip_width, paint_chip, paint_chips, paint_device
 from devexplorer.gui.widgets.code_view import CodeView, Colours
 from devexplorer.gui.widgets.facts import FactsTable
-from devexplorer.gui.widgets.figures import Figures, MenuLine, number_texts, offer_table, show_tables
+from devexplorer.gui.widgets.figures import (
+    ExportingWindow,
+    Figures,
+    MenuLine,
+    ask_export,
+    number_texts,
+    offer_menu,
+    show_tables,
+)
 from devexplorer.gui.widgets.icons import Sign, app_icon, icon, pixmap
+from devexplorer.gui.widgets.keyboard import TypingKeys, chain, digit_key, put_in_order, reading_order
 from devexplorer.gui.widgets.layouts import (
     CENTRE,
     LEFT,
     RIGHT,
     UNLIMITED_PX,
+    ButtonMenu,
     ScrollArea,
     ScrollColumn,
     check_box,
     grid,
     hbox,
     holder,
+    lay_out,
     line_edit,
     push_button,
     splitter,
@@ -35,17 +40,18 @@ from devexplorer.gui.widgets.layouts import (
     thin_line,
     vbox,
 )
-from devexplorer.gui.widgets.memory_bar import HEIGHT_PX, MemoryBar, paint_part, part_brushes
+from devexplorer.gui.widgets.memory_bar import HEIGHT_PX, MemoryBar, paint_part, part_brushes, segments
 from devexplorer.gui.widgets.on_screen import OnScreen, first_size, fitted
 from devexplorer.gui.widgets.panel import (
     EDGE_PX,
     HEADER_PX,
-    NOT_IN_A_RECORDING,
     NOT_READY,
+    ElidedButton,
     ElidedLabel,
     EmptyState,
     Panel,
     ShrinkingLabel,
+    TextBlock,
     can_add_virtual,
     give_room,
     label,
@@ -55,8 +61,35 @@ from devexplorer.gui.widgets.panel import (
     why_not_live,
 )
 from devexplorer.gui.widgets.persistent_splitter import KeptSplitter
-from devexplorer.gui.widgets.picture import Picture, draw_text, paint_focus, paint_progress, text_width
-from devexplorer.gui.widgets.text_block import ElidedButton, TextBlock
+from devexplorer.gui.widgets.picture import (
+    CHIP_PX,
+    Look,
+    Picture,
+    chip_width,
+    draw_text,
+    paint_chip,
+    paint_chips,
+    paint_device,
+    paint_focus,
+    paint_progress,
+    text_width,
+)
+from devexplorer.gui.widgets.screen_reader import announce, tell_chosen
+from devexplorer.gui.widgets.table import (
+    PAD_PX,
+    ROW_PX,
+    Cell,
+    Column,
+    Index,
+    Padded,
+    RowsModel,
+    RowsTable,
+    SortedRowsModel,
+    TableRow,
+    keep_gutter,
+    numbers,
+    press_in_place,
+)
 from devexplorer.gui.widgets.theme import (
     CPU,
     Colour,

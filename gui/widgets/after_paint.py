@@ -12,7 +12,7 @@ PAINT_MS = 20
 
 
 def after_paint(owner: QObject, call: Callable[[], object]) -> None:
-    """Call once what is on show now has been painted, unless `owner` is gone by then.
+    """Call once what is shown now has been painted, unless `owner` is gone by then.
 
     Counted from when events are handled: what came before that can take longer than a paint.
     """

@@ -23,9 +23,7 @@ from devexplorer.gui.widgets.theme import Role, current_theme, device_colour, fo
 
 _TOKEN = re.compile(r"(?P<comment>#.*)|(?P<string>\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')")
 _COPIED_MS = 1500
-_EDGE_PX, _BUTTON_PX = 10, 7
-_LINES_BESIDE = 2
-"""So many lines are as high as the button."""
+_BUTTON_PX = 7
 
 
 class Colours(QSyntaxHighlighter):
@@ -77,7 +75,6 @@ class CodeView(CodeBlock):
 
     def __init__(self, state: State | None = None) -> None:
         super().__init__("Python that does the same")
-        self._band = 0
         self._colours = self.highlighter(self.document(), state)
         self.copy_button = push_button("copy", self._copy, parent=self, look="copy", name="copy the code")
         self.copy_button.setFont(font(Role.LABEL))
@@ -89,40 +86,23 @@ class CodeView(CodeBlock):
         """See `reading_order`: the button lies over the code, in no layout."""
         return (self.copy_button,)
 
-    @property
-    def code(self) -> str:
-        """The code on show."""
-        return self.toPlainText()
-
     def set_code(self, code: str) -> None:
         """Show `code`."""
         if code != self.toPlainText():
             self.setPlainText(code)
-            self._make_room()
             self.updateGeometry()
 
     def recolour(self) -> None:
         """Colour again, after theme or devices changed."""
         self._colours.rehighlight()
 
-    def _make_room(self) -> None:
-        """The button is in the top right corner; where one of the first lines would run below it, it gets a row of
-        its own."""
-        metrics, button = QFontMetrics(self.font()), self.copy_button.sizeHint()
-        beside = self.toPlainText().split("\n")[:_LINES_BESIDE]
-        widest = max(metrics.horizontalAdvance(line) for line in beside)
-        runs_below = widest > self.width() - 2 * _EDGE_PX - button.width() - _BUTTON_PX
-        top = self.viewport().y() - self._band
-        band = max(_BUTTON_PX + button.height() - top, 0) if runs_below else 0
-        if band != self._band:
-            self._band = band
-            self.setViewportMargins(0, band, 0, 0)
-
     def resizeEvent(self, event: QResizeEvent) -> None:
+        """The button is in the top right corner, in a row of its own: it never covers code."""
         super().resizeEvent(event)
         size = self.copy_button.sizeHint()
         self.copy_button.setGeometry(self.width() - size.width() - _BUTTON_PX, _BUTTON_PX, size.width(), size.height())
-        self._make_room()
+        edge = self.viewport().y() - self.viewportMargins().top()
+        self.setViewportMargins(0, _BUTTON_PX + size.height() - edge, 0, 0)
         self.updateGeometry()
 
     def _copy(self) -> None:

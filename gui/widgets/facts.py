@@ -1,6 +1,6 @@
 """Two columns of facts. Main thread.
 
-A value that can be selected takes 1 to 2 ms to make: many of them come on show a few in a turn of the event loop.
+A value that can be selected takes 1 to 2 ms to make: many of them appear a few in a turn of the event loop.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
 
 from devexplorer.core.records import Fact
 from devexplorer.gui.widgets.layouts import grid
-from devexplorer.gui.widgets.panel import label
-from devexplorer.gui.widgets.text_block import TextBlock
+from devexplorer.gui.widgets.panel import TextBlock, label
 from devexplorer.gui.widgets.theme import Role, font
 
 GAP_PX = 12
@@ -56,29 +55,18 @@ class FactsTable(QWidget):
         self._grid.setColumnStretch(1, 1)
         self._cells: list[tuple[FactName, QLabel | TextBlock]] = []
         self._filled = 0
-        """Rows that are on show."""
+        """Rows that are shown."""
         self._more = QTimer(self, interval=0)
         self._more.timeout.connect(self._fill)
-        self._least_px = 0
         self.facts: tuple[Fact, ...] = ()
-        """What is on show, or on its way."""
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every row is on show."""
-        return self._filled == len(self.facts)
-
-    @property
-    def label_width(self) -> int:
-        """Pixels that the longest label takes in one line."""
-        return self._widest(fact.label for fact in self.facts)
+        """What is shown, or on its way."""
 
     @property
     def _labels_px(self) -> int:
         """Values come first: a number that goes on in the next line is misread."""
         room = max(self.width() - GAP_PX, 1)
         wanted = max(room - self._widest(fact.value for fact in self.facts), round(LABELS_SHARE * room))
-        return max(min(self.label_width, wanted), self._least_px)
+        return min(self._widest(fact.label for fact in self.facts), wanted)
 
     def _widest(self, texts: Iterable[str]) -> int:
         metrics = QFontMetrics(font(Role.TEXT))
@@ -86,14 +74,6 @@ class FactsTable(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self._share()
-
-    def set_label_width(self, pixels: int) -> None:
-        """Let the values begin behind so many pixels: two tables below each other then have one edge."""
-        self._least_px = pixels
-        self._share()
-
-    def _share(self) -> None:
         width = self._labels_px
         for name, _ in self._cells[: self._filled]:
             name.setFixedWidth(width)

@@ -1,6 +1,6 @@
-"""What a picture shows as numbers, and "Show as table" in its context menu. Main thread.
+"""What a picture shows as numbers, and what its context menu has: a table, a copy, files. Main thread.
 
-Any widget with a method `figures` has it; the dialog is `gui.widgets.figures_dialog`.
+Any widget with a method `figures` has it; the dialog is `gui.widgets.figures_dialog`. Files are written by the window.
 """
 
 from __future__ import annotations
@@ -10,14 +10,19 @@ from functools import partial
 from typing import NamedTuple, Protocol, cast
 
 import numpy as np
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QContextMenuEvent
-from PySide6.QtWidgets import QMenu, QWidget
+from PySide6.QtWidgets import QMainWindow, QMenu, QWidget
 
 from devexplorer.core.base import MISSING
 
 DIGITS = 5
 """Significant digits of the largest number of a column."""
+COPY = "copy"
+EXPORTS = {
+    COPY: "Copy the picture", "png": "Save as PNG…", "svg": "Save as SVG…", "csv": "Save the values as CSV…",
+}  # fmt: skip
+"""What a picture with figures can become, and the line of its context menu."""
 MenuLine = tuple[str, Callable[[], object]]
 """Words of a line of a context menu, and what it does."""
 
@@ -36,7 +41,23 @@ class Tabled(Protocol):
     """A widget whose numbers can be shown as a table."""
 
     def figures(self) -> Figures | None:
-        """What is on show now; None: nothing."""
+        """What is shown now; None: nothing."""
+
+
+class ExportingWindow(QMainWindow):
+    """The window that writes the files of all pictures that are in it, in its dialogs and in its panels' windows."""
+
+    export_requested = Signal(object, str)
+    """A picture (None: all plots over time), and as what: a key of `EXPORTS` or of `time_control.FORMATS`."""
+
+
+def ask_export(widget: QWidget, kind: str, picture: QWidget | None) -> None:
+    """Ask the window that `widget` belongs to."""
+    around: QWidget | None = widget
+    while around is not None and not isinstance(around, ExportingWindow):
+        around = around.parentWidget()
+    if around is not None:
+        around.export_requested.emit(picture, kind)
 
 
 def number_texts(values: Iterable[float | None]) -> list[str]:
@@ -47,13 +68,15 @@ def number_texts(values: Iterable[float | None]) -> list[str]:
     return [MISSING if np.isnan(value) else f"{value:.{places}f}" for value in numbers]
 
 
-def offer_table(
+def offer_menu(
     picture: QWidget, event: QContextMenuEvent, above: Iterable[MenuLine] = (), below: Iterable[MenuLine] = ()
 ) -> None:
     """The context menu of a widget with `figures`, where it shows something, between other lines."""
-    has_figures = cast(Tabled, picture).figures() is not None
-    table: list[MenuLine] = [("Show as table…", partial(show_tables, picture, [picture]))] if has_figures else []
-    lines = [*above, *table, *below]
+    own: list[MenuLine] = []
+    if cast(Tabled, picture).figures() is not None:
+        own.append(("Show as table…", partial(show_tables, picture, [picture])))
+        own += [(words, partial(ask_export, picture, kind, picture)) for kind, words in EXPORTS.items()]
+    lines = [*above, *own, *below]
     if not lines:
         event.ignore()
         return

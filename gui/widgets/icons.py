@@ -17,11 +17,6 @@ SIZE = 16
 """Side of a line icon in device-independent pixels."""
 
 
-def names() -> list[str]:
-    """Every icon there is, sorted."""
-    return sorted(entry.name.removesuffix(".svg") for entry in _folder().iterdir() if entry.name.endswith(".svg"))
-
-
 def svg(name: str, colour: str) -> bytes:
     """The drawing with `currentColor` replaced by `colour` (`#RRGGBB`). FileNotFoundError: no such icon."""
     return _drawing(name).replace("currentColor", colour).encode()

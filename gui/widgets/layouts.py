@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
-from PySide6.QtCore import QSize, Qt, SignalInstance
-from PySide6.QtGui import QFocusEvent, QPalette, QResizeEvent
+from PySide6.QtCore import QEvent, QSize, Qt, QTimer, SignalInstance
+from PySide6.QtGui import QCursor, QHideEvent, QPalette
 from PySide6.QtWidgets import (
     QBoxLayout,
     QCheckBox,
-    QFrame,
     QGridLayout,
     QHBoxLayout,
     QLayout,
     QLineEdit,
+    QMenu,
     QPushButton,
     QScrollArea,
     QSizePolicy,
@@ -52,6 +53,11 @@ def vbox(*items: Item, spacing: int = 8, margins: Margins = 0, parent: QWidget |
     return _filled(QVBoxLayout() if parent is None else QVBoxLayout(parent), items, spacing, margins)
 
 
+def lay_out(layout: QBoxLayout, *, beside: bool) -> None:
+    """Have what is in it side by side, or one below the other."""
+    layout.setDirection(QBoxLayout.Direction.LeftToRight if beside else QBoxLayout.Direction.TopToBottom)
+
+
 def grid(across_px: int, down_px: int, parent: QWidget | None = None) -> QGridLayout:
     """Rows and columns with so many pixels between them and none around them."""
     result = QGridLayout(parent)
@@ -87,7 +93,7 @@ def push_button(
     name: str = "",
     parent: QWidget | None = None,
 ) -> QPushButton:
-    """`look` as in `gui.widgets.style`; `name` for screen readers where the text does not say it."""
+    """`look` as in `gui.widgets.theme`; `name` for screen readers where the text does not say it."""
     result = QPushButton(text, parent)
     if clicked is not None:
         result.clicked.connect(clicked)
@@ -122,37 +128,17 @@ def line_edit(
 class ScrollArea(QScrollArea):
     """A frameless area whose content takes its width; `sideways`: it may scroll to the side too."""
 
-    _focus_frame: QFrame | None = None
-    """Over the content, whatever that paints; made when the area first has the keyboard."""
-
     def __init__(self, content: QWidget | QLayout | None = None, name: str = "", *, sideways: bool = False) -> None:
         super().__init__(widgetResizable=True)
         self.setAccessibleName(name)
-        self.setFrameShape(QFrame.Shape.NoFrame)
         if not sideways:
             self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         if content is not None:
             self.set_content(content)
 
-    def focusInEvent(self, event: QFocusEvent) -> None:
-        super().focusInEvent(event)
-        if self._focus_frame is None:
-            self._focus_frame = QFrame(self)
-            self._focus_frame.setObjectName("focusFrame")
-            self._focus_frame.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
-        self._focus_frame.setGeometry(self.rect())
-        self._focus_frame.raise_()
-        self._focus_frame.show()
-
-    def focusOutEvent(self, event: QFocusEvent) -> None:
-        super().focusOutEvent(event)
-        if self._focus_frame is not None:
-            self._focus_frame.hide()
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        if self._focus_frame is not None:
-            self._focus_frame.setGeometry(self.rect())
+    def minimumSizeHint(self) -> QSize:
+        """Without the frame of the focus, which asks for no room."""
+        return super().minimumSizeHint() - QSize(2, 2)
 
     def set_content(self, content: QWidget | QLayout) -> None:
         """Scroll this widget, or a widget with this layout."""
@@ -229,3 +215,23 @@ def splitter(
     if sizes:
         result.setSizes(list(sizes))
     return result
+
+
+class ButtonMenu(QMenu):
+    """A menu for `setMenu` of a button."""
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.EnabledChange and not self.isEnabled():
+            self.close()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        if (button := self.parentWidget()) is not None:
+            QTimer.singleShot(0, button, partial(_look_for_the_mouse, button))  # when Qt has ended the menu
+
+
+def _look_for_the_mouse(button: QWidget) -> None:
+    if button.underMouse() and not button.rect().contains(button.mapFromGlobal(QCursor.pos())):
+        button.setAttribute(Qt.WidgetAttribute.WA_UnderMouse, False)
+        button.update()

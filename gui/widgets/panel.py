@@ -1,23 +1,127 @@
-"""The frame that every panel has: a header, a content, an empty state with the action that fills it. Main thread."""
+"""The frame that every panel has, with a header, a content, an empty state with the action that fills it; and texts,
+which are cut short where there is no room, or never, with as many lines as they need. Main thread."""
 
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QRect, QSize, Qt, Signal
-from PySide6.QtGui import QResizeEvent
+from PySide6.QtGui import QResizeEvent, QTextOption, QWheelEvent
 from PySide6.QtWidgets import (
     QAbstractButton,
     QFrame,
     QLabel,
+    QPushButton,
     QSizePolicy,
     QSpinBox,
     QStackedLayout,
+    QTextEdit,
     QWidget,
 )
 
 from devexplorer.core.session import State
 from devexplorer.gui.widgets.layouts import CENTRE, UNLIMITED_PX, hbox, push_button, vbox
-from devexplorer.gui.widgets.text_block import TextBlock
 from devexplorer.gui.widgets.theme import Role, font
+
+LEAST_PX = 24
+
+
+class TextBlock(QTextEdit):
+    """As high as its text; it can be selected and copied. `words` is one of the looks of labels in
+    `gui.widgets.theme`."""
+
+    def __init__(self, role: Role = Role.TEXT, words: str = "") -> None:
+        super().__init__(
+            readOnly=True, undoRedoEnabled=False, textInteractionFlags=Qt.TextInteractionFlag.TextSelectableByMouse
+        )
+        self._heights: dict[int, int] = {}
+        """Width -> height of the present text: layouts ask for the same again and again."""
+        self.setProperty("look", "block")
+        self.setProperty("words", words)
+        self.setFont(font(role))
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
+        self.setWordWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.document().setDocumentMargin(0)
+        policy = QSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        policy.setHeightForWidth(True)
+        self.setSizePolicy(policy)
+
+    def text(self) -> str:
+        """The text shown."""
+        return self.toPlainText()
+
+    def setText(self, text: str) -> None:
+        """Show `text` as it is, never as markup."""
+        if text != self.toPlainText():
+            self.setPlainText(text)
+            self.setAccessibleName(text)
+            self._heights.clear()
+            self.updateGeometry()
+
+    def hasHeightForWidth(self) -> bool:
+        return True
+
+    def heightForWidth(self, width: int) -> int:
+        if width not in self._heights:
+            if len(self._heights) > 50:
+                self._heights.clear()
+            document = self.document()
+            shown = document.textWidth()
+            document.setTextWidth(max(width, LEAST_PX))
+            self._heights[width] = round(document.size().height())
+            document.setTextWidth(shown)
+        return self._heights[width]
+
+    def sizeHint(self) -> QSize:
+        width = max(self.width(), LEAST_PX)
+        return QSize(width, self.heightForWidth(width))
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(LEAST_PX, self.sizeHint().height())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if event.size().width() != event.oldSize().width():
+            self.updateGeometry()
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() in (QEvent.Type.FontChange, QEvent.Type.StyleChange, QEvent.Type.Polish):
+            self._heights.clear()  # lines may be higher now
+            self.updateGeometry()
+        return super().event(event)
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        event.ignore()  # what it lies in scrolls
+
+
+class ElidedButton(QPushButton):
+    """As wide as its words where there is room; otherwise they are cut short, and the tooltip has all of them."""
+
+    def __init__(self, words: str) -> None:
+        self._words = words
+        super().__init__(words.replace("&", "&&"))
+        self.setAccessibleName(words)
+        self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
+
+    def _padding(self) -> int:
+        """What the style adds to the words at both sides."""
+        return super().sizeHint().width() - self.fontMetrics().size(Qt.TextFlag.TextShowMnemonic, self.text()).width()
+
+    def sizeHint(self) -> QSize:
+        hint = super().sizeHint()
+        return QSize(self.fontMetrics().horizontalAdvance(self._words) + 2 + self._padding(), hint.height())
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(LEAST_PX, super().minimumSizeHint().height())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        shown = self.fontMetrics().elidedText(self._words, Qt.TextElideMode.ElideRight, self.width() - self._padding())
+        if shown.replace("&", "&&") != self.text():
+            self.setText(shown.replace("&", "&&"))
+        self.setToolTip(self._words if shown != self._words else "")
+
 
 HEADER_PX = 30
 EDGE_PX = 12
@@ -38,7 +142,7 @@ def why_not_live(state: State) -> str | None:
 
 
 def why_fixed(state: State) -> str:
-    """Why nothing of what is on show can be changed now: it is a recording, or the way to its machine is not open.
+    """Why nothing of what is shown can be changed now: it is a recording, or the way to its machine is not open.
     Empty: it can."""
     return NOT_IN_A_RECORDING if state.recording is not None else state.away
 
@@ -58,7 +162,7 @@ def label(
     align: Qt.AlignmentFlag | None = None,
     tip: str = "",
 ) -> QLabel:
-    """A label that shows `text` as it is, never as rich text; `words` is one of the looks in `gui.widgets.style`."""
+    """A label that shows `text` as it is, never as rich text; `words` is one of the looks in `gui.widgets.theme`."""
     result = QLabel(text, textFormat=Qt.TextFormat.PlainText, wordWrap=wrap)
     result.setFont(font(role))
     result.setToolTip(tip)
@@ -79,7 +183,7 @@ def show_text(target: QLabel | QAbstractButton | TextBlock, text: str) -> None:
 
 
 def set_look(target: QWidget, words: str) -> None:
-    """Give text another of the looks in `gui.widgets.style`."""
+    """Give text another of the looks in `gui.widgets.theme`."""
     if target.property("words") != words:
         target.setProperty("words", words)
         target.style().polish(target)
@@ -147,7 +251,7 @@ class ShrinkingLabel(ElidedLabel):
         self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
 
     def set_full_text(self, text: str, about: str | None = None, brief: str = "") -> None:
-        """See `ElidedLabel`. The layout is told: as long as nothing fits, the text on show does not change."""
+        """See `ElidedLabel`. The layout is told: as long as nothing fits, the text shown does not change."""
         before = self.full_text
         super().set_full_text(text, about, brief)
         if text != before:
@@ -168,7 +272,7 @@ class ShrinkingLabel(ElidedLabel):
 
 
 class EmptyState(QWidget):
-    """One sentence and the one action that fills the panel."""
+    """One sentence and the one action that fills the panel; without words for it there is no button."""
 
     chosen = Signal()
 
@@ -176,6 +280,8 @@ class EmptyState(QWidget):
         super().__init__()
         self.sentence = label(sentence, words="dim", wrap=True, align=CENTRE)
         self.button = push_button(action, self.chosen)
+        if not action:
+            self.button.hide()
         self._column = vbox(
             (None, 2),
             self.sentence,
@@ -257,5 +363,5 @@ class Panel(QFrame):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the empty state is on show."""
+        """Whether the empty state is shown."""
         return self._empty is not None and self._stack.currentWidget() is self._empty

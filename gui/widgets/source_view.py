@@ -32,7 +32,7 @@ class SourceView(CodeBlock):
         super().__init__("The code around the line")
         self._lines: CodeLines | None = None
         self.line = 0
-        """Number of the marked line; 0: none is on show."""
+        """Number of the marked line; 0: none is shown."""
         self.setTextInteractionFlags(
             Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
         )

@@ -6,15 +6,16 @@ Rows are known by a key, so that a table that grows at its top or changes a cell
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from PySide6.QtCore import QAbstractItemModel, QAbstractTableModel, QModelIndex, QPersistentModelIndex, QRect, Qt
-from PySide6.QtGui import QColor, QPainter, QPaintEvent, QResizeEvent
+from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QHeaderView,
+    QScrollBar,
     QStyle,
     QStyledItemDelegate,
     QStyleOptionViewItem,
@@ -141,13 +142,37 @@ class RowsModel(QAbstractTableModel):
         return int(side | Qt.AlignmentFlag.AlignVCenter)
 
 
+class SortedRowsModel(RowsModel):
+    """Says in its header by which column the rows are sorted."""
+
+    _sorted: tuple[int, Qt.SortOrder] = (-1, Qt.SortOrder.AscendingOrder)
+
+    def set_sorted(self, column: int, order: Qt.SortOrder) -> None:
+        """The rows are sorted by this column; -1: by none."""
+        if (column, order) != self._sorted:
+            self._sorted = (column, order)
+            self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, self.columnCount() - 1)
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        result = super().headerData(section, orientation, role)
+        if (
+            role == Qt.ItemDataRole.DisplayRole
+            and orientation == Qt.Orientation.Horizontal
+            and section == self._sorted[0]
+        ):
+            return f"{result} {'↓' if self._sorted[1] == Qt.SortOrder.DescendingOrder else '↑'}"
+        return result
+
+
 class Padded(QStyledItemDelegate):
     """Room left and right of each text, so that a column of numbers does not touch the words behind it. Subclasses
     paint the cells that are more than a text."""
 
     def initStyleOption(self, option: QStyleOptionViewItem, index: Index) -> None:
         super().initStyleOption(option, index)
-        left = PAD_PX - 3 if index.column() == 0 else -3  # in line with the header; the style brings 3 of its own
+        view, before = option.widget, range(index.column())
+        is_first = not before or (isinstance(view, QTableView) and all(map(view.isColumnHidden, before)))
+        left = PAD_PX - 3 if is_first else -3  # in line with the header; the style brings 3 of its own
         option.rect = option.rect.adjusted(left, 0, -PAD_PX, 0)
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
@@ -171,8 +196,32 @@ class CutAtTheStart(Padded):
         option.textElideMode = Qt.TextElideMode.ElideLeft
 
 
+class Gutter(QScrollBar):
+    """Keeps its room where there is nothing to scroll: no column moves when rows come."""
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if self.maximum() > self.minimum():
+            super().paintEvent(event)
+
+
+def keep_gutter(view: QAbstractItemView) -> None:
+    """Have room for its vertical scroll bar at all times."""
+    view.setVerticalScrollBar(Gutter())
+    view.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)
+
+
+def press_in_place(view: QAbstractItemView, press: Callable[[QMouseEvent], None], event: QMouseEvent) -> None:
+    """Qt would scroll to a row that is half in sight a moment after a click on it."""
+    view.setAutoScroll(False)
+    press(event)
+    view.setAutoScroll(True)
+
+
 class RowsTable(QTableView):
     """A table view; `selected_key` is for a `RowsModel`."""
+
+    most_measured = 500
+    """Rows from the top whose texts say how wide a named column is."""
 
     def __init__(
         self,
@@ -182,17 +231,18 @@ class RowsTable(QTableView):
         *,
         stretched: int | None = None,
         gives_up: Sequence[int] = (),
-        named: int | None = None,
+        named: Sequence[int] = (),
     ) -> None:
         """`widths` in pixels, one per column. The last column takes what is left, or the one that is `stretched`, which
-        keeps its width at least; before it, the one with names takes what they need. Where there is no room for all,
-        the table goes without some of those that it `gives_up`, the last of them is wanted most; what is left without
-        them is cut short in the last column."""
+        keeps its width at least; before it, those that are `named` take what their texts need. Where there is no room
+        for all, the table goes without some of those that it `gives_up`, the last of them is wanted most; what is left
+        without them is cut short in the last column."""
         super().__init__(showGrid=False, wordWrap=False)
+        keep_gutter(self)
         self._widths, self._stretched, self._gives_up = tuple(widths), stretched, tuple(gives_up)
-        self._named = named
+        self._named = tuple(named)
         self.setModel(model)
-        if named is not None:
+        if named:
             model.modelReset.connect(self._share)
             model.rowsInserted.connect(self._share)  # as the first rows come
         self.setAccessibleName(name)
@@ -220,6 +270,29 @@ class RowsTable(QTableView):
         if gives_up and stretched is None:
             self.setColumnWidth(len(widths) - 1, LEAST_LAST_PX)  # Qt stretches it from here on, and never shrinks it
 
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        press_in_place(self, super().mousePressEvent, event)
+
+    def sort_by_clicks(self, clicked: Callable[[], object]) -> None:
+        """A click on a title sorts by that column, the third one by none; `clicked` arranges the rows. The model is a
+        `SortedRowsModel`."""
+        header = self.horizontalHeader()
+        header.setSectionsClickable(True)
+        header.setSortIndicatorShown(
+            False
+        )  # Qt's arrow covers the title of a narrow column: the model writes one behind it
+        header.setSortIndicatorClearable(True)
+        header.setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
+        header.sortIndicatorChanged.connect(lambda _column, _order: clicked())
+
+    def show_sorted(self) -> tuple[int, bool]:
+        """Say in the header by which column the rows are sorted; returns it (-1: by none), and whether downwards."""
+        header, model = self.horizontalHeader(), self.model()
+        assert isinstance(model, SortedRowsModel)
+        column, order = header.sortIndicatorSection(), header.sortIndicatorOrder()
+        model.set_sorted(column, order)
+        return column, order == Qt.SortOrder.DescendingOrder
+
     def resizeEvent(self, event: QResizeEvent) -> None:
         room = event.size().width() - sum(self._widths) + sum(self._widths[column] for column in self._gives_up)
         for column in reversed(self._gives_up):
@@ -233,19 +306,20 @@ class RowsTable(QTableView):
 
     def _share(self) -> None:
         """Give what room there is beyond the least to the names, as far as they need it, then to the stretched."""
-        if self._stretched is None:
-            return
         widths, model = self._widths, self.model()
         shown = [column for column in range(len(widths)) if not self.isColumnHidden(column)]
         spare = max(self.viewport().width() - sum(widths[column] for column in shown), 0)
-        extra = 0
-        if self._named is not None:
-            names = (str(model.index(row, self._named).data()) for row in range(model.rowCount()))
-            needed = max(map(self.fontMetrics().horizontalAdvance, names), default=0) + 2 * PAD_PX + 3
-            extra = min(max(needed - widths[self._named], 0), spare)
-            self.setColumnWidth(self._named, widths[self._named] + extra)
+        for column in self._named:
+            if column in shown:
+                names = (
+                    str(model.index(row, column).data()) for row in range(min(model.rowCount(), self.most_measured))
+                )
+                needed = max(map(self.fontMetrics().horizontalAdvance, names), default=0) + 2 * PAD_PX + 8
+                extra = min(max(needed - widths[column], 0), spare)
+                self.setColumnWidth(column, widths[column] + extra)
+                spare -= extra
         if self._stretched in shown:
-            self.setColumnWidth(self._stretched, widths[self._stretched] + spare - extra)
+            self.setColumnWidth(self._stretched, widths[self._stretched] + spare)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         super().paintEvent(event)

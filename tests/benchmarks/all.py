@@ -40,8 +40,10 @@ SCRIPTS: dict[str, list[str] | None] = {
     "heartbeat.py": ["--seconds", "10"],
     "cost_model.py": [],
     "tree_scale.py": ["--rounds", "1"],
+    "paths.py": [],
     "planner.py": ["--quick"],
     "doctor_cost.py": ["--rounds", "1", "--batch", "1"],
+    "checkpoint_listing.py": ["--tensors", "20000"],
 }
 """Script -> arguments of the quick run; None: too long for that."""
 

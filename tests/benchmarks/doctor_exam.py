@@ -1,7 +1,8 @@
-"""How many of the bugs of `tests/doctor_models/exam` the doctor finds at their line, whether each patch that it offers
-repairs, and whether it is silent about the clean models. By the command line, as the author of such a model would.
+"""How many of the bugs of an exam in `tests/doctor_models` the doctor finds at their line, whether each patch that it
+offers repairs, and whether it is silent about the clean models. By the command line, as the author of such a model
+would.
 
-python tests/benchmarks/doctor_exam.py [NUMBER ...] [--verbose]
+python tests/benchmarks/doctor_exam.py [NUMBER ...] [--exam exam_second] [--verbose]
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-EXAM = Path(__file__).parents[1] / "doctor_models" / "exam"
+EXAMS = Path(__file__).parents[1] / "doctor_models"
 WANTED = 36
 
 
@@ -68,18 +69,20 @@ def main() -> int:
     """Run; returns 1 where fewer are found than wanted, a patch fails, or a clean model is not silent."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("numbers", nargs="*", help="of the models; all without")
+    parser.add_argument("--exam", default="exam", help="folder of it (default: the first exam)")
     parser.add_argument("--verbose", action="store_true", help="show every finding")
     arguments = parser.parse_args()
+    exam = EXAMS / arguments.exam
     cases = [
         case
-        for case in json.loads((EXAM / "exam.json").read_text())
+        for case in json.loads((exam / "exam.json").read_text())
         if not arguments.numbers or case["file"][:2] in arguments.numbers
     ]
     found = bugs = bad = 0
     for case in cases:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name).resolve() / "exam"
-            shutil.copytree(EXAM, folder)
+            shutil.copytree(exam, folder)
             document = doctor(case, folder)
             here = serious(document)
             if case.get("clean"):

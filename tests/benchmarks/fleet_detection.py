@@ -22,10 +22,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from devexplorer.core.fleet.records import MeasuredKind, Verdict
 from devexplorer.core.fleet.verdicts.judge import PRIOR_RUNS, PRIORS, judge
 from devexplorer.core.fleet.verdicts.links import find_slow
 from devexplorer.core.fleet.verdicts.scores import centre_and_error, changes, score, slow
-from devexplorer.core.records.fleet import MeasuredKind, Verdict
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from fakes.fleet_measurements import Defect, DefectKind, Noise, block_noise, measured

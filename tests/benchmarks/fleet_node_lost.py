@@ -29,9 +29,9 @@ from turns import load
 from devexplorer.core.fleet.check.fleet_check import FleetCheck
 from devexplorer.core.fleet.check.plan import CheckPlan
 from devexplorer.core.fleet.cluster.cluster_fleet import ClusterFleet
+from devexplorer.core.fleet.events import FleetEvent, GroupStarted
+from devexplorer.core.fleet.records import MeasuredKind
 from devexplorer.core.fleet.table import FleetTable
-from devexplorer.core.records.fleet import MeasuredKind
-from devexplorer.core.records.fleet_events import FleetEvent, GroupStarted
 
 WITHIN_S = 5.0
 PATIENCE_S = 180.0

@@ -22,12 +22,12 @@ from pathlib import Path
 from turns import load
 
 from devexplorer.core.fleet.check.results import CheckResults
+from devexplorer.core.fleet.events import BlocksMeasured, GroupEnded, GroupStarted, MeasureOrder
 from devexplorer.core.fleet.hosts.host_fleet import HostFleet, Member
+from devexplorer.core.fleet.records import MeasuredKind
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.host import listing
 from devexplorer.core.host.starting import reach, serve_command
-from devexplorer.core.records.fleet import MeasuredKind
-from devexplorer.core.records.fleet_events import BlocksMeasured, GroupEnded, GroupStarted, MeasureOrder
 
 WITHIN_S = 0.05
 PATIENCE_S = 120.0

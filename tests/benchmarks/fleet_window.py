@@ -4,7 +4,7 @@ process simulates: that is counted too.
     python tests/benchmarks/fleet_window.py [--seconds 30] [--warm-up 15] [--xvfb]
 
 1,024 machines x 8 cards with a reading a second, then 128 x 8 with two; the page fills the window (1440 x 900), half of
-the machines on show are unfolded, the cards are sorted by temperature. Lateness: how much longer than asked for a beat
+the machines shown are unfolded, the cards are sorted by temperature. Lateness: how much longer than asked for a beat
 came after the one before. Wanted of the first: p99 at most 16 ms, at most 40 % of one core, at most 1 GiB; of the
 second: at most 15 %. Exit code 1 if a target is missed, 2 if it could not be measured. Says the load of the machine.
 """
@@ -86,7 +86,7 @@ def measure(nodes: int, interval_s: float, seconds: float, warm_up: float) -> di
     from devexplorer.core.devices.profiles import parse_virtual
     from devexplorer.core.session.session import Session
     from devexplorer.core.session.settings import SettingsFile
-    from devexplorer.gui.fleet.cells import HEAT
+    from devexplorer.gui.fleet.model import HEAT
     from devexplorer.gui.fleet.room import Simulation, room_of
     from devexplorer.gui.shell.app import App
 
@@ -102,7 +102,7 @@ def measure(nodes: int, interval_s: float, seconds: float, warm_up: float) -> di
         context.show_tab("fleet")
         page = app.window.bottom_dock.page("fleet")
         page.filter.setFocus()
-        app.window.workbench.enlarge()
+        app.window.actions_by_id["enlarge"].trigger()
         room = room_of(context)
         room.open_simulation(Simulation(nodes, tuple(parse_virtual(CARDS)), interval_s=interval_s))
         beats: list[tuple[float, float, int]] = []

@@ -5,7 +5,7 @@ sampled at 10 Hz and VGG-16-BN moved back and forth.
 
 With --sweep every device sweeps over 256 shapes instead, and restarts every five seconds.
 
-Lateness: how much longer than 33 ms a beat came after the one before. The first second is left out. Wanted: p99 16 ms,
+Lateness: how much longer than 33 ms a beat came after the one before. The first second is left out. Wanted: p99 10 ms,
 p99.9 50 ms at most.
 """
 

@@ -1,4 +1,4 @@
-"""How long does another layout take to come on show? From the click to the end of the turn of the event loop that
+"""How long does another layout take to appear? From the click to the end of the turn of the event loop that
 paints it, for the first time and afterwards; and the other arrangement of Explore and Learn, when the window becomes
 low or high.
 
@@ -75,7 +75,7 @@ def main() -> int:
         app.window.installEventFilter(paints)
         app.connect(Session(virtual_spec=f"{arguments.cards}x Tesla T4"))
         rest(READINGS_S)
-        layouts = [*LAYOUTS[1:], LAYOUTS[0]]  # the first one is on show
+        layouts = [*LAYOUTS[1:], LAYOUTS[0]]  # the first one is shown
 
         def measure(title: str, change: Callable[[], None]) -> None:
             wall, cpu = time.perf_counter(), time.thread_time()

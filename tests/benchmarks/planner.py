@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from devexplorer.core.base import bytes_text, count_text
-from devexplorer.core.records import FitSpec
+from devexplorer.core.planner.records import FitSpec
 
 LLAMA = (
     "transformers:llama?hidden_size=8192&num_hidden_layers=80&num_attention_heads=64&num_key_value_heads=8&intermediate_size=28672"
@@ -31,7 +31,7 @@ ANSWER = """
 import resource, sys, time
 import msgspec
 from devexplorer.core.planner.worker.ask import plan_in_this_process
-from devexplorer.core.records.planner import FitSpec
+from devexplorer.core.planner.records import FitSpec
 *_, report = plan_in_this_process(msgspec.json.decode(sys.argv[1], type=FitSpec), lambda done, text: None)
 (fit,) = report.fits
 resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -22,7 +22,7 @@ def measure(points: int, simulated: bool) -> dict[str, float]:
     from devexplorer.core.records import DeviceInfo, DeviceSample
     from devexplorer.core.session.state import State
     from devexplorer.gui.plots.time_axis import TimeAxis
-    from devexplorer.gui.timelines.metric import MetricPlot
+    from devexplorer.gui.timelines.slot import MetricPlot
 
     app = QApplication.instance() or QApplication([])
     state, axis = State(), TimeAxis()

@@ -47,9 +47,6 @@ BEGIN, END = "<!-- written by tests/benchmarks/published_steps.py -->\n", "<!-- 
 ARCHITECTURES = {"6": "Pascal", "7.0": "Volta", "7.5": "Turing", "8.9": "Ada", "8": "Ampere", "9": "Hopper",
                  "1": "Blackwell"}  # fmt: skip
 """Beginning of a compute capability -> the architecture's name; the first that matches."""
-PAGEABLE_RATE = 2.3e9
-"""Bytes per second that rows which copy their input from pageable memory, beside the workers of a data loader, were
-fitted to."""
 NEAR, FAR = 1.25, 1.6
 """The planner's targets: most rows within the first factor, almost all within the second."""
 
@@ -206,13 +203,22 @@ def pageable_bytes(row: Published) -> int:
 def speed_of(traced: TracedRow) -> tuple[float, float]:
     """Samples per second, and the factor of its range."""
     from devexplorer.core.devices.profiles import load_profiles
-    from devexplorer.core.virtual.device.cost import Roofline, host_seconds, overlapped, spread
+    from devexplorer.core.planner.step_time import COMPILED, step_estimate
+    from devexplorer.core.planner.trace import Trace
 
-    roofline = Roofline(load_profiles()[traced.row.profile])
-    device = sum(roofline.seconds(work) * times for work, times in traced.work)
-    host = host_seconds(traced.calls)
-    seconds = overlapped(device, host) + pageable_bytes(traced.row) / PAGEABLE_RATE
-    return int(traced.row.batch) / seconds, spread(device, host)
+    row, nothing = traced.row, np.zeros(0, dtype=np.int64)
+    trace = Trace(
+        nothing,
+        nothing,
+        {},
+        dict(traced.work),
+        dict(traced.calls),
+        {},
+        state_at=0 if row.task == "training" else None,
+        input_bytes=pageable_bytes(row),
+    )
+    step = step_estimate([trace], [load_profiles()[row.profile]], [COMPILED] if row.compiled else [], input_copy=True)
+    return int(row.batch) / step.seconds, step.high / step.seconds
 
 
 COLUMNS = ("model", "card", "profile", "precision", "task", "batch", "input", "bound_by", "compiled", "published",

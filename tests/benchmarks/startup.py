@@ -3,7 +3,7 @@
     python tests/benchmarks/startup.py [--times 9]
 
 Time from the start of the interpreter to the first event that the window has handled after it was painted. Wanted: a
-ratio of 1.35 at most. On a busy machine the ratio of the CPU times says more.
+ratio of 1.2 at most. On a busy machine the ratio of the CPU times says more.
 """
 
 from __future__ import annotations

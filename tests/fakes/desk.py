@@ -69,4 +69,4 @@ class Desk(TwoMachines):
 
     @property
     def said(self) -> str:
-        return self.window.banner.words.text() if self.window.banner.isVisible() else ""
+        return self.window.banner.words.full_text if self.window.banner.isVisible() else ""

@@ -34,7 +34,7 @@ def device_table(me: Learner) -> None:
     card = me.window.devices.items[last]
     me.click(card)
     me.page("Device")
-    me.until(lambda: me.window.bottom_dock.page("device").device == last, "on show")
+    me.until(lambda: me.window.bottom_dock.page("device").device == last, "shown")
     me.page("Learn")
     me.reply(card.texts.of_total.removeprefix("of ").split()[0])
 
@@ -85,35 +85,35 @@ def move_tensor(me: Learner) -> None:
     me.tensor()
     me.done(1)
     me.point(me.newest())
-    me.menu(me.window.toolbar.move_button, "vgpu:0")
+    me.menu(me.window.toolbar.buttons["move"], "vgpu:0")
     me.done(2)
-    me.menu(me.window.toolbar.copy_button, "vgpu:1")
+    me.menu(me.window.toolbar.buttons["copy"], "vgpu:1")
 
 
 def already_there(me: Learner) -> None:
     me.tensor(device="vgpu:0")
     me.done(1)
     me.point(me.newest())
-    me.menu(me.window.toolbar.move_button, "vgpu:0")
+    me.menu(me.window.toolbar.buttons["move"], "vgpu:0")
 
 
 def requires_grad(me: Learner) -> None:
-    me.tensor(grad=True)
+    me.tensor(grad=True, device="cpu")
     me.done(1)
     me.point(me.newest())
-    me.menu(me.window.toolbar.move_button, "vgpu:0")
+    me.menu(me.window.toolbar.buttons["move"], "vgpu:0")
     me.done(2)
     me.tensor(device="vgpu:0")
     me.done(3)
     me.point(me.newest())
-    me.lab("Parameters", "Unfreeze")
+    me.context("Parameters", "Unfreeze")
 
 
 def numpy(me: Learner) -> None:
     me.tensor(device="vgpu:0")
     me.done(1)
     me.point(me.newest())
-    me.lab("Ask", "Can it become a NumPy array?")
+    me.context("Ask", "Can it become a NumPy array?")
     me.done(2)
     me.offer()
 
@@ -122,7 +122,7 @@ def dtype(me: Learner) -> None:
     me.tensor(fill="randn")
     me.done(1)
     me.point(me.newest())
-    me.menu(me.window.toolbar.cast_button, "float16")
+    me.menu(me.window.toolbar.buttons["cast"], "float16")
     me.done(2)
     me.press(Key.Key_Z, CTRL)
 
@@ -132,7 +132,7 @@ def several(me: Learner) -> None:
     me.tensor()
     me.done(1)
     me.point(*me.state.objects)
-    me.menu(me.window.toolbar.move_button, "vgpu:0")
+    me.menu(me.window.toolbar.buttons["move"], "vgpu:0")
     me.done(2)
     me.press(Key.Key_Z, CTRL)
 
@@ -149,14 +149,14 @@ def add_across(me: Learner) -> None:
 
 
 def type_(me: Learner) -> None:
-    me.tensor()
+    me.tensor(device="cpu")
     me.done(1)
     me.point(me.newest())
-    me.lab("Ask", "What is its type()?")
+    me.context("Ask", "What is its type()?")
     me.done(2)
-    me.menu(me.window.toolbar.move_button, "vgpu:0")
+    me.menu(me.window.toolbar.buttons["move"], "vgpu:0")
     me.done(3)
-    me.lab("Ask", "What is its type()?")
+    me.context("Ask", "What is its type()?")
 
 
 def timing(me: Learner) -> None:
@@ -183,7 +183,7 @@ def wrong_device(me: Learner) -> None:
     me.point("mlp")
     me.press(Key.Key_1, CTRL)
     me.done(2)
-    me.tensor(fill="rand:", shape="2x20")
+    me.tensor(fill="rand:", shape="2x20", device="cpu")
     me.done(3)
     both = ("mlp", me.newest())
     me.point(*both)
@@ -268,7 +268,7 @@ def tied(me: Learner) -> None:
     me.build_model("module-list")
     me.done(1)
     me.point("module-list:layers.0.weight", "module-list:layers.1.weight")
-    me.lab("Parameters", "Tie")
+    me.context("Parameters", "Tie")
     me.done(2)
     me.point("module-list")
     me.press(Key.Key_F, SHIFT)

@@ -6,7 +6,8 @@ import msgspec
 from PySide6.QtWidgets import QLineEdit, QWidget
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records import Answer, FitPlanned, FitReport, FitSpec, JobEnded, JobStarted, PlanFit
+from devexplorer.core.planner.records import FitPlanned, FitReport, FitSpec, PlanFit
+from devexplorer.core.records import Answer, JobEnded, JobStarted
 from devexplorer.core.session.state import State
 from devexplorer.gui.fit.page import FitPanel
 from fakes.host import hosted

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
+from devexplorer.core.fleet.records import CardMeasurement, CauseId, LoadReadings, MeasuredKind, Rates
 from devexplorer.core.fleet.verdicts.scores import Floats
-from devexplorer.core.records.fleet import CardMeasurement, CauseId, LoadReadings, MeasuredKind, Rates
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from devexplorer.core.fleet.events import CardsListed, FleetEvent, FleetMachine, MachineChanged, MeasureOrder, Readings
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.records import DeviceInfo, DeviceSample
-from devexplorer.core.records.fleet_events import (
-    CardsListed,
-    FleetEvent,
-    FleetMachine,
-    MachineChanged,
-    MeasureOrder,
-    Readings,
-)
 
 NOW = 1_700_000_000.0
 GIB = 1 << 30

@@ -7,20 +7,9 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from devexplorer.core.records import (
-    DeviceSample,
-    FitPlanned,
-    Hop,
-    Hopped,
-    ObjectChanged,
-    SplitBlock,
-    SplitPlan,
-    SplitPlanned,
-    SplitShare,
-    UndoState,
-    Values,
-    ValuesDescribed,
-)
+from devexplorer.core.planner.records import FitPlanned
+from devexplorer.core.records import DeviceSample, Hop, ObjectChanged, UndoState, Values, ValuesDescribed
+from devexplorer.core.split.records import Hopped, SplitBlock, SplitPlan, SplitPlanned, SplitShare
 from devexplorer.gui.shell.layouts import LAYOUTS
 from devexplorer.gui.shell.tab_table import TABS
 from fakes import bench_runs, diagnoses, fits, stored_runs
@@ -86,7 +75,7 @@ def every_page(quiet: QuietWindow) -> Iterator[tuple[str, str]]:
     for layout in LAYOUTS:
         quiet.window.workbench.show_layout(layout.name)
         for tab in TABS:
-            if tab.layout in ("", layout.name) or tab.name in layout.more_tabs:
+            if tab.is_in(layout.name):
                 page = quiet.window.bottom_dock.show_page(tab.name)
                 for inner in page.rail.choices if hasattr(page, "rail") else ("",):
                     if inner:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from PySide6.QtCore import QPoint, Qt, QTimer
@@ -42,30 +42,20 @@ class Hands(Driver):
 
     def menu(self, button: QPushButton, *words: str) -> None:
         """Click a button and then, level by level, the menu items that start with these texts."""
-
-        def pick() -> None:
-            menu: QMenu = button.menu()
-            for word in words:
-                texts = [action.text() for action in menu.actions()]
-                action = next((one for one in menu.actions() if _begins(one.text(), word)), None)
-                assert action is not None, f"no line {word} among {texts}"
-                assert action.isEnabled(), f"{word} cannot be chosen: {action.toolTip()}"
-                where = menu.actionGeometry(action).center()
-                QTest.mouseMove(menu, where)
-                QTest.mouseClick(menu, LEFT, pos=where)
-                menu = action.menu()
-                assert menu is None or menu.isVisible(), f"{word} does not open"
-
         assert button.isEnabled(), button.toolTip()
         QTest.mouseMove(button)  # Qt ignores a click where the pointer was when the menu opened
-        QTimer.singleShot(0, pick)
+        QTimer.singleShot(0, lambda: _pick(button.menu(), words))
         self.click(button)
         QTest.mouseMove(self.window, QPoint(1, 1))  # away from the next menu
         self._went(1 + len(words))
 
-    def lab(self, *words: str) -> None:
-        """An item of the Lab menu."""
-        self.menu(self.window.toolbar.lab_button, *words)
+    def context(self, *words: str) -> None:
+        """A line of the context menu of the selection."""
+        self.window.objects.context_menu_requested.emit(QPoint(10, 10))
+        menus = (one for one in QApplication.topLevelWidgets() if isinstance(one, QMenu) and one.isVisible())
+        _pick(next(menus), words)
+        QTest.mouseMove(self.window, QPoint(1, 1))
+        self._went(1 + len(words))
 
     def palette(self, words: str) -> None:
         """Ctrl+K, the text, Enter: counts as three clicks."""
@@ -90,6 +80,10 @@ class Hands(Driver):
     def page(self, title: str) -> None:
         """Click a tab; first the layout that has it, where the present one does not."""
         dock = self.window.bottom_dock
+        if title in ("Session", "Log"):
+            self.click(self.window.status.session)
+            dock.apart_tabs.setCurrentIndex(("Session", "Log").index(title))
+            return
         if not dock.tabs.isTabVisible(dock.tabs.indexOf(dock.areas[title.lower()])):
             layout = next(spec.layout for spec in dock.specs if spec.title == title)
             QTest.mouseClick(self.window.rail.buttons[layout], LEFT)
@@ -175,6 +169,20 @@ class Hands(Driver):
         assert button is not None, f"no button {words} among {list(found)}"
         assert button.isEnabled(), button.toolTip()
         self.click(button)
+
+
+def _pick(menu: QMenu, words: Sequence[str]) -> None:
+    """Click, level by level, the items that start with these texts."""
+    for word in words:
+        texts = [action.text() for action in menu.actions()]
+        action = next((one for one in menu.actions() if _begins(one.text(), word)), None)
+        assert action is not None, f"no line {word} among {texts}"
+        assert action.isEnabled(), f"{word} cannot be chosen: {action.toolTip()}"
+        where = menu.actionGeometry(action).center()
+        QTest.mouseMove(menu, where)
+        QTest.mouseClick(menu, LEFT, pos=where)
+        menu = action.menu()
+        assert menu is None or menu.isVisible(), f"{word} does not open"
 
 
 def _begins(text: str, word: str) -> bool:

@@ -20,6 +20,7 @@ import msgspec
 from devexplorer.core.base import LinkError
 from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.benchmark.history.store_thread import StoreThread
+from devexplorer.core.codec import decoder
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.host.client import SocketStream
 from devexplorer.core.host.copies import Copies
@@ -36,7 +37,7 @@ READY = EngineReady(
     pid=1, python_version="3", torch_version="2", cuda_version=None, cuda_available=False, cuda_device_count=0,
     cuda_visible_devices=None, threads=2, virtual_unavailable=None, recipes={},
 )  # fmt: skip
-_DECODER = msgspec.msgpack.Decoder(ToWindow)
+_DECODER = decoder(ToWindow)
 
 
 def decode(payload: bytes) -> Any:

@@ -132,9 +132,7 @@ def wrapped_zoo(names: Sequence[str], random_: random.Random) -> Iterator[Subjec
             for one in samples.find(name).inputs
         )
         model = samples.build(name, 0)
-        yield _wrapped(
-            name, "from devexplorer.core.models import samples\n", f"samples.build({name!r}, 0)", model, shapes, random_
-        )
+        yield _wrapped(name, "from devexplorer import samples\n", f"samples.build({name!r}, 0)", model, shapes, random_)
 
 
 def wrapped_transformers(random_: random.Random) -> Iterator[Subject]:

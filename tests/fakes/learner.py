@@ -60,7 +60,7 @@ class Learner(Hands):
         assert course.at == steps, "a step was taken for another one"
 
     def build_model(self, recipe: str) -> None:
-        self.menu(self.window.toolbar.build, recipe)
+        self.menu(self.window.toolbar.buttons["build"], recipe)
         self.until(lambda: recipe in self.state.objects and not self.state.jobs, f"built {recipe}")
 
     def tensor(

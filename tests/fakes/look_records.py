@@ -6,10 +6,13 @@ from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records import (
     Affinity,
     AllocatorSample,
+    BenchPoint,
+    BenchPreparing,
     DeviceDetails,
     DeviceInfo,
     DeviceSample,
     EngineReady,
+    MatmulSpec,
     NvLink,
     ObjectChanged,
     ObjectSnapshot,
@@ -47,6 +50,12 @@ ENGINE = EngineReady(
     recipes={},
 )
 """The events of an engine that is ready."""
+
+MEASURED = (
+    BenchPreparing(run=1, spec=MatmulSpec(device="cpu", m=64, n=64, k=64), simulated=False),
+    BenchPoint(run=1, device="cpu", time_unix_s=1_700_000_000.0, tflops=0.1, iterations=9, seconds=0.05),
+)
+"""What makes the window have a throughput to show."""
 
 
 def state_with(*infos: DeviceInfo, problems: tuple[Problem, ...] = ()) -> State:

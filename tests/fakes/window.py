@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -18,7 +18,7 @@ from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import SettingsFile
 from devexplorer.gui.shell.app import App
 from fakes.engine import EngineHere
-from fakes.nvml import FakeNvml
+from fakes.nvml import FakeCard, FakeNvml
 
 DEADLINE_S = 30.0
 
@@ -65,7 +65,7 @@ class Driver:
         self.click(button)
 
     def build(self, recipe: str) -> None:
-        self.choose(self.window.toolbar.build, recipe)
+        self.choose(self.window.toolbar.buttons["build"], recipe)
         self.until(lambda: recipe in self.state.objects and not self.state.jobs, f"built {recipe}")
 
     def select(self, *targets: str) -> None:
@@ -95,7 +95,14 @@ class Driver:
 D = TypeVar("D", bound=Driver)
 
 
-def open_window(qapp: QApplication, folder: Path, virtual: str | None, kind: type[D], interval_s: float = 0.1) -> D:
+def open_window(
+    qapp: QApplication,
+    folder: Path,
+    virtual: str | None,
+    kind: type[D],
+    interval_s: float = 0.1,
+    cards: Sequence[FakeCard] = (),
+) -> D:
     """A new window, with its settings in `folder`; wait until it is `ready`. `interval_s`: between two readings."""
     engines: list[EngineHere] = []
 
@@ -107,7 +114,7 @@ def open_window(qapp: QApplication, folder: Path, virtual: str | None, kind: typ
         virtual_spec=virtual,
         interval_s=interval_s,
         make_engine=engine,
-        nvml=Nvml(FakeNvml()),
+        nvml=Nvml(FakeNvml(*cards)),
         drm=Drm(Path("/nowhere")),
     )
     driver = kind(App(qapp, SettingsFile(folder)), session)

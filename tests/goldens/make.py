@@ -2,16 +2,15 @@
 
     PYTHONPATH=tests python -m goldens.make FOLDER
 
-Run it after a format deliberately gets a new version, into an empty folder, whose files are then added to the goldens
-under another name. The committed goldens represent files that users have: never rewrite them to make a test pass. A
-test that cannot open one has found a file that a user would lose.
+Run it before a change to what files hold, or after a format deliberately gets a new version, into an empty folder
+beside the others here. The committed goldens represent files that users have: never rewrite them to make a test pass.
+A test that cannot open one has found a file that a user would lose.
 
 Everything runs on virtual GPUs, one fake card that is too hot, and the CPU. Names of the host, its processor and
 folders are replaced on arrival; at the end every file is searched for them."""
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import json
 import os
@@ -33,19 +32,32 @@ from fakes.nvml import FakeCard, FakeNvml
 from fakes.scripts import Here as ScriptedSession
 
 from devexplorer.core.benchmark import conditions
+from devexplorer.core.benchmark.calibrate.store import CalibrationStore, calibration_of
 from devexplorer.core.benchmark.conditions import HostInfo
 from devexplorer.core.benchmark.history.export import write_csv, write_json
 from devexplorer.core.benchmark.history.run_recorder import RunRecorder
 from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.devices import cpu
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.engine.link import decode_event, frame, pieces
+from devexplorer.core.engine.link import decode_event
 from devexplorer.core.engine.process import EngineProcess
-from devexplorer.core.records import BandwidthSpec, FitSpec, MatmulSpec, ModelSpec, ScalingSpec, SweepSpec
+from devexplorer.core.experiments.records import Crossover, Replicate, TimeWork
+from devexplorer.core.records import (
+    AllReduceSpec,
+    BandwidthSpec,
+    CalibrateResult,
+    CalibrateSpec,
+    MatmulSpec,
+    ModelSpec,
+    OpenModel,
+    ScalingSpec,
+    SweepSpec,
+)
 from devexplorer.core.records import laboratory as lab
 from devexplorer.core.records import messages as said
 from devexplorer.core.session.session import Session
-from devexplorer.core.session.settings import Settings, SettingsFile
+from devexplorer.core.session.settings import FarFile, KnownMachine, Place, Settings, SettingsFile
+from devexplorer.core.split.records import InsertHops, Join, PlanSplit, Split
 from devexplorer.core.telemetry.alert_rules import Rule
 from goldens import reading
 
@@ -58,6 +70,9 @@ ROOT = HERE.parents[1]
 DEADLINE_S = 180.0
 LONG = 4
 """A shorter name can be part of any word."""
+NESTED = {f"0.block {block}": f"vgpu:{block % 2}" for block in range(4)} | {"1": "cpu"}
+LAYOUT = '{"layout":"measure","splitters":{"main":[400,500,300]},"span_s":600.0,"left_plot":"parts:vgpu:0"}'
+"""Of the window, as it stands in a workspace file."""
 HOT = FakeCard(uuid="GPU-0a0b0c0d-0000-1111-2222-333344445555", name="NVIDIA A10", temperature=97)
 PRIVATE = {
     str(Path(torch.__file__).parents[1]): "/opt/python/site-packages",
@@ -92,11 +107,10 @@ def cleaned(event: said.Event) -> said.Event:
 
 
 class RecordedSession:
-    """A session with a real engine process; keeps everything that crosses the link."""
+    """A session with a real engine process."""
 
     def __init__(self, keep: Callable[..., object]) -> None:
         self.events: list[said.Event] = []
-        self.commands: list[said.Command] = []
         card = replace(HOT)
         self.session = Session(make_engine=self._make, nvml=Nvml(FakeNvml(card)), virtual_spec=reading.CARDS)
         self.session.run_recorder = RunRecorder(
@@ -130,9 +144,7 @@ class RecordedSession:
 
     def start(self, command: said.Command) -> int:
         """Send a command."""
-        request = self.session.send(command)
-        self.commands.append(msgspec.structs.replace(command, request=request))
-        return request
+        return self.session.send(command)
 
     def do(self, command: said.Command, *, ok: bool = True) -> int:
         """Send a command and wait for its end, which must have the expected status."""
@@ -149,42 +161,14 @@ class RecordedSession:
                 pass
 
 
-def before_the_recording(file: str) -> Iterator[said.Command]:
-    """Long commands, which are on the link but not recorded."""
+def before_the_recording() -> Iterator[said.Command]:
+    """Makes the objects."""
     yield said.SetThreads(threads=1)
     yield said.BuildModel(recipe="mlp", seed=1)
-    yield lab.Check(target="mlp", device="vgpu:0", train=True)
-    yield lab.OpenModel(source="misplaced.py:Net", folder=str(WORK), name="net", inputs="4x12", seed=2)
-    yield lab.Check(target="net", device="vgpu:0", inputs="4x12")
-    yield lab.OpenModel(source="misplaced.py:wide", folder=str(WORK), name="wide", inputs="1x1")
-    yield said.Move(targets=("wide",), device="vgpu:1")
-    yield said.Move(targets=("wide:0",), device="vgpu:0")
-    yield said.Remove(names=("wide",))
-    yield said.ReleaseCache(device="vgpu:1")
-    yield said.RecordAllocator(on=True)
-    yield lab.PlanFit(spec=FitSpec(source="", gpus=("Tesla T4", "2x Tesla T4"), batch=4, train=True), target="mlp")
     yield said.NewTensor(name="x", fill="rand", shape=(2, 20), seed=3)
     yield said.NewTensor(name="y", fill="randn", shape=(2, 20), device="vgpu:1", seed=4, requires_grad=True)
     yield said.NewTensor(name="table", fill="text", text="[[1, 2.5], [3, -4]]", dtype="float64")
-    yield lab.Describe(target="mlp:0.weight", bins=8)
-    yield lab.Initialise(target="mlp:2", rule="xavier-uniform", seed=7, biases=True)
     yield said.BuildModel(recipe="nested", seed=5)
-    yield lab.Tie(first="nested:0.block 0.0.weight", second="nested:0.block 2.0.weight")
-    yield lab.Tie(first="nested:0.block 0.0.bias", second="nested:0.block 2.0.bias")
-    yield lab.Untie(target="nested:0.block 2.0.bias")
-    yield said.EditElement(target="x", index=(0, 1), value=-7.5)
-    yield said.Combine(left="x", right="x", operator="*", name="product")
-    yield lab.SetRequiresGrad(targets=("mlp:0",), on=False)
-    yield lab.SetRequiresGrad(targets=("mlp:0",), on=True)
-    yield lab.SetTraining(target="nested", on=False)
-    yield lab.Ask(target="x", question="device")
-    yield lab.Save(targets=(), path=str(WORK / "workspace.safetensors"))
-    yield lab.Save(targets=("x", "table"), path=str(WORK / "tensors.pt"), form="pt")
-    yield lab.Save(targets=("mlp",), path=file, form="pt")
-    yield lab.ListFile(path=file)
-    yield lab.CompareCheckpoint(target="mlp", path=file)
-    yield lab.LoadCheckpoint(target="mlp", path=file)
-    yield lab.Load(path=str(WORK / "tensors.pt"), entries=("table",), name="loaded")
 
 
 def while_recording() -> Iterator[tuple[said.Command, bool]]:
@@ -205,23 +189,13 @@ def while_recording() -> Iterator[tuple[said.Command, bool]]:
     yield said.Move(targets=("mlp",), device="vgpu:1"), True
     yield lab.MoveOptimizer(target="mlp"), True
     yield said.BuildModel(recipe="two-towers", name="towers", seed=6), True
-    yield lab.PlanSplit(target="towers", budgets={"vgpu:0": 2**20, "vgpu:1": 2**20}), True
-    yield lab.Split(target="towers", device_map={"query": "vgpu:0", "item": "vgpu:1"}), True
+    yield PlanSplit(target="towers", budgets={"vgpu:0": 2**20, "vgpu:1": 2**20}), True
+    yield Split(target="towers", device_map={"query": "vgpu:0", "item": "vgpu:1"}), True
     yield said.Forward(target="towers"), True
-    yield lab.InsertHops(target="towers", on=False), True
-    yield lab.InsertHops(target="towers"), True
-    yield said.BuildModel(recipe="two-towers", name="joined"), True
-    yield lab.Split(target="joined", device_map={"query": "vgpu:0", "item": "vgpu:1"}), True
-    yield lab.Join(target="joined", device="vgpu:1"), True
-    yield lab.Replicate(target="nested", devices=("vgpu:0", "vgpu:1")), True
-    yield lab.TimeWork(device="vgpu:0", size=32, iterations=2), True
-    yield lab.Crossover(device="vgpu:0", sizes=(16, 32)), True
+    yield TimeWork(device="vgpu:0", size=32, iterations=2), True
+    yield Crossover(device="vgpu:0", sizes=(16, 32)), True
     yield said.AddVirtual(spec="L4"), True
     yield said.Move(targets=("table",), device="vgpu:2"), True
-    yield said.SaveSnapshot(device="vgpu:1", path=str(WORK / "allocator.pickle")), True
-    yield said.OpenSnapshot(device="vgpu:1"), True
-    yield said.NewTensor(name="gone", shape=(3,)), True
-    yield said.Remove(names=("gone",)), True
 
 
 SPECS = (
@@ -231,18 +205,20 @@ SPECS = (
     BandwidthSpec(sources=("cpu", "vgpu:0"), destinations=("vgpu:0", "vgpu:1"), sizes=(1 << 12,), seconds=0.02),
     ScalingSpec(devices=("vgpu:0", "vgpu:1"), size=32, iterations=10),
     ModelSpec(target="mlp", device="vgpu:0", batch=2, train=True, seconds=0.1),
+    AllReduceSpec(devices=("vgpu:0", "vgpu:1"), sizes=(1 << 12, 1 << 16), seconds=0.02),
+    CalibrateSpec(device="vgpu:0", seconds=0.5),
 )
 
 
 def session(folder: Path) -> None:
-    """The recording, the link, the history, the files of tensors and the allocator snapshot of one session."""
-    with Store(folder / "history.sqlite3") as store:
+    """The recording of a session; its runs go into the history."""
+    with Store() as store:
         tags = itertools.cycle([("before", "the change"), ("after",), ()])
         live = RecordedSession(
             lambda result, known: store.add(result, msgspec.structs.replace(known, git_revision=None), next(tags))
         )
         try:
-            for command in before_the_recording(str(WORK / "checkpoint.pt")):
+            for command in before_the_recording():
                 live.do(command)
             live.session.start_recording(folder / "session.devrec")
             live.session.put(said.Log(level="warning", text="the layout could not be saved", time_unix_s=time.time()))
@@ -266,29 +242,45 @@ def session(folder: Path) -> None:
             live.session.stop_recording()
         finally:
             live.session.close(10.0)
+
+
+def saved(folder: Path) -> None:
+    """Files of tensors and of whole workspaces."""
+    here = ScriptedSession(reading.CARDS)
+    try:
+        for command in (
+            said.NewTensor(name="x", fill="rand", shape=(2, 20), seed=3),
+            lab.SaveWorkspace(path=str(folder / "copy.devexplorer"), copy_of="/home/user/work.devexplorer"),
+            said.NewTensor(name="y", fill="randn", shape=(2, 3), device="vgpu:1", seed=4, requires_grad=True),
+            said.NewTensor(name="table", fill="text", text="[[1, 2.5], [3, -4]]", dtype="float64"),
+            lab.OpenModel(source="misplaced.py:Net", folder=str(WORK), name="net", inputs="4x12", seed=2),
+            lab.MakeOptimizer(target="net", kind="adamw", learning_rate=0.01),
+            lab.TrainStep(target="net"),
+            lab.Save(targets=("table", "net", "x"), path=str(folder / "tensors.safetensors")),
+            said.BuildModel(recipe="mlp", seed=1, dtype="float16", device="vgpu:1"),
+            lab.SetRequiresGrad(targets=("mlp:0",), on=False),
+            said.BuildModel(recipe="lazy-mlp", device="vgpu:0"),
+            said.BuildModel(recipe="nested", seed=5, dtype="bfloat16"),
+            lab.Tie(first="nested:0.block 0.0.weight", second="nested:0.block 2.0.weight"),
+            lab.SetTraining(target="nested:0.block 1", on=False),
+            Split(target="nested", device_map=NESTED),
+            lab.SaveWorkspace(path=str(folder / "workspace.devexplorer"), layout=LAYOUT),
+        ):
+            here.do(command)
+    finally:
+        here.close()
+
+
+def history(folder: Path) -> None:
+    """The runs and checks that were made, the runs exported, and the calibration of a card."""
+    with Store() as store:
         runs = sorted(store.runs(), key=lambda run: run.id)
-        write_json(folder / "history.json", runs, clock=lambda: 1_800_000_000.0)
-        write_csv(folder / "history.csv", runs)
-    write_frames(folder / "link_commands.bin.gz", live.commands)
-    write_frames(folder / "link_events.bin.gz", live.events)
-    for name in ("workspace.safetensors", "tensors.pt", "checkpoint.pt"):
-        shutil.copy(WORK / name, folder / name)
-    copy_allocator(WORK / "allocator.pickle", folder / "allocator.pickle")
-
-
-def copy_allocator(source: Path, destination: Path) -> None:
-    """The snapshot with the folders of its stacks replaced, written by the same writer."""
-    from devexplorer.core.memory import snapshot_file
-
-    snapshot_file.save(without_private(snapshot_file.load(str(source))), str(destination))
-
-
-def write_frames(path: Path, records: list[Any]) -> None:
-    """Frames as on the link, compressed: rows of a large model are repetitive."""
-    with path.open("wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file:
-        for record in records:
-            for piece in [record] if isinstance(record, said.Command) else pieces(record):
-                file.write(frame(piece))
+    shutil.copy(store.path, folder)
+    write_json(folder / "history.json", runs, clock=lambda: 1_800_000_000.0)
+    write_csv(folder / "history.csv", runs)
+    for run in runs:
+        if isinstance(run.result, CalibrateResult):
+            CalibrationStore(folder / "calibrations").save(calibration_of(run.result, run.conditions))
 
 
 # --- the rest
@@ -301,16 +293,38 @@ def write_settings(folder: Path) -> None:
         Settings(
             theme="light",
             geometry="AdnQywADAAAAAAAAAAAAAAAABP8AAAMf",
+            places={
+                "main": {"DP-1 2560x1440": Place(80, 60, 1440, 900), "eDP-1 1920x1200": Place(0, 0, 1920, 1160, True)}
+            },
+            detached=("log",),
+            layout="measure",
+            tabs={"explore": "objects", "measure": "history"},
             splitters={"main": [400, 500, 300], "right": [250, 350]},
+            folded=("devices",),
             span_s=600.0,
             left_plot="parts:vgpu:0",
             right_plot="gb_per_s",
+            monitor_plots=("power_w", "temperature_c"),
             alert_rules=(
                 Rule(metric="temperature_c", raise_at=80.0, clear_at=75.0, seconds=4.0),
                 Rule(metric="memory_used_percent", enabled=False, raise_at=90.0, clear_at=85.0, seconds=2.0),
+                Rule(metric="power_w", raise_at=250.0, clear_at=240.0, seconds=5.0, devices=("nvml:0", "vgpu:1")),
             ),
             trusted_folders=("/home/user/models",),
             recent_models=(("net.py:Net", "/home/user/models"), ("torchvision:resnet50", "")),
+            opened_models=(
+                OpenModel(
+                    source="net.py:Net", folder="/home/user/models", name="net", seed=3, inputs="2x16:int64,4x12"
+                ),
+                OpenModel(source="transformers:gpt2?n_layer=2", device="vgpu:0", dtype="float16"),
+            ),
+            recent_files=(
+                "/home/user/work.devexplorer",
+                FarFile(machine="gpu-server", path="/data/night.devrec"),
+                FarFile(machine="gpu-server", path="/home/user/here.devexplorer", here=True),
+            ),
+            machines=(KnownMachine(host="gpu-server", python="/opt/torch/bin/python"), KnownMachine(host="user@far")),
+            pythons={"/home/user/models": "/home/user/venv/bin/python"},
             learned=("devices", "move-a-tensor"),
             notifications=False,
         )
@@ -340,6 +354,7 @@ def script(folder: Path) -> dict[str, Any]:
             said.Move(targets=("mlp",), device="vgpu:0"),
             said.Backward(target="mlp", input="x"),
             said.Move(targets=("mlp", "product"), device="cpu", copy=True),
+            said.Remove(names=("product2",)),
             said.AddVirtual(spec="L4"),
             said.Move(targets=("product",), device="vgpu:2"),
             lab.Initialise(target="mlp:2", rule="xavier-uniform", seed=7, biases=True),
@@ -349,12 +364,19 @@ def script(folder: Path) -> dict[str, Any]:
             lab.MakeOptimizer(target="my tied-model", kind="adam", learning_rate=0.01),
             lab.TrainStep(target="my tied-model"),
             said.BuildModel(recipe="two-towers", name="towers"),
-            lab.Split(target="towers", device_map={"query": "vgpu:0", "item": "vgpu:1"}),
+            Split(target="towers", device_map={"query": "vgpu:0", "item": "vgpu:1"}),
             said.Forward(target="towers"),
-            lab.Replicate(target="mlp", devices=("vgpu:0", "vgpu:1")),
+            Replicate(target="mlp", devices=("vgpu:0", "vgpu:1")),
+            said.BuildModel(recipe="two-towers", name="joined"),
+            Split(target="joined", device_map={"query": "vgpu:0", "item": "vgpu:1"}),
+            InsertHops(target="joined", on=False),
+            Join(target="joined", device="vgpu:1"),
+            lab.Untie(target="nested:0.block 2.0.weight"),
+            lab.MoveOptimizer(target="my tied-model"),
+            lab.ClearGradients(target="mlp"),
         ):
             here.do(command)
-        (folder / "session.py").write_text(here.session.script(), encoding="utf-8")
+        (folder / "session.py").write_text(here.session.script(to_repeat=True), encoding="utf-8")
         (folder / "session.ipynb").write_text(here.session.notebook(), encoding="utf-8")
         names = here.engine.engine.workspace.names
     finally:
@@ -365,8 +387,9 @@ def script(folder: Path) -> dict[str, Any]:
 
 def documents(folder: Path) -> None:
     """What each command prints."""
-    os.chdir(HERE)
-    for name, argv in reading.COMMANDS.items():
+    shutil.copy(folder / "tensors.safetensors", WORK)
+    os.chdir(WORK)
+    for name, argv in reading.COMMANDS_SINCE.items():
         lines = [json.dumps(without_private(document), ensure_ascii=False) + "\n" for document in reading.printed(argv)]
         (folder / f"{name}.json").write_text("".join(lines), encoding="utf-8")
 
@@ -375,10 +398,8 @@ def demand_nothing_private(folder: Path) -> None:
     """Search every file, including compressed content."""
     from devexplorer.core.recording.format import HEAD_SIZE, MARK
 
-    for path in folder.iterdir():
+    for path in filter(Path.is_file, folder.rglob("*")):
         data = path.read_bytes()
-        if path.suffix == ".gz":
-            data = gzip.decompress(data)
         if path.suffix == ".devrec":
             data = b"".join(
                 zlib.decompressobj().decompress(part[HEAD_SIZE - len(MARK) :]) for part in data.split(MARK)[1:-1]
@@ -402,10 +423,12 @@ def make(folder: Path) -> None:
         patch.dict(os.environ, {"XDG_DATA_HOME": str(WORK)}),
     ):
         session(folder)
+        saved(folder)
         write_settings(folder)
         placed = script(folder)
         documents(folder)
-        held = {**reading.everything(folder), "script": placed}
+        history(folder)  # the documents add a check of a fleet
+        held = {**{what: read(folder) for what, read in reading.READINGS.items()}, "script": placed}
     (folder / "expected.json").write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8")
     demand_nothing_private(folder)
     shutil.rmtree(WORK)

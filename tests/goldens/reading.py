@@ -1,6 +1,6 @@
 """Opens each golden with the current program and returns its content as plain JSON values.
 
-`make.py` writes the result to `expected.json`; `tests/project/test_goldens.py` compares."""
+`make.py` writes the result to `expected.json`; `tests/project/test_goldens.py` and `test_second_goldens.py` compare."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
-from fakes.scripts import PROBE
+import torch
+from fakes.scripts import PROBE, look
 
 from devexplorer.core.base.python_names import variable
+from devexplorer.core.benchmark.calibrate.store import CalibrationStore
 from devexplorer.core.benchmark.history.importing import read_runs
 from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.benchmark.kinds import figures, kind_name
@@ -27,8 +29,13 @@ from devexplorer.core.cli.run import main
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.engine.link import EVENT_LIMIT, Joiner, decode_command, decode_event, read_payload
 from devexplorer.core.engine.local import LocalEngine
+from devexplorer.core.experiments.state import ExperimentState
+from devexplorer.core.feature import command_types, event_types
+from devexplorer.core.fleet.report.history import TABLE, stored_checks
 from devexplorer.core.memory.snapshot_file import load
 from devexplorer.core.memory.snapshot_rows import digest
+from devexplorer.core.memory.state import MemoryState
+from devexplorer.core.planner.state import FitState
 from devexplorer.core.recording.format import Recorded
 from devexplorer.core.recording.reader import open_recording
 from devexplorer.core.records import (
@@ -36,7 +43,6 @@ from devexplorer.core.records import (
     BenchSpec,
     BuildModel,
     CheckpointCompared,
-    Command,
     CompareCheckpoint,
     EngineDevices,
     EngineLost,
@@ -44,11 +50,15 @@ from devexplorer.core.records import (
     Load,
     ObjectChanged,
     ObjectSnapshot,
+    OpenWorkspace,
     StoredRun,
+    WorkspaceFile,
 )
 from devexplorer.core.replay.timeline import RecordingTimeline, apply_record
+from devexplorer.core.session.script_file import commands_of
 from devexplorer.core.session.settings import SettingsFile
 from devexplorer.core.session.state import State
+from devexplorer.core.split.state import SplitState
 from devexplorer.core.virtual.backend import install
 
 GOLDENS = Path(__file__).parent
@@ -84,42 +94,49 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 """File -> the command that printed it, which needs `--json` and this folder as the current one."""
 
 
-def expected() -> dict[str, Any]:
-    """The content of all goldens when they were written."""
-    found: dict[str, Any] = json.loads((GOLDENS / "expected.json").read_text(encoding="utf-8"))
+SECOND = GOLDENS / "second"
+COMMANDS_SINCE: dict[str, tuple[str, ...]] = {
+    **COMMANDS,
+    "bench_allreduce": ("bench", "allreduce", *TWO, "--size", "4K,64K", "--seconds", "0.01"),
+    "bench_calibrate": ("bench", "calibrate", *TINY[:-2], "vgpu:0", "--seconds", "0.5"),
+    "fleet": ("fleet", "--nodes", "2", "--virtual", CARDS),
+    "fleet_check": (
+        "fleet", "check", "--nodes", "2", "--virtual", CARDS, "--defect", "slow:0/1:20%", "--seconds", "2", "--uuids",
+    ),
+    "fleet_history": ("fleet", "history"),
+    "show": ("show", "tensors.safetensors"),
+}  # fmt: skip
+"""The same of the second goldens."""
+
+
+def expected(folder: Path = GOLDENS) -> dict[str, Any]:
+    """The content of a folder's goldens when they were written."""
+    found: dict[str, Any] = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
     return found
-
-
-def everything(folder: Path) -> dict[str, Any]:
-    """All readings, in the form of `expected.json`."""
-    return {
-        "tags": tags(),
-        "recording": recording(folder / "session.devrec"),
-        "link": link(folder / "link_events.bin.gz"),
-        "commands": commands(folder / "link_commands.bin.gz"),
-        "history": history(folder / "history.sqlite3"),
-        "exported": imported(folder / "history.json"),
-        "table": table(folder / "history.csv"),
-        "documents": {name: imported(folder / f"{name}.json") for name in COMMANDS if name.startswith("bench")},
-        "settings": settings(folder),
-        "tensors": tensors(folder),
-        "allocator": allocator(folder / "allocator.pickle"),
-    }
 
 
 def tags() -> dict[str, dict[str, list[str]]]:
     """The names of all records in files and on the link, with those of their fields."""
     groups = {
-        "commands": Command,
-        "events": Event,
-        "recorded": Recorded,
-        "benchmarks": BenchSpec,
-        "results": BenchResult,
+        "commands": command_types(),
+        "events": event_types(),
+        "recorded": get_args(Recorded),
+        "benchmarks": get_args(BenchSpec),
+        "results": get_args(BenchResult),
     }
     return {
-        group: {type_tag(kind): sorted(kind.__struct_encode_fields__) for kind in get_args(union)}
-        for group, union in groups.items()
+        group: {type_tag(kind): sorted(kind.__struct_encode_fields__) for kind in kinds}
+        for group, kinds in groups.items()
     }
+
+
+def as_then(now: Any, then: Any) -> Any:
+    """Without fields of records that have come since; none may go or change."""
+    if isinstance(now, dict) and isinstance(then, dict):
+        return {name: as_then(now[name], value) if name in now else "is gone" for name, value in then.items()}
+    if isinstance(now, list) and isinstance(then, list):
+        return [as_then(one, other) for one, other in zip(now, then, strict=True)]
+    return now
 
 
 def plain(value: object) -> Any:
@@ -154,6 +171,8 @@ def recording(path: Path) -> dict[str, Any]:
                 name: one.allocator.allocated_bytes for name, one in state.devices.items() if one.allocator is not None
             },
             "details": [name for name, one in state.devices.items() if one.details is not None],
+            "about": {name: plain(one.details) for name, one in state.devices.items() if one.details is not None},
+            "samples": {name: plain(one.sample) for name, one in state.devices.items()},
             "readings": {name: len(one.history) for name, one in state.devices.items()},
             "runs": _runs(state),
             "markers": [[marker.text, marker.device, marker.kind] for marker in state.markers],
@@ -223,15 +242,15 @@ def _known(state: State) -> dict[str, Any]:
         "values": {target: plain(found.values) for target, found in state.values.items()},
         "comparison": plain(state.comparison),
         "file": plain(state.file),
-        "split_plans": {target: plain(plan) for target, plan in state.split_plans.items()},
-        "crossings": {target: plain(hops) for target, hops in state.hops.items()},
-        "work": plain(state.work),
-        "crossover": plain(state.crossover),
+        "split_plans": {target: plain(plan) for target, plan in state.part(SplitState).plans.items()},
+        "crossings": {target: plain(hops) for target, hops in state.part(SplitState).hops.items()},
+        "work": plain(state.part(ExperimentState).work),
+        "crossover": plain(state.part(ExperimentState).crossover),
         "diagnoses": {target: _diagnosis(plain(diagnosis)) for target, diagnosis in state.diagnoses.items()},
-        "plan": plain(state.fit),
+        "plan": plain(state.part(FitState).report),
         "segments": None
-        if state.snapshot is None
-        else [[one.bytes, one.allocated_bytes, len(one.blocks)] for one in state.snapshot.segments],
+        if state.part(MemoryState).snapshot is None
+        else [[one.bytes, one.allocated_bytes, len(one.blocks)] for one in state.part(MemoryState).snapshot.segments],
         "log": [[line.level, line.text] for line in state.log],
     }
 
@@ -289,9 +308,20 @@ def history(path: Path) -> list[Any]:
         return found
 
 
+def checks(path: Path) -> Any:
+    """Every check of a fleet in a database."""
+    with Store(path) as store:
+        return plain(stored_checks(store.rows(TABLE)))
+
+
 def imported(path: Path) -> list[Any]:
     """Every run of an exported history, or of a document of `bench --json`."""
     return [_stored(run) for run in read_runs(path)]
+
+
+def calibrations(folder: Path) -> Any:
+    """Every calibration of a card."""
+    return plain(CalibrationStore(folder).load())
 
 
 def documents(path: Path) -> list[Any]:
@@ -329,9 +359,7 @@ def tensors(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     with LocalEngine(CARDS) as engine:
         for name in ("workspace.safetensors", "tensors.pt"):
-            answers = engine.demand(Load(path=str(folder / name)))
-            loaded = [event.snapshot for event in answers if isinstance(event, ObjectChanged)]
-            found[name] = {one.name: [_object(one), one.values] for one in loaded}
+            found[name] = _loaded(engine, folder / name)
         engine.demand(BuildModel(recipe="mlp", name="other"))
         (compared,) = (
             event.comparison
@@ -341,6 +369,66 @@ def tensors(folder: Path) -> dict[str, Any]:
         found["checkpoint.pt"] = [compared.matching, list(compared.missing), list(compared.unexpected)]
     _no_virtual_gpus()
     return found
+
+
+def _loaded(engine: LocalEngine, path: Path) -> dict[str, Any]:
+    events = engine.demand(Load(path=str(path)))
+    snapshots = [event.snapshot for event in events if isinstance(event, ObjectChanged)]
+    return {one.name: [_object(one), one.values] for one in snapshots}
+
+
+def loaded(path: Path) -> dict[str, Any]:
+    """The objects of a file of tensors, loaded into a new workspace."""
+    with LocalEngine(CARDS) as engine:
+        found = _loaded(engine, path)
+    _no_virtual_gpus()
+    return found
+
+
+def workspace(path: Path) -> dict[str, Any]:
+    """A workspace file opened in an empty workspace: every row with its values, optimizers, and the window's layout."""
+    with LocalEngine(f"{CARDS}, L4") as engine:
+        events = engine.demand(OpenWorkspace(path=str(path)))
+        (file,) = (event for event in events if isinstance(event, WorkspaceFile))
+        snapshots = {event.snapshot.name: event.snapshot for event in events if isinstance(event, ObjectChanged)}
+        live = engine.engine.workspace
+        objects = {
+            name: {
+                "seen": look(name, live.get(name)),
+                "first_values": one.values,
+                "stored": one.stored,
+                "source": one.source,
+                "optimizer": one.optimizer,
+                "state": _optimizer_state(live.extras(name).optimizer),
+                "hops": one.hops,
+            }
+            for name, one in snapshots.items()
+        }
+    _no_virtual_gpus()
+    return {"objects": plain(objects), "layout": json.loads(file.layout or "null"), "lost": plain(file.lost)}
+
+
+def saved_for(path: Path) -> Any:
+    """Which file a copy of unsaved work is a copy of, and on which machine."""
+    with LocalEngine(CARDS) as engine:
+        events = engine.demand(OpenWorkspace(path=str(path), copy=True))
+        (file,) = (event for event in events if isinstance(event, WorkspaceFile))
+    _no_virtual_gpus()
+    return plain({"path": file.path, "copy": file.copy, "machine": file.sent_from})
+
+
+def _optimizer_state(optimizer: torch.optim.Optimizer | None) -> Any:
+    """Digests of its tensors, and its numbers."""
+    if optimizer is None:
+        return None
+    return [
+        {
+            key: look(key, value)[1] if isinstance(value, torch.Tensor) else value
+            for key, value in optimizer.state[parameter].items()
+        }
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    ] + [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
 
 
 def allocator(path: Path) -> Any:
@@ -397,6 +485,11 @@ def differing(then: Keys, now: Keys, path: str = "") -> list[str]:
     ]
 
 
+def lost(path: Path, now: list[Any]) -> list[str]:
+    """Keys of the documents in a file that those of now do not have any more."""
+    return [line for line in differing(keys(documents(path)), keys(now)) if line.endswith("only then")]
+
+
 def run_script(text: str, names: Iterable[str], folder: Path) -> dict[str, Any]:
     """Run a session's Python in a new process; returns name -> placement rows and training modes."""
     out, path = folder / "seen.json", folder / "script.py"
@@ -408,3 +501,28 @@ def run_script(text: str, names: Iterable[str], folder: Path) -> dict[str, Any]:
     assert ran.returncode == 0, ran.stderr[-3000:]
     seen = json.loads(out.read_text(encoding="utf-8"))
     return {name: [rows, modes] for name, (rows, _values, modes) in seen.items()}
+
+
+def run_notebook(path: Path, names: Iterable[str], folder: Path) -> dict[str, Any]:
+    """The same with the cells of a notebook."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    text = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    return run_script(text + "\n", names, folder)
+
+
+READINGS: dict[str, Callable[[Path], Any]] = {
+    "recording": lambda folder: recording(folder / "session.devrec"),
+    "history": lambda folder: history(folder / "history.sqlite3"),
+    "checks": lambda folder: checks(folder / "history.sqlite3"),
+    "calibrations": lambda folder: calibrations(folder / "calibrations"),
+    "documents": lambda folder: {path.stem: imported(path) for path in sorted(folder.glob("bench_*.json"))},
+    "settings": settings,
+    "workspace": lambda folder: workspace(folder / "workspace.devexplorer"),
+    "copy": lambda folder: saved_for(folder / "copy.devexplorer"),
+    "tensors": lambda folder: loaded(folder / "tensors.safetensors"),
+    "commands": lambda folder: [
+        [type_tag(command), plain(command)] for command in commands_of(folder / "session.py").commands
+    ],
+}
+"""How each file of the second goldens is read: the keys of its `expected.json`, beside the placement that the script
+makes."""

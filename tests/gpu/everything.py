@@ -377,8 +377,8 @@ def planned_part(step: dict[str, str]) -> None:
     import torch
 
     from devexplorer.core.devices.profiles import load_profiles
+    from devexplorer.core.planner.records import FitSpec
     from devexplorer.core.planner.worker.ask import plan_in_this_process
-    from devexplorer.core.records import FitSpec
 
     names = load_profiles()
     name = torch.cuda.get_device_name(step["device"]) if step["device"].startswith("cuda") else "Tesla T4"

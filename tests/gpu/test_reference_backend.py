@@ -18,22 +18,19 @@ import torch
 from fakes.command_line import CLI, Json
 
 from devexplorer.core.engine.local import LocalEngine
+from devexplorer.core.experiments.records import Crossover, CrossoverMeasured, TimeWork, WorkTimed
+from devexplorer.core.memory.records import ReleaseCache
 from devexplorer.core.records import (
     AllocatorSample,
     Answer,
     Backward,
     BuildModel,
     Combine,
-    Crossover,
-    CrossoverMeasured,
     Forward,
     Move,
     Moved,
     NewTensor,
-    ReleaseCache,
-    TimeWork,
     Undo,
-    WorkTimed,
 )
 
 pytestmark = [

@@ -1,4 +1,4 @@
-"""Makes the README's moving picture: the path “Move a model” in the real window, with real clicks on what it points at.
+"""Makes the README's moving picture: “Show me how” in the real window, with real clicks on what it points at.
 
     python tests/pictures/main_job.py docs/pictures/main-job.gif
 
@@ -24,26 +24,27 @@ from PySide6.QtWidgets import QApplication, QMenu, QPushButton, QWidget
 
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import Settings, SettingsFile
+from devexplorer.gui.objects.ways_in import GUIDED
 from devexplorer.gui.shell.app import App
 from devexplorer.gui.shell.bars.menus import second_device
 
 SIZE_PX = (1080, 680)
 FRAME_MS = 200
 READ_S, LOOK_S, LAST_S = 1.4, 3.6, 5.0
-"""How long a sentence, a curve, and the end of it are on show."""
+"""How long a sentence, a curve, and the end of it are shown."""
 COLOURS = 128
 LEFT = Qt.MouseButton.LeftButton
 POINTER = ((0, 0), (0, 17), (4, 13), (7, 20), (10, 19), (7, 12), (12, 12))
 
 
 class Film:
-    """Keeps a picture of the window five times a second; alike ones are one, that is longer on show."""
+    """Keeps a picture of the window five times a second; alike ones are one, that is shown longer."""
 
     def __init__(self, window: QWidget, folder: Path) -> None:
         self._window, self._folder = window, folder
         self.pointer = QPoint(540, 420)
         self.frames: list[tuple[Path, int]] = []
-        """Each with how long it is on show, in milliseconds."""
+        """Each with how long it is shown, in milliseconds."""
         self._last: QImage | None = None
         self._timer = QTimer()
         self._timer.timeout.connect(self.take)
@@ -127,7 +128,7 @@ class Hand:
         """The path from its first step to its last."""
         window = self._window
         self.look(READ_S)
-        self.click(window.objects.empty.buttons["move"])
+        self.click(window.objects.empty.buttons[GUIDED])
         guide = window.guide
         while (step := guide.step) is not None and guide.path is not None and step is not guide.path.steps[-1]:
             self.look(LOOK_S if step.done is None else READ_S)

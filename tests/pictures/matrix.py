@@ -19,9 +19,23 @@ from pathlib import Path
 os.environ.setdefault("QT_QPA_PLATFORM", "xcb" if os.environ.get("DISPLAY") else "offscreen")
 
 from pages import Stage
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QWidget
 
-from devexplorer.core.records import BuildModel, Check, Forward, MatmulSpec, Move, StartBenchmark, SweepSpec
+from devexplorer.core.experiments.records import Ask, Crossover, Replicate, TimeWork
+from devexplorer.core.records import (
+    AllReduceSpec,
+    BandwidthSpec,
+    BuildModel,
+    CalibrateSpec,
+    Check,
+    Forward,
+    MatmulSpec,
+    ModelSpec,
+    Move,
+    ScalingSpec,
+    StartBenchmark,
+    SweepSpec,
+)
 from devexplorer.gui.shell.layouts import LAYOUTS
 from devexplorer.gui.shell.tab_table import TABS
 from devexplorer.gui.widgets import theme as themes
@@ -36,6 +50,10 @@ VIRTUAL = {
     8: "4x NVIDIA A100-SXM4-80GB, 4x Tesla T4",
     16: "8x NVIDIA A100-SXM4-80GB, 8x Tesla T4",
 }
+
+
+SELECTED = {"values": ("resnet18", "fc.weight"), "split": ("resnet18", ""), "doctor": ("list-pitfall", "")}
+"""What is selected before the picture of a page, where it is there."""
 
 
 def empty(stage: Stage) -> None:
@@ -60,6 +78,7 @@ def model(stage: Stage) -> None:
 def running(stage: Stage) -> None:
     spec = MatmulSpec(device="vgpu:0", dtype="float16", m=4096, n=4096, k=4096, seconds=600.0)
     stage.window.controller.send(StartBenchmark(spec=spec))
+    stage.wait(lambda: stage.app.state.active_runs)  # else what comes next would run into it
 
 
 def finished(stage: Stage) -> None:
@@ -74,34 +93,70 @@ def finished(stage: Stage) -> None:
     fit = stage.window.bottom_dock.show_page("fit")
     stage.window.objects.select("resnet18")
     stage.rest(0.5)
-    stage.click(fit, "Plan")
+    stage.click(fit, "Check fit")
 
 
-STATES: dict[str, Callable[[Stage], None]] = {"empty": empty, "model": model, "running": running, "finished": finished}
+def everything(stage: Stage) -> None:
+    """Every page has something to show."""
+    cards = tuple(name for name in stage.app.state.usable_devices if name != "cpu")
+    pairs = BandwidthSpec(sources=("cpu", *cards), destinations=("cpu", *cards), sizes=(1 << 16, 1 << 24), seconds=0.01)
+    stage.measured(
+        MatmulSpec(device="vgpu:0", dtype="float16", m=4096, n=4096, k=4096, seconds=1.0),
+        pairs,
+        ModelSpec(target="resnet18", device="vgpu:0", seconds=1.0),
+        CalibrateSpec(device="vgpu:0", seconds=1.0),
+    )
+    experiments = [Ask(target="resnet18", question="device"), TimeWork(device="vgpu:0"), Crossover(device="vgpu:0")]
+    if len(cards) > 1:
+        stage.measured(ScalingSpec(devices=cards, iterations=20), AllReduceSpec(devices=cards, seconds=0.01))
+        experiments.append(Replicate(target="mlp", devices=cards))
+    stage.do(*experiments)
+    split = stage.window.bottom_dock.show_page("split")
+    stage.window.objects.select("resnet18")
+    stage.rest(0.5)
+    if len(cards) > 1:
+        stage.click(split, "Plan")
+    values = stage.window.bottom_dock.show_page("values")
+    stage.window.objects.select_near("resnet18", "fc.weight")
+    stage.rest(0.5)
+    stage.click(values, "Look at its values")
+
+
+STATES: dict[str, Callable[[Stage], None]] = {
+    "empty": empty,
+    "model": model,
+    "running": running,
+    "finished": finished,
+    "everything": everything,
+}
 """One after the other in the same window: each builds on those before it."""
 
 
 def is_up_to_date(stage: Stage) -> bool:
-    """Whether the newest readings are on show: pictures take so long on a busy machine that the window falls behind."""
+    """Whether the newest readings are shown: pictures take so long on a busy machine that the window falls behind."""
     newest = (stage.app.state.devices[name].history.latest_unix_s for name in stage.app.state.usable_devices)
     return min(newest) > time.time() - LATE_S
 
 
-def pages(stage: Stage, *, every: bool) -> Iterator[str]:
-    """Bring each layout to the front, or `every` page of each; its name."""
+def pages(stage: Stage, *, every: bool) -> Iterator[tuple[str, QWidget]]:
+    """Bring each layout to the front, or `every` page of each; its name, and the window that shows it."""
     for layout in LAYOUTS:
         stage.window.workbench.show_layout(layout.name)
         if not every:
-            yield layout.name
+            yield layout.name, stage.window
             continue
         for tab in TABS:
-            if tab.name != tab.layout and tab.layout in (layout.name, *([""] if layout is LAYOUTS[0] else [])):
+            of_layout = tab.layout == "" and layout is LAYOUTS[0]
+            if of_layout or (tab.is_in(layout.name) and tab.name != tab.layout):
                 page = stage.window.bottom_dock.show_page(tab.name)
+                if tab.name in SELECTED:
+                    stage.window.objects.select_near(*SELECTED[tab.name])
                 rail = getattr(page, "rail", None)
                 for inner in rail.choices if rail is not None else ("",):
                     if inner:
                         page.show_page(inner)  # type: ignore[attr-defined]
-                    yield f"{layout.name}-{tab.name}-{inner}".strip("-")
+                    yield f"{layout.name}-{tab.name}-{inner}".strip("-"), page.window()
+        stage.window.bottom_dock.apart.hide()
 
 
 def main() -> None:
@@ -137,11 +192,11 @@ def main() -> None:
                     if not chosen.maximized:
                         stage.window.resize(width, height)
                     stage.rest(0.5)
-                    for page in pages(stage, every=chosen.pages):
+                    for page, window in pages(stage, every=chosen.pages):
                         stage.rest(0.6)
                         stage.wait(lambda: is_up_to_date(stage))
                         name = f"{state}-{page}-{theme}-{size[0]}x{size[1]}@{factor:g}-{chosen.devices}.png"
-                        shown = qt.primaryScreen().grabWindow(0) if chosen.maximized else stage.window.grab()
+                        shown = qt.primaryScreen().grabWindow(0) if chosen.maximized else window.grab()
                         shown.save(str(chosen.folder / name))
             print(state, flush=True)
             if state == states[-1]:

@@ -23,26 +23,17 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from PySide6.QtCore import QItemSelectionModel, QPoint, QRect, Qt
-from PySide6.QtGui import QColor, QPainter, QPixmap
+from PySide6.QtGui import QColor, QCursor, QPainter, QPixmap
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QPushButton, QWidget
 
 from devexplorer.core.host.starting import reach, serve_command
 from devexplorer.core.machines.virtual_route import SocketChannel
-from devexplorer.core.records import (
-    BuildModel,
-    Check,
-    Command,
-    Forward,
-    InsertHops,
-    MatmulSpec,
-    Move,
-    StartBenchmark,
-    SweepSpec,
-)
+from devexplorer.core.records import BuildModel, Check, Command, Forward, MatmulSpec, Move, StartBenchmark, SweepSpec
 from devexplorer.core.records.ssh import Report
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import KnownMachine, SettingsFile
+from devexplorer.core.split.records import InsertHops
 from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.machines.actions import connect
 from devexplorer.gui.machines.python_choice import open_dialog
@@ -74,6 +65,7 @@ class Stage:
         self.app = App(qt, SettingsFile(folder), theme, folder / "history.sqlite3")
         self.window = self.app.window
         self.window.resize(*SIZE_PX)
+        QCursor.setPos(*SIZE_PX)  # on no button
         self.app.show()
         self.app.connect(Session(virtual_spec=virtual))
         self._sent, self._send = 0, self.app.controller._send
@@ -192,7 +184,7 @@ def fit(stage: Stage) -> None:
     stage.window.objects.select("resnet50")
     page = stage.window.bottom_dock.show_page("fit")
     stage.rest(0.5)
-    stage.click(page, "Plan")
+    stage.click(page, "Check fit")
 
 
 def learn(stage: Stage) -> None:
@@ -243,7 +235,7 @@ class HostHere:
 
 
 def machines(stage: Stage) -> None:
-    """Two servers are connected; the second one is on show and moves a model."""
+    """Two servers are connected; the second one is shown and moves a model."""
     room, servers = room_of(stage.window.context), {"gpu1": "2x Tesla T4", "gpu2": "4x NVIDIA A100-SXM4-80GB"}
     ways = {name: HostHere(stage.folder, virtual, name) for name, virtual in servers.items()}
     room.make_way = lambda host, python: ways[host]
@@ -306,7 +298,7 @@ def fleet(stage: Stage) -> None:
     from devexplorer.core.devices.profiles import parse_virtual
     from devexplorer.core.fleet.check.plan import CheckPlan
     from devexplorer.core.fleet.simulated.defects import parse_defect
-    from devexplorer.gui.fleet.cells import CHECK
+    from devexplorer.gui.fleet.model import CHECK
     from devexplorer.gui.fleet.room import Simulation
     from devexplorer.gui.fleet.room import room_of as fleet_of
 
@@ -319,7 +311,7 @@ def fleet(stage: Stage) -> None:
     stage.wait(lambda: room.fleet.report is not None, 120.0)
     page.model.order_by(CHECK)  # type: ignore[attr-defined]
     page.grid.choose(("node3", "vgpu:5"))  # type: ignore[attr-defined]
-    stage.window.workbench.enlarge()
+    stage.window.actions_by_id["enlarge"].trigger()
 
 
 PICTURES: dict[str, tuple[Callable[[Stage], None], str]] = {

@@ -21,10 +21,10 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 
-from devexplorer.core.cli import fit
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.bench.arguments import options
 from devexplorer.core.cli.run import main
+from devexplorer.core.planner.commands import fit
 
 pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left", "warm_processes")
 
@@ -46,10 +46,10 @@ NOT_RUN = {
     ".venv/bin/python tests/": "takes minutes; that the script is there is looked at",
     "devexplorer bench allreduce --rendezvous": "meets ranks on another machine; tests/core/benchmark does it on one",
     'devexplorer fit resnet50 --gpu "4090 calibrated"': "needs a calibrated card; tests/core/cli makes one",
-    "devexplorer fleet --hosts": "needs other machines; tests/core/fleet goes to some over ssh",
-    "devexplorer fleet check --hosts": "needs other machines; tests/core/fleet goes to some over ssh",
-    "devexplorer fleet --cluster": "needs a cluster; tests/scenarios/test_cluster.py starts one",
-    "devexplorer cluster up": "a cluster until Ctrl-C; tests/scenarios/test_cluster.py starts one",
+    "devexplorer fleet --hosts": "needs other machines; tests/scenarios/fleet goes to some over ssh",
+    "devexplorer fleet check --hosts": "needs other machines; tests/scenarios/fleet goes to some over ssh",
+    "devexplorer fleet --cluster": "needs a cluster; tests/scenarios/fleet/test_cluster.py starts one",
+    "devexplorer cluster up": "a cluster until Ctrl-C; tests/scenarios/fleet/test_cluster.py starts one",
     "devexplorer tour": "needs Qt; tests/gui takes the tour",
     "devexplorer FILE": "opens the window; tests/gui does",
     "devexplorer --replay": "opens the window; tests/gui does",

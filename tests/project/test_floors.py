@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from devexplorer.core.feature import features
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -88,3 +90,22 @@ def imported(path: Path) -> set[str]:
             found |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
         pending.extend(ast.iter_child_nodes(node))
     return found
+
+
+def test_what_a_feature_has_is_imported_by_those_that_need_it() -> None:
+    """By itself, by features that name it, by its exercises: so it can be taken out."""
+    folders = {name: {f"core.{name}"} for name in features()}
+    for name, feature in features().items():
+        if feature.tab:
+            folders[name].add(".".join(feature.tab.split(".")[:2]))
+    found = []
+    for top in ("core", "gui"):
+        for path in (ROOT / top).rglob("*.py"):
+            module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            home = next((name for name, own in folders.items() if ".".join(module.split(".")[:2]) in own), "")
+            for target in imported(path):
+                to = next((name for name, own in folders.items() if ".".join(target.split(".")[:2]) in own), "")
+                allowed = to in ("", home) or module == f"core.learn.exercises.{to}"
+                if not allowed and (not home or to not in features()[home].needs):
+                    found.append((module, target))
+    assert found == []

@@ -12,8 +12,10 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from project import counts, mutants, without
 
 import devexplorer
+from devexplorer.core.features import FEATURES
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -37,6 +39,19 @@ def test_what_is_installed_as_the_package_itself_has_nothing_beside_it() -> None
     """`core/public` becomes `devexplorer`; a file beside would be `devexplorer.core.public.…` in a checkout only."""
     files = {path.name for path in (ROOT / "core" / "public").iterdir() if path.is_file()}
     assert files == {"__init__.py", "py.typed"}
+
+
+def test_python_that_users_see_imports_from_the_package_itself() -> None:
+    """What the window shows to be copied may not rely on modules that can move."""
+    texts = [
+        (path.name, node.value)
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    inner = re.compile(r"^(from|import) devexplorer\.(core|gui)", re.MULTILINE)
+    assert not [(name, text) for name, text in texts if inner.search(text)]
+    assert [name for name in devexplorer.__all__ if getattr(devexplorer, name) is None] == []
 
 
 def installed() -> list[str]:
@@ -103,9 +118,84 @@ def test_no_file_is_longer_than_it_should_be() -> None:
     assert not long
 
 
+def test_no_conditional_expression_has_another_in_it() -> None:
+    nested = {
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in modules()
+        for line in counts.nested_conditionals(ast.parse(path.read_text()))
+    }
+    assert not nested, "an `if` can be read, and `elif` has a line of its own"
+
+
+def test_who_uses_a_module_is_counted_through_its_package_too(tmp_path: Path) -> None:
+    for name, text in {
+        "core/door/__init__.py": "from devexplorer.core.door.inside import Move",
+        "core/door/inside.py": "class Move: ...",
+        "core/door/beside.py": "class Move: ...",
+        "core/user.py": "from devexplorer.core.door import Move, beside",
+        "core/types.py": "if TYPE_CHECKING:\n    from devexplorer.core.door import Move",
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    read = counts.read("core", root=tmp_path)
+    by = counts.users(read)
+    assert by["devexplorer.core.door.inside"] == by["devexplorer.core.door.beside"] == {"devexplorer.core.user"}
+    assert counts.same_names(read) == {"Move": ["devexplorer.core.door.beside", "devexplorer.core.door.inside"]}
+    assert counts.tokens("x = 1  # one\n") == 3
+
+
+FAULTS = """
+import logging
+
+class Card:
+    '''At most 3.'''
+
+    most: Literal[3] = 4
+
+    def __repr__(self):
+        return f"{1 + 1}"
+
+    def room(self, used):
+        logging.info("used %s", used + 1)
+        self.used = used
+        if used < self.most:
+            return self.most - used
+        return None
+"""
+
+
+def test_faults_are_made_where_they_can_matter() -> None:
+    made = [(one.kind, one.before, one.after) for one in mutants.mutants_of("card.py", FAULTS)]
+    assert made == [
+        ("constant", "4", "(4 + 1)"),
+        ("statement", "self.used = used", "pass"),
+        ("condition", "used < self.most", "(not (used < self.most))"),
+        ("comparison", "used < self.most", "used <= self.most"),
+        ("return", "return self.most - used", "return None"),
+        ("arithmetic", "self.most - used", "(self.most + used)"),
+    ]
+    data = FAULTS.encode()
+    assert all(data[one.start : one.end].decode() == one.before for one in mutants.mutants_of("card.py", FAULTS))
+
+
 def test_the_installed_version_is_this_one() -> None:
     try:
         installed = importlib.metadata.version("devexplorer")
     except importlib.metadata.PackageNotFoundError:
         pytest.skip("not installed: the tests run from the links in .ci/types")
     assert installed == devexplorer.__version__
+
+
+def test_taking_a_feature_out_takes_what_needs_it_and_its_names_along(tmp_path: Path) -> None:
+    gone = without.parts("split")
+    assert gone.names == ("split", "planner")
+    assert {"core/split", "gui/split", "core/planner", "gui/fit", "core/learn/exercises/split.py"} <= set(gone.folders)
+    without.copy(tmp_path)
+    without.take_out(tmp_path, gone)
+    assert [folder for folder in gone.folders if (tmp_path / folder).exists()] == []
+    left = {**runpy.run_path(str(tmp_path / "core/features.py"))}["FEATURES"]
+    assert set(FEATURES) - set(left) == {"split", "planner"}
+    public = (tmp_path / "core/public/__init__.py").read_text()
+    assert "FitSpec" not in public
+    assert "assert_placement_clean" in public

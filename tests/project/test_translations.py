@@ -18,7 +18,7 @@ HAN = r"[\u4e00-\u9fff，。；：、]"
 
 @pytest.mark.parametrize(
     "part",
-    [r"(?ms)^```sh\n.*?^```", r"!\[[^\]]*\]\(([^)]*)\)", r"(?m)^\| (`devexplorer.*?`) \|", r"\]\((docs/\w+\.md)\)"],
+    [r"(?ms)^```sh\n.*?^```", r"!\[[^\]]*\]\(([^)]*)\)", r"(`devexplorer.*?`)", r"\]\((docs/\w+\.md)\)"],
     ids=["blocks", "pictures", "commands", "documents"],
 )
 def test_both_readmes_have_the_same_parts_in_the_same_order(part: str) -> None:

@@ -89,8 +89,8 @@ def test_every_device_shows_the_whole_table_or_says_what_is_missing(
             assert name is not None
             cells = table(found[name])
             modelled = {title for title, value in cells.items() if value is not None}
-            assert modelled == {"name", "memory used", "memory total", "utilization"}
-            assert "not modelled" in found[name]["details"]["missing"]["temperature_c"]
+            assert modelled == {"name", "memory used", "memory total", "utilization", "temperature", "power", "cap"}
+            assert "not modelled" in found[name]["details"]["missing"]["memory_temperature_c"]
             assert found[name]["simulated"] is True
         (link,) = content["topology"]["links"]
         assert (link["a"], link["b"], link["simulated"]) == (place.first, place.second, True)

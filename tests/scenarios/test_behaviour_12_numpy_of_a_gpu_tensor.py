@@ -6,7 +6,8 @@ from __future__ import annotations
 import torch
 from places import Place
 
-from devexplorer.core.records import Ask, BuildModel, NewTensor
+from devexplorer.core.experiments.records import Ask
+from devexplorer.core.records import BuildModel, NewTensor
 
 
 def test_the_type_error_is_shown_and_explained_and_one_click_gives_the_array(place: Place) -> None:

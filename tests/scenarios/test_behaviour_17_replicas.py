@@ -6,7 +6,8 @@ from __future__ import annotations
 import torch
 from places import Place
 
-from devexplorer.core.records import AddVirtual, BuildModel, Check, NewTensor, Replicate, Undo
+from devexplorer.core.experiments.records import Replicate
+from devexplorer.core.records import AddVirtual, BuildModel, Check, NewTensor, Undo
 
 
 def test_a_copy_per_device_and_the_batch_split_over_them(place: Place) -> None:

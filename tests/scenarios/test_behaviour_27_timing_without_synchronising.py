@@ -6,7 +6,7 @@ import pytest
 from fakes.products import matmul_seconds
 from places import Place
 
-from devexplorer.core.records import TimeWork, WorkTimed
+from devexplorer.core.experiments.records import TimeWork, WorkTimed
 from devexplorer.core.virtual.device.cost import launch_seconds
 
 
@@ -26,7 +26,7 @@ def test_both_times_and_why_they_differ(place: Place) -> None:
     assert event.simulated == (place.kind == "vgpu")
     answer = place.answer(command)
     assert "returns; the device computes while Python goes on" in answer.words
-    assert {"without synchronising", "with"} <= {fact.label for fact in answer.facts}
+    assert {"without synchronising", "with synchronising"} <= {fact.label for fact in answer.facts}
     if place.kind == "vgpu":  # launches as the cost model has them; the simulated clock of a T4 for the work
         assert event.launched_seconds == pytest.approx(10 * launch_seconds())
         assert event.finished_seconds == pytest.approx(

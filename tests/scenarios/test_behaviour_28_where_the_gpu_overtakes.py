@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from places import Place
 
-from devexplorer.core.records import AddVirtual, Crossover, CrossoverMeasured
+from devexplorer.core.experiments.records import Crossover, CrossoverMeasured
+from devexplorer.core.records import AddVirtual
 
 
 def test_the_sizes_are_measured_on_both_with_copies_and_without(place: Place) -> None:

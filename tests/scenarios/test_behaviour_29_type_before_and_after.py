@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from places import Place
 
-from devexplorer.core.records import Ask, BuildModel, Move, NewTensor
+from devexplorer.core.experiments.records import Ask
+from devexplorer.core.records import BuildModel, Move, NewTensor
 
 
 def said(place: Place, target: str) -> dict[str, str]:

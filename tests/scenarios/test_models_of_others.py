@@ -14,21 +14,17 @@ from devexplorer.core.records import (
     EditElement,
     FileListed,
     Forward,
-    Hopped,
-    Join,
     ListFile,
     LoadCheckpoint,
     Move,
     NewTensor,
     OpenModel,
-    PlanSplit,
     Redo,
     Save,
     SetTraining,
-    Split,
-    SplitPlanned,
     Undo,
 )
+from devexplorer.core.split.records import Hopped, Join, PlanSplit, Split, SplitPlanned
 from devexplorer.core.workspace.command_result import CommandResult
 
 pytest.importorskip("transformers")

@@ -26,6 +26,7 @@ from devexplorer.core.machines.file_copying import End, FileCopying
 from devexplorer.core.machines.here_files import HereFiles
 from devexplorer.core.machines.remote_session import RemoteSession
 from devexplorer.core.machines.ssh_route import SshRoute
+from devexplorer.core.planner.records import FitPlanned, FitSpec, PlanFit
 from devexplorer.core.recording.reader import peek
 from devexplorer.core.records import (
     AddVirtual,
@@ -36,15 +37,12 @@ from devexplorer.core.records import (
     Checked,
     Command,
     Event,
-    FitPlanned,
-    FitSpec,
     Forward,
     JobEnded,
     MatmulSpec,
     Move,
     Moved,
     OpenWorkspace,
-    PlanFit,
     Rebuilt,
     SaveWorkspace,
     SentFrom,

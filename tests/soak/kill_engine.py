@@ -86,7 +86,7 @@ def one_death(qt: QApplication, app: App, engines: list[EngineProcess], number: 
     os.kill(pid, signal.SIGKILL)
     try:
         wait(qt, lambda: app.state.engine is None, "the window says that the engine ended", 10)
-        said = app.window.banner.isVisible() and "SIGKILL" in app.window.banner.words.text()
+        said = app.window.banner.isVisible() and "SIGKILL" in app.window.banner.words.full_text
         if app.state.engine_words == "engine stopped":
             app.window.status.start.click()
         wait(qt, lambda: len(engines) > made and app.state.engine is not None, "another engine is ready", 60)

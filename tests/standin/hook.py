@@ -35,5 +35,5 @@ class _AfterTorch(importlib.abc.MetaPathFinder):
         return spec
 
 
-if os.environ.get("FAKE_CUDA_LEDGER"):
+if os.environ.get("FAKE_CUDA_LEDGER") and os.environ.get("FAKE_CUDA_OPERATORS") != "torch":
     sys.meta_path.insert(0, _AfterTorch())

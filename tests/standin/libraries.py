@@ -178,13 +178,31 @@ def _empty(place: Place, name: str, wanted: Wanted) -> None:
     _run([*SHARED, str(source), *output, *link])
 
 
+def _device_checks(listed: str) -> str:
+    """Which operators check that their tensors are on one device, and the name of the function that does, as torchgen
+    writes it into torch (`RegisterDispatchKey.gen_device_check`). `listed`: torch's own list of operators."""
+    lines = []
+    for entry in listed.split("\n- func: ")[1:]:
+        schema = entry.partition("\n")[0]
+        operator = schema.partition("(")[0]
+        name, _, overload = operator.partition(".")
+        if "device_check: NoCheck" in entry:
+            continue
+        if re.search(r"\*, .*\(\w!\).* -> ", schema):
+            name += "_out"
+        if "structured" not in entry:
+            name = f"{overload}_{name}"
+        elif overload:
+            name = f"{name}_{overload}"
+        lines.append(f'{{"aten::{operator}", "wrapper_CUDA_{name}"}},\n')
+    return "".join(lines)
+
+
 def _operator_object(place: Place, source: Path) -> str:
-    """Operators that do not check devices are taken from torch's own list of operators."""
     listed = (place.site / "torchgen/packaged/ATen/native/native_functions.yaml").read_text(encoding="utf-8")
-    names = re.findall(r"^- func: ([\w.]+)\((?:(?!^- func).)*?device_check: NoCheck", listed, re.MULTILINE | re.DOTALL)
     generated = place.scratch / source.stem
     generated.mkdir(exist_ok=True)
-    (generated / "no_check.inc").write_text("".join(f'"aten::{name}",\n' for name in names), encoding="utf-8")
+    (generated / "device_checks.inc").write_text(_device_checks(listed), encoding="utf-8")
     output = place.scratch / f"operators-{source.stem}.o"
     if output.exists() and output.stat().st_mtime > max(path.stat().st_mtime for path in source.parent.iterdir()):
         return str(output)  # made before

@@ -32,7 +32,12 @@ def check_allreduce(spec: AllReduceSpec, registry: DeviceRegistry) -> AllReduceS
         )
     elif len(kinds) > 1:
         checks.add(f"ranks on {' and '.join(devices)} cannot be in one world; choose devices of one kind")
-    ranks = (CPU_RANKS if spec.ranks is None else spec.ranks) if kinds == {"cpu"} else len(devices)
+    if kinds != {"cpu"}:
+        ranks = len(devices)
+    elif spec.ranks is None:
+        ranks = CPU_RANKS
+    else:
+        ranks = spec.ranks
     checked = replace(spec, devices=devices, ranks=ranks)
     _check_ranks(spec, checked, kinds, checks)
     if spec.dtype not in DTYPES:

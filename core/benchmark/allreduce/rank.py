@@ -104,7 +104,12 @@ class Rank:
 
     def carry_out(self, order: Order) -> Reply:
         """One order, together with all other ranks."""
-        asked = GO_ON if order.kind != "end" else WRONG if order.wrong else END
+        if order.kind != "end":
+            asked = GO_ON
+        elif order.wrong:
+            asked = WRONG
+        else:
+            asked = END
         state = int(self._largest(asked))
         if state != GO_ON:
             return Reply(kind="over", text="values are wrong in another engine's rank" if state == WRONG else "")

@@ -199,7 +199,7 @@ def _difference_text(first: Figure, other: Figure, change: Difference, decided: 
     return {
         Verdict.CLEAR: f"{speed}, more than the noise of either run",
         Verdict.SMALL: f"{speed}, less than the noise{most} but steady: chance does not explain it",
-        Verdict.NO_DIFFERENCE: f"{speed}, which chance explains: no difference to be seen",
+        Verdict.NO_DIFFERENCE: f"{speed}, no significant difference",
         Verdict.APART: f"{speed}; the middle 60 % of both do not overlap",
         Verdict.OVERLAP: f"{speed}; the middle 60 % of both overlap",
         Verdict.UNKNOWN: f"{speed}; too few figures to say anything about noise",

@@ -86,7 +86,7 @@ _CONDITIONS = (
 _SPEC_LABELS = {
     "m": "M", "n": "N", "k": "K", "transpose_a": "A transposed", "transpose_b": "B transposed",
     "flush_cache": "cache flushed",
-    "block_seconds": "seconds of a block", "seconds": "seconds asked for", "iterations": "iterations asked for",
+    "block_seconds": "seconds of a block", "seconds": "requested seconds", "iterations": "requested iterations",
     "both_ways": "both ways", "shape_seconds": "seconds per shape", "search_seconds": "seconds of the search",
 }  # fmt: skip
 

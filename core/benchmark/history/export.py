@@ -122,9 +122,11 @@ def _rows(run: StoredRun) -> list[dict[str, object]]:
     }
     for name in COLUMNS[COLUMNS.index("host") : COLUMNS.index("tags")]:
         value = getattr(known, name)
-        shared[name] = (
-            value.median if isinstance(value, Spread) else "; ".join(value) if isinstance(value, tuple) else value
-        )
+        if isinstance(value, Spread):
+            value = value.median
+        elif isinstance(value, tuple):
+            value = "; ".join(value)
+        shared[name] = value
     return [
         {
             **shared,

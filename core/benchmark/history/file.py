@@ -21,11 +21,11 @@ from urllib.parse import quote
 import msgspec
 
 from devexplorer.core.base import first_line
-from devexplorer.core.benchmark.history import check_table
+from devexplorer.core.benchmark.history import side_tables
 from devexplorer.core.benchmark.history.filter import Filter, device_of, digest, search_text, where
+from devexplorer.core.benchmark.history.side_tables import SideRow
 from devexplorer.core.benchmark.kinds import dtype, kind_name, result_type
 from devexplorer.core.records import Conditions, StoredRun
-from devexplorer.core.records.fleet_history import StoredCheck
 
 APPLICATION_ID = 0x44457868
 """`DExh` at its place in the header, so that another program's database is not taken for a history."""
@@ -171,10 +171,10 @@ class HistoryFile:
         assert number is not None
         return number
 
-    def add_check(self, check: StoredCheck) -> int:
-        """Store a check of a fleet; returns the id that it has from now on."""
+    def add_row(self, table: str, row: SideRow) -> int:
+        """Store a record of a feature in its table; returns the id that it has from now on."""
         with self._transaction():
-            return check_table.add_check(self._connection, check)
+            return side_tables.add_row(self._connection, table, row)
 
     def tag(self, run: StoredRun, tags: tuple[str, ...]) -> None:
         """Give a stored run these tags instead of those it has."""
@@ -222,9 +222,13 @@ class HistoryFile:
         except sqlite3.DatabaseError:
             return
 
-    def checks(self, limit: int) -> list[StoredCheck]:
-        """Checks of fleets: the newest, the oldest of them first."""
-        return check_table.checks(self._connection, limit)
+    def tables(self) -> list[str]:
+        """Those of features."""
+        return side_tables.names(self._connection)
+
+    def rows(self, table: str, limit: int) -> list[SideRow]:
+        """Records of a feature: the newest, the oldest of them first."""
+        return side_tables.rows(self._connection, table, limit)
 
     def count(self, wanted: Filter) -> int:
         """How many there are."""

@@ -164,10 +164,13 @@ def _figure_row(run: StoredRun, figure: Figure, datasheet: float | None) -> str:
     result, known = run.result, figure.spread
     share = f"{number_text(100 * known.median / datasheet, 2)} % of {number_text(datasheet)}" if datasheet else MISSING
     noise = MISSING if figure.noise is None else f"{number_text(figure.noise * 100, 2)} % {noise_verdict(figure.noise)}"
+    stopped = ""
+    if result.stopped:
+        stopped = f"stopped early ({result.failure})" if result.failure else "stopped early"
     marks = [
         "simulated" if figure.simulated else "",
         "imported" if run.imported else "",
-        f"stopped early{f' ({result.failure})' if result.failure else ''}" if result.stopped else "",
+        stopped,
         "VALUES WERE WRONG" if figure.verified is False else "",
         *run.tags,
     ]

@@ -40,17 +40,17 @@ from devexplorer.core.benchmark.history.file import (
     fault_of,
 )
 from devexplorer.core.benchmark.history.filter import Filter, checked_tags, digest, matches
+from devexplorer.core.benchmark.history.side_tables import SideRow
 from devexplorer.core.benchmark.kinds import result_type
 from devexplorer.core.records import BenchResult, Conditions, StoredRun
-from devexplorer.core.records.fleet_history import StoredCheck
 
 WAIT_S = 2.0
 """How long another process may hold the file."""
 NEWER_OFFSET = 1 << 50
 """Added to the numbers of runs in a file of a newer version."""
 PAGE = 200
-CHECKS = 200
-"""Of fleets, that are read at once."""
+ROWS = 200
+"""Of a feature's table, that are read at once."""
 _T = TypeVar("_T")
 _EVERYTHING = Filter()
 
@@ -128,9 +128,9 @@ class Store:
         self.flush()
         return replace(run, id=self._written.get(run.id, run.id))
 
-    def add_check(self, check: StoredCheck) -> int:
-        """Keep a check of a fleet; returns its number. Raises `Unavailable` where that is not possible now."""
-        return self._change(lambda file: file.add_check(check))
+    def add_row(self, table: str, row: SideRow) -> int:
+        """Keep a record of a feature; returns its number. Raises `Unavailable` where that is not possible now."""
+        return self._change(lambda file: file.add_row(table, row))
 
     def flush(self) -> int:
         """Try to write what waits; returns how many runs wait still."""
@@ -207,9 +207,10 @@ class Store:
         result.sort(key=lambda run: (-run.conditions.started_unix_s, -abs(run.id)))
         return result[:limit]
 
-    def checks(self, limit: int = CHECKS) -> list[StoredCheck]:
-        """Checks of fleets: the newest, the oldest of them first. None where the file cannot be read: see `problem`."""
-        return self._read(None, lambda file: file.checks(limit)) or []
+    def rows(self, table: str, limit: int = ROWS) -> list[SideRow]:
+        """Records of a feature: the newest, the oldest of them first. None where the file cannot be read: see
+        `problem`."""
+        return self._read(None, lambda file: file.rows(table, limit)) or []
 
     def count(self, wanted: Filter = _EVERYTHING) -> int:
         """How many such runs there are."""
@@ -351,8 +352,9 @@ class Store:
                 for run in old.readable():
                     self._opened().add(run)
                     saved += 1
-                for check in old.checks(CHECKS):
-                    self._opened().add_check(check)
+                for table in old.tables():
+                    for row in old.rows(table, ROWS):
+                        self._opened().add_row(table, row)
             finally:
                 old.close()
         except (sqlite3.Error, OSError):  # of the damaged file; what is wrong with the new one shows at its first use

@@ -22,9 +22,9 @@ from devexplorer.core.benchmark.history.export import write_csv, write_json
 from devexplorer.core.benchmark.history.filter import Filter
 from devexplorer.core.benchmark.history.importing import import_file
 from devexplorer.core.benchmark.history.report import write_report
+from devexplorer.core.benchmark.history.side_tables import SideRow
 from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.records import BenchResult, Conditions, StoredRun
-from devexplorer.core.records.fleet_history import StoredCheck
 
 T = TypeVar("T")
 RETRY_S = 2.0
@@ -91,13 +91,13 @@ class StoreThread:
         """Keep a run; `done` gets it, with a number below 0 while it waits in memory."""
         self._ask(lambda store: store.add(result, conditions), done, changes=True)
 
-    def add_check(self, check: StoredCheck) -> None:
-        """Keep a check of a fleet."""
-        self._ask(lambda store: store.add_check(check), lambda number: None)
+    def add_row(self, table: str, row: SideRow) -> None:
+        """Keep a record of a feature."""
+        self._ask(lambda store: store.add_row(table, row), lambda number: None)
 
-    def checks(self, show: Callable[[Sequence[StoredCheck]], None], say: Say | None = None) -> None:
-        """The latest checks of fleets, the oldest of them first."""
-        self._ask(lambda store: store.checks(), show, say)
+    def rows(self, table: str, show: Callable[[Sequence[SideRow]], None], say: Say | None = None) -> None:
+        """The latest records of a feature, the oldest of them first."""
+        self._ask(lambda store: store.rows(table), show, say)
 
     def request(
         self, wanted: Filter, limit: int, show: Callable[[Sequence[StoredRun], int], None], say: Say | None = None

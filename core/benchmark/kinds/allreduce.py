@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from devexplorer.core.base import MISSING, BadInput, Findings, bytes_text, count_text, parse_dtype, seconds_text
+from devexplorer.core.base import BadInput, Findings, bytes_text, count_text, parse_dtype, seconds_text
 from devexplorer.core.benchmark.figures import UNITS, Figure, Headline, figure
 from devexplorer.core.benchmark.kinds.entries import Entry, read, read_result, read_spec, write
 from devexplorer.core.benchmark.kinds.kind import (
@@ -21,6 +21,7 @@ from devexplorer.core.benchmark.kinds.kind import (
     joined,
     named_devices,
     spread_texts,
+    verified_text,
 )
 from devexplorer.core.benchmark.ranges import parse_byte_sizes
 from devexplorer.core.records import (
@@ -157,7 +158,7 @@ class AllReduceKind(BenchmarkKind[AllReduceSpec, AllReduceResult]):
             (
                 bytes_text(row.bytes, 0), spread_texts(row.algorithm_gb_per_s)[0], *spread_texts(row.bus_gb_per_s),
                 seconds_text(row.operation_seconds.median if row.operation_seconds is not None else None),
-                MISSING if row.verified is None else "yes" if row.verified else "no: the sums differ",
+                verified_text(row.verified, "no: the sums differ"),
                 row.reason or joined(simulated=row.simulated),
             )
             for row in result.rows

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from devexplorer.core.base import MISSING, BadInput, Findings, bytes_text, seconds_text
+from devexplorer.core.base import BadInput, Findings, bytes_text, seconds_text
 from devexplorer.core.benchmark.figures import UNITS, Figure, Headline, figure
 from devexplorer.core.benchmark.kinds.entries import Entry, read, read_result, write
 from devexplorer.core.benchmark.kinds.kind import (
@@ -21,6 +21,7 @@ from devexplorer.core.benchmark.kinds.kind import (
     joined,
     named_devices,
     spread_texts,
+    verified_text,
 )
 from devexplorer.core.benchmark.ranges import parse_byte_sizes
 from devexplorer.core.devices.catalog import sheet_of
@@ -134,8 +135,13 @@ class BandwidthKind(BenchmarkKind[BandwidthSpec, BandwidthResult]):
     def datasheet(self, result: BandwidthResult, conditions: Conditions, of: Figure | None = None) -> float | None:
         """Of large copies within the card that the conditions name."""
         chief = chief_copy(result)
-        key = of.key if of is not None else row_key(chief) if chief is not None else ()
-        size = of.place if of is not None else chief.bytes if chief is not None else 0
+        size: float | None
+        if of is not None:
+            key, size = of.key, of.place
+        elif chief is not None:
+            key, size = row_key(chief), chief.bytes
+        else:
+            return None
         device = result.spec.device
         if key[:1] != (f"{device} → {device}",) or key[-1] or (size or 0) < LEAST_COPY_BYTES:
             return None
@@ -158,7 +164,7 @@ class BandwidthKind(BenchmarkKind[BandwidthSpec, BandwidthResult]):
             (
                 row.source, row.destination, bytes_text(row.bytes, 0), memory_text(row), *spread_texts(row.gb_per_s),
                 seconds_text(row.seconds.median if row.seconds is not None else None),
-                MISSING if row.verified is None else "yes" if row.verified else "no: the data differs",
+                verified_text(row.verified, "no: the data differs"),
                 row.reason or joined("both ways" if row.both_ways else "", simulated=row.simulated),
             )
             for row in result.rows
@@ -216,7 +222,9 @@ def row_key(row: BandwidthRow) -> tuple[str, ...]:
 
 def memory_text(row: BandwidthRow) -> str:
     """The kind of host memory; empty where the host is not involved."""
-    return "" if row.pinned is None else "pinned" if row.pinned else "pageable"
+    if row.pinned is None:
+        return ""
+    return "pinned" if row.pinned else "pageable"
 
 
 def chief_copy(result: BandwidthResult) -> BandwidthRow | None:

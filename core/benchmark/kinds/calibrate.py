@@ -12,7 +12,7 @@ from devexplorer.core.benchmark.calibrate.solving import combined
 from devexplorer.core.benchmark.calibrate.store import CalibrationStore, calibration_of
 from devexplorer.core.benchmark.figures import UNITS, Figure, Headline, figure
 from devexplorer.core.benchmark.kinds.entries import Entry, read, read_result, read_spec, write
-from devexplorer.core.benchmark.kinds.kind import BenchmarkKind, Option, RunInputs, joined, named_devices
+from devexplorer.core.benchmark.kinds.kind import BenchmarkKind, Option, RunInputs, joined, named_devices, verified_text
 from devexplorer.core.records import (
     CalibrateResult,
     CalibrateSpec,
@@ -120,7 +120,7 @@ class CalibrateKind(BenchmarkKind[CalibrateSpec, CalibrateResult]):
         return [
             (
                 result.spec.device, row.text, *row_texts(row),
-                MISSING if row.verified is None else "yes" if row.verified else "no",
+                verified_text(row.verified, "no"),
                 joined(row.reason or "", simulated=result.simulated),
             )
             for row in result.rows

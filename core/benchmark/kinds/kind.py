@@ -259,6 +259,13 @@ def spread_texts(spread: Spread | None) -> tuple[str, str, str]:
     return number_text(spread.median), number_text(spread.p20), number_text(spread.p80)
 
 
+def verified_text(verified: bool | None, wrong: str) -> str:
+    """Whether the values were right; `wrong` where they were not."""
+    if verified is None:
+        return MISSING
+    return "yes" if verified else wrong
+
+
 def joined(*texts: str, simulated: bool = False, stopped: bool = False) -> str:
     """Remarks about a row, separated by commas."""
     return ", ".join(filter(None, ("simulated" if simulated else "", *texts, "stopped" if stopped else "")))

@@ -74,7 +74,7 @@ class ModelKind(BenchmarkKind[ModelSpec, ModelResult]):
         DEVICE,
         Option("--seconds", "how long to measure (default 5)", "S"),
         Option("--batch-size", "samples per step (default 8)", "N"),
-        Option("--input", "what forward gets: 4x12, 8x16:int64, several with commas (default: a guess)", "SHAPES"),
+        Option("--input", "what forward gets: 4x12, 8x16:int64, several with commas (default: inferred)", "SHAPES"),
         Option("--train", "forward, backward and optimizer step; otherwise forward"),
         Option("--optimizer", "with --train: sgd, momentum, adam or adamw (default sgd)", "NAME"),
         Option("--autocast", "float16 or bfloat16", "T"),

@@ -103,7 +103,7 @@ class ScalingKind(BenchmarkKind[ScalingSpec, ScalingResult]):
         return f"scaling {spec.iterations} of {shape_text((spec.size,) * 3)} {spec.dtype} on {len(spec.devices)}"
 
     def choice_text(self, spec: ScalingSpec, where: str) -> str:
-        return f"{where}, {spec.size}³ × {spec.iterations:,} {spec.dtype}"
+        return f"{where}, {spec.size}³ {spec.dtype}"
 
     def figures(self, result: ScalingResult) -> tuple[Figure, ...]:
         known = (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from devexplorer.core.base import Findings, count_text, number_text, shape_text
+from devexplorer.core.base import Findings, count_text, flops_text, shape_text
 from devexplorer.core.benchmark.checking import free_bytes
 from devexplorer.core.benchmark.figures import UNITS, Figure, Headline, figure
 from devexplorer.core.benchmark.kinds.entries import Entry, Shape, published_tflops, read, read_result, read_spec, write
@@ -164,7 +164,7 @@ class SweepKind(BenchmarkKind[SweepSpec, SweepResult]):
             return "No shape could be measured."
         median = cell.tflops.median
         share = verdict(median, result.datasheet_tflops, best(conditions.device_name, result.spec.dtype))
-        text = f"fastest: {shape_text(cell.shape)} with {number_text(median)} TFLOP/s"
+        text = f"fastest: {shape_text(cell.shape)} with {flops_text(median)}"
         return joined(text, share, joined(simulated=result.simulated, stopped=result.stopped))
 
     def is_curve(self, result: SweepResult) -> bool:

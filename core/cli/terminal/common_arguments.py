@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from typing import NamedTuple
 
 TARGET = (
     "a sample model (mlp, lenet, vgg16-bn, …), package.module:factory, path/to/file.py:factory, torchvision:NAME,"
     " transformers:TYPE or transformers:path/to/config.json; options as in transformers:gpt2?n_layer=2"
 )
 """What models `place`, `doctor`, `fit` and `bench model` take."""
-SHAPES = "what forward gets: 4x12, 8x16:int64, several with commas (default: a guess)"
+SHAPES = "what forward gets: 4x12, 8x16:int64, several with commas (default: inferred)"
+TIMEOUT = "seconds after which its process is ended (default 120)"
 VIRTUAL = 'add virtual GPUs, for example "2x Tesla T4" or "Tesla T4, NVIDIA A10"'
 PYTHON = "run in this Python, an interpreter or the folder of its environment; 'devexplorer env' lists them"
 SSH = "run on this machine, which ssh reaches; PATH and files are then that machine's"
@@ -27,3 +30,36 @@ def add_options(command: argparse.ArgumentParser, *options: tuple[str, str | Non
             command.add_argument(flag, action="store_true", help=text)
         else:
             command.add_argument(flag, metavar=metavar, help=text)
+
+
+class CliCommand(NamedTuple):
+    """A word behind `devexplorer`, with what follows it. A feature has its own in the `COMMANDS` of its
+    `command_line.py`."""
+
+    name: str
+    help: str
+    fill: Callable[[argparse.ArgumentParser], None]
+    """Adds its options."""
+    run: str = ""
+    """What carries it out, `package.module:function` below core, imported for it; it gets the parsed arguments and
+    returns the exit code. Empty: the window does."""
+    takes_common: bool = True
+    """Whether --virtual, --python and --ssh mean something to it, where they are for all commands."""
+    elsewhere: bool = False
+    """It asks devices, which another Python may know better, or which can be those of another machine."""
+    one_kind: bool = False
+    """With --virtual it works on virtual GPUs, which torch cannot have in one process with CUDA cards."""
+
+
+class WindowOption(NamedTuple):
+    """An option of the window, followed by a word: what it opens on. A feature has its own in the `WINDOW_OPTIONS` of
+    its `command_line.py`."""
+
+    name: str
+    metavar: str
+    help: str
+    check: Callable[[str, argparse.Namespace], None]
+    """Raises `BadInput` where the word, or what else was given, does not go with it."""
+    run: str
+    """What does it, `package.module:function` below gui: it gets the context of the window, the word, and with --ssh
+    the host and the path of the Python there."""

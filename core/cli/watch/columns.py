@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from devexplorer.core.base import MISSING
-from devexplorer.core.records import DeviceSample
+from devexplorer.core.base import MISSING, bytes_text, printable, running_text
+from devexplorer.core.records import DeviceSample, ProcessUse
 
 
 class Column(NamedTuple):
@@ -72,3 +72,27 @@ COLUMNS = (
     Column("kWh", 6, ("energy_j",), scale=3.6e6, digits=2),
 )
 """After device, name and memory, by priority."""
+
+
+class ProcessColumn(NamedTuple):
+    """One column of the processes: its text for a device's id and a process."""
+
+    title: str
+    cells: int
+    text: Callable[[str, ProcessUse], str]
+    right: bool = True
+
+
+PROCESS_COLUMNS = (
+    ProcessColumn("pid", 7, lambda _, use: str(use.pid)),
+    ProcessColumn("user", 8, lambda _, use: printable(use.user or MISSING), right=False),
+    ProcessColumn("memory", 10, lambda _, use: bytes_text(use.memory_bytes)),
+    ProcessColumn("util%", 5, lambda _, use: number_text(use.utilization_percent)),
+)
+"""Between the device and the command."""
+WIDER_PROCESS_COLUMNS = (
+    ProcessColumn("CPU%", 5, lambda _, use: number_text(use.cpu_percent)),
+    ProcessColumn("host mem", 10, lambda _, use: bytes_text(use.host_memory_bytes)),
+    ProcessColumn("running", 8, lambda _, use: running_text(use.running_s)),
+)
+"""After those, by priority, where the terminal is wide enough."""

@@ -119,7 +119,12 @@ class WatchedDevices:
     def read(self) -> tuple[list[Reading], list[Event]]:
         """A reading of each device in the order of `infos`, and everything since the last one that is worth
         recording."""
-        patience_s = ONCE_S if self._once else FIRST_S if self._first else NEXT_S
+        if self._once:
+            patience_s = ONCE_S
+        elif self._first:
+            patience_s = FIRST_S
+        else:
+            patience_s = NEXT_S
         self._first = False
         since = {sample.device: sample.time_unix_s for sample in self._sampler.latest()}
         read = self._sampler.read_round(patience_s, list_patience_s=ONCE_S if self._once else FIRST_S)

@@ -11,9 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from devexplorer.core.base import MISSING, bytes_text, printable
+from devexplorer.core.base import MISSING, printable
 from devexplorer.core.cli.terminal.lines import Line, cell_len, set_cell_size
-from devexplorer.core.cli.watch.columns import COLUMNS, Column, number_text
+from devexplorer.core.cli.watch.columns import (
+    COLUMNS,
+    PROCESS_COLUMNS,
+    WIDER_PROCESS_COLUMNS,
+    Column,
+    ProcessColumn,
+)
 from devexplorer.core.records import DeviceInfo, DeviceSample, Problem, ProcessUse
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -24,6 +30,8 @@ STATE = 10
 """Cells for `simulated`, and for the sign that more words follow."""
 LEAST_PROCESSES = 3
 """Lines below the devices that make a list of processes worth it: a gap, a header, a process."""
+LEAST_COMMAND = 20
+"""Cells of a process's command that further columns leave."""
 _CARDS = ("cuda", "nvml")
 
 
@@ -206,27 +214,31 @@ class WatchTable:
             rows += [(reading.info.id, use) for use in ordered]
         if not rows and not hidden:
             return []
-        device_cells = max([6, *(cell_len(device) for device, _ in rows)])
         lines = [Line()]
         if rows:
-            lines.append(
-                Line(f"{'device':<{device_cells}}  {'pid':>7}  {'user':<8}  {'memory':>10}  util%  process", "dim")
-            )
+            columns = self._process_columns(rows, width)
+            room = max(width - sum(column.cells + GAP for column in columns), 8)
+            header = [self._cell(column.title, column.cells, right=column.right) for column in columns]
+            lines.append(Line((" " * GAP).join([*header, "process"]), "dim"))
         for device, use in rows:
-            cells = [
-                self._cell(device, device_cells),
-                self._cell(str(use.pid), 7, right=True),
-                self._cell(printable(use.user or MISSING), 8),
-                self._cell(bytes_text(use.memory_bytes), 10, right=True),
-                self._cell(number_text(use.utilization_percent), 5, right=True),
-            ]
-            room = max(width - sum(cell_len(cell) + GAP for cell in cells), 8)
+            cells = [self._cell(column.text(device, use), column.cells, right=column.right) for column in columns]
             lines.append(
                 Line((" " * GAP).join([*cells, self._cell(printable(use.command or use.name or MISSING), room)]))
             )
         if hidden:
             lines.append(Line(self._plain(f"{', '.join(hidden)}: processes are not visible from here"), "dim"))
         return lines
+
+    def _process_columns(self, rows: Sequence[tuple[str, ProcessUse]], width: int) -> list[ProcessColumn]:
+        """What every terminal shows, then what leaves enough of the command."""
+        device_cells = max([6, *(cell_len(device) for device, _ in rows)])
+        columns = [ProcessColumn("device", device_cells, lambda device, _: device, right=False), *PROCESS_COLUMNS]
+        budget = _Budget(width - LEAST_COMMAND - sum(column.cells + GAP for column in columns))
+        for column in WIDER_PROCESS_COLUMNS:
+            cells = max([column.cells, *(cell_len(column.text(device, use)) for device, use in rows)])
+            if budget.take(cells + GAP):
+                columns.append(column._replace(cells=cells))
+        return columns
 
     # --- text
 
@@ -255,7 +267,12 @@ def _cut(lines: list[Line], height: int, noun: str, width: int) -> list[Line]:
 def _memory(sample: DeviceSample) -> str:
     used, total = sample.memory_used_bytes, sample.memory_total_bytes
     largest = total or used or 0
-    unit, word = (MIB, "MiB") if largest < 1000 * MIB else (GIB, "GiB") if largest < 1000 * GIB else (1024 * GIB, "TiB")
+    if largest < 1000 * MIB:
+        unit, word = MIB, "MiB"
+    elif largest < 1000 * GIB:
+        unit, word = GIB, "GiB"
+    else:
+        unit, word = 1024 * GIB, "TiB"
     figures = [MISSING if count is None else _three(count / unit) for count in (used, total)]
     if used is None and total is None:
         return MISSING
@@ -263,7 +280,9 @@ def _memory(sample: DeviceSample) -> str:
 
 
 def _three(value: float) -> str:
-    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+    if value < 9.995:
+        return f"{value:.2f}"
+    return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
 
 
 def _state(reading: Reading) -> str:

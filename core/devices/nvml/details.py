@@ -11,6 +11,10 @@ from typing import Any
 from devexplorer.core.devices.nvml.arrays import nvmlDeviceGetRetiredPages
 from devexplorer.core.devices.nvml.fields import (
     COMPUTE_MODES,
+    GRAPHICS_CLOCK_MAX,
+    MEMORY_CLOCK_MAX,
+    SM_CLOCK_MAX,
+    VIDEO_CLOCK_MAX,
     celsius,
     megahertz,
     named,
@@ -120,11 +124,10 @@ QUERIES: tuple[Query, ...] = (
         lambda limits: tuple(map(watts, limits)),
         also=("power_limit_max_w",),
     ),
-    # nvmlClockType_t: graphics, SM, memory, video
-    simple("graphics_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", megahertz, 0),  # clocks.max.gr
-    simple("sm_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", megahertz, 1),  # clocks.max.sm
-    simple("memory_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", megahertz, 2),  # clocks.max.mem
-    simple("video_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", megahertz, 3),
+    GRAPHICS_CLOCK_MAX,
+    SM_CLOCK_MAX,
+    MEMORY_CLOCK_MAX,
+    VIDEO_CLOCK_MAX,
     simple("graphics_clock_application_mhz", "nvmlDeviceGetApplicationsClock", megahertz, 0),  # clocks.applications.gr
     simple("memory_clock_application_mhz", "nvmlDeviceGetApplicationsClock", megahertz, 2),  # clocks.applications.mem
     simple(

@@ -172,9 +172,14 @@ MEMORY = Query(
     also=("memory_free_bytes", "memory_reserved_bytes", "memory_total_bytes"),
     parts=True,
 )
+GRAPHICS_CLOCK_MAX = simple("graphics_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", megahertz, 0)
+SM_CLOCK_MAX = simple("sm_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", megahertz, 1)
+MEMORY_CLOCK_MAX = simple("memory_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", megahertz, 2)
+VIDEO_CLOCK_MAX = simple("video_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", megahertz, 3)
+"""`clocks.max.graphics`, `sm`, `memory`: nvmlClockType_t 0 graphics, 1 SM, 2 memory, 3 video."""
 _POWER = simple("power_w", "nvmlDeviceGetPowerUsage", watts, expected=True)
-_QUICK = (MEMORY, simple("sm_clock_mhz", "nvmlDeviceGetClockInfo", megahertz, 1, expected=True))
-"""`memory.used,free,reserved,total`, `clocks.sm` (nvmlClockType_t: 0 graphics, 1 SM, 2 memory, 3 video)."""
+_QUICK = (MEMORY, simple("sm_clock_mhz", "nvmlDeviceGetClockInfo", megahertz, 1, expected=True, most=SM_CLOCK_MAX))
+"""`memory.used,free,reserved,total`, `clocks.sm`."""
 _SLUGGISH = (
     Query("utilization_percent", _utilization, expected=True, also=("memory_utilization_percent",), parts=True),
     Query(
@@ -183,7 +188,7 @@ _SLUGGISH = (
         lambda n, h: celsius(n.nvmlDeviceGetTemperature(h, n.NVML_TEMPERATURE_GPU)),
         expected=True,
     ),
-    simple("memory_clock_mhz", "nvmlDeviceGetClockInfo", megahertz, 2),
+    simple("memory_clock_mhz", "nvmlDeviceGetClockInfo", megahertz, 2, most=MEMORY_CLOCK_MAX),
 )
 """`utilization.gpu,memory`, averaged by the driver over 1/6 to 1 s, `temperature.gpu`, `clocks.mem`. None changes much
 within a few ticks."""

@@ -19,6 +19,7 @@ import msgspec
 
 from devexplorer.core.base.time_limit import AbandonedError, CallTracker, TimeLimitError, driver_function
 from devexplorer.core.devices.nvml_card import Card, ProcessFacts
+from devexplorer.core.devices.plausible import refuse_too_fast
 from devexplorer.core.records import NvLink, Problem
 
 Getter = Callable[[Any, Any], Any]
@@ -39,7 +40,7 @@ QUICKER = 0.2
 class Query:
     """A field of a card and the calls that can read it, in order of preference."""
 
-    __slots__ = ("also", "expected", "field", "fields", "getters", "many", "parts", "text")
+    __slots__ = ("also", "expected", "field", "fields", "getters", "many", "most", "parts", "text")
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class Query:
         parts: bool = False,
         text: bool = False,
         many: bool = False,
+        most: Query | None = None,
     ) -> None:
         self.field = field
         """Of `DeviceSample` or `DeviceDetails`."""
@@ -67,6 +69,8 @@ class Query:
         """Whether the answer is text: bytes that are not UTF-8 are then replaced."""
         self.many = many
         """Whether it makes many calls, each with its own time limit."""
+        self.most = most
+        """The query of the card's maximum of a clock in MHz: an answer far above it is refused."""
 
 
 _COUNT = Query("still_there")
@@ -112,6 +116,8 @@ class CardState(msgspec.Struct, eq=False):
     reasons: dict[str, str] = msgspec.field(default_factory=dict)
     """Field -> why it is unknown."""
     problems: dict[str | None, Problem] = msgspec.field(default_factory=dict)
+    most: dict[str, int] = msgspec.field(default_factory=dict)
+    """Field of a maximum -> MHz, once it is known."""
     counters: dict[tuple[str, int], tuple[float, int]] = msgspec.field(default_factory=dict)
     """NVLink traffic: (name, link) -> (monotonic seconds of the reading, bytes)."""
     links: tuple[NvLink, ...] | None = None
@@ -188,6 +194,7 @@ class QueryRunner:
         field, getters, tracker = query.field, query.getters, state.tracker
         if state.hanging and self._hangs(state, query):
             return None
+        most = None if query.most is None else self._most(state, query.most)
         for number in range(state.unsupported.get(field, 0), len(getters)):
             tracker.calls += 1
             tracker.subject = (state, query)
@@ -195,6 +202,8 @@ class QueryRunner:
                 answer = getters[number](
                     _CallCounter(self._module, tracker) if query.many else self._module, state.handle
                 )
+                if most is not None:
+                    refuse_too_fast(answer, most)
             except UnicodeDecodeError as error:  # names come as bytes, and pynvml insists on UTF-8
                 self._returned(state, query, tracker)
                 if not query.text:
@@ -216,6 +225,15 @@ class QueryRunner:
                 self.clear_reason(state, query)
             return answer
         return None
+
+    def _most(self, state: CardState, query: Query) -> int | None:
+        """The card's maximum of a clock, asked until it is known."""
+        if query.field not in state.most:
+            answer = self.ask(state, query)
+            if answer is None:
+                return None
+            state.most[query.field] = answer
+        return state.most[query.field]
 
     def read(self, state: CardState, queries: Iterable[Query], values: dict[str, Any]) -> None:
         """Add the answers of several queries to `values`, by field; what was read before an exception stays there."""

@@ -10,7 +10,16 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from devexplorer.core.devices.nvml.arrays import nvmlDeviceGetFieldValues
-from devexplorer.core.devices.nvml.fields import POWER_CAP, celsius, megahertz, simple, watts, whole
+from devexplorer.core.devices.nvml.fields import (
+    GRAPHICS_CLOCK_MAX,
+    POWER_CAP,
+    VIDEO_CLOCK_MAX,
+    celsius,
+    megahertz,
+    simple,
+    watts,
+    whole,
+)
 from devexplorer.core.devices.nvml.query import CardState, Query, QueryRunner
 from devexplorer.core.devices.plausible import RANGES, in_range, plausible
 
@@ -117,8 +126,8 @@ SINGLE = (  # with the field of `nvidia-smi --query-gpu`
         lambda n, h: clock_reasons(n.nvmlDeviceGetCurrentClocksEventReasons(h)),
         lambda n, h: clock_reasons(n.nvmlDeviceGetCurrentClocksThrottleReasons(h)),
     ),
-    simple("graphics_clock_mhz", "nvmlDeviceGetClockInfo", megahertz, 0),  # clocks.gr
-    simple("video_clock_mhz", "nvmlDeviceGetClockInfo", megahertz, 3),  # clocks.video
+    simple("graphics_clock_mhz", "nvmlDeviceGetClockInfo", megahertz, 0, most=GRAPHICS_CLOCK_MAX),  # clocks.gr
+    simple("video_clock_mhz", "nvmlDeviceGetClockInfo", megahertz, 3, most=VIDEO_CLOCK_MAX),  # clocks.video
     simple("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration", whole(*RANGES["pcie_generation"])),
     simple("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth", whole(*RANGES["pcie_width"])),  # pcie.link.width.current
 )

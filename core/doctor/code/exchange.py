@@ -56,7 +56,7 @@ def _pairs(before: CodeType, after: CodeType) -> Iterator[tuple[CodeType, CodeTy
     """The code of each function, and what takes its place. Codes are equal by what they do and where they stand."""
     inside, others = _inside(before), _inside(after)
     if [code.co_name for code in inside] != [code.co_name for code in others]:
-        raise ValueError("the functions of the file are others")
+        raise ValueError("the functions of the file have changed")
     for code, other in zip(inside, others, strict=True):
         yield code, other
         yield from _pairs(code, other)

@@ -71,10 +71,17 @@ def _is_name(key: ast.expr | None) -> bool:
 
 def _tensor(line: FaultSite) -> Iterator[Edits]:
     """`self.x = t` becomes `self.register_buffer("x", t)`, or a Parameter where it is trained."""
-    found = _attribute_set(line)
-    if found is None or line.holder not in ("attribute", TRAINED) or not line.making:
+    if line.holder not in ("attribute", TRAINED) or "[" in line.finding.path:
         return
-    if "[" in line.finding.path or not after_super(line):
+    if (call := _set_by_name(line)) is not None and line.holder == "attribute":
+        name_given, kept = map(line.text.of, call.args[1:])
+        yield [(call, f"{line.first}.register_buffer({name_given}, {kept})")]
+        return
+    found = _attribute_set(line)
+    if found is None:
+        return
+    if not _while_made(line):
+        yield from _empty_at_first(line, found[0])
         return
     name, value = found
     if name.startswith("__") or isinstance(value, _CONTAINERS):
@@ -89,6 +96,31 @@ def _tensor(line: FaultSite) -> Iterator[Edits]:
         return
     for kept in dict.fromkeys((_unplaced(line, value), line.text.of(value))):
         yield [(line.statement, f'{line.first}.register_buffer("{name}", {kept})')]
+
+
+def _set_by_name(line: FaultSite) -> ast.Call | None:
+    """`setattr(self, name, t)` while the module is made."""
+    call = line.statement.value if isinstance(line.statement, ast.Expr) else None
+    if not isinstance(call, ast.Call) or last_name(call.func) != "setattr" or len(call.args) != 3:
+        return None
+    return call if last_name(call.args[0]) == line.first and _while_made(line) else None
+
+
+def _empty_at_first(line: FaultSite, name: str) -> Iterator[Edits]:
+    """What a later call fills is a buffer from the start, `self.x = None` in `__init__`."""
+    for maker in _makers(line):
+        first = self_name(maker) or ""
+        for node in ast.walk(maker):
+            if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.value, ast.Constant):
+                continue
+            if node.value.value is None and own_attribute(node.targets[0], first) == name:
+                yield [(node, f'{first}.register_buffer("{name}", None, persistent=False)')]
+
+
+def _makers(line: FaultSite) -> list[Function]:
+    """The `__init__` of the class."""
+    body = line.owner.body if line.owner is not None else []
+    return [item for item in body if isinstance(item, Function) and item.name == "__init__"]
 
 
 def _plain(line: FaultSite, value: ast.expr) -> str:
@@ -112,6 +144,17 @@ def _unplaced(line: FaultSite, value: ast.expr) -> str:
     while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and _places(value):
         value = value.func.value
     return line.text.of(value)
+
+
+def _while_made(line: FaultSite) -> bool:
+    """Whether the line runs when the module is made, in `__init__` or in a method that this calls."""
+    if line.making:
+        return after_super(line)
+    return any(
+        isinstance(node, ast.Call) and own_attribute(node.func, self_name(maker) or "") == line.function.name
+        for maker in _makers(line)
+        for node in ast.walk(maker)
+    )
 
 
 def after_super(line: FaultSite) -> bool:
@@ -303,7 +346,12 @@ def _with_device(line: FaultSite, made: ast.expr, copy: ast.Call | None, device:
     call = line.text.of(made)
     inside = call[:-1].rstrip()
     end = call[len(inside) : -1] if "\n" in call[len(inside) :] else ""
-    gap = "" if inside.endswith("(") else " " if inside.endswith(",") else ", "
+    if inside.endswith("("):
+        gap = ""
+    elif inside.endswith(","):
+        gap = " "
+    else:
+        gap = ", "
     there = f"{inside}{gap}device={device}{',' if end and inside.endswith(',') else ''}{end})"
     if copy is None or not isinstance(copy.func, ast.Attribute) or not line.text.of(copy).startswith(call):
         return made, there

@@ -13,14 +13,15 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from devexplorer.core.isolation.source_location import SourceLocation, caller_location
-from devexplorer.core.models import ORDINARY, assigned
+from devexplorer.core.isolation.source_location import SourceLocation, caller_location, kind_of, library_of, place_at
+from devexplorer.core.models import ORDINARY, assigned, file_of
 
 HOOKS = (
     "register_forward_hook",
@@ -78,8 +79,6 @@ class Origins:
         says."""
         held = self._attributes.get(id(module))
         noted = held[1].get(name) if held is not None and held[0]() is module else None
-        if noted is not None and not noted.library:
-            return noted
         return noted or assigned(type(module), name)
 
     def hook(self, identity: int) -> SourceLocation | None:
@@ -107,7 +106,7 @@ class Origins:
         if name is None:
             return
         if name == "Tensor.data = …":
-            place = caller_location(2)
+            place = library_of(sys._getframe(2)) or caller_location(2)
             if place is not None:
                 self._data[id(arguments[0])] = (arguments[0], place)
             return
@@ -135,7 +134,7 @@ class Origins:
         @functools.wraps(method)
         def noting(module: nn.Module, *arguments: Any, **given: Any) -> Any:
             result = method(module, *arguments, **given)
-            place = caller_location(2)
+            place = _of_library(module, sys._getframe(1)) or caller_location(2)
             if place is not None:
                 note(place, module, arguments[0] if arguments else given.get("name"), result)
             return result
@@ -158,6 +157,22 @@ class Origins:
             if sys.getrefcount(self._made[key][0]) <= _ONLY_HERE:
                 del self._made[key]
         self._most, self._bytes = max(FEWEST, 2 * len(self._made)), 0
+
+
+def _of_library(module: nn.Module, frame: FrameType | None) -> SourceLocation | None:
+    """The line of a library that changes a module, where the module is of a class of the library's, or the library's
+    constructor is at work; None: the user's line decides about it."""
+    place, file = library_of(frame), file_of(type(module))
+    if place is None or (file is not None and kind_of(file) == "library"):
+        return place
+    while frame is not None:
+        at = place_at(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        if at is not None and not at.library:
+            return None
+        if at is not None and at.function == "__init__":
+            return place
+        frame = frame.f_back
+    return None
 
 
 class _Watch(TorchFunctionMode):

@@ -21,8 +21,8 @@ from devexplorer.core.isolation.source_location import NOWHERE, SourceLocation, 
 from devexplorer.core.records import Finding, NoGradient, Unchecked, Uncompiled
 
 OF_LIBRARY = (
-    "Nothing to change in your code, which gets there at {line}: the library does this. Another of its options, or a"
-    " newer version, may not."
+    "Nothing to change in your code{reached}: the library does this. Another of its options, or a newer version, may"
+    " not."
 )
 
 
@@ -33,6 +33,7 @@ class Effect(Enum):
     COPIED_ONCE = " The first forward copies it to the device."
     ON_CPU = " Forward works with it there, and nothing failed."
     UNUSED = " Nothing in this run used it."
+    RETURNED = " Forward returns it there, beside what is on the device."
 
 
 class Evidence(NamedTuple):
@@ -100,9 +101,8 @@ class FindingCollector:
         """Parameters that a backward gave no gradient."""
         self._ignoring = False
         self._mode = ""
-        self.used: dict[str, bool] | None = None
-        """After a forward that went through: tensors that are not registered and took part -> whether that makes every
-        call slow."""
+        self.used: dict[str, set[Effect]] | None = None
+        """After a forward that went through: tensors that are not registered and took part -> how."""
         self._uncompiled: dict[Uncompiled, None] = {}
 
     def add(
@@ -141,8 +141,8 @@ class FindingCollector:
         weight = severity or RULES[rule].severity
         if weight == "warning" and location.library:
             weight = "note"
-            if reached is not None and not reached.library:
-                fix = OF_LIBRARY.format(line=f"{os.path.basename(reached.file)}:{reached.line}")
+            at = "" if reached is None or reached.library else f"{os.path.basename(reached.file)}:{reached.line}"
+            fix = OF_LIBRARY.format(reached=f", which gets there at {at}" if at else "")
         finding = Finding(
             rule=rule,
             path=where,

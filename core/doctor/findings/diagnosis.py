@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec.structs import replace
 
 from devexplorer.core.doctor.findings.collector import Effect, Evidence, FindingCollector
-from devexplorer.core.doctor.findings.rules import SEVERITIES
 from devexplorer.core.records import DeviceInfo, Diagnosis, Finding
+from devexplorer.core.records.doctor import SEVERITIES
 
 _CAUSES = ("unregistered-module", "unregistered-parameter", "unregistered-tensor", "parameter-not-leaf", "stale-alias")
 """Rules about what a move does not reach."""
@@ -21,11 +21,11 @@ _COPY = "device-hop"
 """Forward copies the tensor at every call, which ends when the cause is fixed."""
 
 
-def without_consequences(evidence: Sequence[Evidence], used: Mapping[str, bool] | None) -> list[Evidence]:
+def without_consequences(evidence: Sequence[Evidence], used: Mapping[str, set[Effect]] | None) -> list[Evidence]:
     """The evidence without what follows from another finding; the cause states where the run fails.
 
-    `used`: after a forward that went through, which unregistered tensors took part (-> whether that makes every call
-    slow): what made nothing fail is no error.
+    `used`: after a forward that went through, which unregistered tensors took part (-> how): what made nothing
+    fail is no error.
     """
     causes = [item for item in evidence if item.rule in _CAUSES]
     left = {id(item): item for item in evidence}
@@ -50,19 +50,22 @@ def without_consequences(evidence: Sequence[Evidence], used: Mapping[str, bool] 
     return list(left.values())
 
 
-def _settled(cause: Evidence, copied: str | None, used: Mapping[str, bool]) -> Evidence:
-    """A tensor that stays behind, after a run that it did not make fail: slow at every call, or harmless."""
+def _settled(cause: Evidence, copied: str | None, used: Mapping[str, set[Effect]]) -> Evidence:
+    """A tensor that stays behind, after a run that it did not make fail: slow at every call, returned, or harmless."""
     severity = cause.finding.severity
     if severity == "note" or cause.failure is not None:
         return cause
-    took_part = [slow for path, slow in used.items() if _within(path, cause.finding.path)]
-    if copied == "warning" or any(took_part):
-        effect, severity = Effect.SLOW, "warning"
+    effects = {effect for path, known in used.items() if _within(path, cause.finding.path) for effect in known}
+    if copied == "warning" or Effect.SLOW in effects:
+        effect, severity = Effect.SLOW, "note" if cause.place.library else "warning"
+    elif Effect.RETURNED in effects:
+        effect, severity = Effect.RETURNED, "note" if cause.place.library else "warning"
     elif severity == "warning":
         return cause
     else:
-        effect = Effect.COPIED_ONCE if copied == "note" else Effect.ON_CPU if took_part else Effect.UNUSED
-        severity = "note"
+        effect, severity = Effect.ON_CPU if effects else Effect.UNUSED, "note"
+        if copied == "note":
+            effect = Effect.COPIED_ONCE
     return cause._replace(finding=replace(cause.finding, severity=severity), effect=effect)
 
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from devexplorer.core.base import count_text
 from devexplorer.core.records import Diagnosis
 
-SEVERITIES = ("error", "warning", "note")
-
 
 @dataclass(frozen=True, slots=True)
 class Rule:

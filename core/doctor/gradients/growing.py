@@ -4,7 +4,7 @@ The thread that runs the model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -25,8 +25,16 @@ class _Kept(NamedTuple):
     owners: dict[str, nn.Module]
 
 
-def growing(model: nn.Module, inputs: Sequence[Tensor], collector: FindingCollector) -> None:
-    """Report what holds the graphs of earlier calls, after a forward in training with these inputs."""
+def growing(model: nn.Module, inputs: Sequence[Tensor], collector: FindingCollector, trained: bool) -> None:
+    """Report what holds the graphs of earlier calls, after a forward with these inputs. Where that made no graphs, not
+    `trained`, one more makes them, if anything is kept at all: it needs the memory of a training step."""
+    kept = [thing for *_, thing in _unregistered(model) if isinstance(thing, Tensor)]
+    if not trained and any(thing.dtype.is_floating_point for thing in kept):
+        try:
+            with collector.ignoring():
+                model(*inputs)
+        except (Exception, SystemExit):  # the run itself went through
+            return
     before = _kept(model)
     left = set(before.ends)
     for _ in range(CALLS):
@@ -45,16 +53,21 @@ def growing(model: nn.Module, inputs: Sequence[Tensor], collector: FindingCollec
 
 
 def _kept(model: nn.Module) -> _Kept:
+    ends: Graphs = {}
+    modules = named_modules(model)
+    buffers = [(path, name, item) for path, module in modules for name, item in module._buffers.items()]
+    for path, name, thing in (*buffers, *_unregistered(model)):
+        if isinstance(thing, Tensor) and thing.grad_fn is not None:
+            ends.setdefault((path, name), set()).add(thing.grad_fn)
+    return _Kept(ends, dict(modules))
+
+
+def _unregistered(model: nn.Module) -> Iterator[tuple[str, str, Any]]:
+    """The path of the module, the attribute, and what it holds."""
     modules = named_modules(model)
     known = RegisteredIds(modules)
-    ends: Graphs = {}
     for path, module in modules:
-        held: list[tuple[str, Any]] = list(module._buffers.items())
-        held += [(item.name, found.thing) for item in hidden(module, known) for found in item.things]
-        for name, thing in held:
-            if isinstance(thing, Tensor) and thing.grad_fn is not None:
-                ends.setdefault((path, name), set()).add(thing.grad_fn)
-    return _Kept(ends, dict(modules))
+        yield from ((path, item.name, found.thing) for item in hidden(module, known) for found in item.things)
 
 
 def _grew(before: set[Any], after: set[Any]) -> bool:

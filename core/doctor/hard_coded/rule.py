@@ -117,7 +117,12 @@ class HardCoded(Observer):
             return
         if between and self._collector.has(RULE, place):
             return  # one `.cuda()` of a module moves many parameters
-        severity = "note" if result.asks else "warning" if result.default or not (at_work or result.card) else "error"
+        if result.asks:
+            severity = "note"
+        elif result.default or not (at_work or result.card):
+            severity = "warning"
+        else:
+            severity = "error"
         message = _message(result, place, _where(frame), at_work)
         self._collector.add(RULE, message, _fix(result, at_work), place=place, severity=severity)
 

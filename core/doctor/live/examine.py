@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torch import nn
+from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput, Message, bytes_text, count_text, first_line
 from devexplorer.core.doctor.code.origins import Origins
@@ -16,6 +16,7 @@ from devexplorer.core.doctor.subject import moved
 from devexplorer.core.models import (
     CHEAP_BYTES,
     Extras,
+    RegisteredIds,
     bytes_of,
     deep_copy,
     device_id,
@@ -26,13 +27,15 @@ from devexplorer.core.models import (
     parameters_and_buffers,
     samples,
     state_tensors,
+    unregistered,
 )
+from devexplorer.core.models.computed import computed_by_torch
 from devexplorer.core.records import DeviceInfo, Diagnosis, Finding
 
 
 def live_findings(name: str, model: nn.Module, extras: Extras) -> list[Finding]:
     """All of it, as findings without a line: no line of code did it."""
-    return [*_optimizer(model, extras), *_ties(name, model, extras), *_parts(name, model, extras)]
+    return [*_optimizer(model, extras), *_ties(name, model, extras), *_parts(name, model, extras), *_behind(model)]
 
 
 def _optimizer(model: nn.Module, extras: Extras) -> Iterator[Finding]:
@@ -105,6 +108,28 @@ def _parts(name: str, model: nn.Module, extras: Extras) -> Iterator[Finding]:
             " other.",
             "Join it on one device, or let hops carry the activations.",
         )
+
+
+def _behind(model: nn.Module) -> Iterator[Finding]:
+    """What calls kept before a move, which did not take it along."""
+    devices = {tensor.device for tensor in parameters_and_buffers(model)}
+    modules = named_modules(model)
+    known = RegisteredIds(modules)
+    for path, module in modules if len(devices) == 1 else ():
+        computed = computed_by_torch(module)
+        for name, thing in unregistered(module, known):
+            if name in computed or not isinstance(thing, Tensor) or thing.dim() == 0 or thing.device in devices:
+                continue
+            there, here = device_id(thing.device), device_id(next(iter(devices)))
+            yield _finding(
+                "unregistered-tensor",
+                f"{path}.{name}" if path else name,
+                f"In the workspace self.{name} is on {there}, and the model on {here}: a call that uses it as it is"
+                " gives or meets the wrong device.",
+                f'Make it a buffer, which moves with the model: self.register_buffer("{name}", None) in __init__,'
+                " before a call fills it.",
+                "warning",
+            )
 
 
 def _finding(

@@ -99,7 +99,7 @@ def _code(name: str, diagnosis: Diagnosis, request: DoctorRequest | None) -> str
         ]
         given += [f"seed={request.seed}"] if request.seed else []
     lines = [
-        "from devexplorer.core.doctor.testing import assert_placement_clean",
+        "from devexplorer import assert_placement_clean",
         "",
         "try:",
         f"    assert_placement_clean({', '.join([*call, *given])})",

@@ -142,8 +142,13 @@ class StaticChecks:
         self._values = Unsaved(context.model)
 
     def place(self, path: str) -> SourceLocation | None:
-        """The line that set what is at a path of the model."""
-        return self._context.place(path)
+        """The line of the user's that set what is at a path of the model, or what holds it; of a library where the
+        whole model is."""
+        place = self._context.place(path)
+        while place is not None and place.library and "." in path:
+            path = path.rpartition(".")[0]
+            place = self._context.place(path)
+        return place
 
     def ran(self, train: bool, modules: Collection[int] | None = None, *, explained: bool = False) -> None:
         """Look at it after a forward (and with `train` a backward); `modules` are the ids of those that ran, where that

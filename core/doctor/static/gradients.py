@@ -178,14 +178,11 @@ def _add(context: ModelContext, path: str, cut: Cut, names: list[str]) -> None:
     them, itself = ("it gets", "itself") if len(names) == 1 else ("they get", "themselves")
     if not cut.block:
         own = len(names) <= MOST_LISTED  # the code names each of them
-        message = (
-            f"{cut.place.function} uses {cut.code}, values without their history: {them} no gradient."
-            if own
-            else (
-                f"{cut.code} in {cut.place.function} has no history: {whose} {'gets' if len(names) == 1 else 'get'} no"
-                " gradient."
-            )
-        )
+        if own:
+            message = f"{cut.place.function} uses {cut.code}, values without their history: {them} no gradient."
+        else:
+            get = "gets" if len(names) == 1 else "get"
+            message = f"{cut.code} in {cut.place.function} has no history: {whose} {get} no gradient."
         fix = (
             f"Use {f'{whose} {itself}' if own else 'the value itself'}; what should not learn is frozen with"
             " requires_grad_(False)."

@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from devexplorer.core.isolation.source_location import kind_of
 from devexplorer.core.models import CONTAINER_ITEMS, RegisteredIds, file_of
+from devexplorer.core.models.computed import computed_by_torch
 
 DEPTH = 6
 """How deep containers, functions and plain objects within each other are searched."""
@@ -43,6 +44,8 @@ class Hidden(NamedTuple):
     thing: Thing
     holder: str
     """What holds it: `attribute`, `list`, `tuple`, `dict`, `set`, `function`, `object`, `hook`, `class`."""
+    owner: type | None = None
+    """The class of the innermost plain object on the way to it."""
 
 
 class Attribute(NamedTuple):
@@ -94,6 +97,7 @@ class _Search:
         self.complete = True
         self._known = known
         self._holder = holder
+        self._owner: type | None = None
         self._seen: set[int] = set()
 
     def look(self, path: str, value: Any, holder: str, depth: int) -> None:
@@ -108,7 +112,7 @@ class _Search:
         self._seen.add(id(value))
         if isinstance_quietly(value, (Tensor, nn.Module, Optimizer, torch.Generator)):
             if id(value) not in self._known:
-                self.things.append(Hidden(path, value, self._holder or holder))
+                self.things.append(Hidden(path, value, self._holder or holder, self._owner))
         elif depth < DEPTH:
             self._within(path, value, None if holder == "attribute" else holder, depth + 1)
 
@@ -147,8 +151,10 @@ class _Search:
         elif isinstance_quietly(value, LRScheduler):
             self.look(f"{path}.optimizer", vars(value).get("optimizer"), inherited or "object", depth)
         elif _is_searched(type(value)):
+            outer, self._owner = self._owner, type(value)
             for name, item in _held(value):
                 self.look(f"{path}.{name}", item, inherited or "object", depth)
+            self._owner = outer
 
     def _items(self, path: str, items: Iterator[Any], count: int, holder: str, depth: int) -> None:
         self.complete &= count <= CONTAINER_ITEMS
@@ -201,18 +207,6 @@ def _held(value: Any) -> Iterator[tuple[str, Any]]:
                     yield name, slot.__get__(value)
                 except AttributeError:  # an empty slot
                     continue
-
-
-def computed_by_torch(module: nn.Module) -> set[str]:
-    """Attributes that hooks of torch's compute at every forward: the weight of `weight_norm`, `spectral_norm` and
-    pruning."""
-    held = object.__getattribute__(module, "__dict__")
-    names: set[str] = set()
-    for hook in dict.values(held.get("_forward_pre_hooks") or {}):
-        if type(hook).__module__.startswith("torch.nn.utils"):
-            kept = vars(hook)
-            names.update(name for name in (kept.get("name"), kept.get("_tensor_name")) if isinstance(name, str))
-    return names
 
 
 _OWN = frozenset(vars(nn.Module())) | {

@@ -27,7 +27,9 @@ def report_not_leaf(ref: AttributeRef, things: list[Hidden], source: str) -> Non
     made = ref.context.origins.tensor(first)
     size = bytes_of([item.thing for item in things if isinstance(item.thing, Tensor)])
     how = f"`{made.op.rpartition('.')[2]}`" if made is not None else "an operation"
-    place = made.place if made is not None and not made.place.library else None
+    place = ref.place
+    if made is not None and not made.place.library and (place is None or not place.library):
+        place = made.place
     if not source:
         message = (
             f"{ref.label} is what {how} made of a Parameter: a plain tensor that is no leaf, so it is not registered,"

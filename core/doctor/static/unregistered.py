@@ -203,21 +203,26 @@ def report_tensors(ref: AttributeRef, things: list[Hidden], device: torch.device
         "unregistered-tensor",
         message,
         fix,
-        place=None if holder == "attribute" else _put_at(ref, tensors),
+        place=None if holder == "attribute" else _put_at(ref, tensors, things[0].owner),
         severity=severity,
         bytes=size,
         holder=TRAINED if trained else holder,
     )
 
 
-def _put_at(ref: AttributeRef, tensors: list[Tensor]) -> SourceLocation | None:
+def _put_at(ref: AttributeRef, tensors: list[Tensor], owner: type | None) -> SourceLocation | None:
     """The line by which tensors got into what holds them, where the line that sets the attribute is another: where the
-    class fills a container that was made empty, or, of a single tensor, its own within a statement of several
-    lines."""
+    class of a plain object or the function that registers a hook makes them, where the class fills a container that
+    was made empty, or, of a single tensor, its own within a statement of several lines."""
     place, name = ref.place, ref.attribute.name
     made = ref.context.origins.tensor(tensors[0])
-    if ref.attribute.hook is not None or place is None:
+    if place is None:
         return None
+    if made is not None and owner is not None and _is_within(made.place, owner):
+        return made.place
+    if ref.attribute.hook is not None:
+        beside = made is not None and (made.place.file, made.place.function) == (place.file, place.function)
+        return made.place if made is not None and beside else None
     for base in type.mro(type(ref.module)):
         source = class_source(base)
         for target, (at, value) in assignments(source) if source is not None else ():
@@ -231,6 +236,17 @@ def _put_at(ref: AttributeRef, tensors: list[Tensor]) -> SourceLocation | None:
                 within = at.line < made.place.line <= (value.end_lineno or value.lineno)
                 return made.place if within else None
     return None
+
+
+def _is_within(place: SourceLocation, kind: type) -> bool:
+    """Whether a line is one of a class, or of its bases."""
+    sources = [class_source(base) for base in type.mro(kind)]
+    return any(
+        source is not None
+        and source.file == place.file
+        and source.tree.lineno <= place.line <= (source.tree.end_lineno or source.tree.lineno)
+        for source in sources
+    )
 
 
 def _is_empty(value: ast.expr) -> bool:
@@ -312,8 +328,14 @@ def _brought_along_by(ref: AttributeRef) -> str | None:
 
 
 def _moves(node: ast.AST, name: str) -> bool:
-    func = node.func if isinstance(node, ast.Call) else None
+    func = node.func if isinstance(node, ast.Call) and not _casts(node) else None
     return isinstance(func, ast.Attribute) and func.attr in _CONVERSIONS and own_attribute(func.value, "self") == name
+
+
+def _casts(call: ast.Call) -> bool:
+    """Whether all that a call is given is a dtype: `.to(x.dtype)`, `.to(torch.int8)`."""
+    given = [last_name(item) for item in (*call.args, *(item.value for item in call.keywords))]
+    return bool(given) and all(isinstance(getattr(torch, name, None), torch.dtype) or "dtype" in name for name in given)
 
 
 def _copied_by_forward(ref: AttributeRef) -> bool:
@@ -352,11 +374,12 @@ def _around(function: Function) -> dict[int, ast.expr]:
 
 
 def _chain_after(node: ast.expr, around: dict[int, ast.expr]) -> list[str]:
-    """`["detach", "to"]` of what `self.table` is in `self.table.detach().to(x.device)`."""
+    """`["detach", "to"]` of what `self.table` is in `self.table.detach().to(x.dtype).to(x.device)`: no casts."""
     names: list[str] = []
     outer = around.get(id(node))
     while outer is not None:
-        if isinstance(outer, ast.Attribute):
+        call = around.get(id(outer))
+        if isinstance(outer, ast.Attribute) and not (isinstance(call, ast.Call) and _casts(call)):
             names.append(outer.attr)
-        outer = around.get(id(outer))
+        outer = call
     return names

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from devexplorer.core.doctor.findings.collector import Effect
 from devexplorer.core.doctor.tracing.call import Call
 from devexplorer.core.doctor.tracing.mixed_devices import made_there, origin_of
 from devexplorer.core.doctor.tracing.sources import Origin, line
@@ -84,7 +85,7 @@ def _add(
         bytes=nbytes,
         seconds=copy_seconds(source, destination, nbytes),
         simulated=simulated(source, destination),
-        operands=[origin.operand],
+        operands=origin.operands,
         frequency=True,
     )
 
@@ -100,7 +101,7 @@ def _index(call: Call) -> None:
     given = call.args[1] if len(call.args) > 1 else call.kwargs.get("indices")
     for index in given if isinstance(given, (tuple, list)) else (given,):
         if isinstance(index, Tensor) and index.device.type == "cpu" and index.dim() > 0:
-            run.sources.use([index], slow=True)
+            run.sources.use([index], Effect.SLOW)
             if not run.collector.again("device-hop", call.place, run.path):
                 origin = origin_of(call, index)
                 what = f"is an index on the CPU: it is copied from cpu to {device_id(first.device)}"

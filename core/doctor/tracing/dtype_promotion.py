@@ -125,7 +125,7 @@ def mixed_dtypes(call: Call) -> Repair | None:
             f"{call.kind.sentence} gets operands of several dtypes: {listed(parts, len(parts))}.",
             _one_dtype(origins[id(others[0])], dtype_name(wanted), dtype_name(others[0].dtype)),
             place=call.place,
-            operands=[origin.operand for origin in origins.values()],
+            operands=[path for origin in origins.values() for path in origin.operands],
         )
 
     return Repair(args, kwargs, lambda func: func(*args, **kwargs), note)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from devexplorer.core.doctor.findings.collector import Effect
 from devexplorer.core.doctor.tracing.call import CHECKS, WAITS, Call
 from devexplorer.core.doctor.tracing.device_hop import copy_seconds, simulated
 from devexplorer.core.doctor.tracing.mixed_devices import made_there, origin_of
@@ -92,7 +93,7 @@ def hidden_sync(call: Call, result: Any) -> None:
     if isinstance(filled, Tensor) and filled.device.type == "cpu":
         origin, copied = origin_of(call, filled), waited.nbytes
         if origin.kind in _REPORTED:
-            run.sources.use([filled], slow=True)
+            run.sources.use([filled], Effect.SLOW)
             return
         read = f"is written into {origin.description(run.path)}, on the CPU: {wait}."
         fix = (
@@ -140,7 +141,7 @@ def _waited_for(call: Call, result: Any) -> Tensor | None:
     if name in _TO_CPU:
         model = args[1] if len(args) > 1 else None
         if isinstance(model, Tensor) and call.run.sources.of(model).kind in _REPORTED:
-            call.run.sources.use([model], slow=True)
+            call.run.sources.use([model], Effect.SLOW)
             return None
         copied = isinstance(result, Tensor) and result.device.type == "cpu" and not call.non_blocking
         return first if copied else None

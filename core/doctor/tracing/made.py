@@ -98,6 +98,9 @@ MOST = 64
 _PASSED_ON = ("computed", "factory", "attribute", "hidden", "input", "copy", "variable", "held")
 """Kinds of origins that are to blame for what is computed from them on the wrong device."""
 
+_FOR_THE_HOST = ("_pack_padded_sequence", "_pad_packed_sequence")
+"""What they return on the CPU is there on every device, wherever their arguments were made."""
+
 
 def note_results(call: Call, result: Any) -> None:
     """Remember every new tensor among the results."""
@@ -123,16 +126,18 @@ def _note(call: Call, tensor: Tensor) -> None:
         sources.note(tensor, origin)
         return
     cast = _cast(call, tensor, given)
-    if tensor.device == call.run.device:
+    if tensor.device == call.run.device or kind.name in _FOR_THE_HOST:
         sources.note(tensor, Origin("result", path=call.run.path, op=kind.description, cast=cast))
         return
-    beside = next((item for item in given if item.device == tensor.device), None)
-    if beside is None and given and kind.copies:
+    there = [item for item in given if item.device == tensor.device]
+    if not there and given and kind.copies:
         sources.note(tensor, Origin("copy", path=call.run.path, op=kind.description, place=call.where, cast=cast))
         return
-    known = None if beside is None else sources.known(beside) or unseen(call, beside)
+    known = sources.known(there[0]) or unseen(call, there[0]) if there else None
     if known is not None and known.kind in _PASSED_ON:
-        sources.note(tensor, replace(sources.placed(known, beside), derived=True, cast=cast))
+        others = (origin for origin in map(sources.known, there[1:]) if origin is not None)
+        beside = known.beside.union(*(origin.operands for origin in others if origin.kind in _PASSED_ON))
+        sources.note(tensor, replace(sources.placed(known, there[0]), derived=True, beside=beside, cast=cast))
         return
     sources.note(tensor, Origin("result", path=call.run.path, op=kind.description, place=call.where, cast=cast))
 

@@ -6,6 +6,9 @@ The thread that is watched. The operand that is not where the model is gets the 
 
 from __future__ import annotations
 
+from pathlib import PurePath
+from types import FrameType
+
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
@@ -68,7 +71,7 @@ def note_strays(call: Call, strays: list[Tensor]) -> None:
         else:
             rest.append(failed)
     if rest:
-        operands = [origin.operand for origin in origins.values()]
+        operands = [path for origin in origins.values() for path in origin.operands]
         run.collector.add(RULE, str(message), str(rest[0].fix), place=call.place, operands=operands)
 
 
@@ -95,23 +98,38 @@ def origin_of(call: Call, tensor: Tensor) -> Origin:
 
 def _default_device(call: Call, stray: Tensor, origin: Origin, failed: Finding) -> None:
     run = call.run
-    where = (
-        "at the same line"
-        if origin.place == call.place
-        else f"at {line(call.place)}"
-        if call.place is not None
-        else "later"
-    )
-    made = f"{origin.op} is made in forward, with parameters" if origin.of_module else f"{origin.op} makes its tensor"
+    if origin.place == call.place:
+        where = "at the same line"
+    elif call.place is not None:
+        where = f"at {line(call.place)}"
+    else:
+        where = "later"
+    fix, made = made_there(origin), f"{origin.op} makes its tensor"
+    if origin.of_module:
+        trained, buffer = isinstance(stray, nn.Parameter), _is_buffer(call, stray)
+        made = f"{origin.op} is made in forward, with {'parameters' if trained else 'tensors'}"
+        if not trained and not buffer:
+            fix = f"Register its tensors as buffers in the class: only those follow .to(). {fix}"
     run.collector.add(
         "default-device",
         f"{made} on {device_id(stray.device)}, because it names no device, and {call.kind.description} {where} fails: "
         f"the rest is on {device_id(run.device)}.",
-        made_there(origin),
+        fix,
         path=origin.path,
         place=origin.place,
         consequence=failed,
     )
+
+
+def _is_buffer(call: Call, tensor: Tensor) -> bool:
+    """Whether it is a buffer of a module that is at work."""
+    frame: FrameType | None = call.frame
+    while frame is not None and frame is not call.run.until:
+        module = frame.f_locals.get("self")
+        if isinstance(module, nn.Module) and any(tensor is buffer for buffer in module._buffers.values()):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _left_in_replica(call: Call, left: Origin, stray: Tensor, failed: Finding) -> None:
@@ -134,8 +152,8 @@ def made_there(origin: Origin) -> str:
     """How a tensor is made on the right device in the first place."""
     if origin.of_module:
         return (
-            f"Make the layer in __init__, as an attribute: self.… = {origin.op}(…) is moved, trained and saved with the"
-            f" model. One that only forward can make is moved there: {origin.op}(…).to(x.device)."
+            f"Make the module in __init__, as an attribute: self.… = {origin.op}(…) is moved, trained and saved with"
+            f" the model. One that only forward can make is moved there: {origin.op}(…).to(x.device)."
         )
     if origin.op.endswith(("from_numpy", "frombuffer", "Tensor")):
         what = (
@@ -168,12 +186,14 @@ def _fix(origin: Origin, stray: Tensor, call: Call) -> str:
         return f"Move all of the model to one device, or {over}."
     if origin.kind == "computed":
         return (
-            f"Call the layer instead of reading its {origin.name}: only a call computes it anew where the model is, and"
-            " what the last call left does not move."
+            f"Call the layer instead of reading its {origin.name}: a call computes the {origin.name} on the model's"
+            " device; what an earlier call left there does not move."
         )
     if origin.kind == "factory":
         return made_there(origin)
     if origin.kind == "copy":
+        if origin.place is not None and "accelerate" in PurePath(origin.place.file).parts:
+            return _kept_whole(call)
         return (
             f"Remove the copy to {device_id(stray.device)}, or move the result back to the other operand's device:"
             " .to(x.device)."
@@ -181,6 +201,14 @@ def _fix(origin: Origin, stray: Tensor, call: Call) -> str:
     if origin.kind in ("variable", "held", "earlier"):
         return "Make it a buffer of the module that uses it, or move it to the other operand's device: .to(x.device)."
     return "Move it to the device of the other operands: .to(x.device)."
+
+
+def _kept_whole(call: Call) -> str:
+    """What to tell accelerate, whose hooks copy within the module at work."""
+    module = None if call.users_frame is None else call.users_frame.f_locals.get("self")
+    kind = f' (no_split_module_classes=["{type(module).__name__}"])' if isinstance(module, nn.Module) else ""
+    whole = call.run.path or "the model"
+    return f"The device map splits {whole}, and accelerate moves inputs only: keep {whole} on one device{kind}."
 
 
 def _one_per_origin(tensors: list[Tensor], origins: dict[int, Origin]) -> list[Tensor]:

@@ -6,10 +6,13 @@ forward makes.
 
 from __future__ import annotations
 
+import ast
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -17,7 +20,8 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from devexplorer.core.doctor.tracing.call import Run, tensors
 from devexplorer.core.doctor.tracing.sources import Origin, former_parameters
-from devexplorer.core.models import named_modules
+from devexplorer.core.isolation.source_location import SourceLocation, place_of
+from devexplorer.core.models import expressions_at, last_name, named_modules, tree_of
 from devexplorer.core.models.class_source import changed_in, reads
 
 
@@ -43,8 +47,16 @@ class Modules:
             register_module_forward_pre_hook(self._enter),
             register_module_forward_hook(self._leave, always_call=True),
         )
+        named_parameters = nn.Module.named_parameters
+
+        def asked(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if self._run.in_replica and next(former_parameters(module), None) is not None:
+                self._note_empty(place_of(sys._getframe(1), self._run.until))
+            return named_parameters(module, *args, **kwargs)
+
         try:
-            yield
+            with patch.object(nn.Module, "named_parameters", asked):
+                yield
         finally:
             for handle in handles:
                 handle.remove()
@@ -123,13 +135,32 @@ class Modules:
                 continue
             self._run.collector.add(
                 "differs-on-device",
-                f"self.{name} is set in forward of a replica. nn.DataParallel makes the replicas anew for each call, so"
+                f"self.{name} is set in forward of a replica. nn.DataParallel makes new replicas for each call, so"
                 " that the value is lost when the call ends.",
                 "Return it, and keep it outside of the replica; or use DistributedDataParallel, which has no replicas.",
                 path=path,
                 place=place,
                 severity="warning" if read else "note",
             )
+
+    def _note_empty(self, place: SourceLocation | None) -> None:
+        """A replica is asked for its parameters, and has none: without a word, except where the first one is asked for
+        (`next`), which raises, or says itself what it takes instead."""
+        tree = None if place is None else tree_of(place.file)
+        if place is None or tree is None:
+            return
+        calls = [node for node in expressions_at(tree, place.line) if isinstance(node, ast.Call)]
+        if any(last_name(call.func) == "next" for call in calls):
+            return
+        self._run.collector.add(
+            "differs-on-device",
+            "The parameters of a replica of nn.DataParallel are plain tensors, and parameters() is empty there: what is"
+            " computed from it leaves all of them out.",
+            "Take each by its name (self.fc.weight), or compute it outside of forward, from the module that was"
+            " wrapped; DistributedDataParallel has no replicas.",
+            place=place,
+            severity="note" if place.library else None,
+        )
 
     def _pop(self, module: nn.Module) -> str | None:
         if not any(identity == id(module) for identity, _ in self._stack):

@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack,
 from devexplorer.core.base import first_line
 from devexplorer.core.devices.accelerator import is_out_of_memory
 from devexplorer.core.doctor.code.origins import Origins
-from devexplorer.core.doctor.findings.collector import FindingCollector
+from devexplorer.core.doctor.findings.collector import Effect, FindingCollector
 from devexplorer.core.doctor.tracing.call import (
     BELOW,
     DATA,
@@ -35,6 +35,7 @@ from devexplorer.core.doctor.tracing.call import (
     Rule,
     Run,
     kind_of_function,
+    tensors,
 )
 from devexplorer.core.doctor.tracing.device_hop import device_hop
 from devexplorer.core.doctor.tracing.dtype_promotion import WIDE, dtype_promotion, float64_begins, note_doubles
@@ -43,9 +44,9 @@ from devexplorer.core.doctor.tracing.made import note_results
 from devexplorer.core.doctor.tracing.modules import Modules
 from devexplorer.core.doctor.tracing.repairs import REPAIRS, note_generator
 from devexplorer.core.doctor.tracing.sources import Sources
+from devexplorer.core.isolation.source_location import place_of
 from devexplorer.core.models import is_irregular, named_modules, parameters_and_buffers
 from devexplorer.core.virtual.device.accounting import KIND, gpus
-from devexplorer.core.virtual.operators.operations import GeneratorRule
 
 WITHOUT_GRADIENT = "what gets no gradient"
 T = TypeVar("T")
@@ -106,7 +107,6 @@ class OpTracer(TorchFunctionMode):
         self.run.collector.path = ""
         with contextlib.ExitStack() as undo:  # carried out here only when something raises
             undo.callback(self._over)
-            GeneratorRule.refuses = True
             undo.enter_context(self._modules.attached())
             for patched in self._patches:
                 undo.enter_context(patched)
@@ -123,7 +123,6 @@ class OpTracer(TorchFunctionMode):
             self._undo.close()
 
     def _over(self) -> None:
-        GeneratorRule.refuses = False
         note_doubles(self.run)
         self.run.until = None
         self.run.collector.path = ""
@@ -149,8 +148,15 @@ class OpTracer(TorchFunctionMode):
                 kind = self._kinds[func] = kind_of_function(func)
         except Exception:  # a function without a hash, or with a name that raises
             return func(*args, **kwargs)
-        if kind.asks or not (self._modules.running or self._backwards):
+        if kind.asks:
             return func(*args, **kwargs)
+        if not (self._modules.running or self._backwards):
+            result = func(*args, **kwargs)
+            if place_of(frame, self.run.until) is not None:  # in `train()` of a model
+                with _Quiet():
+                    call = Call(self.run, kind, args, kwargs, frame)
+                    self._guarded("where tensors come from", lambda: note_results(call, result))
+            return result
         self.operations += 1
         given, named = args, kwargs
         repaired = self._off_card(func, Call(self.run, kind, args, kwargs, frame)) if self.run.irregular else None
@@ -189,10 +195,17 @@ class OpTracer(TorchFunctionMode):
                 self._guarded(WITHOUT_GRADIENT, lambda: gradients.after(call, result))
 
     def _returned(self, output: Any) -> None:
+        with _Quiet():
+            self._guarded("what is returned", lambda: self._note_left(output))
         gradients = self._gradients
         if gradients is not None and not self._backwards:
             with _Quiet():
                 self._guarded(WITHOUT_GRADIENT, lambda: gradients.output(output))
+
+    def _note_left(self, output: Any) -> None:
+        """What the model returns on another device than its own."""
+        given = tensors(dict(output) if isinstance(output, dict) else output)
+        self.run.sources.use([tensor for tensor in given if tensor.device != self.run.device], Effect.RETURNED)
 
     def _off_card(self, func: Any, call: Call) -> tuple[Any, Any, Any] | None:
         """The same for a call that works on the CPU's sparse tensors as they are: on a card its dense results would be

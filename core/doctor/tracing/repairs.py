@@ -59,7 +59,7 @@ def host_array(call: Call) -> Repair | None:
             "Compute it with torch, on the device; or copy it over first with .cpu().numpy(), which waits for the"
             " device at each call.",
             place=call.place,
-            operands=[origin.operand],
+            operands=origin.operands,
         )
 
     def repeated(func: Any) -> Any:

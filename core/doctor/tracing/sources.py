@@ -14,9 +14,11 @@ from pathlib import PurePath
 from torch import Tensor, UntypedStorage, nn
 
 from devexplorer.core.doctor.code.origins import Made, Origins
-from devexplorer.core.doctor.static.hidden import computed_by_torch, hidden
+from devexplorer.core.doctor.findings.collector import Effect
+from devexplorer.core.doctor.static.hidden import hidden
 from devexplorer.core.isolation.source_location import SourceLocation
 from devexplorer.core.models import RegisteredIds, named_modules
+from devexplorer.core.models.computed import computed_by_torch
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
 
 SWEEP_AT = 20_000
@@ -46,6 +48,8 @@ class Origin:
     """Where it was made."""
     derived: bool = False
     """Whether the tensor was computed from this rather than being it."""
+    beside: frozenset[str] = frozenset()
+    """Paths of what else of the model that is not registered it was computed from."""
     of_module: bool = False
     """Whether a module's constructor made it: `op` is the module's class then, and `place` where that is called."""
     named_device: bool = False
@@ -54,9 +58,9 @@ class Origin:
     """Whether its dtype was asked for explicitly."""
 
     @property
-    def operand(self) -> str:
-        """The path in the model that a finding about this tensor is about; empty where it has none."""
-        return self.path if self.kind in _IN_MODEL else ""
+    def operands(self) -> frozenset[str]:
+        """The paths in the model that a finding about this tensor is about."""
+        return self.beside | {self.path} if self.kind in _IN_MODEL else self.beside
 
     def description(self, at: str = "") -> str:
         """For a sentence; `at` is the path of the module at work, whose attributes are `self.…`."""
@@ -89,7 +93,7 @@ class Origin:
             "input": f"input {self.path}",
             "output": f"output of {self.path or 'the model'}",
             "factory": f"what {self.op} made in this forward{at_line}",
-            "copy": f"the copy that {self.op} made on the CPU in this forward{at_line}",
+            "copy": f"the copy that {self.op} made in this forward{at_line}",
             "result": f"result of {self.op}{f' in {self.path}' if self.path else ''}{at_line}",
             "gradient": "a gradient",
         }.get(self.kind, "a tensor from elsewhere")
@@ -98,7 +102,9 @@ class Origin:
         """The attribute as Python would write it in the module at `at`."""
         if self.kind == "hidden":
             return self.path
-        return f"self.{self.name}" if self.owner == at else f"{self.owner}.{self.name}" if self.owner else self.name
+        if self.owner == at:
+            return f"self.{self.name}"
+        return f"{self.owner}.{self.name}" if self.owner else self.name
 
 
 _NOT_REGISTERED = ("attribute", "hidden", "variable", "held")
@@ -143,8 +149,8 @@ class Sources:
         """`id()` of each module, those that are not registered too, -> its path."""
         for number, tensor in enumerate(inputs):
             self._hold(tensor, Origin("input", path=str(number)))
-        self.used: dict[str, bool] = {}
-        """Paths of tensors that are not registered and took part in the run -> whether that makes every call slow."""
+        self.used: dict[str, set[Effect]] = {}
+        """Paths of tensors that are not registered and took part in the run -> how."""
         self.backward = False
         """Whether backward is under way: an unknown tensor is a gradient then."""
         self._model: nn.Module | None = model
@@ -216,12 +222,12 @@ class Sources:
         self._replicas.clear()
         self._model = None
 
-    def use(self, tensors: Sequence[Tensor], *, slow: bool = False) -> None:
-        """These took part in a call."""
+    def use(self, tensors: Sequence[Tensor], effect: Effect = Effect.ON_CPU) -> None:
+        """These took part in the run, with this effect."""
         for tensor in tensors:
             held = self._held.get(id(tensor))
             if held is not None and held[1].kind in ("attribute", "hidden"):
-                self.used[held[1].path] = slow or self.used.get(held[1].path, False)
+                self.used.setdefault(held[1].path, set()).add(effect)
 
     def note(self, tensor: Tensor, origin: Origin) -> None:
         """A call has made this tensor."""
@@ -270,11 +276,13 @@ class Sources:
             return origin
         held = self._unregistered.get(origin.path, tensor)
         made = None if held is None else self._built(held)
-        if made is None and origin.name and self._origins is not None and self._model is not None:
+        place = None
+        if origin.name and self._origins is not None:
             module = self._owner(origin.owner)
             place = None if module is None else self._origins.attribute(module, origin.name.partition("[")[0])
-            return origin if place is None else replace(origin, op="", place=place)
-        return origin if made is None else replace(origin, op=made.op, place=made.place)
+        if made is not None and (place is None or not place.library):
+            return replace(origin, op=made.op, place=made.place)
+        return origin if place is None else replace(origin, op="", place=place)
 
     def _built(self, tensor: Tensor) -> Made | None:
         return None if self._origins is None else self._origins.tensor(tensor)

@@ -18,14 +18,7 @@ from devexplorer.core.base import Cancelled
 from devexplorer.core.fleet.check.plan import ALONE, CheckPlan, Step, measured_cards, pair_rounds, seconds_of, steps
 from devexplorer.core.fleet.check.readings import readings_under_load
 from devexplorer.core.fleet.check.results import CANCELLED, CheckResults
-from devexplorer.core.fleet.source import MeasuringSource
-from devexplorer.core.fleet.table import Card, FleetTable
-from devexplorer.core.fleet.verdicts import links
-from devexplorer.core.fleet.verdicts.judge import judge
-from devexplorer.core.records import DeviceInfo, DeviceSample, Problem
-from devexplorer.core.records.base import Record
-from devexplorer.core.records.fleet import CardMeasurement, FleetVerdict, MeasuredKind, Rates
-from devexplorer.core.records.fleet_events import (
+from devexplorer.core.fleet.events import (
     BlocksMeasured,
     CardKey,
     CardsListed,
@@ -37,6 +30,13 @@ from devexplorer.core.records.fleet_events import (
     MeasureOrder,
     Readings,
 )
+from devexplorer.core.fleet.records import CardMeasurement, FleetVerdict, MeasuredKind, Rates
+from devexplorer.core.fleet.source import MeasuringSource
+from devexplorer.core.fleet.table import Card, FleetTable
+from devexplorer.core.fleet.verdicts import links
+from devexplorer.core.fleet.verdicts.judge import judge
+from devexplorer.core.records import DeviceInfo, DeviceSample, Problem
+from devexplorer.core.records.base import Record
 
 SEARCH_S = 2.0
 """Of each measurement of the search for a slow link: it takes about 2 log₂ n of them."""

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput, list_text
+from devexplorer.core.fleet.events import CardKey
+from devexplorer.core.fleet.records import MeasuredKind
 from devexplorer.core.fleet.table import Card
 from devexplorer.core.records.base import Record
-from devexplorer.core.records.fleet import MeasuredKind
-from devexplorer.core.records.fleet_events import CardKey
 
 KINDS = tuple(MeasuredKind)
 DEFAULT_KINDS = (MeasuredKind.MATMUL, MeasuredKind.MEMORY, MeasuredKind.COPIES, MeasuredKind.ALLREDUCE)

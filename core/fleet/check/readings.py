@@ -6,8 +6,8 @@ import statistics
 from collections import Counter
 from collections.abc import Collection, Sequence
 
+from devexplorer.core.fleet.records import LoadReadings
 from devexplorer.core.records import DeviceDetails, DeviceSample
-from devexplorer.core.records.fleet import LoadReadings
 
 
 def readings_under_load(

@@ -7,14 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 
 from devexplorer.core.fleet.check.plan import ONE_BY_ONE
-from devexplorer.core.records.fleet import Rates
-from devexplorer.core.records.fleet_events import (
-    BlocksMeasured,
-    CardKey,
-    GroupEnded,
-    GroupStarted,
-    MeasureOrder,
-)
+from devexplorer.core.fleet.events import BlocksMeasured, CardKey, GroupEnded, GroupStarted, MeasureOrder
+from devexplorer.core.fleet.records import Rates
 
 CANCELLED = "it was cancelled"
 """Why a group has ended that was being measured when the check was."""

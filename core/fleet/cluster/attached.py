@@ -30,10 +30,10 @@ from devexplorer.core.fleet.cluster.messages import (
 )
 from devexplorer.core.fleet.cluster.nodes import LEFT, Nodes
 from devexplorer.core.fleet.cluster.routes import NodeRoute
+from devexplorer.core.fleet.events import GroupEnded
 from devexplorer.core.fleet.hosts.host_fleet import HostFleet, Member
 from devexplorer.core.machines.link import CannotReach
 from devexplorer.core.records import Answer, Command, Event, JobEnded, Load, SentFrom
-from devexplorer.core.records.fleet_events import GroupEnded
 from devexplorer.core.records.host import Text
 from devexplorer.core.records.host_questions import ForgetCopy, PlaceCopy, SaveCopy
 
@@ -82,7 +82,7 @@ def attached(address: str, virtual: str | None, out: int) -> int:
 def _unreachable(address: str) -> str:
     """Why nothing answers there; Ray itself would try for minutes."""
     if address in ("auto", "local"):
-        return "" if address == "auto" else "local would start a cluster of its own; write auto or HOST:PORT"
+        return "" if address == "auto" else "local would start a new cluster; write auto or HOST:PORT"
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal() or "/" in address:
         return f"'{address}' is no address of a cluster; write auto or HOST:PORT of its head, for example 10.0.0.1:6379"

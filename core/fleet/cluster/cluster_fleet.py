@@ -29,9 +29,9 @@ from devexplorer.core.fleet.cluster.messages import (
     ToCluster,
 )
 from devexplorer.core.fleet.cluster.ways import Here, Way
+from devexplorer.core.fleet.events import FleetEvent, GroupEnded, MachineChanged, MeasureOrder
 from devexplorer.core.fleet.source import MOST_EVENTS
 from devexplorer.core.records import Command
-from devexplorer.core.records.fleet_events import FleetEvent, GroupEnded, MachineChanged, MeasureOrder
 
 LEAVE_S = 15.0
 """For the cluster to be given back; the process is killed after that, and Ray removes what it had."""

@@ -8,6 +8,7 @@ from typing import BinaryIO, Generic, TypeVar
 import msgspec
 
 from devexplorer.core.base import LinkError
+from devexplorer.core.codec import decoder
 from devexplorer.core.engine.link import read_payload, sane
 from devexplorer.core.fleet.cluster.messages import LIMIT, FromCluster, ToCluster
 
@@ -27,7 +28,7 @@ class Frames(Generic[T]):
 
     def __init__(self, stream: BinaryIO, union: type[T]) -> None:
         self._stream = stream
-        self._decode = msgspec.msgpack.Decoder(union).decode
+        self._decode = decoder(union).decode
 
     def next(self) -> T | None:
         """The next record; None at the end. Raises `LinkError` for what is none."""
@@ -35,7 +36,7 @@ class Frames(Generic[T]):
         if payload is None:
             return None
         try:
-            record = self._decode(payload)
+            record: T = self._decode(payload)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise LinkError(str(error)) from error
         if not sane(record):

@@ -3,8 +3,8 @@ records; any thread."""
 
 from __future__ import annotations
 
+from devexplorer.core.fleet.events import FleetEvent, MeasureOrder
 from devexplorer.core.records.base import Record
-from devexplorer.core.records.fleet_events import FleetEvent, MeasureOrder
 from devexplorer.core.records.messages import Command
 
 LIMIT = 16 << 20

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from devexplorer.core.base import Clock
+from devexplorer.core.fleet.events import FleetEvent, FleetMachine, MachineChanged, MeasureOrder
 from devexplorer.core.fleet.hosts.joint_groups import JointGroups, meeting
 from devexplorer.core.fleet.hosts.joint_start import JointStart
 from devexplorer.core.fleet.hosts.session_member import SessionMember
@@ -20,12 +21,6 @@ from devexplorer.core.fleet.source import MOST_EVENTS
 from devexplorer.core.machines.link import Link, Route
 from devexplorer.core.machines.remote_session import RemoteSession
 from devexplorer.core.records import AddVirtual, Event, JobEnded
-from devexplorer.core.records.fleet_events import (
-    FleetEvent,
-    FleetMachine,
-    MachineChanged,
-    MeasureOrder,
-)
 
 
 class Member(NamedTuple):

@@ -6,11 +6,11 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 
+from devexplorer.core.fleet.events import FleetEvent, FleetMachine, MachineChanged, MachineState, MeasureOrder
 from devexplorer.core.fleet.hosts.joint_start import JointStart
 from devexplorer.core.fleet.hosts.measurements import Share
 from devexplorer.core.fleet.hosts.session_member import SessionMember
 from devexplorer.core.records import EngineLost, Event
-from devexplorer.core.records.fleet_events import FleetEvent, FleetMachine, MachineChanged, MachineState, MeasureOrder
 from devexplorer.core.session.session import Session
 
 INTERVAL_S = 1.0

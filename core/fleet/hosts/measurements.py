@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from devexplorer.core.base import BadInput
+from devexplorer.core.fleet.events import MeasureOrder
+from devexplorer.core.fleet.records import MeasuredKind
 from devexplorer.core.records import (
     AllReduceSpec,
     BandwidthSpec,
@@ -15,8 +17,6 @@ from devexplorer.core.records import (
     ModelSpec,
     Rendezvous,
 )
-from devexplorer.core.records.fleet import MeasuredKind
-from devexplorer.core.records.fleet_events import MeasureOrder
 
 SIDES = ((24 << 30, 8192), (4 << 30, 4096), (0, 1024))
 """Least memory in bytes, and the side of the square products of such cards: large enough to fill them."""

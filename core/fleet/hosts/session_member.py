@@ -9,7 +9,18 @@ from typing import Protocol
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.fleet.check.plan import ONE_BY_ONE
+from devexplorer.core.fleet.events import (
+    BlocksMeasured,
+    CardDetails,
+    CardsListed,
+    FleetEvent,
+    GroupEnded,
+    GroupStarted,
+    MeasureOrder,
+    Readings,
+)
 from devexplorer.core.fleet.hosts.measurements import Share, spec_of
+from devexplorer.core.fleet.records import MeasuredKind
 from devexplorer.core.records import (
     Answer,
     BandwidthResult,
@@ -28,17 +39,6 @@ from devexplorer.core.records import (
     JobEnded,
     StartBenchmark,
     StopBenchmark,
-)
-from devexplorer.core.records.fleet import MeasuredKind
-from devexplorer.core.records.fleet_events import (
-    BlocksMeasured,
-    CardDetails,
-    CardsListed,
-    FleetEvent,
-    GroupEnded,
-    GroupStarted,
-    MeasureOrder,
-    Readings,
 )
 from devexplorer.core.session.poll import PollResult
 from devexplorer.core.session.state import State

@@ -33,11 +33,11 @@ from devexplorer.core.base.atomic_files import replacing
 from devexplorer.core.base.html_page import page, table, table_row
 from devexplorer.core.benchmark.history.condition_rows import moment_text
 from devexplorer.core.fleet.check.fleet_check import CheckReport
+from devexplorer.core.fleet.records import CardMeasurement, CardVerdict, LoadReadings, MeasuredKind, Verdict
 from devexplorer.core.fleet.report.document import check_document, interrupted_line, key_text, median_rate, unit
 from devexplorer.core.fleet.report.verdict_text import group_lines, line
 from devexplorer.core.fleet.verdicts.judge import equals_key
 from devexplorer.core.records import DeviceInfo
-from devexplorer.core.records.fleet import CardMeasurement, CardVerdict, LoadReadings, MeasuredKind, Verdict
 
 SCHEMA = 1
 MOST_NORMAL = 2000

@@ -9,17 +9,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
+from devexplorer.core.benchmark.history.side_tables import SideRow
 from devexplorer.core.fleet.check.fleet_check import CheckReport, Former
 from devexplorer.core.fleet.check.plan import CheckPlan
+from devexplorer.core.fleet.events import CardKey
+from devexplorer.core.fleet.records import MeasuredKind
 from devexplorer.core.fleet.report.document import median_rate
 from devexplorer.core.fleet.simulated.fleet import SimulatedFleet
 from devexplorer.core.fleet.source import FleetSource
+from devexplorer.core.fleet.stored import CardMedian, StoredCheck
 from devexplorer.core.fleet.table import Card
 from devexplorer.core.records import DeviceInfo
-from devexplorer.core.records.fleet import MeasuredKind
-from devexplorer.core.records.fleet_events import CardKey
-from devexplorer.core.records.fleet_history import CardMedian, StoredCheck
 
+TABLE = "fleet_checks"
+"""Of checks, in the file of the history."""
 MOST_FORMER = 20
 """Earlier medians of a card that are of use; older ones say little of it now."""
 
@@ -58,6 +63,23 @@ def kept(report: CheckReport, fleet: str = "") -> StoredCheck:
         slow=tuple(f"{card.machine}/{card.device}" for card in report.verdict.slow),
         failed=tuple(f"{card.machine}/{card.device}" for card in report.verdict.failed),
     )
+
+
+def as_row(check: StoredCheck) -> SideRow:
+    """As the history keeps it, in its table `TABLE`."""
+    record = msgspec.json.encode(msgspec.structs.replace(check, id=0)).decode()
+    return SideRow(check.started_unix_s, check.simulated, record)
+
+
+def stored_checks(rows: Iterable[SideRow]) -> list[StoredCheck]:
+    """Checks that the history keeps, in the same order; those that this version cannot read are left out."""
+    found = []
+    for row in rows:
+        try:
+            found.append(msgspec.structs.replace(msgspec.json.decode(row.record, type=StoredCheck), id=row.id))
+        except (msgspec.MsgspecError, TypeError, ValueError):  # by a newer version, or edited by hand
+            continue
+    return found
 
 
 def former(checks: Iterable[StoredCheck], cards: Sequence[Card], plan: CheckPlan, fleet: str = "") -> Former:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from devexplorer.core.base import list_text, number_text
-from devexplorer.core.records.fleet import (
+from devexplorer.core.fleet.records import (
     Basis,
     CardVerdict,
     Cause,

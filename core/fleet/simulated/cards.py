@@ -4,10 +4,8 @@ that were asked for. Vectors over all cards; any thread, one at a time.
 What is assumed, for want of datasheets that say it:
 
 - Healthy cards of one type differ by a factor with a standard deviation of 1.5 %, and a block of measuring by 1 %.
-- The highest SM clock follows from the datasheet's FP32 rate: 128 FP32 lanes on each multiprocessor (64 on compute
-  capability 6.0, 7.x and 8.0: CUDA C++ Programming Guide, "Arithmetic Instructions"), two operations each.
-- An idle card takes 15 % of its board power at 32 °C and a tenth of its clock; under load 95 % at 66 °C and full clock.
-- A hot card runs at 91 °C, and its driver lowers the clock by what the card is slower.
+- Power, temperature and clock are those of `core.devices.board_model`.
+- The driver of a hot card lowers the clock by what the card is slower.
 """
 
 from __future__ import annotations
@@ -18,6 +16,17 @@ import numpy as np
 import numpy.typing as npt
 
 from devexplorer.core.base import BadInput, count_text
+from devexplorer.core.devices.board_model import (
+    HOT_C,
+    IDLE,
+    IDLE_C,
+    IDLE_CLOCK,
+    LOADED_C,
+    TOO_HOT,
+    power_share,
+    settled_c,
+    warmed,
+)
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.fleet.simulated.defects import Defect
 from devexplorer.core.records import DeviceSample
@@ -26,21 +35,6 @@ Floats = npt.NDArray[np.float64]
 
 BETWEEN_CARDS = 0.015
 BETWEEN_BLOCKS = 0.01
-IDLE_C, LOADED_C, HOT_C = 32.0, 66.0, 91.0
-IDLE_POWER, LOADED_POWER = 0.15, 0.95
-IDLE_CLOCK = 0.1
-WARM_UP_S = 20.0
-"""In which the difference to the final temperature falls to 1/e."""
-TOO_HOT = "too hot (the driver lowers the clocks)"
-IDLE = "idle"
-_LANES_64 = ("6.0", "7.0", "7.2", "7.5", "8.0")
-
-
-def highest_clock_mhz(profile: Profile) -> float:
-    """The SM clock at which the card would reach its datasheet's FP32 rate; NaN where that is not known."""
-    rate = profile.tflops.get("float32")
-    lanes = 64 if profile.compute_capability in _LANES_64 else 128
-    return float("nan") if rate is None else rate * 1e12 / (profile.sm_count * lanes * 2) / 1e6
 
 
 class VirtualCards:
@@ -61,7 +55,7 @@ class VirtualCards:
         """Of each card's rate; a part of the simulation, not of what is measured."""
         self._own_c = self._random.normal(0.0, 1.5, self.shape)
         self._temperature = IDLE_C + self._own_c
-        self._clock = np.array([highest_clock_mhz(profile) for profile in profiles])
+        self._clock = np.array([profile.boost_clock_mhz or np.nan for profile in profiles])
         self._power = np.array([profile.tdp_w or np.nan for profile in profiles])
         self._last_s = np.full(nodes, np.nan)
         self.loaded = np.zeros(self.shape, dtype=bool)
@@ -89,13 +83,13 @@ class VirtualCards:
         elapsed = np.nan_to_num(now - self._last_s[part]).clip(0.0)[:, None]
         self._last_s[part] = now
         loaded, hot, own = self.loaded[part], self.share_missing("hot")[part], self._own_c[part]
-        goal = np.where(loaded, np.where(hot > 0, HOT_C, LOADED_C), IDLE_C) + own
-        kept = self._temperature[part] = goal + (self._temperature[part] - goal) * np.exp(-elapsed / WARM_UP_S)
+        goal = settled_c(loaded.astype(float), np.where(hot > 0, HOT_C, LOADED_C)) + own
+        kept = self._temperature[part] = warmed(self._temperature[part], goal, elapsed)
         jitter = self._random.normal(0.0, 1.0, (2, *kept.shape))
         memory = np.array([profile.memory_bytes for profile in self.profiles])
         rows = zip(
             np.round(kept + 0.3 * jitter[0]),
-            self._power * np.where(loaded, LOADED_POWER, IDLE_POWER) * (1 + 0.01 * jitter[1]),
+            self._power * power_share(loaded.astype(float)) * (1 + 0.01 * jitter[1]),
             self._clock * np.where(loaded, 1 - hot, IDLE_CLOCK),
             np.where(self.share_missing("pcie")[part] > 0, 4, 16),
             (hot > 0) & loaded,
@@ -113,6 +107,11 @@ class VirtualCards:
             temperature, power, clock, width, throttled, loaded, lost, used = values
             if lost:
                 continue
+            reasons: tuple[str, ...] = ()
+            if throttled:
+                reasons = (TOO_HOT,)
+            elif not loaded:
+                reasons = (IDLE,)
             readings.append(
                 DeviceSample(
                     device=name,
@@ -124,7 +123,7 @@ class VirtualCards:
                     power_w=None if power != power else round(power, 1),
                     power_cap_w=profile.tdp_w,
                     sm_clock_mhz=None if clock != clock else round(clock),
-                    throttle_reasons=(TOO_HOT,) if throttled else () if loaded else (IDLE,),
+                    throttle_reasons=reasons,
                     pcie_width=width,
                     ecc_corrected=0,
                     ecc_uncorrected=0,

@@ -11,13 +11,7 @@ from collections.abc import Sequence
 
 from devexplorer.core.base import BadInput, Clock
 from devexplorer.core.devices.profiles import Profile
-from devexplorer.core.fleet.simulated.cards import VirtualCards
-from devexplorer.core.fleet.simulated.defects import Defect
-from devexplorer.core.fleet.simulated.rates import rate
-from devexplorer.core.fleet.source import MOST_EVENTS
-from devexplorer.core.records import DeviceInfo, Problem
-from devexplorer.core.records.fleet import MeasuredKind
-from devexplorer.core.records.fleet_events import (
+from devexplorer.core.fleet.events import (
     BlocksMeasured,
     CardsListed,
     FleetEvent,
@@ -28,6 +22,12 @@ from devexplorer.core.records.fleet_events import (
     MeasureOrder,
     Readings,
 )
+from devexplorer.core.fleet.records import MeasuredKind
+from devexplorer.core.fleet.simulated.cards import VirtualCards
+from devexplorer.core.fleet.simulated.defects import Defect
+from devexplorer.core.fleet.simulated.rates import rate
+from devexplorer.core.fleet.source import MOST_EVENTS
+from devexplorer.core.records import DeviceInfo, Problem
 
 MOST_NODES = 4096
 """More is a slip of the pen."""
@@ -121,7 +121,7 @@ class SimulatedFleet:
 
     def drain(self) -> Sequence[FleetEvent]:
         """What happened since the last call. Where that comes too seldom, readings that newer ones follow are left out:
-        what is on show is of now."""
+        what is shown is of now."""
         if not self._measuring and len(self._events) > BEHIND * len(self.machines):
             self._catch_up()
         return [self._events.popleft() for _ in range(min(len(self._events), MOST_EVENTS))]

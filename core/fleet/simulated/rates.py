@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from devexplorer.core.base import BadInput, item_bytes
 from devexplorer.core.devices.profiles import Profile
-from devexplorer.core.records.fleet import MeasuredKind
+from devexplorer.core.fleet.records import MeasuredKind
 from devexplorer.core.virtual.device.cost import LINK_EFFICIENCY, NETWORK_GB_S, Roofline, transfer_seconds
 from devexplorer.core.virtual.device.work import Kind, Product, Work
 

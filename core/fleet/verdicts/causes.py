@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from devexplorer.core.records.fleet import Cause, CauseId, LoadReadings, MeasuredKind
+from devexplorer.core.fleet.records import Cause, CauseId, LoadReadings, MeasuredKind
 
 ON_CARD = frozenset({MeasuredKind.MATMUL, MeasuredKind.MEMORY, MeasuredKind.MODEL})
 OFF_CARD = frozenset({MeasuredKind.COPIES, MeasuredKind.PEER, MeasuredKind.ALLREDUCE})

@@ -21,6 +21,20 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
+from devexplorer.core.fleet.records import (
+    Basis,
+    CardMeasurement,
+    CardVerdict,
+    FleetVerdict,
+    GroupCase,
+    GroupFinding,
+    LoadReadings,
+    MeasuredKind,
+    RateComparison,
+    Rates,
+    Verdict,
+    WhyUnknown,
+)
 from devexplorer.core.fleet.verdicts.causes import likely_causes
 from devexplorer.core.fleet.verdicts.resolution import TENTH, coarse
 from devexplorer.core.fleet.verdicts.scores import (
@@ -39,20 +53,6 @@ from devexplorer.core.fleet.verdicts.scores import (
     slow,
     t_quantile,
     t_tail,
-)
-from devexplorer.core.records.fleet import (
-    Basis,
-    CardMeasurement,
-    CardVerdict,
-    FleetVerdict,
-    GroupCase,
-    GroupFinding,
-    LoadReadings,
-    MeasuredKind,
-    RateComparison,
-    Rates,
-    Verdict,
-    WhyUnknown,
 )
 
 _FREEDOM = 4.0

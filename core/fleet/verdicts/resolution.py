@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from devexplorer.core.fleet.records import GroupCase
 from devexplorer.core.fleet.verdicts.scores import PARTS, Floats, Prior, Scores, critical, t_quantile
-from devexplorer.core.records.fleet import GroupCase
 
 TENTH = 0.9
 """A card at this share of its equals should be told."""
@@ -75,5 +75,10 @@ def rounded(seconds: float) -> float | None:
     """Up to a duration that a person would write; None for none."""
     if not math.isfinite(seconds):
         return None
-    step = 1.0 if seconds < 10 else 10.0 if seconds < 120 else 60.0
+    if seconds < 10:
+        step = 1.0
+    elif seconds < 120:
+        step = 10.0
+    else:
+        step = 60.0
     return math.ceil(seconds / step) * step

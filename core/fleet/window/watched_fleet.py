@@ -11,11 +11,11 @@ from devexplorer.core.base import Clock
 from devexplorer.core.fleet.alerts import FleetAlerts
 from devexplorer.core.fleet.check.fleet_check import CheckReport, FleetCheck
 from devexplorer.core.fleet.check.plan import CheckPlan, measured_cards
+from devexplorer.core.fleet.events import CardKey
+from devexplorer.core.fleet.records import CardVerdict
 from devexplorer.core.fleet.source import MOST_EVENTS, FleetSource, MeasuringSource
 from devexplorer.core.fleet.table import Card, FleetTable
 from devexplorer.core.fleet.window.window_machines import WindowMachines
-from devexplorer.core.records.fleet import CardVerdict
-from devexplorer.core.records.fleet_events import CardKey
 from devexplorer.core.telemetry.alert_rules import Rule
 
 BEAT_S = 0.008
@@ -43,6 +43,8 @@ class WatchedFleet:
         self.verdicts: dict[CardKey, CardVerdict] = {}
         self.started_s: float | None = None
         """When the check began that runs."""
+        self.left_s: float | None = None
+        """About how long it still takes; None: nothing can be said of it."""
         self._monotonic = monotonic
         self._look_due_s = 0.0
 
@@ -66,6 +68,7 @@ class WatchedFleet:
                 self.check.beat(events)
             if len(events) < MOST_EVENTS or self._monotonic() >= until:
                 break
+        self.left_s = self._left_now_s()
         if self.check is not None and self.check.report is not None:
             self._rest()
             self.report, self.check, self.started_s = self.check.report, None, None
@@ -87,12 +90,13 @@ class WatchedFleet:
             return f"{cards[0].machine} cannot be measured: {left_out[cards[0].machine].rstrip('.')}."
         return None
 
-    @property
-    def left_s(self) -> float | None:
-        """About how long the check still takes, from how long it took until now; None: nothing can be said of it."""
+    def _left_now_s(self) -> float | None:
+        """What the share done until now leaves, but no more than was said before: a step that takes longer than the
+        others holds the figure, it does not send it up."""
         if self.check is None or self.started_s is None or (done := self.check.done) < LEAST_DONE:
             return None
-        return (self._monotonic() - self.started_s) * (1 - done) / done
+        left_s = (self._monotonic() - self.started_s) * (1 - done) / done
+        return left_s if self.left_s is None else min(left_s, self.left_s)
 
     @property
     def left_out(self) -> dict[str, str]:
@@ -112,7 +116,7 @@ class WatchedFleet:
         """Check every card."""
         assert self.why_no_check is None
         self.check = FleetCheck(cast(MeasuringSource, self.source), self.measured, plan, known=self.table)
-        self.started_s = self._monotonic()
+        self.started_s, self.left_s = self._monotonic(), None
         self.check.start()
 
     def _rest(self) -> None:

@@ -12,12 +12,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from devexplorer.core.base import Clock
-from devexplorer.core.fleet.hosts.joint_groups import JointGroups, meeting
-from devexplorer.core.fleet.hosts.joint_start import JointStart
-from devexplorer.core.fleet.hosts.session_member import SessionMember, SomeSession
-from devexplorer.core.machines.link import Link
-from devexplorer.core.records import DeviceSample
-from devexplorer.core.records.fleet_events import (
+from devexplorer.core.fleet.events import (
     BlocksMeasured,
     CardsListed,
     FleetEvent,
@@ -29,6 +24,11 @@ from devexplorer.core.records.fleet_events import (
     MeasureOrder,
     Readings,
 )
+from devexplorer.core.fleet.hosts.joint_groups import JointGroups, meeting
+from devexplorer.core.fleet.hosts.joint_start import JointStart
+from devexplorer.core.fleet.hosts.session_member import SessionMember, SomeSession
+from devexplorer.core.machines.link import Link
+from devexplorer.core.records import DeviceSample
 from devexplorer.core.session.poll import PollResult
 from devexplorer.core.session.state import State
 
@@ -48,7 +48,7 @@ class Known(NamedTuple):
 
     name: str
     state: State
-    """What is known of it, on show or not."""
+    """What is known of it, shown or not."""
     link: Link | None
     """None: it is this one."""
     session: WindowSession | None = None

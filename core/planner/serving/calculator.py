@@ -9,17 +9,17 @@ from typing import NamedTuple
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.planner import messages
 from devexplorer.core.planner.limits import LARGEST_BATCH, LONGEST_CONTEXT
+from devexplorer.core.planner.records import Bound, Fit, FitBytes, FitCard, FitSpec
 from devexplorer.core.planner.serving.layout import CacheLayout
 from devexplorer.core.planner.serving.request import lacks
 from devexplorer.core.planner.serving.scaling import Law, Most, law, most
 from devexplorer.core.planner.serving.served import Served
 from devexplorer.core.planner.serving.session import Phase, Runner, Session, any_profile
+from devexplorer.core.planner.serving_records import ServingFit
 from devexplorer.core.planner.step_time import PACKED, PACKED_FROM, step_estimate
 from devexplorer.core.planner.trace import Trace
 from devexplorer.core.planner.trace_cache import runs_convolutions
 from devexplorer.core.planner.workspaces import context_bytes, cublas_bytes, library_bytes
-from devexplorer.core.records import Fit, FitBytes, FitCard, FitSpec, ServingFit
-from devexplorer.core.records.planner import Bound
 from devexplorer.core.virtual.device.memory import MIN_BLOCK
 
 LAW_BATCHES = (8, 12, 20)

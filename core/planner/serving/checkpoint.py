@@ -14,13 +14,14 @@ from typing import Any
 import torch
 
 from devexplorer.core.base import BadInput, printable
+from devexplorer.core.files.kinds import INDEXES
 from devexplorer.core.files.opening import opened
+from devexplorer.core.files.sharded import read_index
 from devexplorer.core.planner.serving.quantisation import Scheme, scheme
 
 SUFFIX = ".safetensors"
-INDEX = "model.safetensors.index.json"
 JSON_LIMIT = 64 << 20
-"""Bytes of an index or a configuration: that of a model with 100,000 tensors has 10 MB."""
+"""Bytes of a configuration."""
 ACTIVATIONS = (torch.float16, torch.bfloat16, torch.float32)
 """dtypes that a model can compute in."""
 
@@ -87,26 +88,22 @@ def quantisation_of(file: Path, name: str) -> Scheme | None:
 
 
 def _files(path: str, place: Path) -> list[Path]:
-    index = place / INDEX
-    if not os.path.isfile(index):
-        found = sorted(place.glob(f"*{SUFFIX}"))
-        if not found:
-            raise BadInput(f"there is no {SUFFIX} file in '{path}'")
-        return found
-    named = _json(index, f"{path}/{INDEX}").get("weight_map")
-    if not isinstance(named, dict) or not named or not all(isinstance(name, str) for name in named.values()):
-        raise BadInput(f"'{path}/{INDEX}' names no files of weights")
-    names = sorted(set(named.values()))
-    odd = next((name for name in names if Path(name).name != name or not name.endswith(SUFFIX)), None)
-    if odd is not None:
-        raise BadInput(f"'{path}/{INDEX}' names '{odd[:80]!a}', which is no {SUFFIX} file in its folder")
-    return [place / name for name in names]
+    index = place / INDEXES[0]
+    if os.path.isfile(index):
+        try:
+            return read_index(f"{path}/{INDEXES[0]}", index)[0]
+        except OSError as error:
+            raise BadInput(f"'{index}' could not be read: {(error.strerror or str(error)).lower()}") from error
+    found = sorted(place.glob(f"*{SUFFIX}"))
+    if not found:
+        raise BadInput(f"there is no {SUFFIX} file in '{path}'")
+    return found
 
 
 def _json(file: Path, name: str) -> Mapping[str, Any]:
     try:
         if file.stat().st_size > JSON_LIMIT:
-            raise BadInput(f"'{name}' is larger than {JSON_LIMIT >> 20} MiB, which no configuration or index is")
+            raise BadInput(f"'{name}' is larger than {JSON_LIMIT >> 20} MiB, which no configuration is")
         content = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadInput(f"'{name}' could not be read: {(error.strerror or str(error)).lower()}") from error

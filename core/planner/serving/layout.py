@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from devexplorer.core.records.serving import CacheLayers
+from devexplorer.core.planner.serving_records import CacheLayers
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,9 @@ class LayerCache:
     @property
     def kind(self) -> str:
         """`full`, `sliding`, `state`; a layer with both attention and a state is what its attention is."""
-        return "state" if not self.parts else "full" if self.window is None else "sliding"
+        if not self.parts:
+            return "state"
+        return "full" if self.window is None else "sliding"
 
     def tokens(self, length: int, block: int | None = None) -> int:
         """Tokens that a sequence of this length has room for."""

@@ -7,11 +7,11 @@ from collections.abc import Collection
 from devexplorer.core.base import bytes_text, count_text
 from devexplorer.core.planner.experts import EQUAL_SHARES, has_experts
 from devexplorer.core.planner.messages import CONTEXT, MPS_MEMORY, MPS_SECONDS, as_it_is
+from devexplorer.core.planner.records import FitSpec
 from devexplorer.core.planner.serving.latents import keeps_latents
 from devexplorer.core.planner.serving.served import Served
 from devexplorer.core.planner.serving.session import Runner
 from devexplorer.core.planner.serving.state_space import has_scans
-from devexplorer.core.records import FitSpec
 
 CROSS_ATTENTION = ("encoder_attn", "crossattention", "cross_attn")
 """What models of transformers call the attention of a decoder to what an encoder, of text, sound or pictures, found."""

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 from devexplorer.core.base import Report, no_report
 from devexplorer.core.planner.messages import calibrated
+from devexplorer.core.planner.records import Fit, FitReport, FitSpec
 from devexplorer.core.planner.serving import messages
 from devexplorer.core.planner.serving.calculator import ServingCalculator
 from devexplorer.core.planner.serving.request import checked
 from devexplorer.core.planner.serving.served import make
 from devexplorer.core.planner.serving.session import Runner
-from devexplorer.core.records import Fit, FitReport, FitSpec
 
 
 def plan_serving(spec: FitSpec, progress: Report = no_report) -> FitReport:

@@ -261,9 +261,14 @@ def _compressed(config: Mapping[str, Any]) -> Scheme:
     block = _block(weights, "block_structure") if strategy == "block" else None
     if strategy == "block" and block is None:
         raise ValueError("blocks without a block_structure")
-    own = _group(weights, "group_size", 128) if strategy == "group" else -1 if strategy == "tensor" else 0
-    eight = given is not None and given.get("num_bits") == 8
-    activations = ("float8_e4m3fn" if floating else "int8") if eight else ""
+    own = 0
+    if strategy == "group":
+        own = _group(weights, "group_size", 128)
+    elif strategy == "tensor":
+        own = -1
+    activations = ""
+    if given is not None and given.get("num_bits") == 8:
+        activations = "float8_e4m3fn" if floating else "int8"
     return Scheme(
         "compressed-tensors",
         bits,

@@ -14,13 +14,14 @@ from torch import nn
 from devexplorer.core.base import BadInput, Unavailable
 from devexplorer.core.isolation.model_source import LIBRARIES, parse
 from devexplorer.core.models import builder_of, floating_dtype, parameters_and_buffers
+from devexplorer.core.planner.records import FitSpec
 from devexplorer.core.planner.serving.checkpoint import Checkpoint, quantisation_of, read_checkpoint
 from devexplorer.core.planner.serving.quantisation import PRESETS, Scheme, preset
 from devexplorer.core.planner.serving.quantised import quantise
 from devexplorer.core.planner.serving.session import ServedModel
 from devexplorer.core.planner.serving.tensor_parallel import split
+from devexplorer.core.planner.serving_records import ServingSpec
 from devexplorer.core.planner.subject import change_tensors
-from devexplorer.core.records import FitSpec, ServingSpec
 
 COMPUTES = (torch.float32, torch.bfloat16, torch.float16)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import inspect
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -166,7 +166,9 @@ class Runner:
             if chunk < prompt:
                 prefill.append(run.tokens(chunk, prompt - chunk))
             last = prompt + generate - 2
-            lengths = dict.fromkeys((prompt, last) if whole else (last,)) if generate > 1 else ()
+            lengths: Iterable[int] = ()
+            if generate > 1:
+                lengths = dict.fromkeys((prompt, last) if whole else (last,))
             decode = [run.tokens(1, length) for length in lengths]
             if not self.layers:
                 self._learn(run.cache, batch)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from devexplorer.core.base import NO_PROGRESS, ProgressMonitor, Report
 from devexplorer.core.isolation.model_worker import ModelWorker
-from devexplorer.core.records import FitReport, FitSpec
+from devexplorer.core.planner.records import FitReport, FitSpec
 
 LIMIT_SECONDS = 120.0
 WORKER = ModelWorker(

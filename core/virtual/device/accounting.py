@@ -124,13 +124,12 @@ def gpu_of(device: torch.device) -> VirtualGpu:
     index = current_index() if device.index is None else device.index
     if index < len(there):
         return there[index]
-    known = (
-        f"there is {there[0].id}"
-        if len(there) == 1
-        else f"there are vgpu:0 to vgpu:{len(there) - 1}"
-        if there
-        else "there is none yet"
-    )
+    if not there:
+        known = "there is none yet"
+    elif len(there) == 1:
+        known = f"there is {there[0].id}"
+    else:
+        known = f"there are vgpu:0 to vgpu:{len(there) - 1}"
     raise RuntimeError(
         f"vgpu error: invalid device ordinal. There is no {KIND}:{index} here, {known}; more can be added at any time."
     )
@@ -153,6 +152,8 @@ class StorageBlock:
     gpu: VirtualGpu
     block: Block
     nbytes: int
+    lost: bool = False
+    """Whether a result without values was written there."""
 
     def __del__(self) -> None:
         self.gpu.memory.free(self.block)

@@ -39,6 +39,10 @@ NETWORK_GB_S = 50.0
 """Each card's share of the network between machines, one direction: 400 Gbit/s, as the eight ConnectX-7 of a DGX H100
 have it for its eight cards (NVIDIA's datasheet). An assumption wherever machines are simulated."""
 
+PAGEABLE_BYTES_S = 2.3e9
+"""Bytes a second that reach a card from pageable memory, beside the workers of a data loader: fitted to the published
+steps that copy their input (tests/benchmarks/fit_cost_model.py)."""
+
 COPY_SECONDS = 6e-6
 """What each copy costs beyond its bytes: "approximately 5-7 µs" for cudaMemcpyAsync (DualPath, arXiv 2602.21548,
 section 5.2)."""

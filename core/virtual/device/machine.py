@@ -13,6 +13,17 @@ from typing import Any
 from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput, Clock, bytes_text
+from devexplorer.core.devices.board_model import (
+    IDLE,
+    IDLE_C,
+    LIMIT_C,
+    LOADED_C,
+    TOO_HOT,
+    clock_share,
+    power_share,
+    settled_c,
+    warmed,
+)
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.cuda_visible_devices import hidden_by, virtual_uuid, visible_cards
 from devexplorer.core.devices.profiles import MAX_DEVICES, Profile
@@ -41,10 +52,13 @@ class VirtualGpu:
         self.clock = SimulatedClock()
         self.roofline = Roofline(profile)
         self.values_bytes: int | None = None
-        """Set for plans: floating-point tensors with more than one element get no values, others only up to this
-        size."""
+        """Set for plans: larger tensors get no values."""
+        self.lost_values = False
+        """Whether a result without values was ever written into a tensor that had some."""
         self.host_reads = 0
         """How often the host asked for a value, and waited."""
+        self.loaded_c = LOADED_C
+        """The temperature that it approaches under full load; more where its fan is to be blocked."""
         self.attention_by_card = False
         """Whether attention ran that another card has another kernel for."""
 
@@ -62,14 +76,22 @@ class VirtualGpu:
         return replace(_device_info(self.id, self.card, self.profile), memory_used_bytes=self.used_bytes)
 
     def details(self, time_unix_s: float) -> DeviceDetails:
-        """The profile's multiprocessors and power limit; the rest is not modelled."""
+        """The profile's multiprocessors, power limit and highest clock, and the temperature from which the modelled
+        driver lowers it; the rest is not modelled."""
         return DeviceDetails(
             device=self.id,
             time_unix_s=time_unix_s,
             sm_count=self.profile.sm_count,
             power_limit_default_w=self.profile.tdp_w,
+            temperature_slowdown_c=LIMIT_C,
+            sm_clock_max_mhz=self.clock_mhz(1.0),
             simulated=True,
         )
+
+    def clock_mhz(self, share: float) -> int | None:
+        """So much of the highest SM clock; None where that is not known."""
+        highest = self.profile.boost_clock_mhz
+        return None if highest is None else round(share * highest)
 
 
 def _device_info(device: str, card: int, profile: Profile) -> DeviceInfo:
@@ -86,6 +108,13 @@ def _device_info(device: str, card: int, profile: Profile) -> DeviceInfo:
         memory_gb_s=profile.memory_gb_s,
         simulated=True,
     )
+
+
+def _reasons(busy: float, temperature_c: float) -> tuple[str, ...]:
+    """Why the clock is lower than it could be."""
+    if busy <= 0:
+        return (IDLE,)
+    return (TOO_HOT,) if temperature_c >= LIMIT_C else ()
 
 
 def _allocator_sample(device: str, time_unix_s: float, figures: Figures) -> AllocatorSample:
@@ -105,8 +134,8 @@ class VirtualMachine:
         self.gpus: tuple[VirtualGpu, ...] = ()
         """Every visible device, by index."""
         self._recording = False
-        self._last_reading: dict[str, tuple[float, float, float]] = {}
-        """Device -> (time, busy seconds, seconds of work that were still to do) of its last reading."""
+        self._last_reading: dict[str, tuple[float, float, float, float]] = {}
+        """Device -> (time, busy seconds, seconds of work that were still to do, temperature) of its last reading."""
 
     def set_visible(self, visible: str | None) -> None:
         """Apply a CUDA_VISIBLE_DEVICES list to the cards added from now on; None: all are visible.
@@ -129,7 +158,7 @@ class VirtualMachine:
             numbered = list(enumerate(order))[len(self.gpus) :]
             added = tuple(VirtualGpu(index, self._cards[card], card=card) for index, card in numbered)
             now = self._now()
-            self._last_reading.update({gpu.id: (now, 0.0, 0.0) for gpu in added})
+            self._last_reading.update({gpu.id: (now, 0.0, 0.0, IDLE_C) for gpu in added})
             self.gpus += added
             for gpu in added:
                 gpu.memory.record(self._recording)
@@ -220,9 +249,8 @@ class VirtualMachine:
 
     def device_sample(self, device: str, time_unix_s: float) -> DeviceSample:
         """Memory in use, and how busy the card would have been since the last reading. Work that is more than the card
-        can have done in that time fills the time until the next reading, and no longer.
-
-        A virtual GPU has no temperature, power or clock rate: those stay None.
+        can have done in that time fills the time until the next reading, and no longer. Temperature, power and SM clock
+        follow from that by `core.devices.board_model`.
         """
         return self.readings(device, time_unix_s)[1]
 
@@ -231,10 +259,12 @@ class VirtualMachine:
         gpu = self.gpu(device)
         figures, busy, now = gpu.memory.figures(), gpu.clock.busy_seconds, self._now()
         with self._lock:
-            then, busy_then, left = self._last_reading.get(device, (now, busy, 0.0))
+            then, busy_then, left, before_c = self._last_reading.get(device, (now, busy, 0.0, IDLE_C))
             seconds, work = now - then, busy - busy_then + left
-            self._last_reading[device] = (now, busy, min(max(work - seconds, 0.0), seconds))
-        share = work / seconds if seconds > 0 else None
+            share = min(1.0, work / seconds) if seconds > 0 else 0.0
+            temperature = warmed(before_c, settled_c(share, gpu.loaded_c), seconds)
+            self._last_reading[device] = (now, busy, min(max(work - seconds, 0.0), seconds), temperature)
+        limit = gpu.profile.tdp_w
         sample = DeviceSample(
             device=device,
             time_unix_s=time_unix_s,
@@ -242,7 +272,12 @@ class VirtualMachine:
             memory_free_bytes=gpu.profile.usable_bytes - figures.used,
             memory_reserved_bytes=gpu.profile.memory_bytes - gpu.profile.usable_bytes,
             memory_total_bytes=gpu.profile.memory_bytes,
-            utilization_percent=None if share is None else min(100.0, 100 * share),
+            utilization_percent=100 * share if seconds > 0 else None,
+            temperature_c=round(temperature, 1),
+            power_w=None if limit is None else round(limit * power_share(share), 1),
+            power_cap_w=limit,
+            sm_clock_mhz=gpu.clock_mhz(clock_share(share, temperature)),
+            throttle_reasons=_reasons(share, temperature),
             simulated=True,
         )
         return _allocator_sample(device, time_unix_s, figures), sample

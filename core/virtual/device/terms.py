@@ -108,7 +108,9 @@ def architecture(card: Profile) -> str:
     capability = card.compute_capability
     if card.device == "mps":
         return "apple"
-    return "6" if capability.startswith("6.") else "gfx9" if capability.startswith("gfx9") else capability
+    if capability.startswith("6."):
+        return "6"
+    return "gfx9" if capability.startswith("gfx9") else capability
 
 
 def _padded(work: Work, card: Profile) -> float:

@@ -11,6 +11,7 @@ import torch
 
 from devexplorer.core.virtual.device.accounting import KIND, gpu_of
 from devexplorer.core.virtual.device.machine import VirtualGpu
+from devexplorer.core.virtual.device.meta_values import lose_values, with_its_values
 from devexplorer.core.virtual.device.work import Kind, Work
 from devexplorer.core.virtual.operators import attention, gradient_accumulation
 from devexplorer.core.virtual.operators.operations import Operation, aten
@@ -27,12 +28,13 @@ def _to_copy(operation: Operation, source: VirtualTensor, **options: Any) -> tor
     if destination is source._gpu:
         return cast(torch.Tensor, run_operation(operation, (source,), {**options, "device": device}))
     options.pop("pin_memory", None)
-    inner_device = device if destination is None else source._inner.device
+    inner = with_its_values(source._inner)
+    inner_device = device if destination is None else inner.device
     nbytes = source.numel() * (options.get("dtype") or source.dtype).itemsize
     began = time.perf_counter()
 
     def make() -> torch.Tensor:
-        return cast(torch.Tensor, operation.overload(source._inner, **{**options, "device": inner_device}))
+        return cast(torch.Tensor, operation.overload(inner, **{**options, "device": inner_device}))
 
     result = make() if destination is None else new_tensor(make, nbytes, destination)
     charge_copy(source._gpu, destination, nbytes, time.perf_counter() - began)
@@ -43,8 +45,11 @@ def _copy(
     operation: Operation | None, target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
 ) -> torch.Tensor:
     """`aten.copy_`, the one operation that may span devices."""
-    inner_source = source._inner if isinstance(source, VirtualTensor) else source
-    inner_target = target._inner if isinstance(target, VirtualTensor) else target
+    inner_source = with_its_values(source._inner) if isinstance(source, VirtualTensor) else source
+    inner_target = with_its_values(target._inner) if isinstance(target, VirtualTensor) else target
+    if inner_source.is_meta and isinstance(target, VirtualTensor) and target._gpu.values_bytes is not None:
+        lose_values(inner_target)
+        inner_target = with_its_values(inner_target)
     began = time.perf_counter()
     inner_target.copy_(inner_source)
     wall = time.perf_counter() - began
@@ -91,7 +96,7 @@ def scalar(source: torch.Tensor) -> Any:
     """`.item()`: a copy of one element to the host. `torch.tensor([loss, other_loss])` asks for it below the Python
     key."""
     assert isinstance(source, VirtualTensor)
-    value = source._inner.item()
+    value = with_its_values(source._inner).item()
     source._gpu.host_reads += 1
     charge_copy(source._gpu, None, source.element_size(), 0.0)
     return value

@@ -9,12 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from weakref import WeakValueDictionary
 
 import torch
 from torch.utils.flop_counter import flop_registry
 
-from devexplorer.core.virtual.device.accounting import KIND
 from devexplorer.core.virtual.operators import attention, batch_norm
 from devexplorer.core.virtual.operators.scratch import SCRATCH, Scratch
 from devexplorer.core.virtual.operators.work import kind_of
@@ -40,7 +38,7 @@ class Operation:
     __slots__ = (
         "arguments", "call", "composite", "convolution", "device_argument", "flops", "gathers", "handler",
         "host_arguments",
-        "host_results", "kind", "mutates", "name", "numbers", "overload", "random", "reshapes", "returns", "scratch",
+        "host_results", "kind", "mutates", "name", "numbers", "overload", "reshapes", "returns", "scratch",
         "view", "views_by_parts",
     )  # fmt: skip
 
@@ -53,14 +51,14 @@ class Operation:
         written = {
             name: position
             for position, argument in enumerate(schema.arguments)
-            if _written(argument)
+            if is_written(argument)
             for name in argument.alias_info.before_set
         }
         self.returns: list[int] = [_returned(item.alias_info, written) for item in schema.returns]
         self.view = bool(self.returns) and all(kind == VIEW for kind in self.returns)
         """Whether it only makes another tensor of the same memory: no kernel, no cost."""
         # Not `written`: the alias of a list of tensors (`Tensor(a!)[] out`) has no name there.
-        self.mutates = any(_written(argument) for argument in schema.arguments)
+        self.mutates = any(is_written(argument) for argument in schema.arguments)
         self.reshapes = self.mutates and (
             any(argument.is_out for argument in schema.arguments)
             or torch.Tag.inplace_view in overload.tags
@@ -75,9 +73,8 @@ class Operation:
         self.gathers = self.name in GATHERS
         self.host_arguments = HOST_ARGUMENTS.get(self.name, ())
         self.host_results = HOST_RESULTS.get(self.name, ())
-        self.numbers = _numbers(self.name, [item for item in schema.arguments if not _written(item)])
+        self.numbers = _numbers(self.name, [item for item in schema.arguments if not is_written(item)])
         """Arguments that may be a CPU tensor without dimensions beside tensors of the device."""
-        self.random = "generator" in self.arguments
         self.flops: Flops | None = SHORT_FLOPS.get(self.name) or flop_registry.get(packet)
         self.convolution = "conv" in self.name
         self.scratch: Scratch | None = SCRATCH.get(self.name) or ATTENTION_SCRATCH.get(self.name)
@@ -86,7 +83,8 @@ class Operation:
         self.handler = handler
 
 
-def _written(argument: Any) -> bool:
+def is_written(argument: Any) -> bool:
+    """Whether an operation writes this argument of its schema."""
     return argument.alias_info is not None and bool(argument.alias_info.is_write)
 
 
@@ -110,8 +108,11 @@ def _returned(alias: Any, written: dict[str, int]) -> int:
 GATHERS = {"aten::embedding", "aten::index", "aten::index_select", "aten::gather", "aten::take"}
 """They read of their first argument only as much as they return."""
 
+INDEXED = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_")
+"""Their second argument is indices, which may be truth values."""
+
 HOST_ARGUMENTS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"), ("indices",)),
+    **dict.fromkeys(INDEXED, ("indices",)),
     "aten::_pack_padded_sequence": ("lengths",),
     "aten::_pack_padded_sequence_backward": ("batch_sizes",),
     "aten::_pad_packed_sequence": ("batch_sizes",),
@@ -342,10 +343,6 @@ COMPOSED: dict[str, Callable[..., Any]] = {
 as one kernel."""
 
 
-GENERATORS: WeakValueDictionary[int, torch.Generator] = WeakValueDictionary()
-"""Those of virtual GPUs, by the address of torch's own object: the dispatcher gives another Python object for it."""
-
-
 def check_devices(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Refuse tensors from different devices in PyTorch's words. What CUDA takes from the CPU may be there."""
     named = [*zip(operation.arguments, args, strict=False), *kwargs.items()]
@@ -368,27 +365,6 @@ def check_devices(operation: Operation, args: Sequence[Any], kwargs: Mapping[str
                     f"Expected all tensors to be on the same device, but found at least two devices, {seen} and"
                     f" {tensor.device}! (when checking argument for argument {name} in method {operation.name})"
                 )
-
-
-class GeneratorRule:
-    """Whether a generator of the CPU is refused, as CUDA refuses it. Only examined code is held to that: scripts that
-    earlier versions saved draw with one on virtual GPUs."""
-
-    refuses = False
-
-
-def check_generator(generator: Any) -> None:
-    """Refuse a random generator (None: there is none) of another kind of device in PyTorch's words; whose card it is
-    does not matter, as on CUDA. The CPU's default one is that of virtual GPUs."""
-    default: Any = torch.default_generator
-    if (
-        not GeneratorRule.refuses
-        or generator is None
-        or generator._cdata in GENERATORS
-        or generator._cdata == default._cdata
-    ):
-        return
-    raise RuntimeError(f"Expected a '{KIND}' device type for generator but found '{generator.device.type}'")
 
 
 def _is_host(value: Any) -> bool:

@@ -25,11 +25,26 @@ from devexplorer.core.virtual.device.accounting import (
     take_and_give_back,
 )
 from devexplorer.core.virtual.device.machine import VirtualGpu
-from devexplorer.core.virtual.device.meta_values import drop_values, flatten, has_mixed_values, to_meta
+from devexplorer.core.virtual.device.meta_values import (
+    drop_values,
+    flatten,
+    has_mixed_values,
+    lose_values,
+    numbered,
+    to_meta,
+    with_its_values,
+)
 from devexplorer.core.virtual.device.work import Call
 from devexplorer.core.virtual.operators import serialization
 from devexplorer.core.virtual.operators.backward import backward_guard, failure
-from devexplorer.core.virtual.operators.operations import VIEW, Operation, check_devices, check_generator, rate
+from devexplorer.core.virtual.operators.operations import (
+    INDEXED,
+    VIEW,
+    Operation,
+    check_devices,
+    is_written,
+    rate,
+)
 from devexplorer.core.virtual.operators.work import call_of, work_of
 
 _inferring = torch.is_inference_mode_enabled
@@ -312,8 +327,8 @@ def run_operation(operation: Operation, args: Sequence[Any], kwargs: dict[str, A
         gpu = _first_gpu(args, kwargs)
     if stranger:
         check_devices(operation, args, kwargs or {})
-    if operation.random:
-        check_generator((kwargs or {}).get("generator"))
+    if gpu.lost_values:
+        plain = [with_its_values(value) for value in plain]
 
     if operation.view:
         gpu.clock.call(gpu.roofline.call_seconds(Call.VIEW))
@@ -327,16 +342,8 @@ def run_operation(operation: Operation, args: Sequence[Any], kwargs: dict[str, A
     destination: VirtualGpu | None = gpu
     if operation.device_argument and named and named.get("device") is not None:
         destination = _redirect(named, plain)
-    if operation.mutates and has_mixed_values(plain):
-        raise RuntimeError(f"a tensor without values cannot be written into one that has some ({operation.name})")
     began = _clock()
-    try:
-        result = operation.call(*plain, **named) if named else operation.call(*plain)
-    except (RuntimeError, NotImplementedError):
-        if not has_mixed_values(flatten(plain)):
-            raise
-        plain = [to_meta(value) for value in plain]
-        result = operation.call(*plain, **(named or {}))
+    result, plain, named = _computed(operation, gpu, plain, named or {})
     wall = _clock() - began
     answer = _wrapped(operation, result, destination, args, kwargs)
     if operation.scratch is not None:
@@ -354,6 +361,26 @@ def run_operation(operation: Operation, args: Sequence[Any], kwargs: dict[str, A
     gpu.clock.advance(gpu.roofline.seconds(*works), wall)
     gpu.clock.call(gpu.roofline.call_seconds(call_of(operation.kind)))
     return answer
+
+
+def _computed(
+    operation: Operation, gpu: VirtualGpu, plain: list[Any], named: dict[str, Any]
+) -> tuple[Any, list[Any], dict[str, Any]]:
+    """The result, and the arguments that it was made of: on meta where one of them has no values."""
+    if not (operation.mutates and has_mixed_values([*plain, *named.values()])):
+        try:
+            return operation.call(*plain, **named), plain, named
+        except (RuntimeError, NotImplementedError):  # where values are rare, also for a kernel that the CPU lacks
+            if gpu.values_bytes is None and not has_mixed_values([*plain, *named.values()]):
+                raise
+    if operation.mutates:
+        for position, argument in enumerate(operation.overload._schema.arguments):
+            if is_written(argument):
+                lose_values(plain[position] if position < len(plain) else named.get(argument.name))
+    if operation.name in INDEXED:
+        plain[1] = numbered(plain[1])
+    plain, named = [to_meta(value) for value in plain], {name: to_meta(value) for name, value in named.items()}
+    return operation.call(*plain, **named), plain, named
 
 
 def _views(result: Any, gpu: VirtualGpu) -> Any:
@@ -375,16 +402,15 @@ def _wrapped(
         if gpu is not None:
             result = _wrap(result, gpu, kind)
     elif kinds:
-        result = tuple(
-            (
-                _mutated(operation, kind, args, kwargs)
-                if kind >= 0
-                else item
-                if gpu is None or position in operation.host_results
-                else _wrap(item, gpu, kind)
-            )
-            for position, (kind, item) in enumerate(zip(kinds, result, strict=True))
-        )
+        items = []
+        for position, (kind, item) in enumerate(zip(kinds, result, strict=True)):
+            if kind >= 0:
+                items.append(_mutated(operation, kind, args, kwargs))
+            elif gpu is None or position in operation.host_results:
+                items.append(item)
+            else:
+                items.append(_wrap(item, gpu, kind))
+        result = tuple(items)
     if operation.reshapes:
         for value in flatten([*args, *(kwargs or {}).values()]):
             if isinstance(value, VirtualTensor):

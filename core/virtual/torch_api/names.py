@@ -14,7 +14,6 @@ import torch
 
 from devexplorer.core.virtual.device.accounting import KIND
 from devexplorer.core.virtual.device.streams import PRIVATE_USE, Event, Stream, gpu_named
-from devexplorer.core.virtual.operators.operations import GENERATORS
 
 _CGenerator: Any = torch.Generator
 
@@ -29,7 +28,6 @@ class VirtualGenerator(_CGenerator):  # type: ignore[misc]  # torch's type is fi
         gpu = gpu_named(device)
         made = super().__new__(cls)
         made._index = gpu.index
-        GENERATORS[made._cdata] = made
         return cast(VirtualGenerator, made)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

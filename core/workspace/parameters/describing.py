@@ -12,9 +12,9 @@ from torch import Tensor
 
 from devexplorer.core.base import BadInput, ProgressMonitor, count_text, seconds_text, shape_text
 from devexplorer.core.models import device_id, dtype_name, gradient_of, is_uninitialised
-from devexplorer.core.records import Answer, Describe, Fact, Offer, Values, ValuesDescribed
+from devexplorer.core.records import Answer, Describe, Offer, Values, ValuesDescribed
 from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.parameters.rows_text import rows_text, value_text
+from devexplorer.core.workspace.parameters.rows_text import rows_text
 from devexplorer.core.workspace.parameters.statistics import figures
 from devexplorer.core.workspace.pieces import piece_elements, pieces
 from devexplorer.core.workspace.targets import Target
@@ -34,7 +34,6 @@ def describe(workspace: Workspace, command: Describe, progress: ProgressMonitor)
     answer = Answer(
         title=f"The values of {command.target}",
         words=_words(values),
-        facts=facts(values),
         code=_code(target, values, gradient=tensor is not target.thing, bins=command.bins),
         subject=target.name,
         offers=offers if values.sampled else (),
@@ -164,51 +163,17 @@ def _words(values: Values) -> str:
         f"{where}, computed on its device in {seconds_text(values.seconds, values.simulated)}: only results and the"
         " first rows were copied."
     ]
-    if values.mean is not None and values.std is not None:
-        sentences.append(
-            f"The mean is {value_text(values.mean)} and the standard deviation {value_text(values.std)}, "
-            f"from {value_text(values.minimum)} to {value_text(values.maximum)}."
-        )
-    elif values.dtype == "bool":
+    if values.dtype == "bool":
         sentences.append(f"{count_text(values.elements - values.zeros, 'element')} of {values.elements:,} are True.")
     elif values.dtype.startswith("complex"):
         sentences.append("Complex numbers have no order, so there is no minimum, no maximum and no histogram.")
-    wrong = [f"{count:,} {noun}" for count, noun in ((values.nans, "NaN"), (values.infinities, "Inf")) if count]
-    if wrong:
-        sentences.append(
-            f"{' and '.join(wrong)} among {values.elements:,} elements; they are excluded from everything else."
-        )
     if values.sampled:
         sentences.append(
             f"Mean, NaN and Inf come from every element; everything else from a sample of {values.sampled:,} elements,"
             " evenly spread, so that it takes one pass over the memory: the true minimum and maximum may lie further"
             " out."
         )
-    if values.gradient is not None and values.gradient.norm is not None:
-        sentences.append(f"Its gradient has a norm of {value_text(values.gradient.norm)}.")
     return " ".join(sentences)
-
-
-def facts(values: Values) -> tuple[Fact, ...]:
-    """The numbers, one a line."""
-    about = " (sample)" if values.sampled else ""
-    numbers = (
-        ("mean", values.mean, ""),
-        ("standard deviation", values.std, about),
-        ("minimum", values.minimum, about),
-        ("maximum", values.maximum, about),
-        ("norm", values.norm, about),
-    )
-    lines = [Fact(f"{label}{note}", value_text(number)) for label, number, note in numbers if number is not None]
-    lines.append(Fact(f"zeros{' (estimated from the sample)' if values.sampled else ''}", f"{values.zeros:,}"))
-    lines += [
-        Fact("NaN", f"{values.nans:,}"),
-        Fact("Inf", f"{values.infinities:,}"),
-        Fact("elements", f"{values.elements:,}"),
-    ]
-    if values.gradient is not None and values.gradient.norm is not None:
-        lines.append(Fact("norm of the gradient", value_text(values.gradient.norm)))
-    return tuple(lines)
 
 
 def _code(target: Target, values: Values, *, gradient: bool, bins: int) -> str:

@@ -125,8 +125,8 @@ def _frozen_words(workspace: Workspace, resolved: _Resolved, changed: int, left:
         words = f"{count_text(changed, 'tensor')} will get gradients from the next backward."
     else:
         words = (
-            f"{count_text(changed, 'tensor')} no longer get gradients: backward skips that work, and they are not"
-            " trained."
+            f"{count_text(changed, 'tensor')} no longer {'gets' if changed == 1 else 'get'} gradients: backward skips"
+            f" that work, and {'it is' if changed == 1 else 'they are'} not trained."
         )
         if left:
             them = "it" if left == 1 else "them"

@@ -11,27 +11,19 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu, QWidget
 
+from devexplorer.core.feature import named
 from devexplorer.core.session import State
 from devexplorer.gui.actions import SELECTION_MENUS, ActionSpec, Controller, WindowContext, fill_menu
+from devexplorer.gui.alerts.tab import TAB as ALERTS
 from devexplorer.gui.benchmark.tab import TAB as BENCHMARK
-from devexplorer.gui.learn.tab import TAB as LEARN
+from devexplorer.gui.devices.tab import DETAILS, PROCESSES
+from devexplorer.gui.plots.legend import Legend
 
 if TYPE_CHECKING:
     from devexplorer.gui.actions.palette import Choice
 
-CASTS = (
-    "float64",
-    "float32",
-    "float16",
-    "bfloat16",
-    "float8_e4m3fn",
-    "float8_e5m2",
-    "int64",
-    "int32",
-    "int16",
-    "int8",
-    "bool",
-)
+_FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+_CASTS = (*_FLOATS, "int64", "int32", "int16", "int8", "bool")
 
 
 def move_order(state: State) -> list[tuple[str, str]]:
@@ -48,23 +40,28 @@ def second_device(state: State) -> str | None:
     return others[min(1, len(others) - 1)] if others else None
 
 
-def fill_move_menu(
-    menu: QMenu, state: State, chosen: Callable[[str], None], *, keys: bool = False
-) -> Sequence[QAction]:
-    """One line per device; what cannot be used is shown disabled with its reason."""
+def fill_move_menu(menu: QMenu, controller: Controller, *, copy: bool) -> None:
+    """One line per device, to move or to copy there; what cannot be used is shown disabled with its reason."""
     menu.clear()
+    state = controller.state
     for name, key in move_order(state):
         info = state.devices[name].info
         text = f"{name}  {info.name}{', simulated' if info.simulated else ''}"
-        action = menu.addAction(f"{text}\t{key}" if keys and key else text)
-        action.triggered.connect(lambda _checked=False, name=name: chosen(name))
+        words = text if copy or not key else f"{text}\t{key}"
+        action = menu.addAction(words, partial(controller.move, name, copy=copy))
         action.setData(name)
     for name, device in state.devices.items():
         if not device.info.usable:
             action = menu.addAction(f"{name}  {device.info.name}")
             action.setEnabled(False)
             action.setToolTip(device.info.reason or "")
-    return menu.actions()
+
+
+def fill_cast_menu(menu: QMenu, controller: Controller) -> None:
+    """The dtypes that the selection can have: parameters of models only floating ones."""
+    menu.clear()
+    for dtype in _FLOATS if controller.selects_model else _CASTS:
+        menu.addAction(dtype, partial(controller.cast, dtype))
 
 
 def context_menu(
@@ -81,36 +78,63 @@ def context_menu(
     reason, copy_reason = controller.why_no_move(), controller.why_no_selection()
     for title, copy, why in (("Move to", False, reason), ("Copy to", True, copy_reason)):
         submenu = menu.addMenu(title)
-        fill_move_menu(submenu, controller.state, partial(controller.move, copy=copy), keys=not copy)
+        fill_move_menu(submenu, controller, copy=copy)
         if copy:
             copies(submenu)
         submenu.setEnabled(why is None)
         submenu.menuAction().setToolTip(why or "")
     casts = menu.addMenu("dtype")
-    for dtype in CASTS:
-        casts.addAction(dtype, partial(controller.cast, dtype))
+    fill_cast_menu(casts, controller)
     casts.setEnabled(copy_reason is None)
     menu.addSeparator()
     for action_id in ("forward", "backward", "train_step", "check", "rebuild", "add"):
-        menu.addAction(actions[action_id])
+        if action_id in actions:  # those of a feature may be missing
+            menu.addAction(actions[action_id])
     menu.addSeparator()
-    fill_selection_menus(menu, specs, actions)
+    for title in SELECTION_MENUS:
+        if not any(spec.menu == title for spec in specs):
+            continue
+        submenu = menu.addMenu(title)
+        submenu.setToolTipsVisible(True)
+        fill_menu(submenu, title, specs, actions)
     menu.addSeparator()
     menu.addAction(actions["save"])
     menu.addAction(actions["remove"])
     return menu
 
 
-def fill_selection_menus(menu: QMenu, specs: Sequence[ActionSpec], actions: dict[str, QAction]) -> None:
-    """What can be done with the selection, by topic."""
-    for title in SELECTION_MENUS:
-        submenu = menu.addMenu(title)
-        submenu.setToolTipsVisible(True)
-        fill_menu(submenu, title, specs, actions)
+def device_menu(context: WindowContext, device: str, legends: Sequence[Legend]) -> QMenu:
+    """What can be done with a device; `legends` are those of the plots."""
+    menu = QMenu(context.window, toolTipsVisible=True)
+    menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+
+    def benchmark() -> None:
+        page = BENCHMARK.show(context)
+        page.show_page("matmul")
+        page.matmul.devices.choose([device])
+        page.prepare()
+
+    def hide(hidden: bool) -> None:
+        for legend in legends:
+            legend.show_and_hide(*(((), (device,)) if hidden else ((device,), ())))
+
+    menu.addAction("Details", partial(DETAILS.open, context))
+    menu.addAction("Processes", partial(PROCESSES.open, context))
+    info = context.state.devices[device].info
+    measure = menu.addAction("Benchmark…", benchmark)
+    measure.setEnabled(info.usable)
+    measure.setToolTip(info.reason or "")
+    menu.addAction("Alert…", lambda: ALERTS.show(context).form.add_button.setFocus(Qt.FocusReason.TabFocusReason))
+    menu.addSeparator()
+    hidden = menu.addAction("Hide in the plots")
+    hidden.setCheckable(True)
+    hidden.setChecked(not any(legend.shows(device) for legend in legends))
+    hidden.triggered.connect(hide)
+    return menu
 
 
 def palette_choices(
-    specs: Sequence[ActionSpec], controller: Controller, recent: Sequence[tuple[str, str, Callable[[], object]]] = ()
+    specs: Sequence[ActionSpec], controller: Controller, recent: Sequence[tuple[str, str, Callable[[], object]]]
 ) -> list[Choice]:
     """Everything that can be done: the action table, a move to each device, each sample model, each recent file."""
     from devexplorer.gui.actions.palette import Choice  # when the palette is opened
@@ -145,20 +169,13 @@ def measuring_choices(context: WindowContext) -> list[Choice]:
 
 
 def reading_choices(context: WindowContext) -> list[Choice]:
-    """What can be looked up: each exercise, each term of the glossary."""
-    from devexplorer.core.learn.course import EXERCISES  # all of these when the palette is opened
+    """What can be looked up: what features have, and each term of the glossary."""
     from devexplorer.gui.actions.palette import Choice
-    from devexplorer.gui.learn.glossary import WORDS, GlossaryDialog
-
-    def learn(exercise_id: str) -> None:
-        LEARN.show(context).choose(exercise_id)
+    from devexplorer.gui.forms.glossary import WORDS, GlossaryDialog
 
     def explain(word: str) -> None:
         context.open_dialog(GlossaryDialog(context.window, word))
 
-    exercises = [
-        Choice(f"Exercise: {item.title}", item.topic, True, partial(learn, item.id), item.why) for item in EXERCISES
-    ]
-    return exercises + [
+    return [choice for choices in named("choices") for choice in choices(context)] + [
         Choice(f"Glossary: {word}", "", True, partial(explain, word), meaning) for word, meaning in WORDS
     ]

@@ -15,7 +15,7 @@ from devexplorer.gui.alerts.notifications import Notifications
 from devexplorer.gui.widgets import Banner
 
 RECENT_S = 60.0
-"""While a recording is on show, an older error is one of the recording: it is in the log, and is not announced
+"""While a recording is shown, an older error is one of the recording: it is in the log, and is not announced
 now."""
 
 
@@ -29,7 +29,7 @@ class News(QObject):
         self.notifications = Notifications(context.window.windowIcon())
         self.long_jobs = LongJobs(context.state)
         self._mentioned: Log | None = None
-        """The error that the line across the window spoke of last."""
+        """The error that the line in the status bar spoke of last."""
         context.machine_shown.connect(self._machine_shown)
 
     def refresh_texts(self) -> None:
@@ -50,7 +50,7 @@ class News(QObject):
             ended = self.long_jobs.ended()
             if QApplication.activeWindow() is None:
                 self.notifications.on_desktop = self._context.settings.notifications
-                self.notifications.tell_ended(ended)
+                self.notifications.show(ended)
 
     def log(self) -> None:
         """There are lines in the log that were not there."""
@@ -62,7 +62,7 @@ class News(QObject):
             self._banner.say((latest.text.splitlines() or ["Unknown error."])[0], error=True)
 
     def _machine_shown(self) -> None:
-        """What is over on the machine that is on show now is no news."""
+        """What is over on the machine that is shown now is no news."""
         self._mentioned = self._state.log[-1] if self._state.log else None
         self._state.alerts.take_news()
         self._alarms.forget()

@@ -1,5 +1,5 @@
-"""The line at the bottom: the engine, what it is doing (with cancel), versions, and what Undo would do. Main thread
-only."""
+"""The line at the bottom: the engine and versions, or a message in their place; what is being done (with cancel), what
+Undo would do, the way to the session. What is being done is shown at the object or the device too. Main thread only."""
 
 from __future__ import annotations
 
@@ -7,21 +7,62 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFrame, QProgressBar, QWidget
 
 from devexplorer.core.base import Clock, bytes_text, count_text, left_text
-from devexplorer.core.session import NOTHING_UNDER_WAY, Job, Run, UnderWay
+from devexplorer.core.records import Command
+from devexplorer.core.session import (
+    NOTHING_UNDER_WAY,
+    Job,
+    Progress,
+    Run,
+    State,
+    UnderWay,
+    device_of,
+    objects_of,
+    verb_of,
+)
 from devexplorer.gui.actions import Controller, WindowWork
 from devexplorer.gui.machines.words import link_words
-from devexplorer.gui.shell.bars.under_way import SHOW_AFTER_S, under_way
-from devexplorer.gui.widgets import Role, ShrinkingLabel, hbox, push_button
+from devexplorer.gui.widgets import Banner, Role, ShrinkingLabel, hbox, holder, push_button, stack
 
 if TYPE_CHECKING:
     from devexplorer.core.machines.machines import FarMachine
 
-HEIGHT_PX = 26
-LINK_PX, ENGINE_PX, JOB_PX, OTHER_PX = 260, 110, 230, 30
+
+SHOW_AFTER_S = 0.3
+"""Work shorter than this comes and goes without progress."""
+
+
+def under_way(state: State, now_unix_s: float) -> UnderWay:
+    """Commands and benchmarks that have taken a moment already."""
+    objects: dict[str, Progress] = {}
+    devices: dict[str, Progress] = {}
+
+    def put(command: Command, done: float | None, title: str, *where: str, part: str = "") -> None:
+        progress = Progress(verb_of(command), done, title)
+        objects.update((name, progress) for name in objects_of(command) if name in state.objects)
+        owner, _, path = part.partition(":")
+        if owner in objects:
+            objects[owner] = progress._replace(part=path)
+        devices.update((name, progress) for name in where if name in state.devices)
+
+    for job in state.jobs.values():
+        if job.command is None or now_unix_s - job.started_unix_s < SHOW_AFTER_S:
+            continue
+        run = state.runs.get(job.request)
+        if run is None:
+            put(job.command, job.done, job.title, device_of(job.command) or "", part=job.part)
+        elif not run.ended:
+            from devexplorer.core.benchmark.kinds import devices_of  # loaded with the first run
+            from devexplorer.gui.benchmark.runs import done_share
+
+            put(job.command, done_share(run, now_unix_s), job.title, *devices_of(run.spec))
+    return UnderWay(objects, devices)
+
+
+HEIGHT_PX, GAP_PX = 26, 20
+LINK_PX, ENGINE_PX, JOB_PX, OTHER_PX = 260, 110, 200, 30
 """What the words keep where there is little room: those about versions and Undo give way first."""
 
 KEPT_FOR_UNDO = (
@@ -61,7 +102,7 @@ class StatusBar(QFrame):
         for button in (self.start, self.python):
             button.setFont(self.engine.font())
             button.hide()
-        self.versions, self.visible = (ShrinkingLabel(Role.LABEL, "dim", OTHER_PX) for _ in range(2))
+        self.versions = ShrinkingLabel(Role.LABEL, "dim", OTHER_PX)
         self.job = ShrinkingLabel(Role.LABEL, "soft", JOB_PX)
         self.progress = QProgressBar(textVisible=False)
         self.progress.setFixedWidth(120)
@@ -72,26 +113,29 @@ class StatusBar(QFrame):
         self.undo.about = KEPT_FOR_UNDO
         self._shown_job: int | None = None
         self._old = False
-        """What is on show is not of now."""
+        """What is shown is not of now."""
         self._work: WindowWork | None = None
         """What the window works on itself."""
         self._instead = ""
         self.machine = ShrinkingLabel(Role.LABEL, "soft", LINK_PX)
         self.machine.hide()
-        left: tuple[QWidget, ...] = (self.machine, self.engine, self.start, self.python, self.versions, self.visible)
-        right: tuple[QWidget, ...] = (self.job, self.progress, self.cancel, self.undo)
-        hbox(*left, None, *right, spacing=20, margins=(12, 0, 12, 0), parent=self)
+        left = (self.machine, self.engine, self.start, self.python, self.versions)
+        right = (self.job, self.progress, self.cancel, self.undo)
+        self.session = push_button("Session", look="quiet", tip="What was done, as Python, and the log")
+        self.session.setFont(self.engine.font())
+        self.banner = Banner()
+        self._left = stack(holder(hbox(*left, None, spacing=GAP_PX)), self.banner)
+        self.banner.shown.connect(self._left.setCurrentIndex)
+        self._row = hbox((self._left, 1), *right, self.session, spacing=GAP_PX, margins=(12, 0, 4, 0), parent=self)
         self.refresh()
 
     def add(self, widget: QWidget) -> None:
-        """Put `widget` at the right end."""
-        layout = self.layout()
-        assert layout is not None
-        layout.addWidget(widget)
+        """Put `widget` at the right, before what is always there."""
+        self._row.insertWidget(self._row.indexOf(self.session), widget)
 
     def show_machine(self, machine: FarMachine | None, instead: str = "", age: str = "") -> None:
-        """Which machine is on show, and how quick the link is; None: this one. `instead`: what is said in place of how
-        its engine is. `age`: how old what is on show is, where it is not of this moment."""
+        """Which machine is shown, and how quick the link is; None: this one. `instead`: what is said in place of how
+        its engine is. `age`: how old what is shown is, where it is not of this moment."""
         if instead != self._instead:
             self._instead = instead
             self.refresh()
@@ -130,9 +174,9 @@ class StatusBar(QFrame):
             button.setVisible(live and state.engine_words == "engine stopped")
         if ready is not None:
             cuda = f"CUDA {ready.cuda_version}" if ready.cuda_version else "no CUDA in this build"
-            self.versions.say(f"torch {ready.torch_version}, {cuda}", f"torch {ready.torch_version}")
             visible = "unset" if ready.cuda_visible_devices is None else f"“{ready.cuda_visible_devices}”"
-            self.visible.set_full_text(f"CUDA_VISIBLE_DEVICES {visible}")
+            self.versions.about = f"CUDA_VISIBLE_DEVICES {visible}"
+            self.versions.say(f"torch {ready.torch_version}, {cuda}", f"torch {ready.torch_version}")
         undo = state.undo
         limit = f" (limit {bytes_text(undo.budget_bytes)})" if undo.budget_bytes else ""
         kept = f" · {bytes_text(undo.kept_bytes)} kept for Undo{limit}" if undo.kept_bytes else ""
@@ -156,24 +200,6 @@ class StatusBar(QFrame):
             self.cancel.setText("Cancel")
             self.progress.setRange(0, 1000)
             self.progress.setValue(int(self._work.done * 1000))
-        self._make_room()
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        self._make_room()
-
-    def _make_room(self) -> None:
-        """What changes least goes first, as a whole: three texts that are cut short say less than two that are not."""
-        layout = self.layout()
-        assert layout is not None
-        items = (layout.itemAt(at) for at in range(layout.count()))
-        parts = [part for item in items if item is not None and (part := item.widget()) is not None]
-        shown = [part for part in parts if part is self.visible or not part.isHidden()]
-        margins = layout.contentsMargins()
-        needed = sum(part.sizeHint().width() + layout.spacing() for part in shown) + margins.left() + margins.right()
-        fits = bool(self.visible.full_text) and needed <= self.width()
-        if fits == self.visible.isHidden():
-            self.visible.setVisible(fits)
 
     def _cancel(self) -> None:
         if self._shown_job is not None:

@@ -1,4 +1,4 @@
-"""The row of buttons at the top: a view of the action table with menus for what needs a choice. Main thread only.
+"""The row of buttons at the top: those of the layout that is shown, between what every layout has. Main thread only.
 
 Where there is no room for all, some buttons lose their words, then the least used ones move into the menu at the right
 end.
@@ -6,28 +6,60 @@ end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QAction, QResizeEvent
 from PySide6.QtWidgets import QFrame, QPushButton, QWidget
 
-from devexplorer.gui.actions import FILE, LAB, ActionSpec, Controller, fill_menu
-from devexplorer.gui.shell.bars.menus import CASTS, fill_move_menu, fill_selection_menus
+from devexplorer.gui.actions import FILE, ActionSpec, Controller, fill_menu
+from devexplorer.gui.shell.bars.menus import fill_cast_menu, fill_move_menu
 from devexplorer.gui.widgets import (
     ButtonMenu,
     Role,
     current_theme,
     font,
     hbox,
+    holder,
     icon,
     push_button,
     theme_changed,
     why_fixed,
 )
 
-HEIGHT_PX, GAP_PX = 44, 8
+HEIGHT_PX, GAP_PX, EDGE_PX = 44, 8, 12
+GROUPS = {
+    "create": ("build", "new_tensor"),
+    "place": ("move", "copy", "cast"),
+    "run": ("forward", "backward", "check", "benchmark"),
+    "changes": ("undo", "redo"),
+    "watch": ("record", "page alerts"),
+    "export": ("report", "export csv", "export png"),
+    "link": ("connect", "reconnect", "disconnect"),
+    "fleet": ("fleet_hosts", "fleet_check"),
+}
+"""Buttons with a gap before them, from left to right: ids of actions, and `MENUS`."""
+MENUS = ("build", "move", "copy", "cast")
+GROUPS_OF_LAYOUT = {
+    "explore": ("create", "place", "run", "changes"),
+    "measure": ("export",),
+    "monitor": ("watch", "export"),
+    "learn": ("create", "place", "run", "changes"),
+    "remote": ("link", "fleet"),
+}
+ICONS = {
+    "new_tensor": "tensor", "forward": "forward", "backward": "backward", "check": "check", "benchmark": "benchmark",
+    "undo": "undo", "redo": "redo", "page alerts": "warning", "connect": "machine", "fleet_check": "check",
+}  # fmt: skip
+"""Of the actions that have one."""
+WORDS = {"new_tensor": "Tensor", "undo": "", "redo": "", "page alerts": "Alerts"}
+"""On buttons whose words are not those of the action."""
+SHORTENED = ("machine", "backward", "new_tensor")
+"""What loses its words where there is no room, the first one first."""
+LEAVING = ("cast", "backward", "copy", "new_tensor", "check", "redo", "undo", "forward", "export png", "export csv",
+           "fleet_hosts", "disconnect", "reconnect")  # fmt: skip
+"""What leaves the row where there is still no room, the first one first."""
 
 
 class Toolbar(QFrame):
@@ -44,74 +76,84 @@ class Toolbar(QFrame):
         self.setFixedHeight(HEIGHT_PX)
         self._controller, self._state = controller, controller.state
         self._actions = actions
-        self._icons: dict[QPushButton, str] = {}
-        self._words: dict[QPushButton, str] = {}
-        """The text of each button where there is room for it, in the order of the row."""
-        self._layout, self._gaps = hbox(margins=(12, 0, 12, 0), parent=self), 0
-        self.machine_button = self._menu_button("Machine", "machine", "")
-        self._gap()
-        self.build = self._menu_button("Build", "build", "Build a sample model on the CPU")
-        tensor = self._action_button("new_tensor", "Tensor")
-        self.open_button = self._menu_button("File", "open", "Open models, load and save tensors, recordings")
+        self.buttons: dict[str, QPushButton] = {}
+        """Those that were made, by what they are for."""
+        self._icons: dict[str, str] = {}
+        self._words: dict[str, str] = {}
+        """The text of each button where there is room for it."""
+        self._groups: dict[str, QWidget] = {}
+        """Those that a layout has shown."""
+        self._named = False
+        """Whether the words of the button of machines have to stay."""
+        self.machine_button = self._menu_button("machine", "Machine", "machine")
+        self.open_button = self._menu_button("file", "File", "open", "Open models, load and save tensors, recordings")
         fill_menu(self.open_button.menu(), FILE, specs, actions)
-        self._gap()
-        self.move_button = self._menu_button("Move to", "move", "", primary=True)
-        self.copy_button = self._menu_button("Copy to", "copy", "")
-        self.cast_button = self._menu_button("dtype", "", "Change the dtype of the selection")
-        self._gap()
-        forward = self._action_button("forward", "Forward")
-        backward = self._action_button("backward", "Backward")
-        self.check = self._action_button("check", "Check")
-        self.undo, redo = self._action_button("undo", ""), self._action_button("redo", "")
-        self.undo.setAccessibleName("Undo")
-        redo.setAccessibleName("Redo")
-        self._shortened = [tensor, backward, self.machine_button]
-        self._gap()
-        self.lab_button = self._menu_button("Lab", "", "Values, parameters, optimizer, splits, questions")
-        fill_selection_menus(self.lab_button.menu(), specs, actions)
-        fill_menu(self.lab_button.menu(), LAB, specs, actions)
-        self.benchmark = self._action_button("benchmark", "Benchmark")
-        self._layout.addStretch(1)
-        self.tour_button = self._action_button("tour", "")
-        self.tour_button.setProperty("look", "quiet")
-        self.palette_button = self._button("", "search", "Every action, by its first letters (Ctrl+K)")
-        self.palette_button.setProperty("look", "quiet")
-        self.palette_button.setAccessibleName("Commands")
-        self.theme_button = self._action_button("theme", "")
-        self.theme_button.setAccessibleName("Next theme")
-        for dtype in CASTS:
-            self.cast_button.menu().addAction(dtype, partial(controller.cast, dtype))
-        self.more_button = self._menu_button("»", "", "More actions")
+        self.more_button = self._menu_button("more", "More actions", "", "More actions")
         self.more_button.setText("»")
         self.more_button.setProperty("look", "quiet")
-        self.more_button.setAccessibleName("More actions")
         self.more_button.menu().aboutToShow.connect(self._fill_more)
         self.more_button.hide()
-        self._leaving = [
-            self.theme_button, self.tour_button, self.cast_button, backward, self.copy_button, tensor, self.lab_button,
-            self.check, redo, self.undo, forward,
-        ]  # fmt: skip
-        """What leaves the row where there is no room, the first one first."""
+        self.palette_button = self._button("search", "", "search", "Every action, by its first letters (Ctrl+K)")
+        self.palette_button.setProperty("look", "quiet")
+        self.palette_button.setAccessibleName("Commands")
+        self._row = hbox(spacing=GAP_PX)
+        self._layout = hbox(
+            self.machine_button, self.open_button, self._row, None, self.more_button, self.palette_button,
+            margins=(EDGE_PX, 0, EDGE_PX, 0), parent=self,
+        )  # fmt: skip
         theme_changed.connect(self._draw_icons)
-        self._draw_icons()
-        self.refresh_menus()
+        self.show_layout("explore")  # whose menus are kept current from now on
+
+    def show_layout(self, name: str) -> None:
+        """Have the buttons of that layout."""
+        shown = GROUPS_OF_LAYOUT[name]
+        for group in shown:
+            if group not in self._groups:
+                self._add_group(group)
+        for group, widget in self._groups.items():
+            widget.setVisible(group in shown)
+        self._fit()
 
     # --- making buttons
-    # -------------------------------------------------------------------------------------------------
 
-    def _button(self, text: str, icon_name: str, tip: str) -> QPushButton:
+    def _add_group(self, name: str) -> None:
+        order = list(GROUPS)
+        before = [group for group in order[: order.index(name)] if group in self._groups]
+        row = hbox(margins=(GAP_PX, 0, 0, 0))
+        for each in GROUPS[name]:
+            if each in MENUS or each in self._actions:  # those of a feature that was taken out are not
+                row.addWidget(self._tool(each))
+        self._groups[name] = holder(row)
+        self._row.insertWidget(len(before), self._groups[name])
+        self._draw_icons()
+
+    def _tool(self, name: str) -> QPushButton:
+        if name == "build":
+            return self._menu_button(name, "Build", "build")
+        if name == "move":
+            return self._menu_button(name, "Move to", "move", primary=True)
+        if name == "copy":
+            return self._menu_button(name, "Copy to", "copy")
+        if name == "cast":
+            casts = self._menu_button(name, "dtype", "")
+            casts.menu().aboutToShow.connect(partial(fill_cast_menu, casts.menu(), self._controller))
+            return casts
+        return self._action_button(name)
+
+    def _button(self, name: str, text: str, icon_name: str, tip: str) -> QPushButton:
         button = push_button(text, tip=tip)
         button.setFont(font(Role.TEXT))
         button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         button.setIconSize(QSize(16, 16))
-        self._words[button] = text
+        self.buttons[name], self._words[name] = button, text
         if icon_name:
-            self._icons[button] = icon_name
-        self._layout.addWidget(button)
+            self._icons[name] = icon_name
         return button
 
-    def _menu_button(self, text: str, icon_name: str, tip: str, *, primary: bool = False) -> QPushButton:
-        button = self._button(f"{text} ▾", icon_name, tip)
+    def _menu_button(
+        self, name: str, text: str, icon_name: str, tip: str = "", *, primary: bool = False
+    ) -> QPushButton:
+        button = self._button(name, f"{text} ▾", icon_name, tip)
         button.setAccessibleName(text)
         if primary:
             button.setProperty("look", "primary")
@@ -120,84 +162,83 @@ class Toolbar(QFrame):
         button.setMenu(menu)
         return button
 
-    def _action_button(self, action_id: str, text: str) -> QPushButton:
+    def _action_button(self, name: str) -> QPushButton:
         """A button that follows one action of the table: enabled, tooltip with the reason, click."""
-        action = self._actions[action_id]
-        icon_name = {"new_tensor": "tensor", "tour": "play"}.get(action_id, action_id)
-        button = self._button(text, icon_name, action.toolTip())
-        button.setAccessibleName(text or action.text())
-        button.clicked.connect(lambda: self._actions[button.property("action")].trigger())
-        button.setProperty("action", action_id)
+        action = self._actions[name]
+        button = self._button(name, WORDS.get(name, action.text()), ICONS.get(name, ""), action.toolTip())
+        button.setAccessibleName(action.text().removesuffix("…"))
+        button.clicked.connect(action.trigger)
 
         def follow() -> None:
-            current = self._actions[button.property("action")]
-            button.setEnabled(current.isEnabled())
-            button.setToolTip(current.toolTip())
+            button.setEnabled(action.isEnabled())
+            button.setToolTip(action.toolTip())
 
         action.changed.connect(follow)
         follow()
         return button
 
-    def name_machine(self, words: str, *, alone: bool) -> None:
-        """Have its button say which machine is on show; `alone`: there is only this one, which needs no name."""
-        button = self.machine_button
-        if words != self._words[button]:
-            self._words[button] = words
-            button.setText(words)
-            self._shortened = [one for one in self._shortened if one is not button] + [button] * alone
+    def name_machine(self, words: str, needed: bool) -> None:
+        """Have its button say which machine is shown; not `needed`: there is only this one."""
+        if words != self._words["machine"]:
+            self._words["machine"], self._named = words, needed
             self._fit()
 
-    def _gap(self) -> None:
-        self._gaps += 1
-        self._layout.addSpacing(GAP_PX)
-
     # --- where there is less room
-    # ----------------------------------------------------------------------------------------
 
     def _fit(self) -> None:
         """Leave words away, then buttons, until the rest has room; icons, names and tooltips stay, and what left is in
         the menu."""
-        for button in self._shortened:
-            button.setText(self._words[button])
-        for button in self._leaving:
-            button.show()
+        for name, button in self.buttons.items():
+            if name != "more":
+                button.setText(self._words[name])
+                button.show()
         self.more_button.hide()
-        for button in reversed(self._shortened):
-            if self._lacks_room():
-                button.setText("▾" if button.menu() is not None else "")
-        for button in self._leaving:
-            if self._lacks_room():
-                button.hide()
+        for name in SHORTENED:
+            if self._lacks_room() and not (name == "machine" and self._named):
+                self.buttons[name].setText("▾" if name == "machine" else "")
+        for name in LEAVING:
+            leaving = self.buttons.get(name)
+            if leaving is not None and leaving.isVisibleTo(self) and self._lacks_room():
+                leaving.hide()
                 self.more_button.show()
 
     def _lacks_room(self) -> bool:
-        self._layout.invalidate()
-        return self._layout.minimumSize().width() > self.width()
+        return self._width_of(self.buttons) > self.width()
+
+    def _width_of(self, names: Iterable[str]) -> int:
+        """What those of these buttons need that are shown; Qt's layouts would answer for words of before."""
+        shown = [self.buttons[name] for name in names if self.buttons[name].isVisibleTo(self)]
+        groups = sum(group.isVisibleTo(self) for group in self._groups.values())
+        return sum(button.sizeHint().width() + GAP_PX for button in shown) + (groups + 1) * GAP_PX + 2 * EDGE_PX
 
     @property
     def overflow(self) -> list[QPushButton]:
         """The buttons that are in the menu now, in the order of the row."""
-        return [button for button in self._words if button in self._leaving and button.isHidden()]
+        return [button for name, button in self.buttons.items() if name in LEAVING and button.isHidden()]
 
     def _fill_more(self) -> None:
         menu = self.more_button.menu()
         menu.clear()
-        for button in self.overflow:
+        for name, button in self.buttons.items():
+            if button not in self.overflow:
+                continue
             if button.menu() is not None:
                 submenu = menu.addMenu(button.menu())
                 submenu.setText(button.accessibleName())
                 submenu.setEnabled(button.isEnabled())
                 submenu.setToolTip(button.toolTip())
             else:
-                menu.addAction(self._actions[button.property("action")])
+                menu.addAction(self._actions[name])
 
     def minimumSizeHint(self) -> QSize:
-        goes: set[QWidget | None] = {*self._leaving, self.more_button}
-        stays = [button.sizeHint().width() for button in self._words if button not in goes]
-        parts = len(stays) + self._gaps + 2  # the stretch, the button of the menu
-        room = sum(stays) + self._gaps * GAP_PX + self.more_button.sizeHint().width() + self._layout.spacing() * parts
-        margins = self._layout.contentsMargins()
-        return QSize(room + margins.left() + margins.right(), super().minimumSizeHint().height())
+        """What stays in every layout, and the button of the menu."""
+        room = self._width_of(name for name in self.buttons if name not in LEAVING)
+        if self.more_button.isHidden():
+            room += self.more_button.sizeHint().width() + GAP_PX
+        if not self._named:
+            machine = self.machine_button
+            room -= machine.fontMetrics().horizontalAdvance(machine.text().removesuffix("▾"))
+        return QSize(room, super().minimumSizeHint().height())
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -205,57 +246,36 @@ class Toolbar(QFrame):
             self._fit()
 
     # --- keeping them current
-    # -------------------------------------------------------------------------------------------
 
     def _draw_icons(self) -> None:
         theme = current_theme()
-        for button, name in self._icons.items():
+        for name, icon_name in self._icons.items():
+            button = self.buttons[name]
             primary = button.property("look") == "primary"
-            button.setIcon(icon(name, theme.accent_text if primary else theme.soft, theme.disabled))
+            button.setIcon(icon(icon_name, theme.accent_text if primary else theme.soft, theme.disabled))
 
     def refresh_menus(self) -> None:
         """The engine came up, or devices changed: fill Build, Move to and Copy to."""
         recipes = self._state.engine.recipes if self._state.engine is not None else {}
-        menu = self.build.menu()
+        menu = self.buttons["build"].menu()
         menu.clear()
         for name, description in recipes.items():
             action = menu.addAction(f"{name}\t{description}", partial(self._controller.build, name))
             action.setToolTip(description)
         fixed = why_fixed(self._state)
-        self.build.setEnabled(bool(recipes) and not fixed)
-        self.build.setToolTip(fixed or "Build a sample model on the CPU")
-        for button, copy in ((self.move_button, False), (self.copy_button, True)):
-            fill_move_menu(button.menu(), self._state, partial(self._controller.move, copy=copy), keys=not copy)
+        self.buttons["build"].setEnabled(bool(recipes) and not fixed)
+        self.buttons["build"].setToolTip(fixed or "Build a sample model on the CPU")
+        for button, copy in ((self.buttons["move"], False), (self.buttons["copy"], True)):
+            fill_move_menu(button.menu(), self._controller, copy=copy)
 
     def refresh(self) -> None:
-        """Enable moving, copying and casting, or say in the tooltip why not; have the benchmark button stop what
-        runs."""
+        """Enable moving, copying and casting, or say in the tooltip why not."""
         controller = self._controller
-        for button, why_not, tip in (
-            (
-                self.move_button,
-                controller.why_no_move,
-                "Move the selection to a device: the name then means the result",
-            ),
-            (self.copy_button, controller.why_no_selection, "Make a second object on a device; the original stays"),
-            (self.cast_button, controller.why_no_selection, "Change the dtype of the selection"),
+        for name, why_not, tip in (
+            ("move", controller.why_no_move, "Move the selection to a device: the name then means the result"),
+            ("copy", controller.why_no_selection, "Make a second object on a device; the original stays"),
+            ("cast", controller.why_no_selection, "Change the dtype of the selection"),
         ):
             reason = why_not()
-            button.setEnabled(reason is None)
-            button.setToolTip(reason or tip)
-        running = controller.why_no_stop() is None
-        wanted = "stop" if running else "benchmark"
-        if self.benchmark.property("action") == wanted:
-            return
-        self.benchmark.setProperty("action", wanted)
-        if running:  # as wide as before: nothing else moves or shrinks
-            self.benchmark.setMinimumWidth(self.benchmark.sizeHint().width())
-        self.benchmark.setText("Stop" if running else "Benchmark")
-        self.benchmark.setAccessibleName("Stop benchmark" if running else "Benchmark")
-        if not running:
-            self.benchmark.setMinimumWidth(0)
-        self._icons[self.benchmark] = wanted
-        self.benchmark.setEnabled(True)
-        self.benchmark.setToolTip(self._actions[wanted].toolTip())
-        self._draw_icons()
-        self._fit()
+            self.buttons[name].setEnabled(reason is None)
+            self.buttons[name].setToolTip(reason or tip)

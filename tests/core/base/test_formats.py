@@ -14,9 +14,12 @@ from devexplorer.core.base import (
     BadInput,
     bytes_text,
     count_text,
+    flops_cell_text,
+    flops_text,
     left_text,
     number_text,
     parse_bytes,
+    rate_texts,
     seconds_text,
     shape_text,
 )
@@ -107,6 +110,27 @@ def test_what_is_rounded_up_has_no_digit_more(value: float, text: str) -> None:
     assert number_text(value) == text
 
 
+@pytest.mark.parametrize(
+    ("tflops", "text", "cell"),
+    [
+        (None, MISSING, MISSING),
+        (0.0, "0 TFLOP/s", "0 T"),
+        (798.0, "798 TFLOP/s", "798 T"),
+        (0.1, "0.100 TFLOP/s", "0.100 T"),
+        (0.0008, "0.800 GFLOP/s", "0.800 G"),
+        (0.00001, "10.0 MFLOP/s", "10.0 M"),
+        (1e-9, "0.00100 MFLOP/s", "0.00100 M"),
+    ],
+)
+def test_rates_are_in_the_unit_of_their_size(tflops: float | None, text: str, cell: str) -> None:
+    assert (flops_text(tflops), flops_cell_text(tflops)) == (text, cell)
+
+
+def test_the_parts_of_a_spread_share_the_unit_of_the_first() -> None:
+    assert rate_texts("GB/s", 0.02, 0.5, None) == ("20.0", "500", MISSING, "MB/s")
+    assert rate_texts("samples/s", 0.02) == ("0.0200", "samples/s")
+
+
 def test_shapes() -> None:
     assert [shape_text(shape) for shape in ((64, 3, 3), (5,), (), None)] == ["64×3×3", "5", "()", MISSING]
 
@@ -138,8 +162,9 @@ def test_bytes_are_read_as_people_write_them(text: str, size: int):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "much", "-1", "1 MiB 2", "1e9", "1,5 GiB", "1,5000", "0,25 GiB", ",5", "1,,000", "1.000,5", "1000,000"]
-)
+    "text", ["", "much", "-1", "1 MiB 2", "1e9", "1,5 GiB", "1,5000", "0,25 GiB", ",5", "1,,000", "1.000,5", "1000,000",
+             "9" * 400, "１２ MiB", "inf", "nan", "1_000"],
+)  # fmt: skip
 def test_what_is_no_number_of_bytes_is_refused_with_an_example(text: str):
     with pytest.raises(BadInput, match="512 MiB"):
         parse_bytes(text)

@@ -19,6 +19,7 @@ from fakes.runs import BEGAN, again, conditions, filled, matmul, model, one_line
 from devexplorer.core.base import BadInput, Unavailable
 from devexplorer.core.benchmark.history.file import APPLICATION_ID, HistoryFile
 from devexplorer.core.benchmark.history.importing import import_file
+from devexplorer.core.benchmark.history.side_tables import SideRow
 from devexplorer.core.benchmark.history.store import NEWER_OFFSET, Store
 
 
@@ -136,6 +137,9 @@ def test_a_corrupt_history_is_kept_under_another_name(store: Store, path: Path, 
 
 
 def test_what_can_still_be_read_of_a_corrupt_history_is_taken_over(store: Store, path: Path) -> None:
+    kept = SideRow(BEGAN, True, "{}")
+    with Store(path) as before:
+        before.add_row("of_a_feature", kept)
     broken(path, "sound")
     content = bytearray(path.read_bytes())
     content[-3 * 4096 :] = os.urandom(3 * 4096)
@@ -144,6 +148,8 @@ def test_what_can_still_be_read_of_a_corrupt_history_is_taken_over(store: Store,
     assert 30 <= len(found) < 40
     assert "could still be read and taken over" in one_line(store.notices()[0])
     assert found == again(path)
+    assert store.rows("of_a_feature") == [kept._replace(id=1)]
+    assert store.rows("of_another") == []
 
 
 def test_a_second_corrupt_history_does_not_replace_the_first_copy(store: Store, path: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 from fakes.command_line import T4S
 from fakes.nvml import FakeCard, FakeNvml
 
-from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.cli import devices as devices_module
 from devexplorer.core.cli import env as env_module
 from devexplorer.core.cli import host as host_module
@@ -21,7 +20,6 @@ from devexplorer.core.cli.terminal.output import console, table
 from devexplorer.core.cli.watch import command as watch_module
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.host.listing import Description, Running
-from devexplorer.core.records.fleet_history import StoredCheck
 
 pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left", "cpu_build")
 
@@ -101,14 +99,6 @@ def test_the_file_and_the_layers_of_a_model(named_model: str, printed: Callable[
     assert plain in printed(
         "bench", "model", plain, "--input", "4x3", "--device", "cpu", "--seconds", "0.1", "--no-store"
     )
-
-
-def test_the_machines_of_a_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: Callable[..., str]) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    check = StoredCheck(started_unix_s=1.7e9, ended_unix_s=1.7e9 + 60, medians=(), slow=(f"{NAME}/cuda:0",))
-    with Store() as store:
-        store.add_check(check)
-    assert f"{SHOWN}/cuda:0" in printed("fleet", "history")
 
 
 def test_the_python_of_a_host(monkeypatch: pytest.MonkeyPatch, printed: Callable[..., str]) -> None:

@@ -94,23 +94,6 @@ def test_exit_codes_and_errors_are_kept(host: Path, capfd: pytest.CaptureFixture
     assert "no-such-model" in lines[0]
 
 
-def test_a_fleet_is_that_of_the_machine(host: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A cluster is joined from one of its nodes; a list of hosts is read there, and a report is written there."""
-    assert main(command("fleet", "--nodes", "3", "--virtual", "Tesla T4", "--json")) == 0
-    document = json.loads(capfd.readouterr().out)
-    assert [(device["machine"], device["simulated"]) for device in document["devices"]] == [
-        ("node0", True),
-        ("node1", True),
-        ("node2", True),
-    ]
-    assert main(command("fleet", "--hosts", "no such list")) == 2
-    assert capfd.readouterr().err == "devexplorer: --hosts 'no such list' cannot be read: no such file or directory\n"
-    assert main(command("fleet", "--cluster", "127.0.0.1:1")) == 2
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert err.count("\n") == 1
-
-
 @pytest.mark.parametrize(
     ("said", "expected"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import datetime
 import io
 import json
 import os
@@ -12,9 +13,11 @@ import struct
 import subprocess
 import sys
 import tarfile
+import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +27,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from devexplorer.core.cli.run import main
-from devexplorer.core.files.opening import tensors
+from devexplorer.core.files.opening import opened, tensors
 
 STATE = {"0.weight": torch.arange(12.0).view(4, 3), "0.bias": torch.ones(4, dtype=torch.float16)}
 
@@ -112,6 +115,7 @@ def writes() -> dict[str, Callable[[Path], object]]:
         **{f"pickle {at}": lambda path, p=at: path.write_bytes(pickle.dumps(STATE, p)) for at in range(2, 6)},
         **{f"numpy {at}": lambda path, p=at: path.write_bytes(pickle.dumps(numpy, p)) for at in range(2, 6)},
         "defaultdict": lambda path: torch.save(collections.defaultdict(list, STATE), path),
+        "with a deque": lambda path: torch.save({**STATE, "last": collections.deque([1.5], 5)}, path),
         "parameters": lambda path: torch.save({key: nn.Parameter(value) for key, value in STATE.items()}, path),
         "strides": lambda path: torch.save({**STATE, "0.weight": STATE["0.weight"].t().contiguous().t()}, path),
         "with others": lambda path: torch.save(
@@ -135,20 +139,52 @@ def test_a_state_dict_is_listed_and_read_whatever_its_form_and_name(
         assert value.dtype == STATE[key].dtype
 
 
-@pytest.mark.parametrize("what", ["args", "when", "best"])
-def test_what_is_left_out_is_named_with_what_reads_it(tmp_path: Path, output: Output, what: str) -> None:
-    import datetime
+VALUES: dict[str, Any] = {
+    "args": argparse.Namespace(lr=1),
+    "when": datetime.datetime(2024, 1, 1),
+    "best": np.float32(2),
+    "steps": range(3),
+    "part": slice(1, 2),
+    "options": SimpleNamespace(lr=1),
+    "counts": collections.defaultdict(int),
+    "classes": np.array(["cat", "dog"]),
+    "filled": collections.defaultdict(list, x=[1]),
+    "last": collections.deque([1, 2], 2),
+}
+READ = {"counts", "classes", "filled", "last"}
+"""Containers and arrays, of which every part is looked at."""
+CANNOT = {"filled", "last"}
+"""What torch.load(weights_only=True) does not read, whatever it is allowed."""
 
-    values = {"args": argparse.Namespace(lr=1), "when": datetime.datetime(2024, 1, 1), "best": np.float32(2)}
+
+@pytest.mark.parametrize("what", VALUES)
+@pytest.mark.parametrize("zipped", [True, False])
+def test_what_is_no_tensor_comes_with_the_line_that_reads_it(
+    tmp_path: Path, output: Output, what: str, zipped: bool
+) -> None:
     path = tmp_path / "a.ckpt"
-    torch.save({"state_dict": STATE, what: values[what], "loops": collections.defaultdict(list)}, path)
-    (note,) = output.document(path)["notes"]
-    assert note.startswith(f"{what} (")
-    assert "weights_only=False" not in note
-    line = note.partition("In your own script: ")[2].removesuffix(".").replace(": torch.load", ": loaded = torch.load")
-    scope: dict[str, Any] = {"torch": torch, "argparse": argparse, "numpy": np, "collections": collections}
-    exec(line, {**scope, "datetime": datetime}, scope)  # what the note offers works
-    assert scope["loaded"][what] == values[what]
+    made = {"state_dict": STATE, what: VALUES[what], "loops": collections.defaultdict(list)}
+    torch.save(made, path, _use_new_zipfile_serialization=zipped)
+    found = output.document(path)
+    assert {row["name"] for row in found["tensors"]} == {f"state_dict/{key}" for key in STATE}
+    assert any(note.startswith(f"{what} (") for note in found["notes"]) == (what not in READ)
+    offer = found["notes"][-1].partition("In your own script: ")[2].removesuffix(".")
+    assert ("weights_only=False" in offer) == (what in CANNOT)
+    if what in CANNOT:
+        with pytest.raises(pickle.UnpicklingError), torch.serialization.safe_globals([type(VALUES[what]), list]):
+            torch.load(path)
+        return
+    scope: dict[str, Any] = {"torch": torch, "numpy": np, "types": types}
+    exec(offer.replace(": torch.load", ": loaded = torch.load"), {**globals(), **scope}, scope)
+    assert np.array_equal(scope["loaded"][what], VALUES[what])
+
+
+def test_a_whole_model_of_the_old_format_is_not_said_to_open_with_weights_only(tmp_path: Path, output: Output) -> None:
+    path = tmp_path / "old.pth"
+    torch.save(nn.Linear(2, 2), path, _use_new_zipfile_serialization=False)
+    said = output.refusal(path)
+    assert "weights_only=False" in said
+    assert "safe_globals" not in said
 
 
 def test_odd_tensors_do_not_refuse_the_others(tmp_path: Path, output: Output) -> None:
@@ -259,6 +295,20 @@ def test_what_cannot_be_listed_is_called_what_it_is(tmp_path: Path, output: Outp
     assert words in output.refusal(tmp_path / "x.pt")
 
 
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("model.ckpt.index", b"\0\0\1\0\x08\x0a", "tf.train.load_checkpoint"),
+        ("model.ckpt.data-00000-of-00001", b"\x3f\1\2\3" * 9, "tf.train.load_checkpoint"),
+        ("saved_model.pb", b"\x08\x01\x12\x8b", "tf.saved_model.load"),
+        ("a.joblib", b"\x80\x04cjoblib.numpy_pickle\nNumpyArrayWrapper\n)\x81}b" + bytes(99), "joblib.load"),
+    ],
+)
+def test_files_of_other_libraries_are_named(tmp_path: Path, output: Output, name: str, data: bytes, words: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    assert words in output.refusal(tmp_path / name)
+
+
 def test_a_name_that_is_too_long_is_one_line(tmp_path: Path, output: Output) -> None:
     assert "too long" in output.refusal(tmp_path / ("n" * 300))
 
@@ -274,13 +324,49 @@ def test_names_are_exact_in_json_and_harmless_on_a_terminal(tmp_path: Path, caps
     assert out.count(b"\n") == 2
 
 
-def test_many_tensors_are_quick_and_small(tmp_path: Path) -> None:
-    """In a process of its own: 200,000 tensors, the memory for them, and no torch.load."""
-    count = 200_000
-    parts = [f'"layers.{n}.w":{{"dtype":"F32","shape":[1],"data_offsets":[{4 * n},{4 * n + 4}]}}' for n in range(count)]
+def test_a_large_state_dict_is_read_as_torch_reads_it(tmp_path: Path) -> None:
+    """Those of many tensors are read a tensor at a time, not an opcode at a time, once they have 256 references."""
+    shared, made = torch.arange(1000.0), {}
+    for n in range(120):
+        made[f"view.{n}"] = shared[3 * n : 3 * n + 4]
+        made[f"own.{n}"] = torch.full((*[n % 3 + 1] * (n % 6), 300), n, dtype=(torch.int8, torch.float64)[n % 2])
+        made[f"turned.{n}"] = torch.arange(6).view(2, 3).t()
+        made[f"tied.{n}"] = made[f"own.{n // 2}"]
+        made[f"step.{n}"] = torch.tensor(n)
+        made[f"parameter.{n}"] = nn.Parameter(torch.ones(n % 4))
+    torch.save(made, tmp_path / "a.pt")
+    with opened(str(tmp_path / "a.pt")) as file:
+        for n in range(1, 120):
+            assert file.entries[f"tied.{n}"].same_as == f"own.{n // 2}"
+            assert file.entries[f"view.{n}"].same_as is None
+    read, expected = tensors(str(tmp_path / "a.pt")), torch.load(tmp_path / "a.pt", weights_only=True)
+    assert list(read) == list(expected)
+    for key, value in expected.items():
+        assert torch.equal(read[key], value)
+        assert read[key].dtype == value.dtype
+
+
+COUNT = 50_000
+
+
+def header_of_many(path: Path) -> None:
+    parts = [f'"layers.{n}.w":{{"dtype":"F32","shape":[1],"data_offsets":[{4 * n},{4 * n + 4}]}}' for n in range(COUNT)]
     header = ("{" + ",".join(parts) + "}").encode()
-    path = tmp_path / "many.safetensors"
-    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(4 * count))
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(4 * COUNT))
+
+
+MANY: dict[str, Callable[[Path], object]] = {
+    "safetensors": header_of_many,
+    "a storage each": lambda path: torch.save({f"layers.{n}.w": torch.ones(1) for n in range(COUNT)}, path),
+    "one storage": lambda path: torch.save(dict(enumerate(torch.ones(COUNT, 2))), path),
+}
+
+
+@pytest.mark.parametrize("form", MANY)
+def test_many_tensors_are_small(tmp_path: Path, form: str) -> None:
+    """In a process of its own: the memory for them, and no torch.load."""
+    path = tmp_path / "many"
+    MANY[form](path)
     code = (
         "import resource, sys, torch; from devexplorer.core.files.opening import opened\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
@@ -289,5 +375,5 @@ def test_many_tensors_are_quick_and_small(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
     found, kib = map(int, done.stdout.split())
-    assert found == count
-    assert kib < 300 << 10
+    assert found == COUNT
+    assert kib < 75 << 10

@@ -26,7 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.cells import cell_len
 from rich.console import Console
 
-from devexplorer.core.base import BadInput
+from devexplorer.core.base import BadInput, running_text
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.terminal.stopping import Stopping
 from devexplorer.core.cli.watch import command as watch_module
@@ -191,6 +191,22 @@ def test_processes_are_below_as_far_as_they_fit() -> None:
     assert not any("train" in line for line in lines(readings, 80)), "not on a pipe"
 
 
+@pytest.mark.parametrize(
+    ("width", "further", "running_s"), [(72, 0, 42.0), (80, 1, 42.0), (100, 3, 42.0), (110, 3, 2e5), (200, 3, 2e5)]
+)
+def test_wider_terminals_show_what_processes_use_of_the_host(width: int, further: int, running_s: float) -> None:
+    use = ProcessUse(
+        pid=7, memory_bytes=GIB, user="ada", utilization_percent=98.0, command="python train.py --epochs 3",
+        cpu_percent=153.4, host_memory_bytes=3 * GIB, running_s=running_s,
+    )  # fmt: skip
+    header, row = lines([full(0, processes=(use,))], width, 20)[-2:]
+    titles = ["device", "pid", "user", "memory", "util%", *["CPU%", "host mem", "running"][:further], "process"]
+    assert header.split() == " ".join(titles).split()
+    shown = ["153", "3.00 GiB", running_text(running_s)]
+    assert [text in row for text in shown] == [number < further for number in range(3)]
+    assert "python train.py" in row
+
+
 def test_more_devices_than_lines_are_counted() -> None:
     made = lines(list(map(full, range(16))), 80, 10)
     assert len(made) == 10
@@ -275,7 +291,7 @@ def test_json_lines_hold_the_contract_for_every_device_and_tick(capfd: pytest.Ca
     (use,) = card["processes"]
     assert (use["pid"], use["memory_bytes"]) == (os.getpid(), 5 << 20)
     assert use["name"]
-    assert documents[3]["temperature_c"] is None
+    assert (documents[3]["temperature_c"], documents[3]["memory_clock_mhz"]) == (32.0, None)
 
 
 def test_a_lost_card_keeps_its_line_and_says_what_happened(capfd: pytest.CaptureFixture[str]) -> None:

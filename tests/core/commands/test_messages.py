@@ -10,6 +10,7 @@ import pytest
 from places import Place, place_of
 
 from devexplorer.core.base import BadInput, DoesNotFit, MoveFailed
+from devexplorer.core.codec import any_event, decoder
 from devexplorer.core.commands import messages
 from devexplorer.core.commands.move_messages import move_code
 from devexplorer.core.commands.refusals import refusal
@@ -21,7 +22,6 @@ from devexplorer.core.records import (
     BuildModel,
     Combine,
     EditElement,
-    Event,
     Forward,
     Move,
     MoveReport,
@@ -86,9 +86,9 @@ def test_every_answer_is_whole_sentences_and_its_code_is_python(place: Place) ->
 
 
 def test_every_answer_survives_the_link(place: Place) -> None:
-    encoder, decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Event)
+    encoder, reading = msgspec.msgpack.Encoder(), decoder(any_event())
     for answer in a_story(place):
-        assert decoder.decode(encoder.encode(answer)) == answer
+        assert reading.decode(encoder.encode(answer)) == answer
 
 
 def test_whatever_time_is_reported_of_a_virtual_gpu_is_called_simulated(place: Place) -> None:
@@ -105,7 +105,7 @@ def test_a_lossy_cast_says_so_and_what_undo_keeps(place: Place) -> None:
     place.do(BuildModel(recipe="mlp"))
     answer = place.answer(Move(targets=("mlp",), device="cpu", dtype="bf16"))
     assert "bfloat16 cannot hold every value exactly; the originals are kept for undo, 31.04 KiB in all" in answer.words
-    assert answer.code == 'mlp.to("cpu", torch.bfloat16)'
+    assert answer.code == "mlp.to(torch.bfloat16)"
     exact = place.answer(Move(targets=("mlp",), device="cpu", dtype="float32"))
     assert "cannot hold" not in exact.words
 
@@ -126,7 +126,7 @@ def test_a_cast_is_no_move_in_any_of_its_words(place: Place) -> None:
         undone = place.answer(Undo())
         assert undone.title == f"{target} is in its old dtype again"
     both = place.answer(Move(targets=("x",), device="vgpu:0", dtype="half"))
-    assert both.title == "x is now on vgpu:0"
+    assert both.title == "x is now on vgpu:0, as a new tensor"
     assert place.workspace.history.state().title == "the move of x to vgpu:0 as float16"
     assert title_of(Move(targets=("x",), device="vgpu:0", copy=True)) == "copying x to vgpu:0"
     assert place.answer(Move(targets=("gone",), device="cpu", dtype="half")).title == "gone was not cast"
@@ -190,10 +190,10 @@ def test_other_errors_are_passed_on_as_a_sentence() -> None:
 
 def test_a_removed_object_that_undo_keeps_frees_its_device_and_no_memory_of_the_host() -> None:
     answer = messages.removed(("mlp",), {"vgpu:0": 2048, "cpu": 512}, 2560)
-    assert "that held it: 2.00 KiB on vgpu:0 free again. PyTorch keeps it cached on the device" in answer.words
+    assert "so its memory was freed: 2.00 KiB on vgpu:0. PyTorch keeps it cached on the device" in answer.words
     assert "2.50 KiB is kept in host memory" in answer.words
     host = messages.removed(("x", "y"), {"cpu": 512}, 512)
-    assert "free again" not in host.words
+    assert "freed" not in host.words
     assert "so that Undo can restore them" in host.words
     final = messages.removed(("x",), {"cpu": 512})
-    assert final.words == "The name was the last thing that held it: 512 B on cpu free again."
+    assert final.words == "No other name refers to it, so its memory was freed: 512 B on cpu."

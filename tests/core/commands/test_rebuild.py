@@ -178,9 +178,7 @@ def test_a_run_that_fails_and_a_check_offer_it_while_the_file_is_newer(place: Pl
         answer = with_rebuilding(place.workspace, failed, command)
         (offer,) = answer.offers
         assert (offer.label, offer.command) == ("Rebuild net from net.py", RunModelCode(target="net", again=True))
-        assert answer.words == (
-            "It stopped. net here is still made of the former code: net.py changed after it was built."
-        )
+        assert answer.words == ("It stopped. net here still uses the previous code: net.py changed after it was built.")
     assert with_rebuilding(place.workspace, failed, Undo()) == failed
     checked = place.do(Check(target="net", device="vgpu:0")).answer
     assert "The files were checked as they are now." in checked.words

@@ -1,7 +1,8 @@
 """The answer of a plan for serving: how fast, how long, and the command line that does the same."""
 
-from devexplorer.core.commands.planner import _answer, command_line
-from devexplorer.core.records import Fit, FitBytes, FitCard, FitReport, FitSpec, ServingFit, ServingSpec
+from devexplorer.core.planner.commands.plan_fit import _answer, command_line
+from devexplorer.core.planner.records import Fit, FitBytes, FitCard, FitReport, FitSpec
+from devexplorer.core.planner.serving_records import ServingFit, ServingSpec
 
 GIB = 1 << 30
 SPEC = FitSpec(
@@ -29,7 +30,7 @@ def test_the_answer():
     )  # fmt: skip
     fit = Fit(gpu="NVIDIA L4", fits=True, cards=(card,), largest_batch=20, step_seconds=10.5, serving=SERVING)
     answer = _answer("transformers:llama", FitReport(spec=SPEC, fits=(fit,), inputs="16x2048:int64"))
-    assert "Planned for generating 512 tokens in batches of 16" in answer.words
+    assert "Checked for generating 512 tokens in batches of 16" in answer.words
     words = "the first token is there after 200 to 300 ms (simulated), then 700 to 900 tokens/s, about 50.0 for each"
     assert words in answer.words
     assert "the longest context is 8,192 tokens" in answer.words

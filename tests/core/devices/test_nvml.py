@@ -25,6 +25,11 @@ def read(nvml: Nvml, card: Card) -> DeviceSample:
     return nvml.read(card, device="cuda:0", time_unix_s=5.0, slow=nvml.read_slow(card))
 
 
+def clocks(nvml: Nvml, card: Card) -> tuple[int | None, ...]:
+    sample = read(nvml, card)
+    return sample.sm_clock_mhz, sample.graphics_clock_mhz, sample.memory_clock_mhz, sample.video_clock_mhz
+
+
 def test_a_healthy_card_answers_everything() -> None:
     fake = FakeNvml(FakeCard(uuid=A, compute=[(11, 5 * MIB)]))
     nvml, (card,) = opened(fake)
@@ -75,7 +80,11 @@ def test_a_quick_reading_takes_six_calls_for_each_card() -> None:
         "nvmlDeviceGetTemperatureV": 2,
         "nvmlDeviceGetPowerUsage": 2,
         "nvmlDeviceGetClockInfo": 4,
+        "nvmlDeviceGetMaxClockInfo": 4,
     }
+    for card in cards:
+        nvml.read(card, device="cuda:0", time_unix_s=0.0, slow=slow_fields())
+    assert fake.calls["nvmlDeviceGetMaxClockInfo"] == 4, "it is asked once"
 
 
 def test_what_changes_little_within_a_few_ticks_is_asked_at_every_third() -> None:
@@ -114,9 +123,13 @@ def test_power_that_is_an_average_of_a_second_is_asked_at_every_third(
 
 def test_the_same_six_calls_reach_the_driver_through_the_real_pynvml(nvml_library: NvmlLibrary) -> None:
     nvml_library.reset(["h200"] * 8)
-    nvml = Nvml(hidden_processes=lambda: False)
+    now = [100.0]
+    nvml = Nvml(hidden_processes=lambda: False, clock=lambda: now[0])
     nvml.start()
     cards = nvml.cards()
+    for card in cards:
+        nvml.read(card, device=card.nvml_id, time_unix_s=0.0)  # asks for the maximum of its clocks, once
+    now[0] += 1
     nvml_library.reset_calls()
     samples = [nvml.read(card, device=card.nvml_id, time_unix_s=0.0) for card in cards]
     assert nvml_library.calls() == 8 * 6
@@ -385,6 +398,25 @@ def test_more_memory_in_use_than_there_is_is_refused_with_both_figures() -> None
     card.used = 50 * MIB
     assert nvml.read(listed, device="cuda:0", time_unix_s=6.0).memory_used_bytes == 50 * MIB
     assert nvml.problems == ()
+
+
+def test_a_clock_far_above_the_maximum_of_its_card_is_refused_and_an_overclocked_one_is_not() -> None:
+    absurd = FakeCard(clock=3315, memory_clock=9000, clocks={0: 3315, 3: 3000})
+    nvml, (listed,) = opened(FakeNvml(absurd))
+    assert clocks(nvml, listed) == (None, None, None, None)
+    details = nvml.read_details(listed, device="cuda:0", time_unix_s=5.0)
+    assert details.missing["sm_clock_mhz"] == "the driver answers 3315 MHz of 1590 at most, which cannot be right"
+    assert {"graphics_clock_mhz", "memory_clock_mhz", "video_clock_mhz"} <= set(details.missing)
+    absurd.clock, absurd.memory_clock, absurd.clocks = 1725, 5600, {0: 1725, 3: 1500}
+    nvml, (listed,) = opened(FakeNvml(absurd))
+    assert clocks(nvml, listed) == (1725, 1725, 5600, 1500)
+
+
+def test_a_clock_stays_where_the_card_does_not_tell_its_maximum() -> None:
+    fake = FakeNvml(FakeCard(clock=3315))
+    fake.fail("nvmlDeviceGetMaxClockInfo", fake.NVML_ERROR_NOT_SUPPORTED)
+    nvml, (listed,) = opened(fake)
+    assert clocks(nvml, listed)[0] == 3315
 
 
 def test_two_cards_with_one_uuid_are_both_there() -> None:

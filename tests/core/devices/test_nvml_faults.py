@@ -342,7 +342,7 @@ def test_every_card_but_one_blocks(nvml_library: NvmlLibrary, watching: Callable
 
 def test_a_listing_that_blocks_stops_no_curve(watch: Watch) -> None:
     watch.library.block("nvmlDeviceGetCount_v2")
-    until(lambda: watch.told_of("asked for its cards"))
+    until(lambda: watch.told_of("the query for its cards"))
     watch.goes_on("nvml:0")
     watch.goes_on("nvml:1")
     watch.library.release()

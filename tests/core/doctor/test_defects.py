@@ -51,6 +51,21 @@ return torch.stack([self.f(x).sum(), total])
 # clamped: default-device
 return self.f(x).clamp(min=torch.tensor(0.1))  # <-
 
+# mask kept by its size: default-device
+self.masks = {}
+---
+h = self.f(x)
+if len(h) not in self.masks:
+    self.masks[len(h)] = torch.ones(len(h), len(h)).tril()  # <-
+return self.masks[len(h)] @ h
+
+# buffer made anew as an attribute: default-device
+self.register_buffer('state', torch.zeros(4))
+---
+del self.state
+self.state = torch.zeros(4)  # <-
+return self.f(x) + self.state
+
 # one bin: default-device
 return torch.bucketize(torch.tensor(0.5), self.f(x)[0].sort().values)  # <-
 
@@ -186,6 +201,15 @@ return self.all[0](x)
 # first parameter in parallel: fails-on-device
 where = next(self.parameters()).device  # <-
 return self.f(x) + torch.ones(4, device=where)
+
+# penalty over parameters in parallel: differs-on-device
+return self.f(x) + sum(p.norm() for p in self.parameters())  # <-
+
+# loop over parameters in parallel: differs-on-device
+h = self.f(x)
+for name, p in self.f.named_parameters():  # <-
+    h = h + p.mean()
+return h
 
 # counter in parallel: differs-on-device
 self.steps = 0
@@ -330,6 +354,10 @@ self.register_buffer('s', torch.ones(4))
 h = self.more(self.norm(self.f(x)))
 return self.head(h) + x.new_zeros(4) * self.s
 
+# parameters asked for with something in their place in parallel
+first = next(self.parameters(), None)
+return self.f(x) + torch.zeros(4, device=x.device if first is None else first.device)
+
 # replicas with a list of names in parallel
 self.names = ['f']
 ---
@@ -381,8 +409,9 @@ def diagnosis(examined: Examined, name: str, lines: str, *, train: bool) -> Diag
 @pytest.mark.parametrize("name", sections(DEFECTS))
 def test_a_defect_is_found_at_its_line(examined: Examined, tmp_path: Path, name: str) -> None:
     rule = name.partition(": ")[2]
-    found = diagnosis(examined, name, sections(DEFECTS)[name], train=rule == "growing-graph")
-    assert [(one.rule, one.line) for one in found.problems] == [(rule, *marked(tmp_path / "net.py"))], found
+    for train in sorted({False, rule == "growing-graph"}):
+        found = diagnosis(examined, name, sections(DEFECTS)[name], train=train)
+        assert [(one.rule, one.line) for one in found.problems] == [(rule, *marked(tmp_path / "net.py"))], found
 
 
 @pytest.mark.parametrize("train", [False, True])

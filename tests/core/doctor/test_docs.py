@@ -13,9 +13,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from devexplorer.core.cli.doctor import document
-from devexplorer.core.cli.doctor_print import print_diagnosis
 from devexplorer.core.cli.terminal.output import console
+from devexplorer.core.doctor.commands.cli import document
+from devexplorer.core.doctor.commands.cli_print import print_diagnosis
 from devexplorer.core.doctor.examine import examine
 from devexplorer.core.doctor.findings.rules import RULES
 from devexplorer.core.doctor.testing import report

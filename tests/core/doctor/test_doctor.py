@@ -182,7 +182,38 @@ class Net(nn.Module):
     """
     found = examined(code, inputs=inputs, dtype=dtype)
     assert found.clean, found
-    assert found.inputs == inputs
+    assert found.inputs == (f"{inputs}:bfloat16" if made_in == "bfloat16" and ":" not in inputs else inputs)
+
+
+NORM_AND_HALF = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8, dtype=torch.bfloat16)
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x):
+"""
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs", "arrives", "problems", "notes"),
+    [
+        ("return self.layer(x)  # <-", "4x8", "4x8:bfloat16", 0, 1),
+        ("return self.layer(x)  # <-", "4x8:float32", "4x8:float32", 1, 0),
+        ("return self.layer(x)", "4x8:bfloat16", "4x8:bfloat16", 0, 0),
+        ("return self.layer(self.norm(x).bfloat16())", "4x8", "4x8", 0, 0),
+        ("return self.layer(self.norm(x.float()))  # <-", "4x8", "4x8:bfloat16", 1, 0),
+    ],
+)
+def test_a_dtype_that_nobody_asked_for_makes_no_verdict(
+    examined: Examined, tmp_path: Path, forward: str, inputs: str, arrives: str, problems: int, notes: int
+) -> None:
+    found = examined(f"{NORM_AND_HALF}        {forward}\n", inputs=inputs)
+    assert found.inputs == arrives
+    assert (len(found.problems), len(found.notes)) == (problems, notes), found
+    lines = [(one.rule, one.line) for one in (*found.problems, *found.notes)]
+    assert lines == [("mixed-dtypes", line) for line in marked(tmp_path / "net.py")]
 
 
 def test_the_second_card_can_be_meant(examined: Examined) -> None:
@@ -305,6 +336,57 @@ def test_copies_of_an_attribute_that_stays_behind_are_part_of_that_finding(exami
     assert only_line(found) == marked(found.problems[0].file)[0]
 
 
+def test_two_tensors_that_meet_on_the_cpu_first_are_both_to_blame(examined: Examined) -> None:
+    found = examined(f"""{LAYER}
+        self.codes = torch.ones(8, 4, dtype=torch.int8)  {MARK}
+        self.scales = torch.ones(8)  {MARK}
+
+    def forward(self, x):
+        weight = self.codes.to(x.dtype) * (self.scales / 127)[:, None]
+        return self.layer(x) @ weight.T
+""")
+    assert [(one.rule, one.severity, one.line) for one in found.problems] == [
+        ("unregistered-tensor", "error", line) for line in marked(found.problems[0].file)
+    ]
+    assert not found.notes
+    assert not any("copies it to the device" in one.message for one in found.problems), "a cast is no copy"
+
+
+BY_HAND = """
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        return x + self.b(self.a(x))  # <-
+
+def make():
+    model = nn.Sequential(Block(), Block())
+"""
+DISPATCHED = 'return dispatch_model(model, {"0": 0, "1.a": 0, "1.b": 1}, main_device=0)'
+
+
+@pytest.mark.parametrize(
+    ("placing", "fix"),
+    [
+        ('model[1].b.to("cuda:1")\n    return model.cuda()', None),
+        (
+            'model[0].cuda()\n    model[1].a.cuda()\n    model[1].b.to("cuda:1")\n    return model',
+            "self.b.weight.device",
+        ),
+        (f"from accelerate import dispatch_model\n    {DISPATCHED}", 'no_split_module_classes=["Block"]'),
+    ],
+)
+def test_a_model_on_several_cards_runs_as_it_lies(examined: Examined, placing: str, fix: str | None) -> None:
+    if "accelerate" in placing:
+        pytest.importorskip("accelerate")
+    found = examined(f"{BY_HAND}    {placing}\n", factory="make", inputs="2x8")
+    mixed = [one for one in found.problems if one.rule == "mixed-devices"]
+    assert [one.line for one in mixed] == ([] if fix is None else marked(mixed[0].file))
+    assert all(fix in one.fix for one in mixed if fix is not None)
+
+
 def test_an_attribute_that_forward_brings_along_itself_is_no_error(examined: Examined) -> None:
     found = examined(f"""{LAYER}
         self.table = torch.ones(4)  {MARK}
@@ -368,6 +450,8 @@ SEVERITIES = {
     "noise made on the CPU": ("self.m = None", "return y + torch.randn(y.shape).to(x.device)", "warning"),
     "an index": ("self.m = torch.arange(4)", "return y[:, self.m]", "warning"),
     "written at every call": ("self.m = torch.zeros(4)", "self.m[:] = y.detach().mean(0)\nreturn y", "warning"),
+    "returned as it is": ("self.m = torch.ones(4)", "return y, self.m", "warning"),
+    "returned in a dict": ("self.m = torch.ones(4)", "return {'y': y, 'm': [self.m]}", "warning"),
     "used as it is": ("self.m = torch.ones(4)", "return y * self.m", "error"),
     "a distribution that meets it": (
         "self.m = torch.distributions.Normal(torch.zeros(4), torch.ones(4))", "return y + self.m.sample()", "error"
@@ -906,6 +990,7 @@ def test_nothing_of_torch_stays_changed(examined: Examined) -> None:
     [
         ({"source": "no-such-model"}, "there is no sample model"),
         ({"source": "gone.py:Net"}, "there is no file"),
+        ({"source": __file__.replace("test_doctor.py", "../../doctor_models/exam/exam.json")}, "is not Python code"),
         ({"source": "mlp", "device": "vgpu:7"}, "there is no device 'vgpu:7' here; there are cpu, vgpu:0, vgpu:1"),
         ({"source": "mlp", "device": "the moon"}, "is no device"),
         ({"source": "mlp", "virtual": "Tesla T5000"}, "there is no profile"),

@@ -351,6 +351,50 @@ def test_tensors_are_found_in_functions_objects_classes_hooks_and_distributions(
         assert only(examined(holding(thing)), "unregistered-tensor").path == "held"
 
 
+class Statistics:
+    def __init__(self) -> None:
+        self.mean = torch.zeros(4)  # in the object's class
+
+
+class Normalised(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        self.statistics = Statistics()
+
+
+class OfEachDomain(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        self.domains = {"photo": Statistics()}
+
+
+class Shifted(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        shift = torch.zeros(4)  # beside the hook
+        self.register_forward_pre_hook(lambda module, inputs: (inputs[0] + shift,))
+
+
+class Given(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        made = torch.ones(4)
+        self.helper = Helper([made])  # the attribute that holds the object
+
+
+@pytest.mark.parametrize(
+    ("make", "mark"),
+    [
+        (Normalised, "in the object's class"),
+        (OfEachDomain, "in the object's class"),
+        (Shifted, "beside the hook"),
+        (Given, "the attribute that holds the object"),
+    ],
+)
+def test_a_tensor_in_an_object_or_hook_is_found_where_that_makes_it(make: type[nn.Module], mark: str) -> None:
+    assert only(examined(make), "unregistered-tensor").line == line_of(mark)
+
+
 def test_a_number_on_the_cpu_and_what_forward_copies_itself_are_notes() -> None:
     class Number(Plain):
         def __init__(self) -> None:

@@ -68,6 +68,20 @@ RIGHT = {
         ),
         ['self.register_buffer("scale", torch.ones(4))', "at = torch.arange(4, device=inputs.device).unsqueeze(0)"],
     ),
+    "set by its name, in a method that makes": (
+        net(
+            "self.reset()", "return self.f(inputs) * self.scale0",
+            "def reset(self):\n    for i in range(1):\n        setattr(self, f'scale{i}', torch.ones(4))"
+        ),
+        ["self.register_buffer(f'scale{i}', torch.ones(4))"],
+    ),
+    "filled by a call before the move": (
+        net(
+            "self.cache = None\nself(torch.ones(2, 4))",
+            "if self.cache is None:\n    self.cache = torch.ones_like(inputs)\nreturn self.f(inputs) + self.cache",
+        ),
+        ['self.register_buffer("cache", None, persistent=False)'],
+    ),
     "several statements in a line": (
         net("self.a = torch.ones(4); self.b = torch.ones(4)", "return self.f(inputs) * self.a + self.b"),
         ['self.register_buffer("a", torch.ones(4)); self.register_buffer("b", torch.ones(4))'],

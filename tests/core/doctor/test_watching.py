@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import textwrap
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -14,8 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fakes.doctor import Examined, examined
+from fakes.doctor import Examined, examined, marked
 from torch import Tensor, nn
+from torch.nn.utils import rnn
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
@@ -150,6 +152,18 @@ def normed(module: Any, y: Tensor) -> Tensor:
 def test_what_forward_makes_on_the_cpu_in_other_ways(work: Callable[[Any, Tensor], Tensor], marker: str) -> None:
     (finding,) = found(work)
     assert (finding.rule, finding.line) == ("default-device", line_of(work, marker))
+
+
+def packed(module: Any, y: Tensor) -> Tensor:
+    lengths = torch.full((len(y),), 2)
+    rows = rnn.pack_padded_sequence(y[:, :2, None], lengths, batch_first=True)
+    _, sizes = rnn.pad_packed_sequence(rows, batch_first=True)
+    return y * (sizes > torch.arange(len(y), device=y.device))[:, None]
+
+
+def test_lengths_of_a_packed_sequence_belong_to_the_cpu() -> None:
+    (finding,) = found(packed)
+    assert (finding.rule, finding.line) == ("mixed-devices", line_of(packed, "sizes >"))
 
 
 def host_only(module: Any, y: Tensor) -> Tensor:
@@ -609,6 +623,14 @@ class Part(nn.Module):
             x = x + other.to(x.device)  # moved
         x = x + torch.ones(4).to(x.device)  # device-hop
         return x.half() * torch.ones(2, 4, device=x.device)  # dtype-promotion
+
+
+def table():
+    return torch.arange(4) * 1.0
+
+
+def add(x, other):
+    return x + other.to(x.device)
 """
 WRAPPED = """
 from library_of_test import Part
@@ -622,6 +644,60 @@ class Net(nn.Module):
     def forward(self, x):
         x = self.layer(x)
         return self.part(x{argument})  # <-
+"""
+MADE_BY_LIBRARY = """
+# copied: note unregistered-tensor
+self.mask = torch.ones(4)  # <-
+---
+return x + self.mask.to(x.device)
+
+# fails: error unregistered-tensor
+self.mask = torch.ones(4)  # <-
+---
+return x + self.mask
+
+# index: note unregistered-tensor
+self.ids = torch.tensor([0, 1])  # <-
+---
+return x[self.ids]
+
+# hook: note unregistered-tensor
+tensor = torch.ones(4)
+self.register_forward_hook(lambda module, given, out: out * tensor.to(out.device))  # <-
+---
+return x
+
+# alias: error stale-alias
+self.register_buffer("inv", torch.ones(4))
+self.original = self.inv  # <-
+---
+return x + self.inv
+
+# tie: error tie-lost
+self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+self.b.weight.data = self.a.weight.data  # <-
+---
+return self.b(self.a(x))
+
+# modules: error unregistered-module
+self.layers = [nn.Linear(4, 4)]  # <-
+---
+return self.layers[0](x)
+
+# drawn: note unsaved-buffer
+self.register_buffer("noise", torch.randn(4), persistent=False)  # <-
+---
+return x + self.noise
+
+# lazy: note lazy-parameter
+self.b = nn.LazyLinear(3)  # <-
+---
+return x
+
+# computed: error parameter-not-leaf
+self.w = nn.Parameter(torch.ones(4)) * 2  # <-
+---
+return x + self.w.to(x.device)
 """
 
 
@@ -648,7 +724,95 @@ def test_what_an_installed_library_does_is_a_note_at_its_own_line(library: Path,
         assert note.patch is None
 
 
+@pytest.mark.parametrize(
+    "case", MADE_BY_LIBRARY.strip().split("\n\n"), ids=lambda case: case.partition(":")[0].removeprefix("# ")
+)
+@pytest.mark.parametrize("inherited", [False, True], ids=["wrapped", "inherited"])
+def test_what_a_constructor_of_a_library_sets_is_said_at_its_own_line(
+    case: str, inherited: bool, library: Path, examined: Examined
+) -> None:
+    title, _, code = case.partition("\n")
+    severity, rule = title.partition(": ")[2].split()
+    made, _, run = textwrap.indent(code, " " * 8).partition(" " * 8 + "---\n")
+    library.write_text(
+        "import torch\nfrom torch import nn\n\n\nclass Part(nn.Module):\n    def __init__(self):\n"
+        f"        super().__init__()\n{made}\n    def forward(self, x):\n{run}\n"
+    )
+    net = WRAPPED.format(argument="")
+    if inherited:
+        net = "from library_of_test import Part\n\n\nclass Net(Part):\n    pass\n"
+    diagnosis = examined(net, inputs="2x4")
+    (finding,) = (*diagnosis.problems, *diagnosis.notes)
+    assert (finding.severity, finding.rule) == (severity, rule)
+    assert (finding.file, finding.line, finding.patch) == (str(library), *marked(library), None)
+
+
+def test_what_the_user_makes_with_a_library_and_gives_it_back_stays_the_users(
+    library: Path, examined: Examined
+) -> None:
+    code = """
+    import library_of_test
+
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = library_of_test.table()  # <-
+
+        def forward(self, x):
+            return library_of_test.add(x, self.table)
+    """
+    (finding,) = examined(code, inputs="2x4").problems
+    assert (finding.severity, finding.line) == ("warning", 10)
+    assert finding.patch is not None
+
+
+def test_a_parameter_that_a_library_does_not_train_is_said_where_the_user_makes_it(
+    library: Path, examined: Examined
+) -> None:
+    library.write_text(
+        "from torch import nn\n\n\nclass Part(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.pooler = nn.Linear(4, 4)\n\n    def forward(self, x):\n        return x\n"
+    )
+    (note,) = examined(WRAPPED.format(argument=""), inputs="2x4", train=True).notes
+    assert (note.rule, Path(note.file).name, note.line) == ("no-gradient", "net.py", 10)
+
+
 def test_what_the_user_gives_a_library_is_a_warning_at_the_user_s_line(library: Path, examined: Examined) -> None:
     diagnosis = examined(WRAPPED.format(argument=", torch.ones(4)"))
     (finding,) = diagnosis.problems
     assert (finding.rule, finding.severity, finding.line) == ("device-hop", "warning", 14)
+
+
+@pytest.mark.parametrize(
+    ("holds", "tensors", "advice"),
+    [
+        ("self.s = nn.Parameter(torch.ones(4))", "parameters", "Make the module in __init__"),
+        ("self.register_buffer('s', torch.ones(4))", "tensors", "Make the module in __init__"),
+        ("self.s = torch.ones(4)", "tensors", "Register its tensors as buffers"),
+    ],
+)
+def test_what_a_module_made_in_forward_holds_is_said_as_it_is(
+    holds: str, tensors: str, advice: str, examined: Examined
+) -> None:
+    code = f"""
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            {holds}
+
+        def forward(self, x):
+            return x * self.s
+
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return Scale()(self.layer(x))
+    """
+    (finding,) = examined(code, inputs="2x4").problems
+    assert finding.message.startswith(f"Scale is made in forward, with {tensors} on cpu")
+    assert finding.fix.startswith(advice)

@@ -16,8 +16,8 @@ from places import Place, place_of
 from torch import nn
 
 from devexplorer.core.base import NO_PROGRESS, BadInput, DevExplorerError, ProgressMonitor
-from devexplorer.core.commands import doctor
 from devexplorer.core.commands.registry import dispatch
+from devexplorer.core.doctor.commands import check as doctor
 from devexplorer.core.doctor.examine import examine
 from devexplorer.core.records import (
     Answer,
@@ -33,10 +33,10 @@ from devexplorer.core.records import (
     Move,
     NewTensor,
     OpenModel,
-    Split,
     TrainStep,
     Undo,
 )
+from devexplorer.core.split.records import Split
 from devexplorer.core.virtual.backend import install
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -283,3 +283,53 @@ def test_the_check_that_is_offered_after_a_failure_does_what_failed(
     _, found = checked(cards, check)
     assert [item.rule for item in found.problems] == ["default-device"], "the evaluation has no such problem"
     assert "training" in found.modes
+
+
+CACHE = """
+import warnings
+import torch
+from torch import nn
+
+class Cached(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("base", torch.ones(4))
+        self.cache = None
+
+    def forward(self, x):
+        if self.cache is None:
+            self.cache = torch.zeros_like(x) + self.base
+        return x + self.cache
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        with warnings.catch_warnings(action="ignore"):  # it is deprecated
+            self.layer = nn.utils.weight_norm(nn.Linear(4, 4))
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+
+
+@pytest.mark.usefixtures("asked")
+def test_what_a_call_kept_before_a_move_is_found_though_a_new_model_is_right(cards: Place, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(CACHE)
+    name = cards.do(OpenModel(source="net.py:Cached", folder=str(tmp_path), inputs="2x4")).changed[0].name
+    cards.do(Forward(target=name))
+    cards.do(Move(targets=(name,), device="vgpu:0"))
+    _, found = checked(cards, Check(target=name, device="vgpu:0", inputs="2x4"))
+    assert [(one.rule, one.path, one.severity) for one in found.problems] == [
+        ("unregistered-tensor", "cache", "warning")
+    ]
+    with pytest.raises(DevExplorerError, match="same device"):  # the sample is where its buffer is
+        cards.do(Forward(target=name))
+
+
+def test_a_weight_that_a_hook_computes_is_in_the_way_of_no_move(cards: Place, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(CACHE)
+    name = cards.do(OpenModel(source="net.py:Normed", folder=str(tmp_path), inputs="2x4")).changed[0].name
+    for device in ("vgpu:0", "cpu"):
+        moved = cards.do(Move(targets=(name,), device=device))
+        assert "Left behind" not in moved.answer.words
+        cards.do(Backward(target=name))

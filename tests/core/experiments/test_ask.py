@@ -14,7 +14,8 @@ from torch import nn
 from devexplorer.core.base import BadInput, python_names
 from devexplorer.core.experiments import python_values
 from devexplorer.core.experiments.ask import OF_MODELS, OF_TENSORS
-from devexplorer.core.records import Answer, Ask, BuildModel, Move, NewTensor
+from devexplorer.core.experiments.records import Ask
+from devexplorer.core.records import Answer, BuildModel, Move, NewTensor
 
 
 @pytest.fixture(params=["cpu", "vgpu"])

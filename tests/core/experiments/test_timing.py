@@ -15,7 +15,8 @@ from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.experiments import products, time_work
 from devexplorer.core.experiments.crossover import crossed
 from devexplorer.core.experiments.overtaking import alone, overtaking, with_copies
-from devexplorer.core.records import Answer, Crossover, CrossoverMeasured, CrossoverPoint, TimeWork, WorkTimed
+from devexplorer.core.experiments.records import Crossover, CrossoverMeasured, CrossoverPoint, TimeWork, WorkTimed
+from devexplorer.core.records import Answer
 from devexplorer.core.virtual.device.cost import COPY_SECONDS, launch_seconds
 
 

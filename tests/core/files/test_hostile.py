@@ -3,6 +3,7 @@ appears."""
 
 from __future__ import annotations
 
+import argparse
 import builtins
 import collections
 import importlib
@@ -205,6 +206,15 @@ def test_a_whole_model_is_written_and_never_opened(place: Place, tmp_path: Path)
     assert "torch.nn.modules.linear.Linear" in words
     assert "torch.save(model.state_dict(), …), or safetensors" in words
     assert f"torch.load('{path}', weights_only=False)" in words
+
+
+@pytest.mark.parametrize("held", [nn.Linear(2, 2), {"weight": torch.ones(2), "args": argparse.Namespace(lr=0.1)}])
+def test_what_pickle_wrote_is_not_said_to_be_for_torch_load(place: Place, tmp_path: Path, held: object) -> None:
+    path = tmp_path / "net.pkl"
+    path.write_bytes(pickle.dumps(held))
+    words = place.answer(ListFile(path=str(path))).words
+    assert f"only where you trust the file, as it runs whatever that says: pickle.load(open('{path}', 'rb'))" in words
+    assert "torch.load" not in words
 
 
 def test_what_a_file_hangs_on_a_tensor_does_not_matter(place: Place, tmp_path: Path) -> None:

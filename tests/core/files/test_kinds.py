@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import socket
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,16 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "page.bin").write_text("<!DOCTYPE html><html></html>")
     (tmp_path / "m.gguf").write_bytes(b"GGUF\3\0\0\0" + bytes(64))
     (tmp_path / "m.onnx").write_bytes(b"\x08\x08\x12\x07pytorch" + bytes(64))
+    records = {
+        "net.jit": ("net/code/__torch__.py", "net/data.pkl", "net/constants.pkl"),
+        "order.model": ("net/version", "net/data.pkl"),
+        "notes.zip": ("readme.txt",),
+    }
+    for name, names in records.items():
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            for one in names:
+                archive.writestr(one, b"")
+    (tmp_path / "half.zip").write_bytes((tmp_path / "notes.zip").read_bytes()[:-9])
     (tmp_path / "zeros.ckpt").write_bytes(bytes(5000))
     torch.save({"w": torch.ones(2)}, tmp_path / "new.pt")
     torch.save({"w": torch.ones(2)}, tmp_path / "old.pth", _use_new_zipfile_serialization=False)
@@ -60,7 +71,7 @@ def folder(tmp_path: Path) -> Path:
                                                                                                            TENSORS),
         *((f"{age}{name}", TENSORS) for age in ("", "old-", "pickled-") for name in
           ("model_best.pth.tar", "net.pkl", "weights.th", "anything")),
-        ("model.safetensors.index.json", TENSORS), ("whole", TENSORS),
+        ("model.safetensors.index.json", TENSORS), ("whole", TENSORS), ("order.model", TENSORS),
         ("run.devrec", RECORDING), ("snapshot.pickle", SNAPSHOT), ("Nets.PY", MODEL),
     ],
 )  # fmt: skip
@@ -78,6 +89,8 @@ def test_a_file_is_recognised(folder: Path, name: str, kind: str) -> None:
         ("m.onnx", "an ONNX model; onnx.load"), ("zeros.ckpt", "zeros only"), ("empty.pt", "empty.pt is empty."),
         ("wrong.safetensors", "is not what its name says: it has no safetensors header."),
         ("wrong.npy", "it does not begin as a NumPy array does."), ("picture.py", "it is a picture."),
+        ("net.jit", "it is a TorchScript archive, which is a program; load it with torch.jit.load"),
+        ("notes.zip", "it is a zip archive and no file of torch.save"), ("half.zip", "damaged or cut off"),
         ("a folder", "a folder without a checkpoint"),
         ("missing.pt", "missing.pt cannot be read: No such file or directory."),
         ("pipe.pt", "pipe.pt is not a regular file."),

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.memory import snapshot_file
+from devexplorer.core.memory.records import OpenSnapshot, SnapshotOpened
 from devexplorer.core.records import (
     Answer,
     Command,
@@ -22,12 +23,10 @@ from devexplorer.core.records import (
     ListFile,
     Load,
     NewTensor,
-    OpenSnapshot,
     OpenWorkspace,
     Save,
     SaveWorkspace,
     SentFrom,
-    SnapshotOpened,
     UndoState,
     WorkspaceFile,
 )

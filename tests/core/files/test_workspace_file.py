@@ -29,7 +29,6 @@ from devexplorer.core.records import (
     BuildModel,
     Forward,
     Initialise,
-    InsertHops,
     Load,
     MakeOptimizer,
     Move,
@@ -127,25 +126,6 @@ def test_optimizers_on_virtual_gpus(vgpu: Place, tmp_path: Path, kind: str) -> N
     vgpu.do(TrainStep(target="mlp"))
     before, after, _ = saved_and_opened(vgpu, tmp_path)
     assert after == before
-
-
-def test_a_split_model_with_its_hops_runs_again(vgpu: Place, tmp_path: Path) -> None:
-    vgpu.do(BuildModel(recipe="mlp", name="mlp"))
-    model = vgpu.workspace.get("mlp")
-    assert isinstance(model, nn.Module)
-    children = [path for path, part in model.named_children() if list(part.parameters())]
-    devices = {path: f"vgpu:{index % 2}" for index, path in enumerate(children)}
-    for path, device in devices.items():
-        vgpu.do(Move(targets=(f"mlp:{path}",), device=device))
-    vgpu.do(InsertHops(target="mlp"))
-    before, path = everything(vgpu), str(tmp_path / "w.devexplorer")
-    vgpu.do(SaveWorkspace(path=path))
-    vgpu.do(OpenWorkspace(path=path, replace=True))
-    assert everything(vgpu) == before
-    vgpu.do(Forward(target="mlp"))
-    hops = vgpu.workspace.extras("mlp").hops
-    assert hops is not None
-    assert {hop.destination for hop in hops.latest} >= {"vgpu:0", "vgpu:1"}
 
 
 def test_ties_flags_modes_and_dtypes(vgpu: Place, tmp_path: Path) -> None:

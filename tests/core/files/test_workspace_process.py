@@ -24,9 +24,9 @@ from devexplorer.core.records import (
     SaveWorkspace,
     SetRequiresGrad,
     SetTraining,
-    Split,
     TrainStep,
 )
+from devexplorer.core.split.records import Split
 
 TESTS = Path(__file__).parents[2]
 OWN = """

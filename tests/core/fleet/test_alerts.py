@@ -5,9 +5,9 @@ from __future__ import annotations
 from fakes.fleet_tables import NOW, joined, sample, table
 
 from devexplorer.core.fleet.alerts import FleetAlerts
+from devexplorer.core.fleet.events import CardsListed, FleetMachine, MachineChanged, Readings
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.records import Problem
-from devexplorer.core.records.fleet_events import CardsListed, FleetMachine, MachineChanged, Readings
 from devexplorer.core.telemetry.alert_rules import DEFAULT_RULES, Rule
 
 
@@ -85,3 +85,20 @@ def test_cards_that_come_leave_the_alerts_of_the_others() -> None:
 def test_a_rule_about_a_reading_that_a_fleet_does_not_keep_is_named() -> None:
     alerts = FleetAlerts([Rule(metric="encoder_percent", raise_at=90, clear_at=80), *DEFAULT_RULES])
     assert alerts.left_out == ("Encoder", "Memory temperature")
+
+
+def test_a_fleet_without_cards_raises_nothing() -> None:
+    fleet = FleetTable()
+    alerts = FleetAlerts([Rule(metric="temperature_c", raise_at=85, clear_at=80, devices=("cuda:0",))])
+    alerts.look(fleet, NOW)
+    assert not alerts.raised
+
+
+def test_a_rule_for_chosen_devices_is_about_those_of_every_machine() -> None:
+    fleet = table(2, 2)
+    name = fleet.cards[1].info.id
+    alerts = FleetAlerts([Rule(metric="temperature_c", raise_at=85, clear_at=80, devices=(name,))])
+    for machine, card in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        read(fleet, machine, card, temperature_c=99.0)
+    alerts.look(fleet, NOW)
+    assert told(alerts) == [(1, "temperature_c"), (3, "temperature_c")]

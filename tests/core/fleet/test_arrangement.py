@@ -6,9 +6,9 @@ import numpy as np
 from fakes.fleet_tables import joined, table
 
 from devexplorer.core.fleet.arrangement import Arrangement
+from devexplorer.core.fleet.events import CardsListed, FleetMachine, MachineChanged
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.records import DeviceInfo
-from devexplorer.core.records.fleet_events import CardsListed, FleetMachine, MachineChanged
 
 
 def test_a_small_fleet_is_open_and_a_large_one_folded() -> None:

@@ -5,16 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from devexplorer.core.fleet.events import CardsListed, FleetEvent, FleetMachine, MachineChanged, MachineLeft, Readings
 from devexplorer.core.fleet.table import BIN_S, BINS, FleetTable
 from devexplorer.core.records import DeviceInfo, DeviceSample
-from devexplorer.core.records.fleet_events import (
-    CardsListed,
-    FleetEvent,
-    FleetMachine,
-    MachineChanged,
-    MachineLeft,
-    Readings,
-)
 
 
 def joined(machine: str, cards: int) -> list[FleetEvent]:

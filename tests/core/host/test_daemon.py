@@ -227,7 +227,7 @@ def test_it_ends_ten_minutes_after_the_last_window_and_the_last_work(
     daemon.look()
     assert not daemon.over
     pass_by(100)
-    assert daemon.over == "nobody was connected for 10 minutes, and nothing was under way"
+    assert daemon.over == "no one was connected for 10 minutes, and nothing was under way"
     listener.close()
     assert find(environ) is None
 

@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devexplorer.core.base import LinkError
+from devexplorer.core.codec import decoder
 from devexplorer.core.host.wire import SILENT_S, Outbox, Wire, compresses, read_hello, send_hello
 from devexplorer.core.records import DeviceSample, Log
 from devexplorer.core.records.host import ZLIB, Happened, Hello, ToWindow
 
-_DECODER = msgspec.msgpack.Decoder(ToWindow)
+_DECODER = decoder(ToWindow)
 
 
 def decode(payload: bytes) -> Any:

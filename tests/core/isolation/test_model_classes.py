@@ -90,6 +90,23 @@ def test_classes_that_lead_to_torch_nn_and_functions_that_return_one(file: Path)
     assert not Path(f"{file}.ran").exists()
 
 
+def test_a_configuration_with_defaults_alone_need_not_be_given(tmp_path: Path) -> None:
+    package = tmp_path / "pack"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "config.py").write_text(
+        "import dataclasses\n@dataclasses.dataclass(frozen=True)\nclass Config:\n    width: int = 4\n"
+        "@dataclasses.dataclass\nclass Sizes:\n    width: int\nclass Plain:\n    width: int = 4\n"
+    )
+    (package / "net.py").write_text(
+        "from torch import nn\nfrom .config import Config, Sizes, Plain\nfrom . import config\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self, config: Config, *, other: 'config.Config', sizes: Sizes, plain: Plain, n: int): ...\n"
+    )
+    [net] = candidates(package / "net.py")
+    assert net.needs == ("sizes", "plain", "n")
+
+
 def test_everything_of_a_file_beside_can_be_imported_and_files_can_import_each_other(tmp_path: Path) -> None:
     package = tmp_path / "pack"
     (package / "sub").mkdir(parents=True)
@@ -151,10 +168,10 @@ NOTEBOOK = json.dumps({"cells": [CELL], "metadata": {}, "nbformat": 4})
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        ("pack/net.py", "write pack/net.py:Net or pack/net.py:make?width=…"),
-        ("pack/net.py?width=3", "write pack/net.py:Net or pack/net.py:make?width=…"),
-        ("pack.net", "write pack.net:Net or pack.net:make?width=…"),
-        ("pack", "write pack:Net or pack:build?width=…"),
+        ("pack/net.py", "write pack/net.py:Net or 'pack/net.py:make?width=…'"),
+        ("pack/net.py?width=3", "write pack/net.py:Net or 'pack/net.py:make?width=…'"),
+        ("pack.net", "write pack.net:Net or 'pack.net:make?width=…'"),
+        ("pack", "write pack:Net or 'pack:build?width=…'"),
         ("lib", "write lib:Net"),
         ("train.ipynb", "write train.ipynb:Net"),
         ("none.py", "'none.py' names no model, and no class or function in it clearly makes one; write none.py:NAME"),
@@ -175,3 +192,11 @@ def test_a_file_or_module_without_a_name_is_told_what_is_in_it(tmp_path: Path, t
     (tmp_path / "none.py").write_text("1 / 0")
     told = without_name(target, str(tmp_path))
     assert told is None if words is None else told is not None and told.endswith(words)
+
+
+def test_a_file_that_may_not_be_read_is_not_said_to_hold_no_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shut.py").write_text("from torch import nn\nclass Net(nn.Module): ...\n")
+    monkeypatch.setattr("os.access", lambda *_: False)  # root may read everything
+    assert without_name("shut.py", str(tmp_path)) == "you may not read the file 'shut.py'"

@@ -152,8 +152,7 @@ def test_work_that_hangs_is_ended_with_the_line_that_it_was_at(run: Apart, tmp_p
     words = said(run, "while True:\n    time.monotonic()  # here", seconds=2.5)
     here = line_of(tmp_path, "# here")
     assert words in [
-        f"the work was not ready after 2.5 s and was ended (it was at child_of_a_test.py, line {n})"
-        for n in (here - 1, here)
+        f"the work was not ready after 2.5 s and was ended (at child_of_a_test.py, line {n})" for n in (here - 1, here)
     ]
 
 
@@ -163,11 +162,11 @@ def test_the_users_own_line_is_named_before_that_of_what_it_called(
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (elsewhere / "slow.py").write_text("import time\n\ndef wait(): time.sleep(600)\n")
     words = said(run, f"sys.path.insert(0, {str(elsewhere)!r})\nfrom slow import wait\nwait()  # here", seconds=2.5)
-    assert f"(it was at child_of_a_test.py, line {line_of(tmp_path, '# here')})" in words
+    assert f"(at child_of_a_test.py, line {line_of(tmp_path, '# here')})" in words
 
 
 def test_a_line_outside_of_the_users_folder_is_better_than_none(run: Apart, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"was ended \(it was at child_of_a_test.py, line"):
+    with pytest.raises(BadInput, match=r"was ended \(at child_of_a_test.py, line"):
         run("time.sleep(600)", seconds=2.5, folder="/no/such")
 
 

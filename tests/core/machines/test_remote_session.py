@@ -372,7 +372,9 @@ def test_what_is_asked_is_answered_at_a_beat(far: Far) -> None:
     far.session.ask(ListFolder(path="/no/such folder"), lambda _: None, refused.append)
     far.until(lambda: texts and refused)
     assert texts[0].startswith('"""A session of DevExplorer')
-    assert far.session.script().startswith(f"# This came from {far.session.name} and was not checked")
+    lines = far.session.script().splitlines()
+    assert lines[0] == "# -*- coding: utf-8 -*-"
+    assert lines[1].startswith(f"# This came from {far.session.name} and was not checked")
     assert "no/such folder" in refused[0]
     with pytest.raises(BadInput):
         far.session.set_visible_devices("one")

@@ -10,21 +10,15 @@ import pytest
 from devexplorer.core.commands.registry import title_of
 from devexplorer.core.engine.local import LocalEngine
 from devexplorer.core.memory import snapshot_file
-from devexplorer.core.records import (
-    AddVirtual,
-    AllocatorSample,
+from devexplorer.core.memory.records import (
     AllocatorSnapshot,
-    Answer,
-    Cancel,
-    Command,
-    NewTensor,
     OpenSnapshot,
     RecordAllocator,
     ReleaseCache,
-    Remove,
     SaveSnapshot,
     SnapshotOpened,
 )
+from devexplorer.core.records import AddVirtual, AllocatorSample, Answer, Cancel, Command, NewTensor, Remove
 from devexplorer.core.virtual.backend import install
 
 MIB = 1 << 20

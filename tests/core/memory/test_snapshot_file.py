@@ -18,8 +18,8 @@ from devexplorer.core.base import BadInput, Cancelled
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.engine.link import FRAME_HEAD, decode_event, frame
 from devexplorer.core.memory import snapshot_file, snapshot_rows
+from devexplorer.core.memory.records import SnapshotOpened
 from devexplorer.core.memory.snapshot_rows import digest
-from devexplorer.core.records import SnapshotOpened
 from devexplorer.core.virtual.device.machine import VirtualGpu
 from devexplorer.core.virtual.device.snapshot import snapshot
 

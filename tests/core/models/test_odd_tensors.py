@@ -11,18 +11,15 @@ import torch
 from places import Place, place_of
 from torch import Tensor, nn
 
+from devexplorer.core.experiments.records import Ask
 from devexplorer.core.records import (
-    Ask,
     Backward,
-    BuildModel,
     ClearGradients,
     Combine,
     Command,
     Describe,
     EditElement,
-    Forward,
     Initialise,
-    InsertHops,
     MakeOptimizer,
     Move,
     NewTensor,
@@ -159,19 +156,3 @@ def test_a_compiled_model_is_refused_on_opening(place: Place, tmp_path: Path) ->
     assert answer.failed
     assert "TorchScript" in answer.words
     assert place.workspace.names == ()
-
-
-def test_a_copy_of_a_model_with_hops_has_none_in_a_script_either(place: Place) -> None:
-    names: dict[str, object] = {"torch": torch}
-    for command in (
-        BuildModel(recipe="mlp", name="net"),
-        NewTensor(name="x", fill="rand", shape=(2, 20), device="vgpu:1"),
-        InsertHops(target="net"),
-        Move(targets=("net",), device="vgpu:0", copy=True),
-        Move(targets=("net2:2",), device="vgpu:1"),
-        Forward(target="net", input="x"),
-    ):
-        exec(place.do(command).answer.code, names)
-    with pytest.raises(RuntimeError):
-        exec("net2(x)", names)
-    assert place.answer(Forward(target="net2", input="x")).failed

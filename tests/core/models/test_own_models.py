@@ -149,7 +149,7 @@ def test_what_ends_only_in_the_engine_does_not_end_it(write: Write) -> None:
 def test_a_factory_that_never_returns_is_ended_with_the_line_that_it_was_at(place: Place, write: Write) -> None:
     place.workspace.trials = Trials(limit_seconds=2.5)
     words = said(place, write("import subprocess\ndef make():\n    while True:\n        pass\n"))
-    assert "was not ready after 2.5 s and was ended (it was at net.py, line" in words
+    assert "was not ready after 2.5 s and was ended (at net.py, line" in words
 
 
 def test_a_trial_is_cancelled_at_once_with_everything_that_it_started(write: Write, tmp_path: Path) -> None:
@@ -350,6 +350,29 @@ def test_the_python_of_a_file_in_a_package_imports_its_module(tmp_path: Path) ->
     assert ran.stdout.startswith("Net("), ran.stderr
 
 
+CONFIG = "from dataclasses import dataclass\n@dataclass\nclass Config:\n    width: int = 4\n"
+NET_OF_CONFIG = "class Net(nn.Linear):\n    def __init__(self, config: Config): super().__init__(config.width, 2)\n"
+
+
+@pytest.mark.parametrize("in_package", [True, False])
+@pytest.mark.usefixtures("write")
+def test_a_configuration_with_defaults_alone_is_made_for_the_model_and_in_the_script(
+    tmp_path: Path, in_package: bool
+) -> None:
+    (tmp_path / "pack").mkdir()
+    if in_package:
+        (tmp_path / "pack" / "__init__.py").write_text("")
+        (tmp_path / "pack" / "config.py").write_text(CONFIG)
+        text = f"from __future__ import annotations\nfrom torch import nn\nfrom .config import Config\n{NET_OF_CONFIG}"
+    else:
+        text = f"from torch import nn\n{CONFIG}{NET_OF_CONFIG}"
+    (tmp_path / "pack" / "net.py").write_text(text)
+    recipe = Recipe(parse("pack/net.py:Net"), str(tmp_path))
+    script = recipe.make().code.text("net", 0, recipe.make().changes)
+    ran = subprocess.run([sys.executable, "-c", f"{script}\nprint(net)"], capture_output=True, text=True)
+    assert ran.stdout.startswith("Net(in_features=4"), ran.stderr
+
+
 @pytest.mark.usefixtures("write")
 def test_a_module_below_src_opens_from_the_folder_of_the_project(tmp_path: Path) -> None:
     for name, text in LAYOUTS["src"][0].items():
@@ -365,6 +388,12 @@ class Net(nn.Linear):
 def both(): return Net(3, "cpu"), 3
 def named(): return {"step": 1, "model": Net(3, "cpu")}
 def nothing(): return None
+class Trainer:
+    def __init__(self): self.step, self.net = 1, Net(3, "cpu")
+class Either(nn.Module):
+    def __init__(self, width=None, weight=None, deep=False):
+        super().__init__()
+        if width is None and weight is None: raise ValueError("one of them")
 def inner(): return Net(4)
 """
 
@@ -372,11 +401,13 @@ def inner(): return Net(4)
 @pytest.mark.parametrize(
     ("factory", "words"),
     [
-        ("Net", "give options as in net.py:Net?width=…&device=cpu, or write"),
-        ("Net?width=4", "as in net.py:Net?width=4&device=cpu, or write"),
+        ("Net", "give options as in 'net.py:Net?width=…&device=cpu', or write"),
+        ("Net?width=4", "as in 'net.py:Net?width=4&device=cpu', or write"),
         ("Net?width=4&device=cpu&depth=2", "; it takes width, device, deep"),
         ("both", "gave a tuple (Net, int); write a function that returns its model alone, both(…)[0], and"),
         ("named", "gave a dict (int, Net); write a function that returns its model alone, named(…)['model'], and"),
+        ("Trainer", "gave a Trainer; write a function that returns the model in it, Trainer(…).net, and name that"),
+        ("Either", "one of them (net.py, line 13); give options as in 'net.py:Either?width=…&weight=…', or write"),
         ("nothing", "gave a NoneType; a torch.nn.Module is required"),
     ],
 )
@@ -411,6 +442,9 @@ def mapped():
     from accelerate import dispatch_model
     net = nn.Sequential(nn.Linear(4, 2), nn.Linear(2, 2))
     return dispatch_model(net, {"0": 0, "1": 1})
+
+def split():
+    return nn.Sequential(nn.Linear(4, 2).cuda(), nn.Linear(2, 2).cuda(1))
 """
 
 
@@ -432,6 +466,13 @@ def test_a_model_that_accelerate_has_dispatched_opens_as_it_lies(
     seen = place.snapshot(name)
     assert seen.bytes_by_device == {"vgpu:0": 40, "vgpu:1": 24}
     assert "0 on vgpu:0, 1 on vgpu:1; activations change devices at 1 (vgpu:0 to vgpu:1)" in (seen.dispatched or "")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
+def test_a_model_that_its_code_splits_opens_as_it_lies(place: Place, write: Write) -> None:
+    folder = str(write(ON_CARDS).parent)
+    name = place.do(OpenModel(source="net:split", folder=folder)).answer.subject
+    assert place.snapshot(name).bytes_by_device == {"vgpu:0": 40, "vgpu:1": 24}
 
 
 # --- again, and beside others

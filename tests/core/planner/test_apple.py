@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from devexplorer.core.base import BadInput
 from devexplorer.core.devices.planned_profiles import apple_profiles
 from devexplorer.core.planner.plan import plan
+from devexplorer.core.planner.records import FitReport, FitSpec
 from devexplorer.core.planner.serving.plan import plan_serving
+from devexplorer.core.planner.serving_records import ServingSpec
 from devexplorer.core.planner.step_time import UNVERIFIED
-from devexplorer.core.records import FitReport, FitSpec, ServingSpec
 from devexplorer.core.virtual.device.cost import Roofline
 from devexplorer.core.virtual.device.terms import terms
 from devexplorer.core.virtual.device.work import Kind, Product, Work

@@ -9,7 +9,7 @@ import pytest
 from devexplorer.core.planner.batch_curve import POINTS, curve_batches
 from devexplorer.core.planner.limits import LARGEST_BATCH
 from devexplorer.core.planner.plan import plan
-from devexplorer.core.records import FitSpec
+from devexplorer.core.planner.records import FitSpec
 
 
 @pytest.mark.parametrize("largest", [1, 2, 7, 100, 1219, 40_000, LARGEST_BATCH])

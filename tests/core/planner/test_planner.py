@@ -16,10 +16,10 @@ from devexplorer.core.planner import step_time, subject, trace_cache
 from devexplorer.core.planner.eight_bit import state_sizes
 from devexplorer.core.planner.experts import EQUAL_SHARES
 from devexplorer.core.planner.plan import plan
+from devexplorer.core.planner.records import FitSpec
 from devexplorer.core.planner.run import DeviceMap, StepConfig
 from devexplorer.core.planner.subject import NOTE
 from devexplorer.core.planner.trace_cache import WITH_VALUES
-from devexplorer.core.records import FitSpec
 from devexplorer.core.virtual.device.machine import CONTEXT_BYTES
 from devexplorer.core.virtual.device.memory import round_up
 
@@ -337,7 +337,7 @@ def test_too_large_to_run_with_values_says_so(tmp_path, monkeypatch):
         "    def __init__(self):\n        super().__init__(8, 8)\n"
         "    def forward(self, x):\n        x = super().forward(x)\n        return x if x.sum() > 0 else -x\n",
     )
-    with pytest.raises(BadInput, match=r"cannot run without values.*more than the 100 B"):
+    with pytest.raises(BadInput, match=r"failed without values.*not tried with them.*more than the 100 B"):
         asked(**source, inputs="2x8")
 
 
@@ -407,15 +407,15 @@ def test_a_model_for_one_batch_only_has_that_as_its_largest(tmp_path):
 
 
 def test_a_batch_that_cannot_run_here_is_no_end_of_the_answer(tmp_path):
-    """Whole numbers above 1 MiB have no values here, and this model looks at some that grow with the batch."""
+    """Tensors above 16 MiB have no values here, and this model looks at one that grows with the batch."""
     source = write(
         tmp_path,
         "looking_far",
-        "import torch\nfrom torch import nn\nclass Net(nn.Linear):\n    def __init__(self): super().__init__(8, 8)\n   "
-        " def forward(self, x): return super().forward(x) if (1 + torch.arange(x.numel(), device=x.device)).min() > 0"
-        " else None\n",
+        "import torch\nfrom torch import nn\nclass Net(nn.Linear):\n    def __init__(self): super().__init__(64, 64)\n"
+        "    def forward(self, x):\n"
+        "        return super().forward(x) if (1 + torch.arange(x.numel(), device=x.device)).min() > 0 else None\n",
     )
-    report = asked(**source, inputs="2x8", search=True)
+    report = asked(**source, inputs="2x64", search=True)
     assert report.fits[0].largest_batch == 65536
     assert any("could not run here" in one for one in report.assumptions)
     assert not any("It cannot run without values" in one for one in report.assumptions), "what was asked for did"

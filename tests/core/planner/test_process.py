@@ -11,11 +11,12 @@ from msgspec.structs import replace
 from places import place_of
 
 from devexplorer.core.base import BadInput, Cancelled, ProgressMonitor
-from devexplorer.core.commands import planner
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.doctor.ask import diagnosed
+from devexplorer.core.planner.commands import plan_fit as planner
+from devexplorer.core.planner.records import FitPlanned, FitSpec, PlanFit
 from devexplorer.core.planner.worker.ask import planned
-from devexplorer.core.records import BuildModel, DoctorRequest, FitPlanned, FitSpec, OpenModel, PlanFit
+from devexplorer.core.records import BuildModel, DoctorRequest, OpenModel
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 

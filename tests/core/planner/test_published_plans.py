@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from devexplorer.core.planner.plan import checked
 from devexplorer.core.planner.published_steps import fitted_to, published, rates_of, spec_of
+from devexplorer.core.planner.records import Fit
 from devexplorer.core.planner.serving import request
-from devexplorer.core.records import Fit, ServingFit
+from devexplorer.core.planner.serving_records import ServingFit
 
 
 def test_every_plan_of_a_published_step_can_be_asked_for() -> None:
@@ -19,8 +20,14 @@ def test_every_plan_of_a_published_step_can_be_asked_for() -> None:
 
 def test_steps_that_the_planner_has_not_are_left_out() -> None:
     for row in published():
-        if row.copies_input or row.optimizer.startswith("none") or not row.profile or not row.samples_per_s:
+        if row.optimizer.startswith("none") or not row.profile or not row.samples_per_s:
             assert spec_of(row) is None
+
+
+def test_a_step_that_copies_its_input_is_planned_with_that_copy() -> None:
+    plans = [(row, spec) for row in published() if (spec := spec_of(row)) is not None and not row.decodes]
+    assert any(spec.input_copy for _, spec in plans)
+    assert all(spec.input_copy == bool(row.copies_input) for row, spec in plans)
 
 
 def test_rows_that_something_else_bound_are_not_fitted_to() -> None:

@@ -16,10 +16,12 @@ from devexplorer.core.models.optimizers import make_optimizer
 from devexplorer.core.planner import trace_cache
 from devexplorer.core.planner.largest import by_bisection, fit_in, from_above
 from devexplorer.core.planner.run import DeviceMap, StepConfig, run_step
+from devexplorer.core.planner.step_time import step_estimate
 from devexplorer.core.planner.subject import subject_of
 from devexplorer.core.planner.trace import fit_scaling
 from devexplorer.core.planner.trace_cache import TraceCache
 from devexplorer.core.virtual.backend import install, meta_empty
+from devexplorer.core.virtual.device.cost import PAGEABLE_BYTES_S
 from devexplorer.core.virtual.device.memory import CachingAllocator
 
 pytestmark = pytest.mark.usefixtures("virtual")
@@ -252,3 +254,10 @@ def test_a_step_is_run_again_for_older_cards_where_attention_is_another_kernel_t
     assert h200 is a10
     assert (a10 is t4) is (runs == 1)
     assert t4[0].attention_by_card is a10[0].attention_by_card is (runs == 2)
+
+
+def test_a_copy_of_the_inputs_takes_its_bytes_from_pageable_memory():
+    trace = run_step(subject_of("lenet", "", ""), StepConfig(), 64, ONE)[0]
+    plain, copied = (step_estimate([trace], [T4], input_copy=copy).seconds for copy in (False, True))
+    assert trace.input_bytes == 64 * 28 * 28 * 4
+    assert copied - plain == pytest.approx(trace.input_bytes / PAGEABLE_BYTES_S)

@@ -1,5 +1,7 @@
 """What the journal keeps, replays and reports as lost."""
 
+from devexplorer.core.experiments.records import Ask, Replicate
+from devexplorer.core.memory.records import ReleaseCache
 from devexplorer.core.records import (
     AddVirtual,
     Answer,
@@ -13,7 +15,6 @@ from devexplorer.core.records import (
     NewTensor,
     NewWorkspace,
     OpenWorkspace,
-    ReleaseCache,
     Remove,
     SaveWorkspace,
     StartBenchmark,
@@ -87,7 +88,7 @@ def test_what_was_undone_is_neither_replayed_nor_shown_and_comes_back_with_redo(
 def test_questions_are_shown_and_not_replayed_and_commands_without_python_are_nothing() -> None:
     journal = Journal()
     journal.add(BUILD, "mlp", answer=told("built"))
-    journal.add(lab.Ask(target="mlp", question="type"), answer=told("asked"))
+    journal.add(Ask(target="mlp", question="type"), answer=told("asked"))
     journal.add(StartBenchmark(spec=MatmulSpec(device="cpu", m=1, n=1, k=1)))
     journal.add(ReleaseCache(device="cpu"), answer=told("released"))
     assert titles(journal) == ["built", "asked"]
@@ -106,10 +107,7 @@ def test_everything_that_can_be_repeated_is() -> None:
         lab.SetTraining(target="m", on=False),
         lab.MakeOptimizer(target="m"),
         lab.MoveOptimizer(target="m"),
-        lab.Split(target="m", device_map={"": "cpu"}),
-        lab.InsertHops(target="m"),
-        lab.Join(target="m", device="cpu"),
-        lab.Replicate(target="m", devices=("cpu",)),
+        Replicate(target="m", devices=("cpu",)),
     ]
     journal = Journal()
     for command in commands:
@@ -165,7 +163,7 @@ def test_what_failed_once_is_not_tried_again() -> None:
 def test_what_was_asked_about_something_that_was_undone_is_no_part_of_the_session() -> None:
     journal = Journal()
     journal.add(BUILD, "mlp", answer=told("built"))
-    journal.add(lab.Ask(target="mlp", question="type"), answer=told("asked"))
+    journal.add(Ask(target="mlp", question="type"), answer=told("asked"))
     journal.add(lab.OpenModel(source="net.py:Net", request=2), "net", answer=told("opened"))
     journal.add(Forward(target="net"), answer=told("ran"))
     journal.add(lab.Save(targets=("net",), path="net.safetensors"), answer=told("saved"))
@@ -177,12 +175,12 @@ def test_of_several_steps_those_are_repeated_that_can_be() -> None:
     journal = Journal()
     copy, add = Move(targets=("b",), device="vgpu:0", copy=True), Combine(left="a", right="b")
     journal.add(Steps(commands=(copy, add), request=2), "result-2", answer=told("added"))
-    hops, run = lab.InsertHops(target="net"), Forward(target="net")
-    journal.add(Steps(commands=(hops, run), request=3), effects=("running statistics changed",), answer=told("ran"))
+    frozen, run = lab.SetTraining(target="net", on=False), Forward(target="net")
+    journal.add(Steps(commands=(frozen, run), request=3), effects=("running statistics changed",), answer=told("ran"))
     named = Combine(left="a", right="b", name="result-2")
     assert [entry.repeated for entry in journal.replay()] == [
         Steps(commands=(copy, named), request=2),
-        Steps(commands=(hops,), request=3),
+        Steps(commands=(frozen,), request=3),
     ]
     assert journal.lost() == ["net, running statistics changed: it cannot be repeated"]
     journal.take_back(3)
@@ -228,15 +226,16 @@ def test_a_workspace_that_was_opened_is_where_a_replay_begins_until_that_is_undo
 
 def test_a_new_workspace_is_where_a_replay_begins_until_that_is_undone() -> None:
     journal, new = Journal(), NewWorkspace(request=4)
-    journal.add(AddVirtual(spec="T4"))
+    journal.add(AddVirtual(spec="T4"), answer=told("added"))
     journal.add(OPENS, again=OPENS)
     journal.add(Forward(target="net", output="y"), "y", answer=told("ran"))
     journal.add(new, again=NewWorkspace())
     journal.take_back(4)
     assert replayed(journal) == [AddVirtual(spec="T4"), OPENS]
+    assert titles(journal) == ["added", "ran"]
     journal.add(new, again=NewWorkspace())
     journal.add(BUILD, "mlp")
     assert replayed(journal) == [AddVirtual(spec="T4"), new, BUILD]
     assert journal.lost() == [], "what was removed is not missed"
     assert journal.commands == (AddVirtual(spec="T4"), BUILD), "what a script repeats begins there too"
-    assert titles(journal) == ["ran"]
+    assert titles(journal) == ["added"], "nor does a script make what was replaced"

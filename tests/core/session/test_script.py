@@ -7,7 +7,9 @@ import ast
 import json
 import subprocess
 import sys
+import tokenize
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ import pytest
 from fakes.scripts import Here, bound_beside, script_gives_the_same
 
 from devexplorer.core.base import BadInput
+from devexplorer.core.experiments.records import Ask, Crossover, Replicate, TimeWork
 from devexplorer.core.records import (
     AddVirtual,
     Backward,
@@ -35,6 +38,7 @@ from devexplorer.core.records import (
 )
 from devexplorer.core.records import laboratory as lab
 from devexplorer.core.session.script import Action, Surroundings, marked, notebook, script, write
+from devexplorer.core.split.records import InsertHops, Join, PlanSplit, Split
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -89,7 +93,7 @@ def commands(folder: Path) -> list[Command]:
         Move(targets=("nested",), device="vgpu:2"),
         lab.Initialise(target="mlp:2", rule="xavier-uniform", seed=7, biases=True),
         lab.Describe(target="mlp:0.weight"),
-        lab.Ask(target="x", question="device"),
+        Ask(target="x", question="device"),
         lab.SetRequiresGrad(targets=("mlp:0",), on=False),
         lab.SetTraining(target="mlp", on=False),
         lab.ClearGradients(target="mlp"),
@@ -101,17 +105,17 @@ def commands(folder: Path) -> list[Command]:
         Move(targets=("my tied-model",), device="vgpu:0", optimizer=True),
         lab.TrainStep(target="my tied-model", input="x"),
         BuildModel(recipe="two-towers", name="towers"),
-        lab.PlanSplit(target="towers", budgets={"vgpu:0": 2**20, "vgpu:1": 2**20}),
-        lab.Split(target="towers", device_map={"query": "vgpu:0", "item": "vgpu:1"}),
+        PlanSplit(target="towers", budgets={"vgpu:0": 2**20, "vgpu:1": 2**20}),
+        Split(target="towers", device_map={"query": "vgpu:0", "item": "vgpu:1"}),
         Forward(target="towers"),
-        lab.InsertHops(target="towers", on=False),
-        lab.InsertHops(target="towers"),
+        InsertHops(target="towers", on=False),
+        InsertHops(target="towers"),
         BuildModel(recipe="two-towers", name="joined"),
-        lab.Split(target="joined", device_map={"query": "vgpu:0", "item": "vgpu:1"}),
-        lab.Join(target="joined", device="vgpu:1"),
-        lab.Replicate(target="mlp", devices=("vgpu:0", "vgpu:1")),
-        lab.TimeWork(device="vgpu:0", size=32, iterations=2),
-        lab.Crossover(device="vgpu:0", sizes=(16, 32)),
+        Split(target="joined", device_map={"query": "vgpu:0", "item": "vgpu:1"}),
+        Join(target="joined", device="vgpu:1"),
+        Replicate(target="mlp", devices=("vgpu:0", "vgpu:1")),
+        TimeWork(device="vgpu:0", size=32, iterations=2),
+        Crossover(device="vgpu:0", sizes=(16, 32)),
         lab.Save(targets=("mlp",), path=str(folder / "mlp.safetensors")),
         lab.Load(path=str(folder / "mlp.safetensors"), name="loaded", device="vgpu:1"),
         lab.LoadCheckpoint(target="mlp2", path=str(folder / "mlp.safetensors")),
@@ -159,7 +163,7 @@ import torch
 from a import b
 from a import c
 
-from devexplorer.core.virtual.backend import add_virtual_gpus
+from devexplorer import add_virtual_gpus
 
 os.environ["CUDA_VISIBLE_DEVICES"] = "1,0"  # read once, by the first use of CUDA
 add_virtual_gpus("2x Tesla T4", visible="1,0")  # simulated
@@ -212,13 +216,21 @@ def test_code_that_cannot_be_read_becomes_a_comment(code: str) -> None:
 def test_what_came_from_another_machine_says_so_first() -> None:
     actions = [Action("x is here", "", "import os", 0.0)]
     text = marked(script(actions, Surroundings()), "gpu1\nimport os")
-    assert text.startswith("# This came from gpu1?import os and was not checked")
+    assert "# This came from gpu1?import os and was not checked" in text.splitlines()[1]
     assert ast.get_docstring(ast.parse(text)) is not None
     cells = json.loads(marked(notebook(actions, Surroundings()), "gpu1", is_notebook=True))["cells"]
     assert "came from gpu1 and was not checked" in "".join(cells[0]["source"])
     for sent in ("", "[]", "{}", '{"cells": 5}', "[" * 100_000):
         with pytest.raises(BadInput, match="gpu1 sent is not a notebook"):
             marked(sent, "gpu1", is_notebook=True)
+
+
+@pytest.mark.parametrize("machine", ["gpu1", "coding: utf-7", "coding=rot13"])
+def test_what_came_from_another_machine_is_read_as_it_is_shown(machine: str) -> None:
+    """A first or second line could name an encoding in which the comments below are code."""
+    text = marked("# -*- coding: utf-7 -*-\na = 1\n# b +AAo-import os\n", machine)
+    assert tokenize.detect_encoding(BytesIO(text.encode()).readline)[0] == "utf-8"
+    assert [ast.unparse(node) for node in ast.parse(text.encode()).body] == ["a = 1"]
 
 
 def test_the_notebook_has_the_same_code_and_a_cell_of_words_for_each_action() -> None:
@@ -257,8 +269,8 @@ def test_a_session_that_opened_a_workspace_defines_what_was_in_it(here: Here, tm
         lab.MakeOptimizer(target="mlp", kind="adam", learning_rate=0.01),
         lab.TrainStep(target="mlp"),
         BuildModel(recipe="two-towers", name="towers"),
-        lab.Split(target="towers", device_map={"query": "vgpu:0", "item": "vgpu:1"}),
-        lab.InsertHops(target="towers"),
+        Split(target="towers", device_map={"query": "vgpu:0", "item": "vgpu:1"}),
+        InsertHops(target="towers"),
         lab.OpenModel(source="mine.py:Net?in_features=4&out_features=3", folder=str(tmp_path), name="my net", seed=8),
         EditElement(target="my net:bias", index=(1,), value=0.5),
         NewTensor(name="x", fill="randn", shape=(2, 20), device="vgpu:1", seed=3),
@@ -269,18 +281,21 @@ def test_a_session_that_opened_a_workspace_defines_what_was_in_it(here: Here, tm
     try:
         for command in (
             NewTensor(name="gone", shape=(3,)),
+            SetThreads(threads=1),
             OpenWorkspace(path=path, replace=True),
             RunModelCode(target="my net"),
             Forward(target="my net"),
             lab.TrainStep(target="mlp"),
             Forward(target="towers"),
-            lab.InsertHops(target="towers", on=False),
+            InsertHops(target="towers", on=False),
             Move(targets=("my net", "x"), device="vgpu:0"),
         ):
             opening.do(command)
         text = script_gives_the_same(opening, tmp_path)
         opening.do(SaveWorkspace(path=path, overwrite=True))
-        opens = text[: text.index("del gone")]
+        assert "gone" not in text, "what was replaced is not made first"
+        assert "torch.set_num_threads(1)" in text
+        opens = text[: text.index("mlp = _opened")]
         ended = ran_alone(f"{opens}\nimport os\n\nos.unlink({path!r})\n{opens}", tmp_path)
         assert "was saved again since the session opened it" in ended.stderr
         assert ended.returncode == 1

@@ -41,7 +41,7 @@ def saved(path: Path, *commands: Command, virtual: str | None = None) -> Path:
 
 def test_what_was_written_comes_back_and_the_file_is_known_by_its_beginning(tmp_path: Path) -> None:
     path = saved(tmp_path / "session.py", *SESSION, virtual="T4")
-    assert commands_of(path) == (AddVirtual(spec="T4"), *SESSION)
+    assert commands_of(path) == ((AddVirtual(spec="T4"), *SESSION), 0)
     assert recognise(path).kind == SCRIPT
     compile(path.read_text(), "session.py", "exec")
     (tmp_path / "net.py").write_text('"""A net."""\n')
@@ -65,9 +65,12 @@ def test_the_journal_has_what_changed_the_workspace() -> None:
     [
         ("", "nothing that can be repeated"),
         ("\n", "nothing that can be repeated"),
-        (f"{MARK}[", "damaged, or of a newer version"),
-        (f'{MARK}[{{"type":"Unknown"}}]', "damaged, or of a newer version"),
-        (MARK + "[" * 100_000, "damaged, or of a newer version"),
+        (f"{MARK}[", "is damaged"),
+        (f'{MARK}[{{"type":"Unknown"}}]', "of a newer version, or of features that are not here"),
+        (f'{MARK}[{{"type":"Steps","commands":[{{"type":"Unknown"}}]}}]', "or of features that are not here"),
+        (f'{MARK}[{{"type":"Move","targets":3,"device":"cpu"}}]', "is damaged"),
+        (f'{MARK}[{{"type":"Steps","commands":3}}]', "is damaged"),
+        (MARK + "[" * 100_000, "is damaged"),
     ],
 )
 def test_what_cannot_be_repeated_gets_one_line(tmp_path: Path, text: str, reason: str) -> None:
@@ -75,6 +78,13 @@ def test_what_cannot_be_repeated_gets_one_line(tmp_path: Path, text: str, reason
     path.write_text(f"import torch\n{text}")
     with pytest.raises(BadInput, match=reason):
         commands_of(path)
+
+
+def test_commands_of_features_that_are_not_here_are_counted(tmp_path: Path) -> None:
+    path = saved(tmp_path / "session.py", *SESSION)
+    text = path.read_text().replace(f"{MARK}[", f'{MARK}[{{"type":"Paint","target":"mlp"}},')
+    path.write_text(text)
+    assert commands_of(path) == (SESSION, 1)
 
 
 @pytest.mark.parametrize(

@@ -317,6 +317,28 @@ def test_the_history_is_bounded_and_the_latest_comes_first() -> None:
     assert len(alerts.take_news()) == 200
 
 
+def test_a_rule_for_chosen_devices_leaves_the_others_alone() -> None:
+    chosen = msgspec.structs.replace(power(), devices=("cuda:1",))
+    alerts = Alerts([chosen])
+    assert alerts.feed(sample(0, power_w=400)) == []
+    assert words(alerts.feed(sample(0, "cuda:1", power_w=400))) == [("cuda:1", "power_w", True)]
+    assert words(alerts.set_rules([msgspec.structs.replace(chosen, devices=("cuda:0",))])) == [
+        ("cuda:1", "power_w", False)
+    ], "an alert of a device that the rule is not about any more ends"
+    assert words(alerts.feed(sample(1, power_w=400))) == [("cuda:0", "power_w", True)]
+    assert alerts.feed(sample(1, "cuda:1", power_w=400)) == []
+    lost = Alerts([Rule(metric=LOST, raise_at=1, clear_at=0, devices=("cuda:1",))])
+    found = lost.problems([Problem("it is lost", device="cuda:0"), Problem("it is lost", device="cuda:1")])
+    assert words(found) == [("cuda:1", LOST, True)]
+
+
+def test_rules_of_before_are_about_all_devices() -> None:
+    old = b'{"metric":"power_w","raise_at":300.0,"clear_at":280.0}'
+    assert msgspec.json.decode(old, type=Rule).is_about("cuda:7")
+    chosen = msgspec.structs.replace(power(), devices=("cuda:1",))
+    assert msgspec.json.decode(msgspec.json.encode(chosen), type=Rule) == chosen
+
+
 def test_saved_rules_complete_the_defaults_and_what_makes_no_sense_is_left_out() -> None:
     saved = [
         Rule(metric="temperature_c", raise_at=70, clear_at=60),

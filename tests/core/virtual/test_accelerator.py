@@ -13,7 +13,6 @@ from torch import nn
 
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.virtual.device.cost import cost_parameters
-from devexplorer.core.virtual.operators.operations import GeneratorRule
 
 pytestmark = pytest.mark.usefixtures("virtual")
 MIB = 1 << 20
@@ -182,14 +181,6 @@ def test_a_generator_of_a_virtual_gpu_draws_the_cpus_numbers(draw):
     drawn = draw(generator, "vgpu:1")
     assert drawn.device == torch.device("vgpu", 1)
     assert torch.equal(drawn.cpu(), draw(torch.Generator().manual_seed(7), "cpu"))
-
-
-@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
-def test_a_generator_of_the_cpu_does_not_draw_on_a_virtual_gpu_in_examined_code(draw, monkeypatch):
-    draw(torch.Generator(), "vgpu:1")  # scripts that earlier versions saved do
-    monkeypatch.setattr(GeneratorRule, "refuses", True)
-    with pytest.raises(RuntimeError, match="Expected a 'vgpu' device type for generator but found 'cpu'"):
-        draw(torch.Generator(), "vgpu:1")
 
 
 def test_a_generators_state_can_be_kept_copied_and_set():

@@ -1,6 +1,7 @@
 """The roofline, the simulated clock, and the virtual machine."""
 
 import itertools
+import math
 import re
 import threading
 
@@ -9,7 +10,9 @@ import pytest
 from fakes.products import matmul_seconds
 
 from devexplorer.core.base import BadInput
+from devexplorer.core.devices.board_model import TOO_HOT
 from devexplorer.core.devices.profiles import load_profiles, parse_virtual, resource_rows
+from devexplorer.core.telemetry.device_facts import held_down
 from devexplorer.core.virtual.device import cost
 from devexplorer.core.virtual.device.cost import Roofline, cost_parameters, overlapped, spread, transfer_seconds
 from devexplorer.core.virtual.device.machine import CONTEXT_BYTES, VirtualMachine
@@ -259,16 +262,56 @@ def test_more_work_than_time_fills_the_time_until_the_next_reading_too(machine):
     assert [utilization(work) for work in (7.0, 0.0, 0.0)] == [100.0, 100.0, 0.0], "nobody waits for it"
 
 
-def test_nothing_is_invented_that_a_virtual_gpu_does_not_have(machine):
+def test_nothing_is_invented_that_is_not_modelled(machine):
     sample = machine.device_sample("vgpu:0", 1.0)
-    assert (sample.temperature_c, sample.power_w, sample.sm_clock_mhz, sample.utilization_percent) == (
-        None,
-        None,
-        None,
-        None,
-    )
+    assert (sample.memory_clock_mhz, sample.fan_percent, sample.energy_j, sample.utilization_percent) == (None,) * 4
     assert sample.simulated
     assert machine.allocator_sample("vgpu:0", 1.0).simulated
+    assert machine.gpu("vgpu:0").details(1.0).simulated
+
+
+def read_after(machine, seconds, busy):
+    """A reading after so much more time, of which this share was work."""
+    machine.advance("vgpu:0", busy * seconds)
+    machine._now.now += seconds
+    return machine.device_sample("vgpu:0", machine._now.now)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "busy", "watt", "celsius", "megahertz"),
+    [
+        (20.0, 0.0, 10.5, 32.0, 158),
+        (20.0, 0.5, 38.5, 32 + 17 * (1 - 1 / math.e), 1582),
+        (20.0, 1.0, 66.5, 32 + 34 * (1 - 1 / math.e), 1582),
+        (600.0, 1.0, 66.5, 66.0, 1582),
+    ],
+)
+def test_power_follows_utilization_and_temperature_follows_power(machine, seconds, busy, watt, celsius, megahertz):
+    for _ in range(4):
+        sample = read_after(machine, seconds / 4, busy)
+    assert (sample.power_w, sample.power_cap_w, sample.sm_clock_mhz) == (watt, 70.0, megahertz)
+    assert sample.temperature_c == pytest.approx(celsius, abs=0.05), "however often it is read"
+    assert not held_down(sample.throttle_reasons)
+
+
+def test_a_card_with_a_blocked_fan_lowers_its_clock_at_the_limit_and_cools_down(machine):
+    gpu = machine.gpu("vgpu:0")
+    limit = gpu.details(0.0).temperature_slowdown_c
+    gpu.loaded_c = 92.0
+    samples = [read_after(machine, 2.0, 1.0) for _ in range(100)]
+    for sample in samples:
+        hot = sample.temperature_c >= limit
+        assert (sample.throttle_reasons, sample.sm_clock_mhz < gpu.clock_mhz(1.0)) == ((TOO_HOT,) * hot, hot)
+    assert samples[0].temperature_c < limit < samples[-1].temperature_c
+    cooled = read_after(machine, 200.0, 0.0)
+    assert cooled.temperature_c == 32.0
+    assert not held_down(cooled.throttle_reasons)
+
+
+def test_a_card_without_a_known_power_limit_has_no_power():
+    (gpu,), now = (machine := VirtualMachine(clock=lambda: 1.0)).add(parse_virtual("MI250X")), 1.0
+    sample = machine.device_sample(gpu.id, now)
+    assert (sample.power_w, sample.power_cap_w, sample.temperature_c) == (None, None, 32.0)
 
 
 def test_a_product_of_1024_in_float16_takes_a_t4_about_100_microseconds(machine):

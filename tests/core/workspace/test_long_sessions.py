@@ -11,6 +11,7 @@ from fakes.other_models import BLOCK, SOURCES, TIED
 from fakes.scripts import Here, bound_beside, look, script_gives_the_same
 from torch import nn
 
+from devexplorer.core.experiments.records import Ask, Replicate
 from devexplorer.core.records import (
     Backward,
     BuildModel,
@@ -25,6 +26,7 @@ from devexplorer.core.records import (
     Undo,
 )
 from devexplorer.core.records import laboratory as lab
+from devexplorer.core.split.records import InsertHops, Join, Split
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -58,10 +60,10 @@ def first_half(folder: Path) -> list[Command]:
         Redo(),
         Move(targets=("llama", "ids"), device="vgpu:0"),
         Move(targets=(f"llama:{BLOCK['llama-tiny']}",), device="vgpu:1"),
-        lab.InsertHops(target="llama"),
+        InsertHops(target="llama"),
         Undo(),
         Undo(),
-        lab.Split(target="llama", device_map={"": "vgpu:0", "model.layers.1": "vgpu:1"}),
+        Split(target="llama", device_map={"": "vgpu:0", "model.layers.1": "vgpu:1"}),
         lab.Save(targets=("llama",), path=weights),
         lab.Initialise(target=f"llama:{embedding}", rule="normal", options={"std": 0.5}, seed=3),
         lab.LoadCheckpoint(target="llama", path=weights),
@@ -72,7 +74,7 @@ def first_half(folder: Path) -> list[Command]:
             source=f"{folder}/own models.py:net?width=6", name="own one", device="vgpu:1", seed=4, inputs="3x20"
         ),
         NewTensor(name="x", fill="randn", shape=(3, 20), device="vgpu:1", seed=5, requires_grad=True),
-        lab.Ask(target="own one:0.weight", question="device"),
+        Ask(target="own one:0.weight", question="device"),
         lab.SetRequiresGrad(targets=("own one:3",), on=False),
         Undo(),
         Redo(),
@@ -81,7 +83,7 @@ def first_half(folder: Path) -> list[Command]:
         Move(targets=("own one:3",), device="cpu", dtype="bfloat16"),
         Undo(),
         Move(targets=("own one",), device="vgpu:0", copy=True),
-        lab.Replicate(target="own one2", devices=("vgpu:0", "cpu")),
+        Replicate(target="own one2", devices=("vgpu:0", "cpu")),
         lab.Load(
             path=weights,
             entries=("model.norm.weight", "model.layers.0.input_layernorm.weight"),
@@ -92,10 +94,10 @@ def first_half(folder: Path) -> list[Command]:
         Move(targets=("own one2",), device="vgpu:1", dtype="float64"),
         Remove(names=("own one2-0",)),
         BuildModel(recipe="lazy-mlp", name="lazy", device="vgpu:0"),
-        lab.Split(target="lazy", device_map={"": "vgpu:0", "2": "vgpu:1"}),
+        Split(target="lazy", device_map={"": "vgpu:0", "2": "vgpu:1"}),
         BuildModel(recipe="two-towers", name="towers", seed=6),
-        lab.Split(target="towers", device_map={"query": "vgpu:0", "item": "vgpu:1"}),
-        lab.Join(target="towers", device="vgpu:1"),
+        Split(target="towers", device_map={"query": "vgpu:0", "item": "vgpu:1"}),
+        Join(target="towers", device="vgpu:1"),
         Undo(),
         Redo(),
     ]

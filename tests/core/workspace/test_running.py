@@ -18,7 +18,6 @@ from devexplorer.core.records import (
     Combine,
     Command,
     Forward,
-    InsertHops,
     MakeOptimizer,
     Move,
     NewTensor,
@@ -161,14 +160,3 @@ def test_an_error_that_is_not_about_devices_is_not_run_again(cards: Place) -> No
     assert answer.failed
     assert model.calls == 1
     assert not answer.offers
-
-
-def test_with_hops_the_doctor_does_not_run_it_again(cards: Place) -> None:
-    model = Masked()
-    cards.workspace.add("own", nn.Sequential(nn.Linear(4, 4), model))
-    cards.do(Move(targets=("own:0",), device="vgpu:0"))
-    cards.do(Move(targets=("own:1",), device="vgpu:1"))
-    cards.do(InsertHops(target="own"))
-    calls = model.calls
-    assert "mask (not registered) is on cpu" in cards.answer(Forward(target="own", input="x")).words
-    assert model.calls == calls + 1

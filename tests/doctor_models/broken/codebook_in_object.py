@@ -6,7 +6,7 @@ from torch import nn
 
 class Codebook:
     def __init__(self, size, width):
-        self.vectors = torch.randn(size, width)
+        self.vectors = torch.randn(size, width)  # defect: unregistered-tensor
 
     def nearest(self, x):
         return torch.cdist(x, self.vectors).argmin(-1)
@@ -15,7 +15,7 @@ class Codebook:
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.codebook = Codebook(10, 8)  # defect: unregistered-tensor
+        self.codebook = Codebook(10, 8)
         self.table = nn.Embedding(10, 4)
 
     def forward(self, x):

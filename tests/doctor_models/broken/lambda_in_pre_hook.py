@@ -8,8 +8,8 @@ class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.fc = nn.Linear(12, 4)
-        mean = torch.full((12,), 0.1)
-        self.fc.register_forward_pre_hook(lambda module, args: (args[0] - mean,))  # defect: unregistered-tensor
+        mean = torch.full((12,), 0.1)  # defect: unregistered-tensor
+        self.fc.register_forward_pre_hook(lambda module, args: (args[0] - mean,))
 
     def forward(self, x):
         return self.fc(x)

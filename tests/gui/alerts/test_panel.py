@@ -29,6 +29,7 @@ from devexplorer.gui.devices.card import DeviceRow
 from devexplorer.gui.devices.panel import DevicesPanel
 from devexplorer.gui.plots.time_axis import clock_text
 from devexplorer.gui.widgets import Banner
+from devexplorer.gui.widgets.banner import OFFER_MS, PASSING_MS
 from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
 NOW = 1_800_000_000.0
@@ -84,13 +85,13 @@ def test_active_alerts_are_above_those_that_are_over(panel: AlertsPanel, alerts:
     panel.refresh()
 
     lost, simulated, over = shown(panel)
-    assert lost[:5] == ["✕ Alarm", "cuda:0", "Lost, or does not answer", "the card is lost", "—"]
-    assert simulated[:6] == ["✕ Alarm", "vgpu:0 simulated", "Temperature", "", "95 °C", "85 °C"]
+    assert lost[:5] == ["✕ Alert", "cuda:0", "Lost, or does not answer", "the card is lost", "—"]
+    assert simulated[:6] == ["✕ Alert", "vgpu:0 simulated", "Temperature", "", "95 °C", "85 °C"]
     assert over[:6] == ["Cleared", "cuda:0", "Temperature", "", "95 °C", "85 °C"]
     assert over[7] == "8 s"
     assert ALERTS.count is not None
     assert ALERTS.count(panel._state) == 2
-    assert panel.summary.text() == "2 alarms now"
+    assert panel.summary.text() == "2 alerts now"
     assert panel.table.isVisible()
     assert panel.model.rows[0].cells[1].colour == 0
 
@@ -115,12 +116,12 @@ def test_ecc_errors_can_be_dismissed_once_they_are_chosen(qtbot: QtBot, panel: A
     assert not panel.dismiss_button.isEnabled()
     panel.table.selectRow([row[2] for row in shown(panel)].index("Temperature"))
     assert not panel.dismiss_button.isEnabled()
-    panel.table.selectRow([row[2] for row in shown(panel)].index("New ECC errors, not corrected"))
+    panel.table.selectRow([row[2] for row in shown(panel)].index("New uncorrected ECC errors"))
     with qtbot.waitSignal(panel.dismissed) as said:
         panel.dismiss_button.click()
     assert said.args == ["cuda:0", NEW_ECC_ERRORS]
     panel.refresh()
-    assert [row[0] for row in shown(panel)] == ["✕ Alarm", "Cleared"]
+    assert [row[0] for row in shown(panel)] == ["✕ Alert", "Cleared"]
 
 
 def test_another_theme_changes_the_colours(panel: AlertsPanel, alerts: Alerts) -> None:
@@ -142,7 +143,7 @@ def test_the_rules_go_below_the_list_where_there_is_no_room_beside_it(panel: Ale
     panel.resize(SIDE_BY_SIDE_PX, 160)
     QApplication.processEvents()
     assert bar.maximum() > 0, "the rules scroll below their heading"
-    heading = next(label for label in panel.form.findChildren(QLabel) if label.text() == "Raise at")
+    heading = next(label for label in panel.form.findChildren(QLabel) if label.text() == "raise at")
     for at in (0, bar.maximum()):
         bar.setValue(at)
         field = panel.form.rows[1].raise_at
@@ -150,6 +151,7 @@ def test_the_rules_go_below_the_list_where_there_is_no_room_beside_it(panel: Ale
         assert heading.mapTo(panel, QPoint(0, 0)).x() == field.mapTo(panel, QPoint(0, 0)).x()
     panel.resize(SIDE_BY_SIDE_PX - 1, 600)
     QApplication.processEvents()
+    assert bar.maximum() == 0, "all rules are in sight where the list has room to spare"
     assert panel.form.geometry().left() == 0
     assert panel.form.geometry().top() > 0
 
@@ -256,7 +258,7 @@ def test_thresholds_that_cross_are_refused_at_the_row_and_the_rule_stays(qtbot: 
         assert row.problem.isVisible()
         assert (
             row.problem.text()
-            == "“Clear at” must be below “Raise at” (80 %). Until then the rule stays at 80 % and 75 %."
+            == "“clear at” must be below “raise at” (80 %). Until then the rule stays at 80 % and 75 %."
         )
         assert row.problem.geometry().top() >= row.raise_at.geometry().bottom(), "it stands at its fields"
         assert "must be below" in row.clear_at.toolTip()
@@ -292,6 +294,33 @@ def test_clear_at_comes_along_and_comes_back(form: AlertRulesForm, raised: tuple
     assert row.rule.clear_at == 40, "the user has chosen another figure meanwhile"
 
 
+def test_a_rule_is_about_all_devices_or_those_that_are_chosen(qtbot: QtBot) -> None:
+    form = hosted(qtbot, lambda _: AlertRulesForm(DEFAULT_RULES, lambda: ("cuda:0", "cuda:1")), 760, 400)
+    row = row_of(form, "temperature_c")
+
+    def choose(text: str) -> list[str]:
+        """Click an entry of the menu; those that are checked when it is opened again."""
+        menu = row.devices.menu()
+        for _ in range(2):
+            menu.aboutToShow.emit()
+            if text:
+                next(action for action in menu.actions() if action.text() == text).trigger()
+                text = ""
+        return [action.text() for action in menu.actions() if action.isChecked()]
+
+    assert (row.devices.text(), choose("")) == ("all", ["All devices"])
+    assert choose("cuda:1") == ["cuda:1"]
+    assert (row.devices.text(), rule(form.rules, "temperature_c").devices) == ("1", ("cuda:1",))
+    assert "cuda:1" in row.devices.toolTip()
+    assert choose("cuda:0") == ["cuda:0", "cuda:1"]
+    assert choose("All devices") == ["All devices"]
+    assert rule(form.rules, "temperature_c").devices == ()
+    assert choose("cuda:1") == ["cuda:1"]
+    again = hosted(qtbot, lambda _: AlertRulesForm(form.rules), 760, 400)
+    assert row_of(again, "temperature_c").devices.text() == "1", "and what is not there now is still chosen"
+    again.rows[0].devices.menu().aboutToShow.emit()
+
+
 def test_a_rule_turns_round_when_the_user_says_so(qtbot: QtBot, form: AlertRulesForm) -> None:
     row = row_of(form, "memory_used_percent")
     with qtbot.waitSignal(form.rules_changed) as said:
@@ -303,7 +332,7 @@ def test_a_rule_turns_round_when_the_user_says_so(qtbot: QtBot, form: AlertRules
     )
     assert (row.raise_at.text(), row.clear_at.text()) == ("90 %", "95 %")
     type_into(row.clear_at, "85")
-    assert row.problem.text().startswith("“Clear at” must be above “Raise at” (90 %).")
+    assert row.problem.text().startswith("“clear at” must be above “raise at” (90 %).")
     again = hosted(qtbot, lambda _: AlertRulesForm(form.rules), 600, 400)
     assert row_of(again, "memory_used_percent").side.currentText() == "too low"
 
@@ -375,7 +404,6 @@ def test_a_rule_for_any_other_metric_can_be_added_and_removed(qtbot: QtBot, form
 
 def test_a_rule_that_was_added_is_in_sight_as_soon_as_there_is_room_for_it(qtbot: QtBot) -> None:
     low = hosted(qtbot, lambda _: AlertRulesForm(DEFAULT_RULES), 600, 160)
-    low.set_whole(False)
     QApplication.processEvents()
     lines(low.add_button.menu())["Power"].trigger()
     QApplication.processEvents()
@@ -582,39 +610,39 @@ def test_the_line_speaks_of_the_worst_alarm_and_counts_the_others(qtbot: QtBot, 
 
     hot(state.alerts)
     beat()
-    assert line.words.text() == "cuda:0: temperature 95 °C, raised at 85 °C."
+    assert line.words.full_text == "cuda:0: temperature 95 °C, raised at 85 °C."
     for at_s, device in ((10, "cuda:1"), (20, "cuda:2")):
         for second in range(5):
             feed(state.alerts, at_s + second, device, temperature_c=96)
         beat()
-    assert line.words.text() == "cuda:0: temperature 95 °C, raised at 85 °C. 2 other alarms are active.", (
+    assert line.words.full_text == "cuda:0: temperature 95 °C, raised at 85 °C. 2 other alerts are active.", (
         "alike, it lasts longest"
     )
     feed(state.alerts, 25, "cuda:0", temperature_c=99)
     alarm_line.refresh()
-    assert "99 °C" in line.words.text(), "the present figure"
+    assert "99 °C" in line.words.full_text, "the present figure"
     for second in range(26, 40):
         feed(state.alerts, second, "cuda:2", temperature_c=50, throttle_reasons=("hardware thermal slowdown",))
     beat()
-    assert line.words.text() == "cuda:2: throttled: hardware thermal slowdown. 2 other alarms are active.", (
+    assert line.words.full_text == "cuda:2: throttled: hardware thermal slowdown. 2 other alerts are active.", (
         "it is worse than what is older"
     )
     for second in range(40, 60):
         feed(state.alerts, second, "cuda:2", temperature_c=50, throttle_reasons=())
     beat()
-    assert line.words.text() == "cuda:0: temperature 99 °C, raised at 85 °C. 1 other alarm is active."
+    assert line.words.full_text == "cuda:0: temperature 99 °C, raised at 85 °C. 1 other alert is active."
     qtbot.mouseClick(line.close_button, Qt.MouseButton.LeftButton)
     alarm_line.refresh()
     assert not line.isVisible(), "dismissed"
     hot(state.alerts, "cuda:3", 60)
     beat()
-    assert line.words.text() == "cuda:3: temperature 95 °C, raised at 85 °C. 2 other alarms are active.", (
+    assert line.words.full_text == "cuda:3: temperature 95 °C, raised at 85 °C. 2 other alerts are active.", (
         "a new alarm is said also within a minute, before those that were dismissed"
     )
     for second in range(70, 75):
         feed(state.alerts, second, "cuda:3", temperature_c=50)
     beat()
-    assert line.words.text() == f"cuda:3: temperature 95 °C, raised at 85 °C. Over since {clock_text(NOW + 73)}.", (
+    assert line.words.full_text == f"cuda:3: temperature 95 °C, raised at 85 °C. Cleared at {clock_text(NOW + 73)}.", (
         "nothing is wrong any more that was not dismissed, and nothing moves under the mouse"
     )
     qtbot.mouseClick(line.close_button, Qt.MouseButton.LeftButton)
@@ -654,7 +682,7 @@ def test_what_was_dismissed_or_is_over_on_one_machine_is_no_news_of_another(line
     for second in range(10, 20):
         feed(state.alerts, second, "cuda:0", temperature_c=50)
     alarm_line.changed(state.alerts.take_news())
-    assert "Over since" in line.words.text()
+    assert "Cleared at" in line.words.full_text
     alarm_line.forget()
     alarm_line.refresh()
     assert not line.isVisible()
@@ -677,12 +705,28 @@ def test_the_line_leaves_other_messages_alone_and_its_button_leads_to_the_alerts
         qtbot.mouseClick(line.action_button, Qt.MouseButton.LeftButton)
     line.say("The engine ended.", error=True)
     alarm_line.refresh()
-    assert line.words.text() == "The engine ended."
+    assert line.words.full_text == "The engine ended."
     assert not line.action_button.isVisible()
     for second in range(45):
         feed(state.alerts, 100 + second, "cuda:9", throttle_reasons=("power cap",), power_w=1)
     alarm_line.changed(state.alerts.take_news())
-    assert line.words.text() == "The engine ended.", "a notice is not shown in the banner"
+    assert line.words.full_text == "The engine ended.", "a notice is not shown in the banner"
+    line.say("Select an object first.", passing=True)
+    line.passing.timeout.emit()
+    alarm_line.refresh()
+    assert line.words.full_text.startswith("cuda:0: temperature"), "it comes back after a hint"
+
+
+def test_an_alarm_does_not_put_its_button_where_another_is_about_to_be_clicked(line: Banner) -> None:
+    state = State()
+    alarm_line = AlarmLine(state, line)
+    line.say("Recorded to a.devrec.", passing=True, action="Open")
+    hot(state.alerts)
+    alarm_line.changed(state.alerts.take_news())
+    assert line.action_button.text() == "Open"
+    line.passing.start(OFFER_MS - 2 * PASSING_MS)  # timers of Qt are up to 5 % late
+    alarm_line.refresh()
+    assert line.words.full_text.startswith("cuda:0: temperature"), "it waits for no more than a few seconds"
 
 
 def test_a_card_says_its_alarms_in_words_beside_a_sign(qtbot: QtBot) -> None:
@@ -699,11 +743,11 @@ def test_a_card_says_its_alarms_in_words_beside_a_sign(qtbot: QtBot) -> None:
     panel.refresh_texts()
     card, row = panel.items["cuda:0"], panel.items["cuda:6"]
     assert card.texts.alarm == "Temperature 95 °C"
-    assert row.texts.alarm == "Temperature 95 °C, 1 more alarm"
+    assert row.texts.alarm == "Temperature 95 °C, 1 more alert"
     assert (card.sizeHint().height(), row.sizeHint().height()) > before
     for item in (card, row):
-        assert item.spoken().startswith(f"Alarm: {item.texts.alarm}. ")
-        assert "alarm: cuda:" in item.tip()
+        assert item.spoken().startswith(f"Alert: {item.texts.alarm}. ")
+        assert "alert: cuda:" in item.tip()
     QApplication.processEvents()
     assert nearest(row, DARK.error) < 40 < nearest(panel.items["cuda:5"], DARK.error), "a red sign, on this row alone"
 

@@ -82,7 +82,7 @@ def test_what_the_form_refuses(qtbot: QtBot, chosen: list[str], changes: dict[st
     page.devices.choose(chosen)
     for field, text in changes.items():
         getattr(page, field).setText(text)
-    assert said in page.message.text()
+    assert said in page.message.full_text
     assert not page.start_button.isEnabled()
 
 
@@ -95,7 +95,7 @@ def test_a_run_is_followed_size_by_size(qtbot: QtBot) -> None:
     assert page.summary.headline.text() == "Nothing is measured yet."
     point(state, 1, reduction=rows[0], done=0.3, text="4 KiB", simulated=True)
     panel.refresh()
-    assert [cell.text for cell in page.model.rows[0].cells] == ["4 KiB", "0.700", "0.467", "5.85 µs", "right"]
+    assert [cell.text for cell in page.model.rows[0].cells] == ["4 KiB", "0.700", "0.467", "5.85 µs", "correct"]
     result = AllReduceResult(
         run=1, spec=spec, rows=rows, backend="gloo", stopped=False, simulated=True, seconds=1.0, verified=True
     )

@@ -18,7 +18,7 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.actions import Controller
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.shell.bars.status_bar import StatusBar
-from devexplorer.gui.timelines.throughput import ThroughputPlot
+from devexplorer.gui.timelines.slot import ThroughputPlot
 
 SHAPES = ((64, 64, 64), (128, 128, 128))
 
@@ -103,6 +103,11 @@ def test_every_device_that_is_kept_busy_counts(qtbot: QtBot) -> None:
 def test_benchmark_measures_the_card_that_is_selected(qapp: QApplication, tmp_path: Path) -> None:
     quiet = QuietWindow(qapp, tmp_path, *T4S)
     QTest.mouseClick(quiet.window.devices.items["vgpu:1"], Qt.MouseButton.LeftButton)
-    QTest.mouseClick(quiet.window.toolbar.benchmark, Qt.MouseButton.LeftButton)
+    QTest.mouseClick(quiet.window.toolbar.buttons["benchmark"], Qt.MouseButton.LeftButton)
+    quiet.settle()
+    start = quiet.window.bottom_dock.page("benchmark").page.start_button
+    assert quiet.window.focusWidget() is start, "Enter starts it"
+    assert not quiet.sent
+    QTest.keyClick(start, Qt.Key.Key_Return)
     assert [command.spec.device for command in quiet.sent if isinstance(command, StartBenchmark)] == ["vgpu:1"]
     quiet.close()

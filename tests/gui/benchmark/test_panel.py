@@ -131,11 +131,11 @@ def test_bad_input_is_answered_inline_and_nothing_is_sent(
     qtbot: QtBot, panel: BenchmarkPanel, field: str, text: str, said: str
 ) -> None:
     getattr(panel.matmul, field).setText(text)
-    assert said in panel.matmul.message.text()
+    assert said in panel.matmul.message.full_text
     assert panel.matmul.message.isVisible()
 
     with qtbot.assertNotEmitted(panel.start_requested):
-        panel.start()
+        panel.page.start()
 
     getattr(panel.matmul, field).setText({"dtype_edit": "float32", "size_edit": "1024", "seconds_edit": "10"}[field])
     assert not panel.matmul.message.isVisible()
@@ -147,13 +147,13 @@ def test_everything_that_is_wrong_is_said_at_once(panel: BenchmarkPanel) -> None
     panel.matmul.dtype_edit.setText("floaty")
     panel.matmul.size_edit.setText("0")
     panel.matmul.seconds_edit.setText("-1")
-    assert all(words in panel.matmul.message.text() for words in ("'floaty'", "side of 0", "-1 seconds"))
+    assert all(words in panel.matmul.message.full_text for words in ("'floaty'", "side of 0", "-1 seconds"))
 
 
 def test_memory_that_was_freed_makes_room_again(panel: BenchmarkPanel, state: State) -> None:
     state.apply(DeviceSample(device="vgpu:0", time_unix_s=NOW, memory_used_bytes=15 * GIB - 1))
     panel.matmul.size_edit.setText("2048")
-    assert "1 B are free" in panel.matmul.message.text()
+    assert "1 B are free" in panel.matmul.message.full_text
 
     state.apply(DeviceSample(device="vgpu:0", time_unix_s=NOW + 1, memory_used_bytes=0))
     panel.refresh()
@@ -168,8 +168,8 @@ def test_a_device_that_is_measured_already_is_refused_only_when_asked_again(
     assert not panel.matmul.message.isVisible()
 
     with qtbot.assertNotEmitted(panel.start_requested):
-        panel.start()
-    assert "running on vgpu:0 already" in panel.matmul.message.text()
+        panel.page.start()
+    assert "running on vgpu:0 already" in panel.matmul.message.full_text
 
 
 def test_devices_come_and_go_and_a_choice_is_kept(panel: BenchmarkPanel, state: State) -> None:
@@ -220,11 +220,11 @@ def test_a_run_is_followed_from_warming_up_to_done(panel: BenchmarkPanel, state:
 
     point(state, 1, 30.0)
     row = shown_row(panel)
-    assert (row[4], row[7], row[STATE]) == ("30.0", "46", "running")
+    assert (row[4], row[7], row[STATE]) == ("30.0 T", "46", "running")
 
     end(state, 1)
     row = shown_row(panel)
-    assert row[4:8] == ["32.5", "31.0", "33.0", "50"]
+    assert row[4:8] == ["32.5 T", "31.0 T", "33.0 T", "50"]
     assert row[9:] == ["—", "—", "—", "12,345", "1.25", "done"]
 
 
@@ -287,12 +287,12 @@ def test_what_the_device_or_the_mode_cannot_do_is_said(
     panel.matmul.seconds_edit.setText(seconds)
     panel.matmul.dtype_edit.setText(dtype)
     panel.matmul.size_edit.setText(size)
-    assert said in panel.matmul.message.text()
+    assert said in panel.matmul.message.full_text
 
 
 def test_a_batch_is_a_whole_number(panel: BenchmarkPanel) -> None:
     panel.matmul.batch_edit.setText("0")
-    assert "batch '0' is not a whole number above 0" in panel.matmul.message.text()
+    assert "batch '0' is not a whole number above 0" in panel.matmul.message.full_text
 
 
 def test_conditions_are_next_to_the_number(panel: BenchmarkPanel, state: State) -> None:
@@ -360,12 +360,10 @@ def test_progress_and_the_time_left_are_shown_while_it_runs(panel: BenchmarkPane
     assert panel.matmul.hint.full_text == "12.00 MiB, 2.15 GFLOP per product"
 
 
-def test_the_empty_state_has_one_sentence_and_one_action(qtbot: QtBot, panel: BenchmarkPanel, state: State) -> None:
+def test_the_empty_state_has_one_sentence_and_no_second_start(panel: BenchmarkPanel, state: State) -> None:
     assert panel.matmul.is_empty
-    assert panel.matmul.empty.sentence.text() == "No matrix product was measured in this session."
-    assert panel.matmul.empty.button.text() == "Measure 1024×1024×1024 on vgpu:0"
-    with qtbot.waitSignal(panel.start_requested):
-        qtbot.mouseClick(panel.matmul.empty.button, LEFT)
+    assert panel.matmul.empty.sentence.text() == "No matrix product has been measured in this session."
+    assert not panel.matmul.empty.button.isVisible()
     start(state, 1)
     panel.refresh()
     assert not panel.matmul.is_empty
@@ -404,8 +402,8 @@ def test_a_device_that_any_kind_of_run_uses_is_busy(panel: BenchmarkPanel, state
     spec = ScalingSpec(devices=("vgpu:1", "vgpu:0"))
     state.apply(BenchPreparing(run=1, spec=spec, simulated=True))
     with qtbot.assertNotEmitted(panel.start_requested):
-        panel.start()
-    assert "running on vgpu:0 already" in panel.matmul.message.text()
+        panel.page.start()
+    assert "running on vgpu:0 already" in panel.matmul.message.full_text
 
 
 def test_stop_means_the_selected_run_or_all(qtbot: QtBot, panel: BenchmarkPanel, state: State) -> None:
@@ -419,7 +417,8 @@ def test_stop_means_the_selected_run_or_all(qtbot: QtBot, panel: BenchmarkPanel,
         panel.matmul.stop_button.click()
 
     panel.matmul.table.selectRow(1)
-    assert panel.matmul.stop_button.text() == "Stop vgpu:0"
+    assert panel.matmul.stop_button.text() == "Stop"
+    assert panel.matmul.stop_button.toolTip() == "Stop the selected run on vgpu:0"
     with qtbot.waitSignal(panel.stop_requested, check_params_cb=lambda run: run == 1):
         panel.matmul.stop_button.click()
 

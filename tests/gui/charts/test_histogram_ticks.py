@@ -24,6 +24,11 @@ def test_ticks_are_round_and_inside(low: float, high: float, words: list[str]):
     assert all(low - slack <= place <= high + slack for place, _ in found)
 
 
-@pytest.mark.parametrize("most", [2, 3, 9])
+@pytest.mark.parametrize("most", [3, 4, 9])
 def test_there_are_never_more_than_fit(most: int):
     assert all(len(ticks(0.0, 10.0**power * 1.7, most)) <= most + 1 for power in range(-12, 12))
+
+
+@pytest.mark.parametrize("low", [0.0, 0.9, -0.7, -3.3, 4.99])
+def test_a_narrow_one_has_three_at_least(low: float):
+    assert all(len(ticks(low, low + span, 2)) >= 3 for span in (0.011, 0.3, 0.99, 1.0, 6.7, 41.0))

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from fakes.host import hosted
 from fakes.look_records import CPU, GIB, VGPU, sample, server, server_details, server_sample, state_with
-from PySide6.QtCore import QPoint, QPointF, QRect, Qt
+from PySide6.QtCore import QRect, Qt
 from PySide6.QtGui import QColor, QImage
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QListWidgetItem
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.session.state import State
-from devexplorer.gui.devices.details import DetailsPanel
-from devexplorer.gui.widgets.facts_sheet import FactsSheet, in_columns
+from devexplorer.gui.devices.details import DetailsPanel, FactsSheet
+from devexplorer.gui.widgets import EDGE_PX
 from devexplorer.gui.widgets.theme import LIGHT, THEMES, set_theme
 
 LEFT = Qt.MouseButton.LeftButton
@@ -33,21 +33,25 @@ def value(panel: DetailsPanel, title: str, label: str) -> str:
     )
 
 
+def item_of(sheet: FactsSheet, group: str, label: str) -> QListWidgetItem:
+    title = next(at for at in range(sheet.count()) if sheet.item(at).text() == group)
+    items = (sheet.item(at) for at in range(title + 1, sheet.count()))
+    return next(item for item in items if said(item).startswith(f"{label}: "))
+
+
+def said(item: QListWidgetItem) -> str:
+    return item.data(Qt.ItemDataRole.AccessibleTextRole) or ""
+
+
 def box_of(sheet: FactsSheet, group: str, label: str) -> QRect:
-    rows = (place for place in sheet._places if sheet._row(place).label == label)
-    return next(place.box for place in rows if sheet.groups[place.group].title == group)
-
-
-def middle(sheet: FactsSheet, title: str, label: str) -> QPoint:
-    return box_of(sheet, title, label).center()
+    return sheet.visualItemRect(item_of(sheet, group, label))
 
 
 def test_before_a_device_is_chosen_the_first_gpu_is_shown(qtbot: QtBot) -> None:
     state = State()
     panel = panel_for(qtbot, state, None)
-    assert panel.empty.isVisible()
-    assert panel.empty.sentence.text() == "No device is known yet."
-    assert not panel.empty.button.isVisible()
+    assert panel.nothing.isVisible()
+    assert panel.nothing.text() == "No device is known yet."
     state.set_catalog(Catalog((CPU,)))
     panel.refresh()
     assert panel.title.text() == "cpu"
@@ -64,13 +68,9 @@ def test_a_device_that_leaves_is_not_shown_any_more(qtbot: QtBot) -> None:
     panel = panel_for(qtbot, state, "cuda:1")
     state.set_catalog(Catalog((CPU,)))
     panel.refresh()
-    assert panel.empty.isVisible()
-    assert panel.empty.sentence.text() == "cuda:1 is no longer available."
-    assert panel.empty.button.text() == "Show cpu"
-    with qtbot.waitSignal(panel.device_chosen) as chosen:
-        qtbot.mouseClick(panel.empty.button, LEFT)
-    assert chosen.args == ["cpu"]
-    assert panel.title.text() == "cpu"
+    assert panel.nothing.isVisible()
+    assert panel.nothing.text() == "cuda:1 is not available."
+    assert not panel.sheet.isVisible()
 
 
 def test_new_readings_change_texts_and_move_nothing(qtbot: QtBot) -> None:
@@ -83,51 +83,63 @@ def test_new_readings_change_texts_and_move_nothing(qtbot: QtBot) -> None:
     assert box_of(panel.sheet, "Power and heat", "temperature") == before
 
 
-def test_only_the_rows_that_changed_are_painted_again(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_rows_that_changed_are_painted_again(qtbot: QtBot) -> None:
     state = server(1)
     panel = panel_for(qtbot, state)
     QApplication.processEvents()
-    painted: list[object] = []
-    monkeypatch.setattr(FactsSheet, "update", lambda self, *box: painted.append(box))
+    painted: list[int] = []
+    panel.sheet.model().dataChanged.connect(lambda first, last: painted.extend(range(first.row(), last.row() + 1)))
     panel.refresh()
     assert painted == []
     state.apply(server_sample(0, temperature_c=71.0, fan_percent=50.0))
-    panel.refresh()
-    assert painted == [(box_of(panel.sheet, "Power and heat", "temperature"),)]  # two fans have rows of their own
+    panel.refresh()  # two fans have rows of their own
+    assert {said(panel.sheet.item(at)) for at in painted} == {"temperature: 71 °C"}
 
 
-@pytest.mark.parametrize(("width", "columns"), [(300, 1), (640, 2), (1264, 4), (2540, 7)])
-def test_columns_follow_the_width_and_nothing_is_beside_the_window(qtbot: QtBot, width: int, columns: int) -> None:
+@pytest.mark.parametrize(("width", "columns"), [(300, 1), (640, 2), (1264, 4), (2540, 8)])
+def test_columns_follow_the_width_and_none_is_cut_at_the_side(qtbot: QtBot, width: int, columns: int) -> None:
     panel = panel_for(qtbot, server(1), width=width)
     QApplication.processEvents()
     sheet = panel.sheet
-    assert sheet.columns == columns
     boxes = [box_of(sheet, group.title, row.label) for group in sheet.groups for row in group.rows]
-    assert all(box.left() >= 0 and box.right() <= sheet.width() and box.bottom() < sheet.height() for box in boxes)
+    lefts = {box.left() for box in boxes if box.left() + EDGE_PX < sheet.viewport().width()}
+    assert len(lefts) == min(columns, len({box.left() for box in boxes}))
     assert not any(a.intersects(b) for at, a in enumerate(boxes) for b in boxes[at + 1 :])
+    assert all(left + boxes[0].width() <= sheet.viewport().width() for left in lefts)
 
 
-def test_groups_stay_in_order_and_columns_are_balanced() -> None:
-    assert in_columns([5, 1, 1, 1, 5], 3) == [[0], [1, 2, 3], [4]]
-    assert in_columns([4, 4], 5) == [[0], [1]]
-    assert in_columns([3, 3, 3], 1) == [[0, 1, 2]]
+@pytest.mark.parametrize("height", range(240, 420, 20))
+def test_no_title_is_the_last_line_of_a_column(qtbot: QtBot, height: int) -> None:
+    panel = panel_for(qtbot, server(1), height=height)
+    QApplication.processEvents()
+    sheet = panel.sheet
+    for group in sheet.groups:
+        first = item_of(sheet, group.title, group.rows[0].label)
+        title = sheet.item(sheet.row(first) - 1)
+        assert title.text() == group.title
+        assert sheet.visualItemRect(title).left() == sheet.visualItemRect(first).left()
+
+
+@pytest.mark.parametrize("height", range(634, 1060, 20))
+def test_groups_are_whole_where_there_is_room_for_their_columns(qtbot: QtBot, height: int) -> None:
+    panel = panel_for(qtbot, server(1), width=1478, height=height)
+    QApplication.processEvents()
+    for group in panel.sheet.groups:
+        assert len({box_of(panel.sheet, group.title, row.label).left() for row in group.rows}) == 1, group.title
 
 
 def test_why_something_is_not_known_is_under_the_pointer(qtbot: QtBot) -> None:
-    panel = panel_for(qtbot, server(1))
-    words = panel.sheet.tip_at(QPointF(middle(panel.sheet, "Memory errors", "retirement pending")))
+    sheet = panel_for(qtbot, server(1)).sheet
+    words = item_of(sheet, "Memory errors", "retirement pending").toolTip()
     assert "Not known: this card replaces rows instead" in words
-    assert "GPU-00000000-1b2c-4d5e-8f90-0123456789ab" in panel.sheet.tip_at(
-        QPointF(middle(panel.sheet, "Identity", "UUID"))
-    )
-    assert panel.sheet.tip_at(QPointF(2, panel.sheet.height() - 1)) == ""
+    assert "GPU-00000000-1b2c-4d5e-8f90-0123456789ab" in item_of(sheet, "Identity", "UUID").toolTip()
 
 
 def test_the_filter_keeps_what_holds_every_word(qtbot: QtBot) -> None:
     panel = panel_for(qtbot, server(1))
     qtbot.keyClicks(panel.filter, "memory mhz")
     assert [(group.title, [row.label for row in group.rows]) for group in panel.sheet.groups] == [
-        ("Clocks", ["memory", "memory, asked for"])
+        ("Clocks", ["memory", "memory clock (requested)"])
     ]
     qtbot.keyClicks(panel.filter, " nonsense")
     assert panel.nothing.isVisible()
@@ -150,7 +162,7 @@ def test_everything_can_be_copied_as_text_also_while_a_filter_hides_it(qtbot: Qt
 
 def test_a_value_is_copied_with_a_click_and_ctrl_c(qtbot: QtBot) -> None:
     panel = panel_for(qtbot, server(1))
-    qtbot.mouseClick(panel.sheet, LEFT, pos=middle(panel.sheet, "Identity", "bus id"))
+    qtbot.mouseClick(panel.sheet.viewport(), LEFT, pos=box_of(panel.sheet, "Identity", "bus id").center())
     qtbot.keyClick(panel.sheet, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
     assert QApplication.clipboard().text() == "00000000:18:00.0"
 
@@ -161,20 +173,20 @@ def test_rows_are_walked_with_the_arrow_keys_and_scrolled_to(qtbot: QtBot) -> No
     panel.sheet.setFocus()
     for _ in range(40):
         qtbot.keyClick(panel.sheet, Qt.Key.Key_Down)
-    current = panel.sheet.current
-    assert current is not None
-    assert current.label in panel.sheet.accessibleDescription()
-    assert panel.area.verticalScrollBar().value() > 0
+    current = panel.sheet.currentItem()
+    assert said(current)
+    assert panel.sheet.viewport().rect().contains(panel.sheet.visualItemRect(current))
+    assert panel.sheet.verticalScrollBar().value() > 0
     qtbot.keyClick(panel.sheet, Qt.Key.Key_Up)
-    assert panel.sheet.current != current
+    assert panel.sheet.currentItem() is not current
 
 
 def test_another_device_starts_at_the_top(qtbot: QtBot) -> None:
     panel = panel_for(qtbot, server(2), width=300, height=200)
     QApplication.processEvents()
-    panel.area.verticalScrollBar().setValue(300)
+    panel.sheet.verticalScrollBar().setValue(300)
     panel.set_device("cuda:1")
-    assert panel.area.verticalScrollBar().value() == 0
+    assert panel.sheet.verticalScrollBar().value() == 0
     assert value(panel, "Identity", "NVML index") == "1"
 
 
@@ -184,13 +196,13 @@ def test_a_simulated_device_is_marked(qtbot: QtBot) -> None:
     panel = panel_for(qtbot, state, "vgpu:0")
     assert panel.name.full_text == "Tesla T4, simulated"
     assert value(panel, "Power and heat", "power") == "—"
-    assert "not modelled" in panel.sheet.tip_at(QPointF(middle(panel.sheet, "Power and heat", "power")))
+    assert "not modelled" in item_of(panel.sheet, "Power and heat", "power").toolTip()
 
 
 def test_details_that_arrive_later_are_shown(qtbot: QtBot) -> None:
     state = state_with(CPU, *(device.info for device in server(1).devices.values() if device.info.kind == "cuda"))
     panel = panel_for(qtbot, state)
-    assert "no reading yet" in panel.sheet.tip_at(QPointF(middle(panel.sheet, "Identity", "serial")))
+    assert "no reading yet" in item_of(panel.sheet, "Identity", "serial").toolTip()
     state.apply(server_details(0))
     panel.refresh()
     assert value(panel, "Identity", "serial") == "1650223000000"
@@ -202,9 +214,9 @@ def test_a_warning_has_a_sign_and_the_colour_of_warnings(qtbot: QtBot, name: str
     panel = panel_for(qtbot, server(1))
     set_theme(THEMES[name])
     box = box_of(panel.sheet, "Activity", "throttled by")
-    image = panel.sheet.grab(box).toImage()
+    image = panel.sheet.viewport().grab(box).toImage()
     assert any(_near(image, x, y, THEMES[name].warning) for x in range(image.width()) for y in range(image.height()))
-    other = panel.sheet.grab(box_of(panel.sheet, "Activity", "encoder")).toImage()
+    other = panel.sheet.viewport().grab(box_of(panel.sheet, "Activity", "encoder")).toImage()
     assert not any(
         _near(other, x, y, THEMES[name].warning) for x in range(other.width()) for y in range(other.height())
     )

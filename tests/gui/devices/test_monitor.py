@@ -1,4 +1,4 @@
-"""The cards of the layout Monitor: all devices in sight, and what concerns the machine said once."""
+"""The table of the layout Monitor: every device with its figures, sorted when a title is clicked and only then."""
 
 from __future__ import annotations
 
@@ -6,36 +6,44 @@ import msgspec
 import pytest
 from fakes.host import hosted
 from fakes.look_records import CPU, CUDA, VGPU
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QApplication, QLabel
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.records import DeviceSample, Problem
+from devexplorer.core.records import DeviceSample, Problem, ProcessUse
 from devexplorer.core.session.state import State
+from devexplorer.core.session.under_way import Progress, UnderWay
 from devexplorer.core.telemetry.alert_rules import Rule
-from devexplorer.gui.devices.monitor import MonitorCard, MonitorPanel, MonitorRow
+from devexplorer.gui.devices.monitor import COLUMNS, MonitorPanel
 
 REASON = "this torch (2.13.0) is a CPU build: it cannot use CUDA devices"
 NOW = 1_800_000_000.0
+TITLES = [column.title for column in COLUMNS]
+CARDS = [f"nvml:{at}" for at in range(8)]
+LEFT = Qt.MouseButton.LeftButton
+CELSIUS = [60.0, 9.0, 101.0, 55.5, 70.0, 71.0, 72.0, 73.0]
 
 
-def read(state: State, second: float = 0, reasons: tuple[str, ...] = (), celsius: float = 60) -> None:
-    """A reading of every card; `reasons` hold the clocks of nvml:3 down."""
-    for at in range(8):
+def read(state: State, second: float = 0, celsius: list[float] = CELSIUS) -> None:
+    """A reading of every card; nvml:3 is at its power cap, and nvml:7 says nothing of its fan."""
+    for at, name in enumerate(CARDS):
         state.apply(
             DeviceSample(
-                device=f"nvml:{at}",
+                device=name,
                 time_unix_s=NOW + second,
-                memory_used_bytes=1 << 30,
-                memory_total_bytes=2 << 30,
-                power_w=300,
-                temperature_c=celsius,
-                memory_temperature_c=70,
+                memory_used_bytes=(at + 1) << 30,
+                memory_total_bytes=80 << 30,
+                utilization_percent=10.0 * at,
+                power_w=300 + at,
+                power_cap_w=700,
+                temperature_c=celsius[at],
                 sm_clock_mhz=1980,
                 memory_clock_mhz=3201,
-                fan_percent=40,
-                throttle_reasons=reasons if at == 3 else (),
+                fan_percent=None if at == 7 else 40,
+                throttle_reasons=("power cap (the limit is reached)",) if at == 3 else (),
+                processes=tuple(ProcessUse(pid=pid) for pid in range(at)),
             )
         )
 
@@ -44,151 +52,167 @@ def read(state: State, second: float = 0, reasons: tuple[str, ...] = (), celsius
 def state() -> State:
     state = State()
     cards = [
-        msgspec.structs.replace(CUDA, id=f"nvml:{at}", kind="nvml", nvml_index=at, usable=False, reason=REASON)
-        for at in range(8)
+        msgspec.structs.replace(CUDA, id=name, kind="nvml", nvml_index=at, name="NVIDIA H100 80GB HBM3")
+        for at, name in enumerate(CARDS)
     ]
     state.set_catalog(Catalog((CPU, *cards), (Problem(REASON, field="cuda"),)))
     read(state)
     return state
 
 
-def in_sight(panel: MonitorPanel) -> list[str]:
-    QApplication.processEvents()
-    seen = panel.area.viewport()
-    return [
-        name
-        for name, card in panel.items.items()
-        if seen.rect().contains(card.rect().translated(card.mapTo(seen, card.rect().topLeft())))
-    ]
+def panel_of(qtbot: QtBot, state: State, width: int = 1204, height: int = 274) -> MonitorPanel:
+    return hosted(qtbot, lambda _: MonitorPanel(state), width, height)
 
 
-def headings(panel: MonitorPanel) -> list[QLabel]:
-    """Those above rows, in their order."""
-    every = (label for label in panel.area.widget().findChildren(QLabel) if not label.isHidden())
-    return sorted(every, key=QLabel.y)
+def column(panel: MonitorPanel, title: str) -> list[str]:
+    return [row.cells[TITLES.index(title)].text for row in panel.model.rows]
 
 
-def test_eight_cards_are_all_in_sight_in_their_order(qtbot: QtBot, state: State) -> None:
-    panel = hosted(qtbot, lambda _: MonitorPanel(state), 570, 496)
-    names = ["cpu", *(f"nvml:{at}" for at in range(8))]
-    assert in_sight(panel) == names
-    assert all(isinstance(item, MonitorRow) for item in panel.items.values())
-    for second in range(20):
-        read(state, second, ("hardware thermal slowdown",))
-    panel.refresh_texts()
-    assert panel.items["nvml:3"].texts.alarm
-    assert in_sight(panel) == names
-    assert [panel.items[name].y() for name in names] == sorted(panel.items[name].y() for name in names)
-    assert dict(panel.items["nvml:4"].texts.watched)["temperature"] == "60, memory 70 °C"
-    panel.resize(570, 300)
-    for _ in range(2):
+def tip(panel: MonitorPanel, device: str, title: str) -> str:
+    return next(row for row in panel.model.rows if row.key == device).cells[TITLES.index(title)].tip
+
+
+def order(panel: MonitorPanel) -> list[object]:
+    return [row.key for row in panel.model.rows]
+
+
+def place(panel: MonitorPanel, device: str) -> QPoint:
+    return panel.table.visualRect(panel.model.index(order(panel).index(device), 1)).center()
+
+
+def click(panel: MonitorPanel, title: str) -> None:
+    header = panel.table.horizontalHeader()
+    x = header.sectionViewportPosition(TITLES.index(title)) + 20
+    QTest.mouseClick(header.viewport(), LEFT, pos=QPoint(x, header.height() // 2))
+
+
+def test_every_device_is_one_row_with_its_figures(qtbot: QtBot, state: State) -> None:
+    panel = panel_of(qtbot, state)
+    assert order(panel) == ["cpu", *CARDS]
+    assert panel.table.verticalScrollBar().maximum() == 0
+    row = next(row for row in panel.model.rows if row.key == "nvml:3")
+    assert dict(zip(TITLES, (cell.text for cell in row.cells), strict=True)) == {
+        "device": "nvml:3",
+        "name": "H100 80GB HBM3",
+        "util %": "30",
+        "memory GiB": "4.00 / 80.0",
+        "°C": "56",
+        "power W": "303 / 700",
+        "SM MHz": "1,980",
+        "mem MHz": "3,201",
+        "fan %": "40",
+        "throttled": "power cap",
+        "processes": "3",
+        "status": "",
+    }
+    assert set(column(panel, "throttled")) == {"—", "no", "power cap"}
+    assert panel._subtitle.text() == REASON, "what concerns the whole machine is said once"
+
+
+def test_what_is_not_known_is_a_dash_that_says_why(qtbot: QtBot, state: State) -> None:
+    state.set_catalog(Catalog((CPU, *(d.info for d in state.devices.values() if d.info.kind == "nvml"), VGPU), ()))
+    state.apply(DeviceSample(device="vgpu:0", time_unix_s=NOW, temperature_c=32.0, simulated=True))
+    panel = panel_of(qtbot, state, 1300)
+    assert column(panel, "fan %")[-2:] == ["—", "—"]
+    assert tip(panel, "nvml:7", "fan %") == "Not reported by the driver."
+    assert tip(panel, "vgpu:0", "fan %") == "Not modelled for a virtual GPU."
+    assert tip(panel, "cpu", "power W") == "A CPU has none, or the system does not tell it."
+    assert column(panel, "device")[-1] == "vgpu:0 simulated"
+
+
+def test_a_click_on_a_title_sorts_by_number_and_nothing_else_does(qtbot: QtBot, state: State) -> None:
+    panel = panel_of(qtbot, state)
+    click(panel, "°C")
+    upwards = ["nvml:1", "nvml:3", "nvml:0", "nvml:4", "nvml:5", "nvml:6", "nvml:7", "nvml:2", "cpu"]
+    assert order(panel) == upwards, "9 before 55.5 before 101; what is not known comes last"
+    for second in range(1, 4):
+        read(state, second, CELSIUS[::-1])
         panel.refresh_texts()
-        QApplication.processEvents()
-    watched = dict(panel.items["nvml:4"].texts.watched)
-    assert (watched["temperature"], watched["clock"]) == ("60 °C", "1,980 MHz"), "the card's own are not cut off"
-    assert "throttled" not in watched, "it would be read without the no behind it"
+    assert order(panel) == upwards, "rows stay where they are while values change"
+    click(panel, "°C")
+    assert order(panel) == ["nvml:5", "nvml:0", "nvml:1", "nvml:2", "nvml:3", "nvml:7", "nvml:4", "nvml:6", "cpu"]
+    assert panel.model.headerData(TITLES.index("°C"), Qt.Orientation.Horizontal) == "°C ↓"
+    click(panel, "°C")
+    assert order(panel) == ["cpu", *CARDS], "a third click: as the devices are listed"
+
+
+@pytest.mark.parametrize(
+    ("title", "first", "last"),
+    [
+        ("device", "cpu", "nvml:7"),
+        ("name", "cpu", "nvml:7"),
+        ("util %", "nvml:0", "cpu"),
+        ("memory GiB", "nvml:0", "nvml:7"),
+        ("power W", "nvml:0", "cpu"),
+        ("fan %", "nvml:0", "nvml:7"),
+        ("processes", "nvml:0", "cpu"),
+        ("status", "nvml:2", "nvml:7"),
+    ],
+)
+def test_every_column_sorts(qtbot: QtBot, state: State, title: str, first: str, last: str) -> None:
+    state.alerts.set_rules([Rule(metric="temperature_c", raise_at=100, clear_at=95)])
+    read(state, 1)
+    panel = panel_of(qtbot, state, 1500)
+    click(panel, title)
+    assert (order(panel)[0], order(panel)[-1]) == (first, last)
+
+
+def test_a_device_is_chosen_with_mouse_or_keyboard_and_stays_chosen(qtbot: QtBot, state: State) -> None:
+    panel = panel_of(qtbot, state)
     chosen: list[object] = []
+    opened: list[object] = []
     panel.selected.connect(chosen.append)
-    qtbot.mouseClick(panel.items["nvml:5"], Qt.MouseButton.LeftButton)
-    assert chosen == ["nvml:5"]
+    panel.opened.connect(lambda: opened.append(panel.chosen))
+    panel.choose("nvml:2")
+    assert (panel.table.selected_key, chosen) == ("nvml:2", []), "chosen elsewhere"
+    QTest.mouseClick(panel.table.viewport(), LEFT, pos=place(panel, "nvml:5"))
+    assert set(chosen) == {"nvml:5"}
+    panel.table.setFocus()
+    QTest.keyClick(panel.table, Qt.Key.Key_Down)
+    assert chosen[-1] == "nvml:6"
+    assert opened == []
+    QTest.keyClick(panel.table, Qt.Key.Key_Return)
+    QTest.mouseDClick(panel.table.viewport(), LEFT, pos=place(panel, "nvml:6"))
+    assert set(opened) == {"nvml:6"}
+    count = len(chosen)
+    click(panel, "°C")
+    assert panel.table.selected_key == "nvml:6"
+    assert len(chosen) == count
 
 
-def test_alarms_that_come_and_go_do_not_arrange_the_rows_anew(qtbot: QtBot, state: State) -> None:
-    panel = hosted(qtbot, lambda _: MonitorPanel(state), 570, 440)
-    lefts = {item.x() for item in panel.items.values()}
-    state.alerts.set_rules([Rule(metric="temperature_c", raise_at=50, clear_at=45)])
+def test_alerts_and_work_of_a_device_stand_in_its_row(qtbot: QtBot, state: State) -> None:
+    panel = panel_of(qtbot, state)
+    panel.show_progress(
+        UnderWay({}, {"nvml:1": Progress("measuring", 0.25, "matmul"), "nvml:2": Progress("m", 0.5, "")})
+    )
+    state.alerts.set_rules([Rule(metric="temperature_c", raise_at=100, clear_at=95)])
     read(state, 1)
     panel.refresh_texts()
+    assert column(panel, "status")[1:5] == ["", "measuring 25 %", "✕ Temperature 101 °C", ""]
+
+
+@pytest.mark.parametrize(("width", "gone"), [(1204, set()), (880, {"fan %", "mem MHz", "processes"})])
+def test_a_narrow_table_goes_without_what_is_wanted_least(
+    qtbot: QtBot, state: State, width: int, gone: set[str]
+) -> None:
+    panel = panel_of(qtbot, state, width)
     QApplication.processEvents()
-    alarms = [item.texts.alarm for item in panel.items.values() if item.device_id != "cpu"]
-    assert alarms == ["Temperature 60 °C"] * 8
-    assert {item.x() for item in panel.items.values()} == lefts
-    read(state, 2, celsius=48)
+    assert {title for at, title in enumerate(TITLES) if panel.table.isColumnHidden(at)} == gone
+    assert panel.table.horizontalScrollBar().maximum() == 0
+
+
+@pytest.mark.parametrize("count", [1, 2, 8, 16])
+def test_it_asks_for_no_more_height_than_its_rows_have(qtbot: QtBot, count: int) -> None:
+    state = State()
+    state.set_catalog(Catalog((CPU, *(msgspec.structs.replace(VGPU, id=f"vgpu:{at}") for at in range(count))), ()))
+    panel = panel_of(qtbot, state)
+    needed: list[int] = []
+    panel.needs.connect(needed.append)
+    panel.refresh_devices()
+    for height, fits in ((needed[-1], True), (needed[-1] - 12, False)):
+        panel.resize(1204, height)
+        QApplication.processEvents()
+        assert (panel.table.verticalScrollBar().maximum() == 0) == fits
+    state.set_catalog(Catalog((CPU,), ()))
     panel.refresh_texts()
-    assert panel.items["nvml:3"].texts.alarm == "Temperature 48 °C, clears at 45 °C"
-
-
-def test_where_there_is_room_they_are_cards(qtbot: QtBot, state: State) -> None:
-    panel = hosted(qtbot, lambda _: MonitorPanel(state), 1000, 700)
-    assert all(isinstance(item, MonitorCard) for item in panel.items.values())
-    panel.resize(570, 496)
-    assert all(isinstance(item, MonitorRow) for item in panel.items.values())
-    panel.resize(1000, 700)
-    assert all(isinstance(item, MonitorCard) for item in panel.items.values())
-
-
-@pytest.mark.parametrize("width", [0, 1, 23, 24, 25])
-def test_a_panel_without_width_has_one_column(qtbot: QtBot, state: State, width: int) -> None:
-    panel = MonitorPanel(state)
-    qtbot.addWidget(panel)
-    panel.setMinimumWidth(0)
-    panel.resize(width, 4000)
-    panel.refresh_devices()
-    assert panel._wanted_columns() == 1
-
-
-def test_what_concerns_the_whole_machine_is_said_once(qtbot: QtBot, state: State) -> None:
-    panel = hosted(qtbot, lambda _: MonitorPanel(state), 1000, 700)
-    assert [item.texts.warning for item in panel.items.values()] == [""] * 9
-    assert panel._subtitle.text() == REASON
-
-
-@pytest.mark.parametrize("width", [500, 538])
-def test_rows_of_simulated_devices_stand_below_that_word_and_leave_no_line_empty(qtbot: QtBot, width: int) -> None:
-    state = State()
-    profile = "NVIDIA RTX PRO 6000 Blackwell"
-    simulated = [msgspec.structs.replace(VGPU, id=f"vgpu:{at}", name=profile) for at in range(16)]
-    state.set_catalog(Catalog((CPU, *simulated), ()))
-    panel = hosted(qtbot, lambda _: MonitorPanel(state), width, 412)
-    assert in_sight(panel) == list(panel.items)
-    assert all(isinstance(item, MonitorRow) for item in panel.items.values())
-    first = panel.items["vgpu:0"]
-    (word,) = headings(panel)
-    assert word.text() == "simulated: RTX PRO 6000 Blackwell", "the rows have no room for the name"
-    assert panel.items["cpu"].geometry().bottom() < word.y() < word.geometry().bottom() < first.y()
-    panel.resize(1570, 1300)
-    QApplication.processEvents()
-    assert headings(panel) == []
-    assert {item.width() for item in panel.items.values()} <= set(range(360, 430))  # room for the names, all in sight
-    assert in_sight(panel) == list(panel.items)
-
-
-def test_a_row_with_room_says_which_card_it_is_and_the_bars_stay_in_line(qtbot: QtBot) -> None:
-    """Eight cards at 1440x900 were eight numbers: only their capacity told an A100 from a T4."""
-    state = State()
-    kinds = ["NVIDIA A100-SXM4-80GB"] * 4 + ["Tesla T4"] * 4
-    cards = [msgspec.structs.replace(VGPU, id=f"vgpu:{at}", name=name) for at, name in enumerate(kinds)]
-    state.set_catalog(Catalog((CPU, *cards), ()))
-    panel = hosted(qtbot, lambda _: MonitorPanel(state), 570, 400)
-    rows = [item for item in panel.items.values() if isinstance(item, MonitorRow)]
-    assert len(rows) == 9
-    assert len({row.bar.geometry() for row in rows}) == 1
-    before = rows[1].grab().toImage()
-    without = before.copy(0, 0, rows[1].bar.x(), before.height())
-    state.set_catalog(Catalog((CPU, *(msgspec.structs.replace(card, name="Tesla T4") for card in cards)), ()))
-    panel.refresh_devices()
-    assert rows[1].grab().toImage().copy(0, 0, without.width(), before.height()) != without, "the name is painted"
-    panel.resize(300, 400)
-    assert all(row.bar.width() >= 16 for row in rows)
-    assert rows[1].bar.x() < 80, "the bar comes first where there is little room"
-
-
-@pytest.mark.parametrize("size", [(538, 432), (568, 514), (385, 355)])  # at 1366x768, 1440x900, 1000x650
-def test_where_rows_are_narrow_a_heading_says_which_cards_they_are(qtbot: QtBot, size: tuple[int, int]) -> None:
-    state = State()
-    kinds = ["NVIDIA A100-SXM4-80GB"] * 8 + ["Tesla T4"] * 8
-    cards = [msgspec.structs.replace(VGPU, id=f"vgpu:{at}", name=name) for at, name in enumerate(kinds)]
-    state.set_catalog(Catalog((CPU, *cards), ()))
-    panel = hosted(qtbot, lambda _: MonitorPanel(state), *size)
-    large, small = headings(panel)
-    assert [large.text(), small.text()] == ["simulated: A100-SXM4-80GB", "simulated: Tesla T4"]
-    tops = [panel.items[f"vgpu:{at}"].y() for at in range(16)]
-    assert large.y() < min(tops[:8]) <= max(tops[:8]) < small.y() < min(tops[8:])
-    if size[0] > 500:
-        assert in_sight(panel) == list(panel.items)
-        assert len(set(tops)) == 8, "two columns"
-    turns = [msgspec.structs.replace(card, name=kinds[at % 2 * 8]) for at, card in enumerate(cards)]
-    state.set_catalog(Catalog((CPU, *turns), ()))
-    panel.refresh_devices()
-    QApplication.processEvents()
-    assert [one.text() for one in headings(panel)] == ["simulated"], "sixteen headings would take the room of the rows"
+    assert order(panel) == ["cpu"]

@@ -30,10 +30,8 @@ from devexplorer.core.records import (
     Unchecked,
 )
 from devexplorer.core.session.state import State
-from devexplorer.gui.doctor.finding import cost_text
-from devexplorer.gui.doctor.form import AT_WORK, NO_MODEL, ONLY_CPU
-from devexplorer.gui.doctor.page import CLEAN, NOTHING, OLD, WORKING, DoctorPanel
-from devexplorer.gui.doctor.rows import PATH, PLACE, RULE, all_of_it, sign_of
+from devexplorer.gui.doctor.finding import PATH, PLACE, RULE, all_of_it, cost_text, sign_of
+from devexplorer.gui.doctor.page import AT_WORK, CLEAN, NO_MODEL, NOTHING, OLD, ONLY_CPU, WORKING, DoctorPanel
 from devexplorer.gui.widgets import reading_order
 from devexplorer.gui.widgets.source_view import DiffView
 from devexplorer.gui.widgets.table import Cell
@@ -107,7 +105,7 @@ def test_check_asks_for_what_the_form_says(qtbot: QtBot, panel: DoctorPanel, sen
         Check(target="mlp", device="vgpu:0", train=True, inputs="8x20"),
         Check(target="mlp", device="cpu", train=True, inputs="8x20"),
     ]
-    assert "guess" in panel.form.inputs.placeholderText()
+    assert "auto" in panel.form.inputs.placeholderText()
 
 
 def test_the_device_is_where_the_model_is_or_else_the_first_gpu(qtbot: QtBot, sent: list[Command]) -> None:
@@ -153,7 +151,7 @@ def test_without_a_model_nothing_can_be_checked(qtbot: QtBot, state: State, sent
     assert not panel.form.check_button.isEnabled()
     assert panel.form.check_button.toolTip() == NO_MODEL
     assert panel.form.model.full_text == "none is selected"
-    panel.check()
+    panel.form.check()
     assert sent == []
     panel.set_selection(("x", "mlp:out.weight"))
     assert panel.form.model.full_text == "mlp"
@@ -230,30 +228,30 @@ def test_problems_come_first_then_what_was_not_checked_then_notes(panel: DoctorP
         ["• note", "Buffer that a checkpoint misses", "—", "—", "mask is not saved."],
     ]
     assert cells(panel)[0][PLACE].tip == f"{FILE}, line 6"
-    words = "2 errors, 1 warning, 1 note, torch.cuda.Stream not checked; 41 operations watched on vgpu:0 (simulated)"
+    words = "2 errors, 1 warning, 1 note, torch.cuda.Stream not checked; 41 operations on vgpu:0 (simulated)"
     assert panel.verdict.full_text == words
 
 
 @pytest.mark.parametrize(
     ("found", "sign", "words"),
     [
-        (diagnosis(), "clean", "No problem; 41 operations watched on vgpu:0 (simulated)"),
+        (diagnosis(), "clean", "No problem; 41 operations on vgpu:0 (simulated)"),
         (
             diagnosis(device="cuda:0", simulated=False, operations=1),
             "clean",
-            "No problem; 1 operation watched on cuda:0",
+            "No problem; 1 operation on cuda:0",
         ),
-        (diagnosis(notes=(note(),)), "clean", "No problem, 1 note; 41 operations watched on vgpu:0 (simulated)"),
-        (diagnosis(hidden_sync()), "warning", "1 warning; 41 operations watched on vgpu:0 (simulated)"),
+        (diagnosis(notes=(note(),)), "clean", "No problem, 1 note; 41 operations on vgpu:0 (simulated)"),
+        (diagnosis(hidden_sync()), "warning", "1 warning; 41 operations on vgpu:0 (simulated)"),
         (
             diagnosis(unchecked=(Unchecked(what="the forward", reason="Nobody knows its input."),), operations=0),
             "not checked",
-            "No problem, the forward not checked; 0 operations watched on vgpu:0 (simulated)",
+            "No problem, the forward not checked; 0 operations on vgpu:0 (simulated)",
         ),
         (
             diagnosis(unchecked=tuple(Unchecked(what=what, reason="…") for what in "abb"), operations=2),
             "not checked",
-            "No problem, 2 things not checked; 2 operations watched on vgpu:0 (simulated)",
+            "No problem, 2 things not checked; 2 operations on vgpu:0 (simulated)",
         ),
     ],
 )
@@ -574,7 +572,9 @@ def test_a_check_of_another_model_is_not_taken_for_one_of_this(panel: DoctorPane
     assert panel.form.going.full_text == "a forward  50 %"
 
 
-@pytest.mark.parametrize(("width", "hidden"), [(680, [RULE, PATH]), (1264, [RULE, PATH]), (1560, [RULE]), (1900, [])])
+@pytest.mark.parametrize(
+    ("width", "hidden"), [(680, [RULE, PATH, PLACE]), (1264, [RULE, PATH]), (1560, [RULE]), (1900, [])]
+)
 def test_the_sentences_have_the_room_and_other_columns_what_is_left(
     qtbot: QtBot, state: State, sent: list[Command], width: int, hidden: list[int]
 ) -> None:

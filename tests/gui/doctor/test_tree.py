@@ -17,11 +17,10 @@ from devexplorer.core.records import Diagnosis, EngineLost, ObjectRemoved, Objec
 from devexplorer.core.session.row_table import RowTable
 from devexplorer.core.session.state import State
 from devexplorer.gui.objects.cells import BADGES_ROLE, FINDING_ROLE, TARGET_ROLE, Column
-from devexplorer.gui.objects.filter import Query
 from devexplorer.gui.objects.findings import Findings, holder, told
 from devexplorer.gui.objects.item_model import ObjectsModel
 from devexplorer.gui.objects.panel import ObjectsPanel
-from devexplorer.gui.objects.visible import Options
+from devexplorer.gui.objects.visible import Options, Query
 from devexplorer.gui.widgets.theme import DARK, LIGHT, Theme, colour_of, set_theme, severity_tone
 
 LEFT = Qt.MouseButton.LeftButton

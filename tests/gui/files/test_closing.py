@@ -10,6 +10,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +21,10 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QLineEdit
 
-from devexplorer.gui.files.save_question import LossQuestion, SaveQuestion
+from devexplorer.core.commands import workspace_file
+from devexplorer.core.files.workspace_writing import write
+from devexplorer.core.records import SaveWorkspace
+from devexplorer.gui.files.questions import LossQuestion, SaveQuestion
 
 Start = Callable[[], Hands]
 
@@ -136,6 +141,38 @@ def test_a_save_that_fails_keeps_the_window(start: Start, tmp_path: Path) -> Non
     assert not hands.window.isVisible()
 
 
+def test_a_window_that_is_being_saved_closes_itself_and_asks_only_if_that_failed(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hands, path = start(), tmp_path / "work.devexplorer"
+    let_go, outcomes = Event(), [OSError("no space left"), None]
+
+    def held(*given: Any) -> int:
+        assert let_go.wait(20)
+        if (outcome := outcomes.pop(0)) is not None:
+            raise outcome
+        return write(*given)
+
+    monkeypatch.setattr(workspace_file, "write", held)
+    work(hands)
+    for fails in (True, False):
+        let_go.clear()
+        hands.press(Qt.Key.Key_S, CTRL)
+        name_it(hands, path)
+        hands.until(lambda: hands.state.running(SaveWorkspace) is not None, "saving")
+        assert not hands.window.close()
+        assert not questions()
+        let_go.set()
+        hands.until(lambda: hands.state.running(SaveWorkspace) is None, "saved, or not")
+        if fails:
+            assert hands.window.isVisible()
+            assert not hands.window.close()
+            QTest.keyClick(hands.dialog(SaveQuestion), Qt.Key.Key_Escape)
+            hands.until(lambda: not questions(), "Escape stays")
+    hands.until(lambda: not hands.window.isVisible(), "closed")
+    assert path.exists()
+
+
 def test_a_copy_is_offered_after_a_crash_and_is_unsaved_work_until_it_is_saved(start: Start, tmp_path: Path) -> None:
     hands, folder = start(), tmp_path / "autosave"
     hands.app.leaving.keep_copies(hands.session, folder)
@@ -162,7 +199,9 @@ def test_a_copy_is_offered_after_a_crash_and_is_unsaved_work_until_it_is_saved(s
     again.app.leaving.keep_copies(again.session, folder)
     banner = again.window.banner
     again.until(banner.isVisible, "offered")
-    assert banner.words.text().startswith("The last session ended unexpectedly. A copy of its unsaved work was kept at")
+    assert banner.words.full_text.startswith(
+        "The last session ended unexpectedly. A copy of its unsaved work was kept at"
+    )
     assert [banner.action_button.text(), banner.close_button.text()] == ["Restore", "Discard"]
     again.click(banner.action_button)
     again.until(lambda: "mlp" in again.state.objects, "restored")
@@ -202,7 +241,7 @@ from pathlib import Path
 from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication
 from devexplorer.core.records import NewTensor
-from devexplorer.gui.files.save_question import SaveQuestion
+from devexplorer.gui.files.questions import SaveQuestion
 from devexplorer.gui.shell.app import open_window
 from devexplorer.gui.shell.main_window import MainWindow
 qt = QApplication(sys.argv[:1])
@@ -214,7 +253,7 @@ def look():
     window = next(one for one in qt.topLevelWidgets() if isinstance(one, MainWindow))
     seen["asked"] |= any(isinstance(one, SaveQuestion) for one in qt.topLevelWidgets())
     if window.banner.isVisible() and window.banner.action_button.text() == "Restore":
-        seen["banner"] = window.banner.words.text()
+        seen["banner"] = window.banner.words.full_text
     if step[0] == 0 and window.state.engine is not None:
         step[0] = 1
         window.controller.send(NewTensor(name="t", shape=(4,)))

@@ -30,11 +30,10 @@ from devexplorer.core.records import (
     Save,
 )
 from devexplorer.core.session.state import State
-from devexplorer.gui.files.checkpoint import CheckpointDialog
-from devexplorer.gui.files.load_file import LoadFileDialog
+from devexplorer.gui.files.load_file import CheckpointDialog, LoadFileDialog
 from devexplorer.gui.files.open_model import KINDS, OpenModelDialog
+from devexplorer.gui.files.questions import TrustDialog
 from devexplorer.gui.files.save_file import SaveFileDialog
-from devexplorer.gui.files.trust import TrustDialog
 from devexplorer.gui.objects.initialise import RULES, InitialiseDialog
 
 LEFT = Qt.MouseButton.LeftButton
@@ -85,7 +84,7 @@ def test_the_rows_keep_their_places_while_the_message_grows_and_shrinks(
         qtbot.wait(1)  # posted layout requests
         return [row.geometry().getRect() for row in rows]
 
-    height = opening.file.height()
+    height, size = opening.file.height(), opening.size()
     opening.file.set_path(str(tmp_path / "nets.py"))
     assert opening.file.height() == height
     (tmp_path / "nets.py").write_text("")
@@ -93,12 +92,19 @@ def test_the_rows_keep_their_places_while_the_message_grows_and_shrinks(
     opening.show_candidates(opening.file.path, [Candidate("A", True, ()), Candidate("Net", True, ("size",))])
     listed = places()
     assert opening.file.height() == height
-    heights = {opening.message.height()}
+    lengths = set[int]()
     for name in ("Net", "A"):
         opening.table.select_key(name)
-        assert places() == listed, name
-        heights.add(opening.message.height())
-    assert len(heights) > 1, "messages of one and of several lines"
+        assert (places(), opening.size()) == (listed, size), name
+        lengths.add(len(opening.message.text()) // 100)
+    assert len(lengths) > 1, "messages of one and of several lines"
+    opening.kind.setCurrentIndex(list(KINDS).index("module"))
+    opening.folder.set_path(str(tmp_path))
+    opening.module.setText("nets")
+    opening.factory.setText("Net")
+    qtbot.wait(1)
+    assert "Net() is called" in opening.message.text()
+    assert opening.size() == size
 
 
 def test_a_configuration_of_transformers_takes_options_as_people_write_them(opening: OpenModelDialog, qtbot: QtBot):

@@ -16,8 +16,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QComboBox, QDialog, QFileDialog, QLineEdit
 
-from devexplorer.gui.files.checkpoint import CheckpointDialog
-from devexplorer.gui.files.load_file import LoadFileDialog
+from devexplorer.gui.files.load_file import CheckpointDialog, LoadFileDialog
 from devexplorer.gui.files.save_file import SaveFileDialog
 
 

@@ -45,7 +45,7 @@ def test_the_text_is_always_the_whole_script(qtbot: QtBot) -> None:
         panel.refresh()
         assert panel.text.toPlainText() == (done.script() if actions else "")
         assert [row.cells[1].text for row in panel.model.rows] == [one.title for one in actions]
-    assert panel.words.text() == "3 actions. What was undone is not in it."
+    assert panel.words.text() == "3 actions. Undone actions are left out."
 
 
 def test_the_code_of_the_chosen_action_comes_into_sight(qtbot: QtBot) -> None:
@@ -56,7 +56,7 @@ def test_the_code_of_the_chosen_action_comes_into_sight(qtbot: QtBot) -> None:
     panel.resize(900, 240)
     panel.set_source(done)
     panel.show()
-    panel.choose(30)
+    panel.table.select_key(30)
     first = panel.text.firstVisibleBlock().text()
     assert first == "# x30 is on cpu"
 

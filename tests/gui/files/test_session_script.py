@@ -13,7 +13,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.records import Remove
-from devexplorer.gui.files.trust import TrustDialog
+from devexplorer.gui.files.questions import TrustDialog
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -43,7 +43,6 @@ def test_a_session_is_saved_opened_and_undone_as_one(me: Learner, tmp_path: Path
     dialog = me.window.opening._models.open(tmp_path / "mine.py")
     me.until(lambda: dialog.accept_button.isEnabled(), "its class was found")
     me.click(dialog.accept_button)
-    me.click(me.dialog(TrustDialog).accept_button)
     me.until(lambda: "net" in me.state.objects and not me.state.jobs, "opened")
     script = tmp_path / "session.py"
     context.script_chosen.emit(script)
@@ -89,4 +88,4 @@ def test_a_script_that_was_damaged_gets_one_line(me: Learner, tmp_path: Path) ->
     me.window.context.files_chosen.emit([script])
     banner = me.window.banner
     me.until(banner.isVisible, "said")
-    assert banner.words.text() == "The file session.py has nothing that can be repeated here; run it with Python."
+    assert banner.words.full_text == "The file session.py has nothing that can be repeated here; run it with Python."

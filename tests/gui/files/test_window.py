@@ -16,7 +16,6 @@ from PySide6.QtWidgets import QApplication, QDialog
 from devexplorer.core.records import OpenModel
 from devexplorer.core.session.settings import SettingsFile
 from devexplorer.gui.files.open_model import KINDS, OpenModelDialog
-from devexplorer.gui.files.trust import TrustDialog
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -54,45 +53,43 @@ def _file(folder: Path, text: str) -> Path:
     return folder / "nets.py"
 
 
-def _ask_for(hands: Hands, path: Path, factory: str = "small") -> OpenModelDialog:
-    """Fill in the dialog for a Python file and press Enter."""
+def _ask_for(hands: Hands, path: Path, factory: str = "small") -> str:
+    """Fill in the dialog for a Python file and press Enter; returns what it said."""
     hands.menu(hands.window.toolbar.open_button, "Open a model…")
     dialog = hands.dialog(OpenModelDialog)
     hands.write(dialog.file.edit, str(path))
     hands.write(dialog.factory, factory)
     assert dialog.accept_button.isEnabled(), dialog.message.text()
+    said = dialog.message.text()
     QTest.keyClick(dialog.factory, Qt.Key.Key_Return)
-    return dialog
+    return said
 
 
 def _open_dialogs() -> list[QDialog]:
     return [one for one in QApplication.topLevelWidgets() if isinstance(one, QDialog) and one.isVisible()]
 
 
-def test_code_of_a_folder_runs_after_a_yes_which_can_be_remembered(start: Start, tmp_path: Path) -> None:
+def test_the_dialog_says_what_runs_and_nothing_else_asks(start: Start, tmp_path: Path) -> None:
     path = _file(tmp_path / "mine", NETS)
     hands = start()
-    _ask_for(hands, path)
-    question = hands.dialog(TrustDialog)
-    assert str(path) in question.words.text()
-    QTest.keyClick(question, Qt.Key.Key_Return)  # an Enter too many is a no
-    hands.until(lambda: not _open_dialogs())
-    assert not hands.state.jobs
-    assert not path.with_name("ran").exists()
-
-    _ask_for(hands, path)
-    question = hands.dialog(TrustDialog)
-    hands.tick(question.remember)
-    hands.click(question.accept_button)
+    said = _ask_for(hands, path)
+    assert f"{path} is imported" in said
+    assert "The code can do whatever you can do on this machine." in said
     hands.until(lambda: "small" in hands.state.objects and not hands.state.jobs, "opened")
+    assert not _open_dialogs()
     assert path.with_name("ran").exists()
     assert hands.window.inspector.title.text() == "small is on cpu"
+
+    path.write_text(f"{NETS}\n")
+    hands.point("small")
+    hands.menu(hands.window.toolbar.open_button, "Rebuild from its file")
+    hands.until(lambda: "rebuilt" in hands.window.inspector.title.text(), "its code was allowed to run")
+    assert not _open_dialogs()
 
     hands.press(Qt.Key.Key_O, CTRL | SHIFT)
     dialog = hands.dialog(OpenModelDialog)
     hands.pick(dialog.recent, f"{path}:small")
     hands.click(dialog.accept_button)
-    assert not _open_dialogs(), "the folder was spoken for"
     hands.until(lambda: len(hands.state.objects) == 2, "opened again")
     hands.press(Qt.Key.Key_Z, CTRL)
     hands.until(lambda: len(hands.state.objects) == 1, "undone")
@@ -101,14 +98,8 @@ def test_code_of_a_folder_runs_after_a_yes_which_can_be_remembered(start: Start,
 
     hands.end()
     saved = SettingsFile(tmp_path / "settings").load()
-    assert saved.trusted_folders == (str(path.parent),)
+    assert saved.trusted_folders == (), "the next window asks before it runs the code again"
     assert saved.opened_models == (OpenModel(source=f"{path}:small", folder=str(path.parent)),)
-    again = start()
-    again.menu(again.window.toolbar.open_button, "Open a model…")
-    dialog = again.dialog(OpenModelDialog)
-    again.pick(dialog.recent, f"{path}:small")
-    again.click(dialog.accept_button)
-    again.until(lambda: "small" in again.state.objects, "opened without a question")
 
 
 OPTIONS = """
@@ -153,7 +144,6 @@ def test_the_class_that_was_meant_opens_with_one_click(start: Start, tmp_path: P
     path = _file(tmp_path / "mine", NETS)
     hands = start()
     _ask_for(hands, path, "smal")
-    hands.click(hands.dialog(TrustDialog).accept_button)
     inspector = hands.window.inspector
     hands.until(lambda: inspector.title.text() == "No model was opened", "refused")
     assert "no class or function 'smal'" in inspector.words.text()
@@ -167,7 +157,6 @@ def test_the_class_that_was_meant_opens_with_one_click(start: Start, tmp_path: P
 def test_code_that_ends_its_process_costs_nothing_but_an_answer(start: Start, tmp_path: Path) -> None:
     hands = start()
     _ask_for(hands, _file(tmp_path / "hostile", HOSTILE))
-    hands.click(hands.dialog(TrustDialog).accept_button)
     hands.until(lambda: hands.state.answer is not None and hands.state.answer.title == "No model was opened", "refused")
     assert hands.window.inspector.title.text() == "No model was opened"
     assert "exit code 3" in hands.window.inspector.words.text()
@@ -184,7 +173,6 @@ def test_code_that_hangs_is_cancelled_in_the_status_bar(start: Start, tmp_path: 
     hands = start()
     path = _file(tmp_path / "hanging", HANGING)
     _ask_for(hands, path)
-    hands.click(hands.dialog(TrustDialog).accept_button)
     status = hands.window.status
     hands.until(
         lambda: hands.window.refresh_texts() or (path.with_name("ran").exists() and status.cancel.isVisible()),

@@ -16,8 +16,7 @@ from PySide6.QtWidgets import QApplication, QFileDialog, QLineEdit, QPushButton
 from devexplorer.core.files.workspace_format import SavedDevice
 from devexplorer.core.files.workspace_writing import collect, write
 from devexplorer.gui.files.open_model import OpenModelDialog
-from devexplorer.gui.files.save_question import SaveQuestion
-from devexplorer.gui.files.trust import TrustDialog
+from devexplorer.gui.files.questions import SaveQuestion, TrustDialog
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -202,10 +201,8 @@ def test_the_code_of_a_model_from_a_file_runs_after_a_yes_even_in_a_trusted_fold
     hands.write(dialog.file.edit, str(folder / "net.py"))
     hands.write(dialog.factory, "Net")
     hands.click(dialog.accept_button)
-    question = hands.dialog(TrustDialog)
-    hands.tick(question.remember)
-    hands.click(question.accept_button)
     hands.until(lambda: "net" in hands.state.objects and not hands.state.jobs, "opened")
+    hands.window.context.save_settings(trusted_folders=(str(folder),))
     hands.point("net")
     hands.press(Qt.Key.Key_1, CTRL)
     hands.on("net", "vgpu:0")

@@ -11,7 +11,8 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.planned_profiles import planned_profiles
-from devexplorer.core.records import Command, PlanFit
+from devexplorer.core.planner.records import PlanFit
+from devexplorer.core.records import Command
 from devexplorer.core.session.state import State
 from devexplorer.gui.fit.page import FitPanel
 from devexplorer.gui.fit.rows import CARD

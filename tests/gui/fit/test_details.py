@@ -140,7 +140,7 @@ def test_where_nothing_helps_it_says_so(panel, state):
 def test_what_there_was_no_time_for_is_named(panel, state):
     asked = msgspec.structs.replace(report().spec, gpus=(T4,), options=True)
     planned(panel, state, msgspec.structs.replace(report(asked, HELPS), untried=("SGD without momentum", "two cards")))
-    assert panel.details.helps.nothing.text() == "Not worked out for want of time: SGD without momentum, two cards."
+    assert panel.details.helps.nothing.text() == "Not calculated (time limit reached): SGD without momentum, two cards."
     assert panel.details.helps.nothing.isVisibleTo(panel.details)
     assert len(panel.details.helps.lines) == len(HELPS)
 

@@ -9,11 +9,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QPushButton
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records import (
-    Answer,
-    Command,
-    PlanFit,
-)
+from devexplorer.core.planner.records import PlanFit
+from devexplorer.core.records import Answer, Command
 from devexplorer.core.session.state import State
 from devexplorer.gui.fit.rows import (
     CARD,
@@ -70,7 +67,7 @@ def test_the_form_comes_back_for_another_plan(qtbot: QtBot, state: State) -> Non
     assert panel.hint.isVisible()
     failed = Answer(title="There is no plan", words="It has no parameters to train.", failed=True)
     ended(panel, state, failed, request=9)
-    assert panel.answer.isVisible()
+    assert panel.caption.full_text.startswith("✕")
     assert not panel.is_folded, "what was wrong is in the form"
 
 

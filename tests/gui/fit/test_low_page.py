@@ -12,7 +12,7 @@ from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records import BatchPoint
+from devexplorer.core.planner.records import BatchPoint
 from devexplorer.core.session.state import State
 from devexplorer.gui.fit.page import NARROW_PX, FitPanel
 from devexplorer.gui.fit.published import READING

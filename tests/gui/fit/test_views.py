@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from fakes.fit_pages import planned
+from fakes.fit_pages import planned, texts
 from fakes.fits import GIB, fit, report
+from msgspec.structs import replace
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.planner.published_steps import fitted_to, published, spec_of
-from devexplorer.core.records import (
-    BatchPoint,
-    Command,
-    FitSpec,
-    JobStarted,
-    PlanFit,
-    ServingFit,
-)
+from devexplorer.core.planner.records import BatchPoint, FitSpec, PlanFit
+from devexplorer.core.planner.serving_records import ServingFit
+from devexplorer.core.records import Command, JobStarted
 from devexplorer.core.session.state import State
-from devexplorer.gui.fit.efficiency import card_ranges
 from devexplorer.gui.fit.page import FitPanel
-from devexplorer.gui.fit.step_figures import step_figures
-from devexplorer.gui.fit.views import BATCH, EFFICIENCY, PUBLISHED, ROOFLINE
+from devexplorer.gui.fit.step_roofline import step_figures
+from devexplorer.gui.fit.views import BATCH, EFFICIENCY, PUBLISHED, ROOFLINE, card_ranges
 from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
 T4 = "Tesla T4"
@@ -56,15 +51,19 @@ def select(panel: FitPanel, gpu: str) -> None:
 # --- the form
 
 
-def test_tf32_and_channels_last_are_in_the_menu_of_options(panel: FitPanel, sent: list[Command]) -> None:
+def test_tf32_channels_last_and_the_copy_of_inputs_are_in_the_menu_of_options(
+    panel: FitPanel, sent: list[Command]
+) -> None:
     panel.set_selection(("mlp",))
     panel.form.options.tf32.trigger()
     panel.form.options.channels_last.trigger()
-    assert panel.form.options.button.text() == "Options: 2"
+    panel.form.options.input_copy.trigger()
+    assert panel.form.options.button.text() == "Options: 3"
     panel.start_button.click()
     (command,) = sent
     assert isinstance(command, PlanFit)
     assert (command.spec.tf32, command.spec.channels_last, command.spec.checkpointing) == (True, True, False)
+    assert command.spec.input_copy
 
 
 # --- the roofline
@@ -195,16 +194,17 @@ def test_generated_text_has_no_samples_whatever_the_power_limit() -> None:
 def test_the_bars_can_be_walked_with_the_keys_and_shown_as_a_table(qtbot: QtBot, panel: FitPanel, state: State) -> None:
     planned(panel, state, report())
     choose(qtbot, panel, EFFICIENCY)
-    bars = panel.views.efficiency.bars
-    table = bars.figures()
+    view = panel.views.efficiency
+    table = view.figures()
     assert table is not None
     assert len(table.rows) == len(load_profiles())
     assert table.columns[1] == "samples/J simulated"
     for _ in range(3):
-        qtbot.keyClick(bars, Qt.Key.Key_Down)
-    assert bars.at == bars.rows[2]
-    panel.views.efficiency.measure.choose("rate")
-    table = bars.figures()
+        qtbot.keyClick(view.table, Qt.Key.Key_Down)
+    assert view.table.currentIndex().row() == 2
+    assert view.table.selected_key == table.rows[2][0]
+    view.measure.choose("rate")
+    table = view.figures()
     assert table is not None
     assert table.columns[1] == "samples/s simulated"
 
@@ -280,3 +280,23 @@ def test_every_view_is_painted_in_both_themes(qtbot: QtBot, panel: FitPanel, sta
     for view in (ROOFLINE, BATCH, EFFICIENCY, PUBLISHED):
         choose(qtbot, panel, view)
         assert not panel.views.currentWidget().grab().toImage().isNull()
+
+
+def test_the_cards_that_were_late_are_planned_by_one_click_and_join_the_table(qtbot, panel, state, sent):
+    found = report()
+    done, late = found.fits[:2], found.fits[2:]
+    planned(panel, state, replace(found, fits=done, late=tuple(fit.gpu for fit in late)), target="mlp")
+    assert panel.rest_button.text() == f"Check the other {len(late)} cards"
+    qtbot.mouseClick(panel.rest_button, Qt.MouseButton.LeftButton)
+    (command,) = sent
+    assert (command.target, command.spec) == ("mlp", replace(found.spec, gpus=tuple(fit.gpu for fit in late)))
+    last = late[-1].gpu
+    planned(panel, state, replace(found, spec=command.spec, fits=late[:-1], late=(last,)), target="mlp", request=8)
+    assert len(panel.rows_model.rows) == len(found.fits) - 1
+    assert panel.rest_button.text() == "Check the other 1 card"
+    planned(
+        panel, state, replace(found, spec=replace(command.spec, gpus=(last,)), fits=late[-1:]), target="mlp", request=9
+    )
+    panel.refresh()
+    assert sorted(texts(panel, 0)) == sorted(fit.gpu for fit in found.fits)
+    assert panel.rest_button.isHidden()

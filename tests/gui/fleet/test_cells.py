@@ -8,7 +8,7 @@ import pytest
 from PySide6.QtGui import QFontMetrics
 from pytestqt.qtbot import QtBot
 
-from devexplorer.gui.fleet.cells import GIB, MEMORY, POWER, WIDTHS, figure
+from devexplorer.gui.fleet.model import GIB, MEMORY, POWER, WIDTHS, figure
 from devexplorer.gui.widgets import Role, font
 from devexplorer.gui.widgets.table import PAD_PX
 

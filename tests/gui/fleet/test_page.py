@@ -19,16 +19,16 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QPushButton
 
+from devexplorer.core.benchmark.history.side_tables import SideRow
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.fleet.check.plan import CheckPlan
 from devexplorer.core.fleet.cluster.ways import OverSsh
+from devexplorer.core.fleet.events import FleetEvent, FleetMachine, MachineChanged, Readings
+from devexplorer.core.fleet.records import Basis, MeasuredKind
 from devexplorer.core.records import DeviceSample
-from devexplorer.core.records.fleet import Basis, MeasuredKind
-from devexplorer.core.records.fleet_events import FleetEvent, FleetMachine, MachineChanged, Readings
-from devexplorer.core.records.fleet_history import StoredCheck
 from devexplorer.gui.fleet.actions import export, open_cluster
-from devexplorer.gui.fleet.cells import AGE, CARD, CHECK, HEAT, LOAD, MODEL, STATE
 from devexplorer.gui.fleet.dialogs import CheckDialog, ClusterDialog, SimulatedFleetDialog
+from devexplorer.gui.fleet.model import AGE, CARD, CHECK, HEAT, LOAD, MODEL, STATE
 from devexplorer.gui.fleet.page import FleetPage
 from devexplorer.gui.fleet.room import FleetRoom, Simulation, room_of
 from devexplorer.gui.forms.save_dialog import SaveDialog
@@ -47,7 +47,7 @@ class Desk:
         self.room: FleetRoom = room_of(self.context)
         self.page: FleetPage = quiet.window.bottom_dock.page("fleet")
         self.page._monotonic = lambda: self.seconds
-        self.quiet.window.workbench.enlarge()
+        self.quiet.window.actions_by_id["enlarge"].trigger()
         self.tell()
 
     def show(self, *events: FleetEvent) -> SourceFake:
@@ -117,7 +117,7 @@ def test_the_machines_of_the_window_are_shown(desk: Desk) -> None:
     machines.change(far, state="lost", reason="no answer")
     desk.room.open_window_machines()
     desk.tell()
-    assert desk.texts(STATE)[2:] == ["✕ Not connected, ✕ 1 alarm", "✕ Lost, or does not answer"]
+    assert desk.texts(STATE)[2:] == ["✕ Not connected, ✕ 1 alert", "✕ Lost, or does not answer"]
     assert desk.page.count.full_text == "2 machines · 2 cards, simulated · 1 not connected"
 
 
@@ -202,10 +202,10 @@ def test_alerts_are_counted_marked_and_found(desk: Desk) -> None:
     for second in range(4):
         fleet.alerts.look(fleet.table, 1000.0 + second)
     desk.tell()
-    assert desk.page.alarm_button.text() == "✕ 1 card with alarms"
-    assert desk.texts(STATE)[7] == "✕ 1 alarm"
+    assert desk.page.alarm_button.text() == "✕ 1 card with alerts"
+    assert desk.texts(STATE)[7] == "✕ 1 alert"
     press(desk.page.alarm_button)
-    assert desk.texts(STATE) == ["✕ 1 alarm", "✕ Memory in use 98.8 %"]
+    assert desk.texts(STATE) == ["✕ 1 alert", "✕ Memory in use 98.8 %"]
 
 
 def test_a_fleet_is_simulated_checked_cancelled_and_given_back(desk: Desk, tmp_path: Path) -> None:
@@ -270,13 +270,13 @@ class ChecksFake:
     """The history of this machine, as far as checks are concerned."""
 
     def __init__(self) -> None:
-        self.kept: list[StoredCheck] = []
+        self.kept: list[SideRow] = []
 
-    def checks(self, show: Callable[[Sequence[StoredCheck]], None]) -> None:
+    def rows(self, table: str, show: Callable[[Sequence[SideRow]], None]) -> None:
         show(self.kept)
 
-    def add_check(self, check: StoredCheck) -> None:
-        self.kept.append(check)
+    def add_row(self, table: str, row: SideRow) -> None:
+        self.kept.append(row)
 
 
 def test_a_check_is_kept_and_the_next_one_compares_cards_with_it(desk: Desk) -> None:
@@ -307,7 +307,7 @@ def test_a_window_for_a_cluster_opens_on_the_page_with_it(desk: Desk, monkeypatc
         return SourceFake(*joined(2, 2))
 
     monkeypatch.setattr("devexplorer.gui.fleet.room.ClusterFleet", cluster)
-    desk.context.show_tab("log")
+    desk.context.show_tab("values")
     open_cluster(desk.context, "head:6379")
     desk.tell()
     assert asked == ["head:6379"]

@@ -15,6 +15,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog
 
+from devexplorer.core.fleet.records import MeasuredKind
 from devexplorer.core.records import (
     BeginBenchmark,
     BenchEnded,
@@ -28,7 +29,6 @@ from devexplorer.core.records import (
     StartBenchmark,
     StopBenchmark,
 )
-from devexplorer.core.records.fleet import MeasuredKind
 from devexplorer.gui.fleet.dialogs import CheckDialog
 from devexplorer.gui.fleet.page import FleetPage
 from devexplorer.gui.fleet.room import FleetRoom, room_of

@@ -10,7 +10,7 @@ import pytest
 from fakes.far_side import HOME, FarSideFake
 from fakes.look_records import VGPU
 from fakes.quiet_window import QuietWindow
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QItemSelectionModel, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QWidget
 from pytestqt.qtbot import QtBot
@@ -59,8 +59,16 @@ def listed(dialog: FarFileDialog) -> list[str]:
     return [row.cells[0].text for row in dialog.model.rows]
 
 
+def choose(dialog: FarFileDialog, *names: str) -> None:
+    """Select these entries."""
+    flags = QItemSelectionModel.SelectionFlag.Select | QItemSelectionModel.SelectionFlag.Rows
+    for number, row in enumerate(dialog.model.rows):
+        if row.key in names:
+            dialog.table.selectionModel().select(dialog.model.index(number, 0), flags)
+
+
 def double_click(dialog: FarFileDialog, name: str) -> None:
-    dialog.choose(name)
+    choose(dialog, name)
     row = dialog.table.selected_rows[0]
     dialog.table.setCurrentIndex(dialog.model.index(row, 0))
     where = dialog.table.visualRect(dialog.model.index(row, 0)).center()
@@ -136,7 +144,7 @@ def test_a_folder_that_is_too_large_says_so(opened: Open, side: FarSideFake) -> 
 def test_several_files(opened: Open, side: FarSideFake) -> None:
     dialog = opened(Wanted.FILES, folder=f"{HOME}/models")
     side.answer()
-    dialog.choose("large.safetensors", "small.pt")
+    choose(dialog, "large.safetensors", "small.pt")
     assert dialog.message.text() == "2 files, 2.00 GiB"
     assert accepted(dialog) == [f"{HOME}/models/large.safetensors", f"{HOME}/models/small.pt"]
 
@@ -186,7 +194,7 @@ def test_open_asks_which_machine(far_window: QuietWindow, side: FarSideFake) -> 
     dialog = dialog_of(quiet, FarFileDialog)
     assert isinstance(dialog, FarFileDialog)
     side.answer()
-    dialog.choose("net.py")
+    choose(dialog, "net.py")
     QTest.mouseClick(dialog.accept_button, LEFT)
     side.answer()
     form = dialog_of(quiet, OpenModelDialog)
@@ -226,7 +234,7 @@ def test_a_form_knows_what_is_there(far_window: QuietWindow, side: FarSideFake) 
     assert isinstance(chooser, FarFileDialog)
     side.answer()
     assert chooser.path.text() == f"{HOME}/models", "where the typed file is"
-    chooser.choose("large.safetensors")
+    choose(chooser, "large.safetensors")
     QTest.mouseClick(chooser.accept_button, LEFT)
     assert form.file.path == Path(HOME, "models", "large.safetensors")
     form.reject()

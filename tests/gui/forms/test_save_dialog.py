@@ -9,7 +9,7 @@ import pytest
 from fakes.host import hosted
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QComboBox, QLabel, QMessageBox, QWidget
+from PySide6.QtWidgets import QApplication, QComboBox, QLabel, QMessageBox, QToolTip, QWidget
 from pytestqt.qtbot import QtBot
 
 from devexplorer.gui.forms.save_dialog import SaveDialog
@@ -116,3 +116,15 @@ def test_an_extension_of_another_format_that_is_typed_chooses_that_format(
     QTest.keyClick(dialog.name_field, Qt.Key.Key_Return)
     assert dialog.suffix == "ipynb"
     assert qtbot.__dict__["saved"] == [tmp_path / "mine.ipynb"]
+
+
+def test_a_name_that_no_file_system_takes_is_said(make: Make) -> None:
+    dialog = make()
+    dialog.name_field.setText(252 * "x")
+    QTest.keyClick(dialog.name_field, Qt.Key.Key_Return)
+    assert QToolTip.text() == "This name is too long: at most 255 bytes."
+    assert dialog.isVisible()
+    QToolTip.hideText()
+    dialog.name_field.setText(251 * "x")
+    QTest.keyClick(dialog.name_field, Qt.Key.Key_Return)
+    assert not dialog.isVisible()

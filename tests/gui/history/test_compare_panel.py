@@ -7,15 +7,14 @@ from fakes.host import hosted
 from fakes.look_records import state_with
 from fakes.stored_runs import H200, HERE_CPU, T4, bandwidth, matmul, scaling, spread, stored
 from msgspec.structs import replace
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QRect, Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.benchmark.history.compare import compare
 from devexplorer.core.records import StoredRun
-from devexplorer.gui.history.compare import CompareDialog
-from devexplorer.gui.history.intervals import Axis, Intervals
+from devexplorer.gui.history.compare import INTERVAL, MEASURED, WORDS, CompareDialog, Entry, Intervals
 from devexplorer.gui.widgets import theme as themes
 from devexplorer.gui.widgets.theme import DARK, LIGHT
 
@@ -30,6 +29,14 @@ def panel_with(qtbot: QtBot, *runs: StoredRun, width: int = 1024, height: int = 
     return panel
 
 
+def cell_of(picture: Intervals, row: int) -> QRect:
+    return picture.visualRect(picture.rows_model.index(row, INTERVAL))
+
+
+def median_px(picture: Intervals, entry: Entry) -> float:
+    return picture.places(entry, entry.figure, cell_of(picture, picture.entries.index(entry)))[1]
+
+
 def two() -> tuple[StoredRun, StoredRun]:
     return stored(matmul(798.0), 1), stored(matmul(823.0), 2, driver_version="575.57.08", sm_clock_mhz=spread(1830))
 
@@ -42,23 +49,30 @@ def test_two_runs_are_on_one_axis_in_their_unit(qtbot: QtBot) -> None:
     picture = panel.intervals
     first, second = picture.entries
     assert picture.axis.unit == "TFLOP/s"
-    assert picture.heads == []
-    assert picture.axis.low < first.cell.figure.spread.p20
-    assert picture.axis.high > second.cell.figure.spread.p80
-    assert picture.axis.left < picture.axis.x(798.0) < picture.axis.x(823.0) < picture.axis.right
-    assert (first.group, second.group) == (first.box.united(second.box), None)
+    assert picture.isColumnHidden(MEASURED), "it is the same for both"
+    assert picture.axis.low < first.figure.spread.p20
+    assert picture.axis.high > second.figure.spread.p80
+    cell = cell_of(picture, 0)
+    assert cell.left() < median_px(picture, first) < median_px(picture, second) < cell.right()
+    assert second.first is first.figure
     assert panel.title.text() == "2 matmul runs side by side"
     assert "Compared with #1" in panel.facts.text()
 
 
+def test_small_rates_head_their_column_in_the_unit_of_the_medians(qtbot: QtBot) -> None:
+    model = panel_with(qtbot, stored(matmul(0.005), 1), stored(matmul(0.006), 2)).intervals.rows_model
+    headed = str(model.headerData(INTERVAL, Qt.Orientation.Horizontal))
+    assert headed.endswith("GFLOP/s")
+    assert headed.startswith("4.")
+
+
 def test_the_significance_is_next_to_the_difference(qtbot: QtBot) -> None:
     panel = panel_with(qtbot, *two())
-    words = panel.intervals.tip_at(panel.intervals.entries[1].box.center().toPoint())
+    words = panel.intervals.rows_model.rows[1].cells[INTERVAL].tip
     assert "3.1 % faster, more than the noise of either run" in words
     assert "× 1.031 (1.0" in words
     assert "823 TFLOP/s, middle 60 % from 816 to 830" in words
-    assert "3.1 % faster" in panel.intervals.accessibleDescription()
-    assert panel.intervals.tip_at(QPoint(4, 2)) == ""
+    assert "3.1 % faster" in panel.intervals.rows_model.rows[1].cells[WORDS].text
 
 
 def test_the_intervals_are_a_table_too(qtbot: QtBot) -> None:
@@ -74,20 +88,21 @@ def test_equal_runs_are_not_drawn_far_apart(qtbot: QtBot) -> None:
     panel = panel_with(qtbot, stored(matmul(800.0), 1), stored(matmul(800.4), 2))
     axis = panel.intervals.axis
     assert axis.high - axis.low >= 0.04 * 800
-    assert axis.x(800.4) - axis.x(800.0) < (axis.right - axis.left) * 0.02
+    assert axis.share(800.4) - axis.share(800.0) < 0.02
 
 
 def test_many_quantities_share_an_axis_of_ratios(qtbot: QtBot) -> None:
     panel = panel_with(qtbot, stored(bandwidth(), 1), stored(bandwidth(gb_per_s=1900.0), 2))
     picture = panel.intervals
-    assert picture.axis.unit == "times the first run"
-    assert [head.text for head in picture.heads][:2] == [
-        "cpu → cuda:0, 64.00 KiB, pinned, GB/s",
-        "cpu → cuda:0, 16.00 MiB, pinned, GB/s",
+    assert picture.axis.unit == "× the first"
+    assert not picture.isColumnHidden(MEASURED)
+    assert [entry.what for entry in picture.entries][::2][:2] == [
+        "cpu → cuda:0, 64.00 KiB, pinned",
+        "cpu → cuda:0, 16.00 MiB, pinned",
     ]
-    assert len(picture.entries) == 2 * len(picture.heads) == 12
-    for entry in picture.entries:
-        assert picture.axis.low <= entry.cell.figure.spread.median / entry.scale <= picture.axis.high
+    assert len(picture.entries) == 12
+    cell = cell_of(picture, 0)
+    assert all(cell.left() <= median_px(picture, entry) <= cell.right() for entry in picture.entries)
 
 
 def test_what_was_measured_is_not_marked_simulated_beside_what_was_not(qtbot: QtBot) -> None:
@@ -106,40 +121,25 @@ def test_what_was_measured_is_not_marked_simulated_beside_what_was_not(qtbot: Qt
 
 def test_the_speed_up_has_a_name(qtbot: QtBot) -> None:
     panel = panel_with(qtbot, stored(scaling(T4), 1, T4), stored(scaling(T4), 2, T4))
-    assert [head.text for head in panel.intervals.heads] == ["at once, s", "one after the other, s", "speed-up, times"]
+    measured = [entry.what for entry in panel.intervals.entries]
+    assert measured[::2] == measured[1::2] == ["at once", "one after the other", "speed-up"]
 
 
 def test_runs_far_apart_are_on_a_logarithmic_axis(qtbot: QtBot) -> None:
     panel = panel_with(qtbot, stored(matmul(798.0), 1), stored(matmul(23.4, info=T4), 2, T4))
     assert panel.intervals.axis.is_log
-    assert (
-        panel.intervals.axis.left
-        < panel.intervals.axis.x(23.4)
-        < panel.intervals.axis.x(798.0)
-        < panel.intervals.axis.right
-    )
+    assert 0 < panel.intervals.axis.share(23.4) < panel.intervals.axis.share(798.0) < 1
 
 
 @pytest.mark.parametrize("width", [620, 1024, 2400])
-def test_entries_and_columns_never_overlap(qtbot: QtBot, width: int) -> None:
+def test_every_run_has_a_row_and_every_interval_is_in_its_cell(qtbot: QtBot, width: int) -> None:
     panel = panel_with(qtbot, *(stored(matmul(700.0 + 9 * number), number) for number in range(1, 13)), width=width)
     picture = panel.intervals
-    boxes = [entry.box for entry in picture.entries]
-    assert len(boxes) == 12
-    assert not any(a.intersects(b) for at, a in enumerate(boxes) for b in boxes[at + 1 :])
-    assert 12 < picture.axis.left < picture.axis.right < picture.width() - 100
-    assert boxes[-1].bottom() <= picture.height()
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "is_log"), [(790.0, 830.0, False), (0.9, 1.1, False), (3.0, 9000.0, True), (0.0, 1e-12, False)]
-)
-@pytest.mark.parametrize("most", [2, 4, 9])
-def test_ticks_are_few_round_and_on_the_axis(low: float, high: float, is_log: bool, most: int) -> None:
-    ticks = Axis(low, high, is_log, 0.0, 400.0, "").ticks(most)
-    assert 1 <= len(ticks) <= max(most, 2) + 1
-    assert ticks == sorted(ticks)
-    assert all(low * (1 - 1e-9) <= tick <= high * (1 + 1e-9) for tick in ticks)
+    assert len(picture.entries) == picture.rows_model.rowCount() == 12
+    for row, entry in enumerate(picture.entries):
+        cell = cell_of(picture, row)
+        low, _, high = picture.places(entry, entry.figure, cell)
+        assert cell.left() <= low <= high <= cell.right()
 
 
 def test_a_simulated_interval_is_hollow_and_named(qtbot: QtBot) -> None:
@@ -148,14 +148,14 @@ def test_a_simulated_interval_is_hollow_and_named(qtbot: QtBot) -> None:
     picture = hosted(qtbot, lambda _: Intervals(lambda _run: "error"), 900, 200)
     picture.set_comparison(compare([stored(matmul(50.0, tflops=spread(50.0, 0.05)), 1), simulated]))
     QApplication.processEvents()
-    image = picture.grab().toImage()
-    measured, hollow = picture.entries
+    image = picture.viewport().grab().toImage()
     shades = []
-    for entry in (measured, hollow):
-        x = picture.axis.x(entry.cell.figure.spread.median * 1.03)
-        shades.append(QColor(image.pixelColor(round(x), round(entry.box.center().y()))))
+    for row, entry in enumerate(picture.entries):
+        cell = cell_of(picture, row)
+        _, median, high = picture.places(entry, entry.figure, cell)
+        shades.append(QColor(image.pixelColor(round((median + high) / 2), cell.center().y())))
     assert shades[0].red() > shades[1].red() + 40, "a measured interval is filled, a simulated one is not"
-    assert "simulated" in picture.tip_at(hollow.box.center().toPoint())
+    assert "simulated" in picture.rows_model.rows[1].cells[0].text
 
 
 # --- conditions -------------------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def test_the_window_grows_so_that_it_shows_what_there_is(qtbot: QtBot) -> None:
     qtbot.addWidget(dialog)
     dialog.show()
     before = dialog.height()
-    dialog.show_comparison(compare([stored(matmul(700.0 + number), number) for number in range(1, 7)]))
+    dialog.show_comparison(compare([stored(matmul(700.0 + number), number) for number in range(1, 19)]))
     assert before < dialog.height() <= 760
     dialog.close()
 
@@ -228,8 +228,8 @@ def test_both_themes_are_painted(qtbot: QtBot) -> None:
     for theme in (DARK, LIGHT):
         themes.apply(QApplication.instance(), theme)
         QApplication.processEvents()
-        entry, image = panel.intervals.entries[1], panel.intervals.grab().toImage()
+        entry, image = panel.intervals.entries[1], panel.intervals.viewport().grab().toImage()
         looks.append(image)
-        x = panel.intervals.axis.x(entry.cell.figure.spread.median)
-        assert image.pixelColor(round(x), round(entry.box.center().y()) + 7).name().upper() == theme.devices[0]
+        x, y = median_px(panel.intervals, entry), cell_of(panel.intervals, 1).center().y()
+        assert image.pixelColor(int(x), y + 7).name().upper() == theme.devices[0]
     assert looks[0] != looks[1]

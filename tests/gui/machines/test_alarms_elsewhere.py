@@ -1,4 +1,4 @@
-"""Alarms of a machine that is not on show are said with its name, and lead there."""
+"""Alarms of a machine that is not shown are said with its name, and lead there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from devexplorer.gui.machines.room import room_of
 
 
 class Desk(TwoMachines):
-    """This machine on show, forge behind it."""
+    """This machine shown, forge behind it."""
 
     def __init__(self, qapp: QApplication, folder: Path) -> None:
         super().__init__(qapp, folder)
@@ -36,7 +36,7 @@ class Desk(TwoMachines):
 
     @property
     def said(self) -> str:
-        return self.window.banner.words.text() if self.window.banner.isVisible() else ""
+        return self.window.banner.words.full_text if self.window.banner.isVisible() else ""
 
     @property
     def state_of_forge(self) -> str:
@@ -59,16 +59,16 @@ def test_an_alarm_of_another_machine_is_said_marked_and_leads_there(desk: Desk) 
     desk.heat(99.0, 800)
     desk.until(lambda: desk.far.aside.alerts.active and desk.said)
     assert desk.said.startswith("forge: cpu: temperature 99 °C")
-    assert desk.state_of_forge == "● Connected, ✕ 1 alarm"
+    assert desk.state_of_forge == "● Connected, ✕ 1 alert"
     assert "✕" in button.text()
-    assert "forge: ✕ 1 alarm" in button.accessibleName()
+    assert "forge: ✕ 1 alert" in button.accessibleName()
     button.menu().aboutToShow.emit()
-    assert any(action.text() == "forge\t● Connected, ✕ 1 alarm" for action in button.menu().actions())
+    assert any(action.text() == "forge\t● Connected, ✕ 1 alert" for action in button.menu().actions())
     desk.click(desk.window.banner.action_button)
     assert desk.window.context.far is desk.far
     assert desk.window.bottom_dock.current == "alerts"
     desk.until(lambda: not desk.said.startswith("forge: "))
-    assert "✕" not in button.text(), "it is on show"
+    assert "✕" not in button.text(), "it is shown"
 
 
 def test_the_line_goes_when_the_alarm_is_over_or_dismissed(desk: Desk) -> None:
@@ -88,7 +88,7 @@ def test_the_line_goes_when_the_alarm_is_over_or_dismissed(desk: Desk) -> None:
 def test_the_desktop_is_told_with_the_name_and_a_click_leads_there(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[list[str]] = []
     notifications = desk.window.news.notifications
-    monkeypatch.setattr(notifications, "_show", lambda lines, alarms: told.append(list(lines)))
+    monkeypatch.setattr(notifications, "show", lambda lines, alarms: told.append(list(lines)))
     desk.heat(99.0, 800)
     desk.until(lambda: any(told))
     (lines,) = [lines for lines in told if lines]

@@ -56,14 +56,14 @@ class Desk(TwoMachines):
     def copy(self, name: str) -> None:
         """Copy to › Another machine › forge."""
         self.window.objects.select(name)
-        menu = self.window.toolbar.copy_button.menu()
+        menu = self.window.toolbar.buttons["copy"].menu()
         menu.aboutToShow.emit()
         *_, others = menu.findChildren(QMenu, MENU)  # those before it are about to go
         others.actions()[0].trigger()
 
     @property
     def said(self) -> str:
-        return self.window.banner.words.text() if self.window.banner.isVisible() else ""
+        return self.window.banner.words.full_text if self.window.banner.isVisible() else ""
 
 
 @pytest.fixture

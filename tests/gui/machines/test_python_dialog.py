@@ -16,7 +16,7 @@ from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.records.environments import Environment, Probe, ProbedDevice
 from devexplorer.gui.machines import python_choice
-from devexplorer.gui.machines.python_dialog import PythonDialog
+from devexplorer.gui.machines.python_choice import PythonDialog
 
 LEFT = Qt.MouseButton.LeftButton
 VENV, OLD, BROKEN, OWN = "/net/.venv/bin/python", "/usr/bin/python3", "/conda/bin/python", "/own/bin/python"

@@ -8,11 +8,9 @@ from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QColor
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records import AllocatorSnapshot, BlockRow, SegmentRow, SnapshotOpened, StackRow
+from devexplorer.core.memory.records import AllocatorSnapshot, BlockRow, SegmentRow, SnapshotOpened, StackRow
 from devexplorer.core.session.state import State
-from devexplorer.gui.memory.segment_map import spans
-from devexplorer.gui.memory.snapshot import SnapshotDialog
-from devexplorer.gui.memory.snapshot_rows import MOST_ROWS
+from devexplorer.gui.memory.snapshot import MOST_ROWS, SnapshotDialog, spans
 from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
 MIB = 1 << 20

@@ -3,20 +3,42 @@ from __future__ import annotations
 import msgspec
 import pytest
 from fakes.host import hosted
-from fakes.look_records import CPU, CUDA, ENGINE, VGPU, mlp, model, module_row, show, state_with, tensor, tensor_row
-from PySide6.QtCore import Qt
+from fakes.look_records import (
+    CPU,
+    CUDA,
+    ENGINE,
+    MIB,
+    VGPU,
+    allocator,
+    mlp,
+    model,
+    module_row,
+    sample,
+    show,
+    state_with,
+    tensor,
+    tensor_row,
+)
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QAbstractScrollArea, QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records import AddVirtual, Answer, Combine, Fact, Offer, Undo
+from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.records import AddVirtual, Answer, Check, Combine, Fact, JobEnded, JobStarted, Offer, Undo
 from devexplorer.core.session.state import State
 from devexplorer.core.session.welcome import this_machine
+from devexplorer.gui.objects.facts import device_facts, selection_facts
 from devexplorer.gui.objects.inspector import InspectorPanel
-from devexplorer.gui.objects.selection_facts import selection_facts
-from devexplorer.gui.widgets import TextBlock
-from devexplorer.gui.widgets.accessibility.reading_order import chain
+from devexplorer.gui.widgets import FactsTable, TextBlock
+from devexplorer.gui.widgets.keyboard import chain
 from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
+
+
+def is_complete(table: FactsTable) -> bool:
+    """Whether every row is shown."""
+    return table._filled == len(table.facts)
+
 
 LEFT = Qt.MouseButton.LeftButton
 
@@ -29,12 +51,6 @@ def facts_of(state: State, *targets: str) -> dict[str, str]:
     return {fact.label: fact.value for fact in selection_facts(state, targets)}
 
 
-def test_with_nothing_to_say_it_offers_the_first_model(qtbot: QtBot):
-    panel = panel_for(qtbot, state_with(CPU))
-    assert panel.is_empty
-    assert panel.subtitle == ""
-
-
 def test_an_answer_is_shown_with_words_facts_and_code(qtbot: QtBot):
     state = state_with(CPU, CUDA)
     show(state, mlp())
@@ -42,8 +58,7 @@ def test_an_answer_is_shown_with_words_facts_and_code(qtbot: QtBot):
     code = 'model = model.to("cuda:0")'
     state.apply(Answer(title="mlp moved", words="In place.", facts=(Fact("was on", "cpu"),), code=code, subject="mlp"))
     panel.refresh()
-    assert not panel.is_empty
-    assert (panel.title.text(), panel.words.text(), panel.code.code) == ("mlp moved", "In place.", code)
+    assert (panel.title.text(), panel.words.text(), panel.code.toPlainText()) == ("mlp moved", "In place.", code)
     assert panel.facts.facts == (Fact("was on", "cpu"),)
     assert panel.code.isVisible()
 
@@ -57,7 +72,7 @@ def test_what_the_engine_says_is_never_taken_for_markup(qtbot: QtBot):
     for text in (panel.title, panel.words):
         assert text.text() == evil
         assert text.textInteractionFlags() & Qt.TextInteractionFlag.TextSelectableByMouse
-    assert panel.code.code == evil
+    assert panel.code.toPlainText() == evil
     assert "<" not in panel.code.document().toPlainText().replace(evil, "")
 
 
@@ -114,49 +129,133 @@ def test_device_names_in_code_have_their_devices_colours(qtbot: QtBot):
         assert found == {'"cuda:0"': theme.devices[0].lower(), '# "cuda:0" again': theme.dim.lower()}
 
 
-def test_choosing_an_object_shows_its_own_latest_answer(qtbot: QtBot):
+def test_the_facts_come_first_and_what_happened_is_one_line_until_its_details_are_wanted(qtbot: QtBot):
     state = state_with(CPU)
-    show(state, mlp(), tensor("x"), tensor("y"))
+    show(state, mlp(), tensor("x"))
     panel = panel_for(qtbot, state)
-    state.apply(Answer(title="about x", words="w", subject="x"))
-    state.apply(Answer(title="about mlp", words="w", subject="mlp"))
+    panel.set_selection(("mlp:hidden.weight",))
+    state.apply(Answer(title="mlp is on cpu", words="w", facts=(Fact("f", "v"),), code="x\n" * 60, subject="mlp"))
     panel.refresh()
+    assert panel.subtitle == "hidden.weight of mlp"
+    assert panel.placement.isVisible()
+    QApplication.processEvents()
+    assert panel.placement.geometry().bottom() < panel.title.geometry().top()
+    folded = (panel.words, panel.facts, panel.code)
+    assert panel.title.isVisible()
+    assert not any(part.isVisible() for part in folded)
+    qtbot.mouseClick(panel.details, LEFT)
+    assert all(part.isVisible() for part in folded)
+    state.apply(Answer(title="mlp is on cpu again", words="w", code="y"))
+    panel.refresh()
+    assert panel.words.isVisible(), "who wants the details gets those of the next one too"
+    qtbot.mouseClick(panel.details, LEFT)
+    assert not panel.words.isVisible()
+    panel.set_selection(())
+    assert panel.words.isVisible(), "there is nothing else to show"
+
+
+@pytest.mark.parametrize(
+    ("subject", "title", "said"),
+    [
+        ("mlp", "mlp is now on cpu", "mlp is now on cpu"),
+        ("mlp", "moved to cpu", "mlp: moved to cpu"),
+        ("x", "moved to cpu", "moved to cpu"),
+        (None, "The engine was restarted", "The engine was restarted"),
+    ],
+)
+def test_what_happened_to_something_else_is_named_in_its_line(qtbot: QtBot, subject: str | None, title: str, said: str):
+    state = state_with(CPU)
+    show(state, mlp(), tensor("x"))
+    panel = panel_for(qtbot, state)
     panel.set_selection(("x",))
-    assert panel.title.text() == "about x"
-    panel.set_selection(("y",))
-    assert panel.answer is None
-    panel.set_selection(("mlp:hidden",))
-    assert panel.title.text() == "about mlp"
-    assert panel.subtitle == "hidden of mlp"
-    assert panel.heading.text() == "Placement of hidden of mlp"
-    panel.set_selection(("x", "y"))
-    assert panel.subtitle == "2 objects"
-    state.apply(Answer(title="both moved", words="w"))
+    state.apply(Answer(title=title, words="w", subject=subject))
     panel.refresh()
-    assert panel.title.text() == "both moved"
+    assert (panel.subtitle, panel.title.text()) == ("x", said)
+    assert panel.placement.facts == selection_facts(state, ("x",))
 
 
-def test_a_part_never_has_the_headline_of_its_sibling(qtbot: QtBot):
+def test_a_refusal_is_in_sight_with_its_ways_out_until_something_else_is_done(qtbot: QtBot):
+    state = state_with(CPU)
+    show(state, mlp(), tensor("x"))
+    panel = panel_for(qtbot, state)
+    panel.resize(300, 220)
+    panel.set_selection(("x",))
+    refused = Answer(title="x stayed", words="No room.", offers=(Offer("Undo", Undo()),), failed=True)
+    state.apply(refused)
+    panel.refresh()
+    [way_out] = panel.offers.buttons
+    viewport = panel.scroll_area.viewport()
+
+    def in_sight(part: QWidget) -> bool:
+        return viewport.rect().contains(part.rect().translated(part.mapTo(viewport, QPoint())))
+
+    qtbot.waitUntil(lambda: in_sight(way_out) and in_sight(panel.title) and not in_sight(panel.placement))
+    assert panel.words.isVisible()
+    panel.set_selection(("mlp",))
+    assert panel.answer == refused, "another selection does not replace it"
+    assert panel.title.isVisible()
+    with qtbot.waitSignal(panel.command_requested) as asked:
+        qtbot.mouseClick(way_out, LEFT)
+    assert asked.args == [Undo()]
+
+
+def test_what_a_check_found_is_one_line_that_leads_to_the_doctor(qtbot: QtBot):
     state = state_with(CPU)
     show(state, mlp())
     panel = panel_for(qtbot, state)
-    panel.set_selection(("mlp:hidden",))
-    state.apply(Answer(title="mlp is built", words="w", subject="mlp"))
-    state.apply(Answer(title="mlp:hidden is now on cuda:0", words="w", subject="mlp", part="hidden"))
+    state.apply(JobStarted(request=7, title="check", time_unix_s=1.0, command=Check(target="mlp", device="cpu")))
+    state.apply(Answer(request=7, title="mlp: 2 problems", words="Long.", code="code", subject="mlp"))
     panel.refresh()
-    assert panel.title.text() == "mlp:hidden is now on cuda:0"
-    panel.set_selection(("mlp:out",))
-    assert panel.title.text() == "mlp is built"
-    panel.set_selection(("mlp:hidden.weight",))
-    assert panel.title.text() == "mlp:hidden is now on cuda:0", "it is in what was moved"
-    panel.set_selection(("mlp:out.weight",))
-    assert panel.title.text() == "mlp is built"
-    panel.set_selection(("mlp",))
-    assert panel.title.text() == "mlp:hidden is now on cuda:0", "the newest about anything in it"
-    state.apply(Answer(title="mlp is now on cpu", words="w", subject="mlp"))
-    panel.set_selection(("mlp:hidden",))
+    for _ in range(2):
+        assert panel.title.text() == "mlp: 2 problems"
+        assert not any(part.isVisible() for part in (panel.words, panel.code, panel.details))
+        with qtbot.waitSignal(panel.doctor_requested) as asked:
+            qtbot.mouseClick(panel.doctor, LEFT)
+        assert asked.args == ["mlp"]
+        state.apply(JobEnded(request=7, ok=True, time_unix_s=2.0))
+        panel.refresh()
+
+
+def test_a_device_is_shown_in_place_of_the_selection_until_objects_are_selected_again(qtbot: QtBot):
+    state = state_with(CPU, CUDA, VGPU)
+    show(state, tensor("x", "vgpu:0"), tensor("y", "cpu"))
+    allocator(state, "vgpu:0", workspace=MIB, allocated=MIB, reserved=2 * MIB, context=400 * MIB)
+    panel = panel_for(qtbot, state)
+    panel.set_selection(("x",))
+    panel.set_device("vgpu:0")
+    assert panel.subtitle == "vgpu:0, simulated"
+    known = {fact.label: fact.value for fact in panel.placement.facts}
+    assert known["used by"] == (
+        "400.00 MiB CUDA context and libraries, 1.00 MiB tensor x, 1.00 MiB cached by the allocator"
+    )
+    assert known["stands for"].startswith("cuda:0")
+    sample(state, "vgpu:0", MIB, utilization_percent=12.0)
+    panel.refresh_texts()
+    assert Fact("utilization", "12 % (simulated)") in panel.placement.facts
+    panel.show_selection()
+    assert panel.subtitle == "x"
+    assert panel.placement.facts == selection_facts(state, ("x",))
+    panel.set_device("cuda:0")
+    sample(state, "cuda:0", MIB, temperature_c=61.0, sm_clock_mhz=1410, throttle_reasons=("power cap",))
+    panel.refresh_texts()
+    known = {fact.label: fact.value for fact in panel.placement.facts}
+    assert (known["temperature"], known["SM clock"], known["throttled by"]) == ("61 °C", "1,410 MHz", "power cap")
+    sample(state, "cuda:0", MIB, throttle_reasons=("GPU idle",))
+    panel.refresh_texts()
+    assert "throttled by" not in {fact.label for fact in panel.placement.facts}, "an idle card is held back by nothing"
+    state.set_catalog(Catalog((CPU,)))
     panel.refresh()
-    assert panel.title.text() == "mlp is now on cpu"
+    assert panel.subtitle == "x", "the device is gone"
+
+
+def test_memory_that_objects_share_is_not_split_among_them(qtbot: QtBot):
+    state = state_with(VGPU)
+    show(state, tensor("x", "vgpu:0", 3), tensor("view", "vgpu:0", 2))
+    allocator(state, "vgpu:0", workspace=3 * MIB, allocated=3 * MIB, reserved=3 * MIB, context=0)
+    assert Fact("used by", "3.00 MiB tensors of this workspace") in device_facts(state, "vgpu:0")
+    allocator(state, "vgpu:0", workspace=7 * MIB, allocated=7 * MIB, reserved=7 * MIB, context=0)
+    [split] = [fact.value for fact in device_facts(state, "vgpu:0") if fact.label == "used by"]
+    assert split == "3.00 MiB tensor x, 2.00 MiB tensor view, 2.00 MiB other objects and optimizer state"
 
 
 def test_a_model_is_summed_up_with_separators_per_device(qtbot: QtBot):
@@ -178,6 +277,7 @@ def test_a_model_is_summed_up_with_separators_per_device(qtbot: QtBot):
         "buffers": "1, 1.00 MiB",
         "on cpu": "4.00 MiB, 1 tensor",
         "on cuda:0": "3.00 MiB, 2 tensors",
+        "dtype": "float32",
         "tied": "1",
         "not registered": "1",
         "mode": "training",
@@ -197,7 +297,7 @@ def test_one_tensor_shows_everything_about_it():
     state = state_with(CPU)
     show(state, tensor("y", is_leaf=False, grad_fn="AddBackward0", storage=0x7F00, identity=140_000))
     facts = facts_of(state, "y")
-    assert facts["shape"] == "1×256×1024"
+    assert facts["shape"] == "1×256×1024, 262,144 elements"
     assert facts["bytes"] == "1.00 MiB (1,048,576)"
     assert facts["leaf"].startswith("no")
     assert facts["grad_fn"] == "AddBackward0"
@@ -300,7 +400,8 @@ def test_nothing_is_cut_off_at_the_right(qtbot: QtBot, width: int):
     panel.set_selection(("x",))
     state.apply(long_answer("What happened to"))
     panel.refresh()
-    qtbot.waitUntil(lambda: panel.facts.is_complete and panel.placement.is_complete)
+    qtbot.mouseClick(panel.details, LEFT)
+    qtbot.waitUntil(lambda: is_complete(panel.facts) and is_complete(panel.placement))
     for _ in range(3):
         QApplication.processEvents()
     area = panel.scroll_area
@@ -313,9 +414,8 @@ def test_nothing_is_cut_off_at_the_right(qtbot: QtBot, width: int):
         if block.isVisible():
             assert block.document().size().width() <= block.viewport().width() + 1, "long words are broken"
             assert block.height() >= block.heightForWidth(block.width()), "and every line is shown"
-    for code in (panel.code, panel.values):
-        assert code.horizontalScrollBar().maximum() > 0, "code scrolls by itself"
-        assert code.rect().contains(code.copy_button.geometry())
+    assert panel.code.horizontalScrollBar().maximum() > 0, "code scrolls by itself"
+    assert panel.code.rect().contains(panel.code.copy_button.geometry())
     [offer] = panel.offers.buttons
     assert offer.text().endswith("…")
     assert LONG in offer.toolTip()
@@ -352,7 +452,7 @@ def test_the_longest_name_of_a_fact_about_this_machine_is_whole(qtbot: QtBot, wi
     panel = hosted(qtbot, lambda _: InspectorPanel(state), width, 520)
     state.apply(this_machine(ENGINE, (CPU, VGPU), ()))
     panel.refresh()
-    qtbot.waitUntil(lambda: panel.facts.is_complete)
+    qtbot.waitUntil(lambda: is_complete(panel.facts))
     for _ in range(3):
         QApplication.processEvents()
     assert "CUDA_VISIBLE_DEVICES" in {name.full_text for name, _ in panel.facts._cells}
@@ -368,18 +468,15 @@ def test_the_longest_name_of_a_fact_about_this_machine_is_whole(qtbot: QtBot, wi
     assert value.width() >= value.fontMetrics().horizontalAdvance("value")
 
 
-def test_two_selected_tensors_are_offered_to_be_added_and_the_answer_about_one_goes(qtbot: QtBot):
+def test_two_selected_tensors_are_offered_to_be_added(qtbot: QtBot):
     state = state_with(CPU, VGPU)
     state.apply(ENGINE)
     show(state, tensor("x"))
     show(state, tensor("x2", "vgpu:0"))
     panel = panel_for(qtbot, state)
-    state.apply(Answer(title="x2 is on vgpu:0", words="Here.", subject="x2"))
-    panel.refresh()
     panel.set_selection(("x2",))
-    assert (panel.title.text(), panel.pair.buttons) == ("x2 is on vgpu:0", [])
+    assert panel.pair.buttons == []
     panel.set_selection(("x", "x2"))
-    assert panel.title.text() == ""
     (add,) = panel.pair.buttons
     assert add.text() == "Add x + x2"
     with qtbot.waitSignal(panel.command_requested) as asked:

@@ -9,9 +9,8 @@ from pytestqt.modeltest import ModelTester
 from devexplorer.core.records import Row
 from devexplorer.gui.actions import decode, encode
 from devexplorer.gui.objects.cells import BADGES_ROLE, DEVICES_ROLE, TARGET_ROLE, Column, mib_text
-from devexplorer.gui.objects.filter import Query
 from devexplorer.gui.objects.item_model import ObjectsModel
-from devexplorer.gui.objects.visible import Options
+from devexplorer.gui.objects.visible import Options, Query
 
 
 def shown(source: ObjectsModel, parent: QModelIndex | None = None) -> list[str]:

@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 from fakes.look_records import CPU, CUDA, GIB, MIB, OLD, VGPU, allocator, sample, show, state_with, tensor
 from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -48,11 +49,26 @@ def test_shapes_are_read_as_people_write_them(text: str, shape: tuple[int, ...])
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("2x", "'' in the shape"), ("2xa", "'a' in the shape"), ("0", "0 in"), ("-1x2", "-1 in"), ("1.5", "'1.5'")],
-)
+    [("2x", "'' in the shape"), ("2xa", "'a' in the shape"), ("0", "0 in"), ("-1x2", "-1 in"), ("1.5", "'1.5'"),
+     ("２x3", "'２' in"), ("1_0", "'1_0'"), ("9" * 400, "whole number")],
+)  # fmt: skip
 def test_shapes_that_cannot_be_are_named(text: str, said: str):
     with pytest.raises(BadInput, match=said):
         parse_shape(text)
+
+
+def test_the_shape_is_typed_at_once_and_the_buttons_stay_where_they_are_meanwhile(dialog: NewTensorDialog):
+    dialog.show()
+    button = dialog.accept_button
+    before = button.mapTo(dialog, button.rect().topLeft())
+    for letter in "512x":
+        QTest.keyClicks(dialog.focusWidget(), letter)
+        QApplication.processEvents()
+        assert button.mapTo(dialog, button.rect().topLeft()) == before
+    assert dialog.shape.text() == "512x"
+    QTest.keyClicks(dialog.focusWidget(), "512")
+    QTest.keyClick(dialog.focusWidget(), Qt.Key.Key_Return)
+    assert dialog.result() == dialog.DialogCode.Accepted
 
 
 def test_the_dialog_says_what_it_takes_and_what_is_free(dialog: NewTensorDialog):

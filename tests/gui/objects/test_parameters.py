@@ -10,7 +10,7 @@ import pytest
 from fakes import recordings
 from fakes.hands import CTRL, SHIFT, Hands
 from fakes.window import open_window
-from PySide6.QtCore import QPoint, Qt, QTimer
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QMenu
 
@@ -72,13 +72,6 @@ def _context(hands: Hands, *words: str) -> None:
     _choose(next(one for one in QApplication.topLevelWidgets() if isinstance(one, QMenu) and one.isVisible()), *words)
 
 
-def _lab(hands: Hands, *words: str) -> None:
-    """A line of the Lab menu."""
-    button = hands.window.toolbar.lab_button
-    QTimer.singleShot(0, lambda: _choose(button.menu(), *words))
-    hands.click(button)
-
-
 def test_values_are_viewed_drawn_again_and_edited(hands: Hands) -> None:
     hands.build("mlp")
     hands.point(HIDDEN)
@@ -135,7 +128,7 @@ def test_a_large_tensor_is_sampled_until_everything_is_asked_for(hands: Hands) -
 def test_parameters_are_frozen_and_tied_by_menu_and_taken_back_by_key(hands: Hands) -> None:
     hands.build("mlp")
     hands.point(HIDDEN)
-    _lab(hands, "Parameters", "Freeze")
+    _context(hands, "Parameters", "Freeze")
     hands.until(lambda: not _row(hands, HIDDEN).requires_grad, "frozen")
     _undo(hands)
     assert _row(hands, HIDDEN).requires_grad
@@ -147,7 +140,9 @@ def test_parameters_are_frozen_and_tied_by_menu_and_taken_back_by_key(hands: Han
     hands.build("transformer")
     one, other = (f"transformer:encoder.layers.{layer}.norm1.weight" for layer in (0, 1))
     hands.point(one, other)
-    _lab(hands, "Parameters", "Tie")
+    (tie,) = hands.window.inspector.pair.buttons
+    assert tie.text() == "Tie encoder.layers.1.norm1.weight to encoder.layers.0.norm1.weight"
+    hands.click(tie)
     hands.until(lambda: _row(hands, other).tied_to is not None, "tied")
     hands.point(other)
     _context(hands, "Parameters", "Untie")
@@ -163,14 +158,14 @@ def test_an_optimizer_steps_moves_after_its_parameters_and_goes(hands: Hands) ->
     hands.point("mlp")
     actions = hands.window.actions_by_id
     assert actions["train_step"].toolTip() == "Give the model an optimizer first."
-    _lab(hands, "Mode and optimizer", "Optimizer: Adam")
+    _context(hands, "Mode and optimizer", "Optimizer: Adam")
     _said(hands, "mlp has an optimizer: Adam")
-    _lab(hands, "Mode and optimizer", "Training step")
+    _context(hands, "Mode and optimizer", "Training step")
     _said(hands, "mlp made a step")
     assert any(row.kind == "state" for row in hands.state.objects["mlp"].rows)
-    _lab(hands, "Mode and optimizer", "Evaluation mode")
+    _context(hands, "Mode and optimizer", "Evaluation mode")
     hands.until(lambda: hands.state.objects["mlp"].training is False, "evaluation mode")
-    _lab(hands, "Parameters", "Clear gradients")
+    _context(hands, "Parameters", "Clear gradients")
     hands.until(lambda: not any(row.kind == "gradient" for row in hands.state.objects["mlp"].rows), "cleared")
     _undo(hands)
     assert any(row.kind == "gradient" for row in hands.state.objects["mlp"].rows)
@@ -182,31 +177,31 @@ def test_an_optimizer_steps_moves_after_its_parameters_and_goes(hands: Hands) ->
     assert any(row.kind == "state" for row in hands.state.objects["mlp"].rows)
     hands.press(Qt.Key.Key_1, CTRL)
     _said(hands, "mlp is now on vgpu:0")
-    _lab(hands, "Mode and optimizer", "Move optimizer state")
+    _context(hands, "Mode and optimizer", "Move optimizer state")
     done = ("Nothing had to move", "The optimizer state of mlp followed its parameters")
     hands.until(lambda: hands.window.inspector.title.text() in done)
     assert {row.devices for row in hands.state.objects["mlp"].rows if row.kind == "state" and row.bytes > 8} == {
         ("vgpu:0",)
     }
-    _lab(hands, "Mode and optimizer", "No optimizer")
+    _context(hands, "Mode and optimizer", "No optimizer")
     _said(hands, "mlp no longer has an optimizer")
 
 
 def test_a_model_is_asked_and_split_by_the_menu(hands: Hands) -> None:
     hands.build("mlp")
     hands.point("mlp")
-    _lab(hands, "Ask", "Where is it, and what is where in it?")
+    _context(hands, "Ask", "Where is it, and what is where in it?")
     hands.until(
         lambda: hands.state.answer is not None and not hands.state.jobs and hands.state.answer.subject == "mlp",
         "answered",
     )
     assert hands.window.inspector.words.text()
-    _lab(hands, "Split", "Insert hops")
+    _context(hands, "Split", "Insert hops")
     hands.until(lambda: hands.state.objects["mlp"].hops, "hops")
     assert hands.window.actions_by_id["insert_hops"].toolTip() == "Its parts fetch what they are given already."
-    _lab(hands, "Split", "Join on one device")
+    _context(hands, "Split", "Join on one device")
     hands.until(lambda: not hands.state.objects["mlp"].hops, "joined")
-    _lab(hands, "Split", "Split over devices…")
+    _context(hands, "Split", "Split over devices…")
     hands.until(lambda: hands.tab_shown == "Split", "the page")
 
 
@@ -256,10 +251,12 @@ def test_nothing_of_it_can_be_done_in_a_recording(hands: Hands, tmp_path: Path) 
     page = hands.window.bottom_dock.page("values")
     hands.until(lambda: page.title.full_text == HIDDEN, "described")
     hands.app.replaying.open(recordings.write(tmp_path / "a.devx"))
-    hands.until(lambda: hands.state.recording is not None, "the recording is on show")
+    hands.until(lambda: hands.state.recording is not None, "the recording is shown")
     enabled = {
         "open", "replay", "pause", "table", "filter", "theme", "restart", "quit", "words", "enlarge", "fold", "detach",
+        "reset_layout",
         "next_panel", "last_panel", "connect", "switch_machine", "fleet_simulate", "fleet_hosts", "fleet_cluster",
+        "report",
     }  # fmt: skip
     enabled |= {name for name in hands.window.actions_by_id if name.startswith(("page ", "layout ", "export "))}
     other_reasons = {"stop", "record", "stop_recording", "reconnect", "disconnect", "take_over"}
@@ -285,3 +282,31 @@ def test_letters_typed_into_a_field_do_nothing_else(hands: Hands) -> None:
     assert len(hands.session.actions) == count
     assert hands.tab_shown == shown
     field.clear()
+
+
+def test_only_what_would_change_something_can_be_chosen(hands: Hands) -> None:
+    actions = hands.window.actions_by_id
+    hands.build("mlp")
+    hands.point(HIDDEN)
+    assert actions["freeze"].isEnabled()
+    assert (actions["unfreeze"].isEnabled(), actions["unfreeze"].toolTip()) == (
+        False,
+        "Every selected parameter is trainable already.",
+    )
+    _context(hands, "Parameters", "Freeze")
+    hands.until(lambda: actions["unfreeze"].isEnabled(), "frozen")
+    assert actions["freeze"].toolTip() == "Every selected parameter is frozen already."
+    hands.point("mlp")
+    assert actions["freeze"].isEnabled()
+    assert actions["unfreeze"].isEnabled(), "some of the model is frozen, some is not"
+    hands.window.controller.send(NewTensor(name="x", shape=(2,)))
+    hands.until(lambda: "x" in hands.state.objects and not hands.state.jobs, "created")
+    for target, offered in (("mlp", False), ("x", True)):
+        hands.point(target)
+        hands.window.objects.context_menu_requested.emit(QPoint(10, 10))
+        menu = next(one for one in QApplication.topLevelWidgets() if isinstance(one, QMenu) and one.isVisible())
+        casts = next(action for action in menu.actions() if action.text() == "dtype").menu()
+        dtypes = [action.text() for action in casts.actions()]
+        assert "bfloat16" in dtypes
+        assert ("int64" in dtypes) is offered
+        menu.close()

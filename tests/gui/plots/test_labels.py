@@ -22,8 +22,7 @@ from devexplorer.gui.plots.figure import Figure
 from devexplorer.gui.plots.markers import lane_rows
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.timeline_plot import TimelinePlot
-from devexplorer.gui.timelines.metric import MetricPlot
-from devexplorer.gui.timelines.throughput import ThroughputPlot
+from devexplorer.gui.timelines.slot import MetricPlot, ThroughputPlot
 from devexplorer.gui.widgets.theme import THEMES, current_theme, set_theme
 
 NOW = 1_800_000_000.0
@@ -68,7 +67,8 @@ def drawn(
     plot = hosted(qtbot, lambda _: kind(state, axis), width, height)
     qtbot.__dict__["kept"].append(axis)
     if isinstance(plot, MetricPlot):
-        plot.scale_button.click()  # to capacity
+        for _ in ("fit GPUs", "capacity"):
+            plot.scale_button.click()
     for _ in range(3):
         plot.refresh(NOW)
         QApplication.processEvents()

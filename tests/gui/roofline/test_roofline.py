@@ -10,8 +10,6 @@ import pytest
 from fakes.host import hosted
 from fakes.look_records import state_with
 from fakes.stored_runs import H200, HERE_CPU, T4, bandwidth, fifty, matmul, model_run, scaling, spread, stored, sweep
-from hypothesis import given
-from hypothesis import strategies as st
 from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
@@ -32,11 +30,11 @@ from devexplorer.core.records import (
     SweepResult,
 )
 from devexplorer.core.session.state import State
+from devexplorer.gui.charts.roofline_canvas import between
 from devexplorer.gui.plots.curves import decades
 from devexplorer.gui.roofline.figures import Roofline, inner_copies, intensity, key_of, points_of, roofline, targets
-from devexplorer.gui.roofline.layout import between, labels, lines, ranges, spread_out
 from devexplorer.gui.roofline.page import RooflinePanel
-from devexplorer.gui.roofline.picture import GLYPHS, RooflinePicture, mark
+from devexplorer.gui.roofline.picture import GLYPHS, RooflinePicture, labels, lines, mark, ranges
 from devexplorer.gui.widgets import theme as themes
 from devexplorer.gui.widgets.theme import DARK, LIGHT
 
@@ -52,7 +50,9 @@ def panel_with(
 ) -> RooflinePanel:
     panel = hosted(qtbot, lambda _: RooflinePanel(here()), width, height)
     panel.show_runs(runs, len(runs))
-    panel.show_device(device)
+    texts = [panel.chooser.itemText(index) for index in range(panel.chooser.count())]
+    panel.chooser.setCurrentIndex(next(index for index, text in enumerate(texts) if text.startswith(device)))
+    panel.chooser.activated.emit(panel.chooser.currentIndex())
     QApplication.processEvents()
     return panel
 
@@ -174,19 +174,6 @@ def test_devices_of_the_history_can_be_chosen_too() -> None:
 # --- geometry ---------------------------------------------------------------------------------------------------------
 
 
-@given(st.lists(st.floats(-500, 1500), max_size=12), st.floats(4, 20))
-def test_things_that_are_spread_out_fit_keep_their_order_and_never_overlap(wanted: list[float], each: float) -> None:
-    places = spread_out(sorted(wanted), each, 0.0, 300.0)
-    assert places == sorted(places)
-    assert all(b - a >= each - 1e-6 for a, b in pairwise(places))
-    assert all(each / 2 - 1e-6 <= place <= 300 - each / 2 + 1e-6 for place in places)
-
-
-@given(st.floats(-500, 1500))
-def test_a_single_label_is_where_it_is_wanted(wanted: float) -> None:
-    assert spread_out([wanted], 14.0, 0.0, 300.0) == [min(max(wanted, 7.0), 293.0)]
-
-
 @pytest.mark.parametrize(("low", "high"), [(0.5, 800.0), (3.0, 60.0), (1e-5, 1e4)])
 def test_the_grid_of_a_logarithmic_axis_stays_on_it(low: float, high: float) -> None:
     assert all(low <= value <= high * (1 + 1e-9) for value in (*decades(low, high), *between(low, high)))
@@ -243,7 +230,7 @@ def test_ceilings_begin_where_the_slope_reaches_them() -> None:
 def test_datasheet_rates_that_are_the_same_share_a_label() -> None:
     texts = [label.text for label in labels(drawn_of(stored(matmul(798.0), 1)))]
     assert "datasheet 989  float16, bfloat16" in texts
-    assert "bfloat16  798" in texts
+    assert "▲  bfloat16  798" in texts
     assert len(texts) == len(set(texts)) == 5
 
 
@@ -263,7 +250,7 @@ def test_without_a_measurement_the_datasheet_is_drawn(qtbot: QtBot) -> None:
     assert panel.picture.isVisible()
     assert panel.summary.full_text == "Only the datasheet is known: nothing is measured yet."
     assert rows(panel)["bfloat16"][:3] == ["—", "—", "—"]
-    assert panel.note.text().startswith("No copy within cuda:0 of 64 MiB or more")
+    assert panel.note.text().startswith("No copy of 64 MiB or more within cuda:0")
 
 
 def test_without_anything_there_is_one_sentence_and_an_offer(qtbot: QtBot) -> None:
@@ -277,7 +264,7 @@ def test_without_anything_there_is_one_sentence_and_an_offer(qtbot: QtBot) -> No
 def test_a_card_is_held_against_its_datasheet_and_what_others_published(qtbot: QtBot) -> None:
     panel = panel_with(qtbot, stored(matmul(798.0), 1), stored(bandwidth(), 2), stored(model_run(), 3))
     assert panel.summary.full_text == "bfloat16 798 TFLOP/s: 81 % of datasheet, 94 % of the best published."
-    assert rows(panel)["bfloat16"] == ["798", "81", "94", "8192×8192×8192"]
+    assert rows(panel)["bfloat16"] == ["798 T", "81", "94", "8192×8192×8192"]
     assert rows(panel)["memory"][:2] == ["4,184", "87"]
     assert "each byte read and written" in panel.note.text()
     assert "1 model run left out" in panel.note.text()

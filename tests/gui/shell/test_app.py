@@ -13,13 +13,14 @@ from fakes.window import Driver, open_window
 from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QMenu, QPushButton, QWidget
+from PySide6.QtWidgets import QApplication, QMenu, QWidget
 
 from devexplorer.core.session.settings import KnownMachine, SettingsFile
 from devexplorer.gui.actions import encode
+from devexplorer.gui.objects.new_tensor import NewTensorDialog
 from devexplorer.gui.shell import tour as tour_module
 from devexplorer.gui.shell.bars.menus import palette_choices
-from devexplorer.gui.shell.first_minute import TOUR
+from devexplorer.gui.shell.guide import TOUR
 from devexplorer.gui.shell.tour import Tour
 
 Start = Callable[..., Driver]
@@ -29,9 +30,9 @@ Start = Callable[..., Driver]
 def start(qapp: QApplication, tmp_path: Path) -> Iterator[Start]:
     drivers: list[Driver] = []
 
-    def make(virtual: str | None = "2x Tesla T4", folder: Path | None = None) -> Driver:
+    def make(virtual: str | None = "2x Tesla T4", folder: Path | None = None, *, waits: bool = True) -> Driver:
         drivers.append(open_window(qapp, folder or tmp_path, virtual, Driver))
-        return drivers[-1].ready()
+        return drivers[-1].ready() if waits else drivers[-1]
 
     yield make
     for driver in drivers:
@@ -54,11 +55,37 @@ def test_the_first_page_says_what_this_machine_is(start: Start) -> None:
     assert driver.window.inspector.answer == answer
 
 
+def test_virtual_gpus_that_were_asked_for_are_there_with_the_engine(start: Start) -> None:
+    """Neither the panel nor the inspector says first that there is no GPU."""
+    driver = start(waits=False)
+    window, titles = driver.window, {""}
+
+    def is_welcomed() -> bool:
+        assert not window.devices.offer.isVisible()
+        titles.add(window.inspector.title.text())
+        return len(titles) > 1
+
+    driver.until(is_welcomed)
+    assert titles == {"", "2 virtual GPUs can be used"}
+    assert not window.devices.offer.isVisible()
+
+
+def test_a_new_tensor_is_made_on_the_selected_device(start: Start) -> None:
+    driver = start()
+    driver.click(driver.window.devices.items["vgpu:1"])
+    driver.key(Qt.Key.Key_N)
+    dialog = next(one for one in QApplication.topLevelWidgets() if isinstance(one, NewTensorDialog) and one.isVisible())
+    assert dialog.device.currentText() == "vgpu:1"
+    driver.click(dialog.accept_button)
+    driver.until(lambda: "x" in driver.state.objects)
+    assert driver.where("x") == {"vgpu:1"}
+
+
 def test_a_model_moves_by_button_key_and_undo(start: Start) -> None:
     driver = start()
     driver.build("mlp")
     driver.select("mlp")
-    driver.choose(driver.window.toolbar.move_button, "vgpu:1")
+    driver.choose(driver.window.toolbar.buttons["move"], "vgpu:1")
     driver.on("mlp", "vgpu:1")
     assert driver.window.inspector.title.text() == "mlp is now on vgpu:1"
     assert "simulated" in driver.window.inspector.words.text()
@@ -108,40 +135,34 @@ def test_with_one_device_nothing_moves_and_virtual_gpus_are_offered(start: Start
     driver = start(virtual=None)
     driver.build("mlp")
     driver.select("mlp")
-    assert not driver.window.toolbar.move_button.isEnabled()
-    assert "only one device" in driver.window.toolbar.move_button.toolTip()
+    assert not driver.window.toolbar.buttons["move"].isEnabled()
+    assert "only one device" in driver.window.toolbar.buttons["move"].toolTip()
     assert driver.window.devices.offer.isVisible()
     driver.click(driver.window.devices.offer_button)
     driver.until(lambda: driver.state.usable_devices == ["cpu", "vgpu:0", "vgpu:1"])
-    assert driver.window.toolbar.move_button.isEnabled()
+    assert driver.window.toolbar.buttons["move"].isEnabled()
     assert not driver.window.devices.offer.isVisible()
 
 
 def test_a_benchmark_streams_into_the_throughput_plot_and_stops(start: Start) -> None:
     driver = start()
+    driver.window.workbench.show_layout("measure")
     panel = driver.window.bottom_dock.page("benchmark")
     panel.matmul.devices.choose(["vgpu:0"])
     panel.matmul.size_edit.setText("2048")
-    toolbar = driver.window.toolbar
-    before = [(button.text(), button.width()) for button in toolbar.findChildren(QPushButton)]
     driver.click(panel.matmul.start_button)
     driver.until(lambda: any(run.points >= 3 for run in driver.state.runs.values()), "points")
     run = next(iter(driver.state.runs.values()))
-    assert toolbar.benchmark.accessibleName() == "Stop benchmark"
-    now = [(button.text(), button.width()) for button in toolbar.findChildren(QPushButton)]
-    assert [pair for pair in now if pair not in before] == [("Stop", toolbar.benchmark.width())]
-    assert toolbar.benchmark.width() in {width for text, width in before if text == "Benchmark"}
     driver.until(
         lambda: len(curve_data(driver.window.throughput.plot, "vgpu:0")[0]) >= 3,
         "drawn: a curve waits for half a pixel of news",
     )
     assert curve_data(driver.window.throughput.plot, "vgpu:0")[1].max() > 0
-    driver.click(driver.window.toolbar.benchmark)
+    driver.click(panel.matmul.stop_button)
     driver.until(lambda: run.ended, "stopped")
     assert run.result is not None
     assert run.result.stopped
     assert run.result.simulated
-    assert driver.window.toolbar.benchmark.text() == "Benchmark"
 
 
 def test_memory_is_read_and_drawn(start: Start) -> None:
@@ -179,7 +200,7 @@ def test_bad_sizes_are_answered_inline(start: Start, size: str, words: str) -> N
     panel.matmul.devices.choose(["vgpu:0"])
     panel.matmul.size_edit.setText(size)
     driver.click(panel.matmul.start_button)
-    assert words in panel.matmul.message.text()
+    assert words in panel.matmul.message.full_text
     assert not driver.state.runs
 
 
@@ -191,7 +212,7 @@ def test_a_lost_engine_is_said_and_the_workspace_comes_back(start: Start) -> Non
     driver.on("mlp", "vgpu:1")
     driver.engines[-1].kill()
     driver.until(lambda: len(driver.engines) == 2, "another engine")
-    assert "SIGKILL" in driver.window.banner.words.text()
+    assert "SIGKILL" in driver.window.banner.words.full_text
     driver.until(
         lambda: driver.state.answer is not None and driver.state.answer.title == "The workspace was rebuilt", "rebuilt"
     )
@@ -200,10 +221,11 @@ def test_a_lost_engine_is_said_and_the_workspace_comes_back(start: Start) -> Non
 
 def test_the_tour_begins_with_an_empty_workspace_only(start: Start) -> None:
     driver = start()
-    driver.until(driver.window.toolbar.tour_button.isEnabled)
+    tour = driver.window.actions_by_id["tour"]
+    driver.until(tour.isEnabled)
     driver.build("mlp")
-    assert not driver.window.toolbar.tour_button.isEnabled()
-    assert "empty workspace" in driver.window.toolbar.tour_button.toolTip()
+    assert not tour.isEnabled()
+    assert "empty workspace" in tour.toolTip()
 
 
 def test_a_tour_clicks_what_the_guide_points_at_until_the_user_leaves(
@@ -237,7 +259,7 @@ def test_the_palette_runs_what_it_finds_and_says_why_not(start: Start) -> None:
     QTest.keyClicks(palette.field, "mlp build")  # type: ignore[attr-defined]
     QTest.keyClick(palette.field, Qt.Key.Key_Return)  # type: ignore[attr-defined]
     driver.until(lambda: "mlp" in driver.state.objects)
-    choices = palette_choices(driver.window.specs, driver.window.controller)
+    choices = palette_choices(driver.window.specs, driver.window.controller, ())
     reasons = {choice.text: choice.detail for choice in choices if not choice.enabled}
     assert reasons["Redo"] == "Nothing has been undone."
 
@@ -263,7 +285,7 @@ def test_a_configuration_folder_that_cannot_be_written_is_said_at_the_start(
 ) -> None:
     monkeypatch.setattr("os.access", lambda *arguments: False)
     driver = start(folder=tmp_path)
-    assert "not writable" in driver.window.banner.words.text()
+    assert "not writable" in driver.window.banner.words.full_text
 
 
 def test_the_python_of_a_folder_is_remembered_as_long_as_it_is_there(
@@ -276,7 +298,7 @@ def test_the_python_of_a_folder_is_remembered_as_long_as_it_is_there(
     assert app.remembered_python() == sys.executable
     app.window.context.save_settings(pythons={str(tmp_path): "/gone/python"})
     assert app.remembered_python() is None
-    assert "/gone/python, is no longer there" in app.window.banner.words.text()
+    assert "/gone/python, is no longer there" in app.window.banner.words.full_text
 
 
 def test_what_is_chosen_is_saved_at_once(start: Start, tmp_path: Path) -> None:
@@ -289,7 +311,7 @@ def test_what_is_chosen_is_saved_at_once(start: Start, tmp_path: Path) -> None:
     file.path.unlink()
     file.path.mkdir()
     driver.window.context.save_settings(pythons={})
-    driver.until(lambda: "could not be saved" in driver.window.banner.words.text())
+    driver.until(lambda: "could not be saved" in driver.window.banner.words.full_text)
 
 
 def test_every_action_says_what_it_does_or_why_not(start: Start) -> None:
@@ -305,7 +327,7 @@ def test_two_engine_errors_are_one_banner(start: Start) -> None:
         driver.session.put(_log(f"trouble {number}"))
     driver.heartbeat.tick()
     assert driver.window.banner.isVisible()
-    assert driver.window.banner.words.text() == "trouble 2"
+    assert driver.window.banner.words.full_text == "trouble 2"
 
 
 def _log(text: str):  # type: ignore[no-untyped-def]
@@ -323,7 +345,7 @@ def test_damaged_settings_are_put_aside_and_the_window_and_the_command_line_say_
     driver = start(virtual=None)
     (aside,) = tmp_path.glob("window.damaged-*.json")
     assert aside.read_bytes() == damaged
-    assert str(aside) in driver.window.banner.words.text()
+    assert str(aside) in driver.window.banner.words.full_text
     said = capfd.readouterr().err
     assert said.startswith("devexplorer: The settings are damaged")
     assert said.count("\n") == 1

@@ -64,8 +64,8 @@ def test_in_every_layout_and_size(quiet: QuietWindow) -> None:
             for plot in quiet.window.findChildren(TimelinePlot):
                 if plot.isVisible() and not plot.is_empty:
                     kept = painted(plot)
-                    plot.canvas._keep_pictures(False)
-                    plot.canvas._keep_pictures(True)
+                    plot.canvas.keep_pictures(False)
+                    plot.canvas.keep_pictures(True)
                     plot.canvas.left.picture = plot.canvas.bottom.picture = None
                     anew = painted(plot)
                     if not np.array_equal(kept, anew):

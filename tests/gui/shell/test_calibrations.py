@@ -50,7 +50,7 @@ def test_from_start_to_fit_and_away_again(driver: Driver, tmp_path: Path) -> Non
     assert new.values == pytest.approx(dict.fromkeys(new.values, 1.0), rel=1e-6)
     assert CalibrationStore(tmp_path / FOLDER).load() == context.calibrations
     assert new.name in offered(driver)
-    assert driver.window.banner.words.text() == f"Saved as '{new.name}'. Fit can plan with it."
+    assert driver.window.banner.words.full_text == f"Saved as '{new.name}'. Fit can plan with it."
     action = next(each for each in page.saved.actions() if new.name in each.text())
     action.trigger()
     driver.until(lambda: len(context.calibrations) == 1, "it is removed")

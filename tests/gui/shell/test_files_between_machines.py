@@ -19,6 +19,7 @@ from PySide6.QtWidgets import QApplication, QFileDialog
 from devexplorer.core.files.kinds import WORKSPACE_START
 from devexplorer.core.machines.link import CannotReach
 from devexplorer.core.memory import snapshot_file
+from devexplorer.core.memory.records import OpenSnapshot
 from devexplorer.core.recording.format import MAGIC
 from devexplorer.core.records import (
     BuildModel,
@@ -31,7 +32,6 @@ from devexplorer.core.records import (
     Load,
     ObjectChanged,
     OpenModel,
-    OpenSnapshot,
     OpenWorkspace,
     SaveWorkspace,
     SentFrom,
@@ -44,8 +44,7 @@ from devexplorer.core.session.script_file import with_commands
 from devexplorer.core.session.settings import FarFile, SettingsFile
 from devexplorer.gui.files.load_file import LoadFileDialog
 from devexplorer.gui.files.open_model import OpenModelDialog
-from devexplorer.gui.files.save_question import SaveQuestion
-from devexplorer.gui.files.trust import TrustDialog
+from devexplorer.gui.files.questions import SaveQuestion
 from devexplorer.gui.forms.far_file_dialog import FarFileDialog
 from devexplorer.gui.machines.copies import CopyDialog
 
@@ -78,7 +77,7 @@ def test_a_file_of_another_machine_is_listed_with_it_and_opens_there(desk: Desk,
     assert "forge" not in second
     desk.choose_recent(0)
     dialog = desk.dialog(LoadFileDialog)
-    assert desk.context.far is desk.far, "its machine is on show"
+    assert desk.context.far is desk.far, "its machine is shown"
     assert (dialog.file.path, dialog.file.machine) == (far_file, "forge")
     dialog.reject()
     title, place, _ = desk.window.recent.choices()[0]
@@ -180,7 +179,7 @@ def test_what_arrives_when_another_machine_is_on_show_is_not_opened(desk: Desk, 
     desk.until(lambda: copies(tmp_path) or desk.window.findChildren(CopyDialog))
     desk.context.machines.show(desk.app.replaying.here)
     desk.until(lambda: desk.said)
-    assert desk.said == "run.devrec was not opened: forge is not on show any more."
+    assert desk.said == "run.devrec was not opened: forge is no longer shown."
     desk.until(lambda: not copies(tmp_path))
     assert desk.app.replaying.replay is None
 
@@ -198,7 +197,7 @@ def test_a_recording_of_this_machine_is_replayed_while_another_is_on_show(desk: 
     chooser.reject()
     replaying = desk.app.replaying
     desk.until(lambda: replaying.replay is not None and replaying.replay.view.opened)
-    assert "mine.devrec" not in desk.window.replay_bar.title.full_text, "as with this machine on show"
+    assert "mine.devrec" not in desk.window.replay_bar.title.full_text, "as with this machine shown"
     assert not copies(tmp_path)
     desk.click(desk.window.replay_bar.back)
     desk.until(lambda: desk.context.machine is desk.far and desk.state.recording is None)
@@ -323,7 +322,7 @@ def test_a_snapshot_of_this_machine_is_sent(desk: Desk, tmp_path: Path) -> None:
     assert (command.path, command.sent_from) == (str(copy), SentFrom(machine=platform.node(), path=str(file)))
 
 
-def test_a_model_is_put_where_the_user_says_and_its_code_is_asked_about_with_the_machine(
+def test_a_model_is_put_where_the_user_says_and_its_code_runs_once_that_was_said_with_the_machine(
     desk: Desk, tmp_path: Path
 ) -> None:
     file = tmp_path / "nets.py"
@@ -342,11 +341,9 @@ def test_a_model_is_put_where_the_user_says_and_its_code_is_asked_about_with_the
     assert (desk.there / "nets.py").read_bytes() == file.read_bytes()
     desk.until(lambda: dialog.factory.text() == "Net")
     assert dialog.file.path == desk.there / "nets.py"
-    desk.click(dialog.accept_button)
-    question = desk.dialog(TrustDialog)
-    assert question.words.text().endswith("The code can do whatever you can do on forge.")
+    desk.until(lambda: dialog.message.text().endswith("The code can do whatever you can do on forge."))
     assert not desk.host.engine.sent
-    desk.click(question.accept_button)
+    desk.click(dialog.accept_button)
     desk.until(lambda: desk.host.engine.sent)
     (command,) = desk.host.engine.sent
     assert isinstance(command, OpenModel)

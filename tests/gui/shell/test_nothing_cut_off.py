@@ -225,7 +225,7 @@ def test_in_the_smallest_window_the_doctor_is_asked_without_scrolling(quiet: Qui
 def test_a_wide_window_has_its_columns_within_reach_of_the_names_and_whole_code_in_the_inspector(
     quiet: QuietWindow,
 ) -> None:
-    """At 2560 pixels a type was 1,000 pixels behind its name, and 328 pixels of code were on show."""
+    """At 2560 pixels a type was 1,000 pixels behind its name, and 328 pixels of code were shown."""
     quiet.resize(2560, 1440)
     tree = quiet.window.objects.tree
     widths = {column: tree.header().sectionSize(column) for column in Column}

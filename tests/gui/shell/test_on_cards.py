@@ -19,6 +19,7 @@ from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import SettingsFile
+from devexplorer.core.split.state import SplitState
 from devexplorer.gui.actions.dragging import encode
 from devexplorer.gui.devices.visible_devices import VisibleDevicesDialog
 from devexplorer.gui.shell.app import App
@@ -88,7 +89,7 @@ def test_every_card_is_listed_once_and_nothing_is_used_before_it_is_needed(me: O
 def test_a_model_is_built_moved_run_trained_and_measured(me: OnCards) -> None:
     me.build_model("mlp")
     me.point("mlp")
-    me.menu(me.window.toolbar.move_button, "cuda:0")
+    me.menu(me.window.toolbar.buttons["move"], "cuda:0")
     me.on("mlp", "cuda:0")
     me.press(Key.Key_2, CTRL)
     me.on("mlp", "cuda:1")
@@ -105,8 +106,11 @@ def test_a_model_is_built_moved_run_trained_and_measured(me: OnCards) -> None:
         assert me.state.answer is not None
         assert not me.state.answer.failed, me.state.answer.words
     me.press(Key.Key_B)
+    form = me.window.bottom_dock.page("benchmark").page
+    me.until(lambda: QApplication.focusWidget() is form.start_button, "the form is shown")
+    QTest.keyClick(form.start_button, Key.Key_Return)
     me.until(lambda: me.state.runs and next(iter(me.state.runs.values())).points, "measured")
-    me.press(Key.Key_B)
+    me.press(Key.Key_B, Qt.KeyboardModifier.ShiftModifier)
     me.until(lambda: all(run.ended for run in me.state.runs.values()), "ended")
 
 
@@ -124,7 +128,7 @@ def test_a_model_is_split_over_two_cards_and_runs_there(me: OnCards) -> None:
     me.page("Split")
     page = me.window.bottom_dock.page("split")
     me.click(page.unplanned.button if page.unplanned.isVisible() else page.plan)
-    me.until(lambda: "mlp" in me.state.split_plans, "planned")
+    me.until(lambda: "mlp" in me.state.part(SplitState).plans, "planned")
 
 
 def test_the_memory_of_a_card_adds_up_and_a_restart_gives_it_back(me: OnCards) -> None:

@@ -187,11 +187,11 @@ def test_a_window_that_could_not_connect_offers_this_machine(
     assert app.heartbeat is not None
     app.heartbeat.stop()
     two.until(lambda: two.route.asked)
-    assert two.window.objects.empty.sentence.text().startswith("No machine is on show yet"), "no engine is starting"
+    assert two.window.objects.empty.sentence.text().startswith("No machine is shown yet"), "no engine is starting"
     (dialog,) = two.window.findChildren(ConnectDialog)
     dialog.reject()
     two.until(two.window.banner.isVisible)
-    assert two.window.banner.words.text().startswith("No machine is on show")
+    assert two.window.banner.words.full_text.startswith("No machine is shown")
     assert two.window.status.engine.full_text == "○ engine: not started"
     assert two.engine is None
     if switched:

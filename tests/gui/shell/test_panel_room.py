@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fakes.look_records import MEASURED
 from fakes.quiet_window import QuietWindow
 from PySide6.QtCore import QEvent, QPoint, Qt
 from PySide6.QtGui import QContextMenuEvent, QKeyEvent
@@ -18,7 +19,7 @@ from devexplorer.gui.shell.layouts import LAYOUTS
 from devexplorer.gui.shell.panel_room import FOLDED_PX
 from devexplorer.gui.shell.workbench import TITLES
 from devexplorer.gui.widgets import HEADER_PX, PAINT_MS
-from devexplorer.gui.widgets.accessibility.digit_keys import FIRST_SCAN_CODE
+from devexplorer.gui.widgets.keyboard import FIRST_SCAN_CODE
 
 CARD = DeviceInfo(id="vgpu:0", kind="virtual", name="Tesla T4", memory_total_bytes=16 << 30, simulated=True)
 CTRL_SHIFT = Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier
@@ -28,6 +29,8 @@ LEFT = Qt.MouseButton.LeftButton
 @pytest.fixture
 def quiet(qapp: QApplication, tmp_path: Path) -> Iterator[QuietWindow]:
     quiet = QuietWindow(qapp, tmp_path, CARD)
+    quiet.tell(*MEASURED)
+    quiet.window.workbench.show_layout("explore")  # with the plot of throughput
     quiet.window.activateWindow()
     yield quiet
     quiet.close()
@@ -72,6 +75,28 @@ def test_each_panel_of_each_layout_is_enlarged_and_gives_the_room_back(quiet: Qu
         bench.room.restore()
         quiet.settle()
         assert all(bench._panel(part).isVisible() for part in bench.arrangement.panels)
+
+
+def test_a_layout_gets_its_first_places_and_sizes_back(quiet: QuietWindow) -> None:
+    bench, before = quiet.window.workbench, sizes(quiet)
+    for splitter in (bench.root, bench.splitters["workspace"]):
+        first, second, *rest = splitter.sizes()
+        splitter.keep([first - 40, second + 40, *rest])
+    bench.room.fold(quiet.window.inspector, "Inspector")
+    bench.room.detach(quiet.window.memory, "Memory")
+    quiet.settle()
+    assert sizes(quiet) != before
+    where = heading(quiet, quiet.window.objects)
+    QApplication.sendEvent(bench, QContextMenuEvent(QContextMenuEvent.Reason.Mouse, where, bench.mapToGlobal(where)))
+    menu = QApplication.activePopupWidget()
+    assert isinstance(menu, QMenu)
+    [line] = [action for action in menu.actions() if action.text() == "Reset the layout"]
+    menu.close()
+    line.trigger()
+    quiet.settle()
+    assert sizes(quiet) == before
+    assert all(bench._panel(part).isVisible() for part in bench.arrangement.panels)
+    assert not bench.remembered()["detached"]
 
 
 def test_below_the_heading_a_double_click_is_the_panels_own(quiet: QuietWindow) -> None:
@@ -241,12 +266,23 @@ def test_digits_are_heard_on_a_keyboard_that_has_them_only_with_shift(
     assert quiet.window.workbench.layout_shown.name == ("measure" if does == "layout" else "explore")
 
 
+def test_f6_does_nothing_where_every_panel_has_a_window_of_its_own(quiet: QuietWindow) -> None:
+    bench = quiet.window.workbench
+    for name in bench.arrangement.panels:
+        bench.room.detach(bench._panel(name), name)
+    quiet.settle()
+    focus = QApplication.focusWidget()
+    quiet.window.actions_by_id["next_panel"].trigger()
+    quiet.window.actions_by_id["last_panel"].trigger()
+    assert QApplication.focusWidget() is focus
+
+
 def test_panels_are_folded_or_in_their_windows_at_the_next_start(qapp: QApplication, tmp_path: Path) -> None:
     quiet = QuietWindow(qapp, tmp_path)
     room = quiet.window.workbench.room
     room.toggle_fold(quiet.window.inspector, "Inspector")
     quiet.window.workbench.show_layout("monitor")
-    room.toggle_fold(quiet.window.workbench.cards, "Devices at a glance")
+    room.toggle_fold(quiet.window.workbench.cards, "Devices")
     room.detach(quiet.window.workbench.stack, "Plots")
     quiet.window.workbench.show_layout("explore")
     room.detach(quiet.window.memory, "Memory")
@@ -260,7 +296,7 @@ def test_panels_are_folded_or_in_their_windows_at_the_next_start(qapp: QApplicat
     assert SettingsFile(tmp_path).load() == settings
     again = QuietWindow(qapp, tmp_path)
     bench = again.window.workbench
-    assert again.window.settings().detached == ("memory", "stack"), "before they are on show, too"
+    assert again.window.settings().detached == ("memory", "stack"), "before they are shown, too"
     QTest.qWait(2 * PAINT_MS)
     again.settle()
     own = bench.room.windows[again.window.memory]
@@ -269,14 +305,14 @@ def test_panels_are_folded_or_in_their_windows_at_the_next_start(qapp: QApplicat
     plots = bench.room.windows[bench.stack]
     assert plots.isVisible()
     plots.close()
-    assert not bench.stack.isVisible(), "the layout on show has no place for it"
+    assert not bench.stack.isVisible(), "the layout shown has no place for it"
     own.close()
     bench.room.detach(again.window.memory, "Memory")
     assert bench.room.windows[again.window.memory].geometry().getRect() == (40, 60, 350, 310)
     bench.room.windows[again.window.memory].close()
     assert again.window.memory.isVisible()
     assert again.window.inspector.isHidden()
-    assert again.window.settings().folded == ("cards", "inspector"), "also what is not on show yet"
+    assert again.window.settings().folded == ("cards", "inspector"), "also what is not shown yet"
     bench.show_layout("monitor")
     again.settle()
     assert bench.stack.isVisible()

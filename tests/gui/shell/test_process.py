@@ -38,6 +38,7 @@ sys.exit(open_window(virtual_spec="2x Tesla T4"))
 ANSWER = """
 import json, linecache, os, sys
 from devexplorer.gui.shell import launch
+launch.parse([])  # before PySide is imported, as in the application
 from devexplorer.gui.shell import font_scale
 from PySide6.QtCore import QTimer
 make, known = font_scale.make_application, set(sys.modules)
@@ -56,8 +57,9 @@ launch.launch([])
 """What is loaded when the window has been painted and answers for the first time."""
 LATER = re.compile(
     r"torch|psutil|pynvml|sqlite3|platformdirs|importlib\.metadata|PySide6\.QtNetwork|PySide6\.QtDBus"
-    r"|devexplorer\.core\.(machines|host|ssh|environments|fleet|engine|commands|planner|memory|experiments|partition"
-    r"|workspace|recording|replay|learn|benchmark|models|virtual|isolation|session\.session|doctor\.(?!findings))"
+    r"|devexplorer\.core\.(machines|host|ssh|environments|engine|commands\.(?!registry)|workspace"
+    r"|recording|replay|benchmark|models|virtual|isolation|session\.session)"
+    r"|devexplorer\.core\.(doctor|planner|memory|experiments|fleet|split|learn)\.(?!findings|(feature|records|serving_records|state|command_line)$)"
     r"|devexplorer\.gui\.\w+\.\w*(page|dialog)|devexplorer\.gui\.charts|devexplorer\.gui\.shell\.(tour|guide)"
 )
 """What nothing needs before: the session, pages and dialogs, what runs in other processes."""
@@ -84,6 +86,7 @@ sys.exit(code)
 
 SIGNALLED = """
 import os, signal, sys
+signal.signal(getattr(signal, sys.argv[2]), signal.SIG_DFL)  # nohup leaves SIGHUP ignored
 from pathlib import Path
 from devexplorer.core.session.session import Session
 from devexplorer.gui.shell import app
@@ -98,6 +101,21 @@ code = app.open_window(tour=False)
 print("ended", code)
 """
 """A signal at a point of the start that a window lives through for a few milliseconds."""
+
+
+NO_THREADS = """
+import sys, threading
+from devexplorer.gui.shell import app, launch
+class NoThread(threading.Thread):
+    def start(self):
+        raise RuntimeError("can't start new thread")
+show = app.App.show
+def shown(self):
+    show(self)
+    threading.Thread = NoThread
+app.App.show = shown
+sys.exit(launch.launch([]))
+"""
 
 
 def run(script: str, home: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -118,6 +136,14 @@ def test_an_open_window_has_no_torch_in_its_process_and_nothing_of_other_machine
 def test_a_window_that_is_closed_as_it_starts_leaves_no_engine(tmp_path: Path) -> None:
     done = run(CLOSED_EARLY, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "False\n", "")
+
+
+def test_a_start_without_threads_ends_in_one_line_not_in_a_window_that_hears_nothing(tmp_path: Path) -> None:
+    result = run(NO_THREADS, tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+    [said] = [line for line in result.stderr.splitlines() if line.startswith("devexplorer: ")]
+    assert "start no further thread" in said
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGHUP")

@@ -208,6 +208,7 @@ def test_this_machine_is_watched_while_a_recording_is_on_show(driver: Driver, fo
 
 
 def test_markers_runs_and_log_are_those_of_the_moment(driver: Driver, forge: Path) -> None:
+    driver.window.workbench.show_layout("measure")
     driver.open(forge)
     driver.ready()
     replay = driver.app.replaying.replay
@@ -267,7 +268,7 @@ def test_nothing_can_be_changed_and_every_action_says_why(driver: Driver, forge:
     assert driver.window.actions_by_id["new_tensor"].toolTip() == why
     window = driver.window
     for button in (
-        window.toolbar.build,
+        window.toolbar.buttons["build"],
         window.devices.add_button,
         window.bottom_dock.page("benchmark").matmul.start_button,
     ):
@@ -288,7 +289,7 @@ def test_a_window_opened_on_a_recording_needs_nothing_of_this_machine(driver: Dr
     driver.ready()
     assert driver.engine is None
     driver.app.replaying.record(forge.with_name("other"))
-    assert "go back to live first" in driver.window.banner.words.text()
+    assert "go back to live first" in driver.window.banner.words.full_text
     QTest.mouseClick(driver.bar.back, Qt.MouseButton.LeftButton)
     assert driver.engine is not None
     driver.until(lambda: driver.state.engine is not None, "this machine")
@@ -301,7 +302,7 @@ def test_what_cannot_be_opened_leaves_everything_as_it_was(driver: Driver, forge
     broken.write_bytes(recordings.recording(3)[0] + bytes(500))
     driver.open(broken)
     driver.until(lambda: driver.app.replaying.replay is None, "it was given up")
-    assert "without a single reading" in driver.window.banner.words.text()
+    assert "without a single reading" in driver.window.banner.words.full_text
     assert set(driver.state.devices) == here
     assert not driver.bar.isVisible()
 
@@ -364,13 +365,13 @@ def test_what_is_recorded_here_can_be_opened_here(driver: Driver, tmp_path: Path
     session.put(Log(level="error", text="for the record", time_unix_s=time.time()))
     driver.beat()
     driver.app.replaying.record(path)
-    assert "exists already" in driver.window.banner.words.text()
+    assert "exists already" in driver.window.banner.words.full_text
     assert session.recording is not None, "the one that runs goes on"
     here = {name: device.info.name for name, device in driver.state.devices.items()}
     driver.window.stop_recording()
     assert session.recording is None
     banner = driver.window.banner
-    assert banner.words.text() == "Recorded to here.devx."
+    assert banner.words.full_text == "Recorded to here.devx."
     assert driver.window.context.recent_files[0].path == path
     driver.until(lambda: session._tee._ending[0].closed, "the file has its end")
     driver.window.axis.set_span(3600)

@@ -18,6 +18,7 @@ from PySide6.QtWidgets import QApplication, QComboBox, QPushButton
 from devexplorer.core.files.kinds import WORKSPACE_START
 from devexplorer.core.machines.link import CannotReach
 from devexplorer.core.machines.machines import FarMachine
+from devexplorer.core.memory.records import SaveSnapshot
 from devexplorer.core.records import (
     Answer,
     Cancel,
@@ -28,15 +29,14 @@ from devexplorer.core.records import (
     ObjectChanged,
     OpenWorkspace,
     Save,
-    SaveSnapshot,
     SaveWorkspace,
     SentFrom,
     UndoState,
     WorkspaceFile,
 )
 from devexplorer.core.session.settings import FarFile
+from devexplorer.gui.files.questions import SaveQuestion
 from devexplorer.gui.files.save_file import SaveFileDialog
-from devexplorer.gui.files.save_question import SaveQuestion
 from devexplorer.gui.forms.far_file_dialog import FarFileDialog
 from devexplorer.gui.forms.save_dialog import SaveDialog
 from devexplorer.gui.history.page import HistoryPanel
@@ -252,7 +252,7 @@ def test_recent_files_say_whose_workspace_it_is_and_open_it_there(desk: SavingDe
     assert line.endswith(" workspace of forge")
     assert desk.window.recent.choices()[0][1] == f"{place.parent}, workspace of forge"
     desk.choose_recent(0)
-    assert desk.context.far is desk.far, "its machine is on show"
+    assert desk.context.far is desk.far, "its machine is shown"
     opening = desk.command()
     assert isinstance(opening, OpenWorkspace)
     assert opening.sent_from == SentFrom(machine=platform.node(), path=str(place))
@@ -358,7 +358,7 @@ def test_what_cannot_be_written_there_or_here_is_one_line(desk: SavingDesk, tmp_
         "work.devexplorer could not be saved on this machine. 'work.devexplorer' needs 9 GiB, and 1 GiB is free on that"
         " disk."
     )
-    desk.window.banner.hide()
+    desk.window.banner.clear()
     desk.act("save_workspace")
     place = desk.choose_here("work.devexplorer")
     place.mkdir()

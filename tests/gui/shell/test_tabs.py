@@ -33,7 +33,7 @@ def three_rows(qtbot: QtBot, height: int = 800) -> tuple[KeptSplitter, BottomDoc
     upper.setMinimumHeight(50)
     controller = Controller(state, lambda _: 0, selection=tuple, say=str)
     context = WindowContext(upper, state, controller, Settings(), str)
-    specs = [TabSpec("low", lambda _: ButtonPage(40)), TabSpec("high", lambda _: ButtonPage(400))]
+    specs = [TabSpec("low", lambda _: ButtonPage(40), "x"), TabSpec("high", lambda _: ButtonPage(400), "x")]
     tabs = BottomDock(context, specs)
     splitter = KeptSplitter(Qt.Orientation.Vertical, [400, 200, 200], [200, 100, 120], 0, upper, QWidget(), tabs)
     splitter.setHandleWidth(8)

@@ -51,7 +51,7 @@ def test_the_whole_window_follows_the_theme(driver: Driver) -> None:
     window = driver.window
     driver.build("mlp")
     driver.select("mlp")
-    driver.choose(window.toolbar.move_button, "vgpu:1")
+    driver.choose(window.toolbar.buttons["move"], "vgpu:1")
     driver.on("mlp", "vgpu:1")
     window.devices.choose("vgpu:1")
     window.context.select_device("vgpu:1")

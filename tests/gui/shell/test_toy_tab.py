@@ -14,7 +14,7 @@ from devexplorer.core.records import Event, Log
 from devexplorer.core.session.session import PollResult
 from devexplorer.core.session.settings import Settings
 from devexplorer.core.session.state import Change, State
-from devexplorer.gui.actions import LAB, Controller, TabSpec, WindowContext
+from devexplorer.gui.actions import FILE, Controller, TabSpec, WindowContext
 from devexplorer.gui.shell.bars.menus import palette_choices
 from devexplorer.gui.shell.heartbeat import Heartbeat
 from devexplorer.gui.shell.main_window import MainWindow
@@ -43,8 +43,8 @@ def make(context: WindowContext) -> ToyPage:
 
 
 TOY = TabSpec(
-    "toy", make, redraw=Change.LOG, live=True, count=lambda state: len(state.log),
-    action="Toy", tooltip="Shows that a tab is one line", key="Ctrl+Y", menu=LAB,
+    "toy", make, "explore", redraw=Change.LOG, live=True, count=lambda state: len(state.log),
+    action="Toy", tooltip="Shows that a tab is one line", key="Ctrl+Y", menu=FILE,
 )  # fmt: skip
 
 
@@ -75,9 +75,9 @@ def titles(window: MainWindow) -> list[str]:
 
 
 def test_it_is_among_the_tabs_the_menus_and_the_palette(window: MainWindow) -> None:
-    assert titles(window) == ["Values", "Split", "Doctor", "Fit", "Session", "Log", "Toy"]
-    assert window.actions_by_id["page toy"] in window.toolbar.lab_button.menu().actions()
-    assert "Toy" in [choice.text for choice in palette_choices(window.specs, window.controller)]
+    assert titles(window) == ["Values", "Split", "Doctor", "Fit", "Toy"]
+    assert window.actions_by_id["page toy"] in window.toolbar.open_button.menu().actions()
+    assert "Toy" in [choice.text for choice in palette_choices(window.specs, window.controller, ())]
 
 
 def test_its_key_shows_it_and_makes_its_page_then(window: MainWindow) -> None:
@@ -112,7 +112,7 @@ def test_it_is_redrawn_with_live_numbers_only_while_visible(window: MainWindow) 
     drawn = page.redraws
     window.refresh_texts()
     assert page.redraws == drawn + 1
-    window.bottom_dock.show_page("log")
+    window.bottom_dock.show_page("values")
     window.refresh_texts()
     window.refresh(Change.JOBS, time.time())
     assert page.redraws == drawn + 1

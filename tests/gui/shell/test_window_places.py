@@ -20,7 +20,7 @@ import msgspec
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QWidget
 from devexplorer.core.session.settings import Settings
-from devexplorer.gui.shell.window_places import WindowPlaces
+from devexplorer.gui.shell.panel_room import WindowPlaces
 app = QApplication(sys.argv)
 known, moves = json.loads(sys.argv[1])
 places = WindowPlaces(msgspec.convert({"places": known}, Settings).places)

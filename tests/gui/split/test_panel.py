@@ -19,23 +19,26 @@ from devexplorer.core.records import (
     BuildModel,
     DeviceInfo,
     Hop,
-    Hopped,
-    InsertHops,
-    Join,
     ObjectChanged,
     ObjectRemoved,
     ObjectSnapshot,
+    UndoState,
+)
+from devexplorer.core.session.state import State
+from devexplorer.core.split.draft import INPUT, OUTPUT, Draft, runs
+from devexplorer.core.split.records import (
+    Hopped,
+    InsertHops,
+    Join,
     PlanSplit,
     Split,
     SplitBlock,
     SplitPlan,
     SplitPlanned,
     SplitShare,
-    UndoState,
 )
-from devexplorer.core.session.state import State
-from devexplorer.gui.split.blocks import MIME, Column, decode, encode
-from devexplorer.gui.split.draft import INPUT, OUTPUT, Draft, runs
+from devexplorer.gui.shell.layouts import LOW_BELOW
+from devexplorer.gui.split.blocks import MIME, Column, decode
 from devexplorer.gui.split.page import SplitPanel
 from devexplorer.gui.widgets.theme import LIGHT, set_theme
 
@@ -105,6 +108,14 @@ class Shown:
         assert button.isEnabled()
         QTest.mouseClick(button, LEFT)
 
+    def join(self, device: str) -> None:
+        """On one device, chosen from the button's menu."""
+        self.click(self.panel.join)
+        menu = self.panel.join.menu()
+        for _ in range([action.text() for action in menu.actions()].index(device) + 1):
+            QTest.keyClick(menu, Qt.Key.Key_Down)
+        QTest.keyClick(menu, Qt.Key.Key_Return)
+
     def apply(self, *events: object) -> Shown:
         for event in events:
             self.state.apply(event)  # type: ignore[arg-type]
@@ -125,7 +136,7 @@ class Shown:
 
 def test_without_a_model_one_that_is_made_for_it_can_be_built(qtbot: QtBot) -> None:
     shown = Shown(qtbot, state_with(CPU, VGPU))
-    assert shown.panel.is_empty
+    assert shown.panel.empty.isVisibleTo(shown.panel)
     assert not shown.panel.empty.button.isEnabled()
     shown.apply(ENGINE)
     shown.click(shown.panel.empty.button)
@@ -193,7 +204,7 @@ def test_budgets_are_typed_and_what_is_left_open_is_what_is_free(qtbot: QtBot) -
 def test_a_budget_that_is_no_number_is_said_and_nothing_is_asked(qtbot: QtBot) -> None:
     shown = Shown(qtbot, with_net())
     qtbot.keyClicks(shown.panel.shares.rows["vgpu:1"].field, "much")
-    assert shown.panel.warning.text() == "Vgpu:1: 'much' is not a size; enter for example 512 MiB or 1.5 GiB."
+    assert shown.panel.warning.full_text == "Vgpu:1: 'much' is not a size; enter for example 512 MiB or 1.5 GiB."
     shown.click(shown.panel.plan)
     assert shown.asked == []
 
@@ -235,7 +246,7 @@ def test_the_plan_is_a_table_of_blocks(qtbot: QtBot) -> None:
     assert shown.column(Column.NOW) == ["cpu"] * 4
     assert shown.column(Column.DEVICE) == ["vgpu:0", "vgpu:0", "vgpu:1", "vgpu:0"]
     assert shown.panel.summary.text() == "4 blocks, 2 hops if they run in their order."
-    assert shown.panel.warning.text() == PLAN.warnings[0]
+    assert shown.panel.warning.full_text == PLAN.warnings[0]
 
 
 def test_another_device_is_chosen_in_the_cell(qtbot: QtBot) -> None:
@@ -282,16 +293,7 @@ def test_rows_are_dropped_on_a_budget_and_tied_ones_come_along(qtbot: QtBot) -> 
     assert share.bar.over
     assert share.words.text() == "▲ 6.00 MiB of"
     assert share.bar.accessibleDescription() == "6.00 MiB of 5.00 MiB, 1.00 MiB too much"
-    assert "▲ More than the budget of vgpu:1" in shown.panel.warning.text()
-
-
-def test_rows_are_dropped_on_a_lane(qtbot: QtBot) -> None:
-    shown = Shown(qtbot, with_net()).planned()
-    picture = shown.panel.picture
-    assert picture.lanes == ("vgpu:0", "vgpu:1")
-    box = next(box for box in picture.boxes() if box.lane == "vgpu:1")
-    assert drop(picture, encode([1]), box.rect.center().toPoint())
-    assert shown.column(Column.DEVICE)[1] == "vgpu:1"
+    assert "▲ More than the budget of vgpu:1" in shown.panel.warning.full_text
 
 
 @pytest.mark.parametrize("broken", [b"", b"\xff", b"{}", b'["a"]'])
@@ -301,7 +303,6 @@ def test_other_drags_are_refused(qtbot: QtBot, broken: bytes) -> None:
     data.setData(MIME, broken)
     assert decode(data) == []
     assert not drop(shown.panel.shares.rows["vgpu:1"], data, QPoint(20, 10))
-    assert not drop(shown.panel.picture, data, QPoint(20, 40))
     shown.panel._put([7], "vgpu:1")  # a drag from before the plan changed
     assert shown.column(Column.DEVICE) == ["vgpu:0", "vgpu:0", "vgpu:1", "vgpu:0"]
 
@@ -408,11 +409,15 @@ def test_a_long_row_of_blocks_becomes_one_box_so_that_hops_are_in_sight(qtbot: Q
     assert picture.tip_at(boxes[3].rect.center()).splitlines()[1] == "from layers.8 to layers.9: planned"
 
 
+def test_in_a_low_window_its_row_needs_no_more_width_than_the_pages_have(qtbot: QtBot) -> None:
+    shown = Shown(qtbot, with_net(net("cpu", "cpu", "cpu", "cpu", name="resnet18"))).planned()
+    assert shown.panel.minimumSizeHint().width() <= LOW_BELOW.least[2]
+
+
 def test_hops_are_inserted_and_the_model_is_joined(qtbot: QtBot) -> None:
     shown = Shown(qtbot, with_net())
     shown.click(shown.panel.hops)
-    shown.panel.join_device.choose("vgpu:1")
-    shown.click(shown.panel.join)
+    shown.join("vgpu:1")
     shown.apply(ObjectChanged(snapshot=SPLIT))
     shown.click(shown.panel.hops)
     assert shown.asked == [
@@ -431,7 +436,7 @@ def test_a_model_dispatched_elsewhere_can_only_be_joined(qtbot: QtBot) -> None:
     assert "join it first" in shown.panel.apply.toolTip()
     assert not shown.panel.hops.isEnabled()
     assert shown.panel.where.full_text.endswith("accelerate dispatched this model: Join takes its hooks away")
-    shown.click(shown.panel.join)
+    shown.join("vgpu:0")
     assert shown.asked == [Join(target="net", device="vgpu:0")]
 
 
@@ -451,7 +456,7 @@ def test_the_page_follows_the_selection_and_keeps_each_models_edits(qtbot: QtBot
     shown.apply(ObjectRemoved(name="net"))
     assert shown.panel.models.value == "other"
     shown.apply(ObjectRemoved(name="other"))
-    assert shown.panel.is_empty
+    assert shown.panel.empty.isVisibleTo(shown.panel)
 
 
 def test_everything_has_a_name_and_both_themes_paint(qtbot: QtBot) -> None:
@@ -459,7 +464,6 @@ def test_everything_has_a_name_and_both_themes_paint(qtbot: QtBot) -> None:
     panel = shown.panel
     for widget in (
         panel.models,
-        panel.join_device,
         panel.table,
         panel.picture,
         *(row.field for row in panel.shares.rows.values()),

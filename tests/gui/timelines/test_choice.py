@@ -21,10 +21,7 @@ from devexplorer.core.records import AllocatorSample, DeviceDetails, DeviceInfo,
 from devexplorer.core.session.state import State
 from devexplorer.gui.plots.areas import AreaItem
 from devexplorer.gui.plots.time_axis import TimeAxis
-from devexplorer.gui.timelines.metric import MetricPlot
-from devexplorer.gui.timelines.parts import PartsPlot
-from devexplorer.gui.timelines.slot import PlotSlot
-from devexplorer.gui.timelines.throughput import ThroughputPlot
+from devexplorer.gui.timelines.slot import MetricPlot, PartsPlot, PlotSlot, ThroughputPlot
 from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
 NOW = 1_800_000_000.0
@@ -202,7 +199,7 @@ def test_the_parts_of_a_device_are_stacked_to_what_is_used(show: Show) -> None:
     areas = [item for item in plot.canvas.scene().items() if isinstance(item, AreaItem) and item.isVisible()]
     assert max(area.boundingRect().bottom() for area in areas) == 4.0 * GIB
 
-    plot.legend.button("cached").click()
+    plot.legend.buttons["cached"].click()
     assert list(plot.stacked) == [
         "workspace_bytes",
         "other_allocated_bytes",

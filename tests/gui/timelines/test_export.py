@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 
 import pytest
 from fakes.host import hosted
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QImage
-from PySide6.QtWidgets import QApplication, QFileDialog, QWidget
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QContextMenuEvent, QImage
+from PySide6.QtWidgets import QApplication, QFileDialog, QMenu, QWidget
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
@@ -24,16 +24,26 @@ from devexplorer.core.records import (
     DeviceSample,
     Event,
     MatmulSpec,
+    Spread,
+    Values,
 )
 from devexplorer.core.session.background import Background
 from devexplorer.core.session.settings import Settings
 from devexplorer.core.session.state import Change, State
 from devexplorer.gui.actions import Controller, WindowContext
+from devexplorer.gui.charts.heat_map import HeatMap
+from devexplorer.gui.charts.histogram import Histogram
+from devexplorer.gui.charts.size_curve import Series as SizeSeries
+from devexplorer.gui.charts.size_curve import SizeCurve
+from devexplorer.gui.charts.wall_bars import Bar, WallBars
 from devexplorer.gui.plots.figure import PNG_SCALE, Figure
 from devexplorer.gui.plots.time_axis import TimeAxis
-from devexplorer.gui.timelines.export import PlotExport
-from devexplorer.gui.timelines.export_dialog import Choice, ExportDialog
+from devexplorer.gui.roofline.figures import Ceiling, Point, Roofline, Target
+from devexplorer.gui.roofline.picture import RooflinePicture
+from devexplorer.gui.timelines.export import Choice, ExportDialog, PlotExport
 from devexplorer.gui.timelines.slot import PlotSlot
+from devexplorer.gui.widgets import ExportingWindow
+from devexplorer.gui.widgets.figures import COPY, EXPORTS
 from devexplorer.gui.widgets.theme import LIGHT, set_theme
 
 NOW = 1_800_000_000.0
@@ -68,8 +78,8 @@ def state() -> State:
 
 
 @pytest.fixture
-def window(qtbot: QtBot) -> QWidget:
-    return hosted(qtbot, QWidget, 1200, 300)
+def window(qtbot: QtBot) -> ExportingWindow:
+    return hosted(qtbot, lambda _: ExportingWindow(), 1200, 300)
 
 
 @pytest.fixture
@@ -215,11 +225,17 @@ def test_readings_arrive_in_the_file_and_the_answer_in_the_mailbox(
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "png", "svg"])
 def test_the_menu_asks_where_and_writes_there(
-    qtbot: QtBot, state: State, axis: TimeAxis, slots: list[PlotSlot], window: QWidget, tmp_path: Path, kind: str
+    qtbot: QtBot,
+    state: State,
+    axis: TimeAxis,
+    slots: list[PlotSlot],
+    window: ExportingWindow,
+    tmp_path: Path,
+    kind: str,
 ) -> None:
     work: list[Work] = []
     export = PlotExport(context_of(window, state), axis, lambda: slots, lambda *what: work.append(what))
-    slots[1].export_requested.connect(export.ask)
+    window.export_requested.connect(lambda picture, kind: export.ask(kind, picture))
     slots[1].time_control.exports[kind].trigger()
     if kind in ("csv", "parquet"):
         [choosing] = window.findChildren(ExportDialog)
@@ -234,3 +250,110 @@ def test_the_menu_asks_where_and_writes_there(
     assert thread == "export"
     assert str(tmp_path) in write()
     assert (tmp_path / f"out.{kind}").stat().st_size > 500
+
+
+def chosen_from_menu(picture: QWidget, words: str) -> None:
+    """A right click into the middle, and the line of the menu with these words."""
+    inner = picture.childAt(picture.rect().center()) or picture
+    event = QContextMenuEvent(QContextMenuEvent.Reason.Mouse, QPoint(20, 20), inner.mapToGlobal(QPoint(20, 20)))
+    QApplication.sendEvent(inner, event)
+    menu = picture.findChild(QMenu, options=Qt.FindChildOption.FindDirectChildrenOnly)
+    assert menu is not None
+    [action] = [action for action in menu.actions() if action.text() == words]
+    action.trigger()
+    menu.close()
+    menu.setParent(None)
+
+
+def size_curve() -> QWidget:
+    curve = SizeCurve("Throughput over the size")
+    curve.set_axis("n", "{:.0f}".format)
+    curve.set_curves([SizeSeries("vgpu:0", 0, ((64.0, 1.0, 1.0, 1.0), (128.0, 2.0, 2.0, 2.0)), simulated=True)])
+    return curve
+
+
+def heat_map() -> QWidget:
+    heat = HeatMap()
+    heat.set_grid([64, 128], [32], "n", "m")
+    heat.add({(0, 0): 1.5, (1, 0): None})
+    return heat
+
+
+def histogram() -> QWidget:
+    known = {"target": "x", "shape": (6,), "dtype": "float32", "device": "cpu", "elements": 6, "simulated": False}
+    made = Histogram()
+    made.show_values(Values(**known, counts=(1, 5), low=-1.0, high=1.0), None, 0)
+    return made
+
+
+def roofline() -> QWidget:
+    made = RooflinePicture()
+    target = Target("a", "vgpu:0", "Tesla T4", True)
+    spread = Spread(4.0, 4.0, 4.0)
+    points = (Point(100.0, 4.0, "float16", "a product", "64×64×64", spread),)
+    made.set_roofline(Roofline(target, points, (Ceiling("float16", points[0], None, ""),)), 0)
+    return made
+
+
+def bars() -> QWidget:
+    made = WallBars()
+    made.set_bars([Bar("two jobs", "at once", 0.25, 0, simulated=True, jobs=2)])
+    return made
+
+
+@pytest.mark.parametrize("make", [size_curve, heat_map, histogram, roofline, bars])
+def test_a_chart_becomes_every_kind_of_file_by_its_context_menu(
+    qtbot: QtBot, state: State, axis: TimeAxis, window: ExportingWindow, tmp_path: Path, make: Callable[[], QWidget]
+) -> None:
+    set_theme(LIGHT)
+    work: list[Work] = []
+    export = PlotExport(context_of(window, state), axis, list, lambda *what: work.append(what))
+    window.export_requested.connect(lambda picture, kind: export.ask(kind, picture))
+    chart = make()
+    chart.setParent(window)
+    chart.setGeometry(0, 0, 420, 240)
+    chart.show()
+    QApplication.processEvents()
+    for kind, words in EXPORTS.items():
+        chosen_from_menu(chart, words)
+        if kind == COPY:
+            continue
+        [asking] = window.findChildren(QFileDialog)
+        asking.fileSelected.emit(str(tmp_path / f"out.{kind}"))
+        asking.close()
+        asking.setParent(None)
+        work.pop()[2]()
+    assert QApplication.clipboard().image().width() >= PNG_SCALE * chart.width()
+    copied = QImage(str(tmp_path / "out.png"))
+    assert copied.size() == QApplication.clipboard().image().size()
+    [title, *values] = csv.reader((tmp_path / "out.csv").read_text(encoding="utf-8").splitlines())
+    assert (tuple(title), len(values)) == (chart.figures().columns, len(chart.figures().rows))  # type: ignore[attr-defined]
+    svg = ElementTree.parse(tmp_path / "out.svg")
+    texts = ["".join(text.itertext()).strip() for text in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert chart.accessibleName() in texts
+    assert texts[-1].endswith("DevExplorer")
+    assert len(texts) > 2, "its own texts are texts too"
+
+
+def test_a_plot_is_copied_alone_and_paused_by_its_context_menu(
+    qtbot: QtBot, state: State, axis: TimeAxis, slots: list[PlotSlot], window: ExportingWindow
+) -> None:
+    export = PlotExport(context_of(window, state), axis, lambda: slots, lambda *_: None)
+    window.export_requested.connect(lambda picture, kind: export.ask(kind, picture))
+    chosen_from_menu(slots[0].plot, EXPORTS[COPY])
+    assert QApplication.clipboard().image() == Figure([slots[0].plot]).image()
+    chosen_from_menu(slots[0].plot, EXPORTS["csv"])
+    [dialog] = window.findChildren(ExportDialog)
+    assert dialog.choice.metrics == ("memory_used_bytes",), "what this plot shows, not the others"
+    dialog.reject()
+    for words, paused in (("Pause the plots", True), ("Continue", False)):
+        chosen_from_menu(slots[0].plot, words)
+        assert axis.paused is paused
+
+
+def test_the_foot_of_a_narrow_picture_is_whole(slots: list[PlotSlot]) -> None:
+    slots[0].resize(280, 200)
+    QApplication.processEvents()
+    root = ElementTree.fromstring(Figure([slots[0].plot]).svg())
+    texts = ["".join(text.itertext()).strip() for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert any(text.startswith("2027-01-15") and text.endswith("DevExplorer") for text in texts)

@@ -16,8 +16,7 @@ from devexplorer.gui.plots.curve_item import LiveCurve
 from devexplorer.gui.plots.legend import LegendRow
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.timeline_plot import TimelinePlot
-from devexplorer.gui.timelines.metric import MetricPlot
-from devexplorer.gui.timelines.throughput import ThroughputPlot
+from devexplorer.gui.timelines.slot import MetricPlot, ThroughputPlot
 
 NOW = 1_790_000_000.0
 CARDS = ("cuda:0", "cuda:1")

@@ -10,7 +10,6 @@ from typing import TypeVar
 import numpy as np
 import pytest
 from fakes.host import hosted
-from fakes.look_records import ENGINE
 from fakes.shown_plots import cursor_text, curve_data, guide_labels, marker_labels, x_ticks, y_ticks
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
 from PySide6.QtGui import QColor, QContextMenuEvent, QMouseEvent, QWheelEvent
@@ -35,9 +34,8 @@ from devexplorer.gui.plots.curve_item import LiveCurve, LiveCurves
 from devexplorer.gui.plots.device_plot import DevicePlot
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.time_control import TOLD_S, TimeControl
-from devexplorer.gui.timelines.metric import MetricPlot
+from devexplorer.gui.timelines.slot import MetricPlot, ThroughputPlot
 from devexplorer.gui.timelines.stack import PlotStack
-from devexplorer.gui.timelines.throughput import ThroughputPlot
 from devexplorer.gui.widgets import ScrollArea
 from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
@@ -221,11 +219,11 @@ def test_a_click_on_the_legend_hides_the_curve_and_fits_the_axis_to_the_rest(sho
     plot = show(state)
     assert y_ticks(plot)[-1] == "15"
 
-    qtbot.mouseClick(plot.legend.button("cpu"), Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(plot.legend.buttons["cpu"], Qt.MouseButton.LeftButton)
     assert len(curve_data(plot, "cpu")[0]) == 0
     assert y_ticks(plot)[-1] == "1.25"
 
-    qtbot.mouseClick(plot.legend.button("cpu"), Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(plot.legend.buttons["cpu"], Qt.MouseButton.LeftButton)
     assert len(curve_data(plot, "cpu")[0]) > 0
 
 
@@ -253,10 +251,10 @@ def test_one_curve_alone_is_chosen_from_many_and_for_every_plot(qtbot: QtBot) ->
         lines[words].trigger()
         return [*lines]
 
-    lines = choose(first.legend.button("cuda:3"), "Show only cuda:3")
-    assert "Export readings as CSV…" in lines
+    lines = choose(first.legend.buttons["cuda:3"], "Show only cuda:3")
+    assert "Save the values as CSV…" in lines
     assert "Show all curves" not in lines, "all of them are shown"
-    qtbot.mouseClick(first.legend.button("cuda:5"), Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(first.legend.buttons["cuda:5"], Qt.MouseButton.LeftButton)
     assert first.legend.names(shown=True) == {"cuda:3", "cuda:5"}
     choose(first.canvas, "The same curves in every plot")
     assert second.legend.names(shown=True) == {"cuda:3", "cuda:5"}
@@ -274,8 +272,8 @@ def test_a_simulated_device_is_dashed_and_says_so(show: Show) -> None:
     assert pens[DARK.cpu.lower()].style() == Qt.PenStyle.SolidLine
     assert pens[DARK.devices[0].lower()].style() == Qt.PenStyle.CustomDashLine
     assert all(pen.widthF() == 1 for pen in pens.values())
-    assert plot.legend.button("vgpu:0").text_shown == "vgpu:0 simulated"
-    assert "simulated" in plot.legend.button("vgpu:0").accessibleName()
+    assert plot.legend.buttons["vgpu:0"].text_shown == "vgpu:0 simulated"
+    assert "simulated" in plot.legend.buttons["vgpu:0"].accessibleName()
 
 
 @pytest.mark.parametrize("width", [560, 720, 1280])
@@ -283,11 +281,11 @@ def test_the_legend_has_every_device_in_the_row_or_in_its_menu(show: Show, width
     names = ["cpu", *(f"vgpu:{index}" for index in range(16))]
     plot = show(make_state(*names), width)
 
-    in_row = [name for name in names if plot.legend.button(name).isVisible()]
+    in_row = [name for name in names if plot.legend.buttons[name].isVisible()]
     in_menu = [entry.device for entry in plot.legend.left_over]
     assert in_row + in_menu == names
     assert in_menu
-    rects = [plot.legend.button(name).geometry() for name in in_row]
+    rects = [plot.legend.buttons[name].geometry() for name in in_row]
     assert all(left.right() < right.left() for left, right in pairwise(rects))
     assert all(plot.legend.rect().contains(rect) for rect in rects)
 
@@ -298,7 +296,7 @@ def test_where_there_is_little_room_the_legend_names_the_curves_that_can_be_seen
         fill(state, name, lambda age, used=float(name in ("cpu", "vgpu:15")): used * GIB, seconds=5.0)
     plot = show(state, 560)
 
-    named = [name for name in state.devices if plot.legend.button(name).isVisible()]
+    named = [name for name in state.devices if plot.legend.buttons[name].isVisible()]
     assert named == ["cpu", *named[1:-1], "vgpu:15"]
     assert [entry.device for entry in plot.legend.left_over] == [name for name in state.devices if name not in named]
 
@@ -331,7 +329,7 @@ def test_a_narrow_plot_has_its_legend_below_the_header_and_names_what_it_shows(s
     assert legend.from_left
     assert legend.parentWidget() is not header
     assert not legend.left_over, "not a number alone"
-    named = [legend.button(name) for name in ("cpu", "vgpu:0", "vgpu:1")]
+    named = [legend.buttons[name] for name in ("cpu", "vgpu:0", "vgpu:1")]
     assert all(button.isVisible() and button.width() == button.sizeHint().width() for button in named)
     assert named[0].x() == 0
     assert legend.mapTo(plot, legend.rect().bottomLeft()).y() < plot.canvas.y()
@@ -346,7 +344,7 @@ def test_a_narrow_legend_ends_with_the_menu_of_what_has_no_room(show: Show) -> N
     plot = show(make_state("cpu", *(f"vgpu:{index}" for index in range(16))), 310)
     legend = plot.legend
     more = legend.tab_stops()[-1]
-    last = [legend.button(name) for name in ("cpu", "vgpu:0")][-1]
+    last = [legend.buttons[name] for name in ("cpu", "vgpu:0")][-1]
     assert legend.left_over
     assert last.geometry().right() < more.x()
     assert more.geometry().right() <= legend.width()
@@ -359,11 +357,24 @@ def test_scale_to_capacity_and_back(show: Show) -> None:
     assert (plot.subtitle, y_ticks(plot)[-1]) == ("MiB", "600")
     assert guide_labels(plot) == []
 
-    plot.scale_button.click()
+    for _ in ("fit GPUs", "capacity"):
+        plot.scale_button.click()
     assert (plot.subtitle, y_ticks(plot)[-1]) == ("GiB", "20")
     assert guide_labels(plot) == ["capacity 16.00 GiB  cuda:0, cuda:1"]
 
     plot.scale_button.click()
+    assert (plot.subtitle, y_ticks(plot)[-1]) == ("MiB", "600")
+
+
+def test_the_scale_may_follow_the_gpus_alone(show: Show) -> None:
+    state = make_state("cpu", "cuda:0")
+    fill(state, "cuda:0", lambda age: GIB / 2)
+    for age in range(3):
+        state.apply(DeviceSample(device="cpu", time_unix_s=NOW - age, memory_used_bytes=12 * GIB))
+    plot = show(state)
+    assert (plot.subtitle, y_ticks(plot)[-1]) == ("GiB", "15")
+    plot.scale_button.click()
+    assert plot.scale_button.text() == "scale: fit GPUs"
     assert (plot.subtitle, y_ticks(plot)[-1]) == ("MiB", "600")
 
 
@@ -556,29 +567,6 @@ def test_the_wheel_scrolls_plots_that_have_a_scroll_bar_and_ctrl_changes_the_spa
     assert axis.span_s == 600
 
 
-def test_the_empty_throughput_plot_offers_a_benchmark_on_the_first_accelerator_or_the_chosen_card(
-    qtbot: QtBot, show_throughput: ShowThroughput
-) -> None:
-    state = make_state("cpu", "vgpu:0", "vgpu:1")
-    plot = show_throughput(state)
-    assert plot.is_empty
-    assert plot.empty.button.text() == "Benchmark 1024³ on vgpu:0"
-    assert not plot.empty.button.isEnabled()
-
-    state.apply(ENGINE)
-    plot.refresh(NOW)
-
-    with qtbot.waitSignal(plot.start_requested) as asked:
-        plot.empty.button.click()
-    [(spec,)] = asked.args or []
-    assert (spec.device, spec.m, spec.n, spec.k) == ("vgpu:0", 1024, 1024, 1024)
-    plot.set_device("vgpu:1")
-    assert plot.empty.button.text() == "Benchmark 1024³ on vgpu:1"
-    with qtbot.waitSignal(plot.start_requested) as asked:
-        plot.empty.button.click()
-    assert [spec.device for [spec] in asked.args or []] == ["vgpu:1"]
-
-
 def test_a_run_shows_its_shape_its_value_and_the_datasheet(show_throughput: ShowThroughput) -> None:
     state = make_state("cpu", "cuda:0", "vgpu:0")
     plot = show_throughput(state)
@@ -588,7 +576,7 @@ def test_a_run_shows_its_shape_its_value_and_the_datasheet(show_throughput: Show
 
     assert not plot.is_empty
     assert plot.subtitle == "TFLOP/s  float16 4096×4096×4096"
-    assert plot.legend.button("vgpu:0").text_shown == "vgpu:0 41.0 simulated"
+    assert plot.legend.buttons["vgpu:0"].text_shown == "vgpu:0 41.0 simulated"
     assert guide_labels(plot) == ["datasheet 65.0  simulated"]
     assert y_ticks(plot)[-1] == "75"
     assert curve_data(plot, "vgpu:0")[1].tolist() == [41.0] * 39
@@ -597,7 +585,7 @@ def test_a_run_shows_its_shape_its_value_and_the_datasheet(show_throughput: Show
     end_run(state, 1, 40.5)
     plot.refresh(NOW + 2)
     QApplication.processEvents()
-    assert plot.legend.button("vgpu:0").text_shown == "vgpu:0 median 40.5 simulated"
+    assert plot.legend.buttons["vgpu:0"].text_shown == "vgpu:0 median 40.5 simulated"
     assert np.isnan(curve_data(plot, "vgpu:0")[1][-1])
 
 
@@ -632,7 +620,7 @@ def test_a_scaling_run_takes_no_place_in_the_throughput_plot(show_throughput: Sh
     end_run(state, 2, 40.5)
     scaling(3, 12.0)
     assert not plot.is_empty
-    assert plot.legend.button("vgpu:0").text_shown == "vgpu:0 median 40.5 simulated"
+    assert plot.legend.buttons["vgpu:0"].text_shown == "vgpu:0 median 40.5 simulated"
     assert plot.subtitle == "TFLOP/s  float16 4096×4096×4096"
     assert guide_labels(plot) == ["datasheet 65.0  simulated"]
 
@@ -652,7 +640,7 @@ def test_a_slow_device_is_shown_in_gflops(show_throughput: ShowThroughput) -> No
     plot = show_throughput(state)
 
     assert plot.subtitle.startswith("GFLOP/s")
-    assert plot.legend.button("cpu").text_shown == "cpu 55.3"
+    assert plot.legend.buttons["cpu"].text_shown == "cpu 55.3"
     assert y_ticks(plot)[-1] == "75"
 
 
@@ -686,11 +674,11 @@ def test_a_hidden_plot_draws_nothing_and_catches_up(qtbot: QtBot, show: Show) ->
 def test_every_control_of_a_plot_has_a_name(show: Show, show_throughput: ShowThroughput) -> None:
     state = make_state("cpu")
     memory, throughput = show(state), show_throughput(state)
-    for widget in (memory.canvas, memory.legend, memory.legend.button("cpu"), memory.scale_button, throughput.canvas):
+    for widget in (memory.canvas, memory.legend, memory.legend.buttons["cpu"], memory.scale_button, throughput.canvas):
         assert widget.accessibleName()
 
 
-def test_the_time_control_pauses_and_chooses_the_span(qtbot: QtBot, axis: TimeAxis) -> None:
+def test_the_time_control_chooses_the_span_and_says_that_it_is_paused(qtbot: QtBot, axis: TimeAxis) -> None:
     control = TimeControl(axis)
     qtbot.addWidget(control)
     control.spans[600.0].trigger()
@@ -698,8 +686,7 @@ def test_the_time_control_pauses_and_chooses_the_span(qtbot: QtBot, axis: TimeAx
     assert control.text() == "10 min ▾"
     control.spans[21_600.0].trigger()
     assert control.text() == "6 h ▾"
-    control.pause.trigger()
-    assert axis.paused
+    axis.set_paused(True)
     assert control.text() == "6 h ▾"
     assert control.accessibleName() == "Time shown: 6 h, paused"
 
@@ -726,3 +713,13 @@ def wheel(plot: MetricPlot, delta: int, keys: Qt.KeyboardModifier = Qt.KeyboardM
         keys, Qt.ScrollPhase.NoScrollPhase, False,
     )  # fmt: skip
     QApplication.sendEvent(plot.canvas.viewport(), event)
+
+
+def test_a_rate_that_the_axis_has_no_digits_for_is_in_a_unit_of_its_own(show_throughput: ShowThroughput) -> None:
+    state = make_state("cpu", "vgpu:0")
+    start_run(state, 1, "vgpu:0", datasheet=65.0, tflops=41.0)
+    start_run(state, 2, "cpu", datasheet=None, tflops=0.0008)
+    plot = show_throughput(state)
+    assert plot.subtitle.startswith("TFLOP/s")
+    assert plot.legend.buttons["cpu"].text_shown == "cpu 0.800 G"
+    assert "cpu 0.800 GFLOP/s" in plot.spoken()

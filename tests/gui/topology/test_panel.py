@@ -16,9 +16,8 @@ from devexplorer.core.records import Affinity, DeviceInfo, PeerLink, Problem, To
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.topology_text import Pairs
 from devexplorer.core.virtual.device.topology import topology
-from devexplorer.gui.topology.layout import arrange, fabrics
 from devexplorer.gui.topology.page import TopologyPanel
-from devexplorer.gui.topology.picture import LABEL_PX
+from devexplorer.gui.topology.picture import DEVICE_PX, LABEL_PX, LINE_PX, arrange, fabrics, name_lines
 from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
 LEFT = Qt.MouseButton.LeftButton
@@ -217,6 +216,27 @@ def test_devices_are_below_their_node_and_nothing_overlaps(count: int, width: in
         assert all(box.top() > socket.box.bottom() for box in below)
 
 
+@pytest.mark.parametrize(
+    ("name", "width", "lines"),
+    [
+        ("A100-SXM4-80GB", 200, ["A100-SXM4-80GB"]),
+        ("A100-SXM4-80GB", 76, ["A100-SXM4-", "80GB"]),
+        ("H100 80GB HBM3", 76, ["H100 80GB", "HBM3"]),
+        ("A100", 4, ["A100"]),
+    ],
+)
+def test_a_name_that_does_not_fit_in_a_line_takes_two(name: str, width: int, lines: list[str]) -> None:
+    assert name_lines(name, width) == lines
+
+
+def test_devices_are_higher_where_their_names_take_two_lines() -> None:
+    heights = [
+        {box.height() for box in arrange(names(8), Pairs(()), names(8), 784, 180, 60, whole).devices.values()}
+        for whole in (80, 112)
+    ]
+    assert heights == [{DEVICE_PX}, {DEVICE_PX + LINE_PX}]
+
+
 def test_devices_of_one_switch_hang_below_it() -> None:
     layout = arrange(names(8), Pairs([server_topology(8, nvlinks=0)]), (), 900, 240)
     assert [group for _, group in layout.switches] == [
@@ -291,6 +311,20 @@ def test_sixteen_devices_can_be_scrolled_to_in_a_narrow_window(qtbot: QtBot) -> 
     assert panel.area.horizontalScrollBar().maximum() > 0
     assert panel.picture.width() >= panel.picture.layout_now.width
     assert panel.table.horizontalScrollBar().maximum() > 0
+
+
+def test_where_picture_and_matrix_are_whole_only_one_above_the_other_they_are(qtbot: QtBot) -> None:
+    panel = panel_for(qtbot, server(8), 780, 460)
+    for width, height, is_beside in (
+        (780, 460, False), (1500, 460, True), (780, 240, True), (780, 460, False), (780, 430, False),
+    ):  # fmt: skip
+        panel.resize(width, height)
+        QApplication.processEvents()
+        assert (panel.splitter.orientation() == Qt.Orientation.Horizontal) == is_beside
+        if not is_beside:
+            assert panel.area.horizontalScrollBar().maximum() == 0
+            assert panel.area.verticalScrollBar().maximum() == 0
+            assert panel.table.verticalScrollBar().maximum() == 0
 
 
 def test_the_picture_is_drawn_in_either_theme(qtbot: QtBot) -> None:

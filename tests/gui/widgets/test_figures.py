@@ -122,6 +122,7 @@ def test_the_keys_copy_the_selected_rows_or_all_for_a_spreadsheet(quiet: QuietWi
 
 
 def test_the_plot_with_the_keyboard_comes_first(quiet: QuietWindow) -> None:
+    quiet.window.workbench.show_layout("measure")
     readings(quiet, 20, lambda _age: GIB)
     quiet.window.throughput.set_choice("memory_used_bytes")
     quiet.tell()
@@ -152,21 +153,10 @@ def test_the_context_menu_of_a_plot_has_it_too(quiet: QuietWindow) -> None:
     quiet.close()
 
 
-def test_the_menu_of_the_title_has_it_too(quiet: QuietWindow) -> None:
-    readings(quiet, 20, lambda _age: GIB)
-    slot = quiet.window.memory
-    slot.menu.popup(slot.mapToGlobal(slot.rect().topLeft()))
-    QTest.keyClick(slot.menu, Qt.Key.Key_Up)  # the last line
-    QTest.keyClick(slot.menu, Qt.Key.Key_Return)
-    quiet.settle()
-    assert quiet.window.findChild(FiguresDialog) is not None
-    quiet.close()
-
-
 def test_without_a_plot_that_has_values_a_line_says_so(quiet: QuietWindow) -> None:
     QTest.keyClick(quiet.window, Qt.Key.Key_T, CTRL | SHIFT)
     assert quiet.window.findChild(FiguresDialog) is None
-    assert "No plot on show" in quiet.window.banner.words.text()
+    assert "No plot shown" in quiet.window.banner.words.full_text
     quiet.close()
 
 
@@ -186,6 +176,8 @@ def test_charts_say_their_numbers_and_what_is_simulated(qtbot: QtBot) -> None:
         ["cpu"],
     ]
     assert [row[0] for row in found.rows] == ["100", "200"]
+    curve.set_curves([Series("<b>x</b>", 0, points)])
+    assert "&lt;b&gt;x&lt;/b&gt;" in curve.key.text(), "a name is not read as tags"
     assert [float(row[1]) for row in found.rows] == [1.0, 2.0]
     assert [row[4] for row in found.rows] == ["0.50000", MISSING]
 

@@ -29,8 +29,8 @@ from pytestqt.qtbot import QtBot
 from devexplorer.gui.widgets import theme as themes
 
 GUI = Path(__file__).parents[3] / "gui"
-RICH = {"plots/cursor.py"}
-"""Labels with tags of our own; `cursor.py` escapes every text in them."""
+RICH = {"plots/cursor.py", "charts/size_curve.py"}
+"""Labels with tags of our own; both escape every text in them."""
 
 
 def hover(widget: QWidget, at: QPoint) -> None:

@@ -13,7 +13,6 @@ from pytestqt.qtbot import QtBot
 from devexplorer.gui.plots.curves import Floats
 from devexplorer.gui.widgets import icons
 from devexplorer.gui.widgets import theme as themes
-from devexplorer.gui.widgets.style import stylesheet
 from devexplorer.gui.widgets.theme import (
     CPU,
     DARK,
@@ -24,6 +23,7 @@ from devexplorer.gui.widgets.theme import (
     device_dash,
     device_pen,
     set_theme,
+    stylesheet,
 )
 
 ALL = pytest.mark.parametrize("theme", themes.THEMES.values(), ids=lambda theme: theme.name)
@@ -106,14 +106,14 @@ def test_the_frame_of_the_focus_can_be_seen_on_everything(theme: Theme):
 @ALL
 def test_devices_have_different_colours_and_the_cpu_its_own(theme: Theme):
     set_theme(theme)
-    colours = [device_colour(index) for index in range(-1, 7)]
+    colours = [device_colour(index) for index in range(-1, 8)]
     assert colours[0] == theme.cpu
-    assert len(set(colours)) == 8
+    assert len(set(colours)) == 9
 
 
 @ALL
 @pytest.mark.parametrize("seen_by", DEFICIENCIES)
-def test_colour_blind_readers_see_eight_colours(theme: Theme, seen_by: str):
+def test_colour_blind_readers_see_nine_colours(theme: Theme, seen_by: str):
     """No two are nearer than 10 in CIE Lab; 2 can just be told apart side by side."""
     seen = [lab(DEFICIENCIES[seen_by] @ linear_light(colour)) for colour in (theme.cpu, *theme.devices)]
     assert min(float(np.linalg.norm(one - other)) for one, other in itertools.combinations(seen, 2)) > 10
@@ -125,18 +125,19 @@ def test_the_dark_colours_are_those_that_were_asked_for():
 
 
 @ALL
-def test_from_the_ninth_device_on_a_dash_pattern_tells_equal_colours_apart(theme: Theme):
+def test_no_two_devices_look_alike_by_colour_and_dash_pattern(theme: Theme):
     set_theme(theme)
     looks = [(device_colour(index), tuple(device_dash(index))) for index in range(-1, 16)]
     if theme.every_line_has_its_dashes:
-        assert len({dash for _, dash in looks[:8]}) == 8
-        simulated = {tuple(device_pen(index, simulated=True).dashPattern()) for index in range(7)}
-        assert len(simulated) == 7
-        assert () not in simulated
+        assert len({dash for _, dash in looks[:9]}) == 9
     else:
-        assert all(dash == () for _, dash in looks[:8])
-        assert all(dash != () for _, dash in looks[8:])
+        assert all(dash == () for _, dash in looks[:9])
+        assert all(dash != () for _, dash in looks[9:])
     assert len(set(looks)) == 17
+    simulated = [(device_colour(index), *device_pen(index, simulated=True).dashPattern()) for index in range(16)]
+    assert len(set(simulated)) == 16
+    assert len({look[1:] for look in simulated[:8]}) == 8
+    assert all(len(look) > 1 for look in simulated)
 
 
 def test_a_simulated_device_is_always_dashed():
@@ -200,7 +201,10 @@ def text_pairs(theme: Theme) -> dict[str, tuple[str, str]]:
     return pairs
 
 
-@pytest.mark.parametrize("name", icons.names())
+ICONS = sorted(entry.name.removesuffix(".svg") for entry in icons._folder().iterdir() if entry.name.endswith(".svg"))
+
+
+@pytest.mark.parametrize("name", ICONS)
 def test_each_icon_is_drawn_in_the_colour_asked_for(qapp: QApplication, name: str):
     for ratio in (1.0, 2.0):
         picture = icons.pixmap(name, "#FF0000", 16, ratio)
@@ -218,7 +222,7 @@ def test_the_icons_that_the_window_needs_are_there():
         "build tensor open move forward backward benchmark stop undo add remove filter theme copy "
         "warning error cpu gpu virtual-gpu pause play app"
     )
-    assert set(needed.split()) <= set(icons.names())
+    assert set(needed.split()) <= set(ICONS)
 
 
 def test_a_disabled_icon_has_its_own_colour_and_both_sharpnesses(qapp: QApplication):

@@ -8,7 +8,7 @@ import pytest
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
-from devexplorer.gui.widgets.wrapping import GAP_PX, WrappingLayout
+from devexplorer.gui.widgets.form_fields import GAP_PX, WrappingLayout
 
 SIZES = ((60, 20), (40, 30), (90, 20), (50, 20))
 

@@ -6,6 +6,8 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 
+#include <algorithm>
+#include <map>
 #include <mutex>
 #include <set>
 #include <string>
@@ -21,12 +23,12 @@ using c10::IValue;
 
 namespace {
 
-const std::set<std::string> NO_CHECK = {
-#include "no_check.inc"
+/// The operators whose tensors have to be on one device, each with the name of torch's function that checks that.
+const std::map<std::string, std::string> CHECKED_BY = {
+#include "device_checks.inc"
 };
 
-/// Operators that take tensors of the CPU beside those of the card.
-const std::set<std::string> TAKES_BOTH = {
+const std::set<std::string> INDEXING = {
     "aten::index", "aten::_unsafe_index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index_put"};
 
 /// Operators whose CUDA kernels assert that an index is in range; the CPU's raise IndexError.
@@ -47,43 +49,123 @@ struct Stand {
 /// One call of an operator.
 struct Call {
   std::string name;
-  bool takes_both, checks;
   std::vector<Stand> stands;
   std::optional<at::Device> device;
-  bool cpu_seen = false;
 };
 
-std::string text_of(at::Device device) { return device.is_cpu() ? "cpu" : device.str(); }
+/// A tensor among the arguments.
+struct Given {
+  Tensor tensor;
+  std::string argument;
+  bool written;
+};
 
-/// PyTorch's own words: those of TensorIterator, or those of the check that is generated for all other operators.
-[[noreturn]] void refuse(const Call& call, at::Device first, at::Device second, const std::string& argument) {
-  constexpr auto BEGIN = "Expected all tensors to be on the same device, but ";
-  if (!call.checks)
-    TORCH_CHECK(false, BEGIN, "found at least two devices, ", text_of(first), " and ", text_of(second), "!");
-  TORCH_CHECK(false, BEGIN, "got ", argument, " is on ", text_of(second), ", different from other tensors on ", text_of(first),
-              " (when checking argument in method wrapper_CUDA_", call.name.substr(6), ")");
+/// What an operator writes comes first, as for torch.
+std::vector<Given> tensors_of(const c10::FunctionSchema& schema, const torch::jit::Stack& stack, size_t begin) {
+  std::vector<Given> given;
+  for (const bool outputs : {true, false})
+    for (size_t i = 0; i < schema.arguments().size(); i++) {
+      const c10::Argument& argument = schema.arguments()[i];
+      const bool written = argument.alias_info() && argument.alias_info()->isWrite();
+      if ((written && argument.kwarg_only()) != outputs) continue;
+      const IValue& value = stack[begin + i];
+      std::vector<Tensor> tensors;
+      if (value.isTensor()) tensors.push_back(value.toTensor());
+      if (value.isTensorList()) tensors = value.toTensorVector();
+      for (const Tensor& tensor : tensors)
+        if (tensor.defined()) given.push_back({tensor, argument.name(), written});
+    }
+  return given;
 }
 
-/// A CPU tensor without dimensions may join an operator that does not check devices: it is a number.
-void see_cpu(Call& call, const Tensor& tensor, const std::string& argument) {
-  if (call.takes_both || (tensor.dim() == 0 && !call.checks)) return;
-  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return;
-  if (call.device) refuse(call, *call.device, tensor.device(), argument);
-  call.cpu_seen = true;
+constexpr auto BEGIN = "Expected all tensors to be on the same device, but ";
+
+/// The check that torchgen writes before most operators: no exceptions, also not for numbers.
+void check_generated(const std::vector<Given>& given, const std::string& method) {
+  std::optional<at::Device> common;
+  for (const auto& [tensor, argument, written] : given) {
+    if (!common) common = tensor.device();
+    TORCH_CHECK(*common == tensor.device(), BEGIN, "got ", argument, " is on ", tensor.device(), ", different from other tensors on ",
+                *common, " (when checking argument in method ", method, ")");
+  }
 }
 
-Tensor converted(Call& call, const Tensor& tensor, const std::string& argument) {
-  if (!tensor.defined()) return tensor;
-  if (!tensor.is_cuda()) {
-    if (tensor.is_cpu()) see_cpu(call, tensor, argument);
-    return tensor;
+/// What TensorIterator does for the others: one input without dimensions may be on the CPU; only a weight or value if not `takes_number`.
+void check_iterator(const std::vector<Given>& given, bool takes_number) {
+  at::Device common = at::kCPU;
+  for (const Given& one : given)
+    if (common.is_cpu()) common = one.tensor.device();
+  int numbers = 0;
+  for (const auto& [tensor, argument, written] : given) {
+    if (tensor.is_cpu() && tensor.dim() == 0 && !written && (takes_number || argument == "weight" || argument == "value")) {
+      TORCH_CHECK(!numbers++, "Trying to pass too many CPU scalars to non-CPU kernel!");
+    } else {
+      TORCH_CHECK(tensor.device() == common, BEGIN, "found at least two devices, ", common, " and ", tensor.device(), "!");
+    }
   }
-  const at::Device device = tensor.device();
-  if (!call.takes_both) {
-    if (call.device && *call.device != device) refuse(call, *call.device, device, argument);
-    if (call.cpu_seen) refuse(call, device, at::kCPU, argument);
-  }
-  if (!call.device) call.device = device;
+}
+
+/// `where` takes tensors without dimensions from anywhere.
+void check_where(std::vector<Given> given) {
+  given.erase(std::remove_if(given.begin(), given.end(), [](const Given& one) { return one.tensor.dim() == 0 && !one.written; }),
+              given.end());
+  check_iterator(given, true);
+}
+
+void check_masked_fill(const std::vector<Given>& given) {
+  const Tensor &self = given[0].tensor, &mask = given[1].tensor;
+  TORCH_CHECK(given.size() < 3 || self.is_cuda(), "masked_fill_: Expected inputs to be on same device");
+  TORCH_CHECK(self.device() == mask.device(), "expected self and mask to be on the same device, but got mask on ", mask.device(),
+              " and self on ", self.device());
+}
+
+void check_convolution(const std::vector<Given>& given) {
+  for (size_t i = 1; i < given.size(); i++)
+    TORCH_CHECK(given[0].tensor.is_cuda() == given[i].tensor.is_cuda(), "Input type (", given[0].tensor.toString(), ") and ",
+                given[i].argument, " type (", given[i].tensor.toString(), ") should be the same");
+  check_generated(given, "wrapper_CUDA__cudnn_convolution");
+}
+
+/// Indices may be on the CPU, and a value without dimensions anywhere.
+void check_indexing(const torch::jit::Stack& stack, size_t begin, size_t arguments) {
+  const IValue &self = stack[begin], &indices = stack[begin + 1];
+  const at::Device device = self.toTensor().device();
+  for (const auto& index : indices.toOptionalTensorVector())
+    TORCH_CHECK(!index || !index->defined() || index->is_cpu() || index->device() == device,
+                "indices should be either on cpu or on the same device as the indexed tensor (", device, ")");
+  if (arguments == 2) return;
+  const Tensor value = stack[begin + 2].toTensor();
+  TORCH_CHECK(value.device() == device || value.dim() == 0, "expected device ", device, " but got device ", value.device(), " for value tensor");
+}
+
+/// Several tensors at once: torch itself takes them apart where their devices differ.
+bool is_list_operator(const std::string& name) {
+  for (const char* part : {"_foreach", "_fused_", "_amp_"})
+    if (name.find(part) != std::string::npos) return true;
+  return false;
+}
+
+/// PyTorch's own refusals of tensors on several devices, in its own words.
+void check_devices(const c10::OperatorHandle& op, const torch::jit::Stack& stack, size_t begin) {
+  const std::string& name = op.schema().name();
+  if (INDEXING.count(name)) return check_indexing(stack, begin, op.schema().arguments().size());
+  if (is_list_operator(name)) return;
+  const std::vector<Given> given = tensors_of(op.schema(), stack, begin);
+  if (name == "aten::convolution") return check_convolution(given);
+  const auto checked = CHECKED_BY.find(c10::toString(op.operator_name()));
+  if (checked != CHECKED_BY.end()) return check_generated(given, checked->second);
+  if (name.rfind("aten::masked_fill", 0) == 0) return check_masked_fill(given);
+  if (name == "aten::where") return check_where(given);
+  bool takes_number = true;
+  for (const char* part :
+       {"aten::addcdiv", "aten::binary_cross_entropy", "aten::index_fill", "aten::lerp", "aten::mse_loss", "aten::smooth_l1_loss"})
+    if (name.rfind(part, 0) == 0) takes_number = false;
+  check_iterator(given, takes_number);
+}
+
+Tensor converted(Call& call, const Tensor& tensor) {
+  if (!tensor.defined() || !tensor.is_cuda()) return tensor;
+  if (!call.device) call.device = tensor.device();
   TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == at::kStrided && tensor.has_storage(), "the stand-in for CUDA computes no ",
                               tensor.layout(), " tensors (", call.name, ")");
   for (const Stand& stand : call.stands)
@@ -94,16 +176,16 @@ Tensor converted(Call& call, const Tensor& tensor, const std::string& argument) 
 }
 
 IValue converted(Call& call, const IValue& value, const std::string& argument) {
-  if (value.isTensor()) return converted(call, value.toTensor(), argument);
+  if (value.isTensor()) return converted(call, value.toTensor());
   if (value.isTensorList()) {
     c10::List<Tensor> list;
-    for (const Tensor& tensor : value.toTensorVector()) list.push_back(converted(call, tensor, argument));
+    for (const Tensor& tensor : value.toTensorVector()) list.push_back(converted(call, tensor));
     return list;
   }
   if (value.isOptionalTensorList()) {
     c10::List<std::optional<Tensor>> list;
     for (const auto& tensor : value.toOptionalTensorVector()) {
-      if (tensor && tensor->defined()) list.push_back(converted(call, *tensor, argument));
+      if (tensor && tensor->defined()) list.push_back(converted(call, *tensor));
       else list.push_back(std::nullopt);
     }
     return list;
@@ -183,22 +265,6 @@ IValue returned(const Call& call, const IValue& value) {
   return list;
 }
 
-/// Several tensors at once: torch itself takes them apart where their devices differ.
-bool is_list_operator(const std::string& name) {
-  for (const char* part : {"_foreach", "_fused_", "_amp_"})
-    if (name.find(part) != std::string::npos) return true;
-  return false;
-}
-
-/// `cpu_tensor[cuda_index]`: the only mix that indexing refuses.
-void check_indices(const torch::jit::Stack& stack, size_t begin) {
-  const IValue &self = stack[begin], &indices = stack[begin + 1];
-  if (!self.isTensor() || !self.toTensor().is_cpu() || !indices.isOptionalTensorList()) return;
-  for (const auto& index : indices.toOptionalTensorVector())
-    TORCH_CHECK(!index || !index->defined() || index->is_cpu(),
-                "indices should be either on cpu or on the same device as the indexed tensor (cpu)");
-}
-
 }  // namespace
 
 Tensor on_cpu(const Tensor& tensor) {
@@ -217,18 +283,12 @@ Tensor on_cpu(const Tensor& tensor) {
 
 void launch(at::Device device) { C10_CUDA_CHECK(static_cast<cudaError_t>(fake_cuda_launch(device.index()))); }
 
-bool checks_no_devices(const c10::OperatorName& name) {
-  return NO_CHECK.count(name.overload_name.empty() ? name.name : name.name + "." + name.overload_name) > 0;
-}
-
 void run_on_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   const size_t begin = stack->size() - schema.arguments().size();
   Call call;
   call.name = schema.name();
-  call.takes_both = TAKES_BOTH.count(call.name) || is_list_operator(call.name);
-  call.checks = !checks_no_devices(op.operator_name());
-  if (TAKES_BOTH.count(call.name)) check_indices(*stack, begin);
+  check_devices(op, *stack, begin);
 
   const std::vector<IValue> originals(stack->begin() + static_cast<long>(begin), stack->end());  // alive until the end
   IValue* generator = nullptr;

@@ -15,7 +15,4 @@ void run_on_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::
 /// An operator begins on a device: raises what the runtime says, a fault on demand or an earlier sticky error.
 void launch(at::Device device);
 
-/// What an operator leaves to the same names of `native_functions.yaml` that say `device_check: NoCheck`.
-bool checks_no_devices(const c10::OperatorName& name);
-
 }  // namespace standin

@@ -12,13 +12,7 @@ from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.fleet.check.fleet_check import CheckReport, FleetCheck
 from devexplorer.core.fleet.check.plan import CheckPlan, Step, parse_kinds, seconds_of, steps, within_budget
 from devexplorer.core.fleet.check.results import CheckResults
-from devexplorer.core.fleet.report.document import check_document, failures, interrupted_line
-from devexplorer.core.fleet.simulated.defects import parse_defect
-from devexplorer.core.fleet.simulated.fleet import SimulatedFleet
-from devexplorer.core.fleet.table import Card, FleetTable
-from devexplorer.core.records import DeviceDetails, DeviceInfo
-from devexplorer.core.records.fleet import CardVerdict, CauseId, MeasuredKind, Verdict, WhyUnknown
-from devexplorer.core.records.fleet_events import (
+from devexplorer.core.fleet.events import (
     BlocksMeasured,
     CardDetails,
     CardsListed,
@@ -30,6 +24,12 @@ from devexplorer.core.records.fleet_events import (
     MachineLeft,
     MeasureOrder,
 )
+from devexplorer.core.fleet.records import CardVerdict, CauseId, MeasuredKind, Verdict, WhyUnknown
+from devexplorer.core.fleet.report.document import check_document, failures, interrupted_line
+from devexplorer.core.fleet.simulated.defects import parse_defect
+from devexplorer.core.fleet.simulated.fleet import SimulatedFleet
+from devexplorer.core.fleet.table import Card, FleetTable
+from devexplorer.core.records import DeviceDetails, DeviceInfo
 
 PATIENCE_S = 60.0
 EIGHT = "8x NVIDIA H100 80GB HBM3"

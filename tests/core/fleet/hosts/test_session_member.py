@@ -7,10 +7,20 @@ from collections.abc import Sequence
 import pytest
 
 from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.fleet.events import (
+    BlocksMeasured,
+    CardDetails,
+    CardsListed,
+    FleetEvent,
+    GroupEnded,
+    GroupStarted,
+    MeasureOrder,
+)
 from devexplorer.core.fleet.hosts.joint_groups import JointGroups
 from devexplorer.core.fleet.hosts.joint_start import LEAD_S, PATIENCE_S, JointStart
 from devexplorer.core.fleet.hosts.measurements import Share, spec_of
 from devexplorer.core.fleet.hosts.session_member import SessionMember
+from devexplorer.core.fleet.records import MeasuredKind
 from devexplorer.core.records import (
     AllReduceSpec,
     Answer,
@@ -29,16 +39,6 @@ from devexplorer.core.records import (
     ModelSpec,
     StartBenchmark,
     StopBenchmark,
-)
-from devexplorer.core.records.fleet import MeasuredKind
-from devexplorer.core.records.fleet_events import (
-    BlocksMeasured,
-    CardDetails,
-    CardsListed,
-    FleetEvent,
-    GroupEnded,
-    GroupStarted,
-    MeasureOrder,
 )
 from devexplorer.core.session.poll import PollResult
 from devexplorer.core.session.state import State

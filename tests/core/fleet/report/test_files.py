@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from devexplorer.core.base import BadInput, Unavailable
-from devexplorer.core.cli.fleet.check_lines import check_lines
 from devexplorer.core.fleet.check.fleet_check import CheckReport, GroupRate
 from devexplorer.core.fleet.check.plan import CheckPlan
+from devexplorer.core.fleet.commands.check_lines import check_lines
+from devexplorer.core.fleet.records import CardMeasurement, LoadReadings, MeasuredKind, Rates
 from devexplorer.core.fleet.report.files import check_html, report_file, write_check
 from devexplorer.core.fleet.verdicts.judge import judge
 from devexplorer.core.records import DeviceInfo
-from devexplorer.core.records.fleet import CardMeasurement, LoadReadings, MeasuredKind, Rates
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J&\"'"
 

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.fleet.check.plan import CheckPlan
-from devexplorer.core.fleet.report.history import MOST_FORMER, former
+from devexplorer.core.fleet.records import MeasuredKind
+from devexplorer.core.fleet.report.history import MOST_FORMER, TABLE, as_row, former, stored_checks
+from devexplorer.core.fleet.stored import CardMedian, StoredCheck
 from devexplorer.core.fleet.table import Card
 from devexplorer.core.records import DeviceInfo
-from devexplorer.core.records.fleet import MeasuredKind
-from devexplorer.core.records.fleet_history import CardMedian, StoredCheck
 
 PLAN = CheckPlan()
 
@@ -76,16 +76,16 @@ def test_checks_are_stored_beside_runs_in_a_file_of_an_earlier_version(tmp_path:
     path = tmp_path / "history.sqlite3"
     with Store(path) as store:
         assert store.count() == 0  # a file without the table of checks
-        assert store.checks() == []
+        assert store.rows(TABLE) == []
     with Store(path) as store:
-        assert store.add_check(check(2.0)) == 1
-        store.add_check(check(1.0))
+        assert store.add_row(TABLE, as_row(check(2.0))) == 1
+        store.add_row(TABLE, as_row(check(1.0)))
     with Store(path) as store:
-        assert [(one.id, one.started_unix_s) for one in store.checks()] == [(2, 1.0), (1, 2.0)]
-        assert [one.id for one in store.checks(1)] == [1]
-        assert store.checks()[1] == replace(check(2.0), id=1)
+        assert [(one.id, one.started_unix_s) for one in stored_checks(store.rows(TABLE))] == [(2, 1.0), (1, 2.0)]
+        assert [one.id for one in store.rows(TABLE, 1)] == [1]
+        assert stored_checks(store.rows(TABLE))[1] == replace(check(2.0), id=1)
     with sqlite3.connect(path) as connection:  # written by a newer version
         connection.execute("UPDATE fleet_checks SET record = '{\"medians\": 3}' WHERE id = 1")
     connection.close()
     with Store(path) as store:
-        assert [one.id for one in store.checks()] == [2]
+        assert [one.id for one in stored_checks(store.rows(TABLE))] == [2]

@@ -9,14 +9,14 @@ import pytest
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.devices.profiles import load_profiles, parse_virtual
-from devexplorer.core.fleet.simulated.cards import VirtualCards, highest_clock_mhz
+from devexplorer.core.fleet.events import FleetMachine, GroupEnded, GroupStarted, MachineChanged, Readings
+from devexplorer.core.fleet.records import MeasuredKind
+from devexplorer.core.fleet.simulated.cards import VirtualCards
 from devexplorer.core.fleet.simulated.defects import parse_defect
 from devexplorer.core.fleet.simulated.fleet import SimulatedFleet
 from devexplorer.core.fleet.simulated.rates import rate
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.records import DeviceSample
-from devexplorer.core.records.fleet import MeasuredKind
-from devexplorer.core.records.fleet_events import FleetMachine, GroupEnded, GroupStarted, MachineChanged, Readings
 from devexplorer.core.virtual.device.cost import NETWORK_GB_S
 
 H100 = "8x NVIDIA H100 80GB HBM3"
@@ -124,7 +124,7 @@ def test_a_narrow_link_to_the_host_shows_in_the_readings() -> None:
     ("name", "boost_mhz"), [("Tesla T4", 1590), ("NVIDIA A100-SXM4-80GB", 1410), ("NVIDIA H100 80GB HBM3", 1980)]
 )
 def test_clocks_follow_from_the_datasheet_rate(name: str, boost_mhz: int) -> None:
-    assert highest_clock_mhz(load_profiles()[name]) == pytest.approx(boost_mhz, rel=0.02)
+    assert load_profiles()[name].boost_clock_mhz == pytest.approx(boost_mhz, rel=0.02)
 
 
 def test_a_defect_of_a_card_that_there_is_not_is_refused() -> None:

@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from devexplorer.core.devices.nvml.slow_fields import clock_reasons
+from devexplorer.core.fleet.records import CauseId, LoadReadings, MeasuredKind
 from devexplorer.core.fleet.verdicts.causes import RULES, likely_causes
-from devexplorer.core.records.fleet import CauseId, LoadReadings, MeasuredKind
 
 USUAL = LoadReadings(
     sm_clock_mhz=1700.0,

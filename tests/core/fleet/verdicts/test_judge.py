@@ -8,9 +8,7 @@ import pytest
 from fakes.fleet_measurements import Defect, DefectKind, measured
 from msgspec.structs import replace
 
-from devexplorer.core.fleet.report.verdict_text import group_line, line
-from devexplorer.core.fleet.verdicts.judge import judge
-from devexplorer.core.records.fleet import (
+from devexplorer.core.fleet.records import (
     Basis,
     CardMeasurement,
     CauseId,
@@ -21,6 +19,8 @@ from devexplorer.core.records.fleet import (
     Verdict,
     WhyUnknown,
 )
+from devexplorer.core.fleet.report.verdict_text import group_line, line
+from devexplorer.core.fleet.verdicts.judge import judge
 
 
 def fleet(cards: int, *slow: int, factor: float = 0.8, former_runs: int = 0, seed: int = 1) -> list[CardMeasurement]:

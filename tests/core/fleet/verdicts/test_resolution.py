@@ -7,10 +7,10 @@ import pytest
 from fakes.fleet_measurements import Defect, DefectKind, Noise, measured
 from msgspec.structs import replace
 
+from devexplorer.core.fleet.records import CardMeasurement, FleetVerdict, GroupCase, GroupFinding, MeasuredKind
 from devexplorer.core.fleet.report.verdict_text import group_lines
 from devexplorer.core.fleet.verdicts.judge import judge
 from devexplorer.core.fleet.verdicts.resolution import rounded
-from devexplorer.core.records.fleet import CardMeasurement, FleetVerdict, GroupCase, GroupFinding, MeasuredKind
 
 
 def checked(cards: int, noise: Noise, *, blocks: int = 30, former_runs: int = 0, seed: int = 5) -> FleetVerdict:

@@ -15,6 +15,8 @@ from fakes.hosts import READY
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.fleet.check.fleet_check import FleetCheck
 from devexplorer.core.fleet.check.plan import CheckPlan
+from devexplorer.core.fleet.events import BlocksMeasured, FleetEvent, GroupEnded, GroupStarted, MeasureOrder
+from devexplorer.core.fleet.records import MeasuredKind
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.fleet.window.window_machines import Known, WindowMachines, address_towards
 from devexplorer.core.machines.link import Link
@@ -30,14 +32,6 @@ from devexplorer.core.records import (
     MatmulSpec,
     StartBenchmark,
     StopBenchmark,
-)
-from devexplorer.core.records.fleet import MeasuredKind
-from devexplorer.core.records.fleet_events import (
-    BlocksMeasured,
-    FleetEvent,
-    GroupEnded,
-    GroupStarted,
-    MeasureOrder,
 )
 from devexplorer.core.session.poll import PollResult
 from devexplorer.core.session.state import State

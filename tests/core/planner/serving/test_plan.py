@@ -9,10 +9,11 @@ from fakes.serving import DEEPSEEK, GEMMA, GPT2, LLAMA, MAMBA, MIXTRAL
 from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput
+from devexplorer.core.planner.records import FitSpec
 from devexplorer.core.planner.serving.layout import CacheLayout, LayerCache
 from devexplorer.core.planner.serving.plan import plan_serving as plan
+from devexplorer.core.planner.serving_records import ServingSpec
 from devexplorer.core.planner.step_time import PACKED
-from devexplorer.core.records import FitSpec, ServingSpec
 
 pytest.importorskip("transformers.cache_utils")
 pytestmark = pytest.mark.usefixtures("virtual")

@@ -26,7 +26,7 @@ from devexplorer.core.records import (
     Move,
     StartBenchmark,
 )
-from devexplorer.gui.devices.item import DeviceItem
+from devexplorer.gui.devices.card import DeviceItem
 from devexplorer.gui.objects.cells import BADGES_ROLE, Column
 from devexplorer.gui.widgets import current_theme
 
@@ -133,14 +133,13 @@ def test_a_benchmark_of_a_model_is_seen_at_the_model_and_on_its_device(quiet: Qu
     assert progress.verb == "measuring"
 
 
-def test_the_cards_of_monitor_show_it_too(quiet: QuietWindow) -> None:
+def test_the_table_of_monitor_shows_it_too(quiet: QuietWindow) -> None:
     quiet.window.workbench.show_layout("monitor")
     quiet.settle()
     begin(quiet, MOVE)
     quiet.tell(JobProgress(request=7, done=0.25))
-    progress = quiet.window.workbench.cards.items["vgpu:0"].progress
-    assert progress is not None
-    assert progress.words == "moving 25 %"
+    row = next(row for row in quiet.window.workbench.cards.model.rows if row.key == "vgpu:0")
+    assert row.cells[-1].text == "moving 25 %"
 
 
 def test_work_that_has_just_begun_is_not_shown(quiet: QuietWindow) -> None:

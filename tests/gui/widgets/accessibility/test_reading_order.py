@@ -22,11 +22,10 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.isolation.model_source import describe
 from devexplorer.core.records import Row
 from devexplorer.core.session.state import State
-from devexplorer.gui.files.checkpoint import CheckpointDialog
-from devexplorer.gui.files.load_file import LoadFileDialog
+from devexplorer.gui.files.load_file import CheckpointDialog, LoadFileDialog
 from devexplorer.gui.files.open_model import OpenModelDialog
+from devexplorer.gui.files.questions import TrustDialog
 from devexplorer.gui.files.save_file import SaveFileDialog
-from devexplorer.gui.files.trust import TrustDialog
 from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.objects.initialise import InitialiseDialog
 from devexplorer.gui.plots.time_axis import TimeAxis
@@ -96,8 +95,8 @@ def test_the_header_of_a_plot_comes_before_its_canvas(qtbot: QtBot) -> None:
         layout.addWidget(widget)
     root.show()
     stops = tab_stops(before)
-    names = [name for name in stops if name.startswith(("Shown", "Scale", "Time shown", "Memory used"))]
-    assert names == ["Shown: Memory used", "Scale to capacity", "Time shown: 2 min", "Memory used over time"]
+    names = [name for name in stops if name.startswith(("Shown", "scale", "Time shown", "Memory used"))]
+    assert names == ["Shown: Memory used", "scale: fit", "Time shown: 2 min", "Memory used over time"]
 
 
 def dialogs() -> dict[str, FormDialog]:

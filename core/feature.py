@@ -1,0 +1,160 @@
+"""What a feature adds to the kernel: commands and what carries them out, events, its part of the state, its tab and
+actions; and all that the features of the list have. Plain data; any thread, no torch, no Qt.
+
+A feature's folder has a `feature.py` with a `FEATURE`. What is imported only when it is used (handlers, pages) is
+named, as `package.module:name` below devexplorer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from functools import cache
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
+
+from devexplorer.core.base import EventHandlers
+from devexplorer.core.features import FEATURES
+from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
+from devexplorer.core.records.messages import KERNEL_COMMANDS, KERNEL_EVENTS, KERNEL_RESULTS
+from devexplorer.core.records.objects import ObjectSnapshot
+
+if TYPE_CHECKING:
+    from devexplorer.core.workspace import Handler
+
+Text = str | Callable[[Any], str]
+"""A title that names fields of the command `c`, or what makes one from the command."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandSpec:
+    """One kind of command."""
+
+    record: type[BaseCommand]
+    title: Text
+    """What it is called while it runs: "moving mlp to vgpu:1"."""
+    refused: Text = "That did not work"
+    """The title of the answer when it failed: "mlp was not moved"."""
+    handler: Handler | str | None = None
+    """What carries it out, or where that is: `package.module:function` below core. None: the engine itself does."""
+    _: KW_ONLY
+    undoable: bool = False
+    """What it changes is one step of Undo, and is reverted when it fails half-way."""
+    replayed: bool = False
+    """A new engine is given it again, to make the workspace what it was."""
+    names_result: bool = False
+    """Its `name` is that of what it makes: a replay gives the name that was chosen then."""
+    in_script: bool = True
+    """The Python of its answer is part of the session's script."""
+    verb: str = ""
+    """What is done to its objects meanwhile, in one word: "moving"; empty: "working"."""
+
+    def resolve(self) -> Handler:
+        """The function that carries it out."""
+        if self.handler is None:
+            raise TypeError(f"{self.record.__name__} is carried out by the engine itself")
+        if isinstance(self.handler, str):
+            return _resolve(self.handler)
+        return self.handler
+
+
+@cache
+def _resolve(name: str) -> Handler:
+    handler: Handler = resolve_name(f"devexplorer.core.{name}")
+    return handler
+
+
+class FeatureState(EventHandlers):
+    """What a feature knows of a session: part of `State`, which hands it the events that it handles. Its handlers
+    return what changed. It is made before the first event."""
+
+    def __init__(self, objects: dict[str, ObjectSnapshot]) -> None:
+        self.objects = objects
+        """Those of the state, to be read."""
+
+    def forget(self, name: str) -> None:
+        """An object was removed."""
+
+    def forget_all(self) -> None:
+        """The engine was lost, and every object with it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feature:
+    """What one feature adds."""
+
+    needs: tuple[str, ...] = ()
+    """Other features that it imports."""
+    commands: tuple[CommandSpec, ...] = ()
+    events: tuple[type[BaseEvent], ...] = ()
+    """Others that it sends, which no later window needs."""
+    results: tuple[type[BaseEvent], ...] = ()
+    """Events that answer its commands: the latest of each kind about each object (`target`) is what a window that
+    connects later gets."""
+    state: str = ""
+    """Its `FeatureState`."""
+    tab: str = ""
+    """Its `TabSpec`."""
+    actions: str = ""
+    """What makes its actions, given the context of the window."""
+    layout: str = ""
+    """Its `Layout` of the window."""
+    choices: str = ""
+    """What makes more lines of the palette, given the context of the window."""
+    ways_out: str = ""
+    """Given an error that is about where the parts of a model are, and the command that it ended, says what can be
+    done: words, and offers (`core.commands.refusals`)."""
+    hops: str = ""
+    """Makes the hooks that let activations follow the parts of a model, of the model and the devices
+    (`core.models.CrossingHooks`); one feature has it."""
+    explains: str = ""
+    """Says why a model that ran failed for where its operands are (`core.models.run.Explain`); one feature has it."""
+    opens: tuple[tuple[str, str], ...] = ()
+    """Kinds of files that it opens (`core.files.kinds`), each with the function that does: it gets the context of the
+    window, the path, and of which file of another machine this is a copy, if so."""
+
+
+@cache
+def features() -> dict[str, Feature]:
+    """Each by its folder, in the order of the list."""
+    return {name: resolve_name(f"devexplorer.core.{name}.feature:FEATURE") for name in FEATURES}
+
+
+def named(attribute: str) -> list[Any]:
+    """What the features name as their `tab`, `actions`, `state` and so on, imported now."""
+    names = [getattr(feature, attribute) for feature in features().values()]
+    return [resolve_name(f"devexplorer.{name}") for name in names if name]
+
+
+def opener(kind: str | None) -> Callable[..., object] | None:
+    """The function of the feature that opens files of this kind."""
+    for feature in features().values():
+        for opened, name in feature.opens:
+            if opened == kind:
+                found: Callable[..., object] = resolve_name(f"devexplorer.{name}")
+                return found
+    return None
+
+
+def command_specs() -> tuple[CommandSpec, ...]:
+    """Of all features."""
+    return tuple(spec for feature in features().values() for spec in feature.commands)
+
+
+@cache
+def command_types() -> tuple[type[BaseCommand], ...]:
+    """Every command, the kernel's first."""
+    return (*KERNEL_COMMANDS, *(spec.record for spec in command_specs()))
+
+
+@cache
+def result_types() -> tuple[type[BaseEvent], ...]:
+    """Events that hold results about objects, the kernel's first."""
+    return (*KERNEL_RESULTS, *(kind for feature in features().values() for kind in feature.results))
+
+
+@cache
+def event_types() -> tuple[type[Record], ...]:
+    """Every event."""
+    others = (kind for feature in features().values() for kind in feature.events)
+    return (*KERNEL_EVENTS, *others, *result_types())

@@ -1,0 +1,84 @@
+"""Which machines a command about a fleet means. Main thread."""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from pathlib import Path
+
+from devexplorer.core.base import BadInput
+from devexplorer.core.cli.terminal.findings import Findings
+from devexplorer.core.devices.profiles import parse_virtual
+from devexplorer.core.fleet.cluster.cluster_fleet import ClusterFleet
+from devexplorer.core.fleet.commands.this_machine import ThisMachine
+from devexplorer.core.fleet.hosts.host_fleet import HostFleet
+from devexplorer.core.fleet.hosts.host_members import host_members
+from devexplorer.core.fleet.hosts.local_fleet import LocalFleet
+from devexplorer.core.fleet.simulated.defects import parse_defect
+from devexplorer.core.fleet.simulated.fleet import MOST_NODES, SimulatedFleet
+from devexplorer.core.fleet.source import MeasuringSource
+
+
+def chosen(
+    arguments: argparse.Namespace, interval_s: float, findings: Findings, *, measures: bool = False
+) -> MeasuringSource | ThisMachine:
+    """The source that the options name, not started. Raises `BadInput` with everything that is wrong. `measures`:
+    its cards are measured; simulated measurements take no longer than their computation."""
+    if arguments.hosts is not None:
+        return _hosts(arguments, findings)
+    if getattr(arguments, "cluster", None) is not None:
+        return _cluster(arguments, findings)
+    defects = [findings.checked(partial(parse_defect, text)) for text in arguments.defect]
+    nodes = findings.count(arguments.nodes, "--nodes")
+    seed = findings.parsed(arguments.seed, _seed, 0)
+    if nodes is not None and nodes > MOST_NODES:
+        findings.add(f"--nodes {nodes} is more than {MOST_NODES}, the most that is simulated")
+    if arguments.nodes is None:
+        if defects:
+            findings.add("--defect is for simulated fleets; give --nodes and --virtual as well")
+        findings.check_virtual(arguments.virtual)
+        findings.demand_none()
+        if measures:
+            return LocalFleet(arguments.virtual, python=arguments.python)
+        return ThisMachine(arguments.virtual, interval_s)
+    if arguments.virtual is None:
+        findings.add('--nodes needs the cards of a node; give --virtual "8x NVIDIA H100 80GB HBM3", for example')
+    profiles = [] if arguments.virtual is None else findings.checked(partial(parse_virtual, arguments.virtual), [])
+    findings.demand_none()
+    assert nodes is not None
+    known = [defect for defect in defects if defect is not None]
+    return SimulatedFleet(nodes, profiles, known, interval_s=interval_s, seed=seed, hurries=measures)
+
+
+def measured(arguments: argparse.Namespace, findings: Findings) -> MeasuringSource:
+    """As `chosen`, for a check; this machine where no other is named."""
+    source = chosen(arguments, 1.0, findings, measures=True)
+    assert not isinstance(source, ThisMachine)
+    return source
+
+
+def _cluster(arguments: argparse.Namespace, findings: Findings) -> MeasuringSource:
+    for option in ("nodes", "defect"):
+        if getattr(arguments, option):
+            findings.add(f"--{option} is for simulated fleets, --cluster for a real one; give one of them")
+    findings.check_virtual(arguments.virtual)
+    if not arguments.cluster.strip() or arguments.cluster.startswith("-"):
+        findings.add(f"--cluster '{arguments.cluster}' is no address; write auto or HOST:PORT of the cluster's head")
+    findings.demand_none()
+    return ClusterFleet(arguments.cluster, arguments.virtual)
+
+
+def _hosts(arguments: argparse.Namespace, findings: Findings) -> MeasuringSource:
+    for option in ("nodes", "defect"):
+        if getattr(arguments, option):
+            findings.add(f"--{option} is for simulated fleets, --hosts for real machines; give one of them")
+    findings.check_virtual(arguments.virtual)
+    members = findings.checked(lambda: host_members(Path(arguments.hosts), arguments.virtual), [])
+    findings.demand_none()
+    return HostFleet(members)
+
+
+def _seed(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise BadInput(f"--seed '{text}' is not a whole number from 0")
+    return int(text)

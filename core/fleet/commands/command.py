@@ -1,0 +1,152 @@
+"""`devexplorer fleet`: every card of every machine, as a table or as one JSON document for each reading. Main thread;
+the source of the machines has threads of its own, which end with it."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+from devexplorer.core.cli.terminal.findings import Findings
+from devexplorer.core.cli.terminal.lines import is_styled
+from devexplorer.core.cli.terminal.output import console, print_document
+from devexplorer.core.cli.terminal.refusal import refuse
+from devexplorer.core.cli.terminal.stopping import Stopping
+from devexplorer.core.cli.watch.command import parse_port, renews
+from devexplorer.core.fleet.alerts import FleetAlerts, Raised
+from devexplorer.core.fleet.commands.check import check
+from devexplorer.core.fleet.commands.choosing import chosen
+from devexplorer.core.fleet.commands.document import fleet_document
+from devexplorer.core.fleet.commands.gathering import CLOSE_S, DRAIN_S, gather
+from devexplorer.core.fleet.commands.history import history
+from devexplorer.core.fleet.commands.lines import fleet_lines
+from devexplorer.core.fleet.source import FleetSource
+from devexplorer.core.fleet.table import FleetTable
+from devexplorer.core.telemetry.alert_rules import DEFAULT_RULES
+
+
+def fleet(arguments: argparse.Namespace) -> int:
+    """Print the fleet; returns the exit code: 2 where no machine could be reached."""
+    if arguments.word == "check":
+        return check(arguments)
+    if arguments.word == "history":
+        return history(arguments)
+    findings = Findings()
+    interval = findings.seconds(arguments.interval, "--interval") or 1.0
+    count = findings.count(arguments.count, "--count")
+    port = findings.parsed(arguments.prometheus, parse_port, None)
+    if arguments.address is not None and arguments.prometheus is None:
+        findings.add("--address says where --prometheus listens; give a port with --prometheus as well")
+    source = chosen(arguments, interval, findings)
+    silent = port is not None and count is None and not arguments.json
+    if count is None and port is None:
+        count = 1
+    cards = FleetTable()
+    with ExitStack() as ending:
+        serve = None if port is None else _serving(port, arguments.address, ending)
+        ending.callback(source.close, CLOSE_S)
+        stopping = ending.enter_context(Stopping())
+        source.start()
+        if not gather(source, cards, stopping):
+            return stopping.exit_code
+        alerts = _Alerts(cards)
+        show: Show
+        if silent:
+            show = _nothing
+        elif arguments.json:
+            show = alerts.print_document
+        else:
+            show = _lines(count, ending)
+        for tick in range(count) if count is not None else itertools.count():
+            if tick and not _follow(source, cards, stopping, interval, alerts.look):
+                return stopping.exit_code
+            if serve is not None:
+                serve(cards, alerts.raised)
+            show(cards)
+    if not any(machine.state == "connected" for machine in cards.machines.values()):
+        return refuse("no machine of the fleet could be reached")
+    return 0
+
+
+def _follow(
+    source: FleetSource, cards: FleetTable, stopping: Stopping, seconds: float, look: Callable[[], object]
+) -> bool:
+    until = time.monotonic() + seconds
+    while not stopping.wait(min(DRAIN_S, max(until - time.monotonic(), 0.0))):
+        cards.apply(source.drain())
+        look()
+        if time.monotonic() >= until:
+            return True
+    return False
+
+
+# --- what is shown
+
+LOOK_S = 1.0
+Show = Callable[[FleetTable], None]
+
+
+def _nothing(cards: FleetTable) -> None:
+    """Who serves to Prometheus looks there."""
+
+
+def _serving(port: int, address: str | None, ending: ExitStack) -> Callable[[FleetTable, Sequence[Raised]], None]:
+    from devexplorer.core.cli.watch.prometheus import serving
+    from devexplorer.core.fleet.commands.exporting import fleet_figures
+
+    served = serving(port, address, ending)
+
+    def put(cards: FleetTable, raised: Sequence[Raised]) -> None:
+        served.machines = fleet_figures(cards, raised)
+
+    return put
+
+
+class _Alerts:
+    """By the rules that a window begins with."""
+
+    def __init__(self, cards: FleetTable) -> None:
+        self._cards, self._alerts, self._due_s = cards, FleetAlerts(DEFAULT_RULES), -math.inf
+        self.look()
+
+    def look(self) -> None:
+        """Once a second, however often it is called."""
+        now_s = time.monotonic()
+        if now_s >= self._due_s:
+            self._due_s = max(self._due_s + LOOK_S, now_s)
+            self._alerts.look(self._cards, time.time())
+
+    @property
+    def raised(self) -> list[Raised]:
+        """Everything that is."""
+        return self._alerts.raised
+
+    def print_document(self, cards: FleetTable) -> None:
+        """The fleet with its alerts."""
+        print_document(**fleet_document(cards, self.raised, time.time()))
+        if sys.stdout is not None:
+            sys.stdout.flush()
+
+
+def _lines(count: int | None, ending: ExitStack) -> Show:
+    """On a terminal in place of those before, where there is more than one reading."""
+    if count != 1 and renews():
+        from devexplorer.core.cli.terminal.renewing import Renewing
+
+        terminal = ending.enter_context(Renewing(console()))
+        return lambda cards: terminal.show(line.rich() for line in fleet_lines(cards, *terminal.room()))
+    styled = is_styled()
+    width = shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
+
+    def write(cards: FleetTable) -> None:
+        if sys.stdout is not None:  # the shell closed it
+            lines = fleet_lines(cards, width)
+            sys.stdout.write("".join(f"{line.ansi() if styled else line.plain}\n" for line in lines))
+            sys.stdout.flush()
+
+    return write

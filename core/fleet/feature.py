@@ -1,0 +1,7 @@
+"""The fleet: every card of many machines, the check that finds the slow one. Data; any thread."""
+
+from __future__ import annotations
+
+from devexplorer.core.feature import Feature
+
+FEATURE = Feature(tab="gui.fleet.tab:TAB", actions="gui.fleet.actions:actions")

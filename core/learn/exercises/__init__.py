@@ -1,0 +1,1 @@
+"""Exercises about features, a module for each, called as its folder of core. Data; main thread."""

@@ -1,0 +1,7 @@
+"""Learn: exercises that check themselves. Data; any thread."""
+
+from __future__ import annotations
+
+from devexplorer.core.feature import Feature
+
+FEATURE = Feature(tab="gui.learn.tab:TAB", layout="gui.learn.layout:LAYOUT", choices="gui.learn.tab:choices")

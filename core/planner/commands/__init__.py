@@ -1,0 +1,1 @@
+"""What the engine and the command line ask of the planner."""

@@ -1,0 +1,173 @@
+"""`devexplorer fit`: does a model fit a card, and how fast would it be? Planned in its own process; this one needs
+no torch."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+from msgspec.structs import asdict
+
+from devexplorer.core.base import AUTOCAST, OPTIMIZERS, parse_dtype, parse_input_shapes, parse_model_dtype
+from devexplorer.core.benchmark.calibrate.store import CalibrationStore
+from devexplorer.core.cli.terminal.findings import Findings
+from devexplorer.core.cli.terminal.options import current_folder, target
+from devexplorer.core.cli.terminal.output import console, print_document
+from devexplorer.core.cli.terminal.waiting import waiting
+from devexplorer.core.devices.planned_profiles import parse_planned
+from devexplorer.core.planner.commands.fit_print import print_report
+from devexplorer.core.planner.commands.fit_serving import serving_document, serving_spec
+from devexplorer.core.planner.commands.fit_serving_print import print_serving
+from devexplorer.core.planner.records import Fit, FitBytes, FitCard, FitReport, FitSpec
+from devexplorer.core.planner.worker.ask import LIMIT_SECONDS, planned
+from devexplorer.core.records import Calibration
+
+PATIENCE_S, CURVE_PATIENCE_S = 15.0, 60.0
+
+
+def fit(arguments: argparse.Namespace) -> int:
+    """Plan a model on cards that need not be here and print what it would take. Returns 0 whatever the answer is."""
+    findings = Findings()
+    spec = _spec(arguments, findings)
+    limit = findings.seconds(arguments.timeout, "--timeout") or LIMIT_SECONDS
+    findings.demand_none()
+    with waiting() as watch:
+        report = planned(spec, watch, limit)
+    if arguments.json:
+        print_document(**document(report))
+    elif spec.serving is not None:
+        print_serving(console(), report, chosen(report))
+    else:
+        print_report(console(), report, chosen(report))
+    return 0
+
+
+def chosen(report: FitReport) -> Fit:
+    """The one of several that the answer is about: the first that was asked for, or of all profiles the smallest that
+    fits.
+
+    Where no profile is large enough it is the one with the most memory.
+    """
+    if report.spec.gpus:
+        return report.fits[0]
+    by_capacity = sorted(report.fits, key=lambda item: item.capacity_bytes)
+    return next((item for item in by_capacity if item.fits), by_capacity[-1])
+
+
+def document(report: FitReport) -> dict[str, Any]:
+    """What `--json` prints: the figures of `chosen`, then what holds for all cards, and `gpus` with the figures of
+    each."""
+    spec = report.spec
+    return {
+        "target": spec.source,
+        **_fit(chosen(report)),
+        "batch": spec.batch,
+        "dtype": spec.dtype,
+        "autocast": spec.autocast,
+        "train": spec.train,
+        "optimizer": spec.optimizer if spec.train else None,
+        "checkpointing": spec.checkpointing,
+        **({} if spec.serving is None else {"serving": asdict(spec.serving)}),
+        "tf32": spec.tf32,
+        "channels_last": spec.channels_last,
+        "input_copy": spec.input_copy,
+        "calibrations": [asdict(item) for item in spec.calibrations],
+        "inputs": report.inputs,
+        "parameters": report.parameters,
+        "flop_per_step": report.flop_per_step,
+        "gpus": [_fit(item) for item in report.fits],
+        "late": report.late,
+        "untried": report.untried,
+        "helps": [asdict(item) | {"simulated": True} for item in report.helps],
+        "curve": [asdict(item) | {"simulated": True} for item in report.curve],
+        "assumptions": list(report.assumptions),
+    }
+
+
+def _fit(item: Fit) -> dict[str, Any]:
+    """One answer. What is unknown (it could not be split, so no card has anything to hold) is null, never 0."""
+    known = asdict(item)
+    serving = known.pop("serving")
+    return known | {
+        "capacity_bytes": item.capacity_bytes,
+        "samples_per_joule": item.samples_per_joule,
+        "samples_per_joule_low": item.samples_per_joule_low,
+        "samples_per_joule_high": item.samples_per_joule_high,
+        **_memory(item, sum(card.reserved_bytes for card in item.cards)),
+        "simulated": True,
+        "cards": [asdict(card) | _memory(card, card.reserved_bytes) for card in item.cards],
+        **serving_document(serving),
+    }
+
+
+def _memory(item: Fit | FitCard, reserved_bytes: int) -> dict[str, Any]:
+    """The parts with their sum, at the peak and at rest, and what PyTorch and nvidia-smi would say; null where they are
+    unknown: a card that was worked out has a context at least."""
+    known = bool(item.bytes.total)
+    figures = {
+        "bytes": _parts(item.bytes),
+        "rest": _parts(item.rest),
+        "max_allocated_bytes": item.bytes.from_allocator,
+        "reserved_bytes": reserved_bytes,
+        "used_bytes": item.used_bytes,
+    }
+    return {key: value if known else None for key, value in figures.items()}
+
+
+def _parts(parts: FitBytes) -> dict[str, int]:
+    """With their sum; a cache only where text is generated."""
+    known = asdict(parts) | {"total": parts.total}
+    return known if parts.kv_cache else {key: value for key, value in known.items() if key != "kv_cache"}
+
+
+# --- what is asked for
+
+
+def _spec(arguments: argparse.Namespace, findings: Findings) -> FitSpec:
+    """What is asked for; harmless values where something is wrong. The cards of `--virtual` are planned on where no
+    `--gpu` is given."""
+    findings.check_virtual(arguments.virtual)
+    for option, given in (
+        ("--optimizer", arguments.optimizer is not None),
+        ("--checkpointing", arguments.checkpointing),
+    ):
+        if given and not arguments.train:
+            findings.add(f"{option} says how to train; give --train as well")
+    shapes = findings.parsed(arguments.input, parse_input_shapes, ())
+    first = shapes[0][0][0] if shapes and shapes[0][0] else 1
+    known = CalibrationStore().load()
+    wanted = arguments.gpu or filter(None, [arguments.virtual])
+    gpus = [findings.checked(partial(_gpu, text, known), "") for text in wanted]
+    autocast = arguments.autocast and findings.checked(partial(parse_dtype, arguments.autocast), None)
+    return FitSpec(
+        source=target(arguments.target, findings),
+        folder=current_folder(findings),
+        gpus=tuple(dict.fromkeys(gpus)),
+        batch=findings.count(arguments.batch, "--batch") or first,
+        dtype=findings.parsed(arguments.dtype, parse_model_dtype, None),
+        autocast=findings.one_of(autocast, AUTOCAST, "--autocast"),
+        train=arguments.train,
+        optimizer=findings.one_of(
+            arguments.optimizer and arguments.optimizer.casefold(), tuple(OPTIMIZERS), "--optimizer"
+        )
+        or "adamw",
+        checkpointing=arguments.checkpointing,
+        tf32=arguments.tf32,
+        channels_last=arguments.channels_last,
+        input_copy=arguments.input_copy,
+        curve=arguments.curve,
+        patience_seconds=CURVE_PATIENCE_S if arguments.curve else PATIENCE_S,
+        inputs=arguments.input or "",
+        calibrations=tuple(each for each in known if not gpus or any(each.name in gpu for gpu in gpus)),
+        serving=serving_spec(arguments, findings),
+    )
+
+
+def _gpu(text: str, known: Sequence[Calibration]) -> str:
+    """`2x t4` -> `2x Tesla T4`: the names as the profiles have them."""
+    profiles = parse_planned(text, known)
+    groups = [(name, len(list(same))) for name, same in groupby(profile.name for profile in profiles)]
+    return ", ".join(name if number == 1 else f"{number}x {name}" for name, number in groups)

@@ -1,0 +1,23 @@
+"""Fit: which cards a model fits, the largest batch, the time of a step, language models while they serve. Data; any
+thread."""
+
+from __future__ import annotations
+
+from devexplorer.core.feature import CommandSpec, Feature
+from devexplorer.core.planner.records import FitPlanned, PlanFit
+
+FEATURE = Feature(
+    needs=("split",),
+    commands=(
+        CommandSpec(
+            PlanFit,
+            lambda c: f"checking the fit of {c.target or c.spec.source}",
+            "The fit was not checked",
+            "planner.commands.plan_fit:plan_fit",
+            verb="planning",
+        ),
+    ),
+    results=(FitPlanned,),
+    state="core.planner.state:FitState",
+    tab="gui.fit.tab:TAB",
+)

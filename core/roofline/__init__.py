@@ -1,0 +1,1 @@
+"""Roofline: runs against what a card's datasheet promises; its page is in `gui/roofline`."""

@@ -1,0 +1,7 @@
+"""Roofline: runs against what a card's datasheet promises. Data; any thread."""
+
+from __future__ import annotations
+
+from devexplorer.core.feature import Feature
+
+FEATURE = Feature(tab="gui.roofline.tab:TAB")

@@ -1,0 +1,168 @@
+"""Carries out the commands about splitting: plan, split, join, hops. Runs on the jobs thread."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+
+from devexplorer.core.base import BadInput, ProgressMonitor, count_text
+from devexplorer.core.commands.refusals import VIRTUAL_SPEC
+from devexplorer.core.models import is_uninitialised, named_modules, refuse_dispatched
+from devexplorer.core.records import AddVirtual, Answer, MoveReport, ObjectSnapshot, Offer
+from devexplorer.core.split import code, messages
+from devexplorer.core.split.blocks import Block, blocks_of, ties
+from devexplorer.core.split.budgets import budgets_of
+from devexplorer.core.split.crossings import CrossingsChange, DeviceCrossings
+from devexplorer.core.split.foreign import is_dispatched, take_hooks
+from devexplorer.core.split.mapping import placed
+from devexplorer.core.split.planner import propose
+from devexplorer.core.split.records import (
+    InsertHops,
+    Join,
+    PlanSplit,
+    Split,
+    SplitBlock,
+    SplitPlan,
+    SplitPlanned,
+    SplitShare,
+)
+from devexplorer.core.workspace import CommandResult, Target, Workspace
+from devexplorer.core.workspace.tensors import accelerators
+
+
+def plan_split(workspace: Workspace, command: PlanSplit, progress: ProgressMonitor) -> CommandResult:
+    """How the model could be split; changes nothing."""
+    target = workspace.model(command.target)
+    name, model = target.name, target.module
+    blocks, _ = blocks_of(model)
+    if not blocks:
+        raise BadInput(f"'{name}' has no parameters and buffers, so there is nothing to split")
+    budgets = budgets_of(workspace.registry, blocks, command.budgets)
+    blocks, forced = blocks_of(model, max(budgets.values()))
+    progress.report(0.0, "asking accelerate")
+    proposal = propose(name, blocks, budgets)
+    warnings = [
+        f"'{path}' ({type(model.get_submodule(path)).__name__}) is larger than every budget and was cut: a forward"
+        " fails there if it adds up what is on different devices."
+        for path in forced
+    ]
+    plan = _as_plan(name, blocks, budgets, proposal.devices, (*warnings, *proposal.warnings, *_lazy_warning(blocks)))
+    offers: tuple[Offer, ...] = ()  # the plan itself can be edited where it is shown, and is carried out there
+    if not accelerators(workspace.registry):
+        offers = (Offer(f"Add virtual GPUs ({VIRTUAL_SPEC})", AddVirtual(spec=VIRTUAL_SPEC)),)
+        warning = (
+            "There is only the CPU; virtual GPUs, which are simulated, would give the plan devices to choose from."
+        )
+        plan = msgspec.structs.replace(plan, warnings=(*plan.warnings, warning))
+    return CommandResult(messages.planned(plan, code.plan(plan), offers), events=(SplitPlanned(plan=plan),))
+
+
+def _as_plan(
+    name: str, blocks: list[Block], budgets: dict[str, int], devices: list[str], warnings: tuple[str, ...]
+) -> SplitPlan:
+    tied = {index: group for group in ties(blocks) for index in group}
+    rows = tuple(
+        SplitBlock(
+            path=block.path,
+            type=block.type,
+            bytes=block.own_bytes,
+            device=device,
+            now=block.devices,
+            tied_with=tuple(blocks[other].path for other in tied.get(index, ()) if other != index),
+        )
+        for index, (block, device) in enumerate(zip(blocks, devices, strict=True))
+    )
+    shares = tuple(
+        SplitShare(
+            device=device, budget_bytes=budget, used_bytes=sum(row.bytes for row in rows if row.device == device)
+        )
+        for device, budget in budgets.items()
+    )
+    hops = sum(row.device != following.device for row, following in itertools.pairwise(rows))
+    return SplitPlan(target=name, blocks=rows, shares=shares, hops=hops, warnings=warnings)
+
+
+def _lazy_warning(blocks: list[Block]) -> tuple[str, ...]:
+    waiting = sum(any(map(is_uninitialised, block.tensors)) for block in blocks)
+    return (
+        (f"{count_text(waiting, 'block')} have parameters without a shape yet, which count as 0 bytes.",)
+        if waiting
+        else ()
+    )
+
+
+def split(workspace: Workspace, command: Split, progress: ProgressMonitor) -> CommandResult:
+    """Move the blocks to their devices, all or none, and insert hops."""
+    target = workspace.model(command.target)
+    name, model = target.name, target.module
+    refuse_dispatched(name, named_modules(model))
+    parts = placed(name, model, command.device_map, workspace.registry)
+    reports = workspace.place(parts.targets, parts.devices, f"the split of {name}", progress)
+    extras = workspace.extras(name)
+    hops_were_there = extras.hops is not None
+    python = code.place(parts.targets, parts.devices, parts.direct)
+    if not hops_were_there:
+        crossings = DeviceCrossings(model, workspace.registry)
+        workspace.changed(f"the split of {name}", CrossingsChange(workspace, name, crossings))
+        python = f"{code.follow(name)}\n{python}"
+    snapshot = workspace.snapshot(name)
+    answer = messages.split(
+        name,
+        _held(snapshot),
+        _bytes(reports),
+        python,
+        hops_were_there=hops_were_there,
+        optimizer=extras.optimizer is not None and bool(_bytes(reports)),
+        waiting=sum(report.uninitialised for report in reports),
+    )
+    return CommandResult(answer, (snapshot, *workspace.snapshots(workspace.sharing((name,)))))
+
+
+def join(workspace: Workspace, command: Join, progress: ProgressMonitor) -> CommandResult:
+    """Bring the model to one device, without hops."""
+    target = workspace.model(command.target)
+    name, model = target.name, target.module
+    device = workspace.registry.choose(command.device)
+    title = f"the joining of {name}"
+    hops, hooks = workspace.extras(name).hops is not None, is_dispatched(model)
+    python = code.join(name, model, device, hops=hops, hooks=hooks)
+    if hops:
+        workspace.changed(title, CrossingsChange(workspace, name, None))
+    if hooks:
+        taken = take_hooks(name, model)
+        if taken is None:
+            workspace.history.cannot_undo()
+        else:
+            workspace.changed(title, taken)
+    reports = workspace.place([Target(name, "", model)], {name: device}, title, progress)
+    answer = messages.joined(name, device, _bytes(reports), python, hops=hops, hooks=hooks)
+    return CommandResult(answer, workspace.snapshots((name, *workspace.sharing((name,)))))
+
+
+def insert_hops(workspace: Workspace, command: InsertHops, progress: ProgressMonitor) -> CommandResult:
+    """Insert hops, or remove them."""
+    target = workspace.model(command.target)
+    name, model = target.name, target.module
+    refuse_dispatched(name, named_modules(model))
+    held = _held(workspace.snapshot(name))
+    there = workspace.extras(name).hops is not None
+    if command.on == there:
+        if not command.on:
+            raise BadInput(f"'{name}' has no hops that could be removed")
+        words = "Nothing was changed: each part already moves its inputs to its own device."
+        return CommandResult(Answer(title=f"Activations follow the parts of {name} already", words=words, subject=name))
+    hops = DeviceCrossings(model, workspace.registry) if command.on else None
+    title = f"the hops of {name}" if command.on else f"the removal of the hops of {name}"
+    workspace.changed(title, CrossingsChange(workspace, name, hops))
+    python = code.follow(name) if command.on else code.unfollow(name)
+    return CommandResult(messages.followed(name, held, python, on=command.on), (workspace.snapshot(name),))
+
+
+def _held(snapshot: ObjectSnapshot) -> dict[str, int]:
+    """Bytes by device; 0 where there are lazy parameters alone."""
+    return {device: snapshot.bytes_by_device.get(device, 0) for device in snapshot.rows[0].devices}
+
+
+def _bytes(reports: list[MoveReport]) -> int:
+    return sum(report.bytes for report in reports)
