@@ -467,4 +467,4 @@ def test_runs_of_the_history_there_are_exported_here(desk: SavingDesk) -> None:
     place = desk.choose_here("runs.json")
     desk.until(place.exists)
     assert place.read_text().startswith("{")
-    assert desk.said.startswith("runs.json was saved on this machine (")
+    desk.until(lambda: desk.said.startswith("runs.json was saved on this machine ("))
