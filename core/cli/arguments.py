@@ -154,7 +154,7 @@ KERNEL_COMMANDS = (
         "host",
         "what windows on other machines connect to: start it, list it, end it",
         _host,
-        "cli.host:host",
+        "machines.commands.host:host",
         takes_common=False,
     ),
     CliCommand(

@@ -150,6 +150,6 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
         return _version
     if name == "watch":
         quick_start()
-    run = "cli.over_ssh:over_ssh" if name == "over_ssh" else cli_commands()[name].run
+    run = "machines.commands.over_ssh:over_ssh" if name == "over_ssh" else cli_commands()[name].run
     command: Callable[[argparse.Namespace], int] = resolve_name(f"devexplorer.core.{run}")
     return command

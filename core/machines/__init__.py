@@ -1,1 +1,1 @@
-"""The machines of a window besides this one: each is a session behind a link. Loaded with the first of them."""
+"""Other machines: their hosts, the ways there, and what a window has of them."""

@@ -1,5 +1,5 @@
 """What a host tells a window of the time before it came: readings in a compact form, marks, alerts. Plain frozen
-records; times are the host's until `core.machines.untrusted` has shifted them."""
+records; times are the host's until `core.machines.window.untrusted` has shifted them."""
 
 from __future__ import annotations
 

@@ -10,14 +10,14 @@ from devexplorer.core.session.state import State
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.history.store_thread import StoreThread
-    from devexplorer.core.machines.far_history import FarHistory
-    from devexplorer.core.machines.link import Link
-    from devexplorer.core.machines.remote_session import RemoteSession
+    from devexplorer.core.machines.window.far_history import FarHistory
+    from devexplorer.core.machines.window.link import Link
+    from devexplorer.core.machines.window.remote_session import RemoteSession
     from devexplorer.core.session.session import Session
 
 
 class Machine:
-    """This machine; `core.machines.machines.FarMachine` is one behind a link."""
+    """This machine; `core.machines.window.machines.FarMachine` is one behind a link."""
 
     def __init__(self, name: str = "this machine") -> None:
         self.name = name

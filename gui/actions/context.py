@@ -27,9 +27,9 @@ from devexplorer.gui.forms.far_side import Wanted
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.history.store_thread import StoreThread
-    from devexplorer.core.machines.far_history import FarHistory
-    from devexplorer.core.machines.machines import Machines
-    from devexplorer.core.machines.remote_session import RemoteSession
+    from devexplorer.core.machines.window.far_history import FarHistory
+    from devexplorer.core.machines.window.machines import Machines
+    from devexplorer.core.machines.window.remote_session import RemoteSession
     from devexplorer.core.records import Calibration
     from devexplorer.core.session.session import Session
     from devexplorer.gui.forms.dialog import FormDialog

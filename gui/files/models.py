@@ -70,8 +70,8 @@ class ModelOpener(QObject):
 
     def _look_into(self, dialog: OpenModelDialog, path: Path) -> None:
         from devexplorer.core.isolation.model_classes import Candidate, candidates
-        from devexplorer.core.records.host import ModelsFound  # not for a window of this machine alone
-        from devexplorer.core.records.host_questions import FindModels
+        from devexplorer.core.machines.questions import FindModels
+        from devexplorer.core.machines.records import ModelsFound  # not for a window of this machine alone
 
         def show(found: Sequence[Candidate]) -> None:
             if isValid(dialog):  # it can have been closed since

@@ -53,7 +53,7 @@ class Opening(QObject):
 
     def _open_far(self, paths: Sequence[Path]) -> None:
         """The same of the machine that is shown."""
-        from devexplorer.core.records.host_questions import RecogniseFiles  # not for a window of this machine alone
+        from devexplorer.core.machines.questions import RecogniseFiles  # not for a window of this machine alone
 
         far = self._context.far
         if far is not None:
@@ -61,7 +61,7 @@ class Opening(QObject):
             far.ask(question, lambda answer: self._show_far(far, answer))
 
     def _show_far(self, far: FarSide, answer: Any) -> None:
-        from devexplorer.core.records.host import FileKinds
+        from devexplorer.core.machines.records import FileKinds
 
         if not isinstance(answer, FileKinds):
             self._context.hint(f"The files on {far.name} could not be looked at: {answer}")

@@ -18,7 +18,7 @@ from devexplorer.gui.widgets import EDGE_PX, Colours, Role, font, hbox, label, p
 from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, RowsModel, RowsTable, TableRow
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.remote_session import RemoteSession
+    from devexplorer.core.machines.window.remote_session import RemoteSession
     from devexplorer.core.session.session import Session
 
 _COLUMNS = (Column("time"), Column("action"))

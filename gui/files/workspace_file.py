@@ -140,7 +140,7 @@ class WorkspaceFiles(QObject):
                 before.remove()
 
         def arrived(request: int) -> None:
-            from devexplorer.core.records.host_questions import (
+            from devexplorer.core.machines.questions import (
                 WorkspaceArrived,  # not for a window of this machine alone
             )
 

@@ -24,8 +24,8 @@ from devexplorer.core.fleet.simulated.fleet import SimulatedFleet
 from devexplorer.core.fleet.source import FleetSource
 from devexplorer.core.fleet.window.watched_fleet import WatchedFleet
 from devexplorer.core.fleet.window.window_machines import Known, WindowMachines
-from devexplorer.core.machines.far_history import FarHistory
-from devexplorer.core.ssh.address import address
+from devexplorer.core.machines.ssh.address import address
+from devexplorer.core.machines.window.far_history import FarHistory
 from devexplorer.gui.actions import WindowContext, WindowWork
 from devexplorer.gui.machines.room import room_of as machines_of
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from devexplorer.core.benchmark.history.store_thread import StoreThread
-    from devexplorer.core.machines.remote_session import RemoteSession
+    from devexplorer.core.machines.window.remote_session import RemoteSession
     from devexplorer.core.session.machine import Machine
 
 WINDOW = "Machines of this window"

@@ -17,8 +17,8 @@ from PySide6.QtWidgets import QAbstractItemView, QWidget
 from shiboken6 import isValid
 
 from devexplorer.core.base import bytes_text, count_text, printable, sentence
-from devexplorer.core.records.host import Folder, FolderEntry
-from devexplorer.core.records.host_questions import ListFolder
+from devexplorer.core.machines.questions import ListFolder
+from devexplorer.core.machines.records import Folder, FolderEntry
 from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.forms.far_side import THIS_MACHINE, FarSide, Wanted
 from devexplorer.gui.forms.save_dialog import named

@@ -10,8 +10,8 @@ from pathlib import Path
 from PySide6.QtCore import QObject, Signal
 from shiboken6 import isValid
 
-from devexplorer.core.records.host import Folder
-from devexplorer.core.records.host_questions import ListFolder
+from devexplorer.core.machines.questions import ListFolder
+from devexplorer.core.machines.records import Folder
 from devexplorer.gui.forms.far_side import FarSide, Found
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from devexplorer.core.machines.questions import Question
     from devexplorer.core.records import SentFrom
     from devexplorer.core.records.base import BaseCommand
-    from devexplorer.core.records.host_questions import Question
 
     Saving = BaseCommand
 

@@ -56,7 +56,7 @@ from devexplorer.gui.widgets.table import PAD_PX, Index, Padded, RowsTable
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.history.store_thread import StoreThread
-    from devexplorer.core.machines.far_history import FarHistory
+    from devexplorer.core.machines.window.far_history import FarHistory
     from devexplorer.gui.actions import WindowContext
 
 NAMED = tuple(map([column.title for column in COLUMNS].index, ("device", "what", "remarks")))

@@ -85,7 +85,7 @@ def connect(context: WindowContext, host: str = "", python: str = "") -> Connect
 
 
 def _configured() -> tuple[str, ...]:
-    from devexplorer.core.ssh.hosts import configured
+    from devexplorer.core.machines.ssh.hosts import configured
 
     return configured()
 

@@ -11,7 +11,7 @@ from typing import Protocol, get_args
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QFrame, QLineEdit, QPlainTextEdit, QProgressBar, QWidget
 
-from devexplorer.core.records.ssh import (
+from devexplorer.core.machines.ssh.records import (
     Failure,
     FailureKind,
     Progress,
@@ -326,7 +326,7 @@ class ApproachView(QWidget):
         self.resized.emit()
 
     def _show_failure(self) -> None:
-        from devexplorer.core.ssh.failures import failure_text  # loaded with the first connection
+        from devexplorer.core.machines.ssh.failures import failure_text  # loaded with the first connection
 
         assert self._approach is not None
         failure = self._approach.way.failure

@@ -9,8 +9,8 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base import BadInput, sentence
-from devexplorer.core.records.ssh import FailureKind
-from devexplorer.core.ssh.hosts import checked
+from devexplorer.core.machines.ssh.hosts import checked
+from devexplorer.core.machines.ssh.records import FailureKind
 from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.machines.approach import Approach, ApproachView
 from devexplorer.gui.widgets import line_edit, push_button

@@ -15,8 +15,8 @@ from devexplorer.gui.machines.room import MachineRoom, room_of
 from devexplorer.gui.widgets import EDGE_PX, ElidedLabel, hbox, push_button, vbox
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.copying import Copying
-    from devexplorer.core.machines.file_copying import FileCopying
+    from devexplorer.core.machines.window.copying import Copying
+    from devexplorer.core.machines.window.file_copying import FileCopying
     from devexplorer.core.records import Command
     from devexplorer.core.session.machine import Machine
 
@@ -57,7 +57,7 @@ class Copies(QObject):
 
     def start(self, target: Machine) -> None:
         """Copy what is selected to this machine."""
-        from devexplorer.core.machines.copying import Copying  # with the first copy
+        from devexplorer.core.machines.window.copying import Copying  # with the first copy
 
         names = tuple(dict.fromkeys(map(object_name, self._context.controller.selection())))
         session = target.session

@@ -21,8 +21,8 @@ from devexplorer.gui.machines.copies import CopyDialog
 from devexplorer.gui.machines.room import MachineRoom, room_of
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.file_copying import FileCopying
-    from devexplorer.core.machines.machines import FarMachine
+    from devexplorer.core.machines.window.file_copying import FileCopying
+    from devexplorer.core.machines.window.machines import FarMachine
     from devexplorer.core.session.machine import Machine
     from devexplorer.gui.forms.far_side import Saving
     from devexplorer.gui.machines.saving_here import Begin, SavingHere, WritingCommand
@@ -96,7 +96,7 @@ class FileCopies(QObject):
 
     def _forgets(self, machine: Machine, path: str) -> Callable[[], None]:
         """What removes a copy there."""
-        from devexplorer.core.records.host_questions import ForgetCopy
+        from devexplorer.core.machines.questions import ForgetCopy
 
         ask = self._room.end_of(machine).ask
         return lambda: ask(ForgetCopy(path=path), lambda _: None)
@@ -144,7 +144,7 @@ class FileCopies(QObject):
             self._waiting.popleft()()
 
     def _begin(self, source: Machine, target: Machine, path: Path, then: Then, place: Path | None = None) -> None:
-        from devexplorer.core.machines.file_copying import FileCopying  # with the first copy
+        from devexplorer.core.machines.window.file_copying import FileCopying  # with the first copy
 
         far = target if source.is_here else source
         ends = self._room.end_of(source), self._room.end_of(target)

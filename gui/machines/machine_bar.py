@@ -13,8 +13,8 @@ from devexplorer.gui.machines.words import old_text
 from devexplorer.gui.widgets import ElidedLabel, Sign, hbox, push_button, show_text
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.link import Link
-    from devexplorer.core.machines.machines import FarMachine
+    from devexplorer.core.machines.window.link import Link
+    from devexplorer.core.machines.window.machines import FarMachine
 
 HEIGHT_PX = 36
 

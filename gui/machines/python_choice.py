@@ -35,7 +35,7 @@ from devexplorer.gui.widgets import Colour, ElidedLabel, Role, check_box, hbox, 
 from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.remote_session import RemoteSession
+    from devexplorer.core.machines.window.remote_session import RemoteSession
     from devexplorer.core.session.session import Session
 
 

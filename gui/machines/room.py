@@ -1,7 +1,8 @@
 """The machines of this window, as menus, dialogs and the page see them: which there are, which is shown, connecting,
 reconnecting, remembering. Main thread.
 
-The list itself is `core.machines.machines`, which is loaded with the first other machine; until then there is this one.
+The list itself is `core.machines.window.machines`, which is loaded with the first other machine; until then there
+is this one.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from devexplorer.core.session.settings import KnownMachine
 from devexplorer.gui.actions import WindowContext
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.file_copying import End
-    from devexplorer.core.machines.here_files import HereFiles
-    from devexplorer.core.machines.link import Route
-    from devexplorer.core.machines.machines import FarMachine, Machines
+    from devexplorer.core.machines.window.file_copying import End
+    from devexplorer.core.machines.window.here_files import HereFiles
+    from devexplorer.core.machines.window.link import Route
+    from devexplorer.core.machines.window.machines import FarMachine, Machines
     from devexplorer.core.session.machine import Machine
     from devexplorer.core.session.session import Session
     from devexplorer.gui.machines.approach import Approach, Way
@@ -98,8 +99,8 @@ class MachineRoom(QObject):
 
     def end_of(self, machine: Machine) -> End:
         """Who answers for the files of a machine."""
-        from devexplorer.core.machines.file_copying import End  # with the first copy
-        from devexplorer.core.machines.here_files import HereFiles
+        from devexplorer.core.machines.window.file_copying import End  # with the first copy
+        from devexplorer.core.machines.window.here_files import HereFiles
 
         for far in self.others:
             if far is machine:
@@ -242,9 +243,9 @@ def room_of(context: WindowContext) -> MachineRoom:
 
 def _way(host: str, python: str) -> Way:
     if host == VIRTUAL:
-        from devexplorer.core.machines.virtual_route import VirtualRoute  # with the first of them
+        from devexplorer.core.machines.window.virtual_route import VirtualRoute  # with the first of them
 
         return VirtualRoute()
-    from devexplorer.core.machines.ssh_route import SshRoute  # with the first connection
+    from devexplorer.core.machines.window.ssh_route import SshRoute  # with the first connection
 
     return SshRoute(host, python)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from devexplorer.core.base import printable
-from devexplorer.core.machines.bringing import Bringing, Written
+from devexplorer.core.machines.window.bringing import Bringing, Written
 from devexplorer.core.records import Cancel, Save, SaveWorkspace, SentFrom
 from devexplorer.core.session import State
 from devexplorer.gui.actions import WindowContext
@@ -19,7 +19,7 @@ from devexplorer.gui.machines.copies import CopyDialog
 from devexplorer.gui.machines.room import MachineRoom
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.machines import FarMachine
+    from devexplorer.core.machines.window.machines import FarMachine
     from devexplorer.gui.forms.far_side import Saving
 
 

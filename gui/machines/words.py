@@ -8,7 +8,7 @@ from devexplorer.core.base import MISSING, count_text, elapsed_text, number_text
 from devexplorer.gui.widgets.theme import Colour
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.link import Link
+    from devexplorer.core.machines.window.link import Link
     from devexplorer.core.session import State
 
 STALE_S = 3.0

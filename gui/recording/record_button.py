@@ -12,7 +12,7 @@ from devexplorer.core.base import Clock, bytes_text, elapsed_text
 from devexplorer.gui.widgets import Role, font, set_look
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.remote_session import FarRecording
+    from devexplorer.core.machines.window.remote_session import FarRecording
     from devexplorer.core.recording.recorder import Recorder
 
 

@@ -53,7 +53,7 @@ from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, Ta
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.history.store_thread import StoreThread
-    from devexplorer.core.machines.far_history import FarHistory
+    from devexplorer.core.machines.window.far_history import FarHistory
 
 MOST_RUNS = 1000
 """The newest of the history that are looked at."""

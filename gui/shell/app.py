@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from PySide6.QtWidgets import QWidget
 
     from devexplorer.core.benchmark.history.store_thread import StoreThread
-    from devexplorer.core.machines.machines import Machines
+    from devexplorer.core.machines.window.machines import Machines
     from devexplorer.core.session import Machine
     from devexplorer.core.session.session import Session
     from devexplorer.gui.shell.other_machines import OtherMachines

@@ -116,7 +116,7 @@ def _far(arguments: argparse.Namespace) -> tuple[str, str] | None:
         return None
     if arguments.command is not None or arguments.replay is not None:
         raise BadInput(f"--ssh is for the window, and for {', '.join(elsewhere())}")
-    from devexplorer.core.ssh.hosts import checked
+    from devexplorer.core.machines.ssh.hosts import checked
 
     return checked(arguments.ssh), arguments.python or ""
 

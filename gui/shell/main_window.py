@@ -80,7 +80,7 @@ from devexplorer.gui.widgets import (
 from devexplorer.gui.widgets import theme as themes
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.remote_session import FarRecording
+    from devexplorer.core.machines.window.remote_session import FarRecording
     from devexplorer.core.recording.recorder import Recorder
     from devexplorer.gui.recording.replay_bar import ReplayBar
     from devexplorer.gui.shell.guide import Guide

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from devexplorer.core.base import BadInput, sentence
-from devexplorer.core.machines.machines import FarMachine, Machines
-from devexplorer.core.records.host import Text
-from devexplorer.core.records.host_questions import WriteScript
+from devexplorer.core.machines.questions import WriteScript
+from devexplorer.core.machines.records import Text
+from devexplorer.core.machines.window.machines import FarMachine, Machines
 from devexplorer.core.session.machine import Machine
 from devexplorer.core.session.script import marked
 from devexplorer.core.telemetry.alert_rules import ALARM
@@ -22,7 +22,7 @@ from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.machines.words import old_text
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.machines import Machines
+    from devexplorer.core.machines.window.machines import Machines
     from devexplorer.gui.shell.app import App
     from devexplorer.gui.shell.main_window import MainWindow
 

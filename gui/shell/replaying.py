@@ -21,7 +21,7 @@ from devexplorer.gui.shell.heartbeat import Heartbeat, Source
 from devexplorer.gui.shell.main_window import MainWindow
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.remote_session import RemoteSession
+    from devexplorer.core.machines.window.remote_session import RemoteSession
     from devexplorer.core.replay.session import ReplaySession
     from devexplorer.core.session.session import Session
     from devexplorer.core.telemetry.alert_rules import Rule

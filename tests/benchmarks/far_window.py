@@ -45,9 +45,9 @@ def serve(path: str) -> None:
 
     from devexplorer.core.benchmark.history.store import Store
     from devexplorer.core.benchmark.history.store_thread import StoreThread
-    from devexplorer.core.host.copies import Copies
-    from devexplorer.core.host.questions import Questions
-    from devexplorer.core.host.server import Server
+    from devexplorer.core.machines.host.copies import Copies
+    from devexplorer.core.machines.host.questions import Questions
+    from devexplorer.core.machines.host.server import Server
     from devexplorer.core.records import ObjectChanged, ObjectRemoved
     from devexplorer.core.session.session import Session
 
@@ -113,7 +113,7 @@ class Host:
         self._orders.sendall(words.encode())
 
     def open(self, *, unasked: bool) -> object:
-        from devexplorer.core.machines.virtual_route import SocketChannel
+        from devexplorer.core.machines.window.virtual_route import SocketChannel
 
         self.order(f"link {self.bytes_per_s} {self.delay_s}")
         _, (descriptor,), _, _ = socket.recv_fds(self._orders, 1, 1)

@@ -26,8 +26,8 @@ from devexplorer.core.fleet.events import BlocksMeasured, GroupEnded, GroupStart
 from devexplorer.core.fleet.hosts.host_fleet import HostFleet, Member
 from devexplorer.core.fleet.records import MeasuredKind
 from devexplorer.core.fleet.table import FleetTable
-from devexplorer.core.host import listing
-from devexplorer.core.host.starting import reach, serve_command
+from devexplorer.core.machines.host import listing
+from devexplorer.core.machines.host.starting import reach, serve_command
 
 WITHIN_S = 0.05
 PATIENCE_S = 120.0

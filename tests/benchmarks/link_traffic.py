@@ -75,12 +75,12 @@ def measure(seconds: float, virtual_spec: str | None) -> dict[str, Any]:
 
     from devexplorer.core.benchmark.history.store import Store
     from devexplorer.core.benchmark.history.store_thread import StoreThread
-    from devexplorer.core.host.client import SocketStream
-    from devexplorer.core.host.copies import Copies
-    from devexplorer.core.host.questions import Questions
-    from devexplorer.core.host.server import Server
-    from devexplorer.core.host.wire import Outbox, Wire, compresses, read_hello, send_hello
-    from devexplorer.core.records.host import ZLIB, Happened, Hello
+    from devexplorer.core.machines.host.client import SocketStream
+    from devexplorer.core.machines.host.copies import Copies
+    from devexplorer.core.machines.host.questions import Questions
+    from devexplorer.core.machines.host.server import Server
+    from devexplorer.core.machines.host.wire import Outbox, Wire, compresses, read_hello, send_hello
+    from devexplorer.core.machines.records import ZLIB, Happened, Hello
     from devexplorer.core.session.session import Session
 
     kinds: Counter[str] = Counter()

@@ -23,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from fakes.command_line import CLI
 from fakes.sshd import HOST, Sshd, program
 
-from devexplorer.core.machines.machines import FarMachine
-from devexplorer.core.machines.ssh_route import SshRoute
-from devexplorer.core.ssh.connection import Connection
+from devexplorer.core.machines.ssh.connection import Connection
+from devexplorer.core.machines.window.machines import FarMachine
+from devexplorer.core.machines.window.ssh_route import SshRoute
 
 WANTED_S = {"our code is there": 3.0, "nothing is there": 8.0}
 PATIENCE_S = 60.0

@@ -9,7 +9,7 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog
 
-from devexplorer.core.machines.machines import FarMachine
+from devexplorer.core.machines.window.machines import FarMachine
 from devexplorer.gui.forms.far_file_dialog import FarFileDialog
 from fakes.two_machines import TwoMachines
 

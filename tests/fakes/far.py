@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from devexplorer.core.machines.link import CannotReach
+from devexplorer.core.machines.window.link import CannotReach
 from fakes.hosts import HostHere
 from fakes.slow_link import SlowLink
 

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.machines.link import Link
+from devexplorer.core.machines.questions import Question
+from devexplorer.core.machines.ssh.records import Failure, Report
+from devexplorer.core.machines.window.link import Link
 from devexplorer.core.records import DeviceInfo
-from devexplorer.core.records.host_questions import Question
-from devexplorer.core.records.ssh import Failure, Report
 from devexplorer.core.session.machine import Machine
 from devexplorer.gui.actions import WindowContext
 
@@ -59,7 +59,7 @@ class FarFake(Machine):
 
 
 class MachinesFake:
-    """As `core.machines.machines.Machines`; `install` makes a window have it."""
+    """As `core.machines.window.machines.Machines`; `install` makes a window have it."""
 
     def __init__(self, context: WindowContext) -> None:
         self._context = context

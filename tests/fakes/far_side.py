@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Any
 
-from devexplorer.core.records.host import Folder, FolderEntry
-from devexplorer.core.records.host_questions import ListFolder, Question
+from devexplorer.core.machines.questions import ListFolder, Question
+from devexplorer.core.machines.records import Folder, FolderEntry
 
 GIB = 1 << 30
 HOME = "/home/ada"

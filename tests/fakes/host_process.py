@@ -7,7 +7,7 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    from devexplorer.core.host import daemon
+    from devexplorer.core.machines.host import daemon
     from devexplorer.core.records import EventSink
     from devexplorer.core.session import session
     from fakes.hosts import READY, SilentEngine

@@ -22,14 +22,14 @@ from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.benchmark.history.store_thread import StoreThread
 from devexplorer.core.codec import decoder
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.host.client import SocketStream
-from devexplorer.core.host.copies import Copies
-from devexplorer.core.host.questions import Questions
-from devexplorer.core.host.server import Server
-from devexplorer.core.host.wire import Outbox, Wire, compresses, read_hello, send_hello
+from devexplorer.core.machines.host.client import SocketStream
+from devexplorer.core.machines.host.copies import Copies
+from devexplorer.core.machines.host.questions import Questions
+from devexplorer.core.machines.host.server import Server
+from devexplorer.core.machines.host.wire import Outbox, Wire, compresses, read_hello, send_hello
+from devexplorer.core.machines.questions import Question
+from devexplorer.core.machines.records import ZLIB, Ask, Control, Happened, Hello, Numbered, Reply, ToWindow
 from devexplorer.core.records import Command, EngineLost, EngineReady, Event
-from devexplorer.core.records.host import ZLIB, Ask, Control, Happened, Hello, Numbered, Reply, ToWindow
-from devexplorer.core.records.host_questions import Question
 from devexplorer.core.session.session import Session
 
 PATIENCE_S = 20.0

@@ -12,9 +12,9 @@ from PySide6.QtWidgets import QApplication, QPushButton
 
 from devexplorer.core.devices.drm import Drm
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.machines.machines import FarMachine
+from devexplorer.core.machines.ssh.records import Failure, Report
+from devexplorer.core.machines.window.machines import FarMachine
 from devexplorer.core.records import Event
-from devexplorer.core.records.ssh import Failure, Report
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import SettingsFile
 from devexplorer.gui.shell.app import App

@@ -27,10 +27,10 @@ from PySide6.QtGui import QColor, QCursor, QPainter, QPixmap
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QPushButton, QWidget
 
-from devexplorer.core.host.starting import reach, serve_command
-from devexplorer.core.machines.virtual_route import SocketChannel
+from devexplorer.core.machines.host.starting import reach, serve_command
+from devexplorer.core.machines.ssh.records import Report
+from devexplorer.core.machines.window.virtual_route import SocketChannel
 from devexplorer.core.records import BuildModel, Check, Command, Forward, MatmulSpec, Move, StartBenchmark, SweepSpec
-from devexplorer.core.records.ssh import Report
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import KnownMachine, SettingsFile
 from devexplorer.core.split.records import InsertHops

@@ -19,13 +19,14 @@ from fakes.sshd import HOST, Sshd, sshd  # noqa: F401 - a fixture
 
 from devexplorer.core.benchmark.history.filter import Filter
 from devexplorer.core.files.kinds import WORKSPACE, recognise
-from devexplorer.core.host import listing
-from devexplorer.core.machines.bringing import Bringing
-from devexplorer.core.machines.far_history import FarHistory
-from devexplorer.core.machines.file_copying import End, FileCopying
-from devexplorer.core.machines.here_files import HereFiles
-from devexplorer.core.machines.remote_session import RemoteSession
-from devexplorer.core.machines.ssh_route import SshRoute
+from devexplorer.core.machines.host import listing
+from devexplorer.core.machines.questions import WorkspaceArrived
+from devexplorer.core.machines.window.bringing import Bringing
+from devexplorer.core.machines.window.far_history import FarHistory
+from devexplorer.core.machines.window.file_copying import End, FileCopying
+from devexplorer.core.machines.window.here_files import HereFiles
+from devexplorer.core.machines.window.remote_session import RemoteSession
+from devexplorer.core.machines.window.ssh_route import SshRoute
 from devexplorer.core.planner.records import FitPlanned, FitSpec, PlanFit
 from devexplorer.core.recording.reader import peek
 from devexplorer.core.records import (
@@ -49,7 +50,6 @@ from devexplorer.core.records import (
     StartBenchmark,
     StoredRun,
 )
-from devexplorer.core.records.host_questions import WorkspaceArrived
 from devexplorer.core.session import State
 
 CUT_S = float(os.environ.get("DEVEXPLORER_CUT_S", "1"))

@@ -16,7 +16,7 @@ from devexplorer.core.base import Unavailable, first_line
 from devexplorer.core.environments import cache_folder, code_cache, packages, whole_folders
 from devexplorer.core.environments import probe as probing
 from devexplorer.core.environments.environment import Probe, as_probe, refusal
-from devexplorer.core.machines.link import CannotReach
+from devexplorer.core.machines.window.link import CannotReach
 
 ASK_S = 60.0
 """For a worker to start on the node, and Python there to say what it has."""

@@ -12,9 +12,9 @@ from devexplorer.core.base import without_cards
 from devexplorer.core.benchmark.history.run_recorder import RunRecorder
 from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.benchmark.history.store_thread import StoreThread
-from devexplorer.core.host.copies import Copies
-from devexplorer.core.host.questions import Questions
-from devexplorer.core.host.server import Server
+from devexplorer.core.machines.host.copies import Copies
+from devexplorer.core.machines.host.questions import Questions
+from devexplorer.core.machines.host.server import Server
 from devexplorer.core.session.session import Session
 
 CLOSE_S = 5.0

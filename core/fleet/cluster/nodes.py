@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from devexplorer.core.fleet.cluster.agent import CALLS, Agent
 from devexplorer.core.fleet.cluster.bringing import bring
-from devexplorer.core.machines.link import CannotReach
+from devexplorer.core.machines.window.link import CannotReach
 
 LOOK_S = 1.0
 """Between two looks at who is there."""

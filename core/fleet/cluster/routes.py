@@ -12,7 +12,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError
 import devexplorer
 from devexplorer.core.base import first_line
 from devexplorer.core.fleet.cluster.nodes import LEFT
-from devexplorer.core.machines.link import CannotReach
+from devexplorer.core.machines.window.link import CannotReach
 
 OPEN_S = 60.0
 """For an agent to start: Python, its modules, and a place among other jobs."""

@@ -12,9 +12,9 @@ from typing import IO, NamedTuple, Protocol
 
 from devexplorer.core.base import Cancelled, Unavailable, module_command
 from devexplorer.core.fleet.hosts.host_members import silently
-from devexplorer.core.ssh.connection import Connection
-from devexplorer.core.ssh.failures import ConnectionFailed
-from devexplorer.core.ssh.putting import choose, prepare
+from devexplorer.core.machines.ssh.connection import Connection
+from devexplorer.core.machines.ssh.failures import ConnectionFailed
+from devexplorer.core.machines.ssh.putting import choose, prepare
 
 MODULE = "devexplorer.core.fleet.cluster"
 QUIET = {"RAY_DEDUP_LOGS": "0", "RAY_USAGE_STATS_ENABLED": "0"}

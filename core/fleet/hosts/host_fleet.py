@@ -18,8 +18,8 @@ from devexplorer.core.fleet.hosts.joint_groups import JointGroups, meeting
 from devexplorer.core.fleet.hosts.joint_start import JointStart
 from devexplorer.core.fleet.hosts.session_member import SessionMember
 from devexplorer.core.fleet.source import MOST_EVENTS
-from devexplorer.core.machines.link import Link, Route
-from devexplorer.core.machines.remote_session import RemoteSession
+from devexplorer.core.machines.window.link import Link, Route
+from devexplorer.core.machines.window.remote_session import RemoteSession
 from devexplorer.core.records import AddVirtual, Event, JobEnded
 
 

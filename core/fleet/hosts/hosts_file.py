@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from devexplorer.core.base import BadInput, printable
-from devexplorer.core.ssh.hosts import checked
+from devexplorer.core.machines.ssh.hosts import checked
 
 LARGEST = 1 << 20
 """Bytes; a larger file is no list of hosts."""

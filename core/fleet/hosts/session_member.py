@@ -45,7 +45,7 @@ from devexplorer.core.session.state import State
 
 
 class SomeSession(Protocol):
-    """What is needed of `core.session.session.Session` and of `core.machines.remote_session.RemoteSession`."""
+    """What is needed of `core.session.session.Session` and of `core.machines.window.remote_session.RemoteSession`."""
 
     def send(self, command: Command) -> int:
         """Have a command carried out; returns the request number that its events will carry, 0 where it cannot be."""

@@ -27,7 +27,7 @@ from devexplorer.core.fleet.events import (
 from devexplorer.core.fleet.hosts.joint_groups import JointGroups, meeting
 from devexplorer.core.fleet.hosts.joint_start import JointStart
 from devexplorer.core.fleet.hosts.session_member import SessionMember, SomeSession
-from devexplorer.core.machines.link import Link
+from devexplorer.core.machines.window.link import Link
 from devexplorer.core.records import DeviceSample
 from devexplorer.core.session.poll import PollResult
 from devexplorer.core.session.state import State

@@ -27,7 +27,7 @@ from devexplorer.gui.machines.words import link_words
 from devexplorer.gui.widgets import Banner, Role, ShrinkingLabel, hbox, holder, push_button, stack
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.machines import FarMachine
+    from devexplorer.core.machines.window.machines import FarMachine
 
 
 SHOW_AFTER_S = 0.3

@@ -13,13 +13,13 @@ from fakes.nvml import FakeCard, FakeNvml
 
 from devexplorer.core.cli import devices as devices_module
 from devexplorer.core.cli import env as env_module
-from devexplorer.core.cli import host as host_module
 from devexplorer.core.cli.bench import command as bench_module
 from devexplorer.core.cli.run import main
 from devexplorer.core.cli.terminal.output import console, table
 from devexplorer.core.cli.watch import command as watch_module
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.host.listing import Description, Running
+from devexplorer.core.machines.commands import host as host_module
+from devexplorer.core.machines.host.listing import Description, Running
 
 pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left", "cpu_build")
 

@@ -15,8 +15,8 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QWidget
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records.host import FileKindFound, FileKinds, ModelFound, ModelsFound
-from devexplorer.core.records.host_questions import FindModels, Question
+from devexplorer.core.machines.questions import FindModels, Question
+from devexplorer.core.machines.records import FileKindFound, FileKinds, ModelFound, ModelsFound
 from devexplorer.gui.files.load_file import LoadFileDialog
 from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.files.save_file import SaveFileDialog

@@ -9,7 +9,7 @@ import pytest
 from fakes.two_machines import FarWayFake, TwoMachines
 from PySide6.QtWidgets import QApplication
 
-from devexplorer.core.machines.machines import FarMachine
+from devexplorer.core.machines.window.machines import FarMachine
 from devexplorer.core.records import DeviceSample
 from devexplorer.gui.machines.room import room_of
 

@@ -18,9 +18,9 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QLineEdit, QMenu, QPushButton
 
 from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.machines.questions import SaveCopy
+from devexplorer.core.machines.ssh.records import Failure, Progress, Prompt, Said, Withdrawn
 from devexplorer.core.records import AddVirtual, BuildModel, Command, ObjectChanged, Steps
-from devexplorer.core.records.host_questions import SaveCopy
-from devexplorer.core.records.ssh import Failure, Progress, Prompt, Said, Withdrawn
 from devexplorer.core.session.settings import KnownMachine
 from devexplorer.gui.actions.palette import CommandPalette
 from devexplorer.gui.machines.actions import connect

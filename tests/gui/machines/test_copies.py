@@ -15,7 +15,7 @@ from PySide6.QtWidgets import QApplication, QMenu
 
 from devexplorer.core.devices.drm import Drm
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.machines.machines import FarMachine
+from devexplorer.core.machines.window.machines import FarMachine
 from devexplorer.core.records import Event, NewTensor
 from devexplorer.core.session.session import Session
 from devexplorer.gui.machines.copies import MENU

@@ -13,7 +13,7 @@ from fakes.hosts import READY
 from fakes.two_machines import TwoMachines
 from PySide6.QtWidgets import QApplication
 
-from devexplorer.core.machines.link import CannotReach
+from devexplorer.core.machines.window.link import CannotReach
 from devexplorer.core.records import (
     BenchEnded,
     BenchPoint,

@@ -17,7 +17,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFileDialog
 
 from devexplorer.core.files.kinds import WORKSPACE_START
-from devexplorer.core.machines.link import CannotReach
+from devexplorer.core.machines.window.link import CannotReach
 from devexplorer.core.memory import snapshot_file
 from devexplorer.core.memory.records import OpenSnapshot
 from devexplorer.core.recording.format import MAGIC

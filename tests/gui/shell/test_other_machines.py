@@ -12,7 +12,8 @@ from fakes.two_machines import FarWayFake, TwoMachines
 from PySide6.QtWidgets import QApplication, QDialog
 
 from devexplorer.core.base import left_text
-from devexplorer.core.machines.link import CannotReach
+from devexplorer.core.machines.records import Control
+from devexplorer.core.machines.window.link import CannotReach
 from devexplorer.core.records import (
     Answer,
     BenchPoint,
@@ -28,7 +29,6 @@ from devexplorer.core.records import (
     UndoState,
     WorkspaceFile,
 )
-from devexplorer.core.records.host import Control
 from devexplorer.gui.benchmark.page import BenchmarkPanel
 from devexplorer.gui.machines.connect_dialog import ConnectDialog
 from devexplorer.gui.machines.room import room_of

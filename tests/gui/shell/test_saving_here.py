@@ -16,8 +16,8 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QComboBox, QPushButton
 
 from devexplorer.core.files.kinds import WORKSPACE_START
-from devexplorer.core.machines.link import CannotReach
-from devexplorer.core.machines.machines import FarMachine
+from devexplorer.core.machines.window.link import CannotReach
+from devexplorer.core.machines.window.machines import FarMachine
 from devexplorer.core.memory.records import SaveSnapshot
 from devexplorer.core.records import (
     Answer,

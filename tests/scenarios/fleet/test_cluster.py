@@ -31,7 +31,7 @@ from devexplorer.core.fleet.cluster.ways import OverSsh, Way
 from devexplorer.core.fleet.events import FleetEvent, GroupStarted
 from devexplorer.core.fleet.records import MeasuredKind, Verdict
 from devexplorer.core.fleet.table import FleetTable
-from devexplorer.core.machines.link import CannotReach
+from devexplorer.core.machines.window.link import CannotReach
 from devexplorer.core.records import NewTensor, Save
 
 PATIENCE_S = 120.0

@@ -27,9 +27,9 @@ from devexplorer.core.fleet.hosts.host_fleet import HostFleet, Member
 from devexplorer.core.fleet.records import MeasuredKind
 from devexplorer.core.fleet.report.document import failures
 from devexplorer.core.fleet.table import FleetTable
-from devexplorer.core.host import listing
-from devexplorer.core.machines.ssh_route import SshRoute
-from devexplorer.core.ssh import address
+from devexplorer.core.machines.host import listing
+from devexplorer.core.machines.ssh import address
+from devexplorer.core.machines.window.ssh_route import SshRoute
 from devexplorer.core.virtual.device.cost import LINK_EFFICIENCY
 
 PATIENCE_S = 90.0

@@ -11,8 +11,8 @@ from fakes.hosts import READY, HostHere
 
 from devexplorer.core.fleet.hosts.host_fleet import HostFleet, Member
 from devexplorer.core.fleet.table import FleetTable
-from devexplorer.core.machines.link import CannotReach
-from devexplorer.core.machines.remote_session import RemoteSession
+from devexplorer.core.machines.window.link import CannotReach
+from devexplorer.core.machines.window.remote_session import RemoteSession
 from devexplorer.core.records import AddVirtual, DeviceSample
 
 

@@ -19,7 +19,7 @@ from devexplorer.core.fleet.events import BlocksMeasured, FleetEvent, GroupEnded
 from devexplorer.core.fleet.records import MeasuredKind
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.fleet.window.window_machines import Known, WindowMachines, address_towards
-from devexplorer.core.machines.link import Link
+from devexplorer.core.machines.window.link import Link
 from devexplorer.core.records import (
     AllReduceSpec,
     BeginBenchmark,

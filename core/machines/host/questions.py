@@ -1,0 +1,173 @@
+"""Answers what a window asks, each question with one `Reply`. Main thread; files are asked on a thread of that window,
+the history on its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from devexplorer.core.base import BadInput, Clock, DevExplorerError
+from devexplorer.core.benchmark.history.filter import Filter
+from devexplorer.core.benchmark.history.store_thread import StoreThread
+from devexplorer.core.machines.host.client import Client
+from devexplorer.core.machines.host.copies import Copies
+from devexplorer.core.machines.questions import (
+    DeleteRuns,
+    ExportRuns,
+    ImportRuns,
+    ListRuns,
+    RestartEngine,
+    SetHidden,
+    SetPython,
+    SetVisibleDevices,
+    StartRecording,
+    StopRecording,
+    TagRuns,
+    WorkspaceArrived,
+    WriteScript,
+)
+from devexplorer.core.machines.records import Ask, Done, EngineChoice, Reply, Result, RunPage, Text
+from devexplorer.core.records import Log, StoredRun
+from devexplorer.core.session.session import Session
+
+MOST_RUNS = 1000
+"""In one page of the history."""
+NEEDS_CONTROL = (RestartEngine, SetVisibleDevices, SetPython, StartRecording, StopRecording)
+"""What changes something for every window."""
+
+Answer = Callable[[Result | None, str], None]
+
+
+class Questions:
+    """`answer` what a window asks."""
+
+    def __init__(
+        self,
+        session: Session,
+        history: StoreThread,
+        copies: Copies,
+        clock: Clock = time.time,
+    ) -> None:
+        self._session, self._history = session, history
+        self._copies = copies
+        self._clock = clock
+        self._handlers: dict[type, Callable[[Client, Any, Answer], Result | None]] = {
+            ListRuns: self._list_runs, TagRuns: self._tag_runs, DeleteRuns: self._delete_runs,
+            ExportRuns: self._export_runs, ImportRuns: self._import_runs, StartRecording: self._start_recording,
+            StopRecording: self._stop_recording, RestartEngine: self._restart_engine,
+            SetVisibleDevices: self._set_visible_devices, SetPython: self._set_python, SetHidden: self._set_hidden,
+            WriteScript: self._write_script, WorkspaceArrived: self._workspace_arrived,
+        }  # fmt: skip
+
+    def answer(self, client: Client, ask: Ask, *, controls: bool) -> None:
+        """Answer now, or when it is known."""
+        question = ask.question
+
+        def reply(result: Result | None, problem: str) -> None:  # any thread
+            client.tell(Reply(to=ask.id, result=result, problem=problem))
+
+        if client.files.takes(question):
+            client.files.ask(question, reply)
+        elif self._copies.takes(question):
+            self._copies.ask(client.files, client.later, question, reply)
+        elif isinstance(question, NEEDS_CONTROL) and not controls:
+            reply(None, "another window controls that machine now; take over first")
+        else:
+            try:
+                result = self._handlers[type(question)](client, question, reply)
+            except DevExplorerError as error:
+                reply(None, str(error))
+            else:
+                if result is not None:
+                    reply(result, "")
+
+    def engine_now(self) -> EngineChoice:
+        """What the engine runs in."""
+        return EngineChoice(
+            python=self._session.python or sys.executable, visible_devices=self._session.visible_devices
+        )
+
+    def note(self, words: str, *, failed: bool) -> None:
+        """Say something to every window."""
+        level = "error" if failed else "info"
+        self._session.put(Log(level=level, text=words, time_unix_s=self._clock()))
+
+    # --- the history; what it says comes with its `deliver`
+
+    def _list_runs(self, _: Client, question: ListRuns, reply: Answer) -> None:
+        def show(runs: Sequence[StoredRun], count: int) -> None:
+            reply(RunPage(runs=tuple(runs), count=count), "")
+
+        wanted = Filter(kind=question.kind, text=question.text)
+        self._history.request(wanted, min(max(question.limit, 0), MOST_RUNS), show, _said(reply))
+
+    def _tag_runs(self, _: Client, question: TagRuns, reply: Answer) -> None:
+        self._history.tag(question.tags, _said(reply), done=lambda: reply(Done(), ""))
+
+    def _delete_runs(self, _: Client, question: DeleteRuns, reply: Answer) -> None:
+        self._history.delete(question.ids, _said(reply))
+
+    def _export_runs(self, _: Client, question: ExportRuns, reply: Answer) -> None:
+        if question.kind not in ("csv", "json", "html"):
+            raise BadInput(f"a history is exported as csv, json or html, not as {question.kind!r}")
+        path = _path(question.path)
+        self._history.export(question.kind, path, question.ids, names=question.names, say=_said(reply))
+
+    def _import_runs(self, _: Client, question: ImportRuns, reply: Answer) -> None:
+        self._history.import_file(_path(question.path), _said(reply))
+
+    # --- the session
+
+    def _start_recording(self, _: Client, question: StartRecording, __: Answer) -> Result:
+        self._session.start_recording(_path(question.path), overwrite=question.overwrite)
+        return Done()
+
+    def _stop_recording(self, _: Client, __: StopRecording, ___: Answer) -> Result:
+        self._session.stop_recording()
+        return Done()
+
+    def _restart_engine(self, _: Client, __: RestartEngine, ___: Answer) -> Result:
+        self._session.restart_engine()
+        return Done()
+
+    def _set_visible_devices(self, _: Client, question: SetVisibleDevices, __: Answer) -> Result:
+        self._session.set_visible_devices(question.value)
+        return Done()
+
+    def _set_python(self, _: Client, question: SetPython, __: Answer) -> Result:
+        self._session.set_python(question.path or None)
+        return Done()
+
+    def _set_hidden(self, client: Client, question: SetHidden, __: Answer) -> Result:
+        client.hidden = question.hidden
+        return Done()
+
+    def _workspace_arrived(self, _: Client, question: WorkspaceArrived, __: Answer) -> Result:
+        self._session.workspace_arrived(question.request)
+        return Done()
+
+    def _write_script(self, _: Client, question: WriteScript, __: Answer) -> Result:
+        return Text(text=self._session.notebook() if question.notebook else self._session.script(to_repeat=True))
+
+
+def _said(reply: Answer) -> Callable[[str, bool], None]:
+    """What the history says, as a reply."""
+
+    def say(words: str, failed: bool) -> None:
+        if failed:
+            reply(None, words)
+        else:
+            reply(Done(words=words), "")
+
+    return say
+
+
+def _path(text: str) -> Path:
+    if not text or "\0" in text:
+        raise BadInput("name a file")
+    return Path(os.path.abspath(os.path.expanduser(text)))

@@ -1,0 +1,350 @@
+"""A connection over ssh: from the child process to a program of ours at the far end, which then has it to itself. Used
+by one thread, where every call waits; `cancel`, `answer` and `interrupt` come from any other.
+
+    shell of the login -> /bin/sh -> Python, which says the marker and reads stage 2 (`far_side.py`) -> our program
+
+What was printed before the marker is a login script's, and is thrown away. Afterwards every frame is read to its last
+byte and no further, so that the streams can be handed over. The far side is not trusted: frames have a limit, what it
+says is shown as plain text.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple, NoReturn, TypeVar, get_args
+
+import msgspec
+
+from devexplorer.core.base import BadInput, Unavailable, printable
+from devexplorer.core.environments import finding, probe, whole_folders
+from devexplorer.core.environments.environment import LEFT_OUT, Environment, Probe, as_probe
+from devexplorer.core.machines.ssh import far_side
+from devexplorer.core.machines.ssh.askpass import Askpass
+from devexplorer.core.machines.ssh.child import Ended, SshChild, TimedOut
+from devexplorer.core.machines.ssh.command import CONNECT_S, Markers, ssh_command
+from devexplorer.core.machines.ssh.failures import OWN_CODE, ConnectionFailed, cut, is_final, of_ssh, one_line_each
+from devexplorer.core.machines.ssh.login import Login
+from devexplorer.core.machines.ssh.records import Failure, FailureKind, FarMachine, Progress, Report, Said, Step
+
+T = TypeVar("T")
+
+SENT_ALONG = {"finding": finding, "probe": probe, "whole_folders": whole_folders}
+"""Modules that stage 2 uses, by the names that it has for them."""
+MOST_BEFORE_START = 1 << 16
+"""Bytes that a program may print before its own marker."""
+LARGEST_JSON = 4 << 20
+LARGEST_BYTES = 1 << 20
+_HEAD = struct.Struct(">II")
+_OUTPUTS = {"out": 1, "err": 2}
+NO_SIZE = os.terminal_size((0, 0))
+"""Of a terminal that does not know its own."""
+
+
+class Limits(NamedTuple):
+    """How long what may take, in seconds; the time in which a person is asked for something does not count."""
+
+    connect: int = CONNECT_S
+    login: float = 60.0
+    """Without a word of the far side, until our first line."""
+    answer: float = 30.0
+    """For what is done at once."""
+    probe: float = 30.0
+    """For a Python there to say what it has."""
+    start: float = 60.0
+    """For a program of ours to say its marker."""
+
+
+class Connection:
+    """One ssh process. `open` first; `launch` or `run` last; `close` always.
+
+    Everything that waits raises `ConnectionFailed` with what is the matter, and `Cancelled`.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        report: Callable[[Report], None],
+        *,
+        limits: Limits | None = None,
+        on_terminal: bool = False,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        """`report` is told of progress and prompts, from the connection's thread, and of what ssh prints, from another.
+        `on_terminal`: ssh itself asks for passwords on the terminal of this process."""
+        self.host = host
+        self._report = report
+        self._limits = limits or Limits()
+        self._on_terminal = on_terminal
+        self._environ = os.environ if environ is None else environ
+        self._askpass: Askpass | None = None
+        self._child: SshChild | None = None
+        self._cancelled = False
+
+    # --- any thread
+
+    def cancel(self) -> None:
+        """Give it up: the call that waits raises `Cancelled`."""
+        self._cancelled = True
+        if self._child is not None:
+            self._child.cancel()
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether it was given up."""
+        return self._cancelled
+
+    def answer(self, number: int, text: str | None) -> None:
+        """Answer a `Prompt`; None gives the login up."""
+        if self._askpass is not None and self._child is not None:
+            self._askpass.answer(number, text)
+            self._child.wake()
+
+    def interrupt(self) -> None:
+        """While a program runs there: Ctrl-C for it."""
+        self._tell({"do": "interrupt"})
+
+    def resize(self, size: os.terminal_size) -> None:
+        """While a program runs there: its terminal has this size now."""
+        self._tell({"do": "resize", "columns": size.columns, "lines": size.lines})
+
+    def _tell(self, wish: Mapping[str, object]) -> None:
+        try:
+            os.write(self._running.stdin.fileno(), _frame(wish))  # small enough to be taken whole
+        except (OSError, ValueError):
+            pass
+
+    # --- the thread of the connection
+
+    def open(self) -> FarMachine:
+        """Log in, find a Python that serves us, and say what machine it is."""
+        self.progress("connecting")
+        source, markers = stage_2(), Markers(secrets.token_hex(16))
+        child = self._child = self._start(markers.far_command(len(source)))
+        if self._cancelled:
+            child.cancel()
+        Login(self.host, child, self._askpass, self._limits.connect, self._limits.login).wait(markers)
+        child.stop_asking()
+        self.progress("python")
+        self._write(source)
+        about = self._result(self._limits.answer)
+        if not isinstance(about, dict):
+            self._garbage("it does not say what machine it is")
+        return self._understood(about | {"host": self.host}, FarMachine)
+
+    def find(self, folder: str = "~") -> tuple[Environment, ...]:
+        """The Python environments there, for somebody who works in that folder."""
+        rows = self._understood(self.ask({"do": "find", "folder": folder}), tuple[Environment, ...])
+        return rows[: finding.MOST]
+
+    def interpreter(self, path: str) -> str:
+        """The interpreter that a path there names."""
+        return self._understood(self.ask({"do": "interpreter", "path": path}), str)
+
+    def probe(self, python: str, *, with_torch: bool = True) -> Probe:
+        """What that Python has; `problem` says why it has nothing. With torch also its devices, which takes longer."""
+        self.progress("python", detail=python)
+        seconds = self._limits.probe
+        request = {"do": "probe", "python": python, "seconds": seconds, "with_torch": with_torch}
+        return as_probe(_plain(self.ask(request | {"without": LEFT_OUT}, seconds + self._limits.answer)))
+
+    def launch(
+        self, command: Sequence[str], marker: str, environ: Mapping[str, str] | None = None
+    ) -> tuple[IO[bytes], IO[bytes]]:
+        """Become that program, which says the marker on a line of its own; returns its output, positioned right behind
+        the marker, and its input: plain pipes, which live until `close`."""
+        self.progress("starting")
+        self.ask({"do": "launch", "command": command, "without": LEFT_OUT, "environ": environ or {}})
+        child = self._running
+        expected, printed = f"\n{marker}\n".encode(), bytearray(b"\n")
+        try:
+            while not printed.endswith(expected):
+                printed += child.read_exactly(1, self._limits.start)
+                if len(printed) > MOST_BEFORE_START:
+                    self._garbage("it prints, and does not start")
+        except (Ended, TimedOut):
+            code, words = child.ended()
+            if code == OWN_CODE:
+                self.fail("lost", of_ssh(self.host, words).detail)
+            lines = one_line_each(words) or one_line_each(printed.decode("utf-8", "replace")) or [f"exit code {code}"]
+            self.fail("not started", lines[-1])
+        child.hand_over()
+        return child.stdout, child.stdin
+
+    def run(
+        self,
+        command: Sequence[str],
+        write: Callable[[int, bytes], None],
+        environ: Mapping[str, str] | None = None,
+        terminals: Sequence[int] = (),
+        size: os.terminal_size = NO_SIZE,
+    ) -> int:
+        """Run that program without input; `write` gets what it prints and on which descriptor, 1 or 2. Those in
+        `terminals` are one terminal of this size there, and come as the first of them. Returns the exit code."""
+        self.progress("starting")
+        request = {"do": "run", "command": command, "without": LEFT_OUT, "environ": environ or {}}
+        names = [name for name, number in _OUTPUTS.items() if number in terminals]
+        self._send(request | {"terminals": names, "columns": size.columns, "lines": size.lines})
+        while True:
+            answer, data = self._answer(None)
+            if "progress" not in answer:
+                return self._understood(self._value(answer), int) & 0xFF
+            output = _OUTPUTS.get(str(answer["progress"]))
+            if output is None:
+                self._garbage("it prints on a descriptor that there is not")
+            write(output, data)
+
+    def ask(
+        self,
+        request: Mapping[str, object],
+        seconds: float | None = None,
+        data: bytes = b"",
+        progress: Callable[[object], None] = lambda _: None,
+        sent: Callable[[float], None] = lambda _: None,
+    ) -> object:
+        """The result of any request; `sent` is told which share of `data` is there, `progress` what it says before."""
+        self._send(request, data, sent)
+        return self._result(self._limits.answer if seconds is None else seconds, progress)
+
+    def progress(self, step: Step, done: float | None = None, detail: str = "") -> None:
+        """Say what is being done."""
+        self._report(Progress(step=step, done=done, detail=printable(detail)))
+
+    def lost(self) -> Failure:
+        """After the streams that were handed over have ended: why."""
+        code, words = self._running.ended()
+        detail = (
+            of_ssh(self.host, words).detail if code == OWN_CODE else f"the program there ended with exit code {code}"
+        )
+        return Failure(kind="lost", host=self.host, detail=detail)
+
+    def close(self) -> None:
+        """End ssh with all that belongs to it; at the far end everything ends with the connection."""
+        self._cancelled = True
+        if self._child is not None:
+            self._child.close()
+
+    # --- inside
+
+    def _start(self, far_command: str) -> SshChild:
+        try:
+            command = ssh_command(self.host, far_command, connect_s=self._limits.connect)
+        except BadInput as error:
+            self.fail("bad host", str(error))
+        environ = self._environ
+        if not self._on_terminal:
+            try:
+                self._askpass = Askpass(self._report)
+            except Unavailable as error:
+                self.fail("other", str(error))
+            environ = self._askpass.environ(environ)
+        try:
+            return SshChild(command, environ, self._heard, self._askpass)
+        except OSError as error:
+            if self._askpass is not None:
+                self._askpass.close()
+            self.fail("no ssh", str(error))
+
+    def _heard(self, line: str) -> None:
+        """A line of standard error. The reason of a failure is told in our own words instead."""
+        if line.strip() and not is_final(line):
+            self._report(Said(text=cut(printable(line.rstrip()))))
+
+    @property
+    def _running(self) -> SshChild:
+        if self._child is None:
+            raise RuntimeError("open the connection first")
+        return self._child
+
+    def _send(
+        self, request: Mapping[str, object], data: bytes = b"", sent: Callable[[float], None] = lambda _: None
+    ) -> None:
+        self._write(_frame(request, data), sent)
+
+    def _write(self, data: bytes, sent: Callable[[float], None] = lambda _: None) -> None:
+        with self._failing():
+            self._running.write(data, self._limits.answer, sent)
+
+    def _result(self, seconds: float, progress: Callable[[object], None] = lambda _: None) -> object:
+        while True:
+            answer, _ = self._answer(seconds)
+            if "progress" not in answer:
+                return self._value(answer)
+            progress(answer["progress"])
+
+    def _answer(self, seconds: float | None) -> tuple[dict[str, object], bytes]:
+        """The next frame."""
+        with self._failing():
+            head, body = _HEAD.unpack(self._running.read_exactly(_HEAD.size, seconds))
+            if head > LARGEST_JSON or body > LARGEST_BYTES:
+                self._garbage("a frame that is too large")
+            text = self._running.read_exactly(head, self._limits.answer)
+            data = self._running.read_exactly(body, self._limits.answer)
+        try:
+            return msgspec.json.decode(text, type=dict[str, Any]), data
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            self._garbage("a frame that is not readable")
+
+    def _value(self, answer: Mapping[str, object]) -> object:
+        """The result in a frame; raises what it says went wrong."""
+        kind, detail = answer.get("error"), str(answer.get("detail", ""))
+        if kind in get_args(FailureKind):
+            self.fail(kind, detail)  # type: ignore[arg-type]  # it is one of them
+        if kind is not None:
+            self._garbage(detail)
+        return answer.get("result")
+
+    def _understood(self, value: object, kind: type[T]) -> T:
+        try:
+            return msgspec.convert(_plain(value), kind)
+        except msgspec.ValidationError:
+            self._garbage("an answer that is not understood")
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """What goes wrong between two frames, as a failure."""
+        try:
+            yield
+        except Ended:
+            code, words = self._running.ended()
+            own = code == OWN_CODE
+            self.fail("lost", of_ssh(self.host, words).detail if own else f"Python there ended with exit code {code}")
+        except TimedOut:
+            self.fail("lost", "it does not answer any more")
+
+    def _garbage(self, detail: str) -> NoReturn:
+        self.fail("garbage", detail)
+
+    def fail(self, kind: FailureKind, detail: str = "") -> NoReturn:
+        """Raise the failure of this connection."""
+        raise ConnectionFailed(
+            Failure(kind=kind, host=printable(self.host), detail=cut(" ".join(printable(detail).split())))
+        )
+
+
+def stage_2() -> bytes:
+    """What the Python at the far end reads: `far_side.py` and the files that it uses."""
+    texts = {name: _text(module) for name, module in SENT_ALONG.items()}
+    return f"{_text(far_side)}\nSOURCES.update({texts!a})\nserve()\n".encode()
+
+
+def _plain(value: object) -> object:
+    """What the far side says, without control characters: it is shown."""
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
+    return printable(value) if isinstance(value, str) else value
+
+
+def _text(module: object) -> str:
+    return Path(str(module.__file__)).read_text(encoding="utf-8")  # type: ignore[attr-defined]
+
+
+def _frame(request: Mapping[str, object], data: bytes = b"") -> bytes:
+    text = msgspec.json.encode(request)
+    return _HEAD.pack(len(text), len(data)) + text + data

@@ -1,0 +1,378 @@
+"""A session at the far end of a link, with what the window needs of `core.session.session.Session`. Main thread only,
+and no method waits.
+
+What happens there comes as the same events. The window keeps what it was told last while there is no connection, and
+`now` stands still, so that nothing visible looks as if it were of this moment.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import PurePath, PurePosixPath
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from devexplorer.core.base import Clock, count_text, sentence
+from devexplorer.core.commands.registry import title_of
+from devexplorer.core.devices.cuda_visible_devices import checked
+from devexplorer.core.machines.questions import (
+    Question,
+    RestartEngine,
+    SetHidden,
+    SetPython,
+    SetVisibleDevices,
+    StartRecording,
+    StopRecording,
+)
+from devexplorer.core.machines.records import (
+    ANSWERED_WITH,
+    BEGIN,
+    SENT_TO,
+    Ask,
+    Do,
+    Done,
+    HistoryChanged,
+    Reply,
+    Result,
+    TakeOver,
+)
+from devexplorer.core.machines.window.incoming import Incoming
+from devexplorer.core.machines.window.link import Link, Route
+from devexplorer.core.machines.window.untrusted import visible
+from devexplorer.core.machines.window.uplink import Begin, Uplink
+from devexplorer.core.records import Answer, BeginBenchmark, Command, EngineReady, Event, JobEnded, Log
+from devexplorer.core.session.past import Past
+from devexplorer.core.session.poll import MOST_EVENTS, PollResult
+from devexplorer.core.session.script import Action, Surroundings, marked, script
+
+R = TypeVar("R", bound=Result)
+MOST_PAST = 2
+"""Curves in one beat: ten milliseconds each."""
+LATE_S = 5.0
+"""Readings that are older than this are not of this moment any more, whatever the link says."""
+
+
+class FarRecording(NamedTuple):
+    """What is being recorded there."""
+
+    path: PurePath
+    """On that machine."""
+    started_unix_s: float
+    bytes_written: int | None = None
+    problem: str | None = None
+
+
+class RemoteSession:
+    """`start`, then `send`, `ask` and `drain`, `beat` often; `close` at the end."""
+
+    def __init__(
+        self,
+        name: str,
+        route: Route,
+        client: str,
+        *,
+        clock: Clock = time.time,
+        monotonic: Clock = time.monotonic,
+    ) -> None:
+        """`name`: of the machine, as sentences have it. `client`: of this window."""
+        self.name = name
+        self._clock, self._monotonic = clock, monotonic
+        self._incoming = Incoming(name, clock, monotonic)
+        self._uplink = Uplink(name, route, client, self._incoming, clock=clock, monotonic=monotonic)
+        self._arrived: deque[Event] = deque()
+        self._past: deque[Past] = deque()
+        self._requests = 0
+        self._running: dict[int, Command] = {}
+        """Commands of this window that have not ended."""
+        self._questions: dict[int, tuple[type[Result], Callable[[Result], None], Callable[[str], None]]] = {}
+        """What each is to be answered with, and who gets that, or why there is none."""
+        self._asked = 0
+        self._hidden = False
+        self._engine: EngineReady | None = None
+        self._known_actions = 0
+        self.on_history: Callable[[HistoryChanged], None] = lambda changed: None
+        """Told when the runs of that machine's history are others."""
+        self.on_drained: Callable[[PollResult], None] | None = None
+        """Told what each `drain` hands out: a fleet's check listens while it measures there."""
+
+    # --- the link
+
+    def start(self) -> None:
+        """Begin to connect; returns at once."""
+        self._uplink.start()
+
+    def beat(self) -> None:
+        """Called at each beat of the window."""
+        self._uplink.beat()
+        if self._questions and self._uplink.state == "lost":  # nobody will answer
+            questions, self._questions = self._questions, {}
+            for _, _, failed in questions.values():
+                failed(self.why_not())
+
+    @property
+    def link(self) -> Link:
+        """How the way there stands."""
+        up, here = self._uplink, self._incoming
+        wire = up.wire
+        came, went = up.rates
+        control = here.control
+        return Link(
+            state=up.state,
+            since_unix_s=up.since_unix_s,
+            reason=visible(up.reason),
+            retry_in_s=up.retry_in_s,
+            holder=visible(control.holder) if control is not None and not control.granted else None,
+            holder_away=control is not None and control.away,
+            latency_s=None if wire is None else wire.latency_s,
+            received_bytes_s=came,
+            sent_bytes_s=went,
+            dropped=self.dropped,
+            reading_age_s=None if here.read_s is None else self._monotonic() - here.read_s,
+            machine=visible(up.hello.machine),
+            devexplorer=visible(up.hello.devexplorer),
+            python="" if here.engine is None else here.engine.python,
+        )
+
+    @property
+    def dropped(self) -> int:
+        """Readings that were left out, there or here."""
+        wire = self._uplink.wire
+        return self._incoming.dropped + (0 if wire is None else wire.dropped_there)
+
+    @property
+    def clock_error_s(self) -> float:
+        """By how much times that come from there are too late, as far as is known: they are not set anew for little."""
+        wire = self._uplink.wire
+        return 0.0 if wire is None else wire.ahead_s - self._incoming.ahead_s
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether benchmarks there can wait to begin."""
+        return BEGIN in self._uplink.hello.features
+
+    @property
+    def knows_control(self) -> bool:
+        """Whether the host has said who controls it."""
+        return self._incoming.control is not None
+
+    @property
+    def can_save_here(self) -> bool:
+        """Whether files can be written there for this machine."""
+        return SENT_TO in self._uplink.hello.features
+
+    def is_running(self, request: int) -> bool:
+        """Whether a command of this window has not ended, as far as is known."""
+        return request in self._running
+
+    def now(self) -> float:
+        """By this window's clock; stands still while nothing comes."""
+        return self._incoming.heard_unix_s if self.is_late else self._clock()
+
+    @property
+    def is_late(self) -> bool:
+        """Whether what is known is not of this moment."""
+        late = self._clock() - self._incoming.heard_unix_s > LATE_S
+        return late or self._uplink.state != "connected"
+
+    def reconnect(self) -> None:
+        """Try to connect now."""
+        self._uplink.reconnect()
+
+    def disconnect(self) -> None:
+        """End the connection; what runs there goes on."""
+        self._uplink.disconnect("you disconnected")
+
+    def take_over(self) -> None:
+        """This window wants to control that machine."""
+        self._uplink.put(TakeOver())
+
+    def close(self, deadline_s: float = 2.5) -> bool:
+        """End the connection for good; False when a thread still runs at the deadline."""
+        return self._uplink.close(deadline_s)
+
+    def why_not(self) -> str:
+        """Why nothing can be changed there now, one sentence; empty: it can."""
+        state, control = self._uplink.state, self._incoming.control
+        if state == "lost":
+            return sentence(f"There is no connection to {self.name}: {visible(self._uplink.reason)}")
+        if state != "connected":
+            return f"{self.name} is being {'connected to' if state == 'connecting' else 'reconnected'}; wait a moment."
+        if control is None:
+            return f"{self.name} has not said yet what it is doing; wait a moment."
+        if not control.granted:
+            return self.link.watching_words(self.name)
+        return ""
+
+    # --- as any session
+
+    def send(self, command: Command) -> int:
+        """Have a command carried out there; returns the request number that its events will carry."""
+        why_not, control = self.why_not(), self._incoming.control
+        if why_not or control is None:
+            self._say("That cannot be sent", why_not)
+            return 0
+        self._requests += 1
+        request = control.generation << 32 | self._requests
+        numbered: Command = msgspec.structs.replace(command, request=request)
+        if isinstance(numbered, BeginBenchmark):
+            at_unix_s = numbered.at_unix_s + self._incoming.ahead_s + self.clock_error_s
+            numbered = msgspec.structs.replace(numbered, at_unix_s=at_unix_s)
+        self._running[request] = numbered
+        self._uplink.put(Do(command=numbered))
+        return request
+
+    def put(self, event: Event) -> None:
+        """Add an event of the window itself. Any thread."""
+        self._incoming.put(event)
+
+    def drain(self) -> PollResult:
+        """What came since the last call, in order; after a flood the rest comes with the next calls."""
+        news = self._incoming.news()
+        if news.state is not None:
+            self._arrived.clear()
+            self._past.clear()
+        self._past.extend(news.past)
+        self._arrived.extend(news.events)
+        for begin in news.begins:
+            self._begun(begin)
+        for reply in news.replies:
+            self._replied(reply)
+        if news.history is not None:
+            self.on_history(news.history)
+        past = tuple(self._past.popleft() for _ in range(min(len(self._past), MOST_PAST)))
+        most = 0 if self._past else MOST_EVENTS  # what is read now comes behind it
+        events = [self._arrived.popleft() for _ in range(min(len(self._arrived), most))]
+        for event in events:
+            if isinstance(event, JobEnded):
+                self._running.pop(event.request, None)
+            elif isinstance(event, EngineReady):
+                self._engine = event
+        if news.state is not None and news.state.engine is not None:
+            self._engine = news.state.engine
+        self._known_actions = len(self._incoming.actions)
+        more = bool(self._past or self._arrived)
+        result = PollResult(events, news.catalog, news.state, continues=True, away=self.why_not(), past=past, more=more)
+        if self.on_drained is not None:
+            self.on_drained(result)
+        return result
+
+    def _begun(self, begin: Begin) -> None:
+        """A connection was made; unless it goes on where it was, what was said and not answered is lost."""
+        if begin == "resumed":
+            return
+        questions, self._questions = self._questions, {}
+        running, self._running = self._running, {}
+        for _, _, failed in questions.values():
+            failed(f"The connection to {self.name} broke before it had answered.")
+        if begin == "anew" and not self._known_actions and not running:
+            words = f"The host on {self.name} stopped and was restarted."
+            self.put(Log(level="warning", text=words, time_unix_s=self._clock()))
+        elif begin == "anew":
+            lost = f"{count_text(self._known_actions, 'action')} and all objects were lost"
+            words = (
+                f"The host on {self.name} stopped and was restarted: {lost}. If a copy exists, the inspector offers it."
+            )
+            if running:
+                words += f" Interrupted: {', '.join(title_of(command) for command in running.values())}."
+            self.put(Log(level="error", text=words, time_unix_s=self._clock()))
+        elif running:
+            titles = ", ".join(title_of(command) for command in running.values())
+            words = f"The connection to {self.name} was broken for too long; perhaps not carried out: {titles}."
+            self.put(Log(level="error", text=words, time_unix_s=self._clock()))
+        if self._hidden:
+            self.ask(SetHidden(hidden=True), lambda _: None)
+
+    def restart_engine(self) -> None:
+        """End the engine there, even one that hangs, and start another."""
+        self._order(RestartEngine(), "The engine was not restarted")
+
+    @property
+    def visible_devices(self) -> str | None:
+        """The CUDA_VISIBLE_DEVICES that was chosen for the engine there; None: as inherited."""
+        engine = self._incoming.engine
+        return None if engine is None else engine.visible_devices
+
+    def set_visible_devices(self, value: str | None) -> None:
+        """Start another engine there with this CUDA_VISIBLE_DEVICES. Raises `BadInput` for an invalid list."""
+        value = None if value is None else checked(value)
+        self._order(SetVisibleDevices(value=value), "The engine was not restarted")
+
+    def set_python(self, path: str) -> None:
+        """Start another engine there, in this Python of that machine."""
+        self._order(SetPython(path=path), "The engine's Python was not changed")
+
+    def set_hidden(self, hidden: bool) -> None:
+        """Nobody looks at this machine now: readings once a second are enough."""
+        if hidden != self._hidden:
+            self._hidden = hidden
+            if self._uplink.state != "lost":
+                self.ask(SetHidden(hidden=hidden), lambda _: None)
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """All actions of the session there that were not undone, the oldest first."""
+        return tuple(Action(one.title, one.words, one.code, one.time_unix_s) for one in self._incoming.actions)
+
+    def script(self) -> str:
+        """They as a Python script, as far as this window knows; `WriteScript` asks for all of it."""
+        engine = self._engine
+        versions = ("", "") if engine is None else (engine.python_version, engine.torch_version)
+        text = script(self.actions, Surroundings(*versions, visible_devices=self.visible_devices))
+        return marked(text, self.name)
+
+    @property
+    def recording(self) -> FarRecording | None:
+        """What is being recorded there."""
+        now = self._incoming.recording
+        return FarRecording(PurePosixPath(now.path), now.started_unix_s) if now.path else None
+
+    def start_recording(self, path: PurePath, *, overwrite: bool = False) -> None:
+        """Record on that machine from now on; an answer says why that cannot be."""
+        self._order(StartRecording(path=str(path), overwrite=overwrite), "Nothing is recorded")
+
+    def stop_recording(self) -> None:
+        """End the recording there."""
+        self._order(StopRecording(), "The recording goes on")
+
+    # --- questions
+
+    def ask(
+        self, question: Question, then: Callable[[R], None], failed: Callable[[str], None] = lambda problem: None
+    ) -> None:
+        """Ask the host; at a later beat `then` gets the result, or `failed` one sentence."""
+        if self._uplink.state == "lost":
+            failed(self.why_not())
+            return
+        self._asked += 1
+        kind = ANSWERED_WITH.get(type(question), Done)
+        self._questions[self._asked] = kind, then, failed  # type: ignore[assignment]  # `then` takes that kind
+        self._uplink.put(Ask(id=self._asked, question=question))
+
+    def _replied(self, reply: Reply) -> None:
+        kind, then, failed = self._questions.pop(reply.to, (None, None, None))
+        if kind is None or then is None or failed is None:
+            return
+        if reply.result is not None and type(reply.result) is not kind:
+            failed(f"{self.name} gave an answer to another question: a {type(reply.result).__name__}.")
+        elif reply.result is None:
+            failed(sentence(reply.problem or f"{self.name} gave no reason"))
+        else:
+            then(reply.result)
+
+    def _order(self, question: Question, title: str) -> None:
+        """Ask for something to be done; an answer says why it was not."""
+
+        def done(result: Done) -> None:
+            if result.words:
+                self.put(Log(level="info", text=result.words, time_unix_s=self._clock()))
+
+        if why_not := self.why_not():
+            self._say(title, why_not)
+        else:
+            self.ask(question, done, lambda problem: self._say(title, problem))
+
+    def _say(self, title: str, words: str) -> None:
+        self.put(Answer(title=title, words=words, failed=True, time_unix_s=self._clock()))

@@ -1,0 +1,103 @@
+"""A host of another machine, reached over ssh: logs in, makes a Python there ready, starts the proxy of the host. Used
+by the thread of a link; `reports`, `answer` and `cancel` come from the main thread."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import IO
+
+from devexplorer.core.base import Cancelled
+from devexplorer.core.machines.ssh.connection import Connection
+from devexplorer.core.machines.ssh.failures import ConnectionFailed
+from devexplorer.core.machines.ssh.putting import choose, prepare
+from devexplorer.core.machines.ssh.records import Failure, FailureKind, Report
+from devexplorer.core.machines.window.link import CannotReach
+
+MOST_REPORTS = 1000
+PASSING: tuple[FailureKind, ...] = (
+    "unknown host", "refused", "unreachable", "timed out", "closed", "login waits", "lost", "other",
+)  # fmt: skip
+"""What can be otherwise a moment later: a machine that starts, a network that comes back."""
+
+
+class SshRoute:
+    """`open` as often as it takes; every time a process of the user's own ssh."""
+
+    def __init__(
+        self, host: str, python: str = "", make: Callable[[str, Callable[[Report], None]], Connection] = Connection
+    ) -> None:
+        """`python`: the interpreter there; empty: the one that is most likely meant."""
+        self.host, self.python = host, python
+        self.failure: Failure | None = None
+        """Why the last attempt failed."""
+        self._make = make
+        self._reports: deque[Report] = deque(maxlen=MOST_REPORTS)
+        self._connection: Connection | None = None
+        self._lock = threading.Lock()
+
+    # --- main thread
+
+    def reports(self) -> list[Report]:
+        """What was reported since the last call."""
+        return [self._reports.popleft() for _ in range(len(self._reports))]
+
+    def answer(self, number: int, text: str | None) -> None:
+        """Answer a prompt; None: the user does not."""
+        if (connection := self._connection) is not None:
+            connection.answer(number, text)
+
+    def cancel(self) -> None:
+        """An `open` that waits ends soon."""
+        with self._lock:
+            connection = self._connection
+        if connection is not None:
+            connection.cancel()
+
+    # --- the thread of the link
+
+    def open(self, *, unasked: bool) -> SshChannel:
+        """A channel to the host there, which is started where there is none. Raises `CannotReach`."""
+        connection = self._make(self.host, self._reports.append)
+        with self._lock:
+            self._connection = connection
+        self.failure = None
+        try:
+            connection.open()
+            command = prepare(connection, self.python or choose(connection))
+            marker = secrets.token_hex(16)
+            output, into = connection.launch(
+                [*command, "devexplorer.core.machines.host", "proxy", "--marker", marker], marker
+            )
+        except ConnectionFailed as error:
+            self.failure = error.failure
+            connection.close()
+            raise CannotReach(str(error), final=error.failure.kind not in PASSING) from error
+        except Cancelled as error:
+            connection.close()
+            raise CannotReach("it was given up", final=True) from error
+        except BaseException:
+            connection.close()
+            raise
+        return SshChannel(connection, output, into)
+
+
+class SshChannel:
+    """The streams of the proxy there."""
+
+    def __init__(self, connection: Connection, output: IO[bytes], into: IO[bytes]) -> None:
+        self._connection, self._output, self._into = connection, output, into
+
+    def read(self, size: int, /) -> bytes:
+        """What there is."""
+        return self._output.read(size)
+
+    def write(self, data: bytes | memoryview, /) -> int:
+        """As much of it as goes now."""
+        return self._into.write(data)
+
+    def close(self) -> None:
+        """Any thread: ends ssh, and with it the reads and writes."""
+        self._connection.close()

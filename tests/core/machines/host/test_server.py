@@ -1,0 +1,518 @@
+"""A host and its windows: who is told what, who may command, what a broken connection costs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from fakes.hosts import READY, CutStream, HostHere, WindowHere
+from fakes.stored_runs import matmul, stored
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from devexplorer.core.machines.host import server as server_module
+from devexplorer.core.machines.host.client import MOST_WAITING
+from devexplorer.core.machines.host.wire import MOST_READINGS, Outbox
+from devexplorer.core.machines.questions import (
+    DeleteRuns,
+    ExportRuns,
+    FindModels,
+    ImportRuns,
+    ListFolder,
+    ListRuns,
+    ReadFile,
+    RecogniseFiles,
+    RestartEngine,
+    SetHidden,
+    SetPython,
+    SetVisibleDevices,
+    StartRecording,
+    StopRecording,
+    TagRuns,
+    WriteFile,
+    WriteScript,
+)
+from devexplorer.core.machines.records import (
+    PROTOCOL,
+    ActionsChanged,
+    DevicesChanged,
+    Do,
+    EngineChoice,
+    Goodbye,
+    HistoryChanged,
+    RecordingChanged,
+    SnapshotBegin,
+    SnapshotEnd,
+    TakeOver,
+)
+from devexplorer.core.records import (
+    AllocatorSample,
+    Answer,
+    BenchPoint,
+    BenchPreparing,
+    BenchStarted,
+    BuildModel,
+    DeviceSample,
+    EngineLost,
+    EngineReady,
+    JobEnded,
+    JobStarted,
+    Log,
+    MatmulSpec,
+    ObjectChanged,
+    ObjectSnapshot,
+    UndoState,
+)
+from devexplorer.core.records.past import PastReadings
+from devexplorer.core.session.poll import MOST_EVENTS
+from devexplorer.core.session.state import State
+from devexplorer.core.telemetry.past import unpacked
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[HostHere]:
+    made = HostHere(tmp_path)
+    made.say(READY)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def window(host: HostHere) -> Iterator[WindowHere]:
+    made = WindowHere(host)
+    made.connect()
+    made.wait_for(SnapshotEnd)
+    yield made
+    made.close()
+
+
+def log(text: str) -> Log:
+    return Log(level="info", text=text, time_unix_s=1.0)
+
+
+def texts(window: WindowHere) -> list[str]:
+    return [line.text for line in window.of(Log)]
+
+
+def built(request: int, name: str) -> list[object]:
+    snapshot = ObjectSnapshot(name=name, kind="model", type="MLP", rows=(), bytes_by_device={}, tensors_by_device={})
+    return [
+        ObjectChanged(request=request, snapshot=snapshot),
+        Answer(request=request, title=f"{name} was built", words="", code="model = build()", time_unix_s=1.0),
+        JobEnded(request=request, ok=True, time_unix_s=1.0),
+    ]
+
+
+def test_a_new_window_gets_everything_and_then_what_happens(host: HostHere) -> None:
+    spec = MatmulSpec(device="cpu", dtype="float32", m=8, n=8, k=8)
+    host.say(
+        ObjectChanged(snapshot=ObjectSnapshot(
+            name="a", kind="tensor", type="Tensor", rows=(), bytes_by_device={}, tensors_by_device={})),
+        UndoState(title="Create a", kept_bytes=7, contents=3),
+        JobStarted(request=9, title="measuring", time_unix_s=1.0, command=None),
+        BenchPreparing(run=9, spec=spec, simulated=False),
+        BenchStarted(run=9, time_unix_s=1.0),
+        BenchPoint(run=9, device="cpu", time_unix_s=2.0, tflops=1.5),
+        DeviceSample(device="cpu", time_unix_s=2.0, utilization_percent=5.0),
+        log("before"),
+    )  # fmt: skip
+    window = WindowHere(host)
+    answer = window.connect()
+    assert not answer.resumes
+    window.wait_for(SnapshotEnd)
+    assert isinstance(window.got[0], SnapshotBegin)
+
+    state = State()
+    for event in [record.event for record in window.got if hasattr(record, "event")]:
+        state.apply(event)
+    assert state.engine == READY
+    assert list(state.objects) == ["a"]
+    assert state.undo.title == "Create a"
+    assert state.jobs[9].title == "measuring"
+    assert state.runs[9].started_unix_s == 1.0
+    assert [point.tflops for point in window.of(BenchPoint)] == [1.5]
+    assert texts(window) == ["before"]
+    assert window.of(DeviceSample)[-1].utilization_percent == 5.0
+    assert {info.id for info in window.of(DevicesChanged)[-1].devices} == {"cpu"}
+    assert window.wait_for(EngineChoice).python == sys.executable
+    assert window.wait_for(EngineReady) == READY
+
+    host.say(log("after"))
+    window.wait_for(Log, 2)
+    assert texts(window) == ["before", "after"]
+    window.close()
+
+
+def test_commands_of_the_window_that_controls_are_carried_out(host: HostHere, window: WindowHere) -> None:
+    control = window.control
+    assert control.granted
+    request = control.generation << 32 | 1
+    window.say(Do(command=BuildModel(recipe="mlp", request=request)))
+    host.until(lambda: host.engine.sent)
+    assert host.engine.sent == [BuildModel(recipe="mlp", request=request)]
+    host.say(*built(request, "mlp"))  # type: ignore[arg-type]
+    assert window.wait_for(JobEnded).request == request
+    assert window.wait_for(ActionsChanged, 2).added[0].title == "mlp was built"
+    assert "model = build()" in window.ask(WriteScript()).result.text
+    assert window.ask(WriteScript(notebook=True)).result.text.startswith("{")
+
+    host.engine.kill()  # what was done is done again, under a number of the host's
+    host.until(lambda: len(host.engines) == 2)
+    host.say(READY)
+    assert host.engine.sent[0].request >> 32 == 0
+
+
+def test_one_window_controls_and_another_can_take_over(host: HostHere, window: WindowHere) -> None:
+    other = WindowHere(host, "you@home")
+    other.connect()
+    other.wait_for(SnapshotEnd)
+    assert not other.control.granted
+    assert other.control.holder == "me@desk"
+
+    other.say(Do(command=BuildModel(recipe="mlp", request=window.control.generation << 32 | 1)))
+    refusal = other.wait_for(Answer)
+    assert refusal.failed
+    assert "is with me@desk" in refusal.words
+    assert other.wait_for(JobEnded).ok is False
+    assert host.engine.sent == []
+    assert "take over" in other.ask(RestartEngine()).problem
+
+    before = window.control.generation
+    other.say(TakeOver())
+    host.until(lambda: other.control.granted and not window.control.granted)
+    assert window.control.holder == "you@home"
+    assert other.control.generation > before
+    other.say(Do(command=BuildModel(recipe="mlp", request=before << 32 | 1)))
+    assert "before this window had control" in other.wait_for(Answer, 2).words
+    other.say(Do(command=BuildModel(recipe="mlp", request=other.control.generation << 32 | 1)))
+    host.until(lambda: host.engine.sent)
+    other.close()
+
+
+def test_watchers_are_told_when_the_window_that_controls_leaves_and_comes_back(
+    host: HostHere, window: WindowHere
+) -> None:
+    other = WindowHere(host, "you@home")
+    other.connect()
+    other.wait_for(SnapshotEnd)
+    assert not other.control.away
+    window.cut()
+    host.until(lambda: other.control.away)
+    assert (other.control.granted, other.control.holder) == (False, "me@desk")
+    assert window.connect().resumes
+    host.until(lambda: not other.control.away)
+    assert not other.control.granted
+    other.close()
+
+
+def test_a_window_that_comes_while_nobody_who_controls_is_there_controls(host: HostHere, window: WindowHere) -> None:
+    window.cut()
+    other = WindowHere(host)
+    other.connect()
+    other.wait_for(SnapshotEnd)
+    assert other.control.granted
+    assert window.connect().resumes
+    host.until(lambda: not window.control.granted)
+    other.close()
+
+
+@settings(max_examples=12, deadline=None)
+@given(cuts=st.lists(st.tuples(st.integers(0, 1500), st.integers(0, 300)), min_size=1, max_size=4))
+def test_nothing_is_lost_or_done_twice_when_the_connection_breaks_at_any_byte(
+    cuts: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    host = HostHere(tmp_path_factory.mktemp("host"))
+    host.say(READY)
+    window = WindowHere(host)
+    window.connect()
+    window.wait_for(SnapshotEnd)
+    window.cut()
+    generation = window.control.generation
+    for number, (reads, writes) in enumerate([*cuts, (None, None)], start=1):
+        host.say(*(log(f"{number}.{index}") for index in range(20)))
+        window.say(Do(command=BuildModel(recipe="mlp", request=generation << 32 | number)))
+        assert window.connect(reads, writes).resumes
+        if reads is not None:
+            host.until(lambda: window.over.is_set() or (len(texts(window)) and window.outbox.waits is False))
+            window.cut()
+    host.until(lambda: len(host.engine.sent) == len(cuts) + 1 and len(texts(window)) == 20 * (len(cuts) + 1))
+    assert texts(window) == [f"{number}.{index}" for number in range(1, len(cuts) + 2) for index in range(20)]
+    assert [command.request & 0xFF for command in host.engine.sent] == list(range(1, len(cuts) + 2))
+    window.close()
+    host.close()
+
+
+def test_a_window_of_another_run_of_the_host_begins_again(host: HostHere, window: WindowHere) -> None:
+    window.cut()
+    window.session = "0" * 32
+    assert not window.connect().resumes
+    window.wait_for(SnapshotEnd)
+    assert window.control.granted
+
+
+def test_a_connection_that_is_only_half_gone_is_replaced(host: HostHere, window: WindowHere) -> None:
+    old, old_socket = window.wire, window._socket
+    assert old is not None
+    window.received = old.received
+    assert window.connect().resumes
+    host.say(log("again"))
+    window.wait_for(Log)
+    assert old.join(5)
+    old_socket.close()
+    assert len(host.server.connected) == 1
+
+
+def test_a_lost_engine_is_told_also_to_those_who_come_later(host: HostHere, window: WindowHere) -> None:
+    host.engine.kill()
+    assert window.wait_for(EngineLost).will_restart
+    later = WindowHere(host)
+    later.connect()
+    later.wait_for(SnapshotEnd)
+    assert later.of(EngineLost)
+    assert not later.of(EngineReady)
+    later.close()
+
+
+@pytest.mark.parametrize("protocol", [PROTOCOL - 1, PROTOCOL + 1])
+def test_another_protocol_is_refused_in_one_line(host: HostHere, protocol: int) -> None:
+    answer = WindowHere(host, protocol=protocol).connect()
+    assert f"protocol {PROTOCOL}" in answer.problem
+    assert f"protocol {protocol}" in answer.problem
+    assert f"kill {os.getpid()}" in answer.problem
+    assert "\n" not in answer.problem
+    assert host.server.connected == []
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\0", b"GET / HTTP/1.1\r\n\r\n", b"\xff\xff\xff\xff", b"\0\0\0\x02hi", b"\0\0\0\x01\xc0"]
+)
+def test_strangers_end_only_their_own_connection(host: HostHere, window: WindowHere, data: bytes) -> None:
+    near, far = socket.socketpair()
+    host.server.take(far)
+    near.sendall(data)
+    near.shutdown(socket.SHUT_WR)
+    near.settimeout(10)
+    with suppress(ConnectionResetError):
+        assert near.recv(100) == b""
+    near.close()
+    host.say(log("still here"))
+    window.wait_for(Log)
+
+
+@pytest.mark.parametrize("data", [b"\xff" * 50, b"\x78\x01" + b"\0" * 50])
+def test_a_window_that_speaks_garbage_is_cut_off_and_may_come_back(
+    host: HostHere, window: WindowHere, data: bytes
+) -> None:
+    broken = WindowHere(host)
+    broken.connect()
+    broken.wait_for(SnapshotEnd)
+    broken._stream.write(data)
+    host.until(lambda: len(host.server.connected) == 1)
+    broken.cut()
+    assert broken.connect().resumes
+    broken.close()
+
+
+def test_who_never_greets_is_not_waited_for(host: HostHere, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "GREET_S", 0.05)
+    monkeypatch.setattr(server_module, "MOST_GREETING", 1)
+    near, far = socket.socketpair()
+    host.server.take(far)
+    near.settimeout(10)
+    assert near.recv(1) == b""
+    near.close()
+
+
+def test_files_of_the_machine(host: HostHere, window: WindowHere, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "model.py").write_text(
+        "import torch.nn as nn\nclass Net(nn.Module):\n    def __init__(self, size): ...\n"
+    )
+    listed = window.ask(ListFolder(path=str(tmp_path))).result
+    assert [entry.name for entry in listed.entries][:1] == ["folder"]
+    assert listed.entries[0].is_folder
+    kinds = window.ask(RecogniseFiles(paths=(str(tmp_path / "model.py"), str(tmp_path / "none")))).result
+    assert [found.kind for found in kinds.files] == ["model", None]
+    (found,) = window.ask(FindModels(path=str(tmp_path / "model.py"))).result.models
+    assert (found.name, found.is_class, found.needs) == ("Net", True, ("size",))
+    assert "no such file" in window.ask(ListFolder(path=str(tmp_path / "none"))).problem
+    assert "zero byte" in window.ask(ListFolder(path="a\0b")).problem
+    assert window.ask(ListFolder(path="~")).result.path == str(Path.home())
+
+
+def test_a_file_crosses_in_pieces_and_is_checked(window: WindowHere, tmp_path: Path) -> None:
+    data, path = bytes(range(256)) * 40, tmp_path / "there.bin"
+    digest = hashlib.sha256(data).hexdigest()
+
+    def write(offset: int, last: str = "", *, overwrite: bool = False) -> str:
+        piece = WriteFile(
+            path=str(path), offset=offset, data=data[offset : offset + 5120], sha256=last, overwrite=overwrite
+        )
+        return window.ask(piece).problem
+
+    assert write(0) == ""
+    assert not path.exists()
+    assert write(5120, digest) == ""
+    assert path.read_bytes() == data
+    assert "is not overwritten" in write(0)
+    assert "send it from its beginning" in write(5120)
+    write(0, overwrite=True)
+    assert "arrived damaged" in write(5120, "0" * 64)
+    assert path.read_bytes() == data
+    write(0, overwrite=True)
+    assert "where 5120 was due" in write(10, digest)
+    assert [item.name for item in tmp_path.iterdir() if item.name.endswith(".part")] == []
+
+    pieces = [window.ask(ReadFile(path=str(path), offset=at, count=4096)).result for at in (0, 4096, 8192)]
+    assert b"".join(piece.data for piece in pieces) == data
+    assert [piece.sha256 for piece in pieces] == ["", "", digest]
+    assert window.ask(ReadFile(path=str(path), offset=9000)).result.sha256 == digest
+    assert "a folder" in window.ask(ReadFile(path=str(tmp_path))).problem
+
+
+def test_recording_runs_on_the_machine(host: HostHere, window: WindowHere, tmp_path: Path) -> None:
+    path = tmp_path / "a.devrec"
+    assert window.ask(StartRecording(path=str(path))).problem == ""
+    assert window.wait_for(RecordingChanged, 2).path == str(path)
+    assert host.server.busy == ("recording",)
+    assert "is not overwritten" in window.ask(StartRecording(path=str(path))).problem
+    assert window.ask(StopRecording()).problem == ""
+    host.until(lambda: window.of(RecordingChanged)[-1].path == "")
+    assert host.server.busy == ()
+
+
+def test_the_history_is_that_of_the_machine(host: HostHere, window: WindowHere, tmp_path: Path) -> None:
+    run = stored(matmul())
+    host.history.add(run.result, run.conditions)
+    window.wait_for(HistoryChanged, 2)
+    page = window.ask(ListRuns()).result
+    (found,) = page.runs
+    assert (found.result, page.count) == (run.result, 1)
+    assert window.ask(ListRuns(text="no such words")).result.count == 0
+    assert window.ask(TagRuns(tags=((found.id, ("before",)),))).problem == ""
+    assert window.ask(ListRuns()).result.runs[0].tags == ("before",)
+    path = str(tmp_path / "runs.json")
+    assert window.ask(ExportRuns(kind="json", path=path, ids=(found.id,))).problem == ""
+    assert "csv, json or html" in window.ask(ExportRuns(kind="exe", path=path, ids=(found.id,))).problem
+    assert window.ask(DeleteRuns(ids=(found.id,))).result.words.startswith("1 run ")
+    assert window.ask(ImportRuns(path=path)).problem == ""
+    assert window.ask(ListRuns()).result.count == 1
+    assert window.ask(ImportRuns(path=str(tmp_path / "none"))).problem
+    assert window.ask(TagRuns(tags=((99, ("x",)),))).problem
+
+
+def test_a_flood_of_events_is_told_without_waiting(host: HostHere, window: WindowHere) -> None:
+    window.cut()
+    for index in range(3 * MOST_EVENTS):
+        host.engine.put(log(str(index)))
+    host.server.tick()
+    for _ in range(2):
+        host.server.wait()  # a second each, if it waited
+        host.server.tick()
+    window.connect()
+    window.wait_for(Log, 3 * MOST_EVENTS)
+    assert texts(window) == [str(index) for index in range(3 * MOST_EVENTS)]
+
+
+def test_another_engine_can_be_asked_for(host: HostHere, window: WindowHere) -> None:
+    assert window.ask(RestartEngine()).problem == ""
+    host.until(lambda: len(host.engines) == 2)
+    host.say(READY)
+    assert window.ask(SetVisibleDevices(value="1")).problem == ""
+    assert window.wait_for(EngineChoice, 2).visible_devices == "1"
+    assert window.ask(SetVisibleDevices(value="x y")).problem
+    assert window.ask(SetPython(path="/opt/python")).problem == ""
+    assert window.wait_for(EngineChoice, 3).python == "/opt/python"
+    host.until(lambda: len(host.engines) == 4)
+    assert host.options[2:] == [{}, {"python": "/opt/python"}]
+
+
+def test_hidden_windows_are_read_for_once_a_second(host: HostHere, window: WindowHere) -> None:
+    assert host.session._hidden is False
+    window.ask(SetHidden(hidden=True))
+    assert host.session._hidden is True
+    window.ask(SetHidden(hidden=False))
+    assert host.session._hidden is False
+    window.cut()
+    assert host.session._hidden is True
+
+
+def test_an_allocator_that_stands_still_is_told_seldom(host: HostHere, window: WindowHere) -> None:
+    for tenth in range(100):
+        moment = tenth / 10
+        allocated = 2 if tenth == 30 else 1
+        host.say(
+            AllocatorSample(device="vgpu:0", time_unix_s=moment, allocated_bytes=allocated, reserved_bytes=9),
+            DeviceSample(device="vgpu:0", time_unix_s=moment),
+        )
+    window.wait_for(DeviceSample, 100)
+    assert [sample.time_unix_s for sample in window.of(AllocatorSample)] == [0.0, 3.0, 3.1, 8.1]
+
+
+def test_a_snapshot_may_be_larger_than_what_is_kept_for_a_window(
+    host: HostHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Outbox.set_limit, "__defaults__", (1000,))
+    host.say(*(log("x" * 100) for _ in range(100)))
+    window = WindowHere(host)
+    window.connect()
+    window.wait_for(SnapshotEnd)
+    assert len(texts(window)) == 100
+    window.cut()
+    host.say(*(log("y" * 100) for _ in range(200)))
+    assert not window.connect().resumes
+    window.wait_for(SnapshotEnd)
+    assert texts(window).count("y" * 100) == 200
+    window.close()
+
+
+def test_a_window_that_says_much_at_once_is_heard_to_the_end(host: HostHere, window: WindowHere) -> None:
+    for number in range(1, 2 * MOST_WAITING):
+        window.say(Do(command=BuildModel(recipe="mlp", request=window.control.generation << 32 | number)))
+    host.until(lambda: len(host.engine.sent) == 2 * MOST_WAITING - 1)
+    assert [command.request & 0xFFFF for command in host.engine.sent] == list(range(1, 2 * MOST_WAITING))
+
+
+def test_windows_that_stay_away_are_forgotten(host: HostHere, window: WindowHere) -> None:
+    window.cut()
+    host.now += server_module.FORGET_S + 2
+    host.server.tick()
+    assert not window.connect().resumes
+
+
+def test_the_end_is_told(host: HostHere, window: WindowHere) -> None:
+    host.server.end("It was ended.")
+    assert window.over.wait(10)
+    assert window.of(Goodbye)[0].reason == "It was ended."
+
+
+def test_a_cut_stream_cuts() -> None:
+    near, far = socket.socketpair()
+    stream = CutStream(near, reads=2, writes=3)
+    far.sendall(b"abc")
+    assert stream.write(b"12345") == 3
+    assert stream.read(10) == b"ab"
+    assert stream.read(10) == b""
+    near.close()
+    far.close()
+
+
+def test_readings_that_were_not_kept_for_a_window_come_as_a_curve(host: HostHere, window: WindowHere) -> None:
+    window.cut()
+    for second in range(MOST_READINGS + 50):
+        sample = DeviceSample(device="cpu", time_unix_s=1000.0 + second, utilization_percent=5.0)
+        host.server.known.state.apply(sample)
+        host.server._tell_event(sample)
+    window.got.clear()
+    assert window.connect().resumes
+    past = window.wait_for(PastReadings)
+    assert not window.of(DeviceSample)
+    times, values = unpacked(past)
+    assert times[-1] == 1000.0 + MOST_READINGS + 49
+    assert values[-1, past.metrics.index("utilization_percent")] == 5.0
