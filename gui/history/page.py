@@ -79,6 +79,7 @@ FORMATS = {
 IMPORT_TIP = "Add runs from a JSON file: an export, or what “bench --json” printed"
 NOT_OPEN = "The history is not open yet."
 LOADING = "Loading the history…"
+NO_EXPORT = "There is no run to export."
 NO_RUN = "No runs yet. Every benchmark that ends is kept here, with the conditions under which it was measured."
 
 
@@ -332,8 +333,9 @@ class HistoryPanel(QWidget):
     def _request(self) -> None:
         if self._source is not None and self._is_old:
             self._is_old = False
-            if self.nothing.text() == NOT_OPEN:
+            if self._stack.currentWidget() is self.empty or self.nothing.text() == NOT_OPEN:
                 self.nothing.setText(LOADING)
+                self._stack.setCurrentWidget(self.nothing)
             self._source.request(self.wanted, self._limit, self.show_runs)
 
     @property
@@ -453,10 +455,21 @@ class HistoryPanel(QWidget):
             self._source.delete(ids, self.say)
 
     def report(self) -> None:
-        """Ask where to, and write a page about the chosen runs."""
-        self._ask_where("html")
+        """Ask where to, and write a page about the chosen runs; what is listed may not have come yet."""
+
+        def came(runs: Sequence[StoredRun], total: int) -> None:
+            self.show_runs(runs, total)
+            self._ask_where("html")
+
+        if self._source is None:
+            self.say(NOT_OPEN, True)
+        else:
+            self._source.request(self.wanted, self._limit, came)
 
     def _ask_where(self, kind: str) -> None:
+        if not self._exported:
+            self.say(NO_EXPORT, True)
+            return
         name = f"devexplorer-runs-{time.strftime('%Y%m%d-%H%M%S')}.{kind}"
         self.context.save_file(
             "Export runs",
@@ -472,9 +485,7 @@ class HistoryPanel(QWidget):
         return tuple(run.id for run in self.table.chosen or self.model.runs)
 
     def _export(self, kind: str, ids: Sequence[int], path: Path) -> None:
-        if not ids:
-            self.say("There is no run to export.", True)
-        elif self._source is not None:
+        if self._source is not None:
             self._source.export(kind, path, ids, names=self.names_action.isChecked(), say=self.say)
 
     def _fetch(self, kind: str, ids: Sequence[int], place: Path) -> None:
@@ -505,7 +516,7 @@ class HistoryPanel(QWidget):
         too_many = f"At most {MOST_RUNS} runs are compared at once."
         why_no_compare = ready or (too_many if len(chosen) > MOST_RUNS else refusal(chosen))
         why_no_change = ready or (None if chosen else "Choose a run first.")
-        why_no_export = ready or (None if listed else "There is no run to export.")
+        why_no_export = ready or (None if listed else NO_EXPORT)
         compare = "Put the chosen runs side by side; the others are compared with the oldest"
         for button, reason, meaning in (
             (self.compare_button, why_no_compare, compare),

@@ -4,7 +4,6 @@ reads what is known, and asks its `room` for what is to be done."""
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from PySide6.QtGui import QContextMenuEvent
 from PySide6.QtWidgets import QWidget
@@ -12,16 +11,12 @@ from PySide6.QtWidgets import QWidget
 from devexplorer.core.base import MISSING, bytes_text, count_text, number_text
 from devexplorer.core.session import Device, State
 from devexplorer.core.session.machine import Machine
-from devexplorer.gui.machines.actions import connect, reconnect
+from devexplorer.gui.machines.actions import reconnect
 from devexplorer.gui.machines.room import MachineRoom
 from devexplorer.gui.machines.words import STALE_S, age_text, alarm_words, state_colour, state_words, why
 from devexplorer.gui.widgets import EDGE_PX, Figures, hbox, label, offer_menu, push_button, vbox
 from devexplorer.gui.widgets.table import Cell, Column, RowsTable, SortedRowsModel, TableRow, numbers
 from devexplorer.gui.widgets.theme import Colour
-
-if TYPE_CHECKING:
-    pass
-
 
 GIB = 1 << 30
 COLUMNS = (
@@ -139,13 +134,11 @@ class MachinesPage(QWidget):
         self.take_over_button = push_button("Take over", lambda: self._room.take_over(), look="quiet")
         self.disconnect_button = push_button("Disconnect", self._disconnect, look="quiet")
         self.forget_button = push_button("Forget", self._forget, look="quiet", tip="Do not offer this machine any more")
-        self.connect_button = push_button("Connect…", lambda: connect(self._room.context), look="quiet")
         self.model = SortedRowsModel(COLUMNS)
         self.table = RowsTable(self.model, "Machines", WIDTHS, stretched=DEVICES, gives_up=GIVES_UP, named=(MACHINE,))
         self.table.sort_by_clicks(self.refresh)
         self._buttons = (
             self.show_button, self.reconnect_button, self.take_over_button, self.disconnect_button, self.forget_button,
-            self.connect_button,
         )  # fmt: skip
         head = hbox((self.words, 1), *self._buttons, margins=(EDGE_PX, 4, 6, 0))
         vbox(head, (self.table, 1), spacing=0, parent=self)

@@ -83,9 +83,9 @@ class SplitPanel(QWidget):
         self.picture = SplitPicture(state.look_of)
         self.summary = label(role=Role.LABEL, words="soft", wrap=True)
         self.warning = ElidedLabel(Role.LABEL, "warning")
-        self.unplanned = EmptyState("", "Plan")
+        self.unplanned = EmptyState("", "Add two virtual GPUs")
         self.unplanned.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        self.unplanned.chosen.connect(self._take_offer)
+        self.unplanned.chosen.connect(lambda: self.command_requested.emit(AddVirtual(spec=VIRTUAL_SPEC)))
         self.empty = EmptyState("There is no model yet that could be split over several devices.", f"Build {EXAMPLE}")
         self.empty.chosen.connect(lambda: self.command_requested.emit(BuildModel(recipe=EXAMPLE)))
         self._lay_out()
@@ -138,7 +138,7 @@ class SplitPanel(QWidget):
         self._take_plan(name)
         self._planned.setCurrentIndex(0 if self.draft is not None else 1)
         self.unplanned.sentence.setText(self._invitation(name, devices))
-        self.unplanned.button.setText("Add two virtual GPUs" if self._offers_virtual() else "Plan")
+        self.unplanned.button.setVisible(len(self._accelerators()) < 2 and can_add_virtual(self._state))
         self.unplanned.follow(self._state)
         self._show(snapshot)
         self._enable(snapshot, ready)
@@ -226,10 +226,7 @@ class SplitPanel(QWidget):
         if len(cards) == 1:
             return f"A split needs a second GPU beside {cards[0]}. Plan shows what would go to the CPU."
         over = " and ".join(cards) if len(cards) <= MOST_NAMED else f"{len(cards)} devices"
-        return f"How could {name} be split over {over}? The plan keeps tied weights together and moves nothing."
-
-    def _offers_virtual(self) -> bool:
-        return len(self._accelerators()) < 2 and can_add_virtual(self._state)
+        return f"Plan shows how {name} could be split over {over}. Tied weights stay together, and nothing moves."
 
     def _enable(self, snapshot: ObjectSnapshot, ready: bool) -> None:
         draft = self.draft
@@ -278,12 +275,6 @@ class SplitPanel(QWidget):
         if budgets and len(budgets) < len(self.shares.rows):
             budgets = {device: budgets.get(device, self._free(device)) for device in self.shares.rows}
         self.command_requested.emit(PlanSplit(target=self.models.value, budgets=budgets))
-
-    def _take_offer(self) -> None:
-        if self._offers_virtual():
-            self.command_requested.emit(AddVirtual(spec=VIRTUAL_SPEC))
-        else:
-            self._ask()
 
     def _free(self, device: str) -> int:
         """What the engine would take: what is free, less a tenth."""

@@ -37,7 +37,7 @@ GROUPS = {
     "watch": ("record", "page alerts"),
     "export": ("report", "export csv", "export png"),
     "link": ("connect", "reconnect", "disconnect"),
-    "fleet": ("fleet_hosts", "fleet_check"),
+    "fleet": ("fleet_hosts",),
 }
 """Buttons with a gap before them, from left to right: ids of actions, and `MENUS`."""
 MENUS = ("build", "move", "copy", "cast")
@@ -50,7 +50,7 @@ GROUPS_OF_LAYOUT = {
 }
 ICONS = {
     "new_tensor": "tensor", "forward": "forward", "backward": "backward", "check": "check", "benchmark": "benchmark",
-    "undo": "undo", "redo": "redo", "page alerts": "warning", "connect": "machine", "fleet_check": "check",
+    "undo": "undo", "redo": "redo", "page alerts": "warning", "connect": "machine",
 }  # fmt: skip
 """Of the actions that have one."""
 WORDS = {"new_tensor": "Tensor", "undo": "", "redo": "", "page alerts": "Alerts"}

@@ -130,6 +130,17 @@ def test_before_the_history_is_open_nothing_can_be_asked_for(qtbot: QtBot) -> No
     panel.refresh()
 
 
+def test_while_the_runs_are_asked_for_again_it_is_not_said_that_there_are_none(qtbot: QtBot) -> None:
+    panel, source = panel_with(qtbot)
+    answers = []
+    source.request = lambda wanted, limit, show: answers.append(show)  # type: ignore[method-assign]
+    panel.refresh()
+    assert panel.nothing.isVisible()
+    assert panel.nothing.text() == "Loading the history…"
+    answers[0]([], 0)
+    assert panel.empty.isVisible()
+
+
 def test_without_a_run_the_panel_says_so_and_offers_a_benchmark(qtbot: QtBot) -> None:
     panel, _ = panel_with(qtbot)
     assert panel.empty.isVisible()
@@ -504,6 +515,16 @@ def test_without_a_choice_all_that_are_listed_are_exported(qtbot: QtBot, tmp_pat
     panel.export_menu.actions()[0].trigger()
     panel.context.chosen(tmp_path / "runs.csv")  # type: ignore[attr-defined]
     assert source.exported == [("csv", tmp_path / "runs.csv", (3, 2, 1), True)]
+
+
+def test_a_report_of_no_runs_asks_for_no_file(qtbot: QtBot) -> None:
+    panel, source = panel_with(qtbot)
+    panel.report()
+    assert panel.message.full_text == "✕ There is no run to export."
+    source.runs = [stored(matmul(), 1)]  # not listed yet
+    panel.report()
+    panel.context.chosen(Path("runs.html"))  # type: ignore[attr-defined]
+    assert source.exported == [("html", Path("runs.html"), (1,), False)]
 
 
 def test_a_file_that_is_no_export_is_refused_in_words(qtbot: QtBot, tmp_path: Path) -> None:

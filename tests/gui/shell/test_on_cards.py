@@ -126,8 +126,7 @@ def test_a_model_is_split_over_two_cards_and_runs_there(me: OnCards) -> None:
     me.offer("Insert hops")
     me.until(lambda: me.state.answer is not None and not me.state.answer.failed and not me.state.jobs, "runs")
     me.page("Split")
-    page = me.window.bottom_dock.page("split")
-    me.click(page.unplanned.button if page.unplanned.isVisible() else page.plan)
+    me.click(me.window.bottom_dock.page("split").plan)
     me.until(lambda: "mlp" in me.state.part(SplitState).plans, "planned")
 
 

@@ -143,12 +143,13 @@ def test_without_a_model_one_that_is_made_for_it_can_be_built(qtbot: QtBot) -> N
     assert shown.asked == [BuildModel(recipe="two-towers")]
 
 
-def test_before_a_plan_it_is_offered(qtbot: QtBot) -> None:
+def test_before_a_plan_it_is_said_what_one_would_show(qtbot: QtBot) -> None:
     shown = Shown(qtbot, with_net())
-    assert shown.panel.unplanned.sentence.text().startswith("How could net be split over vgpu:0 and vgpu:1?")
+    assert shown.panel.unplanned.sentence.text().startswith("Plan shows how net could be split over vgpu:0 and vgpu:1.")
+    assert not shown.panel.unplanned.button.isVisibleTo(shown.panel)
     assert [share.field.placeholderText() for share in shown.panel.shares.rows.values()] == ["what is free"] * 3
     assert not shown.panel.apply.isEnabled()
-    shown.click(shown.panel.unplanned.button)
+    shown.click(shown.panel.plan)
     assert shown.asked == [PlanSplit(target="net", budgets={})]
 
 
@@ -164,8 +165,7 @@ def test_with_fewer_than_two_gpus_virtual_ones_are_offered(
     shown.click(shown.panel.unplanned.button)
     assert shown.asked == [AddVirtual(spec="2x Tesla T4")]
     shown.apply(replace(ENGINE, virtual_unavailable="torch is too old"))
-    shown.click(shown.panel.unplanned.button)
-    assert shown.asked[1:] == [PlanSplit(target="net", budgets={})]
+    assert not shown.panel.unplanned.button.isVisibleTo(shown.panel)
     unplanned = shown.panel.unplanned
     for height in (400, 0):
         shown.panel.resize(700, max(height, shown.panel.minimumSizeHint().height()))  # as low as its tab lets it become
