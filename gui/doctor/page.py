@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QModelIndex, Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QCheckBox, QWidget
+from PySide6.QtWidgets import QCheckBox, QHeaderView, QWidget
 
 from devexplorer.core.base import object_name
 from devexplorer.core.records import AddVirtual, ApplyPatch, Cancel, Check, Diagnosis, Finding
@@ -49,7 +49,7 @@ from devexplorer.gui.widgets import (
     vbox,
     why_not_live,
 )
-from devexplorer.gui.widgets.table import CutAtTheStart, RowsModel, RowsTable
+from devexplorer.gui.widgets.table import ROW_PX, CutAtTheStart, RowsModel, RowsTable
 
 WIDTH_PX = 248
 BUTTON_PX = 26
@@ -291,8 +291,8 @@ class DoctorPanel(QWidget):
         icon_name = {"clean": "check", "not checked": "note"}.get(sign, sign)
         self.sign.show_icon(icon_name, severity_tone(sign))
         self.verdict.set_full_text(all_of_it(diagnosis))
-        about = circumstances(diagnosis)
-        self.circumstances.set_full_text(about, brief=about)  # a letter of it says nothing
+        card = diagnosis.device_name.removeprefix("NVIDIA ")
+        self.circumstances.set_full_text(circumstances(diagnosis), brief=card)
         self.old.setText(OLD if self._state.check_is_old(self._target or "") else "")
 
     def _show_chosen(self) -> None:
@@ -348,9 +348,14 @@ class DoctorPanel(QWidget):
 
 
 class FindingsTable(RowsTable):
-    """Double-click and Return are `activated`."""
+    """Double-click and Return are `activated`. Sentences have as many lines as they need."""
 
     def __init__(self, model: RowsModel) -> None:
         super().__init__(model, "Findings", _WIDTHS_PX, gives_up=(RULE, PATH, PLACE))
+        self.setWordWrap(True)
+        lines = self.verticalHeader()
+        lines.setMinimumSectionSize(ROW_PX)
+        lines.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        self.horizontalHeader().sectionResized.connect(self.resizeRowsToContents)
         for column in (PATH, PLACE):
             self.setItemDelegateForColumn(column, CutAtTheStart(self))

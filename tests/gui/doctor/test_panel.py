@@ -34,7 +34,7 @@ from devexplorer.gui.doctor.finding import PATH, PLACE, RULE, all_of_it, cost_te
 from devexplorer.gui.doctor.page import AT_WORK, CLEAN, NO_MODEL, NOTHING, OLD, ONLY_CPU, WORKING, DoctorPanel
 from devexplorer.gui.widgets import reading_order
 from devexplorer.gui.widgets.source_view import DiffView
-from devexplorer.gui.widgets.table import Cell
+from devexplorer.gui.widgets.table import ROW_PX, Cell
 from devexplorer.gui.widgets.theme import DARK, LIGHT, Theme, set_theme
 
 LEFT = Qt.MouseButton.LeftButton
@@ -88,6 +88,14 @@ def click_row(qtbot: QtBot, panel: DoctorPanel, row: int, *, twice: bool = False
     qtbot.mouseClick(panel.table.viewport(), LEFT, pos=where)
     if twice:
         qtbot.mouseDClick(panel.table.viewport(), LEFT, pos=where)
+
+
+def test_a_long_sentence_has_as_many_lines_as_it_needs(state: State, panel: DoctorPanel) -> None:
+    say(state, panel, diagnosis(finding(message="It stays on the CPU. " * 12)))
+    wide = panel.table.rowHeight(0)
+    assert wide > ROW_PX
+    panel.resize(700, panel.height())
+    assert panel.table.rowHeight(0) > wide
 
 
 # --- the form ---------------------------------------------------------------------------------------------------------
