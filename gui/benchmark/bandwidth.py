@@ -20,7 +20,7 @@ from devexplorer.core.records import BandwidthRow, BandwidthSpec
 from devexplorer.core.session import Run, State
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.runs import is_simulated, rows_of
-from devexplorer.gui.benchmark.summary import Summary
+from devexplorer.gui.benchmark.summary import WIDTH_PX, Summary
 from devexplorer.gui.charts.size_curve import GB_UNITS, Series, SizeCurve
 from devexplorer.gui.forms.device_choice import AllDevices
 from devexplorer.gui.widgets import (
@@ -49,7 +49,7 @@ COMPARED = {
 }
 SMALL_BYTES = 64 << 10
 """Copies up to this size show latency more than bandwidth."""
-NAME_PX, CELL_PX, NARROW_CELL_PX, LEAST_CURVE_PX = 90, 70, 54, 198
+NAME_PX, CELL_PX, NARROW_CELL_PX, LEAST_CURVE_PX, LEAST_SUMMARY_PX = 90, 70, 54, 198, 190
 LEAST_PX, LEAST_MATRIX_PX = 132, 300
 """Height of matrix and curve; in less they are scrolled."""
 LATENCY = "µs per copy"
@@ -244,15 +244,16 @@ class CopiesView(QWidget):
         hbox(self.summary, (self._area, 1), spacing=0, parent=self)
 
     def _split(self, columns: int) -> None:
-        """The matrix gets what it needs, the curve the rest; many columns are narrow, then the curve is below, before
-        the matrix is cut."""
-        room, cell = self.width() - self.summary.width() - self._area.verticalScrollBar().sizeHint().width(), CELL_PX
-        if NAME_PX + columns * CELL_PX + 16 > 0.6 * room:
+        """The matrix gets what it needs, the curve the rest; many columns are narrow, then the curve is below, then the
+        summary is narrow, before the matrix is cut."""
+        room, cell = self.width() - self._area.verticalScrollBar().sizeHint().width(), CELL_PX
+        if NAME_PX + columns * CELL_PX + 16 > 0.6 * (room - WIDTH_PX):
             cell = NARROW_CELL_PX
         for number in range(columns + 1):
             self.table.setColumnWidth(number, cell if number else NAME_PX)
         matrix = max(NAME_PX + columns * cell + 16, LEAST_MATRIX_PX)
-        rest = room - matrix - self.splitter.handleWidth()
+        self.summary.setFixedWidth(max(min(room - matrix, WIDTH_PX), LEAST_SUMMARY_PX))
+        rest = room - self.summary.width() - matrix - self.splitter.handleWidth()
         self.splitter.setOrientation(Qt.Orientation.Vertical if rest < LEAST_CURVE_PX else Qt.Orientation.Horizontal)
         if rest >= LEAST_CURVE_PX:
             self.splitter.setSizes([matrix, rest])

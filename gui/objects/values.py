@@ -11,7 +11,7 @@ import math
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from devexplorer.core.base import MISSING, bytes_text, seconds_text
 from devexplorer.core.records import Describe, Fact, Row, Values
@@ -28,6 +28,7 @@ from devexplorer.gui.widgets import (
     ScrollArea,
     ShrinkingLabel,
     check_box,
+    font,
     hbox,
     holder,
     label,
@@ -38,6 +39,40 @@ from devexplorer.gui.widgets import (
 )
 
 FACTS_PX, ROWS_EDGE_PX, BESIDE_PX = 224, 24, 700
+TOP_LEFT = Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft
+
+
+class FirstValues(QLabel):
+    """Rows of values in columns, as many columns as have room."""
+
+    def __init__(self) -> None:
+        super().__init__(textFormat=Qt.TextFormat.PlainText, alignment=TOP_LEFT)
+        self.setFont(font(Role.CODE))
+        self.setProperty("words", "soft")
+        self.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)  # never scrolled sideways
+        self._rows = ""
+
+    def show_rows(self, rows: str) -> int:
+        """Show these lines; returns the width in which they have room."""
+        self._rows = rows
+        self._cut()
+        return max(map(self.fontMetrics().horizontalAdvance, rows.splitlines()), default=0)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._cut()
+
+    def _cut(self) -> None:
+        self.setText("\n".join(map(self._first_columns, self._rows.splitlines())))
+
+    def _first_columns(self, line: str) -> str:
+        """`0.1  0.2  …`"""
+        shown = line
+        while self.fontMetrics().horizontalAdvance(shown) > self.width() and "  " in line:
+            line = line.rpartition("  ")[0].rstrip()
+            shown = f"{line}  …"
+        return shown
 
 
 class ValuesPanel(QWidget):
@@ -76,9 +111,7 @@ class ValuesPanel(QWidget):
         self.facts = FactsTable(numbers=True)
         self.histogram = Histogram()
         self.none = label(words="dim", wrap=True, align=CENTRE)
-        self.first = label(
-            role=Role.CODE, words="soft", selectable=True, align=Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft
-        )
+        self.first = FirstValues()
         self.empty = EmptyState("", "Look at its values")
         self.empty.chosen.connect(lambda: self._ask())
         self._content = QWidget()
@@ -98,7 +131,7 @@ class ValuesPanel(QWidget):
         )
         facts = ScrollArea(self.facts, sideways=True)
         facts.setFixedWidth(FACTS_PX)
-        rows = ScrollArea(self.first, sideways=True)
+        rows = ScrollArea(self.first)
         self._rows = holder(vbox(label("first values", Role.LABEL, "dim"), (rows, 1), spacing=4))
         self._drawn = hbox((self.histogram, 1), (self.none, 1), (self._rows, 3), spacing=2 * EDGE_PX)
         row = hbox(facts, (self._drawn, 1), spacing=2 * EDGE_PX)
@@ -176,8 +209,7 @@ class ValuesPanel(QWidget):
         self.none.setText(
             "There is nothing to draw: no finite values, none that have an order, or some too far apart for an axis."
         )
-        self.first.setText(values.first)
-        self._rows.setMaximumWidth(self.first.sizeHint().width() + ROWS_EDGE_PX)
+        self._rows.setMaximumWidth(self.first.show_rows(values.first) + ROWS_EDGE_PX)
         known = self._state.objects.get(values.target)
         self._rows.setVisible(known is None or not known.values)  # those of a small tensor are in the inspector
 

@@ -99,10 +99,11 @@ def click(qtbot: QtBot, panel: BenchmarkPanel, row: int, column: int) -> None:
     qtbot.mouseClick(table.viewport(), LEFT, pos=table.visualRect(table.model().index(row, column)).center())
 
 
-def test_a_matrix_of_nine_devices_is_whole_in_a_window_of_1440_pixels(qtbot: QtBot) -> None:
+@pytest.mark.parametrize(("width", "has_curve"), [(1360, True), (918, False)])
+def test_a_matrix_of_nine_devices_is_whole(qtbot: QtBot, width: int, has_curve: bool) -> None:
     devices = [msgspec.structs.replace(T4S[0], id=f"vgpu:{number}") for number in range(8)]
     state = state_with(CPU, *devices)
-    panel = hosted(qtbot, lambda _: BenchmarkPanel(state, clock=lambda: NOW + 4), 1360, 390)
+    panel = hosted(qtbot, lambda _: BenchmarkPanel(state, clock=lambda: NOW + 4), width, 390)
     qtbot.mouseClick(panel.rail.choices["bandwidth"], LEFT)
     names = ("cpu", *(info.id for info in devices))
     rows = tuple(copy(a, b, MIB, 1234.0, simulated=True) for a in names for b in names)
@@ -111,6 +112,7 @@ def test_a_matrix_of_nine_devices_is_whole_in_a_window_of_1440_pixels(qtbot: QtB
     refreshed(panel)
     view = panel.pages["bandwidth"].view
     assert view.table.horizontalScrollBar().maximum() == 0
+    assert (view.splitter.orientation() == Qt.Orientation.Horizontal) == has_curve
     assert view.curve.width() >= LEAST_CURVE_PX
 
 

@@ -74,6 +74,21 @@ def test_statistics_are_next_to_the_histogram(panel: ValuesPanel, state: State):
     assert panel.first.text() == "[[0.1]]"
 
 
+def test_a_narrow_page_shows_fewer_columns_of_the_first_values(panel: ValuesPanel, state: State):
+    row = "  ".join(["-0.02031"] * 8)
+    panel.set_selection((TARGET,))
+    state.apply(ValuesDescribed(values=values(first=f"at [0]:\n{row}\n{row}")))
+    panel.refresh()
+    panel.resize(1400, 200)
+    assert panel.first.text() == f"at [0]:\n{row}\n{row}"
+    panel.resize(760, 200)
+    _, line, other = panel.first.text().splitlines()
+    assert line == other
+    assert 1 <= line.count("-0.02031") < 8
+    assert line.endswith("-0.02031  …")
+    assert panel.first.fontMetrics().horizontalAdvance(line) <= panel.first.width()
+
+
 def test_simulated_values_say_so(panel: ValuesPanel, state: State):
     panel.set_selection((TARGET,))
     state.apply(ValuesDescribed(values=values(device="vgpu:0", simulated=True)))
