@@ -16,8 +16,9 @@ NOT_TOLD = "not reported by the driver"
 NO_READING = "no reading yet"
 NOT_CUDA = "torch counts CUDA devices only"
 NO_CPU_FIELD = "a CPU has none, or the system does not tell it"
-_CARDS = ("cuda", "nvml", "virtual")
-"""Kinds of which every row is shown, known or not; of the others only what is known, or missing for a reason."""
+_CARDS = ("cuda", "nvml")
+"""Kinds of which every row is shown, known or not; of the others only what is known, or missing for a reason. Two
+thirds of the rows of a virtual GPU would be dashes."""
 
 _MODELLED = (
     "memory_used_bytes", "memory_total_bytes", "utilization_percent", "temperature_c", "power_w", "power_cap_w",

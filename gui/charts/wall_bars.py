@@ -64,10 +64,13 @@ class BarCells(Padded):
 class WallBars(RowsTable):
     """Feed it with `set_bars`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, grouped: bool = True) -> None:
+        """Not `grouped`: all bars are of one group, which is named elsewhere."""
         columns = (Column("jobs"), Column("measured"), numbers("wall time"), Column(""))
         self.rows_model = RowsModel(columns)
-        super().__init__(self.rows_model, "Wall times", WIDTHS, gives_up=(0,), named=(GROUP, NAME))
+        gives_up = (GROUP,) if grouped else ()
+        super().__init__(self.rows_model, "Wall times", WIDTHS, gives_up=gives_up, named=(GROUP, NAME))
+        self.setColumnHidden(GROUP, not grouped)
         self.rows_model.setParent(self)
         self.setItemDelegateForColumn(BARS, BarCells(self))
         self.bars: tuple[Bar, ...] = ()

@@ -166,8 +166,8 @@ class ReplicatePage(_SelectionPage):
     kind, title, action = Replicate, "Replicate", "Replicate"
     meaning = "A copy of a model on each device, the batch split over them, the outputs gathered"
     nothing = (
-        "Select a model and choose two devices or more: each gets a copy, the batch is split over them and the outputs"
-        " are gathered, as DataParallel does."
+        "Select a model and choose at least two devices: each gets a copy and a part of the batch, and the outputs are"
+        " gathered."
     )
 
     def __init__(self, state: State) -> None:
@@ -216,7 +216,7 @@ class TimeWorkPage(ExperimentPage):
     def __init__(self, state: State) -> None:
         super().__init__(state)
         self.device = DeviceField(state)
-        self.bars = WallBars()
+        self.bars = WallBars(grouped=False)  # both are of one job, which the answer names
         self.set_picture(self.bars)
         self.size_edit = line_edit("1000", "1000", "Size", 56, tip="Side of the square matrices")
         self.iterations_edit = line_edit("10", "10", "Products", 56)

@@ -274,7 +274,7 @@ class RooflinePanel(QWidget):
                 " written."
             )
         if drawn.left_out:
-            notes.append(f"{count_text(drawn.left_out, 'model run')} left out: how many bytes they moved is not known.")
+            notes.append(f"{count_text(drawn.left_out, 'model run')} left out, because the bytes moved are unknown.")
         self.note.setText(" ".join(filter(None, notes)))
 
     def _ceiling_row(self, ceiling: Ceiling) -> TableRow:

@@ -198,6 +198,7 @@ class SplitPanel(QWidget):
         except BadInput as error:
             lines += [sentence(finding) for finding in error.findings]
         self.warning.set_full_text(" ".join(lines))
+        self.warning.setVisible(bool(lines))  # an empty line would lift what is beside the button
 
     def _summary(self, draft: Draft | None, snapshot: ObjectSnapshot, *, placed: bool, measured: bool) -> str:
         if draft is None:

@@ -113,16 +113,15 @@ def test_half_of_a_pair_is_said_and_the_other_half_explained() -> None:
     assert (found.value, found.why) == ("— of 1,980 MHz", "not reported by the driver")
 
 
-def test_what_a_virtual_gpu_does_not_model_is_named_so_and_the_rest_is_marked() -> None:
+def test_what_a_virtual_gpu_does_not_model_has_no_row_and_the_rest_is_marked() -> None:
     sample = DeviceSample(
         device="vgpu:0", time_unix_s=1.0, memory_used_bytes=GIB, utilization_percent=43.0, simulated=True
     )
     groups = facts(VGPU, sample)
     assert row(groups, "Identity", "simulated").value == "yes"
     assert row(groups, "Memory", "used").value == "1.00 GiB"
-    found = row(groups, "Power and heat", "temperature")
-    assert found.value == "—"
-    assert found.why.startswith("not modelled")
+    assert not any(group.title == "NVLink" for group in groups)
+    assert not any(row.why.startswith("not modelled") for group in groups for row in group.rows)
     assert row(facts(VGPU), "Activity", "utilization").why == "no reading yet"
 
 

@@ -34,6 +34,7 @@ from devexplorer.core.records import (
     Offer,
 )
 from devexplorer.core.session.state import State
+from devexplorer.gui.charts.wall_bars import GROUP, NAME
 from devexplorer.gui.experiments.page import ExperimentsPanel
 from devexplorer.gui.widgets.theme import DARK, LIGHT, device_colour, set_theme
 
@@ -269,6 +270,11 @@ def test_both_times_are_bars_of_the_device(panel: ExperimentsPanel, state: State
     assert without.group == "10 products of 1000×1000 on vgpu:1"
     assert {bar.colour for bar in (without, with_)} == {state.devices["vgpu:1"].colour}
     assert without.simulated
+    table = panel.time_work.bars
+    table.resize(450, 200)  # its room beside the answer in a small window
+    table.show()
+    assert table.columnWidth(NAME) >= table.fontMetrics().horizontalAdvance("unsynchronised simulated")
+    assert table.isColumnHidden(GROUP)  # the answer names the job
     set_theme(LIGHT)
     assert panel.time_work.answer.title.text() == "40 µs without, 2.9 ms with"
 
