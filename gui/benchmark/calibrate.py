@@ -34,7 +34,7 @@ COLUMNS = (
     numbers("noise", "Interquartile range over median"),
     Column("values", "Whether the values were compared and right"),
 )
-WIDTHS_PX = (300, 160, 104, 104, 64, 110, 64, 70)
+WIDTHS_PX = (300, 160, 104, 104, 64, 110, 64, 64)
 NONE_SAVED = "No card has been calibrated."
 
 
@@ -57,7 +57,7 @@ class CalibratePage(BenchPage[CalibrateSpec]):
         self.add_field("", self.saved_button)
         self.summary = Summary()
         self.model = RowsModel(COLUMNS)
-        self.table = RowsTable(self.model, "Measured and modelled", WIDTHS_PX, stretched=0, gives_up=(6, 5, 1, 3))
+        self.table = RowsTable(self.model, "Measured and modelled", WIDTHS_PX, stretched=0, gives_up=(6, 5, 1, 7, 3))
         self.set_results(beside(self.summary, self.table))
         self.summary.changed.connect(self.refresh)
         self._shown: tuple[object, ...] = ()
@@ -109,7 +109,7 @@ class CalibratePage(BenchPage[CalibrateSpec]):
         headline = f"{count_text(len(found), 'factor')}" if found else "Nothing is measured yet."
         facts = ["simulated"] if is_simulated(run, self._state) else []
         warning = f"▲ {result.unusable}" if result is not None and result.unusable is not None else ""
-        self.summary.say(headline, factors_text(found), run, *facts, warning=warning)
+        self.summary.say(headline, "", run, *facts, warning=warning)
 
 
 def table_row(index: int, row: CalibrationRow) -> TableRow:

@@ -107,7 +107,7 @@ class SizeCurve(Picture):
         self._markers: Sequence[tuple[float, str]] = ()
         self._cursor_x: float | None = None
         self._log = False
-        self.key = label("", Role.LABEL, "dim")
+        self.key = label("", Role.LABEL, "dim", wrap=True)
         """The axes in words, then the curves."""
         self.key.setTextFormat(Qt.TextFormat.RichText)
         self.key.setContentsMargins(LEFT_PX, 0, 0, 0)
@@ -239,14 +239,14 @@ class SizeCurve(Picture):
         self._place()
 
     def _show_key(self) -> None:
-        """As many curves as have room; the word "simulated" is said once where it is true of all."""
+        """As many curves as have room in two lines; the word "simulated" is said once where it is true of all."""
         shown = [item for item in self.series if item.points]
         with_word = any(not item.simulated and not item.quiet for item in shown)
         head = f"{self._y_name()} {self._axes}{'' if with_word or not shown else '  simulated'}"
         # above the axis, where there is room for it
         left = max(min(LEFT_PX, self.width() - text_width(head) - RIGHT_PX), 0)
         self.key.setContentsMargins(left, 0, 0, 0)
-        texts, room = [escape(head)], self.width() - left - text_width(head)
+        texts, room = [_unbroken(head)], 2 * (self.width() - left) - text_width(head)
         for item in shown:
             line = "─" if item.pen().style() == Qt.PenStyle.SolidLine else "╌"
             mark = line if item.quiet else MARKS[item.mark]
@@ -255,8 +255,8 @@ class SizeCurve(Picture):
             room -= text_width(f"    {name}")
             if room < 0:
                 break
-            texts.append(f'<span style="color:{item.drawn_colour().name()}">{escape(name)}</span>')
-        self.key.setText(f'<div style="white-space:pre">{"    ".join(texts)}</div>')
+            texts.append(f'<span style="color:{item.drawn_colour().name()}">{_unbroken(name)}</span>')
+        self.key.setText(f'<div style="white-space:pre-wrap">{"    ".join(texts)}</div>')
 
     def _place(self) -> None:
         """Texts of the axes and lines across, for the present size."""
@@ -335,3 +335,8 @@ class SizeCurve(Picture):
             self._point(None)
         else:
             super().keyPressEvent(event)
+
+
+def _unbroken(text: str) -> str:
+    """As rich text of one line."""
+    return escape(text).replace(" ", "&nbsp;")

@@ -58,8 +58,7 @@ class CrossoverPlot(SizeCurve):
                 Series("cpu", CPU, _times(measured, lambda point: point.cpu_seconds)),
                 Series(device, colour, _times(measured, alone), simulated, mark, dashes=dashes),
                 Series(
-                    f"{device} with copies", colour, _times(measured, with_copies), simulated, "square",
-                    dashes=WITH_COPIES_DASHES,
+                    "with copies", colour, _times(measured, with_copies), simulated, "square", dashes=WITH_COPIES_DASHES
                 ),
             ],
             markers=_overtakings(measured),

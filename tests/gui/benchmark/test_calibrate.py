@@ -64,7 +64,6 @@ def test_a_run_is_followed_factor_by_factor(qtbot: QtBot) -> None:
     finish(state, 1, result(*rows))
     panel.refresh()
     assert page.summary.headline.text() == "2 factors"
-    assert page.summary.words.text() == "memory bandwidth 0.90, 16-bit products 1.10"
     assert page.summary.warning.text() == ""
 
 

@@ -342,7 +342,7 @@ def test_three_curves_in_the_colours_of_their_devices_and_lines_where_it_overtak
     assert [(curve.name, curve.simulated) for curve in plot.series] == [
         ("cpu", False),
         ("vgpu:0", True),
-        ("vgpu:0 with copies", True),
+        ("with copies", True),
     ]
     pens = [line.opts["pen"] for line in plot.curves]
     device = device_colour(state.devices["vgpu:0"].colour)
@@ -357,7 +357,7 @@ def test_three_curves_in_the_colours_of_their_devices_and_lines_where_it_overtak
     assert "vgpu:0: at most 9 µs, at 256" in plot.accessibleDescription()
     shown = plot.figures()
     assert shown is not None
-    assert shown.columns == ("n", "cpu, s", "vgpu:0 simulated, s", "vgpu:0 with copies simulated, s")
+    assert shown.columns == ("n", "cpu, s", "vgpu:0 simulated, s", "with copies simulated, s")
     assert [float(row[2]) for row in shown.rows] == [4e-6, 5e-6, 9e-6]
 
 
