@@ -6,6 +6,7 @@ from __future__ import annotations
 from functools import partial
 
 from PySide6.QtCore import Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QWidget
 
 from devexplorer.core.base import BadInput, count_text, object_name, sentence
@@ -99,16 +100,26 @@ class SplitPanel(QWidget):
         shares.setMinimumHeight(LEAST_SHARES_PX)
         left = holder(vbox(shares, margins=(EDGE_PX - 6, 0, 0, 0)))
         left.setMinimumWidth(SHARES_PX)
-        area = ScrollArea(self.picture, "Picture of the split", sideways=True)
-        area.setMinimumWidth(LEAST_PICTURE_PX)
-        both = splitter(self.table, area, sizes=(580, 420), stretches=(1, 1))
-        self._planned = stack(both, self.unplanned)
+        self._area = ScrollArea(self.picture, "Picture of the split", sideways=True)
+        self._area.setMinimumWidth(LEAST_PICTURE_PX)
+        self._both = splitter(self.table, self._area, sizes=(580, 420), stretches=(1, 1))
+        self._planned = stack(self._both, self.unplanned)
         row = splitter(left, self._planned, sizes=(SHARES_PX, 1000), stretches=(0, 1))
         said = vbox(hbox((self.where, 1), (self.summary, 2)), self.warning, spacing=0)
         foot = hbox(self.free, (said, 1), margins=(EDGE_PX - 6, 0, EDGE_PX, 0))
         self._content = holder(vbox(top, (row, 1), foot, spacing=6, margins=(0, 8, 0, 6)))
         self._stack = stack(self._content, self.empty)
         vbox(self._stack, parent=self)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._give_lanes_room()
+
+    def _give_lanes_room(self) -> None:
+        """The table goes without some of its columns before the picture has to be scrolled sideways."""
+        room, needed = sum(self._both.sizes()), self.picture.minimumWidth() + 2 * EDGE_PX  # and the scroll bar
+        if self._both.sizes()[1] < needed:
+            self._both.setSizes([room - needed, needed])
 
     # --- what the window calls
 
@@ -187,7 +198,10 @@ class SplitPanel(QWidget):
         hops = self._state.part(SplitState).hops.get(snapshot.name) if placed and snapshot.hops else None
         arrows = () if draft is None else draft.arrows(hops)
         used = [] if draft is None else [device for device in self._devices() if device in draft.devices]
+        lanes = self.picture.lanes
         self.picture.show_split(draft, used, arrows)
+        if self.picture.lanes != lanes:
+            self._give_lanes_room()
         self.where.set_full_text(_where(snapshot))
         show_text(self.summary, self._summary(draft, snapshot, placed=placed, measured=hops is not None))
         lines = [] if draft is None else list(draft.plan.warnings)

@@ -414,6 +414,14 @@ def test_in_a_low_window_its_row_needs_no_more_width_than_the_pages_have(qtbot: 
     assert shown.panel.minimumSizeHint().width() <= LOW_BELOW.least[2]
 
 
+def test_beside_the_devices_the_table_gives_up_columns_before_the_lanes_scroll_sideways(qtbot: QtBot) -> None:
+    panel = Shown(qtbot, with_net(), width=820).planned().panel
+    assert len(panel.picture.lanes) == 2
+    assert panel.picture.width() >= panel.picture.minimumWidth()
+    assert panel.picture.visibleRegion().boundingRect().width() == panel.picture.width()
+    assert panel.table.isColumnHidden(Column.TYPE)
+
+
 def test_hops_are_inserted_and_the_model_is_joined(qtbot: QtBot) -> None:
     shown = Shown(qtbot, with_net())
     shown.click(shown.panel.hops)
