@@ -1,7 +1,7 @@
 """Everything that needs a real card, in one command of at most ten minutes; the report is written line by line, so
 nothing is lost.
 
-    python tests/gpu/everything.py [--device cuda:0] [--out FOLDER] [--minutes 9.5] [--small]
+    python tests/gpu/everything.py [--device cuda:0] [--out FOLDER] [--minutes 9.5] [--small] [--only TITLE …]
 
 The tests in `tests/gpu` and the `cuda` scenarios, every kind of benchmark, the breakdown of the card's memory against
 the driver's figures, the planner's peak of a training step against `torch.cuda.max_memory_allocated`, and the doctor
@@ -9,9 +9,10 @@ observing on the card. FOLDER gets `report.md` (with the figures for docs/measur
 output of every step.
 
 Needs no Qt; typical PyTorch images lack only our dependencies msgspec and platformdirs. A step that fails or runs out
-of time is reported, and the next one begins; the exit code is the number of such steps. `--device vgpu:0` tests the
-script itself without a card. `--small` is for the stand-in for CUDA (docs/standin.md), where a CPU computes: small
-shapes, none of the steps that are about speed, and the tests are run by whoever runs this."""
+of time is reported, and the next one begins; the exit code is the number of such steps. Steps that measure nothing run
+at once, before the others. `--only` runs the steps whose titles begin like that, for a second try. `--device vgpu:0`
+tests the script itself without a card. `--small` is for the stand-in for CUDA (docs/standin.md), where a CPU computes:
+small shapes, none of the steps that are about speed, and the tests are run by whoever runs this."""
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +61,8 @@ class Step:
     summary: Callable[[str], Iterator[str]]
     """Lines for the report from what it printed."""
     may_return: tuple[int, ...] = (0,)
+    alone: bool = True
+    """It measures time or memory of the card: nothing else may run there."""
 
 
 def whole(output: str) -> Iterator[str]:
@@ -174,13 +178,13 @@ def steps(device: str, shapes: Shapes, only_shown: bool) -> Iterator[Step]:
     virtual = [] if cuda else ["--virtual", "Tesla T4"]
     bench = [*COMMAND, "bench"]
     ending = [*virtual, "--no-store", "--json"]
-    yield Step("devices", [*COMMAND, "devices", *virtual, "--details", "--json"], 60, devices)
-    if cuda and not only_shown:
-        yield Step("nvidia-smi", ["nvidia-smi"], 30, whole)
-        yield Step("tests/gpu", [*TESTS, "tests/gpu"], 150, last_line)
+    yield Step("devices", [*COMMAND, "devices", *virtual, "--details", "--json"], 60, devices, alone=False)
     which = ["-m", "gpu"] if cuda else ["-k", "behaviour_08 and vgpu"]
     if not only_shown:
-        yield Step("scenarios", [*TESTS, "tests/scenarios", *which], 150, last_line)
+        yield Step("scenarios", [*TESTS, "-n", "4", "tests/scenarios", *which], 150, last_line, alone=False)
+    if cuda and not only_shown:
+        yield Step("nvidia-smi", ["nvidia-smi"], 30, whole, alone=False)
+        yield Step("tests/gpu", [*TESTS, "tests/gpu"], 150, last_line)
     yield Step("memory of the card", [*here, "--part", "memory", "--device", device], 60, whole)
     if not only_shown:
         yield Step("fit against the card", [*here, "--part", "fit", "--device", device], 240, whole)
@@ -263,15 +267,15 @@ def steps(device: str, shapes: Shapes, only_shown: bool) -> Iterator[Step]:
         yield Step(f"model {model}", [*train, *ending], 60, throughput)
     for target in CHECKED:
         doctor = [*COMMAND, "doctor", target, "--device", device, *virtual, "--train", "--json"]
-        yield Step(f"doctor {target}", doctor, 60, findings, may_return=(0, 1))
+        yield Step(f"doctor {target}", doctor, 60, findings, may_return=(0, 1), alone=False)
     yield Step("watch", [*COMMAND, "watch", "--count", "2", "--interval", "1", "--json", *virtual], 30, readings)
     if cuda and not only_shown:
         against = [*PYTHON, "tests/benchmarks/matmul_cuda.py", "--device", device, "--rounds", "3"]
         yield Step("burst against triton's do_bench", against, 120, whole)
-    yield Step("env", [*COMMAND, "env"], 30, whole)
+    yield Step("env", [*COMMAND, "env"], 30, whole, alone=False)
 
 
-def check(device: str, out: Path, minutes: float, small: bool) -> int:
+def check(device: str, out: Path, minutes: float, small: bool, only: list[str]) -> int:
     """Run as many steps as time allows and write the report. Returns the number of failed steps."""
     end, failed = time.monotonic() + 60 * minutes, 0
     out.mkdir(parents=True, exist_ok=True)
@@ -279,7 +283,9 @@ def check(device: str, out: Path, minutes: float, small: bool) -> int:
     environment["PYTHONPATH"] = os.pathsep.join(
         [str(REPOSITORY / ".ci" / "types"), os.environ.get("PYTHONPATH", "")]
     ).rstrip(os.pathsep)
-    with (out / "report.md").open("w", encoding="utf-8") as report:
+    chosen = [step for step in steps(device, SMALL if small else Shapes(), small) if begins(step.title, only)]
+    together = [step for step in chosen if not step.alone]
+    with (out / "report.md").open("w", encoding="utf-8") as report, ThreadPoolExecutor(8) as pool:
 
         def say(line: str) -> None:
             print(line, flush=True)
@@ -287,33 +293,48 @@ def check(device: str, out: Path, minutes: float, small: bool) -> int:
             report.flush()
 
         say(f"# Everything that wants a card: {device}, {time.strftime('%Y-%m-%d %H:%M')}")
-        for number, step in enumerate(steps(device, SMALL if small else Shapes(), small), 1):
-            left = end - time.monotonic()
-            if left < 5:
-                say(f"\n## {step.title}: NOT RUN, the time was over")
-                failed += 1
-                continue
-            began = time.monotonic()
-            state, output, errors = ran(step, min(left, step.most_seconds), environment)
+        first = {step.title: pool.submit(ran, step, end, environment) for step in together}
+        for number, step in enumerate([*together, *(step for step in chosen if step.alone)], 1):
+            done = first[step.title].result() if step.title in first else ran(step, end, environment)
             name = f"{number:02d}-{step.title.replace(' ', '-').replace('/', '-')}.txt"
-            (out / name).write_text(f"{output}\n{errors}", encoding="utf-8")
-            say(f"\n## {step.title}: {state}, {time.monotonic() - began:.1f} s")
+            (out / name).write_text(f"{done.output}\n{done.errors}", encoding="utf-8")
+            say(f"\n## {step.title}: {done.state}, {done.seconds:.1f} s")
+            state = done.state
             try:
-                lines = list(step.summary(output)) if output.strip() else []
+                lines = list(step.summary(done.output)) if done.output.strip() else []
             except (ValueError, KeyError, TypeError, IndexError) as error:
                 lines, state = [f"its output could not be read: {error!r}"], "unreadable"
             for line in lines[:60]:
                 say(f"    {line}")
             if state != "ok":
                 failed += 1
-                for line in [*output.strip().splitlines()[-15:], *errors.strip().splitlines()[-15:]]:
+                for line in [*done.output.strip().splitlines()[-15:], *done.errors.strip().splitlines()[-15:]]:
                     say(f"    | {line}")
         say(f"\n{failed} steps did not work.")
     return failed
 
 
-def ran(step: Step, limit: float, environment: dict[str, str]) -> tuple[str, str, str]:
-    """`ok` or the failure, and the output."""
+def begins(title: str, only: list[str]) -> bool:
+    """Whether it is among those that are asked for; all are, if none is named."""
+    return not only or any(title.startswith(name) for name in only)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a step ended. `state`: `ok`, or what went wrong."""
+
+    state: str
+    output: str
+    errors: str
+    seconds: float
+
+
+def ran(step: Step, end: float, environment: dict[str, str]) -> Ran:
+    """Run it, at most until `end` (seconds as of `time.monotonic`)."""
+    began = time.monotonic()
+    limit = min(end - began, step.most_seconds)
+    if limit < 5:
+        return Ran("NOT RUN, the time was over", "", "", 0.0)
     try:
         done = subprocess.run(
             step.command,
@@ -326,11 +347,11 @@ def ran(step: Step, limit: float, environment: dict[str, str]) -> tuple[str, str
             check=False,
         )
     except subprocess.TimeoutExpired as late:
-        return f"NOT DONE within {limit:.0f} s", _text(late.stdout), _text(late.stderr)
+        return Ran(f"NOT DONE within {limit:.0f} s", _text(late.stdout), _text(late.stderr), limit)
     except OSError as error:
-        return f"COULD NOT START ({error})", "", ""
+        return Ran(f"COULD NOT START ({error})", "", "", 0.0)
     state = "ok" if done.returncode in step.may_return else f"FAILED with exit code {done.returncode}"
-    return state, done.stdout, done.stderr
+    return Ran(state, done.stdout, done.stderr, time.monotonic() - began)
 
 
 def _text(output: str | bytes | None) -> str:
@@ -346,13 +367,13 @@ def fit_part(device: str) -> int:
         figures = {}
         for side in ("planned", "measured"):
             command = [*PYTHON, __file__, "--part", side, "--step", step]
-            state, output, errors = ran(Step(side, command, 120, whole), 120, dict(os.environ))
-            if state != "ok":
-                last = errors.strip().splitlines()[-1:]
-                print(f"{model} {optimizer} batch {batch}: {side} {state}: {last}", flush=True)
+            done = ran(Step(side, command, 120, whole), time.monotonic() + 120, dict(os.environ))
+            if done.state != "ok":
+                last = done.errors.strip().splitlines()[-1:]
+                print(f"{model} {optimizer} batch {batch}: {side} {done.state}: {last}", flush=True)
                 far += 1
                 break
-            figures[side] = json.loads(output.splitlines()[-1])
+            figures[side] = json.loads(done.output.splitlines()[-1])
         else:
             planned, measured = figures["planned"], figures["measured"]
             whole_ratio = (planned["tensors"] + planned["workspaces"]) / measured["allocated"]
@@ -511,6 +532,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("card-report"))
     parser.add_argument("--minutes", type=float, default=9.5)
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--only", nargs="+", default=[], metavar="TITLE")
     parser.add_argument("--part", choices=("memory", "fit", "planned", "measured"), help=argparse.SUPPRESS)
     parser.add_argument("--step", type=json.loads, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -519,7 +541,7 @@ def main() -> int:
         return 0
     if given.part is not None:
         return (memory_part if given.part == "memory" else fit_part)(given.device)
-    return check(given.device, given.out, given.minutes, given.small)
+    return check(given.device, given.out, given.minutes, given.small, given.only)
 
 
 if __name__ == "__main__":

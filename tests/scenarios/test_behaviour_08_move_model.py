@@ -10,7 +10,7 @@ from devexplorer.core.records import BuildModel, Forward, Move
 
 
 def test_a_model_moves_in_place(place: Place) -> None:
-    place.do(BuildModel(recipe="mlp"))
+    place.do(BuildModel(recipe="mlp", device=place.first))
     if place.kind == "cpu":
         assert place.offers_virtual_gpus(Move(targets=("mlp",), device="cuda:1"))
         return

@@ -32,13 +32,13 @@ def test_the_doctor_names_the_line(place: Place) -> None:
     if place.second is None:
         assert place.offers_virtual_gpus(Check(target=MODEL, device="cuda:0"))
         return
-    found = diagnosis(place, place.second)
+    found = diagnosis(place, place.first)
     (problem,) = found.problems
     assert problem.rule == "default-device"
     assert problem.file.endswith("custom.py")
     assert problem.line == line_of("noise = torch.randn(x.shape)")
     assert "device=x.device" in problem.fix
-    assert found.simulated == place.second.startswith("vgpu")
+    assert found.simulated == place.first.startswith("vgpu")
 
 
 def test_the_failing_forward_names_the_line_and_offers_the_doctor(place: Place) -> None:
@@ -46,17 +46,17 @@ def test_the_failing_forward_names_the_line_and_offers_the_doctor(place: Place) 
         place.do(BuildModel(recipe=MODEL))
         assert not place.answer(Forward(target=MODEL)).failed, "on the CPU it works"
         return
-    place.do(BuildModel(recipe=MODEL, device=place.second))
+    place.do(BuildModel(recipe=MODEL, device=place.first))
     answer = place.answer(Forward(target=MODEL))
     assert answer.failed
     assert f"line {line_of('x + 0.1 * noise')} of custom.py" in answer.words
-    assert any(offer.command == Check(target=MODEL, device=place.second) for offer in answer.offers)
+    assert any(offer.command == Check(target=MODEL, device=place.first) for offer in answer.offers)
 
 
 def test_a_model_without_the_pitfall_is_clean(place: Place) -> None:
     place.do(BuildModel(recipe="custom-layers", device=place.first))
     if place.second is not None:
-        assert diagnosis(place, place.second, "custom-layers").clean
+        assert diagnosis(place, place.first, "custom-layers").clean
 
 
 def test_checking_changes_nothing(place: Place) -> None:
