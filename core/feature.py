@@ -7,11 +7,11 @@ named, as `package.module:name` below devexplorer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from devexplorer.core.base import EventHandlers
 from devexplorer.core.features import FEATURES
@@ -20,6 +20,8 @@ from devexplorer.core.records.messages import KERNEL_COMMANDS, KERNEL_EVENTS, KE
 from devexplorer.core.records.objects import ObjectSnapshot
 
 if TYPE_CHECKING:
+    from devexplorer.core.devices.catalog import Catalog
+    from devexplorer.core.session import Change, Settings
     from devexplorer.core.workspace import Handler
 
 Text = str | Callable[[Any], str]
@@ -64,6 +66,18 @@ def _resolve(name: str) -> Handler:
     return handler
 
 
+class Trouble(NamedTuple):
+    """Something that a feature finds wrong with a device."""
+
+    device: str
+    brief: str
+    """In a few words: `Temperature 91 °C`."""
+    words: str
+    """A sentence without full stop, which names the device."""
+    is_alert: bool = True
+    """False: a notice, which is only listed."""
+
+
 class FeatureState(EventHandlers):
     """What a feature knows of a session: part of `State`, which hands it the events that it handles. Its handlers
     return what changed. It is made before the first event."""
@@ -77,6 +91,35 @@ class FeatureState(EventHandlers):
 
     def forget_all(self) -> None:
         """The engine was lost, and every object with it."""
+
+    def devices_changed(self, catalog: Catalog) -> Change | None:
+        """The list of devices, or what is wrong with it, is another; returns what else changed."""
+
+    def follow(self, settings: Settings) -> None:
+        """What the user has chosen, for every machine and for recordings."""
+
+    def troubles(self) -> Sequence[Trouble]:
+        """What is wrong with devices now, the most serious first."""
+        return ()
+
+    def past(self) -> Iterable[BaseEvent]:
+        """Events that tell a window that comes later what this knows."""
+        return ()
+
+    def go_on_from(self, older: Self) -> None:
+        """That one knows the same machine until now: keep its past."""
+
+
+class LastingState(FeatureState):
+    """What follows from all readings before a moment, each in its turn: in a recording they are judged from its
+    beginning. It handles readings and details of devices, and `devices_changed`."""
+
+    def copy(self) -> Self:
+        """Another one that has come as far."""
+        raise NotImplementedError
+
+    def begin(self, unix_s: float) -> None:
+        """The time before the first reading."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +140,12 @@ class Feature:
     """Its `TabSpec`."""
     actions: str = ""
     """What makes its actions, given the context of the window."""
+    window: str = ""
+    """Begins what it does by itself in a window, given the context of that."""
+    device_menu: str = ""
+    """Adds its lines to the menu of a device, given the menu, the context of the window, and the device."""
+    settings: tuple[tuple[str, str], ...] = ()
+    """What of it is remembered between starts: keys of `Settings.of_features`, each with its type."""
     layout: str = ""
     """Its `Layout` of the window."""
     choices: str = ""
@@ -134,6 +183,12 @@ def opener(kind: str | None) -> Callable[..., object] | None:
                 found: Callable[..., object] = resolve_name(f"devexplorer.{name}")
                 return found
     return None
+
+
+def feature_settings() -> dict[str, Any]:
+    """The types of what features remember between starts."""
+    named_types = (pair for feature in features().values() for pair in feature.settings)
+    return {key: resolve_name(f"devexplorer.{name}") for key, name in named_types}
 
 
 def command_specs() -> tuple[CommandSpec, ...]:

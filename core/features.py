@@ -15,4 +15,5 @@ FEATURES = (
     "roofline",
     "fleet",
     "learn",
+    "alerts",
 )

@@ -1,6 +1,6 @@
 """The alert rules of the window over all cards of a fleet, one step for each rule. Main thread only.
 
-Seconds, thresholds and what counts as throttled are those of `core.telemetry.alerts`; a share of the last seconds is
+Seconds, thresholds and what counts as throttled are those of `core.alerts.judging`; a share of the last seconds is
 that of the last looks, of which there is one a second. A card's own temperature limits are not known here, so that a
 rule that leaves the threshold to the card uses the one for cards that do not tell.
 """
@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from devexplorer.core.fleet.table import COLUMNS, Card, FleetTable
-from devexplorer.core.telemetry.alert_rules import (
+from devexplorer.core.alerts.judging import REASON_WORDS
+from devexplorer.core.alerts.rules import (
     ALARM,
     LOST,
     MEMORY_PERCENT,
@@ -27,7 +27,7 @@ from devexplorer.core.telemetry.alert_rules import (
     figure_text,
     limits,
 )
-from devexplorer.core.telemetry.alerts import REASON_WORDS
+from devexplorer.core.fleet.table import COLUMNS, Card, FleetTable
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

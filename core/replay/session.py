@@ -23,9 +23,8 @@ from devexplorer.core.recording.format import DeviceList, Entry
 from devexplorer.core.recording.reader import Recording, open_recording
 from devexplorer.core.records import Answer, Command, Event, Fact
 from devexplorer.core.replay.timeline import RecordingTimeline
-from devexplorer.core.session import State
+from devexplorer.core.session import Settings, State
 from devexplorer.core.session.poll import MOST_EVENTS, PollResult
-from devexplorer.core.telemetry.alert_rules import DEFAULT_RULES, Rule
 
 REFUSED = "a recording cannot be changed; choose “Back to live” to close it"
 SPEEDS = (1, 10, 60)
@@ -80,7 +79,7 @@ class ReplaySession:
     def __init__(
         self,
         path: Path,
-        rules: tuple[Rule, ...] = DEFAULT_RULES,
+        settings: Settings | None = None,
         *,
         known_as: str = "",
         monotonic: Clock = time.monotonic,
@@ -88,8 +87,8 @@ class ReplaySession:
     ) -> None:
         """`known_as`: the file that people know, where this one is a copy of it."""
         self._path, self._known_as = path, known_as
-        self.rules = rules
-        """Of alerts, for the states from the next jump on."""
+        self.settings = settings or Settings()
+        """What the states follow from the next jump on."""
         self._monotonic, self._clock = monotonic, clock
         self._said: list[Event] = []
         self._requests = 0
@@ -278,7 +277,7 @@ class ReplaySession:
         with recording:
             self._simulated, self._findings = recording.simulated, recording.findings
             self._recording = recording
-            self._wind(RecordingTimeline(recording, lambda: initial_state(recording, self.rules, self._known_as)))
+            self._wind(RecordingTimeline(recording, lambda: initial_state(recording, self.settings, self._known_as)))
 
     def _opening(self, done: float) -> bool:
         self._progress = done
@@ -347,10 +346,10 @@ def refusal(time_unix_s: float) -> Answer:
     return Answer(title="A recording cannot be changed", words=sentence(REFUSED), failed=True, time_unix_s=time_unix_s)
 
 
-def initial_state(recording: Recording, rules: tuple[Rule, ...], known_as: str = "") -> State:
+def initial_state(recording: Recording, settings: Settings, known_as: str = "") -> State:
     """The state before any of the recording is read; its answer describes the recording."""
     state = State()
-    state.alerts.set_rules(rules)
+    state.follow(settings)
     header = recording.header
     state.recording = f"recording of {header.host}"
     words = [f"Recorded on {header.host}.", sentence(REFUSED), *recording.findings]

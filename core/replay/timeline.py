@@ -30,7 +30,7 @@ from devexplorer.core.records import (
     EngineLost,
     EngineReady,
 )
-from devexplorer.core.replay.alarms import RecordedAlarms
+from devexplorer.core.replay.lasting import LastingParts
 from devexplorer.core.session import Device, State
 from devexplorer.core.telemetry.history import DEVICE_METRICS, GAP_S, READINGS, THROUGHPUT, TIERS
 from devexplorer.core.telemetry.rings import BinRing
@@ -70,8 +70,7 @@ class _RowReader:
 
     def __init__(self, events: Sequence[Entry]) -> None:
         self.next_chunk = -1
-        self._state = State()
-        self._state.alerts.set_rules(())  # no alert of this one is shown
+        self._state = State(parts=())
         self._events, self._taken = events, 0
         self._moment = [0]
         self._collectors: dict[Key, RowCollector] = {}
@@ -135,7 +134,7 @@ class RecordingTimeline:
         self._reader: _RowReader | None = None
         self._overview = _Overview(fine=recording.last_ms <= FINE_BINS_S * 1000)
         self._overview_reader: _RowReader | None = None
-        self._alarms = RecordedAlarms(recording, self.unix_s, fresh().alerts.rules)
+        self._lasting = LastingParts(recording, self.unix_s, fresh)
         self._serial = 0
 
     @property
@@ -152,7 +151,7 @@ class RecordingTimeline:
     @property
     def complete(self) -> bool:
         """Whether `advance` has nothing more to do."""
-        return self.overview_done >= 1.0 and self._alarms.complete
+        return self.overview_done >= 1.0 and self._lasting.complete
 
     def unix_s(self, at_ms: int) -> float:
         """Wall-clock time at a position."""
@@ -162,10 +161,10 @@ class RecordingTimeline:
         return head.unix_s + (at_ms - head.last_ms) / 1000
 
     def advance(self) -> bool:
-        """Collect the coarse rings and the alarms of one chunk more; False when they are complete."""
+        """Collect the coarse rings and what lasts of one chunk more; False when they are complete."""
         if self.complete:
             return False
-        self._alarms.advance()
+        self._lasting.advance()
         number = self._overview.chunks
         if self.overview_done < 1.0:
             chunk = self._cache.get(number)
@@ -193,10 +192,10 @@ class RecordingTimeline:
         return self._minutes_before(at_ms, may_read=False) is not None
 
     def knows_before(self, at_ms: int) -> bool:
-        """Whether a state of that moment has the curves and alarms of everything before it: `advance` has come so
+        """Whether a state of that moment has the curves of everything before it, and what lasts: `advance` has come so
         far."""
         result = self._minutes_before(at_ms, may_read=False)
-        return result is not None and result[0] <= self._overview.chunks and self._alarms.knows(at_ms)
+        return result is not None and result[0] <= self._overview.chunks and self._lasting.knows(at_ms)
 
     def state_at(self, at_ms: int, *, whole: bool = True) -> State:
         """What the window knew at that moment. Not `whole`: without the readings of the minutes before, which take long
@@ -221,8 +220,8 @@ class RecordingTimeline:
         for device in devices.values():
             device.history = self._history((device.colour, 0), first, parts, at_ms)
             device.throughput = self._history((device.colour, 1), first, parts, at_ms)
-        self._alarms.follow(state.alerts.rules)
-        state.alerts = self._alarms.at(at_ms)
+        self._lasting.follow(state.settings)
+        state.take_parts(self._lasting.at(at_ms))
         return state
 
     def _history(self, key: Key, first: int, parts: Sequence[dict[Key, Readings]], at_ms: int) -> RecordedHistory:

@@ -14,8 +14,8 @@ import msgspec
 from devexplorer.core.base import Clock, replacing
 from devexplorer.core.base.chosen_python import FILE, settings_file
 from devexplorer.core.base.chosen_python import KnownMachine as KnownMachine
+from devexplorer.core.feature import feature_settings
 from devexplorer.core.records import OpenModel
-from devexplorer.core.telemetry.alert_rules import Rule
 
 _Pixels = Annotated[int, msgspec.Meta(ge=-100_000, le=100_000)]
 _Size = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
@@ -66,9 +66,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     right_plot: str = "tflops"
     monitor_plots: tuple[str, ...] = ()
     """What the plots of the layout Monitor show, from above; empty: what the devices report."""
-    alert_rules: tuple[Rule, ...] = ()
-    """As the user left them; `alert_rules.complete` adds the defaults and leaves out what this version does not
-    know."""
     trusted_folders: tuple[str, ...] = ()
     """Folders whose Python may run when a model is opened from there."""
     recent_models: tuple[tuple[str, str], ...] = ()
@@ -86,6 +83,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Exercises that were done."""
     notifications: bool = True
     """Whether alarms, and the end of long work, are shown on the desktop as well."""
+    of_features: dict[str, Any] = {}
+    """What features remember (`Feature.settings`), and what this version does not know; keys of the file beside the
+    others."""
+
+
+def saved_form(settings: Settings) -> dict[str, Any]:
+    """As the file has them."""
+    fields: dict[str, Any] = msgspec.to_builtins(settings)
+    return {**fields.pop("of_features"), **fields}
 
 
 class SettingsFile:
@@ -115,15 +121,18 @@ class SettingsFile:
             return Settings()
         kept: dict[str, Any] = {}
         lost: list[str] = []
-        for field in msgspec.structs.fields(Settings):
-            if field.encode_name in saved:
-                try:
-                    kept[field.name] = msgspec.convert(saved[field.encode_name], field.type)
-                except msgspec.ValidationError:
-                    lost.append(field.encode_name)  # edited by hand or by a newer version; the other fields stay
+        fields = msgspec.structs.fields(Settings)
+        own = {field.name: field.type for field in fields if field.name != "of_features"}
+        types = own | feature_settings()
+        for name, value in saved.items():
+            try:
+                kept[name] = msgspec.convert(value, types.get(name, Any))
+            except msgspec.ValidationError:
+                lost.append(name)  # edited by hand or by a newer version; the other fields stay
         if lost:
             self.damage = self._put_aside(f"are damaged in {', '.join(lost)}", "defaults are used there", copy=True)
-        return Settings(**kept)
+        of_features = {name: kept.pop(name) for name in kept.keys() - own.keys()}
+        return Settings(**kept, of_features=of_features)
 
     def _put_aside(self, what: str, instead: str, *, copy: bool = False) -> str:
         """Keep the file under another name, `window.damaged-20261122-110512.json`; returns what to say."""
@@ -163,7 +172,7 @@ class SettingsFile:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(self.path) as temporary:
-                temporary.write_bytes(msgspec.json.format(msgspec.json.encode(settings)))
+                temporary.write_bytes(msgspec.json.format(msgspec.json.encode(saved_form(settings))))
         except OSError as error:
             return (
                 f"The settings could not be saved in {self.path.parent} ({error.strerror}); make the folder writable to"

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar, cast
 
 import msgspec
 
 from devexplorer.core.base import handles
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.feature import FeatureState, named
+from devexplorer.core.feature import FeatureState, LastingState, Trouble, named
 from devexplorer.core.records import (
     AllocatorSample,
     Answer,
@@ -43,6 +44,7 @@ from devexplorer.core.records import (
     Topology,
     UndoState,
 )
+from devexplorer.core.records.base import BaseEvent
 from devexplorer.core.session.change import Change as Change
 from devexplorer.core.session.device import Device as Device
 from devexplorer.core.session.jobs import Done, Job, Run
@@ -50,8 +52,8 @@ from devexplorer.core.session.marker import Marker as Marker
 from devexplorer.core.session.marker import marker_text
 from devexplorer.core.session.query_results import QueryResults
 from devexplorer.core.session.row_table import RowTables
+from devexplorer.core.session.settings import Settings
 from devexplorer.core.session.welcome import this_machine
-from devexplorer.core.telemetry.alerts import Alerts
 from devexplorer.core.telemetry.history import device_row
 
 LOG_LINES = 2000
@@ -61,14 +63,14 @@ brings its devices back sooner."""
 OTHER_PYTHON = "Choose another one with “Python environment…”, or start with “devexplorer --python PATH”."
 COMMANDS = 1000
 MARKERS = 200
-SAMPLES_AND_ALERTS = Change.SAMPLES | Change.ALERTS
 P = TypeVar("P", bound=FeatureState)
 
 
 class State(QueryResults):
     """Everything that the window shows. Feed it events with `apply`, read its attributes, change none of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, parts: Iterable[type[FeatureState]] | None = None) -> None:
+        """`parts`: what features know; None: of all of them."""
         super().__init__()
         self.devices: dict[str, Device] = {}
         self.problems: tuple[Problem, ...] = ()
@@ -91,7 +93,6 @@ class State(QueryResults):
         self.undo = UndoState(title=None, kept_bytes=0)
         self.topologies: dict[str, Topology] = {}
         """By source: `nvml`, `virtual`."""
-        self.alerts = Alerts()
         self.recording: str | None = None
         """Description of the recording that is shown instead of this machine; nothing can be changed then."""
         self.machine = ""
@@ -102,29 +103,58 @@ class State(QueryResults):
         self._welcomed: Answer | None = None
         self._next_colour = 0
         self._parts: dict[type[FeatureState], FeatureState] = {}
-        self._listening: dict[type, list[FeatureState]] = {}
+        self.settings = Settings()
+        """What features follow."""
+        self._listening: dict[type, list[FeatureState]]
         """Parts by the events that they handle."""
-        for kind in named("state"):
-            self._parts[kind] = part = kind(self.objects)
-            for event in kind.handled_types():
-                self._listening.setdefault(event, []).append(part)
+        self.take_parts([kind(self.objects) for kind in (named("state") if parts is None else parts)])
 
     def part(self, kind: type[P]) -> P:
         """What a feature knows; it says by which class."""
         return cast(P, self._parts[kind])
 
+    def take_parts(self, parts: Iterable[FeatureState]) -> None:
+        """These in place of those of the same kinds."""
+        self._parts |= {type(part): part for part in parts}
+        self._listening = {}
+        for kind, part in self._parts.items():
+            for event in kind.handled_types():
+                self._listening.setdefault(event, []).append(part)
+
+    @property
+    def lasting(self) -> tuple[LastingState, ...]:
+        """Those parts that follow from all readings."""
+        return tuple(part for part in self._parts.values() if isinstance(part, LastingState))
+
     def exchange(self, other: State) -> Change:
         """Swap contents with another state: a recording is opened, wound or closed. Everything is redrawn."""
         self.__dict__, other.__dict__ = other.__dict__, self.__dict__
+        self.follow(other.settings)
         return ~Change.NOTHING
 
+    def follow(self, settings: Settings) -> None:
+        """What the user has chosen holds for every machine, and for recordings."""
+        self.settings = settings
+        for part in self._parts.values():
+            part.follow(settings)
+
+    def troubles(self) -> list[Trouble]:
+        """What features find wrong with devices."""
+        return [trouble for part in self._parts.values() for trouble in part.troubles()]
+
+    def past(self) -> Iterator[BaseEvent]:
+        """Events that tell a window that comes later what features know."""
+        for part in self._parts.values():
+            yield from part.past()
+
     def go_on_from(self, old: State) -> None:
-        """Keep the past of the same machine: its curves, its colours, its alerts, its runs, and lines of its log."""
+        """Keep the past of the same machine: its curves, colours and runs, lines of its log, what features know."""
         self.machine = old.machine
         fresh, before = self.devices, set(map(id, old.devices.values()))
         self._known, self._next_colour, self.devices = old._known, old._next_colour, old.devices
-        old.alerts.adopt((*reversed(self.alerts.history), *self.alerts.active))
-        self.alerts, self.done, self.done_count = old.alerts, old.done, old.done_count
+        for kind, part in self._parts.items():
+            part.go_on_from(old.part(kind))
+        self.done, self.done_count = old.done, old.done_count
         self.set_catalog(Catalog(tuple(device.info for device in fresh.values()), self.problems))
         for name, device in self.devices.items():
             now = fresh[name]
@@ -183,8 +213,10 @@ class State(QueryResults):
             device.info = info
             self.devices[info.id] = device
         self.problems = catalog.problems
-        ended = [*self.alerts.keep(list(self.devices)), *self.alerts.problems(catalog.problems)]
-        return Change.DEVICES | self._welcome() | (Change.ALERTS if ended else Change.NOTHING)
+        change = Change.DEVICES | self._welcome()
+        for part in self._parts.values():
+            change |= part.devices_changed(catalog) or Change.NOTHING
+        return change
 
     def _forget_those_that_left(self, catalog: Catalog) -> None:
         here = {info.uuid or info.id for info in catalog.devices}
@@ -198,7 +230,8 @@ class State(QueryResults):
         """Take over one event; returns what changed. Events without a handler concern only the session."""
         change = self.handle(event) or Change.NOTHING
         for part in self._listening.get(type(event), ()):
-            change |= part.handle(event) or Change.NOTHING
+            if (more := part.handle(event)) is not None:  # seldom: arithmetic of flags is slow
+                change |= more
         return cast(Change, change)
 
     @handles(AllocatorSample)
@@ -212,7 +245,6 @@ class State(QueryResults):
     def _details(self, details: DeviceDetails) -> Change:
         if details.device in self.devices:
             self.devices[details.device].details = details
-            self.alerts.details(details)
         return Change.DETAILS
 
     @handles(Topology)
@@ -333,7 +365,7 @@ class State(QueryResults):
         device.context.see_sample(sample, pid)
         parts = device.parts if device.allocator is not None else None
         device.history.append(sample.time_unix_s, device_row(sample, parts, device.allocator))
-        return SAMPLES_AND_ALERTS if self.alerts.feed(sample) else Change.SAMPLES
+        return Change.SAMPLES
 
     @handles(BenchPoint)
     def _point(self, point: BenchPoint) -> Change:

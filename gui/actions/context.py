@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from devexplorer.gui.forms.far_file_dialog import FarFileDialog
     from devexplorer.gui.forms.far_side import FarSide
     from devexplorer.gui.machines.file_copies import FileCopies
+    from devexplorer.gui.widgets import Banner
+    from devexplorer.gui.widgets.notifications import Notifications
 
 
 MANY_ROWS: Final = 5_000
@@ -216,8 +218,8 @@ class WindowContext(QObject):
     """The same of the other machine that is shown."""
     settings_changed = Signal(object)
     """What is to be remembered (`Settings`): with the layout of the last start, which is asked for at the end."""
-    rules_changed = Signal(object)
-    """The rules for alerts (tuple of `Rule`)."""
+    texts_due = Signal()
+    """Live numbers are to be shown as they are now: once or twice a second."""
 
     def __init__(
         self,
@@ -240,6 +242,11 @@ class WindowContext(QObject):
         """Those that are saved on this machine."""
         self.machine = Machine()
         """The machine that is shown, or that a recording hides."""
+        self.unseen: tuple[Machine, ...] = ()
+        """Other machines, which go on while they are not shown."""
+        self.banner: Banner
+        """The line in the status bar; the window sets it, and the next."""
+        self.notifications: Notifications
         self.make_machines: Callable[[], Machines]
         """Loads what other machines need; the application sets it."""
         self.session: Session | RemoteSession | None = None

@@ -7,11 +7,12 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 
+from devexplorer.core.alerts.records import Alert
+from devexplorer.core.alerts.rules import ALARM
+from devexplorer.core.alerts.state import alerts_of
+from devexplorer.core.alerts.words import alert_message
 from devexplorer.core.base import Clock, count_text
 from devexplorer.core.session import State
-from devexplorer.core.telemetry.alert_rules import ALARM
-from devexplorer.core.telemetry.alert_words import alert_message
-from devexplorer.core.telemetry.alerts import Alert
 from devexplorer.gui.plots.time_axis import clock_text
 from devexplorer.gui.widgets import Banner
 
@@ -76,7 +77,7 @@ class AlarmLine:
         if shown and self._banner.about != ABOUT:
             return
         if live:
-            self._unread &= {_key(alert) for alert in self._state.alerts.alarms}
+            self._unread &= {_key(alert) for alert in alerts_of(self._state).alarms}
         if self._unread and live:
             self._say()
         elif self._over is not None and live:
@@ -85,13 +86,15 @@ class AlarmLine:
             self._banner.clear()
 
     def _say(self) -> None:
-        active = sorted(self._state.alerts.alarms, key=lambda alert: _key(alert) not in self._unread)
+        active = sorted(alerts_of(self._state).alarms, key=lambda alert: _key(alert) not in self._unread)
         if active:
             self._banner.say(words(active), error=True, about=ABOUT, action="Show alerts")
 
     def _dismissed(self, about: str) -> None:
         if about == ABOUT:
-            self._dismissed_s |= dict.fromkeys((*self._unread, *map(_key, self._state.alerts.alarms)), self._clock())
+            self._dismissed_s |= dict.fromkeys(
+                (*self._unread, *map(_key, alerts_of(self._state).alarms)), self._clock()
+            )
             if self._over is not None:
                 self._dismissed_s[_key(self._over)] = self._clock()
             self._unread.clear()

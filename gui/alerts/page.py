@@ -10,11 +10,12 @@ from PySide6.QtCore import QModelIndex, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QWidget
 
+from devexplorer.core.alerts.records import Alert
+from devexplorer.core.alerts.rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, figure_text
+from devexplorer.core.alerts.state import alerts_of
+from devexplorer.core.alerts.words import alert_message
 from devexplorer.core.base import MISSING, count_text, elapsed_text
 from devexplorer.core.session import State
-from devexplorer.core.telemetry.alert_rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, figure_text
-from devexplorer.core.telemetry.alert_words import alert_message
-from devexplorer.core.telemetry.alerts import Alert
 from devexplorer.gui.alerts.rules import AlertRulesForm
 from devexplorer.gui.widgets import (
     CENTRE,
@@ -79,7 +80,7 @@ class AlertsPanel(QWidget):
         self.table.setMinimumHeight((1 + LEAST_ROWS) * ROW_PX + 8)
         self.nothing = label(NOTHING, words="dim", wrap=True, align=CENTRE)
         self.nothing.setContentsMargins(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX)
-        self.form = AlertRulesForm(state.alerts.rules, lambda: state.devices)
+        self.form = AlertRulesForm(alerts_of(self._state).rules, lambda: state.devices)
         self._lay_out()
         self.table.selectionModel().selectionChanged.connect(self._show_button)
         self.table.clicked.connect(self._choose_device)
@@ -97,11 +98,11 @@ class AlertsPanel(QWidget):
 
     def refresh(self) -> None:
         """Show the alerts as they are now."""
-        active, over = self._state.alerts.active, self._state.alerts.history
+        active, over = alerts_of(self._state).active, alerts_of(self._state).history
         if over[:1] != self._latest_over or len(over) != len(self._over):  # they change seldom, and can be many
             self._latest_over, self._over = over[:1], [self._row(alert) for alert in over]
         self.model.set_rows([*map(self._row, active), *self._over])
-        alarms = len(self._state.alerts.alarms)
+        alarms = len(alerts_of(self._state).alarms)
         notices = len(active) - alarms
         counts = [count_text(alarms, "alert")] if alarms else []
         counts += [count_text(notices, "notice")] if notices else []
@@ -123,7 +124,7 @@ class AlertsPanel(QWidget):
             status = Cell("Cleared", "dim")
         device = self._state.devices.get(alert.device)
         name = f"{alert.device} simulated" if alert.simulated else alert.device
-        until = self._state.alerts.now_unix_s if alert.ended_unix_s is None else alert.ended_unix_s
+        until = alerts_of(self._state).now_unix_s if alert.ended_unix_s is None else alert.ended_unix_s
         since = datetime.fromtimestamp(alert.since_unix_s)
         before = "before " if alert.since_before else ""
         value = alert.worst if is_over else alert.value
@@ -154,7 +155,7 @@ class AlertsPanel(QWidget):
         return next(
             (
                 alert
-                for alert in self._state.alerts.active
+                for alert in alerts_of(self._state).active
                 if (alert.device, alert.metric, alert.since_unix_s, False) == key
             ),
             None,
@@ -163,7 +164,7 @@ class AlertsPanel(QWidget):
     def _show_button(self) -> None:
         chosen = self._selected
         can = chosen is not None and chosen.metric == NEW_ECC_ERRORS
-        self.dismiss_button.setVisible(any(alert.metric == NEW_ECC_ERRORS for alert in self._state.alerts.active))
+        self.dismiss_button.setVisible(any(alert.metric == NEW_ECC_ERRORS for alert in alerts_of(self._state).active))
         self.dismiss_button.setEnabled(can)
         self.dismiss_button.setToolTip(
             "Acknowledge these errors" if can else "Choose an alert about ECC errors; the others end by themselves."

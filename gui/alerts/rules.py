@@ -21,7 +21,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from devexplorer.core.telemetry.alert_rules import (
+from devexplorer.core.alerts.rules import (
     AUTO_CLEARS_BELOW_C,
     DEFAULT_RULES,
     LONGEST_S,

@@ -5,8 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QMenu
+
+from devexplorer.core.alerts.rules import SETTING, Rule
+from devexplorer.core.alerts.state import alerts_of
 from devexplorer.core.session import Change
-from devexplorer.core.telemetry.alert_rules import Rule
 from devexplorer.gui.actions import TabSpec, WindowContext, lazy_page
 
 if TYPE_CHECKING:
@@ -23,14 +27,18 @@ def _connect(context: WindowContext, page: AlertsPanel) -> None:
 
 
 def _set_rules(context: WindowContext, rules: tuple[Rule, ...]) -> None:
-    context.state.alerts.set_rules(rules)
-    context.rules_changed.emit(rules)
+    context.save_settings(of_features={**context.settings.of_features, SETTING: rules})
     context.redraw(Change.ALERTS)
 
 
 def _dismiss(context: WindowContext, device: str, metric: str) -> None:
-    context.state.alerts.dismiss(device, metric)
+    alerts_of(context.state).dismiss(device, metric)
     context.redraw(Change.ALERTS)
+
+
+def fill_device_menu(menu: QMenu, context: WindowContext, _device: str) -> None:
+    """A way to make a rule."""
+    menu.addAction("Alert…", lambda: TAB.show(context).form.add_button.setFocus(Qt.FocusReason.TabFocusReason))
 
 
 TAB: TabSpec[AlertsPanel] = TabSpec(
@@ -39,7 +47,7 @@ TAB: TabSpec[AlertsPanel] = TabSpec(
     "monitor",
     Change.ALERTS,
     live=True,
-    count=lambda state: len(state.alerts.alarms),
+    count=lambda state: len(alerts_of(state).alarms),
     tooltip="Alerts and their rules: temperature, memory, throttling, errors, any reading",
     order=150,
 )

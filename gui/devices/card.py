@@ -29,9 +29,9 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
+from devexplorer.core.feature import Trouble
 from devexplorer.core.records import Problem
 from devexplorer.core.session import Device, Progress
-from devexplorer.core.telemetry.alerts import Alert
 from devexplorer.gui.actions import Verdict, decode
 from devexplorer.gui.devices.card_text import CardTexts, card_texts, card_tooltip
 from devexplorer.gui.widgets import (
@@ -83,7 +83,7 @@ class DeviceItem(QWidget):
         self.progress: Progress | None = None
         """Long work that keeps this device busy."""
         self._problems: tuple[Problem, ...] = ()
-        self._alerts: Sequence[Alert] = ()
+        self._troubles: Sequence[Trouble] = ()
         self._frame_of: tuple[object, ...] = ()
         self._frame = QPixmap()
         self.is_selected = self._hovered = self._drop_here = False
@@ -135,17 +135,17 @@ class DeviceItem(QWidget):
 
     def tip(self) -> str:
         """What the tooltip says now."""
-        return card_tooltip(self._device, self._problems, self._alerts)
+        return card_tooltip(self._device, self._problems, self._troubles)
 
     def event(self, event: QEvent) -> bool:
         if event.type() == QEvent.Type.ToolTip:
             self.setToolTip(self.tip())  # not before it is asked for: readings come all the time
         return super().event(event)
 
-    def refresh(self, device: Device, problems: tuple[Problem, ...], alerts: Sequence[Alert] = ()) -> None:
+    def refresh(self, device: Device, problems: tuple[Problem, ...], troubles: Sequence[Trouble] = ()) -> None:
         """Take the texts and the bar from `device`; repaints only what changed of both."""
-        self._device, self._problems, self._alerts = device, problems, alerts
-        texts = card_texts(device, problems, alerts)
+        self._device, self._problems, self._troubles = device, problems, troubles
+        texts = card_texts(device, problems, troubles)
         self.bar.set_reading(device.parts, device.total_bytes)
         if texts == self._texts:
             return

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from devexplorer.core.base import MISSING, count_text
+from devexplorer.core.feature import Trouble
 from devexplorer.core.records import Problem
 from devexplorer.core.session import Device
-from devexplorer.core.telemetry.alert_rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, figure_text
-from devexplorer.core.telemetry.alert_words import alert_message, calming_text
-from devexplorer.core.telemetry.alerts import Alert
 from devexplorer.core.telemetry.device_facts import held_in_short
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -48,8 +46,8 @@ class CardTexts(NamedTuple):
     """What throttles its clocks (`power cap`); empty when nothing does, or it is not known."""
 
 
-def card_texts(device: Device, problems: tuple[Problem, ...] = (), alerts: Sequence[Alert] = ()) -> CardTexts:
-    """The texts of `device`; `problems` are those of the whole catalog, `alerts` what is active anywhere."""
+def card_texts(device: Device, problems: tuple[Problem, ...] = (), troubles: Sequence[Trouble] = ()) -> CardTexts:
+    """The texts of `device`; `problems` are those of the whole catalog, `troubles` those of all devices."""
     info, sample = device.info, device.sample
     used, total = device.used_bytes, device.total_bytes
     unit, word = (MIB, "MiB") if total is not None and total < GIB else (GIB, "GiB")
@@ -87,34 +85,25 @@ def card_texts(device: Device, problems: tuple[Problem, ...] = (), alerts: Seque
         readings=tuple(readings),
         reason="" if watched else unusable,
         warning=" ".join(whole) if info.usable or watched else "",
-        alarm=alarm_text([alert for alert in alerts if alert.device == info.id and alert.level == ALARM]),
+        alarm=alarm_text([trouble for trouble in troubles if trouble.device == info.id and trouble.is_alert]),
         held=", ".join(held_in_short(sample.throttle_reasons)) if sample is not None else "",
     )
 
 
-def alarm_text(alarms: Sequence[Alert]) -> str:
+def alarm_text(alarms: Sequence[Trouble]) -> str:
     """The first of these alarms in a few words, and how many more there are: `Temperature 91 °C, 1 more alert`."""
-    if not alarms:
-        return ""
-    first = alarms[0]
-    quantity = QUANTITIES[first.metric]
-    words = (
-        quantity.label
-        if quantity.fixed or first.metric == NEW_ECC_ERRORS
-        else f"{quantity.label} {figure_text(first.value, quantity.unit)}"
-    )
-    words += calming_text(first)
-    return words if len(alarms) == 1 else f"{words}, {count_text(len(alarms) - 1, 'more alert')}"
+    more = f", {count_text(len(alarms) - 1, 'more alert')}" if len(alarms) > 1 else ""
+    return f"{alarms[0].brief}{more}" if alarms else ""
 
 
-def card_tooltip(device: Device, problems: tuple[Problem, ...] = (), alerts: Sequence[Alert] = ()) -> str:
+def card_tooltip(device: Device, problems: tuple[Problem, ...] = (), troubles: Sequence[Trouble] = ()) -> str:
     """What is wrong with the device; the inspector says the rest."""
     info = device.info
     lines = [f"{info.id}: {info.name}" + (", simulated" if info.simulated else "")]
     lines += [
-        f"{'alert' if alert.level == ALARM else alert.level}: {alert_message(alert)}"
-        for alert in alerts
-        if alert.device == info.id
+        f"{'alert' if trouble.is_alert else 'notice'}: {trouble.words}"
+        for trouble in troubles
+        if trouble.device == info.id
     ]
     if info.reason and not info.usable:
         lines.append(info.reason)

@@ -132,7 +132,7 @@ class MonitorPanel(ReadingsPanel):
 
     def _row(self, device: Device) -> TableRow:
         state, info, sample = self._state, device.info, device.sample
-        texts = card_texts(device, state.problems, state.alerts.active)
+        texts = card_texts(device, state.problems, state.troubles())
         writer = Writer(info, sample, device.details, state.problems)
 
         def shown(field: str, text: str) -> Cell:

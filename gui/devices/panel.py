@@ -221,11 +221,11 @@ class DevicesPanel(ReadingsPanel):
     def refresh_texts(self) -> None:
         """Take over the latest readings."""
         state = self._state
-        alerts = state.alerts.active
+        troubles = state.troubles()
         for name, item in self.items.items():
             device = state.devices.get(name)
             if device is not None:
-                item.refresh(device, state.problems, alerts)
+                item.refresh(device, state.problems, troubles)
         reasons = [problem.reason for problem in state.problems if problem.device is None]
         only_cpu = state.engine is not None and all(device.info.kind == "cpu" for device in state.devices.values())
         why = sentence(reasons[0]) if reasons else "Neither NVML nor torch reports one."

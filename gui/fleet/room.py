@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from PySide6.QtCore import QObject, Signal
 
+from devexplorer.core.alerts.rules import rules_of
 from devexplorer.core.base import BadInput, count_text, left_text, sentence
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.fleet.check.plan import CheckPlan
@@ -65,7 +66,7 @@ class FleetRoom(QObject):
         self._ended = False
         self.fleet = self._watched(WindowMachines(self._known), WINDOW)
         context.state_changed.connect(self._beat)
-        context.rules_changed.connect(self._set_rules)
+        context.settings_changed.connect(self._set_rules)
         context.closed.connect(self.end)
 
     # --- which machines
@@ -107,7 +108,7 @@ class FleetRoom(QObject):
         self.opened.emit()
 
     def _watched(self, source: FleetSource, name: str) -> WatchedFleet:
-        fleet = WatchedFleet(source, name, self.context.state.alerts.rules)
+        fleet = WatchedFleet(source, name, rules_of(self.context.settings))
         fleet.start()
         return fleet
 
@@ -134,7 +135,7 @@ class FleetRoom(QObject):
     # --- as time goes by
 
     def _set_rules(self) -> None:
-        self.fleet.alerts.set_rules(self.context.state.alerts.rules)
+        self.fleet.alerts.set_rules(rules_of(self.context.settings))
 
     def _beat(self) -> None:
         if self._ended:

@@ -30,7 +30,7 @@ def state_words(link: Link | None) -> str:
 
 def alarm_words(state: State) -> str:
     """How many alarms fire on a machine; empty: none."""
-    count = len(state.alerts.alarms)
+    count = sum(trouble.is_alert for trouble in state.troubles())
     return f"✕ {count_text(count, 'alert')}" if count else ""
 
 

@@ -16,7 +16,6 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from devexplorer.core.base import MISSING, bytes_text, count_text, shape_text
 from devexplorer.core.records import Fact, ObjectSnapshot, Row
 from devexplorer.core.session import Column, Device, Ints, RowTable, State
-from devexplorer.core.telemetry.alert_words import alert_message
 from devexplorer.core.telemetry.device_facts import facts
 from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS
 from devexplorer.gui.actions import Held, places_of
@@ -242,7 +241,7 @@ def device_facts(state: State, name: str) -> tuple[Fact, ...]:
     if not info.usable:
         result.append(Fact("not usable", info.reason or "this torch cannot use it"))
     result += [Fact("problem", item.reason) for item in state.problems if item.device == name and item.field is None]
-    result += [Fact("alert", alert_message(alert)) for alert in state.alerts.active if alert.device == name]
+    result += [Fact("alert", trouble.words) for trouble in state.troubles() if trouble.device == name]
     return (*result, *_memory(state, device), *_readings(state, device))
 
 

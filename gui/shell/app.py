@@ -341,7 +341,7 @@ class App:
             self.history.deliver()
         if self.session is not None and self.session.run_recorder is not None:
             self.session.run_recorder.join(0.5)
-        self.window.news.notifications.close()
+        self.window.context.notifications.close()
 
 
 def open_window(

@@ -26,11 +26,9 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QApplication, QWidget
 
+from devexplorer.core.feature import named
 from devexplorer.core.session import Change, Settings, State
-from devexplorer.core.telemetry.alert_rules import complete
 from devexplorer.gui.actions import ActionSpec, Controller, TabSpec, WindowContext, make_qactions, refresh
-from devexplorer.gui.alerts.alarm_line import ABOUT as ALARMS
-from devexplorer.gui.alerts.tab import TAB as ALERTS
 from devexplorer.gui.devices.actions import add_virtual_gpus
 from devexplorer.gui.devices.panel import DevicesPanel
 from devexplorer.gui.files.models import ModelOpener
@@ -78,6 +76,7 @@ from devexplorer.gui.widgets import (
     vbox,
 )
 from devexplorer.gui.widgets import theme as themes
+from devexplorer.gui.widgets.notifications import Notifications
 
 if TYPE_CHECKING:
     from devexplorer.core.machines.window.remote_session import FarRecording
@@ -103,7 +102,7 @@ class MainWindow(ExportingWindow):
         self.setWindowTitle("DevExplorer[*]")
         self.setAcceptDrops(True)  # files; what is dragged within the window is for the device cards
         self.state, self.controller = state, controller
-        state.alerts.set_rules(complete(settings.alert_rules))
+        state.follow(settings)
         self.context = WindowContext(self, state, controller, settings, self.hint)
         self.axis = TimeAxis()
         self.axis.set_span(settings.span_s)
@@ -137,7 +136,11 @@ class MainWindow(ExportingWindow):
         copy_menu = bar.buttons["copy"].menu()
         copy_menu.aboutToShow.connect(partial(self.copies.offer, copy_menu))
         MachineMenu(self.context, bar.machine_button, bar.name_machine, self.specs, self.actions_by_id)
-        self.news = News(self.context, self.banner)
+        self.context.banner = self.banner
+        self.context.notifications = Notifications(self.windowIcon(), lambda: self.context.settings.notifications)
+        self.news = News(self.context)
+        for begin in named("window"):
+            begin(self.context)
         self.record = RecordButton(self.actions_by_id["record"], self.actions_by_id["stop_recording"])
         self.status.add(self.record)
         self.record.hide()
@@ -224,12 +227,12 @@ class MainWindow(ExportingWindow):
         self.devices.virtual_offered.connect(c.add_two_virtual)
         self.devices.selected.connect(self.context.select_device)
         self.devices.menu_requested.connect(self._device_menu)
+        self.context.settings_changed.connect(self.state.follow)
         self.context.device_selected.connect(self.inspector.set_device)
         self.context.device_requested.connect(self.devices.choose)
         self.context.moment_requested.connect(self.axis.show_moment)
         self.context.target_requested.connect(self.objects.select_near)
-        self.banner.action_chosen.connect(lambda about: about == ALARMS and ALERTS.show(self.context))
-        self.news.notifications.clicked.connect(self._come_forward)
+        self.context.notifications.clicked.connect(self._come_forward)
         self.objects.selection_changed.connect(self._selection_changed)
         self.objects.context_menu_requested.connect(self._context_menu)
         self.objects.way_chosen.connect(self.begin)
@@ -262,7 +265,6 @@ class MainWindow(ExportingWindow):
             (changes & (Change.OBJECTS | Change.ANSWER | Change.ENGINE), self.inspector.refresh),
             (True, partial(self.bottom_dock.refresh, changes, now_unix_s)),
             (True, partial(self.context.refresh, changes)),
-            (changes & Change.ALERTS, self.news.alerts),
             (changes & (Change.JOBS | Change.ENGINE), self.news.jobs),
             (changes & Change.LOG, self.news.log),
             (changes & (Change.ENGINE | Change.UNDO | Change.JOBS | Change.RUNS), self.status.refresh),
@@ -280,7 +282,7 @@ class MainWindow(ExportingWindow):
         self.devices.refresh_texts()
         self.inspector.refresh_texts()
         self.workbench.refresh_texts()
-        self.news.refresh_texts()
+        self.context.texts_due.emit()
         self.bottom_dock.refresh_texts()
         self.status.refresh()
         self.record.refresh(self.recorder)
@@ -299,12 +301,10 @@ class MainWindow(ExportingWindow):
         """One line about what was just tried; it goes by itself."""
         self.banner.say(text, passing=True)
 
-    def _come_forward(self, alarms: bool) -> None:
+    def _come_forward(self) -> None:
         self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
         self.raise_()
         self.activateWindow()
-        if alarms:
-            ALERTS.show(self.context)
 
     # --- selection, menus, palette
 
@@ -396,7 +396,6 @@ class MainWindow(ExportingWindow):
             span_s=self.axis.span_s,
             left_plot=self.memory.choice,
             right_plot=self.throughput.choice,
-            alert_rules=self.state.alerts.rules,
         )
 
     def _show_saved_layout(self, settings: Settings) -> None:

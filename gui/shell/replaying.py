@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.session import Change, Machine, State
+from devexplorer.core.session import Change, Machine, Settings, State
 from devexplorer.core.session.poll import PollResult
 from devexplorer.gui.plots.time_axis import SPANS_S
 from devexplorer.gui.shell.heartbeat import Heartbeat, Source
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from devexplorer.core.machines.window.remote_session import RemoteSession
     from devexplorer.core.replay.session import ReplaySession
     from devexplorer.core.session.session import Session
-    from devexplorer.core.telemetry.alert_rules import Rule
     from devexplorer.gui.actions.context import RecentFile
     from devexplorer.gui.forms.far_side import CopiedFile
     from devexplorer.gui.recording.replay_bar import ReplayBar
@@ -65,7 +64,7 @@ class Replaying:
         """The recording that was offered last."""
         self._fits = False
         """Whether the plots show as much time as the recording shown has."""
-        window.context.rules_changed.connect(self._rules_changed)
+        window.context.settings_changed.connect(self._follow_settings)
         window.context.recording_stopped.connect(self._offer)
         window.banner.action_chosen.connect(self._open_offered)
 
@@ -94,7 +93,7 @@ class Replaying:
         """These go on from now on; the one shown is among them."""
         for machine in machines:
             if machine not in self.machines:
-                machine.aside.alerts.set_rules(self._state.alerts.rules)
+                machine.aside.follow(self._state.settings)
         self.machines = machines
         self.follow_all()
 
@@ -108,15 +107,13 @@ class Replaying:
             self._window.context.remember_file(file.absolute(), here=True)
         else:
             path, copy, known_as = file.path, file, file.name
-        rules = self._state.alerts.rules
         self._fits = False
         if self.replay is None:
             self._put_aside()
         else:
             self._end()
         self._state.exchange(State())
-        self._state.alerts.set_rules(rules)
-        self.replay = ReplaySession(path, rules, known_as=known_as)
+        self.replay = ReplaySession(path, self._state.settings, known_as=known_as)
         self._copy = copy
         self._state.recording = f"opening {known_as or path.name}"
         self.follow_all()
@@ -183,6 +180,7 @@ class Replaying:
     def follow_all(self) -> None:
         """Let the heart beat for what is shown, and behind it for the others."""
         session: Source = self.session or NOTHING
+        self._window.context.unseen = tuple(machine for machine in self.machines if machine is not self.machine)
         behind = tuple(
             (machine.session, machine.aside)
             for machine in self.machines
@@ -236,12 +234,12 @@ class Replaying:
             else:
                 self.open(self._offered.path)
 
-    def _rules_changed(self, rules: tuple[Rule, ...]) -> None:
-        """Thresholds are this person's, not the recording's or the machine's: they hold everywhere."""
+    def _follow_settings(self, settings: Settings) -> None:
+        """What the user has chosen is neither the recording's nor the machine's: it holds everywhere."""
         if self.replay is not None:
-            self.replay.rules = rules
+            self.replay.settings = settings
         for machine in self.machines:
-            self.state_of(machine).alerts.set_rules(rules)
+            self.state_of(machine).follow(settings)
 
     def _show_everything(self) -> None:
         self._window.axis.set_paused(False)

@@ -7,7 +7,6 @@ from typing import Any
 
 from devexplorer.core.feature import named
 from devexplorer.gui.actions import TabSpec
-from devexplorer.gui.alerts import tab as alerts
 from devexplorer.gui.benchmark import tab as benchmark
 from devexplorer.gui.devices import tab as devices
 from devexplorer.gui.files import tab as files
@@ -23,7 +22,6 @@ _TABS: tuple[TabSpec[Any], ...] = (
     devices.DETAILS,
     devices.PROCESSES,
     machines.TAB,
-    alerts.TAB,
     files.TAB,
     log.TAB,
 )

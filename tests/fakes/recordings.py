@@ -14,6 +14,7 @@ from devexplorer.core.recording.format import (
     header_frame,
     prefix,
 )
+from devexplorer.core.recording.reader import Recording, open_recording
 from devexplorer.core.records import (
     AllocatorSample,
     BenchEnded,
@@ -122,3 +123,13 @@ def write(path: Path, seconds: int = 60, **more: object) -> Path:
     """A whole recording in a file."""
     path.write_bytes(b"".join(recording(seconds, **more)))  # type: ignore[arg-type]
     return path
+
+
+def opened(path: Path) -> Recording:
+    recording = open_recording(path)
+    assert recording is not None
+    return recording
+
+
+def frames(entries: list[tuple[int, DeviceSample]], unix_s: float) -> bytes:
+    return b"".join(entries_frame(Kind.READINGS, [entry], unix_s + entry[0] / 1000) for entry in entries)

@@ -31,6 +31,7 @@ import torch
 from fakes.nvml import FakeCard, FakeNvml
 from fakes.scripts import Here as ScriptedSession
 
+from devexplorer.core.alerts.rules import Rule
 from devexplorer.core.benchmark import conditions
 from devexplorer.core.benchmark.calibrate.store import CalibrationStore, calibration_of
 from devexplorer.core.benchmark.conditions import HostInfo
@@ -58,7 +59,6 @@ from devexplorer.core.records import messages as said
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import FarFile, KnownMachine, Place, Settings, SettingsFile
 from devexplorer.core.split.records import InsertHops, Join, PlanSplit, Split
-from devexplorer.core.telemetry.alert_rules import Rule
 from goldens import reading
 
 HERE = Path(__file__).resolve().parent
@@ -305,11 +305,13 @@ def write_settings(folder: Path) -> None:
             left_plot="parts:vgpu:0",
             right_plot="gb_per_s",
             monitor_plots=("power_w", "temperature_c"),
-            alert_rules=(
-                Rule(metric="temperature_c", raise_at=80.0, clear_at=75.0, seconds=4.0),
-                Rule(metric="memory_used_percent", enabled=False, raise_at=90.0, clear_at=85.0, seconds=2.0),
-                Rule(metric="power_w", raise_at=250.0, clear_at=240.0, seconds=5.0, devices=("nvml:0", "vgpu:1")),
-            ),
+            of_features={
+                "alert_rules": (
+                    Rule(metric="temperature_c", raise_at=80.0, clear_at=75.0, seconds=4.0),
+                    Rule(metric="memory_used_percent", enabled=False, raise_at=90.0, clear_at=85.0, seconds=2.0),
+                    Rule(metric="power_w", raise_at=250.0, clear_at=240.0, seconds=5.0, devices=("nvml:0", "vgpu:1")),
+                )
+            },
             trusted_folders=("/home/user/models",),
             recent_models=(("net.py:Net", "/home/user/models"), ("torchvision:resnet50", "")),
             opened_models=(

@@ -20,6 +20,7 @@ import msgspec
 import torch
 from fakes.scripts import PROBE, look
 
+from devexplorer.core.alerts.state import alerts_of
 from devexplorer.core.base.python_names import variable
 from devexplorer.core.benchmark.calibrate.store import CalibrationStore
 from devexplorer.core.benchmark.history.importing import read_runs
@@ -56,7 +57,7 @@ from devexplorer.core.records import (
 )
 from devexplorer.core.replay.timeline import RecordingTimeline, apply_record
 from devexplorer.core.session.script_file import commands_of
-from devexplorer.core.session.settings import SettingsFile
+from devexplorer.core.session.settings import SettingsFile, saved_form
 from devexplorer.core.session.state import State
 from devexplorer.core.split.state import SplitState
 from devexplorer.core.virtual.backend import install
@@ -185,7 +186,7 @@ def recording(path: Path) -> dict[str, Any]:
                     change.threshold,
                     change.worst,
                 ]
-                for change in played.alerts.take_news()
+                for change in alerts_of(played).take_news()
             ],
             "log": [[line.level, line.text] for line in state.log],
             "topologies": sorted(state.topologies),
@@ -349,7 +350,7 @@ def _stored(run: StoredRun) -> list[Any]:
 def settings(folder: Path) -> Any:
     """The content of a folder's `window.json`."""
     file = SettingsFile(folder)
-    found = plain(file.load())
+    found = plain(saved_form(file.load()))
     assert file.damage is None
     return found
 

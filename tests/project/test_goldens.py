@@ -17,7 +17,7 @@ from goldens.reading import COMMANDS, GOLDENS, SECOND, as_then
 
 from devexplorer.core.files.kinds import RECORDING, SNAPSHOT, TENSORS, recognise
 from devexplorer.core.recording.format import Recorded
-from devexplorer.core.session.settings import Settings
+from devexplorer.core.session.settings import Settings, saved_form
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -125,8 +125,8 @@ def test_the_settings_have_the_same_values(tmp_path: Path) -> None:
     assert [rule.pop("devices") for rule in now["alert_rules"]] == [[], []], "a rule of before is about all devices"
     assert {key: now[key] for key in THEN["settings"]} == THEN["settings"], "newer versions have more"
     written = json.loads((GOLDENS / "window.json").read_bytes())
-    assert now == {**reading.plain(Settings()), **written}
-    assert not [key for key, value in written.items() if value == reading.plain(Settings())[key]], (
+    assert now == {**reading.plain(saved_form(Settings())), **written}
+    assert not [key for key, value in written.items() if value == reading.plain(saved_form(Settings())).get(key)], (
         "each is as the user chose it"
     )
 

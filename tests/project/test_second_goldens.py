@@ -17,7 +17,7 @@ from goldens.reading import COMMANDS_SINCE, READINGS, SECOND, as_then
 
 from devexplorer.core.files.kinds import RECORDING, SCRIPT, TENSORS, WORKSPACE, recognise
 from devexplorer.core.recording.format import Recorded
-from devexplorer.core.session.settings import Settings
+from devexplorer.core.session.settings import Settings, saved_form
 
 pytestmark = pytest.mark.usefixtures("warm_processes", "no_virtual_gpus_left")
 
@@ -48,7 +48,7 @@ def test_nothing_that_files_can_hold_was_forgotten() -> None:
     assert recorded["alerts"]
     assert THEN["checks"]
     assert THEN["calibrations"]
-    assert not [key for key, value in settings.items() if value == reading.plain(Settings())[key]]
+    assert not [key for key, value in settings.items() if value == reading.plain(saved_form(Settings())).get(key)]
     models = THEN["workspace"]["objects"]
     assert models["net"]["stored"][0] == "misplaced.py:Net", "its code has not run"
     assert models["net"]["state"]

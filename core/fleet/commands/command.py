@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
+from devexplorer.core.alerts.rules import DEFAULT_RULES
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.lines import is_styled
 from devexplorer.core.cli.terminal.output import console, print_document
@@ -27,7 +28,6 @@ from devexplorer.core.fleet.commands.history import history
 from devexplorer.core.fleet.commands.lines import fleet_lines
 from devexplorer.core.fleet.source import FleetSource
 from devexplorer.core.fleet.table import FleetTable
-from devexplorer.core.telemetry.alert_rules import DEFAULT_RULES
 
 
 def fleet(arguments: argparse.Namespace) -> int:

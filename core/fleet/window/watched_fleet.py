@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from devexplorer.core.alerts.rules import Rule
 from devexplorer.core.base import Clock
 from devexplorer.core.fleet.alerts import FleetAlerts
 from devexplorer.core.fleet.check.fleet_check import CheckReport, FleetCheck
@@ -16,7 +17,6 @@ from devexplorer.core.fleet.records import CardVerdict
 from devexplorer.core.fleet.source import MOST_EVENTS, FleetSource, MeasuringSource
 from devexplorer.core.fleet.table import Card, FleetTable
 from devexplorer.core.fleet.window.window_machines import WindowMachines
-from devexplorer.core.telemetry.alert_rules import Rule
 
 BEAT_S = 0.008
 """For the events of one beat; what is left waits for the next."""

@@ -149,8 +149,7 @@ class Known:
             for piece in pieces(event):
                 yield Happened(event=piece)
         marks = tuple(PastMark(*mark) for mark in self.state.markers)
-        alerts = self.state.alerts
-        yield PastEvents(marks=marks, alerts=(*reversed(alerts.history), *alerts.active))
+        yield PastEvents(marks=marks)
 
     def past(self) -> Iterator[PastReadings]:
         """What was read until now, for the curves of a window that was not there."""
@@ -188,6 +187,7 @@ class Known:
             yield JobStarted(request=job.request, title=job.title, time_unix_s=job.started_unix_s, command=job.command)
             if job.done is not None:
                 yield JobProgress(request=job.request, done=job.done, text=job.text, part=job.part)
+        yield from state.past()
 
     def _undo(self) -> UndoState:
         """As if it had come with the file of the workspace, where that holds everything: so a window knows it too."""

@@ -33,7 +33,6 @@ from devexplorer.core.records.past import PastEvents, PastReadings
 from devexplorer.core.session.marker import Marker
 from devexplorer.core.session.past import Past
 from devexplorer.core.session.state import State
-from devexplorer.core.telemetry.alert_rules import QUANTITIES
 from devexplorer.core.telemetry.mailbox import Mailbox
 from devexplorer.core.telemetry.past import unpacked
 
@@ -190,8 +189,6 @@ class Incoming:
             if (state := self._snapshot) is not None:
                 state.markers.clear()
                 state.markers.extend(Marker(mark.time_unix_s, mark.text, mark.device, mark.kind) for mark in past.marks)
-                known = (one for one in past.alerts if one.device in state.devices and one.metric in QUANTITIES)
-                state.alerts.adopt(known)
 
     def _complete(self) -> None:
         """What came before the snapshot is in it; the curves follow it, all at once."""

@@ -14,7 +14,6 @@ from PySide6.QtWidgets import QMenu, QWidget
 from devexplorer.core.feature import named
 from devexplorer.core.session import State
 from devexplorer.gui.actions import SELECTION_MENUS, ActionSpec, Controller, WindowContext, fill_menu
-from devexplorer.gui.alerts.tab import TAB as ALERTS
 from devexplorer.gui.benchmark.tab import TAB as BENCHMARK
 from devexplorer.gui.devices.tab import DETAILS, PROCESSES
 from devexplorer.gui.plots.legend import Legend
@@ -124,7 +123,8 @@ def device_menu(context: WindowContext, device: str, legends: Sequence[Legend]) 
     measure = menu.addAction("Benchmark…", benchmark)
     measure.setEnabled(info.usable)
     measure.setToolTip(info.reason or "")
-    menu.addAction("Alert…", lambda: ALERTS.show(context).form.add_button.setFocus(Qt.FocusReason.TabFocusReason))
+    for fill in named("device_menu"):
+        fill(menu, context, device)
     menu.addSeparator()
     hidden = menu.addAction("Hide in the plots")
     hidden.setCheckable(True)

@@ -1,4 +1,4 @@
-"""What the window says by itself: alarms, long work that has ended, the latest error. Main thread only."""
+"""What the window says by itself: long work that has ended, the latest error. Main thread only."""
 
 from __future__ import annotations
 
@@ -10,9 +10,6 @@ from PySide6.QtWidgets import QApplication
 from devexplorer.core.records import Log
 from devexplorer.core.session.long_jobs import LongJobs
 from devexplorer.gui.actions import WindowContext
-from devexplorer.gui.alerts.alarm_line import AlarmLine
-from devexplorer.gui.alerts.notifications import Notifications
-from devexplorer.gui.widgets import Banner
 
 RECENT_S = 60.0
 """While a recording is shown, an older error is one of the recording: it is in the log, and is not announced
@@ -22,35 +19,20 @@ now."""
 class News(QObject):
     """Call each method when that part of the state has changed."""
 
-    def __init__(self, context: WindowContext, banner: Banner) -> None:
+    def __init__(self, context: WindowContext) -> None:
         super().__init__(context)
-        self._context, self._state, self._banner = context, context.state, banner
-        self._alarms = AlarmLine(context.state, banner)
-        self.notifications = Notifications(context.window.windowIcon())
+        self._context, self._state, self._banner = context, context.state, context.banner
         self.long_jobs = LongJobs(context.state)
         self._mentioned: Log | None = None
         """The error that the line in the status bar spoke of last."""
         context.machine_shown.connect(self._machine_shown)
-
-    def refresh_texts(self) -> None:
-        """Live numbers in the line, once or twice a second."""
-        self._alarms.refresh()
-
-    def alerts(self) -> None:
-        """Alarms came or went."""
-        news = self._state.alerts.take_news()
-        if self._state.recording is None:  # alarms of a recording are past
-            self.notifications.on_desktop = self._context.settings.notifications
-            self.notifications.tell(news)
-        self._alarms.changed(news)
 
     def jobs(self) -> None:
         """Commands began or ended."""
         if self._state.recording is None:
             ended = self.long_jobs.ended()
             if QApplication.activeWindow() is None:
-                self.notifications.on_desktop = self._context.settings.notifications
-                self.notifications.show(ended)
+                self._context.notifications.show(ended)
 
     def log(self) -> None:
         """There are lines in the log that were not there."""
@@ -64,6 +46,4 @@ class News(QObject):
     def _machine_shown(self) -> None:
         """What is over on the machine that is shown now is no news."""
         self._mentioned = self._state.log[-1] if self._state.log else None
-        self._state.alerts.take_news()
-        self._alarms.forget()
         self.long_jobs.forget()

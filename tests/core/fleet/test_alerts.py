@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from fakes.fleet_tables import NOW, joined, sample, table
 
+from devexplorer.core.alerts.rules import DEFAULT_RULES, Rule
 from devexplorer.core.fleet.alerts import FleetAlerts
 from devexplorer.core.fleet.events import CardsListed, FleetMachine, MachineChanged, Readings
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.records import Problem
-from devexplorer.core.telemetry.alert_rules import DEFAULT_RULES, Rule
 
 
 def read(fleet: FleetTable, machine: int, card: int, **readings: object) -> None:

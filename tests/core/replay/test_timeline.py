@@ -8,25 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fakes import recordings
-from fakes.recordings import START_UNIX_S
+from fakes.recordings import START_UNIX_S, frames, opened
 
 from devexplorer.core.recording.format import Entry, Kind, end_frame, entries_frame
-from devexplorer.core.recording.reader import Recording, open_recording
-from devexplorer.core.records import DeviceInfo, DeviceSample
+from devexplorer.core.recording.reader import Recording
+from devexplorer.core.records import DeviceInfo
 from devexplorer.core.replay import timeline
 from devexplorer.core.replay.timeline import RecordingTimeline, apply_record
 from devexplorer.core.session.state import Device, State
 from devexplorer.core.telemetry import history
-from devexplorer.core.telemetry.alert_rules import Rule
 from devexplorer.core.telemetry.history import History
 
 LENGTH_S = 400
-
-
-def opened(path: Path) -> Recording:
-    recording = open_recording(path)
-    assert recording is not None
-    return recording
 
 
 @pytest.fixture
@@ -167,10 +160,6 @@ def test_each_state_has_curves_that_a_plot_takes_for_new(recording: Recording) -
     assert len(versions) == 3
 
 
-def frames(entries: list[tuple[int, DeviceSample]], unix_s: float) -> bytes:
-    return b"".join(entries_frame(Kind.READINGS, [entry], unix_s + entry[0] / 1000) for entry in entries)
-
-
 def test_a_clock_that_was_set_back_restarts_the_curves(tmp_path: Path) -> None:
     pieces = recordings.recording(0)[:-1]
     back_s = 3600.0
@@ -253,93 +242,3 @@ def test_a_recording_without_readings_can_be_wound(tmp_path: Path) -> None:
         assert (made.length_ms, made.overview_done, made.advance()) == (0, 1.0, False)
         assert list(made.state_at(0).devices) == ["cpu", "cuda:0", "cuda:1"]
         assert [entry for _, entries in made.following(0) for entry in entries] == list[Entry]()
-
-
-def held_down(path: Path, seconds: int, from_s: int, until_s: int) -> Recording:
-    """A card whose clocks are held down for a part of its recording, two readings a second."""
-    pieces = recordings.recording(0)[:-1]
-    entries = [
-        (
-            at * 500,
-            DeviceSample(
-                device="cuda:0",
-                time_unix_s=START_UNIX_S + at / 2,
-                throttle_reasons=("hardware thermal slowdown",) if from_s <= at / 2 < until_s else (),
-            ),
-        )
-        for at in range(2 * seconds)
-    ]
-    path.write_bytes(b"".join([*pieces, frames(entries, START_UNIX_S), end_frame(seconds * 1000, 1.0)]))
-    return opened(path)
-
-
-def test_alarms_of_a_moment_are_those_that_the_readings_before_it_raise(tmp_path: Path) -> None:
-    with held_down(tmp_path / "r", 600, 50, 500) as recording:
-        made = RecordingTimeline(recording)
-        assert made.state_at(49_000).alerts.active == ()
-        (alarm,) = made.state_at(70_000).alerts.active
-        assert (alarm.since_unix_s, alarm.since_before) == (START_UNIX_S + 50, False)
-        for whole in (True, False):
-            (later,) = made.state_at(400_000, whole=whole).alerts.active
-            assert later.since_before, "it began before the readings that were looked at"
-            assert later.since_unix_s <= START_UNIX_S + 340
-        assert not made.knows_before(400_000)
-        while made.advance():
-            pass
-        assert made.knows_before(400_000)
-        for at_ms in (400_000, 70_000, 490_000):
-            (later,) = made.state_at(at_ms).alerts.active
-            assert (later.since_unix_s, later.since_before) == (START_UNIX_S + 50, False), "all before is judged"
-        after = made.state_at(520_000).alerts
-        assert after.active == ()
-        assert [alert.metric for alert in after.history] == ["throttled_percent"]
-        assert after.take_news() == []
-
-
-def test_an_alarm_between_its_limits_is_found_and_a_long_rule_too(tmp_path: Path) -> None:
-    """Hot for a minute, then warm for eight: neither raised again nor over."""
-    warm = tuple(95.0 if 10 <= at < 70 else 80.0 if at < 550 else 40.0 for at in range(600))
-    long = Rule(metric="utilization_percent", raise_at=90.0, clear_at=50.0, seconds=300.0)
-    rules = (Rule(metric="temperature_c", raise_at=90.0, clear_at=70.0, seconds=3.0), long)
-    entries = [
-        (
-            at * 1000,
-            DeviceSample(
-                device="cuda:0", time_unix_s=START_UNIX_S + at, temperature_c=degrees, utilization_percent=100.0
-            ),
-        )
-        for at, degrees in enumerate(warm)
-    ]
-    path = tmp_path / "r"
-    path.write_bytes(b"".join([*recordings.recording(0)[:-1], frames(entries, START_UNIX_S), end_frame(600_000, 1.0)]))
-
-    def fresh() -> State:
-        state = State()
-        state.alerts.set_rules(rules)
-        return state
-
-    with opened(path) as recording:
-        made = RecordingTimeline(recording, fresh)
-        while made.advance():
-            pass
-        assert [alert.metric for alert in made.state_at(8_000).alerts.active] == []
-        assert [alert.metric for alert in made.state_at(200_000).alerts.active] == ["temperature_c"]
-        both = made.state_at(500_000).alerts.active
-        assert {alert.metric: alert.since_unix_s - START_UNIX_S for alert in both} == {
-            "temperature_c": 10,
-            "utilization_percent": 0,
-        }
-        assert [alert.metric for alert in made.state_at(599_000).alerts.active] == ["utilization_percent"]
-
-
-def test_alarms_go_on_from_a_moment_as_it_is_played(tmp_path: Path) -> None:
-    with held_down(tmp_path / "r", 100, 50, 80) as recording:
-        made = RecordingTimeline(recording)
-        state = made.state_at(52_000)
-        assert state.alerts.active == ()
-        for _, entries in made.following(52_000):
-            for entry in entries:
-                apply_record(state, entry.record)
-        assert state.alerts.active == ()
-        (over,) = state.alerts.history
-        assert over.since_unix_s == START_UNIX_S + 50

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -11,7 +12,6 @@ import pytest
 
 from devexplorer.core.base.chosen_python import settings_file
 from devexplorer.core.session.settings import Settings, SettingsFile
-from devexplorer.core.telemetry.alert_rules import DEFAULT_RULES, Rule
 
 
 def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
@@ -41,35 +41,24 @@ def test_whoever_writes_last_writes_what_was_kept_last(tmp_path: Path) -> None:
     assert not file.path.exists(), "it was written"
 
 
-def test_alert_rules_and_the_choice_of_notifications_are_kept(tmp_path: Path) -> None:
+def test_what_features_remember_and_what_is_not_known_is_kept_beside_the_rest(tmp_path: Path) -> None:
     file = SettingsFile(tmp_path)
-    settings = Settings(
-        alert_rules=(*DEFAULT_RULES, Rule(metric="power_w", enabled=False, raise_at=300, clear_at=280)),
-        notifications=False,
-    )
+    file.path.write_text('{"theme": "light", "of_tomorrow": {"kept": [1]}, "of_features": {}}')
+    settings = file.load()
+    assert settings == Settings(theme="light", of_features={"of_tomorrow": {"kept": [1]}, "of_features": {}})
+    assert file.damage is None
     assert file.save(settings) is None
+    assert json.loads(file.path.read_bytes())["of_tomorrow"] == {"kept": [1]}
     assert file.load() == settings
 
 
-@pytest.mark.parametrize(
-    "rules",
-    [
-        '"x"',
-        "[3]",
-        '[{"metric": 3}]',
-        '[{"metric": "power_w", "seconds": -1}]',
-        '[{"metric": "power_w", "raise_at": 1e300}]',
-    ],
-)
-def test_a_field_that_is_broken_costs_none_of_the_others(tmp_path: Path, rules: str) -> None:
+def test_a_field_that_is_broken_costs_none_of_the_others(tmp_path: Path) -> None:
     file = SettingsFile(tmp_path)
-    file.path.write_text(
-        f'{{"theme": "light", "alert_rules": {rules}, "span_s": 0, "from_the_future": 1, "notifications": false}}'
-    )
+    file.path.write_text('{"theme": "light", "places": [3], "span_s": 0, "notifications": false}')
     before = file.path.read_bytes()
     assert file.load() == Settings(theme="light", notifications=False)
     assert file.damage is not None
-    assert "alert_rules" in file.damage
+    assert "places" in file.damage
     assert "span_s" in file.damage
     (aside,) = tmp_path.glob("window.damaged-*.json")
     assert aside.read_bytes() == before

@@ -10,18 +10,20 @@ import pytest
 from fakes.host import hosted
 from fakes.look_records import CPU, CUDA, VGPU, state_with
 from fakes.quiet_window import QuietWindow
-from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtCore import QPoint, QPointF, QRect, Qt
 from PySide6.QtGui import QAction, QColor, QIcon, QWheelEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QLabel, QMenu, QSpinBox, QWidget
+from PySide6.QtWidgets import QApplication, QLabel, QMenu, QScrollArea, QSpinBox, QWidget
 from pytestqt.qtbot import QtBot
 
+from devexplorer.core.alerts.judging import Alerts
+from devexplorer.core.alerts.records import Alert
+from devexplorer.core.alerts.rules import DEFAULT_RULES, NEW_ECC_ERRORS, QUANTITIES, Rule
+from devexplorer.core.alerts.state import AlertsState, alerts_of
 from devexplorer.core.records import DeviceSample, JobEnded, JobStarted, Problem
 from devexplorer.core.session.state import State
-from devexplorer.core.telemetry.alert_rules import DEFAULT_RULES, NEW_ECC_ERRORS, QUANTITIES, Rule
-from devexplorer.core.telemetry.alerts import Alert, Alerts
 from devexplorer.gui.alerts.alarm_line import QUIET_S, AlarmLine
-from devexplorer.gui.alerts.notifications import Notifications
+from devexplorer.gui.alerts.news import AlertNews
 from devexplorer.gui.alerts.page import SIDE_BY_SIDE_PX, AlertsPanel
 from devexplorer.gui.alerts.rules import AlertRulesForm, _Row
 from devexplorer.gui.alerts.tab import TAB as ALERTS
@@ -30,6 +32,7 @@ from devexplorer.gui.devices.panel import DevicesPanel
 from devexplorer.gui.plots.time_axis import clock_text
 from devexplorer.gui.widgets import Banner
 from devexplorer.gui.widgets.banner import OFFER_MS, PASSING_MS
+from devexplorer.gui.widgets.notifications import Notifications
 from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
 NOW = 1_800_000_000.0
@@ -57,7 +60,7 @@ def alerts() -> Alerts:
 @pytest.fixture
 def panel(qtbot: QtBot, alerts: Alerts) -> AlertsPanel:
     state = state_with(CPU, CUDA, VGPU)
-    state.alerts = alerts
+    state.part(AlertsState).alerts = alerts
     return hosted(qtbot, lambda _: AlertsPanel(state), 1400, 320)
 
 
@@ -189,10 +192,10 @@ def quiet(qapp: QApplication, tmp_path: Path) -> Iterator[QuietWindow]:
 def test_a_double_click_holds_the_plots_at_the_moment(qtbot: QtBot, quiet: QuietWindow) -> None:
     window = quiet.window
     window.axis.advance(NOW + 500)
-    hot(window.state.alerts)
+    hot(alerts_of(window.state))
     page = ALERTS.show(window.context)
     page.refresh()
-    since = window.state.alerts.active[0].since_unix_s
+    since = alerts_of(window.state).active[0].since_unix_s
     where = page.table.visualRect(page.model.index(0, 2)).center()
     qtbot.mouseClick(page.table.viewport(), Qt.MouseButton.LeftButton, pos=where)
     qtbot.mouseDClick(page.table.viewport(), Qt.MouseButton.LeftButton, pos=where)
@@ -464,9 +467,9 @@ class FakeDesktop:
 
 
 class Told:
-    """Notifications with a fake desktop, and what they said."""
+    """A window with a fake desktop, and what was said there."""
 
-    def __init__(self, make: Callable[[], FakeDesktop | None] | None = None) -> None:
+    def __init__(self, quiet: QuietWindow, make: Callable[[], FakeDesktop | None] | None = None) -> None:
         self.now = 0.0
         self.desktop = FakeDesktop()
         self.asked = 0
@@ -475,60 +478,63 @@ class Told:
             self.asked += 1
             return self.desktop if make is None else make()
 
-        self.notifications = Notifications(QIcon(), clock=lambda: self.now, make_tray=desktop)  # type: ignore[arg-type]
+        context = quiet.window.context
+        self.notifications = context.notifications
+        self.notifications._make_tray = desktop  # type: ignore[assignment]
+        self.tell = AlertNews(context, lambda: self.now).tell
 
 
-def test_an_alarm_is_said_on_the_desktop_and_its_end_is_not(alerts: Alerts) -> None:
-    told = Told()
-    told.notifications.tell([])
+def test_an_alarm_is_said_on_the_desktop_and_its_end_is_not(quiet: QuietWindow, alerts: Alerts) -> None:
+    told = Told(quiet)
+    told.tell([])
     assert told.asked == 0, "nobody asks the desktop for anything before there is something to say"
     hot(alerts)
-    told.notifications.tell(alerts.take_news())
+    told.tell(alerts.take_news())
     assert told.desktop.messages == [("DevExplorer", "cuda:0: temperature 95 °C, raised at 85 °C.")]
     for second in range(5, 10):
         feed(alerts, second, temperature_c=50)
-    told.notifications.tell(alerts.take_news())
+    told.tell(alerts.take_news())
     assert len(told.desktop.messages) == 1
     told.notifications.close()
     assert told.desktop.hidden
 
 
-def test_the_same_alarm_is_said_once_a_minute_and_another_device_at_once(alerts: Alerts) -> None:
-    told = Told()
+def test_the_same_alarm_is_said_once_a_minute_and_another_device_at_once(quiet: QuietWindow, alerts: Alerts) -> None:
+    told = Told(quiet)
     changes = hot(alerts)
     for now in (0.0, 10.0, 59.0, 61.0):
         told.now = now
-        told.notifications.tell(changes)
+        told.tell(changes)
     assert len(told.desktop.messages) == 2
-    told.notifications.tell(hot(alerts, "vgpu:0"))
+    told.tell(hot(alerts, "vgpu:0"))
     assert "vgpu:0 (simulated)" in told.desktop.messages[-1][1]
     assert told.asked == 1
 
 
-def test_notices_and_a_user_who_wants_none_leave_the_desktop_alone(alerts: Alerts) -> None:
-    told = Told()
-    told.notifications.tell(
+def test_notices_and_a_user_who_wants_none_leave_the_desktop_alone(quiet: QuietWindow, alerts: Alerts) -> None:
+    told = Told(quiet)
+    told.tell(
         [change for second in range(45) for change in feed(alerts, second, throttle_reasons=("power cap",), power_w=1)]
     )
-    told.notifications.on_desktop = False
-    told.notifications.tell(hot(alerts))
+    quiet.window.context.save_settings(notifications=False)
+    told.tell(hot(alerts))
     assert told.asked == 0
 
 
-def test_many_alarms_at_once_are_one_message(alerts: Alerts) -> None:
-    told = Told()
-    told.notifications.tell([change for index in range(16) for change in hot(alerts, f"cuda:{index}")])
+def test_many_alarms_at_once_are_one_message(quiet: QuietWindow, alerts: Alerts) -> None:
+    told = Told(quiet)
+    told.tell([change for index in range(16) for change in hot(alerts, f"cuda:{index}")])
     ((_, text),) = told.desktop.messages
     assert text.count("\n") == 4
     assert text.endswith("And 12 more.")
 
 
-def test_where_there_is_no_desktop_nothing_is_said_there(alerts: Alerts) -> None:
-    told = Told(lambda: None)
-    told.notifications.tell(hot(alerts))
+def test_where_there_is_no_desktop_nothing_is_said_there(quiet: QuietWindow, alerts: Alerts) -> None:
+    told = Told(quiet, lambda: None)
+    told.tell(hot(alerts))
     assert (told.asked, told.desktop.messages) == (1, [])
     plain = Notifications(QIcon())  # the real thing, on the offscreen platform: no tray, no message, no complaint of Qt
-    plain.tell(hot(alerts, "cuda:1"))
+    plain.show(["It is hot."])
     plain.close()
 
 
@@ -537,9 +543,7 @@ class LongCheck(QuietWindow):
 
     def __init__(self, qapp: QApplication, folder: Path) -> None:
         super().__init__(qapp, folder)
-        self.told = Told()
-        self.told.notifications.clicked.connect(self.window._come_forward)
-        self.window.news.notifications = self.told.notifications
+        self.told = Told(self)
         self.window.news.long_jobs._clock = lambda: self.now
 
     def check(self, seconds: float) -> list[tuple[str, str]]:
@@ -588,7 +592,7 @@ def test_a_click_on_the_message_brings_the_window_and_only_an_alarm_its_tab(
     long_check.told.notifications._clicked()
     assert not long_check.window.isMinimized()
     assert shown.current == before
-    long_check.told.notifications.tell(hot(alerts))
+    long_check.told.tell(hot(alerts))
     long_check.told.notifications._clicked()
     assert shown.current == "alerts"
 
@@ -606,41 +610,41 @@ def test_the_line_speaks_of_the_worst_alarm_and_counts_the_others(qtbot: QtBot, 
     alarm_line = AlarmLine(state, line)
 
     def beat() -> None:
-        alarm_line.changed(state.alerts.take_news())
+        alarm_line.changed(alerts_of(state).take_news())
 
-    hot(state.alerts)
+    hot(alerts_of(state))
     beat()
     assert line.words.full_text == "cuda:0: temperature 95 °C, raised at 85 °C."
     for at_s, device in ((10, "cuda:1"), (20, "cuda:2")):
         for second in range(5):
-            feed(state.alerts, at_s + second, device, temperature_c=96)
+            feed(alerts_of(state), at_s + second, device, temperature_c=96)
         beat()
     assert line.words.full_text == "cuda:0: temperature 95 °C, raised at 85 °C. 2 other alerts are active.", (
         "alike, it lasts longest"
     )
-    feed(state.alerts, 25, "cuda:0", temperature_c=99)
+    feed(alerts_of(state), 25, "cuda:0", temperature_c=99)
     alarm_line.refresh()
     assert "99 °C" in line.words.full_text, "the present figure"
     for second in range(26, 40):
-        feed(state.alerts, second, "cuda:2", temperature_c=50, throttle_reasons=("hardware thermal slowdown",))
+        feed(alerts_of(state), second, "cuda:2", temperature_c=50, throttle_reasons=("hardware thermal slowdown",))
     beat()
     assert line.words.full_text == "cuda:2: throttled: hardware thermal slowdown. 2 other alerts are active.", (
         "it is worse than what is older"
     )
     for second in range(40, 60):
-        feed(state.alerts, second, "cuda:2", temperature_c=50, throttle_reasons=())
+        feed(alerts_of(state), second, "cuda:2", temperature_c=50, throttle_reasons=())
     beat()
     assert line.words.full_text == "cuda:0: temperature 99 °C, raised at 85 °C. 1 other alert is active."
     qtbot.mouseClick(line.close_button, Qt.MouseButton.LeftButton)
     alarm_line.refresh()
     assert not line.isVisible(), "dismissed"
-    hot(state.alerts, "cuda:3", 60)
+    hot(alerts_of(state), "cuda:3", 60)
     beat()
     assert line.words.full_text == "cuda:3: temperature 95 °C, raised at 85 °C. 2 other alerts are active.", (
         "a new alarm is said also within a minute, before those that were dismissed"
     )
     for second in range(70, 75):
-        feed(state.alerts, second, "cuda:3", temperature_c=50)
+        feed(alerts_of(state), second, "cuda:3", temperature_c=50)
     beat()
     assert line.words.full_text == f"cuda:3: temperature 95 °C, raised at 85 °C. Cleared at {clock_text(NOW + 73)}.", (
         "nothing is wrong any more that was not dismissed, and nothing moves under the mouse"
@@ -656,20 +660,20 @@ def test_an_alarm_that_comes_and_goes_brings_the_dismissed_line_back_after_ten_m
 
     def episode(at_s: int) -> None:
         now_s[0] = at_s
-        hot(state.alerts, "cuda:0", at_s)
-        alarm_line.changed(state.alerts.take_news())
+        hot(alerts_of(state), "cuda:0", at_s)
+        alarm_line.changed(alerts_of(state).take_news())
 
     episode(0)
     assert line.isVisible()
     line.close_button.click()
     for at_s in (100, 200):
         for second in range(at_s - 20, at_s - 10):
-            feed(state.alerts, second, "cuda:0", temperature_c=50)
+            feed(alerts_of(state), second, "cuda:0", temperature_c=50)
         episode(at_s)
         assert not line.isVisible(), "it was dismissed"
     for second in range(300, 310):
-        feed(state.alerts, second, "cuda:0", temperature_c=50)
-    alarm_line.changed(state.alerts.take_news())
+        feed(alerts_of(state), second, "cuda:0", temperature_c=50)
+    alarm_line.changed(alerts_of(state).take_news())
     episode(int(QUIET_S) + 1)
     assert line.isVisible()
 
@@ -677,30 +681,30 @@ def test_an_alarm_that_comes_and_goes_brings_the_dismissed_line_back_after_ten_m
 def test_what_was_dismissed_or_is_over_on_one_machine_is_no_news_of_another(line: Banner) -> None:
     state = State()
     alarm_line = AlarmLine(state, line, lambda: 0.0)
-    hot(state.alerts)
-    alarm_line.changed(state.alerts.take_news())
+    hot(alerts_of(state))
+    alarm_line.changed(alerts_of(state).take_news())
     for second in range(10, 20):
-        feed(state.alerts, second, "cuda:0", temperature_c=50)
-    alarm_line.changed(state.alerts.take_news())
+        feed(alerts_of(state), second, "cuda:0", temperature_c=50)
+    alarm_line.changed(alerts_of(state).take_news())
     assert "Cleared at" in line.words.full_text
     alarm_line.forget()
     alarm_line.refresh()
     assert not line.isVisible()
-    hot(state.alerts, "cuda:0", 20)
-    alarm_line.changed(state.alerts.take_news())
+    hot(alerts_of(state), "cuda:0", 20)
+    alarm_line.changed(alerts_of(state).take_news())
     line.close_button.click()
     alarm_line.forget()
-    state.alerts = Alerts()
-    hot(state.alerts)
-    alarm_line.changed(state.alerts.take_news())
+    state.part(AlertsState).alerts = Alerts()
+    hot(alerts_of(state))
+    alarm_line.changed(alerts_of(state).take_news())
     assert line.isVisible()
 
 
 def test_the_line_leaves_other_messages_alone_and_its_button_leads_to_the_alerts(qtbot: QtBot, line: Banner) -> None:
     state = State()
     alarm_line = AlarmLine(state, line)
-    hot(state.alerts)
-    alarm_line.changed(state.alerts.take_news())
+    hot(alerts_of(state))
+    alarm_line.changed(alerts_of(state).take_news())
     with qtbot.waitSignal(line.action_chosen):
         qtbot.mouseClick(line.action_button, Qt.MouseButton.LeftButton)
     line.say("The engine ended.", error=True)
@@ -708,8 +712,8 @@ def test_the_line_leaves_other_messages_alone_and_its_button_leads_to_the_alerts
     assert line.words.full_text == "The engine ended."
     assert not line.action_button.isVisible()
     for second in range(45):
-        feed(state.alerts, 100 + second, "cuda:9", throttle_reasons=("power cap",), power_w=1)
-    alarm_line.changed(state.alerts.take_news())
+        feed(alerts_of(state), 100 + second, "cuda:9", throttle_reasons=("power cap",), power_w=1)
+    alarm_line.changed(alerts_of(state).take_news())
     assert line.words.full_text == "The engine ended.", "a notice is not shown in the banner"
     line.say("Select an object first.", passing=True)
     line.passing.timeout.emit()
@@ -721,8 +725,8 @@ def test_an_alarm_does_not_put_its_button_where_another_is_about_to_be_clicked(l
     state = State()
     alarm_line = AlarmLine(state, line)
     line.say("Recorded to a.devrec.", passing=True, action="Open")
-    hot(state.alerts)
-    alarm_line.changed(state.alerts.take_news())
+    hot(alerts_of(state))
+    alarm_line.changed(alerts_of(state).take_news())
     assert line.action_button.text() == "Open"
     line.passing.start(OFFER_MS - 2 * PASSING_MS)  # timers of Qt are up to 5 % late
     alarm_line.refresh()
@@ -737,9 +741,9 @@ def test_a_card_says_its_alarms_in_words_beside_a_sign(qtbot: QtBot) -> None:
     assert isinstance(row, DeviceRow)
     before = card.sizeHint().height(), row.sizeHint().height()
     for device in ("cuda:0", "cuda:6"):
-        hot(state.alerts, device)
-    feed(state.alerts, 20, "cuda:6", memory_used_bytes=99, memory_total_bytes=100)
-    feed(state.alerts, 23, "cuda:6", memory_used_bytes=99, memory_total_bytes=100)
+        hot(alerts_of(state), device)
+    feed(alerts_of(state), 20, "cuda:6", memory_used_bytes=99, memory_total_bytes=100)
+    feed(alerts_of(state), 23, "cuda:6", memory_used_bytes=99, memory_total_bytes=100)
     panel.refresh_texts()
     card, row = panel.items["cuda:0"], panel.items["cuda:6"]
     assert card.texts.alarm == "Temperature 95 °C"
@@ -760,3 +764,24 @@ def nearest(widget: QWidget, colour: str) -> int:
         abs(found.red() - wanted.red()) + abs(found.green() - wanted.green()) + abs(found.blue() - wanted.blue())
         for found in map(QColor, seen)
     )
+
+
+def test_of_the_alerts_one_bar_scrolls_and_reaches_every_rule(quiet: QuietWindow) -> None:
+    quiet.resize(1000, 650)
+    quiet.window.bottom_dock.show_page("alerts")
+    quiet.settle()
+    quiet.settle()  # the page tells its height to what is around it, which then has another one
+    area = quiet.window.bottom_dock.areas["alerts"]
+    form = quiet.window.bottom_dock.page("alerts").form
+    for metric in ("power_w", "sm_clock_mhz", "pcie_width", "fan_percent"):  # more rules than have room
+        form._add(metric)
+        quiet.settle()
+        quiet.settle()
+    scrolls = [one for one in (area, *area.findChildren(QScrollArea)) if one.verticalScrollBar().maximum() > 0]
+    assert scrolls == [form.scroll_area]
+    last = form.rows[-1].raise_at
+    seen = form.scroll_area.viewport()
+    place = QRect(last.mapTo(seen, QPoint(0, 0)), last.size())
+    assert seen.rect().contains(place), "a rule that was added is in sight"
+    quiet.resize(2560, 1440)
+    assert form.scroll_area.verticalScrollBar().maximum() == 0

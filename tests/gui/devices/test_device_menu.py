@@ -70,13 +70,11 @@ def test_the_menu_of_a_card_opens_its_pages(quiet: QuietWindow, words: str, tab:
     assert quiet.window.inspector.subtitle == "vgpu:0, simulated", "its card is selected"
 
 
-def test_the_menu_of_a_card_leads_to_its_benchmark_and_to_a_new_rule(quiet: QuietWindow) -> None:
+def test_the_menu_of_a_card_leads_to_its_benchmark(quiet: QuietWindow) -> None:
     choose(quiet, "Benchmark")
     page = quiet.window.bottom_dock.page("benchmark")
     assert page.matmul.devices.chosen == ("vgpu:0",)
     assert quiet.window.focusWidget() is page.page.start_button
-    choose(quiet, "Alert")
-    assert quiet.window.focusWidget() is quiet.window.bottom_dock.page("alerts").form.add_button
 
 
 def test_the_menu_of_a_card_hides_it_in_every_plot_and_shows_it_again(quiet: QuietWindow) -> None:

@@ -12,10 +12,10 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.feature import FeatureState, Trouble
 from devexplorer.core.records import DeviceSample, Problem, ProcessUse
 from devexplorer.core.session.state import State
 from devexplorer.core.session.under_way import Progress, UnderWay
-from devexplorer.core.telemetry.alert_rules import Rule
 from devexplorer.gui.devices.monitor import COLUMNS, MonitorPanel
 
 REASON = "this torch (2.13.0) is a CPU build: it cannot use CUDA devices"
@@ -46,6 +46,13 @@ def read(state: State, second: float = 0, celsius: list[float] = CELSIUS) -> Non
                 processes=tuple(ProcessUse(pid=pid) for pid in range(at)),
             )
         )
+
+
+class Hot(FeatureState):
+    """A feature that finds one card too hot."""
+
+    def troubles(self) -> list[Trouble]:
+        return [Trouble("nvml:2", "Temperature 101 °C", "nvml:2: temperature 101 °C")]
 
 
 @pytest.fixture
@@ -150,8 +157,7 @@ def test_a_click_on_a_title_sorts_by_number_and_nothing_else_does(qtbot: QtBot, 
     ],
 )
 def test_every_column_sorts(qtbot: QtBot, state: State, title: str, first: str, last: str) -> None:
-    state.alerts.set_rules([Rule(metric="temperature_c", raise_at=100, clear_at=95)])
-    read(state, 1)
+    state.take_parts([Hot(state.objects)])
     panel = panel_of(qtbot, state, 1500)
     click(panel, title)
     assert (order(panel)[0], order(panel)[-1]) == (first, last)
@@ -185,8 +191,7 @@ def test_alerts_and_work_of_a_device_stand_in_its_row(qtbot: QtBot, state: State
     panel.show_progress(
         UnderWay({}, {"nvml:1": Progress("measuring", 0.25, "matmul"), "nvml:2": Progress("m", 0.5, "")})
     )
-    state.alerts.set_rules([Rule(metric="temperature_c", raise_at=100, clear_at=95)])
-    read(state, 1)
+    state.take_parts([Hot(state.objects)])
     panel.refresh_texts()
     assert column(panel, "status")[1:5] == ["", "measuring 25 %", "✕ Temperature 101 °C", ""]
 

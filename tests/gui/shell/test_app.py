@@ -269,13 +269,13 @@ def test_the_layout_is_remembered(start: Start, tmp_path: Path) -> None:
     driver.window.change_theme()
     driver.window.axis.set_span(30.0)
     driver.window.bottom_dock.show_page("doctor")
-    driver.window.bottom_dock.show_page("alerts")  # in Monitor
+    driver.window.bottom_dock.show_page("processes")  # in Monitor
     driver.app.stop()
     saved = SettingsFile(tmp_path).load()
     assert (saved.theme, saved.span_s) == ("light", 30.0)
     again = start(folder=tmp_path)
     assert again.window.axis.span_s == 30.0
-    assert again.window.bottom_dock.current == "alerts"
+    assert again.window.bottom_dock.current == "processes"
     again.window.workbench.show_layout("explore")
     assert again.window.bottom_dock.current == "doctor"
 

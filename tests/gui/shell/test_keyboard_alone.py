@@ -191,7 +191,6 @@ def choose(me: Keyboard, panel: LearnPanel, exercise_id: str) -> None:
 def test_the_palette_finds_pages_by_what_they_are_for_and_gives_them_the_keyboard(me: Keyboard) -> None:
     dock = me.window.bottom_dock
     for words, name in (
-        ("alert", "alerts"),
         ("largest batch", "fit"),
         ("compare", "history"),
         ("sweep", "benchmark"),

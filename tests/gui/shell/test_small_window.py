@@ -208,23 +208,3 @@ def test_the_name_and_the_device_stay_in_sight_in_a_narrow_tree(quiet: QuietWind
     ends = {column: header.sectionViewportPosition(column) + header.sectionSize(column) for column in visible}
     assert header.sectionSize(0) >= 120
     assert all(end <= tree.viewport().width() for end in ends.values())
-
-
-def test_of_the_alerts_one_bar_scrolls_and_reaches_every_rule(quiet: QuietWindow) -> None:
-    quiet.window.bottom_dock.show_page("alerts")
-    quiet.settle()
-    quiet.settle()  # the page tells its height to what is around it, which then has another one
-    area = quiet.window.bottom_dock.areas["alerts"]
-    form = quiet.window.bottom_dock.page("alerts").form
-    for metric in ("power_w", "sm_clock_mhz", "pcie_width", "fan_percent"):  # more rules than have room
-        form._add(metric)
-        quiet.settle()
-        quiet.settle()
-    scrolls = [one for one in (area, *area.findChildren(QScrollArea)) if one.verticalScrollBar().maximum() > 0]
-    assert scrolls == [form.scroll_area]
-    last = form.rows[-1].raise_at
-    seen = form.scroll_area.viewport()
-    place = QRect(last.mapTo(seen, QPoint(0, 0)), last.size())
-    assert seen.rect().contains(place), "a rule that was added is in sight"
-    quiet.resize(2560, 1440)
-    assert form.scroll_area.verticalScrollBar().maximum() == 0

@@ -33,7 +33,7 @@ from devexplorer.core.records import (
     ObjectSnapshot,
     Row,
 )
-from devexplorer.core.records.past import Alert, PastEvents, PastReadings
+from devexplorer.core.records.past import PastReadings
 from devexplorer.core.session import State
 from devexplorer.core.session.past import fill
 from devexplorer.core.session.script import Action
@@ -473,9 +473,6 @@ def test_whatever_breaks_whenever_each_event_comes_once_and_each_command_is_carr
 
 def test_a_past_that_cannot_be_shown_is_refused(far: Far) -> None:
     far.connect()
-    good = {"device": "cpu", "metric": "temperature_c", "level": "alarm", "since_unix_s": 990.0, "value": 99.0,
-            "worst": 99.0, "threshold": 85.0, "clear_at": 80.0}  # fmt: skip
-    alerts = (Alert(**good), Alert(**good | {"metric": "nonsense"}), Alert(**good | {"device": "gone"}))
     wrong = PastReadings(device="cpu", start_unix_s=1000.0, after_s=b"123", metrics=("tflops",), values=b"")
     unknown = PastReadings(device="gone", start_unix_s=1.0, after_s=bytes(4), metrics=("x\x1b",), values=bytes(4))
     for client in far.host.server._clients.values():
@@ -483,9 +480,7 @@ def test_a_past_that_cannot_be_shown_is_refused(far: Far) -> None:
             client.tell(record)
         client.tell(SnapshotBegin())
         client.tell(far.host.server.known.devices())
-        client.tell(PastEvents(alerts=alerts))
         client.tell(SnapshotEnd())
-    far.until(lambda: far.state.alerts.active and far.texts())
-    assert [alert.metric for alert in far.state.alerts.active] == ["temperature_c"]
+    far.until(far.texts)
     assert far.texts() == ["forge: past readings were refused: their sizes do not fit"]
     assert not len(far.state.devices["cpu"].history)

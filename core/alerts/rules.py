@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 
 from devexplorer.core.base import MISSING, bytes_text
 from devexplorer.core.records import DeviceDetails
 from devexplorer.core.telemetry.metrics import METRICS, UNITS
+
+if TYPE_CHECKING:
+    from devexplorer.core.session import Settings
 
 ALARM, NOTICE = "alarm", "notice"
 """A notice is only listed and does not interrupt."""
@@ -29,6 +32,8 @@ SHARE_WINDOW_S = 10.0
 """Clock reasons come and go between two readings; what counts is their share of so many seconds."""
 LONGEST_S = 3600.0
 LARGEST = 1e18
+
+SETTING = "alert_rules"
 
 Figure = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 
@@ -51,6 +56,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     def is_about(self, device: str) -> bool:
         """Whether it is switched on for that device."""
         return self.enabled and (not self.devices or device in self.devices)
+
+
+Rules = tuple[Rule, ...]
+"""As the user left them; `complete` adds the defaults and leaves out what this version does not know."""
 
 
 class Quantity(NamedTuple):
@@ -193,6 +202,11 @@ def complete(saved: Iterable[Rule]) -> tuple[Rule, ...]:
     left out."""
     known = {rule.metric: rule for rule in saved if _sensible(rule)}
     return (*(known.pop(rule.metric, rule) for rule in DEFAULT_RULES), *known.values())
+
+
+def rules_of(settings: Settings) -> tuple[Rule, ...]:
+    """Those of the user."""
+    return complete(settings.of_features.get(SETTING, ()))
 
 
 def new_rule(metric: str) -> Rule:

@@ -18,10 +18,8 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
-from devexplorer.core.base import Clock
-from devexplorer.core.records import DeviceDetails, DeviceSample, Problem
-from devexplorer.core.records.past import Alert as Alert
-from devexplorer.core.telemetry.alert_rules import (
+from devexplorer.core.alerts.records import Alert
+from devexplorer.core.alerts.rules import (
     ALARM,
     DEFAULT_RULES,
     LOST,
@@ -36,6 +34,7 @@ from devexplorer.core.telemetry.alert_rules import (
     limits,
     rank,
 )
+from devexplorer.core.records import DeviceDetails, DeviceSample, Problem
 from devexplorer.core.telemetry.metrics import is_empty_sample
 
 HISTORY = 200
@@ -123,12 +122,10 @@ class _Device:
 class Alerts:
     """Takes samples, details and problems, and keeps the active alerts.
 
-    Every alert that is raised or over is returned, and also kept for `take_news`. `clock` (unix seconds) is used only
-    before the first sample.
+    Every alert that is raised or over is returned, and also kept for `take_news`.
     """
 
-    def __init__(self, rules: Iterable[Rule] = DEFAULT_RULES, clock: Clock = time.time) -> None:
-        self._clock = clock
+    def __init__(self, rules: Iterable[Rule] = DEFAULT_RULES) -> None:
         self._now: float | None = None
         self._devices: dict[str, _Device] = {}
         self._troubled: set[str] = set()
@@ -142,7 +139,7 @@ class Alerts:
     @property
     def now_unix_s(self) -> float:
         """The time of the latest sample, which is that of a recording while one is replayed."""
-        return self._clock() if self._now is None else self._now
+        return time.time() if self._now is None else self._now
 
     @property
     def active(self) -> tuple[Alert, ...]:
@@ -166,6 +163,10 @@ class Alerts:
     def history(self) -> tuple[Alert, ...]:
         """Cleared alerts, latest first; at most `HISTORY`."""
         return tuple(reversed(self._history))
+
+    def begin(self, unix_s: float) -> None:
+        """The time before the first sample."""
+        self._now = unix_s
 
     def take_news(self) -> list[Alert]:
         """Alerts that were raised or are over since the last call."""
@@ -276,7 +277,7 @@ class Alerts:
 
     def copy(self) -> Alerts:
         """Another one that has come as far; its news begin anew."""
-        result = Alerts(self.rules, self._clock)
+        result = Alerts(self.rules)
         result._now, result._history = self._now, self._history.copy()
         result._devices = {name: device.copy() for name, device in self._devices.items()}
         result._troubled = self._troubled.copy()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from devexplorer.core.alerts.records import Alert
+from devexplorer.core.alerts.rules import LOST, NEW_ECC_ERRORS, QUANTITIES, Limits, figure_text
 from devexplorer.core.base import count_text
-from devexplorer.core.records.past import Alert
-from devexplorer.core.telemetry.alert_rules import LOST, NEW_ECC_ERRORS, QUANTITIES, Limits, figure_text
 
 
 def alert_message(alert: Alert) -> str:
@@ -23,6 +23,15 @@ def alert_message(alert: Alert) -> str:
         f"{device}: {label} {figure}, raised at"
         f" {figure_text(alert.threshold, quantity.unit)}{' and below' if alert.below else ''}{calming_text(alert)}"
     )
+
+
+def brief_text(alert: Alert) -> str:
+    """In a few words: `Temperature 91 °C`."""
+    quantity = QUANTITIES[alert.metric]
+    words = quantity.label
+    if not (quantity.fixed or alert.metric == NEW_ECC_ERRORS):
+        words += f" {figure_text(alert.value, quantity.unit)}"
+    return words + calming_text(alert)
 
 
 def calming_text(alert: Alert) -> str:

@@ -9,6 +9,7 @@ import pytest
 from fakes.two_machines import FarWayFake, TwoMachines
 from PySide6.QtWidgets import QApplication
 
+from devexplorer.core.alerts.state import alerts_of
 from devexplorer.core.machines.window.machines import FarMachine
 from devexplorer.core.records import DeviceSample
 from devexplorer.gui.machines.room import room_of
@@ -57,7 +58,7 @@ def test_an_alarm_of_another_machine_is_said_marked_and_leads_there(desk: Desk) 
     button = desk.window.toolbar.machine_button
     assert desk.state_of_forge == "● Connected"
     desk.heat(99.0, 800)
-    desk.until(lambda: desk.far.aside.alerts.active and desk.said)
+    desk.until(lambda: alerts_of(desk.far.aside).active and desk.said)
     assert desk.said.startswith("forge: cpu: temperature 99 °C")
     assert desk.state_of_forge == "● Connected, ✕ 1 alert"
     assert "✕" in button.text()
@@ -75,7 +76,7 @@ def test_the_line_goes_when_the_alarm_is_over_or_dismissed(desk: Desk) -> None:
     desk.heat(99.0, 700)
     desk.until(lambda: desk.said)
     desk.heat(40.0, 760)
-    desk.until(lambda: not desk.far.aside.alerts.active)
+    desk.until(lambda: not alerts_of(desk.far.aside).active)
     assert not desk.said
     desk.heat(99.0, 820)
     desk.until(lambda: desk.said)
@@ -87,12 +88,12 @@ def test_the_line_goes_when_the_alarm_is_over_or_dismissed(desk: Desk) -> None:
 
 def test_the_desktop_is_told_with_the_name_and_a_click_leads_there(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[list[str]] = []
-    notifications = desk.window.news.notifications
-    monkeypatch.setattr(notifications, "show", lambda lines, alarms: told.append(list(lines)))
+    notifications = desk.window.context.notifications
+    monkeypatch.setattr(notifications, "show", lambda lines, about: told.append([*lines, about]))
     desk.heat(99.0, 800)
-    desk.until(lambda: any(told))
-    (lines,) = [lines for lines in told if lines]
+    desk.until(lambda: any(len(lines) > 1 for lines in told))
+    (lines,) = [lines for lines in told if len(lines) > 1]
     assert lines[0].startswith("forge, cpu: temperature 99 °C")
-    notifications.clicked.emit(True)
+    notifications.clicked.emit(lines[-1])
     assert desk.window.context.far is desk.far
     assert desk.window.bottom_dock.current == "alerts"

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devexplorer.core.devices.nvml.slow_fields import clock_reasons
-from devexplorer.core.records import DeviceDetails, DeviceSample, Problem
-from devexplorer.core.telemetry.alert_rules import (
+from devexplorer.core.alerts.judging import Alerts
+from devexplorer.core.alerts.records import Alert
+from devexplorer.core.alerts.rules import (
     ALARM,
     DEFAULT_RULES,
     LOST,
@@ -28,8 +28,9 @@ from devexplorer.core.telemetry.alert_rules import (
     limits,
     new_rule,
 )
-from devexplorer.core.telemetry.alert_words import alert_message
-from devexplorer.core.telemetry.alerts import Alert, Alerts
+from devexplorer.core.alerts.words import alert_message
+from devexplorer.core.devices.nvml.slow_fields import clock_reasons
+from devexplorer.core.records import DeviceDetails, DeviceSample, Problem
 from devexplorer.core.telemetry.metrics import METRICS
 
 GIB = 1 << 30
