@@ -159,8 +159,8 @@ class LinesItem(QGraphicsItem):
         self.update()
 
     def _place(self) -> None:
-        """Guides are in the lowest row from the left, the highest line first; markers where they are."""
-        width, row_top = self._rect.width(), (self._rows - 1) * ROW_PX
+        """Guides are in the top row from the left, the highest line first: no marker's line comes so high there."""
+        width = self._rect.width()
         result: list[PlacedLabel] = []
         left, right = 6.0, width if self._rows > 1 or not self._markers else width * GUIDES_SHARE
         for guide in sorted(self._guides):
@@ -168,9 +168,7 @@ class LinesItem(QGraphicsItem):
             text = self._shortened(guide.text, room)
             if room >= min(SHORTEST_LABEL_PX, self._metrics.horizontalAdvance(guide.text)):
                 result.append(
-                    PlacedLabel(
-                        text, QRectF(left, row_top, KEY_PX + GAP_PX + self._metrics.horizontalAdvance(text), ROW_PX)
-                    )
+                    PlacedLabel(text, QRectF(left, 0, KEY_PX + GAP_PX + self._metrics.horizontalAdvance(text), ROW_PX))
                 )
                 left = result[-1].rect.right() + GUIDES_APART_PX
         placed = place_labels(

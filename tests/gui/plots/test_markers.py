@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PySide6.QtCore import QRectF
 
-from devexplorer.gui.plots.markers import Line, PlacedLabel, place_labels
+from devexplorer.gui.plots.markers import GAP_PX, Line, PlacedLabel, place_labels
 
 WIDTH = 600.0
 
@@ -87,3 +87,11 @@ def test_no_two_labels_ever_overlap_or_leave_the_plot(lines: list[tuple[float, s
 
     assert not any(a.rect.intersects(b.rect) for a, b in combinations(labels, 2))
     assert all(label.rect.left() >= 0 and label.rect.right() <= WIDTH + 0.001 for label in labels)
+
+
+@given(st.lists(st.tuples(st.floats(-50, 650), st.text("abc→: ", min_size=1, max_size=30)), max_size=25))
+def test_no_line_comes_as_high_as_the_label_of_a_guide(lines: list[tuple[float, str]]) -> None:
+    guide = QRectF(6, 0, 200, 15)
+    for label in place(*sorted(lines), taken=(guide,)):
+        beside = (label.rect.left() - GAP_PX, label.rect.right() + GAP_PX)
+        assert label.rect.top() > 0 or not any(guide.left() < at < guide.right() - 0.001 for at in beside)
