@@ -177,7 +177,7 @@ NOTHING = "Which line puts a tensor on the wrong device? Select a model and chec
 WORKING = "Checking: the model is rebuilt in a separate process, moved and observed."
 CLEAN = "Nothing is wrong: every tensor was where it had to be."
 OLD = "checked before it was changed"
-_SIGN_PX, _HANDLE_PX = 16, 5
+_SIGN_PX, _HANDLE_PX, _LOW_ROW_PX = 16, 5, 40
 NARROW_PX = 920
 """Below this width the chosen finding is below the list, not beside it."""
 _SHARES, _STRETCHES = [640, 370], (3, 2)
@@ -314,6 +314,7 @@ class DoctorPanel(QWidget):
         if narrow != (self._both.orientation() == Qt.Orientation.Vertical):
             self._both.setOrientation(Qt.Orientation.Vertical if narrow else Qt.Orientation.Horizontal)
             self._both.setHandleWidth(1 if narrow else _HANDLE_PX)
+            self.table.verticalHeader().setMaximumSectionSize(_LOW_ROW_PX if narrow else -1)
             for index, stretch in enumerate(_LOW_STRETCHES if narrow else _STRETCHES):
                 self._both.setStretchFactor(index, stretch)
             self._both.setSizes(_LOW_SHARES if narrow else _SHARES)
@@ -348,7 +349,7 @@ class DoctorPanel(QWidget):
 
 
 class FindingsTable(RowsTable):
-    """Double-click and Return are `activated`. Sentences have as many lines as they need."""
+    """Double-click and Return are `activated`. Sentences have as many lines as they need, two in a low list."""
 
     def __init__(self, model: RowsModel) -> None:
         super().__init__(model, "Findings", _WIDTHS_PX, gives_up=(RULE, PATH, PLACE))

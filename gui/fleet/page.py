@@ -276,7 +276,6 @@ class FleetPage(QWidget):
         self.grid.chosen.connect(self._show_details)
         room.opened.connect(self._opened)
         room.check_changed.connect(self._check_changed)
-        room.beaten.connect(self._beaten)
         self._opened()
 
     def _lay_out(self) -> None:
@@ -292,10 +291,6 @@ class FleetPage(QWidget):
         self._stack = stack(self.grid, self.nothing)
         body = hbox((self._stack, 1), self._line, self._details, spacing=0)
         vbox(head, self._result, (holder(body), 1), spacing=0, parent=self)
-
-    def _beaten(self) -> None:
-        if self.isVisible():
-            self.refresh()
 
     def refresh(self) -> None:
         """Show it as it is now; the grid once a second at most."""

@@ -56,8 +56,6 @@ class FleetRoom(QObject):
 
     opened = Signal()
     check_changed = Signal()
-    beaten = Signal()
-    """What has happened was taken."""
 
     def __init__(self, context: WindowContext) -> None:
         super().__init__(context)
@@ -147,7 +145,6 @@ class FleetRoom(QObject):
         if self.fleet.check is not before:
             self._keep(self.fleet)
             self.check_changed.emit()
-        self.beaten.emit()
 
     # --- the check
 

@@ -20,6 +20,7 @@ TAB: TabSpec[FleetPage] = TabSpec(
     "fleet",
     lazy_page("devexplorer.gui.fleet.page:FleetPage", _connect),
     "remote",
+    live=True,
     menu=MACHINE,
     section=2,
     tooltip="Every card of every machine, many machines, a cluster: readings, alerts, find the slow card",

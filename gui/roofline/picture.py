@@ -285,9 +285,11 @@ class RooflinePicture(RooflineCanvas):
         self.labels = []
         for label in wanted:  # those that would lie over more important ones are in the table only
             y = self._px(1.0, label.tflops).y()
-            box = QRectF(self.area().right() + GAP_PX, y - LABEL_PX / 2, column, LABEL_PX)
-            if not any(box.intersects(other) for _, other in self.labels):
-                self.labels.append((label, box))
+            for top in (y - LABEL_PX / 2, y - LABEL_PX, y):  # beside its line, else right above or below it
+                box = QRectF(self.area().right() + GAP_PX, top, column, LABEL_PX)
+                if not any(box.intersects(other) for _, other in self.labels):
+                    self.labels.append((label, box))
+                    break
         if self._index is not None:
             self._show_box()
         self.viewport().update()

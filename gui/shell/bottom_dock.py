@@ -149,6 +149,7 @@ class BottomDock(QFrame):
     def _make_current(self) -> None:
         if self.isVisible():
             self.page(self.current)
+            self.refresh_texts()
 
     def _make_apart(self) -> None:
         if self.apart.isVisible():
