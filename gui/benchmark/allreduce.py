@@ -37,7 +37,6 @@ COLUMNS = (
 )
 WIDTHS_PX = (82, 76, 104, 104, 70)
 TABLE_PX = 490
-LEAST_PX = 132
 
 
 class RankDevices(DeviceChoice):
@@ -72,8 +71,7 @@ class AllReducePage(BenchPage[AllReduceSpec]):
         self.model = RowsModel(COLUMNS)
         self.table = RowsTable(self.model, "Bandwidth by size", WIDTHS_PX, gives_up=(3, 2))
         self.curve = SizeCurve("Bus bandwidth over the size of a tensor", GB_UNITS)
-        for part in (self.table, self.curve):
-            part.setMinimumSize(220, LEAST_PX)
+        self.table.setMinimumWidth(220)
         pictures = splitter(self.table, self.curve, stretches=(0, 1))
         pictures.setSizes([TABLE_PX, TABLE_PX])
         self.set_results(beside(self.summary, pictures))

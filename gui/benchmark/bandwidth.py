@@ -50,8 +50,7 @@ COMPARED = {
 SMALL_BYTES = 64 << 10
 """Copies up to this size show latency more than bandwidth."""
 NAME_PX, CELL_PX, NARROW_CELL_PX, LEAST_CURVE_PX, LEAST_SUMMARY_PX = 90, 70, 54, 198, 190
-LEAST_PX, LEAST_MATRIX_PX = 132, 300
-"""Height of matrix and curve; in less they are scrolled."""
+LEAST_MATRIX_PX = 300
 LATENCY = "µs per copy"
 QUANTITIES = (
     ("GB/s", "GB/s", "Decimal GB/s of data arrived"),
@@ -235,9 +234,8 @@ class CopiesView(QWidget):
         )
         self.note.setContentsMargins(EDGE_PX, 0, EDGE_PX, 4)
         matrix = holder(vbox(bar, (self.table, 1), self.note, spacing=2))
-        self.table.setMinimumHeight(LEAST_PX - 32)
         self.splitter = splitter(matrix, self.curve, stretches=(0, 1))
-        self.curve.setMinimumSize(LEAST_CURVE_PX, LEAST_PX)
+        self.curve.setMinimumWidth(LEAST_CURVE_PX)
         self._area = ScrollArea(self.splitter, sideways=True)  # in a low tab the matrix would be a header and no row
         self._area.setMinimumHeight(56)
         matrix.setMinimumWidth(LEAST_MATRIX_PX)

@@ -19,7 +19,6 @@ from devexplorer.gui.widgets import CPU, can_add_virtual, line_edit
 from devexplorer.gui.widgets.form_fields import DtypeEdit, free_bytes, mixed_clocks_of
 
 ALONE = "Scaling compares two real or two virtual devices, and there are no two of a kind here."
-AT_ONCE, IN_TURN = "in parallel, one job each", "one after the other"
 
 
 class ScalingPage(BenchPage[ScalingSpec]):
@@ -128,8 +127,8 @@ class ScalingPage(BenchPage[ScalingSpec]):
 
         sequential = result.sequential_seconds if result is not None else None
         return (
-            *(bar(AT_ONCE, device, walls.get(device)) for device in spec.devices),
-            bar(f"{IN_TURN}, {len(spec.devices)} jobs", spec.device, sequential, len(spec.devices)),
+            *(bar("in parallel", device, walls.get(device)) for device in spec.devices),
+            bar("one after the other", spec.device, sequential, len(spec.devices)),
         )
 
 

@@ -13,7 +13,7 @@ from devexplorer.gui.widgets import Figures, current_theme, device_pen, number_t
 from devexplorer.gui.widgets.table import Cell, Column, Index, Padded, RowsModel, RowsTable, TableRow, numbers
 
 GROUP, NAME, BARS = 0, 1, 3
-BAR_PX, WIDTHS = 16, [180, 150, 96, 100]
+BAR_PX, WIDTHS = 16, [144, 150, 96, 100]
 
 
 @dataclass(frozen=True)

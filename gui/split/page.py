@@ -61,7 +61,6 @@ class SplitPanel(QWidget):
         """The plan shown, as edited."""
         self.models = Choice("model to split")
         self.models.currentIndexChanged.connect(self._on_model)
-        self.where = ElidedLabel(Role.LABEL, "dim")
         self.plan = push_button("Plan", self._ask)
         self.spread = push_button("Spread evenly", self._ask_evenly)
         self.apply = push_button("Apply", self._apply, look="primary")
@@ -105,7 +104,7 @@ class SplitPanel(QWidget):
         self._both = splitter(self.table, self._area, sizes=(580, 420), stretches=(1, 1))
         self._planned = stack(self._both, self.unplanned)
         row = splitter(left, self._planned, sizes=(SHARES_PX, 1000), stretches=(0, 1))
-        said = vbox(hbox((self.where, 1), (self.summary, 2)), self.warning, spacing=0)
+        said = vbox(self.summary, self.warning, spacing=0)
         foot = hbox(self.free, (said, 1), margins=(EDGE_PX - 6, 0, EDGE_PX, 0))
         self._content = holder(vbox(top, (row, 1), foot, spacing=6, margins=(0, 8, 0, 6)))
         self._stack = stack(self._content, self.empty)
@@ -202,9 +201,10 @@ class SplitPanel(QWidget):
         self.picture.show_split(draft, used, arrows)
         if self.picture.lanes != lanes:
             self._give_lanes_room()
-        self.where.set_full_text(_where(snapshot))
         show_text(self.summary, self._summary(draft, snapshot, placed=placed, measured=hops is not None))
         lines = [] if draft is None else list(draft.plan.warnings)
+        if snapshot.dispatched is not None:
+            lines.append(sentence(snapshot.dispatched))
         if draft is not None and (over := " and ".join(draft.over())):
             lines.append(f"▲ More than the budget of {over}: move blocks away, or raise it and plan again.")
         try:
@@ -320,14 +320,6 @@ class SplitPanel(QWidget):
 
     def _join(self, device: str) -> None:
         self.command_requested.emit(Join(target=self.models.value, device=device))
-
-
-def _where(snapshot: ObjectSnapshot) -> str:
-    held = ", ".join(snapshot.rows[0].devices if snapshot.rows else ())  # an optimizer counts its steps on the CPU
-    words = f"{snapshot.type} on {held}" if held else snapshot.type
-    if snapshot.dispatched is not None:
-        return f"{words}. {snapshot.dispatched}"
-    return f"{words}, with hops" if snapshot.hops else words
 
 
 def _apply_words(draft: Draft | None, *, placed: bool, dispatched: bool) -> str:

@@ -343,7 +343,6 @@ def test_a_model_that_is_split_says_so_and_how_to_take_it_back(qtbot: QtBot) -> 
         UndoState(title="the split of net", kept_bytes=0, command=Split(target="net", device_map={})),
     )
     assert shown.column(Column.NOW) == ["vgpu:0", "vgpu:0", "vgpu:1", "vgpu:0"]
-    assert shown.panel.where.full_text == "Net on vgpu:0, vgpu:1, with hops"
     assert not shown.panel.apply.isEnabled()
     words = shown.panel.summary.text()
     assert "The model is split like this. Run a forward to see what hops." in words
@@ -443,7 +442,7 @@ def test_a_model_dispatched_elsewhere_can_only_be_joined(qtbot: QtBot) -> None:
     assert not shown.panel.apply.isEnabled()
     assert "join it first" in shown.panel.apply.toolTip()
     assert not shown.panel.hops.isEnabled()
-    assert shown.panel.where.full_text.endswith("accelerate dispatched this model: Join takes its hooks away")
+    assert shown.panel.warning.full_text.endswith("ccelerate dispatched this model: Join takes its hooks away.")
     shown.join("vgpu:0")
     assert shown.asked == [Join(target="net", device="vgpu:0")]
 
