@@ -9,6 +9,7 @@ from devexplorer.core.base import (
     bytes_text,
     count_text,
     expression,
+    list_text,
     number_text,
     object_name,
     quoted,
@@ -121,7 +122,7 @@ def _sharing_memory(snapshots: Sequence[ObjectSnapshot]) -> dict[tuple[str, int]
 
 
 def _things(titles: Sequence[str]) -> str:
-    return " and ".join(titles) if len(titles) <= 3 else f"{len(titles)} objects"
+    return list_text(titles) if len(titles) <= 3 else f"{len(titles)} objects"
 
 
 def _things_are(titles: Sequence[str]) -> str:

@@ -53,7 +53,7 @@ PART_TEXTS = {
     "workspace": PartText(
         "workspace",
         "tensors of this workspace",
-        "held by named objects; shared memory counts once",
+        "named objects, shared memory counted once",
         "Remove or move the object.",
     ),
     "other_allocated": PartText(

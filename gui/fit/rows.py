@@ -240,7 +240,7 @@ def verdict(fit: Fit) -> str:
     total, capacity = fit.bytes.total, fit.capacity_bytes
     if not fit.fits:
         return sentence(fit.reason) or f"It needs {bytes_text(total)}, and there are {bytes_text(capacity)}."
-    words = f"{bytes_text(total)} of {bytes_text(capacity)}; {bytes_text(capacity - total)} are left."
+    words = f"{bytes_text(total)} of {bytes_text(capacity)}; {bytes_text(capacity - total)} left."
     if len(fit.cards) > 1:
         shares = ", ".join(bytes_text(card.bytes.total) for card in fit.cards)
         words += f" Split over {len(fit.cards)} cards, in their order: {shares}."

@@ -7,7 +7,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from devexplorer.core.base import BadInput, Findings, ProgressMonitor, bytes_by_device_text, count_text
+from devexplorer.core.base import BadInput, Findings, ProgressMonitor, bytes_by_device_text, count_text, list_text
 from devexplorer.core.models import device_id, dtype_name, gradient_of, held_by, is_uninitialised, size_of
 from devexplorer.core.records import Answer, ClearGradients, Fact, SetRequiresGrad, SetTraining
 from devexplorer.core.workspace.command_result import CommandResult
@@ -231,4 +231,4 @@ def _mode_words(on: bool, differ: int, dropout: int, norms: int) -> str:
 
 def _listed(titles: list[str]) -> str:
     titles = list(dict.fromkeys(titles))
-    return " and ".join(titles) if len(titles) <= 3 else f"{len(titles)} things"
+    return list_text(titles) if len(titles) <= 3 else f"{len(titles)} things"
