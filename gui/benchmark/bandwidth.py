@@ -26,7 +26,6 @@ from devexplorer.gui.forms.device_choice import AllDevices
 from devexplorer.gui.widgets import (
     EDGE_PX,
     Colour,
-    ElidedLabel,
     Role,
     ScrollArea,
     check_box,
@@ -109,7 +108,7 @@ class Copies:
         if not any(row.simulated for row in self.rows):
             return ""
         real = dict.fromkeys(pair_text(row.source, row.destination) for row in self.rows if not row.simulated)
-        return f"simulated, but not {', '.join(real)}" if real else "simulated"
+        return f"simulated except {', '.join(real)}" if real else "simulated"
 
     def round_trip(self, source: str, destination: str, size: int) -> BandwidthRow | None:
         """What was measured through the host, for a pair of accelerators whose data arrives wrong: there pinned memory
@@ -218,7 +217,6 @@ class CopiesView(QWidget):
         self.table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectItems)
         self.table.horizontalHeader().setStretchLastSection(False)
         self.table.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
-        self.note = ElidedLabel(Role.LABEL, "dim")
         """Which of the figures are simulated: a row of the matrix can hold both kinds."""
         self.quantity = Choice("What the matrix shows", QUANTITIES)
         self.bytes = Choice("Bytes per copy")
@@ -232,8 +230,7 @@ class CopiesView(QWidget):
         bar = hbox(
             self.quantity, label("of", Role.LABEL, "dim"), self.bytes, self.how, None, margins=(EDGE_PX, 2, EDGE_PX, 2)
         )
-        self.note.setContentsMargins(EDGE_PX, 0, EDGE_PX, 4)
-        matrix = holder(vbox(bar, (self.table, 1), self.note, spacing=2))
+        matrix = holder(vbox(bar, (self.table, 1), spacing=2))
         self.splitter = splitter(matrix, self.curve, stretches=(0, 1))
         self.curve.setMinimumWidth(LEAST_CURVE_PX)
         self._area = ScrollArea(self.splitter, sideways=True)  # in a low tab the matrix would be a header and no row
@@ -314,8 +311,6 @@ class CopiesView(QWidget):
             cells = [self._cell(row, source, destination, latency=latency) for destination, row in result]
             rows.append(TableRow(source, (Cell(source, self._colour(source)), *cells)))
         self.model.set_rows(rows)
-        self.note.set_full_text(self._copies.simulated_words)
-        self.note.setVisible(bool(self.note.full_text))
         self._draw_curve()
         self._tell(self._run)
 
@@ -384,10 +379,7 @@ class CopiesView(QWidget):
         source, destination = self.pair
         size, kind = int(self.bytes.value or 0), self._kind
         row = self._copies.find(source, destination, size, kind)
-        is_model = (
-            is_simulated(run, self._state) if row is None else row.simulated
-        )  # a copy on the host beside virtual GPUs is measured
-        facts += ["simulated"] if is_model else []
+        facts.append(self._copies.simulated_words)
         warning = ""
         if self._copies.is_wrong(source, destination):
             warning = (

@@ -107,7 +107,7 @@ class SizeCurve(Picture):
         self._markers: Sequence[tuple[float, str]] = ()
         self._cursor_x: float | None = None
         self._log = False
-        self.key = label("", Role.LABEL, "dim", wrap=True)
+        self.key = label("", Role.LABEL, "dim")
         """The axes in words, then the curves."""
         self.key.setTextFormat(Qt.TextFormat.RichText)
         self.key.setContentsMargins(LEFT_PX, 0, 0, 0)
@@ -246,17 +246,22 @@ class SizeCurve(Picture):
         # above the axis, where there is room for it
         left = max(min(LEFT_PX, self.width() - text_width(head) - RIGHT_PX), 0)
         self.key.setContentsMargins(left, 0, 0, 0)
-        texts, room = [_unbroken(head)], 2 * (self.width() - left) - text_width(head)
+        lines, whole = [[escape(head)]], self.width() - left
+        room = whole - text_width(head)
         for item in shown:
             line = "─" if item.pen().style() == Qt.PenStyle.SolidLine else "╌"
             mark = line if item.quiet else MARKS[item.mark]
             word = "  simulated" if item.simulated and with_word else ""
             name = f"{line}{mark}{line} {item.name}{word}"
-            room -= text_width(f"    {name}")
-            if room < 0:
-                break
-            texts.append(f'<span style="color:{item.drawn_colour().name()}">{_unbroken(name)}</span>')
-        self.key.setText(f'<div style="white-space:pre-wrap">{"    ".join(texts)}</div>')
+            needed = text_width(f"    {name}")
+            if needed > room:
+                if len(lines) == 2:
+                    break
+                lines.append([])
+                room = whole
+            room -= needed
+            lines[-1].append(f'<span style="color:{item.drawn_colour().name()}">{escape(name)}</span>')
+        self.key.setText(f'<div style="white-space:pre">{"<br>".join("    ".join(texts) for texts in lines)}</div>')
 
     def _place(self) -> None:
         """Texts of the axes and lines across, for the present size."""
@@ -335,8 +340,3 @@ class SizeCurve(Picture):
             self._point(None)
         else:
             super().keyPressEvent(event)
-
-
-def _unbroken(text: str) -> str:
-    """As rich text of one line."""
-    return escape(text).replace(" ", "&nbsp;")

@@ -344,6 +344,8 @@ def test_three_curves_in_the_colours_of_their_devices_and_lines_where_it_overtak
         ("vgpu:0", True),
         ("with copies", True),
     ]
+    plot.resize(330, 150)
+    assert "with copies" in plot.key.text()  # in a second line
     pens = [line.opts["pen"] for line in plot.curves]
     device = device_colour(state.devices["vgpu:0"].colour)
     assert [pen.color().name().upper() for pen in pens] == [DARK.cpu, device, device]
