@@ -41,6 +41,9 @@ MOST_PROCESSES = 20
 NEAR_S = 5.0
 """A power cap and a list of processes read so long before or after the run count as its own: they are read every 2 s
 and seldom change."""
+AVERAGED_S = 1.0
+"""On cards since Ampere a reading of the power is the average of the second before it: readings of a run's first second
+are of what was before."""
 
 _SPREADS = ("sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c")
 """Fields of samples and of `Conditions`."""
@@ -109,8 +112,8 @@ class ConditionsWatch:
         self._slow(sample)
         if sample.throttle_reasons is not None:
             self._reasons = (self._reasons or {}) | dict.fromkeys(held_down(sample.throttle_reasons))
-        if sample.power_instant_w is not None:
-            sample = replace(sample, power_w=sample.power_instant_w)
+        if sample.time_unix_s - self._started_unix_s < AVERAGED_S:
+            sample = replace(sample, power_w=None)
         self._kept.add([(sample.time_unix_s, tuple(getattr(sample, name) for name in _SPREADS))])
 
     def _slow(self, sample: DeviceSample) -> None:

@@ -25,12 +25,14 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
 PYTHON = [sys.executable, "-W", "ignore"]
 COMMAND = [*PYTHON, "-m", "devexplorer.core.cli"]
-TESTS = [*PYTHON, "-m", "pytest", "-q", "-p", "no:pytest-qt", "-p", "no:cacheprovider", "-rfEs"]
+TESTS = [*PYTHON, "-m", "pytest", "-q", "-p", "no:pytest-qt", "-p", "no:cacheprovider", "-p", "no:benchmark", "-rfEs"]
+"""pytest-benchmark, where an image has it, warns beside xdist, and warnings are errors."""
 DTYPES = ("float32", "tf32", "float16", "bfloat16", "float8_e4m3fn", "int8")
 MODELS = (("resnet18", "128x3x224x224"), ("vgg16-bn", "32x3x224x224"), ("transformer", ""))
 STEPS_OF_FIT = (
@@ -91,7 +93,9 @@ def throughput(output: str) -> Iterator[str]:
             yield f"{how}: algorithm {spread(run['algorithm_gb_per_s'])} GB/s, {bus}, {verified}"
         elif "gb_per_s" in run:
             rate, verified = run["gb_per_s"], "verified" if run["verified"] else "NOT VERIFIED"
-            yield f"{run['source']} -> {run['destination']} {run['bytes']:,} B: {rate['median']:.2f} GB/s, {verified}"
+            memory = {True: " pinned", False: " pageable", None: ""}[run["pinned"]]
+            copy = f"{run['source']} -> {run['destination']}{memory} {run['bytes']:,} B"
+            yield f"{copy}: {rate['median']:.2f} GB/s, {verified}"
         elif "samples_per_s" in run:
             rates = f"{spread(run['samples_per_s'])} samples/s, {spread(run['tflops'])} TFLOP/s"
             yield f"{run['target']}: {rates}, peak {run['peak_memory_bytes']:,} B"
@@ -361,16 +365,26 @@ def _text(output: str | bytes | None) -> str:
 def fit_part(device: str) -> int:
     """The planner's peak of two training steps against the allocator of the card in the same steps, each in a
     subprocess."""
-    far = 0
-    for model, inputs, batch, optimizer in STEPS_OF_FIT if device.startswith("cuda") else STEPS_OF_FIT[:3]:
-        step = json.dumps({"model": model, "inputs": inputs, "batch": batch, "optimizer": optimizer, "device": device})
+    import torch
+
+    cuda, far = device.startswith("cuda"), 0
+    card = torch.cuda.get_device_name(device) if cuda else "Tesla T4"
+    hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}  # virtual GPUs want a process that sees no card
+
+    def part(side: str, environment: dict[str, str], step: dict[str, object]) -> Ran:
+        command = [*PYTHON, __file__, "--part", side, "--step", json.dumps({**step, "device": device, "card": card})]
+        return ran(Step(side, command, 120, whole), time.monotonic() + 120, environment)
+
+    keys = ("model", "inputs", "batch", "optimizer")
+    asked = [dict(zip(keys, step, strict=True)) for step in (STEPS_OF_FIT if cuda else STEPS_OF_FIT[:3])]
+    with ThreadPoolExecutor(4) as pool:
+        plans = list(pool.map(partial(part, "planned", hidden), asked))
+    for step, plan in zip(asked, plans, strict=True):
+        title = f"{step['model']} {step['optimizer']} batch {step['batch']}"
         figures = {}
-        for side in ("planned", "measured"):
-            command = [*PYTHON, __file__, "--part", side, "--step", step]
-            done = ran(Step(side, command, 120, whole), time.monotonic() + 120, dict(os.environ))
+        for side, done in (("planned", plan), ("measured", part("measured", dict(os.environ), step))):
             if done.state != "ok":
-                last = done.errors.strip().splitlines()[-1:]
-                print(f"{model} {optimizer} batch {batch}: {side} {done.state}: {last}", flush=True)
+                print(f"{title}: {side} {done.state}: {done.errors.strip().splitlines()[-1:]}", flush=True)
                 far += 1
                 break
             figures[side] = json.loads(done.output.splitlines()[-1])
@@ -380,7 +394,7 @@ def fit_part(device: str) -> int:
             tensors_ratio = planned["tensors"] / measured["allocated"]
             far += min(abs(whole_ratio - 1), abs(tensors_ratio - 1)) > WITHIN
             print(
-                f"{model} {optimizer} batch {batch} on {planned['card']}: planned {planned['tensors']:,} B of tensors"
+                f"{title} on {planned['card']}: planned {planned['tensors']:,} B of tensors"
                 f" and {planned['workspaces']:,} B of workspaces, max_memory_allocated {measured['allocated']:,} B:"
                 f" ratio {tensors_ratio:.3f}, with workspaces {whole_ratio:.3f}; a step {1e3 * planned['seconds']:.2f}"
                 f" ms simulated, {1e3 * measured['seconds']:.2f} ms measured; {measured['context']}",
@@ -395,15 +409,11 @@ def planned_part(step: dict[str, str]) -> None:
 
     cuBLAS and cuDNN take their workspaces from the same allocator, but not always during the peak: they are reported
     separately."""
-    import torch
-
     from devexplorer.core.devices.profiles import load_profiles
     from devexplorer.core.planner.records import FitSpec
     from devexplorer.core.planner.worker.ask import plan_in_this_process
 
-    names = load_profiles()
-    name = torch.cuda.get_device_name(step["device"]) if step["device"].startswith("cuda") else "Tesla T4"
-    card = name if name in names else "NVIDIA H200"
+    card = step["card"] if step["card"] in load_profiles() else "NVIDIA H200"
     spec = FitSpec(
         source=step["model"],
         gpus=(card,),

@@ -90,6 +90,7 @@ def test_a_reading_shows_an_allocation(nvml: Nvml) -> None:
     backend = TorchBackend()
     device = next(info for info in backend.devices() if info.kind == "cuda" and info.usable)
     torch.ones(1, device=device.id)
+    backend.empty_cache(device.id)  # what other tests have freed would serve the block
     card = next(card for card in nvml.cards() if uuid_bytes(card.uuid) == uuid_bytes(device.uuid))
     before = nvml.read(card, device=device.id, time_unix_s=0.0)
     block = torch.empty(256 << 20, dtype=torch.uint8, device=device.id)

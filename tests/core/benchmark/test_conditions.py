@@ -32,7 +32,7 @@ def watch(**more: object) -> ConditionsWatch:
 
 def test_clocks_power_and_temperature_are_those_of_the_span_on_that_device() -> None:
     seen = watch()
-    for second, clock in ((99.0, 300), (100.5, 1400), (101.0, 1410), (101.5, 1420), (110.0, 500)):
+    for second, clock in ((99.0, 300), (101.0, 1400), (101.2, 1410), (101.5, 1420), (110.0, 500)):
         seen.see(sample(second, sm_clock_mhz=clock, power_w=clock / 10, temperature_c=clock / 20))
         seen.see(sample(second, "cuda:1", sm_clock_mhz=9))
     found = seen.finish(102.0)
@@ -45,10 +45,11 @@ def test_clocks_power_and_temperature_are_those_of_the_span_on_that_device() -> 
     assert found.memory_clock_mhz is None
 
 
-def test_the_instantaneous_power_is_preferred_to_the_mean_of_the_last_second() -> None:
+def test_the_power_of_the_first_second_is_of_what_was_before() -> None:
     seen = watch()
-    seen.see(sample(101.0, power_w=60.0, power_instant_w=140.0))
-    assert seen.finish(102.0).power_w == module.spread([140.0])
+    for second, power in ((100.5, 80.0), (100.9, 300.0), (101.0, 640.0), (101.5, 650.0)):
+        seen.see(sample(second, power_w=power, power_instant_w=80.0))  # the instantaneous one is read every 2 s
+    assert seen.finish(102.0).power_w == module.spread([640.0, 650.0])
 
 
 def test_warm_up_does_not_count() -> None:
