@@ -57,7 +57,7 @@ class CalibratePage(BenchPage[CalibrateSpec]):
         self.add_field("", self.saved_button)
         self.summary = Summary()
         self.model = RowsModel(COLUMNS)
-        self.table = RowsTable(self.model, "Measured and modelled", WIDTHS_PX, stretched=0, gives_up=(6, 5, 1, 7, 3))
+        self.table = RowsTable(self.model, "Measured and modelled", WIDTHS_PX, stretched=7, gives_up=(6, 5, 1, 7, 3))
         self.set_results(beside(self.summary, self.table))
         self.summary.changed.connect(self.refresh)
         self._shown: tuple[object, ...] = ()

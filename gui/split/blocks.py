@@ -13,7 +13,6 @@ from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QComboBox,
-    QHeaderView,
     QStyleOptionViewItem,
     QWidget,
 )
@@ -155,7 +154,10 @@ class BlocksTable(RowsTable):
 
     def __init__(self, model: SplitBlocksModel, look: Look) -> None:
         gives_up = (Column.TYPE, Column.NOW, Column.SIZE)
-        super().__init__(model, "Blocks of the model", [_WIDTHS[column] for column in Column], gives_up=gives_up)
+        widths = [_WIDTHS[column] for column in Column]
+        super().__init__(
+            model, "Blocks of the model", widths, stretched=Column.DEVICE, gives_up=gives_up, named=(Column.BLOCK,)
+        )
         self._chips = _Chips(look)
         self.setItemDelegate(self._chips)
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
@@ -165,8 +167,6 @@ class BlocksTable(RowsTable):
         self.setMinimumWidth(
             _WIDTHS[Column.BLOCK] + _WIDTHS[Column.DEVICE] + self.verticalScrollBar().sizeHint().width() + 2
         )
-        self.horizontalHeader().setStretchLastSection(False)
-        self.horizontalHeader().setSectionResizeMode(Column.BLOCK, QHeaderView.ResizeMode.Stretch)
         self.clicked.connect(self._on_click)
 
     def set_devices(self, devices: Sequence[str]) -> None:
