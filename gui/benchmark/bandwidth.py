@@ -379,7 +379,7 @@ class CopiesView(QWidget):
         source, destination = self.pair
         size, kind = int(self.bytes.value or 0), self._kind
         row = self._copies.find(source, destination, size, kind)
-        facts.append(self._copies.simulated_words)
+        facts.insert(0, self._copies.simulated_words)
         warning = ""
         if self._copies.is_wrong(source, destination):
             warning = (
@@ -400,13 +400,8 @@ class CopiesView(QWidget):
             words = row.reason or "" if row is not None else ""
         else:
             headline = f"{pair_text(source, destination)}: {number_text(row.gb_per_s.median)} GB/s"
-            if row.verified:
-                checked = "Equal bit by bit."
-            elif row.verified is False:
-                checked = ""
-            else:
-                checked = "Not compared."
-            words = " ".join(filter(None, [f"Copies of {bytes_text(row.bytes, 0)}.", latency_words(smallest), checked]))
+            checked = "Not compared." if row.verified is None else ""
+            words = " ".join(filter(None, [latency_words(smallest), checked]))
         self.summary.say(headline, words, run, *facts, warning=warning)
 
 
