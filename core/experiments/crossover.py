@@ -125,18 +125,14 @@ def crossed(measured: CrossoverMeasured, wanted: int, threads: int) -> Answer:
         else f"{device} does not overtake the CPU here"
     )
     words = (
-        f"With the operands there already, {_place(measured, alone)}. With the copies of both operands there and of the"
-        f" result back, {_place(measured, with_copies)}. Small products are over before a launch has paid off, and"
-        " copies grow with n² while the work grows with n³: that is why data should stay on the device."
+        f"With the operands already there, {_place(measured, alone)}. With the operands copied there and the result"
+        f" back, {_place(measured, with_copies)}. A launch takes longer than a small product, and copies grow with n²"
+        " while the work grows with n³, so data should stay on the device."
     )
     if len(measured.points) < wanted:
         words += f" It was stopped after {len(measured.points)} of {count_text(wanted, 'size')}."
-    clock = (
-        f"{device}'s are simulated, from its datasheet: no product was computed there"
-        if measured.simulated
-        else f"{device}'s too"
-    )
-    words += f" The CPU's seconds are measured on this machine, with {count_text(threads, 'thread')}; {clock}. Medians."
+    clock = "simulated from its datasheet" if measured.simulated else "timed too"
+    words += f" Medians: the CPU was timed here, with {count_text(threads, 'thread')}; {device} was {clock}."
     mark = " (simulated)" if measured.simulated else ""
     facts = tuple(
         Fact(

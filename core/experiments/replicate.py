@@ -184,7 +184,7 @@ def replicated(done: Replicas) -> Answer:
     idle = [replica for replica in done.replicas if not replica.part.rows]
     split = " + ".join(str(replica.part.rows) for replica in done.replicas)
     words = (
-        f"Every device has a whole copy of {done.target}. The batch of {count_text(done.rows, 'row')} is split along"
+        f"Every device has a copy of {done.target}. The batch of {count_text(done.rows, 'row')} is split along"
         f" dimension 0 as torch.chunk does: {split}. Each copy runs on its rows, and the outputs are gathered on"
         f" {done.replicas[0].device}: {_equal(done)}."
     )
@@ -197,10 +197,9 @@ def replicated(done: Replicas) -> Answer:
         )
     words += f" {_times(done)}"
     words += (
-        " For training, each copy's backward gives the gradients of its own rows, and they have to be summed up before"
-        " the step: DataParallel makes new copies in every forward, from one process, and adds the gradients up"
-        " on the first device. PyTorch recommends DistributedDataParallel: one process per device, copies that stay,"
-        " gradients averaged between them while backward still runs."
+        " In training, the gradients of all copies have to be added up before the step: DataParallel does that in one"
+        " process, with new copies in every forward. PyTorch recommends DistributedDataParallel: one process per"
+        " device, copies that stay, gradients averaged during backward."
     )
     if done.statistics:
         words += (

@@ -125,10 +125,9 @@ def _answer(timed: WorkTimed, kind: str, datasheet: float | None) -> Answer:
         return Answer(title=title, words=words, facts=tuple(facts), code=_code(timed))
     title = f"{work}: {launched} without synchronising, {finished} with"
     words = (
-        f"A call only launches the product on {timed.device} and returns; the device computes while Python goes on. A"
-        f" timer that is read then has timed the launches: {launched}. After synchronising, which waits until the"
-        f" device is done, it reads {finished}: that is the time of the work. Timing without synchronising is the usual"
-        " mistake."
+        f"A call only launches the product on {timed.device} and returns, so a timer that is read then has timed the"
+        f" launches: {launched}. After synchronising, which waits for the device, it reads {finished}: the time of the"
+        " work."
     )
     wrong, right = (_tflops(timed, seconds) for seconds in (timed.launched_seconds, timed.finished_seconds))
     facts += [
@@ -142,8 +141,8 @@ def _answer(timed: WorkTimed, kind: str, datasheet: float | None) -> Answer:
     if timed.simulated:
         each = seconds_text(launch_seconds())
         words += (
-            f" Both are simulated: the model lets each launch keep the host busy for {each} and"
-            " takes the end of the work from the device's simulated clock; the CPU computed nothing."
+            f" Both are simulated: each launch takes {each} on the host, and the device's simulated clock says when the"
+            " work is done."
         )
     return Answer(title=title, words=words, facts=tuple(facts), code=_code(timed))
 

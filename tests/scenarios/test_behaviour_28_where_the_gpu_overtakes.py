@@ -23,10 +23,10 @@ def test_the_sizes_are_measured_on_both_with_copies_and_without(place: Place) ->
         assert point.cpu_seconds > 0
         assert 0 < point.device_seconds < point.device_with_copies_seconds
     words = outcome.answer.words
-    assert "With the operands there already" in words
-    assert "With the copies of both operands there and of the result back" in words
-    assert "The CPU's seconds are measured on this machine" in words
-    assert ("are simulated, from its datasheet" in words) == (place.kind == "vgpu")
+    assert "With the operands already there" in words
+    assert "With the operands copied there and the result back" in words
+    assert "the CPU was timed here" in words
+    assert ("simulated from its datasheet" in words) == (place.kind == "vgpu")
 
 
 def test_the_cpu_is_not_compared_with_itself(place: Place) -> None:
