@@ -53,7 +53,9 @@ class Place:
         return self.workspace.held_bytes_by_device().get(device, 0)
 
     def allocated(self, device: str) -> int:
-        """Bytes allocated by the device's allocator."""
+        """Bytes allocated by the device's allocator, without what cuBLAS keeps after its first product."""
+        if self.kind == "cuda":
+            torch._C._cuda_clearCublasWorkspaces()  # type: ignore[attr-defined]
         sample = self.registry.backend(device).allocator_sample(device, 0.0)
         return 0 if sample is None else sample.allocated_bytes  # None: nothing has used the card yet
 

@@ -16,7 +16,7 @@ import torch
 from devexplorer.core.base import Clock, Unavailable, first_line
 from devexplorer.core.benchmark.matmul_modes import MODES, Live, warm_up
 from devexplorer.core.benchmark.runner import Runner
-from devexplorer.core.benchmark.spec import FLUSH_BYTES
+from devexplorer.core.benchmark.spec import BY_COLUMNS, FLUSH_BYTES
 from devexplorer.core.benchmark.statistics import noise, spread, thinned
 from devexplorer.core.benchmark.timing import BlockTimer, Operation
 from devexplorer.core.devices import accelerator
@@ -65,7 +65,7 @@ def operands(
     """A (M×K) and B (K×N) on the device, with a batch in front where that is more than 1; with random values unless
     `make` says otherwise.
 
-    What is transposed is stored the other way round and read through a view. B of a float8 product always is, as its
+    What is transposed is stored the other way round and read through a view. B of an 8-bit product always is, as its
     kernel asks.
     """
     front = (batch,) if batch > 1 else ()
@@ -76,7 +76,7 @@ def operands(
         tensor = make(shape, torch_dtype(dtype), device)
         return tensor.mT if transposed else tensor
 
-    return stored(m, k, transpose_a), stored(k, n, transpose_b or dtype.startswith("float8"))
+    return stored(m, k, transpose_a), stored(k, n, transpose_b or dtype in BY_COLUMNS)
 
 
 def random_tensor(shape: Sequence[int], dtype: torch.dtype, device: str) -> torch.Tensor:

@@ -32,6 +32,9 @@ FLUSH_BYTES = 256 << 20
 do_bench takes."""
 FLOAT8_MULTIPLE = 16
 """N and K of float8 products: "divisible by 16" in the checks of `torch._scaled_mm`."""
+BY_COLUMNS = ("float8_e4m3fn", "float8_e5m2", "int8")
+"""Dtypes whose B is stored transposed. Float8 kernels take no other; an H200 multiplies int8 at 126 TOP/s by rows, 954
+by columns (docs/measurements.md), and a CPU is faster, too."""
 INT8_MULTIPLE = 8
 """N and K of int8 products on CUDA, which also need more than 16 rows: the checks of `torch._int_mm`
 (ATen/native/cuda/Blas.cpp)."""

@@ -26,6 +26,7 @@ from devexplorer.core.benchmark.ranges import MOST_SHAPES
 from devexplorer.core.benchmark.runner import Runner
 from devexplorer.core.benchmark.search import Search, Shape
 from devexplorer.core.benchmark.spec import (
+    BY_COLUMNS,
     LARGEST_SIDE,
     check_chip,
     check_fits,
@@ -172,7 +173,7 @@ class SweepRun(Runner[SweepSpec]):
             m=m,
             n=n,
             k=k,
-            transpose_b=self.spec.dtype.startswith("float8"),  # as its kernel wants it
+            transpose_b=self.spec.dtype in BY_COLUMNS,
             mode="burst",
             seconds=self.spec.shape_seconds,
             block_seconds=self.spec.shape_seconds if self.simulated else BLOCK_SECONDS,

@@ -28,7 +28,7 @@ def test_all_are_moved_and_one_undo_takes_all_back(place: Place) -> None:
     assert {name: place.snapshot(name).bytes_by_device for name in names} == before
     assert place.workspace.history.state().title == "the new tensor x"
     assert place.workspace.history.state().redo_title == f"the move of 3 objects to {place.first}"
-    assert undone.answer.title == "mlp and lenet and x are back on cpu"
+    assert undone.answer.title == "mlp, lenet and x are back on cpu"
 
     again = place.do(Redo())
     assert again.report is not None

@@ -102,6 +102,7 @@ def test_a_tensor_that_is_gone_leaves_cached_memory_that_can_be_released_and_a_c
     watching = Watching(place)
     place.do(NewTensor(name="x", shape=(64, 1024, 1024), dtype="float32", device=place.first))
     place.do(Remove(names=("x",)))
+    assert place.allocated(place.first) == 0
     before = watching.look().parts
     assert before.workspace == 0
     assert (before.cached or 0) >= 256 * MIB

@@ -27,6 +27,7 @@ from devexplorer.core.benchmark.kinds.kind import (
 )
 from devexplorer.core.benchmark.published import best, verdict
 from devexplorer.core.benchmark.spec import (
+    BY_COLUMNS,
     LARGEST_SIDE,
     MODES,
     check_fits,
@@ -114,9 +115,7 @@ class MatmulKind(BenchmarkKind[MatmulSpec, MatmulResult]):
 
     def check(self, spec: MatmulSpec, registry: DeviceRegistry) -> MatmulSpec:
         info = registry.info(registry.choose(spec.device))
-        # B of a float8 product is stored as its kernel wants it
-        transpose_b = spec.transpose_b or spec.dtype.startswith("float8")
-        spec = replace(spec, device=info.id, transpose_b=transpose_b)
+        spec = replace(spec, device=info.id, transpose_b=spec.transpose_b or spec.dtype in BY_COLUMNS)
         check_matmul(spec, info)
         check_fits(spec, free_bytes(registry, spec.device), info.kind)
         return spec
