@@ -5,6 +5,8 @@ Everything that comes from the engine is shown as plain text, whatever it looks 
 
 from __future__ import annotations
 
+import re
+
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QScrollArea
 
@@ -173,7 +175,7 @@ class InspectorPanel(Panel):
     def _named(self, answer: Answer) -> str:
         """Its title, which names what it is about where that is not what the facts are about."""
         about = answer.subject
-        if about is None or answer.title.startswith(about):
+        if about is None or answer.title.startswith(about) or about in re.findall(r"[\w-]+", answer.title):
             return answer.title
         if self._device is None and about in map(object_name, self._selection):
             return answer.title

@@ -159,6 +159,7 @@ def test_the_facts_come_first_and_what_happened_is_one_line_until_its_details_ar
     [
         ("mlp", "mlp is now on cpu", "mlp is now on cpu"),
         ("mlp", "moved to cpu", "mlp: moved to cpu"),
+        ("mlp", "The values of mlp:0.weight", "The values of mlp:0.weight"),
         ("x", "moved to cpu", "moved to cpu"),
         (None, "The engine was restarted", "The engine was restarted"),
     ],
