@@ -42,10 +42,7 @@ class CalibratePage(BenchPage[CalibrateSpec]):
     """One card at a time: TF32 is a setting of the whole process."""
 
     kind = "calibrate"
-    nothing = (
-        "No card has been calibrated in this session. A calibration takes ten seconds; Fit can then plan with the"
-        " card's measured speed."
-    )
+    nothing = "No card has been calibrated in this session. It takes ten seconds; Fit then plans with measured speeds."
 
     def build(self) -> None:
         self.seconds_edit = line_edit("10", "10", "Seconds", 48)
