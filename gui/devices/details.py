@@ -73,18 +73,19 @@ class FactsSheet(QListWidget):
             self._fill()
 
     def _fill(self) -> None:
-        """Groups are whole where there is room for all of their columns. A title is never the last line of
-        a column."""
+        """Groups are whole where there is room for all of their columns, and without empty lines between them where
+        all have room only so. A title is never the last line of a column."""
         before = self.lines
         # Qt leaves room for the scroll bar whether it is shown or not
         bar_px = self.style().pixelMetric(QStyle.PixelMetric.PM_ScrollBarExtent)
         high = max((self.maximumViewportSize().height() - bar_px) // ROW_PX, 2)
-        self.lines = self._flow(high, whole=False)
-        if self.isWrapping():
-            whole = self._flow(high, whole=True)
-            room = self.viewport().width() // self.gridSize().width()
-            if len(whole) <= room * high:
-                self.lines = whole
+        room = self.viewport().width() // self.gridSize().width() * high if self.isWrapping() else 0
+        for whole, apart in ((True, True), (False, True), (False, False)):
+            self.lines = self._flow(high, whole=whole, apart=apart)
+            if len(self.lines) <= room:
+                break
+        else:
+            self.lines = self._flow(high, whole=False, apart=True)
         if [line and line[0] for line in before] != [line and line[0] for line in self.lines]:
             self.clear()
             self.addItems([line.title if isinstance(line, Group) else "" for line in self.lines])
@@ -98,11 +99,12 @@ class FactsSheet(QListWidget):
             elif item.flags():
                 item.setFlags(Qt.ItemFlag.NoItemFlags)
 
-    def _flow(self, high: int, *, whole: bool) -> list[Group | Row | None]:
-        """The lines of all groups in columns of so many lines; `whole`: a group that would be torn begins a column."""
+    def _flow(self, high: int, *, whole: bool, apart: bool) -> list[Group | Row | None]:
+        """The lines of all groups in columns of so many lines; `whole`: a group that would be torn begins a column;
+        `apart`: with an empty line between groups."""
         lines: list[Group | Row | None] = []
         for group in self.groups:
-            if lines and len(lines) % high:
+            if apart and lines and len(lines) % high:
                 lines.append(None)
             left = -len(lines) % high
             if self.isWrapping() and left and left < (1 + len(group.rows) if whole else 2):

@@ -128,6 +128,18 @@ def test_groups_are_whole_where_there_is_room_for_their_columns(qtbot: QtBot, he
         assert len({box_of(panel.sheet, group.title, row.label).left() for row in group.rows}) == 1, group.title
 
 
+def test_empty_lines_between_groups_are_left_out_before_the_last_rows_are_out_of_sight(qtbot: QtBot) -> None:
+    state = state_with(CPU, VGPU)
+    sample(state, "vgpu:0", GIB)
+    seen = set()
+    for height in range(120, 400, 10):
+        sheet = panel_for(qtbot, state, "vgpu:0", 640, height).sheet
+        QApplication.processEvents()
+        last = sheet.visualItemRect(sheet.item(sheet.count() - 1))
+        seen.add(("apart" if None in sheet.lines else "close", last.right() <= sheet.viewport().width()))
+    assert seen == {("apart", True), ("close", True), ("apart", False)}
+
+
 def test_why_something_is_not_known_is_under_the_pointer(qtbot: QtBot) -> None:
     sheet = panel_for(qtbot, server(1)).sheet
     words = item_of(sheet, "Memory errors", "retirement pending").toolTip()
