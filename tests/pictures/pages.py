@@ -127,6 +127,16 @@ def memory(stage: Stage) -> None:
     stage.window.context.select_device("vgpu:0")
 
 
+def benchmark(stage: Stage) -> None:
+    """The step of a model's memory, and a product that is being measured."""
+    stage.window.axis.set_span(30.0)
+    stage.do(BuildModel(recipe="vgg16-bn"), Move(targets=("vgg16-bn",), device="vgpu:1"))
+    stage.window.bottom_dock.show_page("benchmark")
+    spec = MatmulSpec(device="vgpu:0", dtype="float32", m=1024, n=1024, k=1024, seconds=10.0)
+    stage.window.controller.send(StartBenchmark(spec=spec))
+    stage.rest(3.0)
+
+
 def sweep(stage: Stage) -> None:
     page = stage.window.bottom_dock.show_page("benchmark")
     page.show_page("sweep")  # type: ignore[attr-defined]
@@ -317,6 +327,7 @@ def fleet(stage: Stage) -> None:
 PICTURES: dict[str, tuple[Callable[[Stage], None], str]] = {
     "telemetry-memory": (memory, TWO),
     "sweep": (sweep, TWO),
+    "tour-4-benchmark": (benchmark, TWO),
     "history": (history, TWO),
     "topology": (topology, EIGHT),
     "laboratory-values": (values, TWO),
