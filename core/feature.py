@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from devexplorer.core.base import EventHandlers
 from devexplorer.core.features import FEATURES
 from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
-from devexplorer.core.records.messages import KERNEL_COMMANDS, KERNEL_EVENTS, KERNEL_RESULTS
+from devexplorer.core.records.messages import KERNEL_COMMANDS, KERNEL_EVENTS, KERNEL_RESULTS, Event
 from devexplorer.core.records.objects import ObjectSnapshot
 
 if TYPE_CHECKING:
     from devexplorer.core.devices.catalog import Catalog
     from devexplorer.core.session import Change, Settings
+    from devexplorer.core.session.poll import PollResult
+    from devexplorer.core.session.session import Session
     from devexplorer.core.workspace import Handler
 
 Text = str | Callable[[Any], str]
@@ -110,6 +112,28 @@ class FeatureState(EventHandlers):
         """That one knows the same machine until now: keep its past."""
 
 
+class Listener:
+    """What a feature does with all that a session of this machine tells."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    @property
+    def eager(self) -> bool:
+        """Whether readings are wanted as often while the window is hidden."""
+        return False
+
+    def put(self, event: Event) -> None:
+        """What comes, also what the mailbox drops. Any thread; does not wait."""
+
+    def drained(self, result: PollResult) -> None:
+        """What the window gets. Main thread."""
+
+    def close(self, deadline_s: float) -> bool:
+        """The session ends; False when something still runs at the deadline."""
+        return True
+
+
 class LastingState(FeatureState):
     """What follows from all readings before a moment, each in its turn: in a recording they are judged from its
     beginning. It handles readings and details of devices, and `devices_changed`."""
@@ -136,6 +160,8 @@ class Feature:
     connects later gets."""
     state: str = ""
     """Its `FeatureState`."""
+    listener: str = ""
+    """Its `Listener`."""
     tab: str = ""
     """Its `TabSpec`."""
     actions: str = ""
@@ -158,6 +184,8 @@ class Feature:
     (`core.models.CrossingHooks`); one feature has it."""
     explains: str = ""
     """Says why a model that ran failed for where its operands are (`core.models.run.Explain`); one feature has it."""
+    marks: tuple[tuple[bytes, str], ...] = ()
+    """How files begin that only it knows, and their kinds."""
     opens: tuple[tuple[str, str], ...] = ()
     """Kinds of files that it opens (`core.files.kinds`), each with the function that does: it gets the context of the
     window, the path, and of which file of another machine this is a copy, if so."""

@@ -16,4 +16,5 @@ FEATURES = (
     "fleet",
     "learn",
     "alerts",
+    "recording",
 )

@@ -18,6 +18,7 @@ from devexplorer.core.cli.terminal.common_arguments import (
     TARGET,
     VIRTUAL,
     CliCommand,
+    WatchOption,
     WindowOption,
     add_options,
     json_option,
@@ -25,7 +26,7 @@ from devexplorer.core.cli.terminal.common_arguments import (
 from devexplorer.core.features import FEATURES
 
 THEMES = ("dark", "light", "high-contrast")
-WITH_VALUE = ("--virtual", "--python", "--ssh", "--theme", "--replay")
+WITH_VALUE = ("--virtual", "--python", "--ssh", "--theme")
 """Options of the window that are followed by a word, beside those of features."""
 
 
@@ -53,7 +54,6 @@ def parser(words: Container[str] | None = None) -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="store_true", help="show the version and exit")
     top.add_argument("--theme", choices=THEMES, help="colours of the window")
-    top.add_argument("--replay", metavar="FILE", help="open the window on a recording made with watch --record")
     for option in window_options():
         top.add_argument(f"--{option.name}", metavar=option.metavar, help=option.help)
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
@@ -87,7 +87,7 @@ def _watch(watch: argparse.ArgumentParser) -> None:
     add_options(
         watch,
         ("--count", "TICKS", "stop after so many readings"),
-        ("--record", "FILE", "write every reading to a file that the window can replay"),
+        *((f"--{option.name}", option.metavar, option.help) for option in watch_options()),
         ("--prometheus", "PORT", "serve the readings for Prometheus at 127.0.0.1:PORT/metrics"),
         ("--address", "HOST", "where --prometheus listens (default 127.0.0.1)"),
     )
@@ -177,6 +177,12 @@ def cli_commands() -> dict[str, CliCommand]:
 def window_options() -> tuple[WindowOption, ...]:
     """Options of features for the window."""
     return tuple(_of_features("WINDOW_OPTIONS"))
+
+
+@cache
+def watch_options() -> tuple[WatchOption, ...]:
+    """Options of features for `watch`."""
+    return tuple(_of_features("WATCH_OPTIONS"))
 
 
 def _of_features(name: str) -> list[Any]:

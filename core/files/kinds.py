@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from devexplorer.core.base import BadInput, DevExplorerError, count_text
+from devexplorer.core.feature import features
 
 MODEL, TENSORS, RECORDING, SNAPSHOT, WORKSPACE = "model", "tensors", "recording", "snapshot", "workspace"
 SCRIPT = "script"
@@ -131,8 +132,6 @@ class FileKind(NamedTuple):
 
 def recognise(path: Path) -> FileKind:
     """What `path` is: a folder can be one checkpoint. Never raises."""
-    from devexplorer.core.recording.format import MAGIC  # its decoders take longer to make than the rest of this takes
-
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
@@ -152,7 +151,9 @@ def recognise(path: Path) -> FileKind:
         return FileKind(path, None, f"{path.name} is empty.")
     if suffix == ".ipynb":
         return _notebook(path)
-    kind = RECORDING if head.startswith(MAGIC) else _by_content(head, size, suffix)
+    marks = (mark for feature in features().values() for mark in feature.marks)
+    known = next((kind for start, kind in marks if head.startswith(start)), None)
+    kind = known or _by_content(head, size, suffix)
     if kind is not None:
         return FileKind(path, kind)
     foreign = foreign_format(head, suffix)

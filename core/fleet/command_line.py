@@ -72,7 +72,7 @@ def _cluster(cluster: argparse.ArgumentParser) -> None:
 
 
 def _check_cluster(address: str, arguments: argparse.Namespace) -> None:
-    if arguments.command == "tour" or arguments.replay is not None:
+    if arguments.command == "tour" or getattr(arguments, "replay", None) is not None:
         raise BadInput("--cluster opens the window on a cluster; leave tour and --replay away")
     if not address.strip() or address.startswith("-"):
         raise BadInput(f"--cluster '{address}' is no address; write auto or HOST:PORT of the cluster's head")

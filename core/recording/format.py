@@ -23,6 +23,7 @@ from typing import NamedTuple
 import msgspec
 
 from devexplorer.core.base import DevExplorerError
+from devexplorer.core.recording.feature import MAGIC
 from devexplorer.core.records import (
     AllocatorSample,
     BenchEnded,
@@ -41,8 +42,6 @@ from devexplorer.core.records import (
     Topology,
 )
 
-MAGIC = b"\x89DEVREC\r\n"
-"""Not text, and broken by whatever changes line ends, as PNG's is."""
 VERSION = 1
 PREFIX = struct.Struct(f">{len(MAGIC)}sH")
 MARK = b"\xd5DX\x1e"

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from devexplorer.core.base import BadInput, bytes_text, count_text, open_regular
+from devexplorer.core.recording.feature import MAGIC
 from devexplorer.core.recording.format import (
     HEAD_SIZE,
-    MAGIC,
     MARK,
     PREFIX,
     VERSION,

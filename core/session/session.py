@@ -12,7 +12,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -25,8 +26,7 @@ from devexplorer.core.devices.drm import Drm
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.visibility_messages import visibility_answer
 from devexplorer.core.engine.process import EngineLike, EngineProcess
-from devexplorer.core.feature import result_types
-from devexplorer.core.recording.tee import RecordingTee
+from devexplorer.core.feature import Listener, features, result_types
 from devexplorer.core.records import (
     Answer,
     BaseEvent,
@@ -39,7 +39,6 @@ from devexplorer.core.records import (
     JobEnded,
     JobProgress,
     JobStarted,
-    Log,
     Moved,
     ObjectChanged,
     Rebuilt,
@@ -60,10 +59,7 @@ from devexplorer.core.telemetry.mailbox import Mailbox
 from devexplorer.core.telemetry.sampler import Sampler
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from devexplorer.core.benchmark.history.run_recorder import RunRecorder
-    from devexplorer.core.recording.recorder import Recorder
 
 RESTARTS = 3
 """An engine that dies more often than this within `RESTART_WINDOW_S` is killed by something: no restart by itself."""
@@ -103,12 +99,16 @@ class Session(EventHandlers):
         """The CUDA_VISIBLE_DEVICES that was chosen for the engine; None: as inherited."""
         self._make_engine = make_engine or partial(EngineProcess, clock=clock)
         self._mailbox = Mailbox()
+        made = {name: feature.listener for name, feature in features().items() if feature.listener}
+        self.listeners: dict[str, Listener] = {
+            name: resolve_name(f"devexplorer.{kind}")(self) for name, kind in made.items()
+        }
+        """Of features, by their names."""
         self._arrived: deque[Event] = deque()
         self._cpu = CpuReader()
         self._devices = DeviceSources(self._cpu.info)
-        self._tee = RecordingTee(self._mailbox.put, lambda sample: self._drm.completed(sample))
-        self._sampler = Sampler(self._tee.put, nvml or Nvml(), self._cpu, interval_s, on_cards=self._devices.take_cards)
-        self._drm = DrmSampler(self._tee.put, drm or Drm(), on_cards=self._devices.take_drm_cards)
+        self._sampler = Sampler(self._pass_on, nvml or Nvml(), self._cpu, interval_s, on_cards=self._devices.take_cards)
+        self._drm = DrmSampler(self._pass_on, drm or Drm(), on_cards=self._devices.take_drm_cards)
         self._journal = Journal()
         self._sent: dict[int, Sent] = {}
         """Commands that have not ended, by their numbers."""
@@ -188,6 +188,12 @@ class Session(EventHandlers):
         self._file_on_its_way = None
         self.put(msgspec.structs.replace(file, on_its_way=False))
 
+    def _pass_on(self, event: Event) -> None:
+        """What engine and samplers say. Any thread."""
+        for listener in self.listeners.values():
+            listener.put(event)
+        self._mailbox.put(event)
+
     def put(self, event: Event) -> None:
         """Add an event of the window itself (an uncaught exception, a Qt warning). Any thread."""
         self._mailbox.put(event)
@@ -241,56 +247,48 @@ class Session(EventHandlers):
                     self._visible_before, self._running_visible, catalog.devices, self._rebuilt, now=self._clock()
                 )
             )
-        if catalog is not None:
-            self._tee.set_catalog(catalog)
-            if self.run_recorder is not None:
+        if self.run_recorder is not None:
+            if catalog is not None:
                 self.run_recorder.set_devices(catalog.devices)
-        for event in events:
-            self._tee.take(event)
-            if self.run_recorder is not None:
+            for event in events:
                 self.run_recorder.handle(event)
         result = PollResult(events, catalog, more=bool(self._arrived))
+        for listener in self.listeners.values():
+            listener.drained(result)
         if self.on_drained is not None:
             self.on_drained(result)
         return result
 
-    @property
-    def recording(self) -> Recorder | None:
-        """The active recorder; None: nothing is recorded."""
-        return self._tee.recorder
+    def listener(self, feature: str) -> Any:
+        """That of a feature; `BadInput` where it is not there."""
+        if feature not in self.listeners:
+            raise BadInput(f"this DevExplorer has no {feature}")
+        return self.listeners[feature]
+
+    def completed(self, sample: DeviceSample) -> DeviceSample:
+        """With what is known of the card besides. Any thread."""
+        return self._drm.completed(sample)
 
     def set_hidden(self, hidden: bool) -> None:
-        """The window is hidden: read once a second, unless it is recorded."""
+        """The window is hidden: read once a second, unless somebody wants more."""
         self._hidden = hidden
-        self._set_pace()
+        self.set_pace()
 
-    def _set_pace(self) -> None:
-        seldom = self._hidden and self.recording is None
+    def set_pace(self) -> None:
+        """Read as often as it is wanted now."""
+        seldom = self._hidden and not any(listener.eager for listener in self.listeners.values())
         self._sampler.set_interval(max(HIDDEN_INTERVAL_S, self._interval_s) if seldom else self._interval_s)
 
-    def start_recording(self, path: Path, *, overwrite: bool = False) -> None:
-        """Record everything from now on, instead of into another file. Raises `BadInput` with one line when the file
-        cannot be made. When the disk is full or the file vanishes later, it ends with a `Log` of level error.
-        """
-        self._tee.start(path, self._recording_failed, overwrite=overwrite)
-        self._set_pace()
-
-    def stop_recording(self) -> None:
-        """End the recording; the end of its file is written soon after."""
-        self._tee.stop()
-        self._set_pace()
-
-    def _recording_failed(self, problem: str) -> None:
-        self._mailbox.put(Log(level="error", text=problem, time_unix_s=self._clock()))
-
     def close(self, deadline_s: float = 2.5) -> bool:
-        """End the engine, the sampler and the recording; False when something still runs at the deadline."""
+        """End the engine, the sampler and what listens; False when something still runs at the deadline."""
         end = time.monotonic() + deadline_s
         self._engine.close()
         self._sampler.stop(0.0)
-        self._tee.stop()
+        for listener in self.listeners.values():
+            listener.close(0.0)  # begins with it
         ended = self._engine.join(deadline_s) & self._drm.stop(max(end - time.monotonic(), 0.1))
-        ended &= self._tee.close(max(end - time.monotonic(), 0.1))
+        for listener in self.listeners.values():
+            ended &= listener.close(max(end - time.monotonic(), 0.1))
         return self._sampler.stop(max(end - time.monotonic(), 0.1)) and ended
 
     # --- events of the parts -----------------------------------------------------------------------------------------
@@ -337,7 +335,7 @@ class Session(EventHandlers):
 
     @handles(DeviceSample)
     def _sampled(self, sample: DeviceSample) -> list[Event]:
-        return [self._drm.completed(sample)]
+        return [self.completed(sample)]
 
     @handles(EngineLost)
     def _engine_lost(self, event: EngineLost) -> list[Event]:
@@ -437,7 +435,7 @@ class Session(EventHandlers):
 
     def _made_engine(self) -> EngineLike:
         make = self._make_engine if self.python is None else partial(self._make_engine, python=self.python)
-        return make(self._tee.put, self._virtual_spec, self._visible_devices)
+        return make(self._pass_on, self._virtual_spec, self._visible_devices)
 
     def _send_numbered(self, command: Command) -> int:
         self._requests += 1

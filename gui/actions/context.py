@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from devexplorer.gui.forms.far_file_dialog import FarFileDialog
     from devexplorer.gui.forms.far_side import FarSide
     from devexplorer.gui.machines.file_copies import FileCopies
+    from devexplorer.gui.plots.time_axis import TimeAxis
+    from devexplorer.gui.shell.shown import Shown
     from devexplorer.gui.widgets import Banner
     from devexplorer.gui.widgets.notifications import Notifications
 
@@ -197,19 +199,13 @@ class WindowContext(QObject):
     """Show these parts of the state now: something changed them without an event (`Change`)."""
     device_requested = Signal(object)
     """Select the card of this device (its id)."""
-    moment_requested = Signal(float)
-    """Hold the plots, with this time (unix seconds) in the middle."""
     target_requested = Signal(str, str)
     """Select something in the tree: name of the object, path in it or near it."""
     restart_requested = Signal()
     """Restart the engine, or start one if it was given up."""
     tour_requested = Signal()
-    recording_chosen = Signal(object)
-    """File to record to (Path)."""
-    recording_stopped = Signal(object)
-    """The user ended the recording to this file (Path)."""
-    replay_chosen = Signal(object)
-    """Recording to show (Path, or `CopiedFile`)."""
+    beaten = Signal()
+    """After each beat of the window."""
     script_chosen = Signal(object)
     """File for the session as Python (Path); a notebook if it ends in `.ipynb`."""
     files_chosen = Signal(object)
@@ -244,9 +240,17 @@ class WindowContext(QObject):
         """The machine that is shown, or that a recording hides."""
         self.unseen: tuple[Machine, ...] = ()
         """Other machines, which go on while they are not shown."""
+        self.axis: TimeAxis
+        """Of the plots; the window sets it, and what follows."""
         self.banner: Banner
-        """The line in the status bar; the window sets it, and the next."""
+        """The line in the status bar."""
         self.notifications: Notifications
+        self.add_bar: Callable[[QWidget], object]
+        """Put a line above the panels, hidden."""
+        self.add_status: Callable[[QWidget], object]
+        """Put something into the status bar, on the right."""
+        self.shown: Shown
+        """Which machine is shown, or what in its place; the application sets it."""
         self.make_machines: Callable[[], Machines]
         """Loads what other machines need; the application sets it."""
         self.session: Session | RemoteSession | None = None

@@ -52,51 +52,45 @@ class AlarmLine:
 
     def changed(self, news: Iterable[Alert]) -> None:
         """Speak of what was raised."""
-        if self._state.recording is None:
-            now_s, raised = self._clock(), set[tuple[str, str]]()
-            for alert in news:
-                key = _key(alert)
-                if alert.level != ALARM:
-                    continue
-                if not alert.raised and key in self._unread:
-                    self._over = alert
-                elif alert.raised and now_s - self._dismissed_s.get(key, -math.inf) >= QUIET_S:
-                    raised.add(key)
-            self._unread |= raised
-            self._raised |= bool(raised)
+        known = set(self._unread)
+        for alert in news:
+            key = _key(alert)
+            if self._state.recording is not None or alert.level != ALARM:
+                continue
+            if not alert.raised and key in known:
+                self._over = alert
+            elif alert.raised and self._clock() - self._dismissed_s.get(key, -math.inf) >= QUIET_S:
+                self._unread.add(key)
+                self._raised = True
         self.refresh()
 
     def refresh(self) -> None:
         """Follow what fires now; news comes in place of another message, but not while its button is about to be
         clicked."""
-        live = self._state.recording is None
-        if self._raised and live and not self._banner.is_fresh_offer:
-            self._raised = False
-            self._say()
-        shown = not self._banner.isHidden()
-        if shown and self._banner.about != ABOUT:
+        hidden, ours = self._banner.isHidden(), self._banner.about == ABOUT
+        if self._state.recording is not None:
+            if ours and not hidden:
+                self._banner.clear()
             return
-        if live:
-            self._unread &= {_key(alert) for alert in alerts_of(self._state).alarms}
-        if self._unread and live:
-            self._say()
-        elif self._over is not None and live:
-            self._banner.say(over_words(self._over), about=ABOUT, action="Show alerts")
-        elif shown:
-            self._banner.clear()
-
-    def _say(self) -> None:
-        active = sorted(alerts_of(self._state).alarms, key=lambda alert: _key(alert) not in self._unread)
-        if active:
+        if self._raised and not self._banner.is_fresh_offer:
+            self._raised = False
+        elif not (hidden or ours):
+            return
+        alarms = alerts_of(self._state).alarms
+        self._unread &= set(map(_key, alarms))
+        if self._unread:
+            active = sorted(alarms, key=lambda alert: _key(alert) not in self._unread)
             self._banner.say(words(active), error=True, about=ABOUT, action="Show alerts")
+        elif self._over is not None:
+            self._banner.say(over_words(self._over), about=ABOUT, action="Show alerts")
+        elif ours and not hidden:
+            self._banner.clear()
 
     def _dismissed(self, about: str) -> None:
         if about == ABOUT:
-            self._dismissed_s |= dict.fromkeys(
-                (*self._unread, *map(_key, alerts_of(self._state).alarms)), self._clock()
-            )
-            if self._over is not None:
-                self._dismissed_s[_key(self._over)] = self._clock()
+            over = () if self._over is None else (_key(self._over),)
+            seen = (*self._unread, *map(_key, alerts_of(self._state).alarms), *over)
+            self._dismissed_s |= dict.fromkeys(seen, self._clock())
             self._unread.clear()
             self._over = None
 

@@ -23,7 +23,7 @@ def _connect(context: WindowContext, page: AlertsPanel) -> None:
     page.form.desktop_check.toggled.connect(lambda on: context.save_settings(notifications=on))
     page.dismissed.connect(partial(_dismiss, context))
     page.device_chosen.connect(context.device_requested)
-    page.moment_chosen.connect(context.moment_requested)
+    page.moment_chosen.connect(context.axis.show_moment)
 
 
 def _set_rules(context: WindowContext, rules: tuple[Rule, ...]) -> None:

@@ -101,11 +101,10 @@ class Opening(QObject):
                 else:
                     self._open_one(file.kind, file.path)
         if recordings:
-            show = self._context.replay_chosen.emit
             if far is None:
-                show(recordings[0])
+                self._show_recording(recordings[0])
             else:
-                self._context.file_copies.bring(recordings[0], show)
+                self._context.file_copies.bring(recordings[0], self._show_recording)
             if len(recordings) > 1:
                 more = count_text(len(recordings) - 1, "other recording")
                 lines.append(
@@ -123,6 +122,10 @@ class Opening(QObject):
                 else f"{lines[0]} {count_text(len(lines) - 1, 'more file')} could not be opened either."
             )
         self._next()
+
+    def _show_recording(self, file: Path | CopiedFile) -> None:
+        if (open_file := opener(RECORDING)) is not None:
+            open_file(self._context, file, None)
 
     def _open_one(self, kind: str | None, path: Path) -> None:
         """Open what the machine shown can read there."""

@@ -30,7 +30,7 @@ from devexplorer.gui.widgets import (
 )
 
 if TYPE_CHECKING:
-    from devexplorer.core.replay.session import ReplaySession, ReplayView
+    from devexplorer.core.recording.replay import ReplaySession, ReplayView
 
 HEIGHT_PX = 40
 TITLE_PX = 220

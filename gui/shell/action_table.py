@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from time import strftime
 from typing import TYPE_CHECKING
 
 from devexplorer.core.feature import named
@@ -21,8 +20,6 @@ from devexplorer.gui.shell.layouts import LAYOUTS
 
 if TYPE_CHECKING:
     from devexplorer.gui.shell.main_window import MainWindow
-
-RECORDINGS = "DevExplorer recordings"
 
 
 def action_table(context: WindowContext, window: MainWindow) -> list[ActionSpec]:
@@ -71,15 +68,9 @@ def _window_actions(context: WindowContext, window: MainWindow) -> list[ActionSp
         ActionSpec("tour", "Tour", "Watch the main job being done: build, move, measure, undo",
                    context.tour_requested.emit, context.controller.why_no_tour),
         ActionSpec("theme", "Next theme", "Dark, light or high contrast", window.change_theme, key="Ctrl+T"),
-        ActionSpec("record", "Record…", "Write every reading to a file that can be replayed",
-                   partial(_choose_recording, context), window.why_no_recording, "Ctrl+R"),
-        ActionSpec("stop_recording", "Stop recording", "End the recording and close its file",
-                   window.stop_recording, window.why_no_stop_recording),
         *(ActionSpec(f"export {kind}", f"Export {words[:1].lower()}{words[1:]}…", "What the plots show, to a file",
                      partial(window.export_requested.emit, None, kind))
           for kind, words in FORMATS.items()),
-        ActionSpec("replay", "Open a recording…", "Show a recording in this window, with a time slider",
-                   partial(_choose_replay, context), menu=FILE, section=2),
         ActionSpec("restart", "Restart engine", "End the engine process, free all its memory, rebuild the workspace",
                    context.restart_requested.emit),
         ActionSpec("quit", "Quit", "Close the window and end the engine", window.close, key="Ctrl+Q", menu=FILE,
@@ -87,19 +78,6 @@ def _window_actions(context: WindowContext, window: MainWindow) -> list[ActionSp
         ActionSpec("words", "Glossary", "Help: what the terms in this window mean", partial(_show_glossary, context),
                    key="F1"),
     ]  # fmt: skip
-
-
-def _choose_recording(context: WindowContext) -> None:
-    """Ask where to record to."""
-    name = f"recording-{strftime('%Y%m%d-%H%M%S')}.devrec"
-    context.save_file("Save the recording", name, {"devrec": RECORDINGS}, context.recording_chosen.emit)
-
-
-def _choose_replay(context: WindowContext) -> None:
-    kinds = f"{RECORDINGS} (*.devrec);;All files (*)"
-    chosen = context.replay_chosen.emit
-    far = context.far_files_chosen.emit
-    context.choose_files("Open a recording", kinds, lambda paths: chosen(paths[0]), far=far)
 
 
 def _switch_machine(context: WindowContext) -> None:

@@ -39,7 +39,7 @@ from devexplorer.gui.shell.calibrations import Calibrations
 from devexplorer.gui.shell.heartbeat import BEAT_MS, Heartbeat, Source
 from devexplorer.gui.shell.leaving import Leaving
 from devexplorer.gui.shell.main_window import MainWindow
-from devexplorer.gui.shell.replaying import Replaying
+from devexplorer.gui.shell.shown import Shown
 from devexplorer.gui.widgets import after_paint, app_icon
 from devexplorer.gui.widgets import theme as themes
 
@@ -94,14 +94,12 @@ class App:
         self.stopped = False
         self.files: tuple[Path, ...] = ()
         """What the window was started with, until the engine can take it."""
-        self.replaying = Replaying(self.window, self.state, self._heart)
+        self.shown = Shown(self.window, self.state, self._heart)
         self.others: OtherMachines | None = None
         """Once another machine than this was asked for."""
         context = self.window.context
-        context.machine = self.replaying.here
+        context.shown, context.machine = self.shown, self.shown.here
         context.make_machines = self._make_machines
-        context.recording_chosen.connect(lambda path: self.replaying.record(path, overwrite=True))  # it has asked
-        context.replay_chosen.connect(self.replaying.open)
         context.restart_requested.connect(self._restart_engine)
         context.tour_requested.connect(self.take_tour)
         self.window.hidden_changed.connect(self._set_hidden)
@@ -121,7 +119,7 @@ class App:
         self.window.export_requested.connect(self._export)
 
     def _send(self, command: Command) -> int:
-        session = self.replaying.session
+        session = self.shown.session
         assert session is not None, "nothing can be sent before the session's engine is ready"
         if room_of(self.window.context).takes(command):
             return 0
@@ -135,7 +133,7 @@ class App:
 
     def put(self, event: Event) -> None:
         """Let an event of the window's own arrive in what is shown. Any thread."""
-        session = self.replaying.session
+        session = self.shown.session
         if session is not None:
             session.put(event)
 
@@ -158,14 +156,14 @@ class App:
 
     def connect(self, session: Session) -> Heartbeat:
         """Start the session and let the heart beat; returns it."""
-        here = self.replaying.here
+        here = self.shown.here
         self.session = here.session = session
         self._withdraw_offer()
         history = self._keep_runs(session)
-        if self.replaying.machine is here:
+        if self.shown.machine is here:
             self.window.context.set_session(session)
             self.window.context.set_history(history)
-        self.replaying.follow_all()
+        self.shown.follow_all()
         session.start()
         return self._heart(session)
 
@@ -176,7 +174,7 @@ class App:
         from devexplorer.core.benchmark.history.store import Store
         from devexplorer.core.benchmark.history.store_thread import StoreThread
 
-        here = self.replaying.here
+        here = self.shown.here
         self.history = here.history = StoreThread(
             lambda: Store(self._history_file),
             on_change=partial(self.history_changed, here),
@@ -189,7 +187,7 @@ class App:
 
     def history_changed(self, machine: Machine) -> None:
         """The runs of a machine are others."""
-        if machine is self.replaying.machine:
+        if machine is self.shown.machine:
             self.window.context.history_changed.emit()
 
     def _make_machines(self) -> Machines:
@@ -201,19 +199,19 @@ class App:
 
     def open_far(self, host: str, python: str = "") -> None:
         """Connect to another machine and show it; nothing is started here until this machine is shown."""
-        self.replaying.follow_all()  # the heart beats, also for nothing
+        self.shown.follow_all()  # the heart beats, also for nothing
         dialog = connect(self.window.context, host, python)
         dialog.finished.connect(self._offer_here)
 
     def _offer_here(self) -> None:
         """The user has given up connecting: nothing is shown."""
-        if self.replaying.machine.session is None:
+        if self.shown.machine.session is None:
             words = "No machine is shown: connect to one, or start the engine of this machine."
             self.window.banner.say(words, about=HERE, action="Start this machine")
 
     def _start_here(self, about: str) -> None:
         if about == HERE:
-            self.replaying.show(self.replaying.here)
+            self.shown.show(self.shown.here)
 
     def _withdraw_offer(self) -> None:
         if self.window.banner.about == HERE:
@@ -222,8 +220,8 @@ class App:
     def show_this_machine(self) -> None:
         """In place of a recording, or of another machine."""
         if self.others is not None:
-            self.others.machines.show(self.replaying.here)
-        self.replaying.back()
+            self.others.machines.show(self.shown.here)
+        self.shown.back()
 
     def _heart(self, source: Source) -> Heartbeat:
         """The heartbeat; the first time it is made, and beats."""
@@ -240,9 +238,9 @@ class App:
         return self.heartbeat
 
     def _beaten(self) -> None:
-        self.replaying.follow()
-        for machine in self.replaying.machines:
-            if machine.history is not None and machine.history.deliver() and machine is self.replaying.machine:
+        self.window.context.beaten.emit()
+        for machine in self.shown.machines:
+            if machine.history is not None and machine.history.deliver() and machine is self.shown.machine:
                 self.window.context.set_history_problem(machine.history.problem or "")
         if self.others is not None:
             self.others.beat()
@@ -264,7 +262,7 @@ class App:
             self.session.set_hidden(hidden)
 
     def _restart_engine(self) -> None:
-        if (session := self.replaying.session) is not None:
+        if (session := self.shown.session) is not None:
             session.restart_engine()
 
     def _slots(self) -> Sequence[PlotSlot]:
@@ -281,7 +279,7 @@ class App:
 
     def _script_chosen(self, path: Path) -> None:
         """The session as a script, or as a notebook where the name ends so."""
-        if self.others is not None and not self.replaying.machine.is_here:
+        if self.others is not None and not self.shown.machine.is_here:
             self.others.write_script(path)
         elif self.session is not None:
             notebook = path.suffix == ".ipynb"
@@ -332,7 +330,6 @@ class App:
         until = time.monotonic() + CLOSE_SECONDS
         if self.session is not None:
             self.session.close(CLOSE_SECONDS)
-        self.replaying.close(max(until - time.monotonic(), 0.1))
         if self.others is not None:
             self.others.close(max(until - time.monotonic(), 0.1))
         self.background.join(max(until - time.monotonic(), 0.1))
@@ -351,15 +348,15 @@ def open_window(
     theme: str | None = None,
     tour: bool = False,
     screenshots: Path | None = None,
-    replay: Path | None = None,
+    instead: tuple[str, str] | None = None,
     files: tuple[Path, ...] = (),
     far: tuple[str, str] | None = None,
     opens_on: tuple[tuple[str, str], ...] = (),
     settings_file: SettingsFile | None = None,
 ) -> int:
-    """Run the application until its window closes; returns the exit code. `python`: of the engine; `replay`, `files`:
-    opened in it; `far`: begin with this host and this Python there; `opens_on`: what
-    options of features ask for (`WindowOption`)."""
+    """Run the application until its window closes; returns the exit code. `python`: of the engine; `files`: opened
+    in it; `far`: begin with this host and this Python there; `instead`: what is shown in place of this machine,
+    `opens_on`: what other options of features ask for (`WindowOption`)."""
     gc.disable()  # the heartbeat collects: a collection on a worker thread may destroy Qt objects there
     qt = QApplication.instance() or QApplication(sys.argv[:1])
     assert isinstance(qt, QApplication)
@@ -391,7 +388,7 @@ def open_window(
         for name, word in opens_on:
             begin = resolve_name(f"devexplorer.gui.{name}")
             QTimer.singleShot(0, app.window, partial(begin, app.window.context, word, *(far or ())))
-        code = _run(app, virtual_spec, python, guide, replay, far)
+        code = _run(app, virtual_spec, python, guide, instead, far)
     return code if guide is None else guide.report()
 
 
@@ -407,7 +404,7 @@ def _run(
     virtual_spec: str | None,
     python: str | None,
     guide: Tour | None,
-    replay: Path | None,
+    instead: tuple[str, str] | None,
     far: tuple[str, str] | None,
 ) -> int:
     """From the first paint to the last join."""
@@ -434,13 +431,14 @@ def _run(
     def begin_or_fail() -> None:
         if app.stopped:  # the window was closed in the round of the event loop that this timer fires in
             return
-        app.replaying.go_live = live
+        app.shown.go_live = live
         if far is not None:
             app.open_far(*far)
-        elif replay is None:
+        elif instead is None:
             live()
         else:
-            app.replaying.open(replay)  # the session waits until the user asks for this machine
+            name, word = instead  # the session waits until the user asks for this machine
+            resolve_name(f"devexplorer.gui.{name}")(app.window.context, word)
         restore.append(install_hooks(app.put))
         qInstallMessageHandler(_message_handler(app.put))
         for message in early:

@@ -25,10 +25,10 @@ def launch(argv: list[str] | None = None) -> int:
         if arguments.version:
             return run(arguments)
         files = _files(arguments)
-        replay = _replay(arguments, files)
+        instead = _instead(arguments, files)
         if arguments.command not in WINDOW_COMMANDS:
             return run(arguments)
-        far = _far(arguments)
+        far = _far(arguments, instead is not None and not files)
         opens_on = _opens_on(arguments)
         if arguments.virtual is not None:
             from devexplorer.core.devices.profiles import parse_virtual
@@ -68,8 +68,8 @@ def launch(argv: list[str] | None = None) -> int:
             theme=arguments.theme,
             tour=arguments.command == "tour",
             screenshots=screenshots,
-            replay=replay,
-            files=() if replay is not None else files,
+            instead=instead,
+            files=() if instead is not None else files,
         )
     except RuntimeError:
         if can_start_threads():
@@ -90,31 +90,32 @@ def _files(arguments: argparse.Namespace) -> tuple[Path, ...]:
     return tuple(path.absolute() for path in paths)
 
 
-def _replay(arguments: argparse.Namespace, files: tuple[Path, ...]) -> Path | None:
-    """The recording to open; `BadInput` when `--replay` names none, said here in one line and not later in the
-    window."""
-    if arguments.replay is None:
-        if len(files) != 1:
-            return None
-        from devexplorer.core.files.kinds import RECORDING, recognise  # when there is a file to look at
+def _instead(arguments: argparse.Namespace, files: tuple[Path, ...]) -> tuple[str, str] | None:
+    """What is shown in place of this machine: a function of gui, and the file that it is for."""
+    for option in window_options():
+        word: str | None = getattr(arguments, option.name) if option.kind else None
+        if word is not None:
+            flag = f"--{option.name}"
+            if files:
+                raise BadInput(f"{flag} names the {option.kind} already; leave the files away, or {flag}")
+            if arguments.command is not None:
+                raise BadInput(f"{flag} opens the window; leave {arguments.command} away, or {flag}")
+            option.check(word, arguments)
+            return option.run, word
+        if option.kind and len(files) == 1:
+            from devexplorer.core.files.kinds import recognise  # when there is a file to look at
 
-        return files[0] if recognise(files[0]).kind == RECORDING else None
-    if files:
-        raise BadInput("--replay names the recording already; leave the files away, or --replay")
-    if arguments.command is not None:
-        raise BadInput(f"--replay opens the window; leave {arguments.command} away, or --replay")
-    from devexplorer.core.recording.reader import peek
-
-    path = Path(arguments.replay)
-    peek(path)
-    return path
+            if recognise(files[0]).kind == option.kind:
+                return option.run, str(files[0])
+    return None
 
 
-def _far(arguments: argparse.Namespace) -> tuple[str, str] | None:
-    """The machine that the window connects to first, and the path of the Python there, empty when none is named."""
+def _far(arguments: argparse.Namespace, is_taken: bool) -> tuple[str, str] | None:
+    """The machine that the window connects to first, and the path of the Python there, empty when none is named.
+    `is_taken`: something else was asked for in place of this machine."""
     if arguments.ssh is None:
         return None
-    if arguments.command is not None or arguments.replay is not None:
+    if arguments.command is not None or is_taken:
         raise BadInput(f"--ssh is for the window, and for {', '.join(elsewhere())}")
     from devexplorer.core.machines.ssh.hosts import checked
 
@@ -126,7 +127,7 @@ def _opens_on(arguments: argparse.Namespace) -> tuple[tuple[str, str], ...]:
     found = []
     for option in window_options():
         word: str | None = getattr(arguments, option.name)
-        if word is not None:
+        if word is not None and not option.kind:
             option.check(word, arguments)
             found.append((option.run, word))
     return tuple(found)

@@ -58,7 +58,7 @@ class Leaving:
             self._found = found
 
         autosave = self.autosave = Autosave(
-            lambda: app.replaying.live_state, session.send_aside, app.put, remove, app.window.workspaces.layout, folder
+            lambda: app.shown.live_state, session.send_aside, app.put, remove, app.window.workspaces.layout, folder
         )
         app.background.ask("autosave", autosave.look, found)
 
@@ -75,8 +75,8 @@ class Leaving:
         if self._leave_by is not None and (time.monotonic() > self._leave_by or not self.autosave.copy()):
             self._exit()
         state = self._app.state
-        replaying = self._app.replaying
-        is_shown = replaying.machine is replaying.here and state.recording is None
+        shown = self._app.shown
+        is_shown = shown.machine is shown.here and state.recording is None
         if self._found is not None and state.engine is not None and is_shown:
             self._app.window.unsaved_copy.offer(self._found, self.autosave)
             self._found = None
@@ -85,8 +85,8 @@ class Leaving:
         """Whether nothing would be lost; else the user is asked."""
         if not self.unasked and self._app.window.context.file_copies.keeps_open():
             return False
-        replaying = self._app.replaying
-        state = replaying.live_state
+        shown = self._app.shown
+        state = shown.live_state
         if self.unasked or not (state.unsaved_work or state.lost_anyway or state.running(SaveWorkspace)):
             return True
         self._app.show_this_machine()  # the question is about it
@@ -115,5 +115,5 @@ class Leaving:
     def end(self) -> None:
         """The window ends; a copy stays where nobody could be asked."""
         if self.autosave is not None:
-            state = self._app.replaying.live_state
+            state = self._app.shown.live_state
             self.autosave.end(keep=state.engine is None or (self.unasked and state.unsaved_work))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 from PySide6.QtCore import QPoint, QSize, Qt, QTimer, Signal
@@ -43,7 +43,6 @@ from devexplorer.gui.machines.menu import MachineMenu
 from devexplorer.gui.objects.inspector import InspectorPanel
 from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.plots.time_axis import TimeAxis
-from devexplorer.gui.recording.record_button import RecordButton
 from devexplorer.gui.shell.action_table import action_table
 from devexplorer.gui.shell.bars.menus import (
     context_menu,
@@ -79,12 +78,8 @@ from devexplorer.gui.widgets import theme as themes
 from devexplorer.gui.widgets.notifications import Notifications
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.window.remote_session import FarRecording
-    from devexplorer.core.recording.recorder import Recorder
-    from devexplorer.gui.recording.replay_bar import ReplayBar
     from devexplorer.gui.shell.guide import Guide
 
-W = TypeVar("W", bound=QWidget)
 DEFAULT_SIZE_PX = (1440, 900)
 CONCERN_ACTIONS = ~(Change.SAMPLES | Change.POINTS | Change.LOG | Change.MARKERS)
 """What can make something possible that was not. Made once: arithmetic of flags is slow."""
@@ -123,6 +118,9 @@ class MainWindow(ExportingWindow):
         self.workbench = Workbench(self.context, self.bottom_dock, self.axis, panels, settings)
         self.status = StatusBar(controller, (self.objects, self.devices, self.workbench))
         self.banner = self.status.banner
+        self.context.axis, self.context.banner = self.axis, self.banner
+        self.context.add_bar, self.context.add_status = self.add_bar, self.status.add
+        self.context.notifications = Notifications(self.windowIcon(), lambda: self.context.settings.notifications)
         self.unsaved_copy = UnsavedCopy(self.context, self.banner)
         self.specs: list[ActionSpec] = action_table(self.context, self)
         self.actions_by_id = make_qactions(self.specs, self)
@@ -136,14 +134,9 @@ class MainWindow(ExportingWindow):
         copy_menu = bar.buttons["copy"].menu()
         copy_menu.aboutToShow.connect(partial(self.copies.offer, copy_menu))
         MachineMenu(self.context, bar.machine_button, bar.name_machine, self.specs, self.actions_by_id)
-        self.context.banner = self.banner
-        self.context.notifications = Notifications(self.windowIcon(), lambda: self.context.settings.notifications)
         self.news = News(self.context)
         for begin in named("window"):
             begin(self.context)
-        self.record = RecordButton(self.actions_by_id["record"], self.actions_by_id["stop_recording"])
-        self.status.add(self.record)
-        self.record.hide()
         self.may_close: Callable[[], bool] = lambda: True
         """Asks where something would be lost; the application sets it while there is an engine that can save."""
         self._move_shortcuts: list[QShortcut] = []
@@ -184,19 +177,11 @@ class MainWindow(ExportingWindow):
         first, *rest = self.rail.buttons.values()
         chain(first, *rest, self.toolbar, self.workbench.root, self.status)
 
-    @cached_property
-    def replay_bar(self) -> ReplayBar:
-        """How far a recording is; made when the first one is opened."""
-        from devexplorer.gui.recording.replay_bar import ReplayBar
-
-        return self.add_bar(ReplayBar())
-
-    def add_bar(self, bar: W) -> W:
+    def add_bar(self, bar: QWidget) -> None:
         """Put a line above the panels."""
         bar.hide()
         self._column.insertWidget(1, bar)
         chain([*reading_order(self.toolbar)][-1], bar)
-        return bar
 
     @cached_property
     def guide(self) -> Guide:
@@ -230,7 +215,6 @@ class MainWindow(ExportingWindow):
         self.context.settings_changed.connect(self.state.follow)
         self.context.device_selected.connect(self.inspector.set_device)
         self.context.device_requested.connect(self.devices.choose)
-        self.context.moment_requested.connect(self.axis.show_moment)
         self.context.target_requested.connect(self.objects.select_near)
         self.context.notifications.clicked.connect(self._come_forward)
         self.objects.selection_changed.connect(self._selection_changed)
@@ -285,8 +269,6 @@ class MainWindow(ExportingWindow):
         self.context.texts_due.emit()
         self.bottom_dock.refresh_texts()
         self.status.refresh()
-        self.record.refresh(self.recorder)
-        self.record.setVisible(self.recorder is not None)
 
     def refresh_actions(self) -> None:
         """Enable what can be done now, everywhere."""
@@ -344,28 +326,6 @@ class MainWindow(ExportingWindow):
         """The line of one of the doctor's findings."""
         doctor: Any = self.context.show_tab("doctor")
         doctor.show_finding(name, number)
-
-    @property
-    def recorder(self) -> Recorder | FarRecording | None:
-        """What records now."""
-        return None if self.context.session is None else self.context.session.recording
-
-    def stop_recording(self) -> None:
-        """End the recording, and offer to open it."""
-        if self.context.session is not None and self.recorder is not None:
-            path = self.recorder.path
-            self.context.session.stop_recording()
-            self.context.recording_stopped.emit(path)
-
-    def why_no_recording(self) -> str | None:
-        """Reason why nothing can be recorded now."""
-        if self.state.recording is not None:
-            return "A recording is shown: go back to live first."
-        return None if self.recorder is None else "A recording is being made already."
-
-    def why_no_stop_recording(self) -> str | None:
-        """Reason why no recording can be stopped."""
-        return None if self.recorder is not None else "Nothing is being recorded."
 
     def toggle_pause(self) -> None:
         self.axis.set_paused(not self.axis.paused)

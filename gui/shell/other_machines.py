@@ -25,17 +25,18 @@ class OtherMachines:
     """`beat` after each beat of the window, `close` at its end."""
 
     def __init__(self, app: App) -> None:
-        self._app, self._replaying, self._window = app, app.replaying, app.window
-        self.machines = Machines(app.replaying.here, app.replaying.show, self._changed)
-        self.bar = self._window.add_bar(MachineBar())
+        self._app, self._shown, self._window = app, app.shown, app.window
+        self.machines = Machines(app.shown.here, app.shown.show, self._changed)
+        self.bar = MachineBar()
+        self._window.add_bar(self.bar)
         self._hidden = False
 
     def _changed(self) -> None:
         for machine in self.machines.far:
-            if machine not in self._replaying.machines:
+            if machine not in self._shown.machines:
                 machine.history.on_change = partial(self._app.history_changed, machine)
                 machine.history.on_notice = lambda notice, failed: self._window.say(notice, error=failed)
-        self._replaying.set_machines(self.machines.machines)
+        self._shown.set_machines(self.machines.machines)
         self.set_hidden(self._hidden)
         self._window.context.machines_changed.emit()
 
@@ -43,13 +44,13 @@ class OtherMachines:
         """Of machines that are not looked at a reading a second is enough."""
         self._hidden = hidden
         for machine in self.machines.far:
-            machine.session.set_hidden(hidden or machine is not self._replaying.machine)
+            machine.session.set_hidden(hidden or machine is not self._shown.machine)
 
     def beat(self) -> None:
         """Keep the links, and say what is not as it looks."""
         self.machines.beat()
-        shown = self._replaying.machine
-        far = shown if isinstance(shown, FarMachine) and self._replaying.replay is None else None
+        shown = self._shown.machine
+        far = shown if isinstance(shown, FarMachine) and self._shown.instead is None else None
         self.bar.show_link(far)
         link = far.link if far is not None and far.is_late else None
         age = ("", "")
@@ -59,11 +60,11 @@ class OtherMachines:
         for panel in (self._window.devices, self._window.workbench):
             panel.set_age(*age)
         self._window.status.show_machine(far, self._instead_of_engine(), age[0])
-        self._window.axis.set_still(self._replaying.replay is not None or link is not None, age[0])
+        self._window.axis.set_still(self._shown.instead is not None or link is not None, age[0])
 
     def _instead_of_engine(self) -> str:
         """What the status bar says while no engine starts: this window has none here, or a host is not reached yet."""
-        shown = self._replaying.machine
+        shown = self._shown.machine
         asked = self.machines.far if shown.session is None else (shown,)
         for machine in asked:
             if (link := machine.link) is not None and link.state == "connecting":
@@ -72,7 +73,7 @@ class OtherMachines:
 
     def write_script(self, path: Path) -> None:
         """The session of the machine shown as Python, in a file of this one."""
-        machine = self._replaying.machine
+        machine = self._shown.machine
         assert isinstance(machine, FarMachine)
 
         def came(answer: Text) -> None:

@@ -31,8 +31,8 @@ from devexplorer.core.recording.format import (
 )
 from devexplorer.core.recording.reader import open_recording
 from devexplorer.core.recording.recorder import Recorder
+from devexplorer.core.recording.timeline import RecordingTimeline
 from devexplorer.core.records import DeviceInfo, DeviceSample, ProcessUse
-from devexplorer.core.replay.timeline import RecordingTimeline
 
 RATE_HZ = 10
 START_S = 1_700_000_000.0

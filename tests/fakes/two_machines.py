@@ -51,7 +51,7 @@ class TwoMachines:
         self.app = App(qapp, SettingsFile(folder), history_file=folder / "here.sqlite3")
         self.window, self.state = self.app.window, self.app.state
         self.app.show()
-        self.app.replaying.go_live = self.go_live
+        self.app.shown.go_live = self.go_live
         self.engine: SilentEngine | None = None
 
     def go_live(self) -> None:

@@ -220,7 +220,7 @@ def session(folder: Path) -> None:
         try:
             for command in before_the_recording():
                 live.do(command)
-            live.session.start_recording(folder / "session.devrec")
+            live.session.listener("recording").start_recording(folder / "session.devrec")
             live.session.put(said.Log(level="warning", text="the layout could not be saved", time_unix_s=time.time()))
             for command, ok in while_recording():
                 live.do(command, ok=ok)
@@ -239,7 +239,7 @@ def session(folder: Path) -> None:
                 time.sleep(0.01)
             live.session.restart_engine()
             live.wait(said.Rebuilt)
-            live.session.stop_recording()
+            live.session.listener("recording").stop_recording()
         finally:
             live.session.close(10.0)
 

@@ -39,6 +39,7 @@ from devexplorer.core.memory.state import MemoryState
 from devexplorer.core.planner.state import FitState
 from devexplorer.core.recording.format import Recorded
 from devexplorer.core.recording.reader import open_recording
+from devexplorer.core.recording.timeline import RecordingTimeline, apply_record
 from devexplorer.core.records import (
     BenchResult,
     BenchSpec,
@@ -55,7 +56,6 @@ from devexplorer.core.records import (
     StoredRun,
     WorkspaceFile,
 )
-from devexplorer.core.replay.timeline import RecordingTimeline, apply_record
 from devexplorer.core.session.script_file import commands_of
 from devexplorer.core.session.settings import SettingsFile, saved_form
 from devexplorer.core.session.state import State

@@ -216,8 +216,8 @@ class Monkey:
         for top in QApplication.topLevelWidgets():
             if isinstance(top, QDialog) and top.isVisible():
                 top.close()
-        if app.replaying.session is not app.session:
-            app.replaying.back()
+        if app.shown.session is not app.session:
+            app.shown.back()
         elif state.engine is None:
             if app.window.status.start.isVisible():
                 app.window.status.start.click()

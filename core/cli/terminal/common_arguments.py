@@ -63,3 +63,18 @@ class WindowOption(NamedTuple):
     run: str
     """What does it, `package.module:function` below gui: it gets the context of the window, the word, and with --ssh
     the host and the path of the Python there."""
+    kind: str = ""
+    """Where it names a file that is shown in place of this machine, whose session starts when it is asked for: the kind
+    of that (`core.files.kinds`). So a file of that kind opens also without the option."""
+
+
+class WatchOption(NamedTuple):
+    """An option of `devexplorer watch`, followed by a word: what is done with the readings besides. A feature has its
+    own in the `WATCH_OPTIONS` of its `command_line.py`."""
+
+    name: str
+    metavar: str
+    help: str
+    run: str
+    """What does it, `package.module:class` below core, made of the word: `begin` gets the devices and what ends with
+    the command, `take` what was read; `failed`: whether it has ended before."""

@@ -1,9 +1,9 @@
-"""`devexplorer watch`: live readings of every device, as a table or as JSON lines; recorded and served to Prometheus at
-the same time.
+"""`devexplorer watch`: live readings of every device, as a table or as JSON lines; served to Prometheus, and what
+features do with them, at the same time.
 
-Main thread. Cards are read on threads of the sampler, the recorder and the server have threads of their own; all of
-them end with it. What only some of that needs (rich, prometheus_client, the recorder) is imported where it is asked
-for: a reading is wanted in the time that other monitors take for one.
+Main thread. Cards are read on threads of the sampler, the server has threads of its own; all of them end with it. What
+only some of that needs (rich, prometheus_client, what features do) is imported where it is asked for: a reading is
+wanted in the time that other monitors take for one.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from devexplorer.core.base import BadInput, bytes_text, parse_seconds
+from devexplorer.core.base import parse_seconds
 from devexplorer.core.base.plain import plain
+from devexplorer.core.cli.arguments import watch_options
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.lines import PLAIN, is_styled
 from devexplorer.core.cli.terminal.output import PIPE_COLUMNS, console, print_document
-from devexplorer.core.cli.terminal.refusal import say
 from devexplorer.core.cli.terminal.stopping import Stopping
 from devexplorer.core.cli.watch.devices import WatchedDevices
 from devexplorer.core.cli.watch.table import Reading, WatchTable
@@ -30,16 +31,11 @@ from devexplorer.core.devices.nvml.library import START_LIMIT_S, Nvml
 from devexplorer.core.records import DeviceSample
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.console import Console
 
     from devexplorer.core.devices.drm import Drm
-    from devexplorer.core.recording.recorder import Recorder
 
 LEAST_INTERVAL_S = 0.001
-CLOSE_S = 2.0
-"""For the disk to take the end of a recording."""
 
 Show = Callable[[Sequence[Reading]], None]
 
@@ -52,7 +48,11 @@ def watch(arguments: argparse.Namespace, nvml: Nvml | None = None, drm: Drm | No
         findings.add(f"--interval {arguments.interval} is too short; enter {LEAST_INTERVAL_S:g} s or more")
     count = findings.count(arguments.count, "--count")
     port = findings.parsed(arguments.prometheus, parse_port, None)
-    path = findings.parsed(arguments.record, _parse_file, None)
+    besides: list[Any] = []
+    for option in watch_options():
+        if (word := getattr(arguments, option.name)) is not None:
+            make = resolve_name(f"devexplorer.core.{option.run}")
+            besides.append(findings.parsed(word, make, None))
     if arguments.address is not None and arguments.prometheus is None:
         findings.add("--address says where --prometheus listens; give a port with --prometheus as well")
     findings.check_virtual(arguments.virtual)
@@ -62,25 +62,21 @@ def watch(arguments: argparse.Namespace, nvml: Nvml | None = None, drm: Drm | No
         nvml = Nvml(open_limit_s=START_LIMIT_S if once else None)
     with ExitStack() as ending:
         served = None if port is None else _serve(port, arguments.address, ending)
-        recording = path is not None
         devices = ending.enter_context(
             WatchedDevices(
-                arguments.virtual, interval, nvml, drm, once=once, datasheets=_datasheets() if recording else None
+                arguments.virtual, interval, nvml, drm, once=once, datasheets=_datasheets() if besides else None
             )
         )
-        recorder = None if path is None else _record(path, devices, ending)
+        for one in besides:
+            one.begin(devices, ending)
         show = _show(arguments, once, ending)
         stopping = ending.enter_context(Stopping())
         ticks = 0
         due = time.monotonic()
         while (count is None or ticks < count) and not stopping.wait(due - time.monotonic()):
-            before = devices.infos, devices.problems
             readings, events = devices.read()
-            if recorder is not None:
-                if (devices.infos, devices.problems) != before:
-                    recorder.put_devices(devices.infos, devices.problems)
-                for event in events:
-                    recorder.put(event)
+            for one in besides:
+                one.take(events)
             if served is not None:
                 served(readings)
             show(readings)
@@ -88,7 +84,7 @@ def watch(arguments: argparse.Namespace, nvml: Nvml | None = None, drm: Drm | No
             due = max(due + interval, time.monotonic())  # without drift: due when the last was due, and the interval
     if stopping.asked:
         return stopping.exit_code
-    return int(recorder is not None and recorder.problem is not None)
+    return int(any(one.failed for one in besides))
 
 
 def _serve(port: int, address: str | None, ending: ExitStack) -> Show:
@@ -100,14 +96,6 @@ def _serve(port: int, address: str | None, ending: ExitStack) -> Show:
         served.machines = [this_machine([(reading.info, reading.sample) for reading in readings])]
 
     return put
-
-
-def _record(path: Path, devices: WatchedDevices, ending: ExitStack) -> Recorder:
-    from devexplorer.core.recording.recorder import Recorder
-
-    recorder = Recorder(path, devices.infos, on_problem=say, problems=devices.problems)
-    ending.callback(_end_recording, recorder)
-    return recorder
 
 
 def _datasheets() -> dict[str, Any]:
@@ -216,25 +204,3 @@ def document(reading: Reading) -> dict[str, object]:
     if reading.info.kind == "cpu":
         content["problems"] = [{"field": problem.field, "reason": problem.reason} for problem in reading.machine]
     return content
-
-
-# --- recording
-
-
-def _parse_file(text: str) -> Path:
-    from pathlib import Path
-
-    path = Path(text)
-    if not text.strip() or os.path.isdir(path):
-        raise BadInput(f"--record '{text}' is not a file; name a file that is not there yet")
-    if not os.path.isdir(path.parent):
-        raise BadInput(f"--record '{text}': there is no folder '{path.parent}'; make it first")
-    return path
-
-
-def _end_recording(recorder: Recorder) -> None:
-    complete = recorder.close(CLOSE_S)
-    if complete:
-        say(f"recorded {bytes_text(recorder.bytes_written)}; show it with: devexplorer --replay {recorder.path}")
-    elif recorder.problem is None:
-        say(f"the disk did not take the end of {recorder.path} in time; what it has can be replayed")

@@ -50,7 +50,7 @@ class WatchedDevices:
     """Every device with its readers. A context: in the end NVML is given back and no thread is left.
 
     `once`: there will be one reading, so whatever takes part in it is waited for, within the limits of its calls.
-    `datasheets`: figures by the name of a card, for a recording; it wants details and topology, too.
+    `datasheets`: figures by the name of a card, for who wants details and topology, too.
     """
 
     def __init__(

@@ -15,7 +15,6 @@ from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.engine.link import pieces
 from devexplorer.core.feature import result_types
 from devexplorer.core.machines.records import DevicesChanged, Happened, Numbered
-from devexplorer.core.recording.tee import RetainedEvents
 from devexplorer.core.records import (
     Answer,
     BenchEnded,
@@ -35,6 +34,7 @@ from devexplorer.core.records import (
 )
 from devexplorer.core.records.past import PastEvents, PastMark, PastReadings
 from devexplorer.core.session.poll import PollResult
+from devexplorer.core.session.retained import RetainedEvents
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.past import most_bytes, past_readings
 

@@ -124,11 +124,11 @@ class Questions:
     # --- the session
 
     def _start_recording(self, _: Client, question: StartRecording, __: Answer) -> Result:
-        self._session.start_recording(_path(question.path), overwrite=question.overwrite)
+        self._session.listener("recording").start_recording(_path(question.path), overwrite=question.overwrite)
         return Done()
 
     def _stop_recording(self, _: Client, __: StopRecording, ___: Answer) -> Result:
-        self._session.stop_recording()
+        self._session.listener("recording").stop_recording()
         return Done()
 
     def _restart_engine(self, _: Client, __: RestartEngine, ___: Answer) -> Result:

@@ -153,7 +153,7 @@ class Server:
         found = (
             ("benchmark", state.active_runs),
             ("job", state.jobs),
-            ("recording", self._session.recording is not None),
+            ("recording", any(listener.eager for listener in self._session.listeners.values())),
         )
         return tuple(word for word, is_so in found if is_so)
 
@@ -413,7 +413,8 @@ class Server:
             yield ActionsChanged(keep=start, added=self._actions[start : start + MOST_ACTIONS])
 
     def _recording_now(self) -> RecordingChanged:
-        recorder = self._session.recording
+        listener: Any = self._session.listeners.get("recording")
+        recorder = None if listener is None else listener.recording
         if recorder is None:
             return RecordingChanged()
         return RecordingChanged(path=str(recorder.path), started_unix_s=recorder.started_unix_s)

@@ -323,6 +323,10 @@ class RemoteSession:
         text = script(self.actions, Surroundings(*versions, visible_devices=self.visible_devices))
         return marked(text, self.name)
 
+    def listener(self, _feature: str) -> RemoteSession:
+        """What features of a session are asked for, this asks the host."""
+        return self
+
     @property
     def recording(self) -> FarRecording | None:
         """What is being recorded there."""

@@ -11,8 +11,8 @@ from devexplorer.core.alerts.rules import SETTING, Rule
 from devexplorer.core.alerts.state import alerts_of
 from devexplorer.core.recording.format import end_frame
 from devexplorer.core.recording.reader import Recording
+from devexplorer.core.recording.timeline import RecordingTimeline, apply_record
 from devexplorer.core.records import DeviceSample
-from devexplorer.core.replay.timeline import RecordingTimeline, apply_record
 from devexplorer.core.session import Settings, State
 
 

@@ -19,8 +19,8 @@ from devexplorer.core.commands.registry import REGISTRY, CommandSpec, refused_ti
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.engine.engine import Engine
 from devexplorer.core.feature import command_types
+from devexplorer.core.recording.replay import ReplaySession
 from devexplorer.core.records import Answer, BaseCommand, EngineLost, Event, JobEnded, NewTensor, Rebuilt, Undo
-from devexplorer.core.replay.session import ReplaySession
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.state import State
 from devexplorer.core.workspace.changes import ObjectChange, Undone

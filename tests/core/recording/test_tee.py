@@ -16,7 +16,8 @@ from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.recording.format import DeviceList
 from devexplorer.core.recording.reader import open_recording
 from devexplorer.core.recording.tee import RecordingTee
-from devexplorer.core.records import Command, DeviceDetails, DeviceSample, EngineLost, Event, Log, Topology
+from devexplorer.core.records import Command, DeviceDetails, EngineLost, Event, Log, Topology
+from devexplorer.core.session.poll import PollResult
 from devexplorer.core.session.session import Session
 from devexplorer.core.telemetry.mailbox import Mailbox
 
@@ -31,68 +32,6 @@ def records(path: Path) -> tuple[list[object], list[object]]:
         assert recording.ended
         readings = [entry.record for frame in recording.frames for entry in recording.readings(frame)]
         return [entry.record for entry in recording.events], list(readings)
-
-
-def silent(problem: str) -> None:
-    raise AssertionError(problem)
-
-
-def test_what_the_mailbox_drops_is_recorded(tmp_path: Path) -> None:
-    mailbox = Mailbox(limit=3)
-    tap = RecordingTee(mailbox.put)
-    assert tap.recorder is None
-    tap.put(recordings.sample("cuda:0", 0, 0))
-    tap.start(tmp_path / "r", silent, overwrite=False)
-    samples = [recordings.sample("cuda:0", at, at) for at in range(1, 51)]
-    for sample in samples:
-        tap.put(sample)
-    assert mailbox.dropped > 40
-    assert tap.recorder is not None
-    assert tap.close(DEADLINE_S)
-    assert tap.recorder is None
-    assert records(tmp_path / "r")[1] == samples
-
-
-def test_samples_are_recorded_as_the_window_sees_them(tmp_path: Path) -> None:
-    def completed(sample: DeviceSample) -> DeviceSample:
-        return recordings.sample(sample.device, 1, 99)
-
-    tap = RecordingTee(lambda event: None, completed)
-    tap.start(tmp_path / "r", silent, overwrite=False)
-    tap.put(recordings.sample("cuda:0", 1, None))
-    assert tap.close(DEADLINE_S)
-    assert records(tmp_path / "r")[1] == [recordings.sample("cuda:0", 1, 99)]
-
-
-def test_a_recording_that_begins_later_begins_with_the_current_state(tmp_path: Path) -> None:
-    tap = RecordingTee(lambda event: None)
-    old, new = (DeviceDetails(device="cuda:0", time_unix_s=at, serial=str(at)) for at in (1.0, 2.0))
-    topology = Topology(source="nvml")
-    _, preparing = recordings.happenings()[1]
-    _, started = recordings.happenings()[2]
-    _, ended = recordings.happenings()[3]
-    catalog = Catalog((recordings.CPU,), (recordings.PROBLEM,))
-    tap.set_catalog(catalog)
-    for event in (old, READY, topology, new, preparing, started):
-        tap.take(event)  # type: ignore[arg-type]
-    tap.start(tmp_path / "one", silent, overwrite=False)
-    tap.take(ended)  # type: ignore[arg-type]
-    tap.start(tmp_path / "two", silent, overwrite=False)  # ends the other
-    tap.set_catalog(Catalog((recordings.CPU, *recordings.CARDS)))
-    tap.take(EngineLost(reason="gone", will_restart=False, time_unix_s=3.0))
-    tap.start(tmp_path / "three", silent, overwrite=False)
-    assert tap.close(DEADLINE_S)
-    devices = DeviceList((recordings.CPU,), (recordings.PROBLEM,))
-    one, two, three = (records(tmp_path / name)[0] for name in ("one", "two", "three"))
-    assert one[0] == devices
-    assert sorted(map(repr, one[1:-1])) == sorted(map(repr, [new, READY, topology, preparing, started]))
-    assert one[-1] == ended
-    assert sorted(map(repr, two[1:-2])) == sorted(map(repr, [new, READY, topology]))
-    assert two[-2:] == [
-        DeviceList((recordings.CPU, *recordings.CARDS)),
-        EngineLost(reason="gone", will_restart=False, time_unix_s=3.0),
-    ]
-    assert sorted(map(repr, three[1:])) == sorted(map(repr, [new, topology]))
 
 
 class PlayedEngine:
@@ -130,20 +69,75 @@ def played(clock: Callable[[], float]) -> tuple[Session, list[PlayedEngine]]:
     return Session(make_engine=make, nvml=Nvml(FakeNvml()), clock=clock), engines
 
 
+def tee_of(session: Session) -> RecordingTee:
+    tee: RecordingTee = session.listener("recording")
+    return tee
+
+
+def test_what_the_mailbox_drops_is_recorded(tmp_path: Path) -> None:
+    session, [engine] = played(lambda: 5.0)
+    mailbox = session._mailbox = Mailbox(limit=3)
+    engine.put(recordings.sample("cuda:0", 0, 0))
+    tee_of(session).start_recording(tmp_path / "r")
+    samples = [recordings.sample("cuda:0", at, at) for at in range(1, 51)]
+    for sample in samples:
+        engine.put(sample)
+    assert mailbox.dropped > 40
+    assert session.close(DEADLINE_S)
+    assert tee_of(session).recording is None
+    assert records(tmp_path / "r")[1] == samples
+
+
+def test_samples_are_recorded_as_the_window_sees_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, [engine] = played(lambda: 5.0)
+    monkeypatch.setattr(session, "completed", lambda sample: recordings.sample(sample.device, 1, 99))
+    tee_of(session).start_recording(tmp_path / "r")
+    engine.put(recordings.sample("cuda:0", 1, None))
+    assert session.close(DEADLINE_S)
+    assert records(tmp_path / "r")[1] == [recordings.sample("cuda:0", 1, 99)]
+
+
+def test_a_recording_that_begins_later_begins_with_the_current_state(tmp_path: Path) -> None:
+    session, _ = played(lambda: 5.0)
+    tee = tee_of(session)
+    old, new = (DeviceDetails(device="cuda:0", time_unix_s=at, serial=str(at)) for at in (1.0, 2.0))
+    topology = Topology(source="nvml")
+    _, preparing = recordings.happenings()[1]
+    _, started = recordings.happenings()[2]
+    _, ended = recordings.happenings()[3]
+    catalog = Catalog((recordings.CPU,), (recordings.PROBLEM,))
+    tee.drained(PollResult([old, READY, topology, new, preparing, started], catalog))  # type: ignore[list-item]
+    tee.start_recording(tmp_path / "one")
+    tee.drained(PollResult([ended], None))  # type: ignore[list-item]
+    tee.start_recording(tmp_path / "two")  # ends the other
+    lost = EngineLost(reason="gone", will_restart=False, time_unix_s=3.0)
+    tee.drained(PollResult([lost], Catalog((recordings.CPU, *recordings.CARDS))))
+    tee.start_recording(tmp_path / "three")
+    assert tee.close(DEADLINE_S)
+    devices = DeviceList((recordings.CPU,), (recordings.PROBLEM,))
+    one, two, three = (records(tmp_path / name)[0] for name in ("one", "two", "three"))
+    assert one[0] == devices
+    assert sorted(map(repr, one[1:-1])) == sorted(map(repr, [new, READY, topology, preparing, started]))
+    assert one[-1] == ended
+    assert sorted(map(repr, two[1:-2])) == sorted(map(repr, [new, READY, topology]))
+    assert two[-2:] == [DeviceList((recordings.CPU, *recordings.CARDS)), lost]
+    assert sorted(map(repr, three[1:])) == sorted(map(repr, [new, topology]))
+
+
 def test_a_session_records_what_the_window_sees_and_ends_the_file(tmp_path: Path) -> None:
     session, [engine] = played(lambda: 5.0)
     session.drain()
-    session.start_recording(tmp_path / "r")
-    assert session.recording is not None
+    tee_of(session).start_recording(tmp_path / "r")
+    assert tee_of(session).recording is not None
     with pytest.raises(BadInput, match="exists already"):
-        session.start_recording(tmp_path / "r")
-    assert session.recording is not None, "the one that runs goes on"
+        tee_of(session).start_recording(tmp_path / "r")
+    assert tee_of(session).recording is not None, "the one that runs goes on"
     engine.put(recordings.sample("cpu", 1, 1))
     engine.put(Log(level="warning", text="hot", time_unix_s=1.0))
     engine.kill()
     session.drain()
     assert session.close(DEADLINE_S)
-    assert session.recording is None
+    assert tee_of(session).recording is None
     events, readings = records(tmp_path / "r")
     assert readings == [recordings.sample("cpu", 1, 1)]
     [warning, lost] = [event for event in events if isinstance(event, Log | EngineLost)]
@@ -157,13 +151,13 @@ def test_a_disk_that_ends_the_recording_is_an_error_in_the_log(tmp_path: Path, m
 
     monkeypatch.setattr(recorder, "SYNC_S", 0.005)
     session, _ = played(lambda: 5.0)
-    session.start_recording(tmp_path / "r")
+    tee_of(session).start_recording(tmp_path / "r")
     (tmp_path / "r").unlink()
-    ending = session.recording
+    ending = tee_of(session).recording
     assert ending is not None
     ending._syncer.join(DEADLINE_S)
-    assert session.recording is None
+    assert tee_of(session).recording is None
     [line] = [event for event in session.drain().events if isinstance(event, Log)]
     assert (line.level, line.text) == ("error", "The recording r stopped: the file was deleted.")
-    session.stop_recording()
+    tee_of(session).stop_recording()
     session.close(DEADLINE_S)

@@ -28,7 +28,7 @@ class Desk(TwoMachines):
         self.app.heartbeat.stop()
         self.until(lambda: self.window.context.far is not None and not self.state.away)
         self.far: FarMachine = self.window.context.machines.far[0]
-        self.window.context.machines.show(self.app.replaying.here)
+        self.window.context.machines.show(self.app.shown.here)
         self.messages: list[str] = []
 
     def heat(self, temperature_c: float, begin_s: int) -> None:

@@ -33,6 +33,7 @@ from devexplorer.core.records import (
 from devexplorer.core.session.session import PollResult
 from devexplorer.gui.files.load_file import LoadFileDialog
 from devexplorer.gui.files.open_model import OpenModelDialog
+from devexplorer.gui.recording.replaying import Replaying
 
 NETS = """from torch import nn
 class Block(nn.Module):
@@ -286,10 +287,9 @@ def test_a_file_that_is_dropped_on_a_field_for_files_is_its_path(quiet: QuietWin
     dialog.reject()
 
 
-def test_a_dropped_recording_is_shown(quiet: QuietWindow, files: Path) -> None:
+def test_a_dropped_recording_is_shown(quiet: QuietWindow, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Path] = []
-    quiet.window.context.replay_chosen.disconnect()
-    quiet.window.context.replay_chosen.connect(shown.append)
+    monkeypatch.setattr(Replaying, "open", lambda _, file: shown.append(file))
     drop(quiet, files / "run.devrec")
     assert shown == [files / "run.devrec"]
     assert not quiet.window.banner.isVisible()
@@ -375,10 +375,11 @@ def test_what_the_window_was_started_with_waits_for_the_engine(quiet: QuietWindo
     assert dialogs(quiet) == [], "each is opened once"
 
 
-def test_where_the_engine_cannot_be_started_it_says_so_and_shows_a_recording(quiet: QuietWindow, files: Path) -> None:
+def test_where_the_engine_cannot_be_started_it_says_so_and_shows_a_recording(
+    quiet: QuietWindow, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shown: list[Path] = []
-    quiet.window.context.replay_chosen.disconnect()
-    quiet.window.context.replay_chosen.connect(shown.append)
+    monkeypatch.setattr(Replaying, "open", lambda _, file: shown.append(file))
     heartbeat = quiet.app._heart(Silence())
     heartbeat.stop()
     quiet.tell(EngineLost(reason="It was ended by SIGKILL.", will_restart=False, time_unix_s=quiet.now))

@@ -46,7 +46,7 @@ class Desk(TwoMachines):
         self.app.heartbeat.stop()
         self.until(lambda: self.window.context.far is not None and not self.state.away)
         self.far: FarMachine = self.window.context.machines.far[0]
-        self.window.context.machines.show(self.app.replaying.here)
+        self.window.context.machines.show(self.app.shown.here)
         self.until(lambda: self.state.engine is not None and self.far.aside.engine is not None)
 
     def go_live(self) -> None:

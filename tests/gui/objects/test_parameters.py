@@ -17,6 +17,7 @@ from PySide6.QtWidgets import QApplication, QMenu
 from devexplorer.core.records import NewTensor, Row
 from devexplorer.gui.objects.edit_element import EditElementDialog
 from devexplorer.gui.objects.initialise import RULES, InitialiseDialog
+from devexplorer.gui.recording.replaying import replaying_of
 
 HIDDEN = "mlp:0.weight"
 
@@ -250,7 +251,7 @@ def test_nothing_of_it_can_be_done_in_a_recording(hands: Hands, tmp_path: Path) 
     hands.press(Qt.Key.Key_V)
     page = hands.window.bottom_dock.page("values")
     hands.until(lambda: page.title.full_text == HIDDEN, "described")
-    hands.app.replaying.open(recordings.write(tmp_path / "a.devx"))
+    replaying_of(hands.window.context).open(recordings.write(tmp_path / "a.devx"))
     hands.until(lambda: hands.state.recording is not None, "the recording is shown")
     enabled = {
         "open", "replay", "pause", "table", "filter", "theme", "restart", "quit", "words", "enlarge", "fold", "detach",
@@ -265,8 +266,8 @@ def test_nothing_of_it_can_be_done_in_a_recording(hands: Hands, tmp_path: Path) 
         assert action.isEnabled() == (name in enabled), name
         if name not in enabled | other_reasons:
             assert action.toolTip() == "This is a recording: nothing in it can be changed.", name
-    hands.app.replaying.go_live = lambda: None
-    hands.app.replaying.close(5.0)
+    hands.app.shown.go_live = lambda: None
+    hands.window.context.shown.back()
 
 
 def test_letters_typed_into_a_field_do_nothing_else(hands: Hands) -> None:

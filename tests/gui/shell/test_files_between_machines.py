@@ -20,7 +20,7 @@ from devexplorer.core.files.kinds import WORKSPACE_START
 from devexplorer.core.machines.window.link import CannotReach
 from devexplorer.core.memory import snapshot_file
 from devexplorer.core.memory.records import OpenSnapshot
-from devexplorer.core.recording.format import MAGIC
+from devexplorer.core.recording.feature import MAGIC
 from devexplorer.core.records import (
     BuildModel,
     FileContents,
@@ -47,6 +47,7 @@ from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.files.questions import SaveQuestion
 from devexplorer.gui.forms.far_file_dialog import FarFileDialog
 from devexplorer.gui.machines.copies import CopyDialog
+from devexplorer.gui.recording.replaying import replaying_of
 
 LEFT = Qt.MouseButton.LeftButton
 
@@ -68,7 +69,7 @@ def test_a_file_of_another_machine_is_listed_with_it_and_opens_there(desk: Desk,
     desk.show_far()
     desk.choose_there(far_file)
     desk.dialog(LoadFileDialog).reject()
-    desk.context.machines.show(desk.app.replaying.here)
+    desk.context.machines.show(desk.app.shown.here)
     desk.until(lambda: desk.context.far is None)
 
     first, second = desk.recent()
@@ -123,11 +124,11 @@ def test_a_recording_of_another_machine_is_brought_here_and_replayed(desk: Desk,
     recordings.write(desk.there / "run.devrec", 5)
     desk.show_far()
     desk.choose_there(desk.there / "run.devrec")
-    replaying = desk.app.replaying
+    replaying = replaying_of(desk.window.context)
     desk.until(lambda: replaying.replay is not None and replaying.replay.view.opened)
     (copy,) = copies(tmp_path)
     assert copy.read_bytes() == (desk.there / "run.devrec").read_bytes()
-    bar = desk.window.replay_bar
+    bar = replaying_of(desk.window.context).bar
     assert bar.title.full_text.startswith("run.devrec on forge, 2023-11-14")
     desk.until(lambda: desk.state.answer is not None)  # its facts come with one of the next beats
     assert desk.state.answer is not None
@@ -159,7 +160,7 @@ def test_a_recording_on_its_way_shows_how_far_it_is_and_can_be_left(
     desk.until(lambda: desk.said)
     assert desk.said == "long.devrec was not opened."
     desk.until(lambda: not copies(tmp_path))
-    assert desk.app.replaying.replay is None
+    assert replaying_of(desk.window.context).replay is None
 
 
 def test_a_recording_that_is_damaged_is_said_with_the_name_that_the_user_knows(desk: Desk, tmp_path: Path) -> None:
@@ -177,11 +178,11 @@ def test_what_arrives_when_another_machine_is_on_show_is_not_opened(desk: Desk, 
     desk.show_far()
     desk.context.far_files_chosen.emit([desk.there / "run.devrec"])
     desk.until(lambda: copies(tmp_path) or desk.window.findChildren(CopyDialog))
-    desk.context.machines.show(desk.app.replaying.here)
+    desk.context.machines.show(desk.app.shown.here)
     desk.until(lambda: desk.said)
     assert desk.said == "run.devrec was not opened: forge is no longer shown."
     desk.until(lambda: not copies(tmp_path))
-    assert desk.app.replaying.replay is None
+    assert replaying_of(desk.window.context).replay is None
 
 
 def test_a_recording_of_this_machine_is_replayed_while_another_is_on_show(desk: Desk, tmp_path: Path) -> None:
@@ -195,11 +196,11 @@ def test_a_recording_of_this_machine_is_replayed_while_another_is_on_show(desk: 
     assert chooser.windowTitle() == "Open a recording on this machine"
     chooser.filesSelected.emit([str(tmp_path / "mine.devrec")])
     chooser.reject()
-    replaying = desk.app.replaying
+    replaying = replaying_of(desk.window.context)
     desk.until(lambda: replaying.replay is not None and replaying.replay.view.opened)
-    assert "mine.devrec" not in desk.window.replay_bar.title.full_text, "as with this machine shown"
+    assert "mine.devrec" not in replaying_of(desk.window.context).bar.title.full_text, "as with this machine shown"
     assert not copies(tmp_path)
-    desk.click(desk.window.replay_bar.back)
+    desk.click(replaying_of(desk.window.context).bar.back)
     desk.until(lambda: desk.context.machine is desk.far and desk.state.recording is None)
     assert (tmp_path / "mine.devrec").exists()
 
@@ -207,10 +208,10 @@ def test_a_recording_of_this_machine_is_replayed_while_another_is_on_show(desk: 
 def test_a_recording_that_ended_on_another_machine_is_offered(desk: Desk) -> None:
     recordings.write(desk.there / "run.devrec", 5)
     desk.show_far()
-    desk.context.recording_stopped.emit(desk.there / "run.devrec")
+    replaying_of(desk.window.context).offer(desk.there / "run.devrec")
     assert desk.said == "Recorded to run.devrec on forge."
     desk.click(desk.window.banner.action_button)
-    replaying = desk.app.replaying
+    replaying = replaying_of(desk.window.context)
     desk.until(lambda: replaying.replay is not None and replaying.replay.view.opened)
 
 

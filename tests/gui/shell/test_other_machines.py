@@ -195,7 +195,7 @@ def test_a_window_that_could_not_connect_offers_this_machine(
     assert two.window.status.engine.full_text == "○ engine: not started"
     assert two.engine is None
     if switched:
-        two.window.context.machines.show(app.replaying.here)
+        two.window.context.machines.show(app.shown.here)
     else:
         two.click(two.window.banner.action_button)
     assert not two.window.banner.isVisible()
@@ -215,7 +215,7 @@ def test_a_window_is_opened_on_another_machine_alone(two: TwoMachines, monkeypat
     assert two.window.status.engine.full_text == "○ connecting to forge"
     two.route.free.set()
     two.until(lambda: two.state.engine is not None and not two.state.away)
-    assert app.replaying.machine.name == "forge"
+    assert app.shown.machine.name == "forge"
     assert two.engine is None
     assert [one.host for one in two.window.context.settings.machines] == ["forge"]
 

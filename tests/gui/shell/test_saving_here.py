@@ -245,7 +245,7 @@ def test_a_workspace_that_was_opened_from_here_is_saved_back(desk: SavingDesk, t
 def test_recent_files_say_whose_workspace_it_is_and_open_it_there(desk: SavingDesk) -> None:
     desk.begin()
     place = desk.save_here()
-    desk.context.machines.show(desk.app.replaying.here)
+    desk.context.machines.show(desk.app.shown.here)
     desk.until(lambda: desk.context.far is None)
     (line,) = desk.recent()
     assert line.startswith("work.devexplorer\t")

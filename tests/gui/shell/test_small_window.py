@@ -3,6 +3,7 @@ visible."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from devexplorer.core.records import (
     Row,
     UndoState,
 )
+from devexplorer.gui.recording.replaying import replaying_of
 from devexplorer.gui.shell.layouts import LAYOUTS
 from devexplorer.gui.shell.tab_table import TABS
 
@@ -78,8 +80,9 @@ def busy(quiet: QuietWindow) -> None:
         JobStarted(request=1, title="moving a-model-with-a-long-name to vgpu:1", time_unix_s=1.0),
         JobProgress(request=1, done=0.5),
     )
-    recorder = SimpleNamespace(problem=None, bytes_written=123 << 20, path="/somewhere/run.devrec")
-    quiet.window.context.session = SimpleNamespace(recording=recorder, actions=())  # type: ignore[assignment]
+    recorder = SimpleNamespace(started_unix_s=time.time(), bytes_written=123 << 20, path="/somewhere/run.devrec")
+    tee = SimpleNamespace(recording=recorder)
+    quiet.window.context.session = SimpleNamespace(listener=lambda _: tee, actions=())  # type: ignore[assignment]
     quiet.tell()
 
 
@@ -122,7 +125,13 @@ def test_status_progress_and_record_are_always_in_the_window(quiet: QuietWindow)
     for size in (SIZE, (1366, 700)):
         quiet.resize(*size)
         status = quiet.window.status
-        for widget in (status.engine, status.job, status.progress, status.cancel, quiet.window.record):
+        for widget in (
+            status.engine,
+            status.job,
+            status.progress,
+            status.cancel,
+            replaying_of(quiet.window.context).button,
+        ):
             assert widget.isVisible()
             corner = widget.mapTo(quiet.window, widget.rect().bottomRight())
             assert quiet.window.rect().contains(corner)

@@ -16,6 +16,7 @@ from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.memory.records import OpenSnapshot
 from devexplorer.gui.memory.snapshot import SnapshotDialog
+from devexplorer.gui.recording.replaying import replaying_of
 from devexplorer.gui.shell.tab_table import TABS
 
 
@@ -32,13 +33,13 @@ def test_only_windows_that_were_asked_for_open(driver: Driver, qapp: QApplicatio
     try:
         driver.build("mlp")
         opened.take()  # the menu that a model was chosen from
-        driver.app.replaying.open(recording)
+        replaying_of(driver.window.context).open(recording)
         driver.heartbeat.stop()
         driver.until(
             lambda: driver.state.recording is not None and "cuda:1" in driver.state.devices, "a recording shown"
         )
         assert opened.take() == [], "a recording was opened"
-        QTest.mouseClick(driver.window.replay_bar.back, Qt.MouseButton.LeftButton)
+        QTest.mouseClick(replaying_of(driver.window.context).bar.back, Qt.MouseButton.LeftButton)
         driver.until(lambda: "vgpu:1" in driver.state.devices, "this machine shown")
         assert opened.take() == [], "back to live"
         driver.engines[-1].kill()
@@ -56,10 +57,10 @@ def test_only_windows_that_were_asked_for_open(driver: Driver, qapp: QApplicatio
         assert opened.take() == ["Allocator snapshot"]
         dialog = driver.window.findChild(SnapshotDialog)
         dialog.close()
-        driver.app.replaying.open(recording)
+        replaying_of(driver.window.context).open(recording)
         driver.heartbeat.stop()
         driver.until(lambda: "cuda:1" in driver.state.devices, "a recording shown")
-        QTest.mouseClick(driver.window.replay_bar.back, Qt.MouseButton.LeftButton)
+        QTest.mouseClick(replaying_of(driver.window.context).bar.back, Qt.MouseButton.LeftButton)
         driver.until(lambda: "vgpu:1" in driver.state.devices, "this machine shown")
         assert opened.take() == [], "the snapshot that was closed stays closed"
         driver.window.controller.send(OpenSnapshot(device="vgpu:0"))

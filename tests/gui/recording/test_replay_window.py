@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import SettingsFile
 from devexplorer.gui.alerts.tab import TAB as ALERTS
 from devexplorer.gui.devices.card_text import card_texts
+from devexplorer.gui.recording.replaying import replaying_of
 from devexplorer.gui.shell.app import App
 from devexplorer.gui.shell.main import main
 
@@ -71,10 +73,10 @@ class Driver:
     def __init__(self, qapp: QApplication, folder: Path) -> None:
         self.app = App(qapp, SettingsFile(folder))
         self.window, self.state = self.app.window, self.app.state
-        self.bar = self.window.replay_bar
+        self.bar = replaying_of(self.window.context).bar
         self.app.show()
         self.engine: SilentEngine | None = None
-        self.app.replaying.go_live = self.go_live
+        self.app.shown.go_live = self.go_live
 
     def go_live(self) -> None:
         def engine(put: Callable[[Event], None], *_: object) -> SilentEngine:
@@ -86,7 +88,7 @@ class Driver:
         self.until(lambda: self.state.engine is not None and self.state.devices, "this machine is known")
 
     def open(self, path: Path) -> None:
-        self.app.replaying.open(path)
+        replaying_of(self.window.context).open(path)
         assert self.app.heartbeat is not None
         self.app.heartbeat.stop()
 
@@ -104,7 +106,7 @@ class Driver:
         self.beat()
 
     def ready(self) -> None:
-        replay = self.app.replaying.replay
+        replay = replaying_of(self.window.context).replay
         assert replay is not None
         self.until(
             lambda: replay.view.opened and not replay.view.seeking and replay.view.progress == 1,
@@ -121,8 +123,8 @@ class Driver:
 
     @property
     def view(self):  # type: ignore[no-untyped-def]
-        assert self.app.replaying.replay is not None
-        return self.app.replaying.replay.view
+        assert replaying_of(self.window.context).replay is not None
+        return replaying_of(self.window.context).replay.view
 
 
 @pytest.fixture
@@ -143,16 +145,16 @@ def test_recordings_that_were_left_are_let_go(driver: Driver, forge: Path) -> No
     for _ in range(3):
         driver.open(forge)
         driver.ready()
-        left.append(weakref.ref(driver.app.replaying.replay))
-        replay = driver.app.replaying.replay
-        driver.app.replaying.back()
+        left.append(weakref.ref(replaying_of(driver.window.context).replay))
+        replay = replaying_of(driver.window.context).replay
+        driver.app.shown.back()
         assert replay is not None
         assert replay.close(DEADLINE_S)
         del replay
         driver.beat()
     driver.open(forge)
     driver.ready()
-    driver.app.replaying.back()
+    driver.app.shown.back()
     gc.collect()
     assert [one() for one in left] == [None] * 3, "each may hold hundreds of megabytes"
 
@@ -198,12 +200,10 @@ def test_this_machine_is_watched_while_a_recording_is_on_show(driver: Driver, fo
     driver.go_live()
     driver.open(forge)
     driver.ready()
-    before = len(driver.app.replaying.here.aside.devices["cpu"].history)
-    driver.until(
-        lambda: len(driver.app.replaying.here.aside.devices["cpu"].history) > before, "a reading of this machine"
-    )
+    before = len(driver.app.shown.here.aside.devices["cpu"].history)
+    driver.until(lambda: len(driver.app.shown.here.aside.devices["cpu"].history) > before, "a reading of this machine")
     assert "cuda:1" in driver.state.devices
-    driver.app.replaying.back()
+    driver.app.shown.back()
     assert len(driver.state.devices["cpu"].history) > before
 
 
@@ -211,7 +211,7 @@ def test_markers_runs_and_log_are_those_of_the_moment(driver: Driver, forge: Pat
     driver.window.workbench.show_layout("measure")
     driver.open(forge)
     driver.ready()
-    replay = driver.app.replaying.replay
+    replay = replaying_of(driver.window.context).replay
     assert replay is not None
     replay.pause()
     for at_s, markers, lines in ((50, 2, 1), (5, 0, 0), (25, 2, 0)):
@@ -288,7 +288,7 @@ def test_a_window_opened_on_a_recording_needs_nothing_of_this_machine(driver: Dr
     driver.open(forge)
     driver.ready()
     assert driver.engine is None
-    driver.app.replaying.record(forge.with_name("other"))
+    replaying_of(driver.window.context).record(forge.with_name("other"))
     assert "go back to live first" in driver.window.banner.words.full_text
     QTest.mouseClick(driver.bar.back, Qt.MouseButton.LeftButton)
     assert driver.engine is not None
@@ -301,7 +301,7 @@ def test_what_cannot_be_opened_leaves_everything_as_it_was(driver: Driver, forge
     broken = forge.with_name("broken")
     broken.write_bytes(recordings.recording(3)[0] + bytes(500))
     driver.open(broken)
-    driver.until(lambda: driver.app.replaying.replay is None, "it was given up")
+    driver.until(lambda: replaying_of(driver.window.context).replay is None, "it was given up")
     assert "without a single reading" in driver.window.banner.words.full_text
     assert set(driver.state.devices) == here
     assert not driver.bar.isVisible()
@@ -324,14 +324,14 @@ def test_alarms_of_a_moment_that_was_jumped_to_are_listed(driver: Driver, tmp_pa
     path.write_bytes(b"".join([*recordings.recording(0)[:-1], *readings, end_frame(120_000, 1.0)]))
     driver.open(path)
     driver.ready()
-    driver.app.replaying.replay.pause()  # type: ignore[union-attr]
+    replaying_of(driver.window.context).replay.pause()  # type: ignore[union-attr]
     page = ALERTS.show(driver.window.context)
-    driver.app.replaying.replay.seek(60_000)  # type: ignore[union-attr]
+    replaying_of(driver.window.context).replay.seek(60_000)  # type: ignore[union-attr]
     driver.ready()
     began = datetime.fromtimestamp(START_UNIX_S + 30)
     (row,) = [[cell.text for cell in row.cells] for row in page.model.rows]
     assert (row[1], row[3], row[6]) == ("cuda:0", "hardware thermal slowdown", f"{began:%H:%M:%S}")
-    driver.app.replaying.replay.seek(10_000)  # type: ignore[union-attr]
+    replaying_of(driver.window.context).replay.seek(10_000)  # type: ignore[union-attr]
     driver.ready()
     assert page.nothing.isVisible()
     assert "at this moment of the recording" in page.nothing.text()
@@ -350,41 +350,42 @@ def test_another_recording_takes_its_place(driver: Driver, forge: Path) -> None:
     assert list(driver.state.devices) == ["cpu", "cuda:1"]
     assert driver.bar.incomplete.isVisible()
     assert "not closed properly" in driver.bar.incomplete.toolTip()
-    driver.app.replaying.back()
+    driver.app.shown.back()
     assert set(driver.state.devices) == here
 
 
 def test_what_is_recorded_here_can_be_opened_here(driver: Driver, tmp_path: Path) -> None:
     driver.go_live()
     path = tmp_path / "here.devx"
-    driver.app.replaying.record(path)
+    replaying_of(driver.window.context).record(path)
     session = driver.app.session
     assert session is not None
-    assert session.recording is not None
-    driver.until(lambda: session.recording is None or session.recording.bytes_written > 3000, "something was recorded")
+    tee = session.listener("recording")
+    assert tee.recording is not None
+    driver.until(lambda: tee.recording is None or tee.recording.bytes_written > 3000, "something was recorded")
     session.put(Log(level="error", text="for the record", time_unix_s=time.time()))
     driver.beat()
-    driver.app.replaying.record(path)
+    replaying_of(driver.window.context).record(path, overwrite=False)
     assert "exists already" in driver.window.banner.words.full_text
-    assert session.recording is not None, "the one that runs goes on"
+    assert tee.recording is not None, "the one that runs goes on"
     here = {name: device.info.name for name, device in driver.state.devices.items()}
-    driver.window.stop_recording()
-    assert session.recording is None
+    replaying_of(driver.window.context).stop()
+    assert tee.recording is None
     banner = driver.window.banner
     assert banner.words.full_text == "Recorded to here.devx."
     assert driver.window.context.recent_files[0].path == path
-    driver.until(lambda: session._tee._ending[0].closed, "the file has its end")
+    driver.until(lambda: tee._ending[0].closed, "the file has its end")
     driver.window.axis.set_span(3600)
     QTest.mouseClick(banner.action_button, Qt.MouseButton.LeftButton)
     assert not banner.isVisible()
     driver.ready()
     assert driver.window.axis.span_s == 30, "as much as it has"
-    driver.app.replaying.replay.seek(10**9)  # type: ignore[union-attr]
+    replaying_of(driver.window.context).replay.seek(10**9)  # type: ignore[union-attr]
     driver.ready()
     assert {name: device.info.name for name, device in driver.state.devices.items()} == here
     assert all(device.sample is not None for device in driver.state.devices.values())
     assert [entry.text for entry in driver.state.log] == ["for the record"]
-    driver.app.replaying.back()
+    driver.app.shown.back()
     assert driver.window.axis.span_s == 3600, "of this machine it is what it was"
 
 
@@ -402,3 +403,21 @@ def test_the_command_line_says_in_one_line_what_cannot_be_replayed(
         said = capsys.readouterr().err
         assert words in said
         assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(7, "0:07"), (65, "1:05"), (3600 + 125, "1:02:05")])
+def test_the_button_says_how_long_it_records(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, seconds: int, words: str
+) -> None:
+    recorder = SimpleNamespace(started_unix_s=100.0, bytes_written=3 << 20, path=Path("run.devrec"))
+    tee = SimpleNamespace(recording=recorder)
+    driver.window.context.session = SimpleNamespace(listener=lambda _: tee)  # type: ignore[assignment]
+    monkeypatch.setattr("devexplorer.gui.recording.replaying.time.time", lambda: 100.0 + seconds)
+    button = replaying_of(driver.window.context).button
+    driver.window.context.texts_due.emit()
+    assert button.isVisible()
+    assert button.text() == f"■ Stop recording  {words}  3.00 MiB"
+    tee.recording = None
+    driver.window.context.texts_due.emit()
+    assert not button.isVisible()
+    driver.window.context.session = None

@@ -18,6 +18,7 @@ from heapq import merge
 
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.recording.format import DeviceList, Entry, Reading, Recorded, by_time
+from devexplorer.core.recording.lasting import LastingParts
 from devexplorer.core.recording.reader import Recording
 from devexplorer.core.recording.recorded_history import Readings, RecordedHistory, RowCollector, bins, fits, monotone
 from devexplorer.core.records import (
@@ -30,7 +31,6 @@ from devexplorer.core.records import (
     EngineLost,
     EngineReady,
 )
-from devexplorer.core.replay.lasting import LastingParts
 from devexplorer.core.session import Device, State
 from devexplorer.core.telemetry.history import DEVICE_METRICS, GAP_S, READINGS, THROUGHPUT, TIERS
 from devexplorer.core.telemetry.rings import BinRing

@@ -13,8 +13,8 @@ from fakes.recordings import START_UNIX_S
 
 from devexplorer.core.base import BadInput, elapsed_text
 from devexplorer.core.recording.format import Kind, entries_frame
+from devexplorer.core.recording.replay import ReplaySession
 from devexplorer.core.records import Answer, BuildModel, Log
-from devexplorer.core.replay.session import ReplaySession
 from devexplorer.core.session.state import State
 
 DEADLINE_S = 20.0

@@ -21,8 +21,8 @@ from devexplorer.core.base import BadInput, Clock, bytes_text, elapsed_text, mom
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.recording.format import DeviceList, Entry
 from devexplorer.core.recording.reader import Recording, open_recording
+from devexplorer.core.recording.timeline import RecordingTimeline
 from devexplorer.core.records import Answer, Command, Event, Fact
-from devexplorer.core.replay.timeline import RecordingTimeline
 from devexplorer.core.session import Settings, State
 from devexplorer.core.session.poll import MOST_EVENTS, PollResult
 

@@ -10,11 +10,11 @@ import pytest
 from fakes import recordings
 from fakes.recordings import START_UNIX_S, frames, opened
 
+from devexplorer.core.recording import timeline
 from devexplorer.core.recording.format import Entry, Kind, end_frame, entries_frame
 from devexplorer.core.recording.reader import Recording
+from devexplorer.core.recording.timeline import RecordingTimeline, apply_record
 from devexplorer.core.records import DeviceInfo
-from devexplorer.core.replay import timeline
-from devexplorer.core.replay.timeline import RecordingTimeline, apply_record
 from devexplorer.core.session.state import Device, State
 from devexplorer.core.telemetry import history
 from devexplorer.core.telemetry.history import History

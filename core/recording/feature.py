@@ -1,0 +1,15 @@
+"""Recording a session to a file, and showing what was recorded. Data; any thread."""
+
+from __future__ import annotations
+
+from devexplorer.core.feature import Feature
+
+MAGIC = b"\x89DEVREC\r\n"
+"""How a recording begins: not text, and broken by whatever changes line ends, as PNG's is."""
+
+FEATURE = Feature(
+    listener="core.recording.tee:RecordingTee",
+    actions="gui.recording.actions:actions",
+    marks=((MAGIC, "recording"),),
+    opens=(("recording", "gui.recording.replaying:open_recording"),),
+)
