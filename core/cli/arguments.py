@@ -91,6 +91,7 @@ def _watch(watch: argparse.ArgumentParser) -> None:
         ("--prometheus", "PORT", "serve the readings for Prometheus at 127.0.0.1:PORT/metrics"),
         ("--address", "HOST", "where --prometheus listens (default 127.0.0.1)"),
     )
+    watch.set_defaults(besides=watch_options())
     json_option(watch, "print one JSON object for each device and reading, a line each")
 
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from devexplorer.core.base import parse_seconds
 from devexplorer.core.base.plain import plain
-from devexplorer.core.cli.arguments import watch_options
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.lines import PLAIN, is_styled
 from devexplorer.core.cli.terminal.output import PIPE_COLUMNS, console, print_document
@@ -49,7 +48,7 @@ def watch(arguments: argparse.Namespace, nvml: Nvml | None = None, drm: Drm | No
     count = findings.count(arguments.count, "--count")
     port = findings.parsed(arguments.prometheus, parse_port, None)
     besides: list[Any] = []
-    for option in watch_options():
+    for option in arguments.besides:
         if (word := getattr(arguments, option.name)) is not None:
             make = resolve_name(f"devexplorer.core.{option.run}")
             besides.append(findings.parsed(word, make, None))
