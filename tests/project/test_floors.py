@@ -96,8 +96,8 @@ def test_what_a_feature_has_is_imported_by_those_that_need_it() -> None:
     """By itself, by features that name it, by its exercises: so it can be taken out."""
     folders = {name: {f"core.{name}"} for name in features()}
     for name, feature in features().items():
-        if feature.tab:
-            folders[name].add(".".join(feature.tab.split(".")[:2]))
+        pages = (page for page in (feature.tab, feature.actions) if page.startswith("gui."))
+        folders[name] |= {".".join(page.split(".")[:2]) for page in pages}
     found = []
     for top in ("core", "gui"):
         for path in (ROOT / top).rglob("*.py"):
