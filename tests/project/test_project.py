@@ -77,23 +77,25 @@ def test_the_release_of_pyside_that_aborts_is_excluded() -> None:
     assert any("PySide6-Essentials" in entry and "!=6.12.0" in entry for entry in PROJECT["project"]["dependencies"])
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_module_says_its_job(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text())), "no docstring"
+def test_core_imports_no_qt_and_only_one_module_nvml() -> None:
+    imported = {
+        (str(path.relative_to(ROOT)), name)
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in imports_of(node)
+    }
+    core = {(path, name) for path, name in imported if path.startswith("core/")}
+    assert not [use for use in core if use[1] in ("PySide6", "pyqtgraph", "core", "gui")]
+    assert {path for path, name in imported if name == "pynvml"} <= {"core/devices/nvml/library.py"}
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in modules() if "core" in p.parts], ids=lambda path: str(path.relative_to(ROOT))
-)
-def test_core_imports_no_qt_and_only_one_module_nvml(path: Path) -> None:
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module.partition(".")[0])
-    assert not names & {"PySide6", "pyqtgraph", "core", "gui"}
-    assert "pynvml" not in names or (path.parent.name == "nvml" and path.name == "library.py")
+def imports_of(node: ast.AST) -> list[str]:
+    """The packages that a statement imports."""
+    if isinstance(node, ast.Import):
+        return [alias.name.partition(".")[0] for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and node.module:
+        return [node.module.partition(".")[0]]
+    return []
 
 
 def test_no_path_is_asked_in_a_way_that_raises() -> None:
