@@ -87,7 +87,7 @@ def _overtakings(measured: CrossoverMeasured) -> list[tuple[float, str]]:
     """Sizes from which on the device is faster, with their labels."""
     first, copied = (overtaking(measured.points, seconds) for seconds in (alone, with_copies))
     if first is not None and copied is not None and first.size == copied.size:
-        return [(first.size, f"overtakes from {first.size}, with copies too")]
+        return [(first.size, "overtakes, with copies too")]
     lines = [] if first is None else [(float(first.size), f"overtakes from {first.size}")]
     return lines if copied is None else [*lines, (float(copied.size), f"with copies from {copied.size}")]
 

@@ -370,7 +370,7 @@ def test_where_it_does_not_overtake_there_is_no_line(panel: ExperimentsPanel, st
     compared(panel, state, measured((16, 1e-6, 4e-6, 2e-5), (64, 1e-6, 5e-6, 3e-5)))
     assert plot.canvas.lines.labels == []
     compared(panel, state, measured((16, 1e-6, 4e-6, 2e-5), (64, 7e-5, 5e-6, 3e-5)))
-    assert [label.text for label in plot.canvas.lines.labels] == ["overtakes from 64, with copies too"]
+    assert [label.text for label in plot.canvas.lines.labels] == ["overtakes, with copies too"]
 
 
 def test_the_labels_where_it_overtakes_are_above_the_curves(panel: ExperimentsPanel, state: State) -> None:
