@@ -177,7 +177,7 @@ class LinesItem(QGraphicsItem):
             rows=self._rows,
             text_width=self._metrics.horizontalAdvance,
             elide=self._elide,
-            taken=[label.rect for label in result],
+            taken=[label.rect.adjusted(0, 0, GUIDES_APART_PX, 0) for label in result],
         )
         self.guide_labels, self.labels = self._raised(result), self._raised(placed)
 

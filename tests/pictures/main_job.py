@@ -18,7 +18,7 @@ from pathlib import Path
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 from PySide6.QtCore import QPoint, QPointF, QRect, Qt, QTimer
-from PySide6.QtGui import QColor, QImage, QPainter, QPen, QPolygonF
+from PySide6.QtGui import QColor, QCursor, QImage, QPainter, QPen, QPolygonF
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QMenu, QPushButton, QWidget
 
@@ -149,6 +149,7 @@ def main(target: Path) -> None:
         file.save(Settings(span_s=30.0))
         app = App(qt, file, None, folder / "history.sqlite3")
         app.window.resize(*SIZE_PX)
+        QCursor.setPos(*SIZE_PX)  # on no button
         app.show()
         app.connect(Session())
         film = Film(app.window, folder)
