@@ -17,4 +17,5 @@ FEATURES = (
     "learn",
     "alerts",
     "recording",
+    "history",
 )

@@ -7,9 +7,7 @@ import argparse
 import os
 from collections.abc import Container
 from functools import cache
-from importlib.util import find_spec
-from pkgutil import resolve_name
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.cli.terminal.common_arguments import (
@@ -22,8 +20,8 @@ from devexplorer.core.cli.terminal.common_arguments import (
     WindowOption,
     add_options,
     json_option,
+    of_features,
 )
-from devexplorer.core.features import FEATURES
 
 THEMES = ("dark", "light", "high-contrast")
 WITH_VALUE = ("--virtual", "--python", "--ssh", "--theme")
@@ -171,29 +169,19 @@ KERNEL_COMMANDS = (
 @cache
 def cli_commands() -> dict[str, CliCommand]:
     """Every command by its word: the kernel's, then those of features."""
-    return {command.name: command for command in (*KERNEL_COMMANDS, *_of_features("COMMANDS"))}
+    return {command.name: command for command in (*KERNEL_COMMANDS, *of_features("COMMANDS"))}
 
 
 @cache
 def window_options() -> tuple[WindowOption, ...]:
     """Options of features for the window."""
-    return tuple(_of_features("WINDOW_OPTIONS"))
+    return tuple(of_features("WINDOW_OPTIONS"))
 
 
 @cache
 def watch_options() -> tuple[WatchOption, ...]:
     """Options of features for `watch`."""
-    return tuple(_of_features("WATCH_OPTIONS"))
-
-
-def _of_features(name: str) -> list[Any]:
-    """What they have under this name in their `command_line.py`."""
-    found: list[Any] = []
-    for feature in FEATURES:
-        module = f"devexplorer.core.{feature}.command_line"
-        if find_spec(module) is not None:
-            found += getattr(resolve_name(module), name, ())
-    return found
+    return tuple(of_features("WATCH_OPTIONS"))
 
 
 def elsewhere() -> list[str]:

@@ -1,4 +1,4 @@
-"""A machine that the window can show: its session, its history, and what is known of it while another is shown. Main
+"""A machine that the window can show: its session, and what is known of it while another is shown. Main
 thread; no Qt."""
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 from devexplorer.core.session.state import State
 
 if TYPE_CHECKING:
-    from devexplorer.core.benchmark.history.store_thread import StoreThread
-    from devexplorer.core.machines.window.far_history import FarHistory
     from devexplorer.core.machines.window.link import Link
     from devexplorer.core.machines.window.remote_session import RemoteSession
     from devexplorer.core.session.session import Session
@@ -24,7 +22,6 @@ class Machine:
         """As a sentence says it: `on NAME`."""
         self.session: Session | RemoteSession | None = None
         """None: it is not looked at (yet)."""
-        self.history: StoreThread | FarHistory | None = None
         self.aside = State()
         """What is known of it while it is not shown; contents that mean nothing while it is."""
         self.span_s: float | None = None

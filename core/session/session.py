@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from devexplorer.core.base import BadInput, Clock, EventHandlers, handles
+from devexplorer.core.benchmark.run_recorder import RunRecorder
 from devexplorer.core.commands.registry import title_of
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.devices.cpu import CpuReader
@@ -30,7 +31,9 @@ from devexplorer.core.feature import Listener, features, result_types
 from devexplorer.core.records import (
     Answer,
     BaseEvent,
+    BenchResult,
     Command,
+    Conditions,
     DeviceSample,
     EngineDevices,
     EngineLost,
@@ -59,8 +62,7 @@ from devexplorer.core.telemetry.mailbox import Mailbox
 from devexplorer.core.telemetry.sampler import Sampler
 
 if TYPE_CHECKING:
-    from devexplorer.core.benchmark.history.run_recorder import RunRecorder
-
+    from pathlib import Path
 RESTARTS = 3
 """An engine that dies more often than this within `RESTART_WINDOW_S` is killed by something: no restart by itself."""
 RESTART_WINDOW_S = 60.0
@@ -86,8 +88,11 @@ class Session(EventHandlers):
     ) -> None:
         """`make_engine` makes what `EngineProcess` is, of the same arguments; `python` only where one was chosen."""
         self._clock, self._interval_s, self._hidden = clock, interval_s, False
-        self.run_recorder: RunRecorder | None = None
-        """Adds finished runs to the history; None: runs are not recorded."""
+        self.on_run: list[Callable[[BenchResult, Conditions], object]] = []
+        """Told of every benchmark that has ended with a result."""
+        self.data_folder: Path | None = None
+        """Where features keep what they have; None: where the user's data are."""
+        self.run_recorder = RunRecorder(self._run_ended)
         self.on_drained: Callable[[PollResult], None] | None = None
         """Told what each `drain` hands out: a fleet's check listens while it measures here."""
         self._asides: dict[int, Callable[[BaseEvent], None]] = {}
@@ -133,6 +138,7 @@ class Session(EventHandlers):
 
     def start(self) -> None:
         """Start sampler and engine; returns at once."""
+        self.run_recorder.start()
         self._sampler.start()
         self._drm.start()
         self._engine.start()
@@ -247,11 +253,10 @@ class Session(EventHandlers):
                     self._visible_before, self._running_visible, catalog.devices, self._rebuilt, now=self._clock()
                 )
             )
-        if self.run_recorder is not None:
-            if catalog is not None:
-                self.run_recorder.set_devices(catalog.devices)
-            for event in events:
-                self.run_recorder.handle(event)
+        if catalog is not None:
+            self.run_recorder.set_devices(catalog.devices)
+        for event in events:
+            self.run_recorder.handle(event)
         result = PollResult(events, catalog, more=bool(self._arrived))
         for listener in self.listeners.values():
             listener.drained(result)
@@ -289,9 +294,14 @@ class Session(EventHandlers):
         ended = self._engine.join(deadline_s) & self._drm.stop(max(end - time.monotonic(), 0.1))
         for listener in self.listeners.values():
             ended &= listener.close(max(end - time.monotonic(), 0.1))
+        ended &= self.run_recorder.join(max(end - time.monotonic(), 0.1))
         return self._sampler.stop(max(end - time.monotonic(), 0.1)) and ended
 
     # --- events of the parts -----------------------------------------------------------------------------------------
+
+    def _run_ended(self, result: BenchResult, conditions: Conditions) -> None:
+        for keep in self.on_run:
+            keep(result, conditions)
 
     def _join(self) -> Catalog:
         catalog = self._devices.join(self._running_visible)

@@ -26,8 +26,6 @@ from devexplorer.gui.actions.dragging import places_of
 from devexplorer.gui.forms.far_side import Wanted
 
 if TYPE_CHECKING:
-    from devexplorer.core.benchmark.history.store_thread import StoreThread
-    from devexplorer.core.machines.window.far_history import FarHistory
     from devexplorer.core.machines.window.machines import Machines
     from devexplorer.core.machines.window.remote_session import RemoteSession
     from devexplorer.core.records import Calibration
@@ -176,13 +174,6 @@ class WindowContext(QObject):
     """Another machine is shown (`Machine`)."""
     machines_changed = Signal()
     """The list of machines, which of them is shown, or the state of a link is another."""
-    history_opened = Signal(object)
-    """The `StoreThread`."""
-    history_changed = Signal()
-    """Runs were added, tagged or deleted."""
-    history_problem_changed = Signal(str)
-    """What is wrong with the history; empty when nothing is."""
-
     calibrations_changed = Signal(object)
     """Other cards are calibrated (tuple of `Calibration`)."""
     calibration_removed = Signal(str)
@@ -254,8 +245,6 @@ class WindowContext(QObject):
         self.make_machines: Callable[[], Machines]
         """Loads what other machines need; the application sets it."""
         self.session: Session | RemoteSession | None = None
-        self.history: StoreThread | FarHistory | None = None
-        self.history_problem = ""
         self.folder = ""
         """Where the last file was chosen."""
         self.far: FarSide | None = None
@@ -300,25 +289,12 @@ class WindowContext(QObject):
         self.far = None if machine.is_here else cast("FarSide", machine)
         if machine.session is not None:
             self.set_session(machine.session)
-        if machine.history is not None:
-            self.set_history(machine.history)
-            self.set_history_problem(machine.history.problem or "")
         self.machine_shown.emit(machine)
 
     def set_session(self, session: Session | RemoteSession) -> None:
         """The session started."""
         self.session = session
         self.session_started.emit(session)
-
-    def set_history(self, history: StoreThread | FarHistory) -> None:
-        """Benchmark runs are stored there."""
-        self.history = history
-        self.history_opened.emit(history)
-
-    def set_history_problem(self, message: str) -> None:
-        """Say what is wrong with the history; empty when nothing is."""
-        self.history_problem = message
-        self.history_problem_changed.emit(message)
 
     def now(self) -> float:
         """The moment of what is shown, by this window's clock: it stands still while nothing comes."""

@@ -26,14 +26,13 @@ from devexplorer.core.fleet.source import FleetSource
 from devexplorer.core.fleet.window.watched_fleet import WatchedFleet
 from devexplorer.core.fleet.window.window_machines import Known, WindowMachines
 from devexplorer.core.machines.ssh.address import address
-from devexplorer.core.machines.window.far_history import FarHistory
 from devexplorer.gui.actions import WindowContext, WindowWork
 from devexplorer.gui.machines.room import room_of as machines_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from devexplorer.core.benchmark.history.store_thread import StoreThread
+    from devexplorer.core.history.store_thread import StoreThread
     from devexplorer.core.machines.window.remote_session import RemoteSession
     from devexplorer.core.session.machine import Machine
 
@@ -174,8 +173,8 @@ class FleetRoom(QObject):
     @property
     def _history(self) -> StoreThread | None:
         """Of this machine: checks are kept where they were made, whatever is shown."""
-        here = machines_of(self.context).machines[0].history
-        return None if isinstance(here, FarHistory) else here
+        session = machines_of(self.context).machines[0].session
+        return None if session is None else cast("StoreThread", session.listener("history"))
 
     def _remember(self, fleet: WatchedFleet) -> None:
         """Let the check know what earlier ones said of its cards, when that has been read."""

@@ -10,7 +10,7 @@ import functools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QItemSelection, QItemSelectionModel, QRect, QSignalBlocker, Qt, QTimer, Signal
 from PySide6.QtGui import QAction, QKeyEvent, QKeySequence, QPainter, QPen, QShowEvent
@@ -25,10 +25,9 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from devexplorer.core.base import count_text
-from devexplorer.core.benchmark.history.compare import MOST_RUNS, refusal
-from devexplorer.core.benchmark.history.filter import Filter
+from devexplorer.core.base import DevExplorerError, count_text, sentence
 from devexplorer.core.benchmark.kinds import KINDS
+from devexplorer.core.history.compare import MOST_RUNS, Comparison, compare, refusal
 from devexplorer.core.records import StoredRun
 from devexplorer.core.session import State
 from devexplorer.gui.history.compare import CompareDialog
@@ -55,8 +54,6 @@ from devexplorer.gui.widgets.form_fields import Choice
 from devexplorer.gui.widgets.table import PAD_PX, Index, Padded, RowsTable
 
 if TYPE_CHECKING:
-    from devexplorer.core.benchmark.history.store_thread import StoreThread
-    from devexplorer.core.machines.window.far_history import FarHistory
     from devexplorer.gui.actions import WindowContext
 
 NAMED = tuple(map([column.title for column in COLUMNS].index, ("device", "what", "remarks")))
@@ -232,7 +229,8 @@ class HistoryPanel(QWidget):
     def __init__(self, state: State) -> None:
         super().__init__()
         self._state = state
-        self._source: StoreThread | FarHistory | None = None
+        self._source: Any = None
+        """A `StoreThread`, or what asks one on another machine."""
         self._limit, self._total = PAGE, 0
         self._is_old = True
         """What is listed may not be what is kept."""
@@ -314,7 +312,7 @@ class HistoryPanel(QWidget):
 
     # --- what the window calls
 
-    def set_source(self, source: StoreThread | FarHistory | None) -> None:
+    def set_source(self, source: Any) -> None:
         """Where the runs are kept; None: not opened yet."""
         self._source = source
         self._show_buttons()
@@ -336,12 +334,12 @@ class HistoryPanel(QWidget):
             if self._stack.currentWidget() is self.empty or self.nothing.text() == NOT_OPEN:
                 self.nothing.setText(LOADING)
                 self._stack.setCurrentWidget(self.nothing)
-            self._source.request(self.wanted, self._limit, self.show_runs)
+            self._source.request(*self.wanted, self._limit, self.show_runs)
 
     @property
-    def wanted(self) -> Filter:
-        """What the filter says."""
-        return Filter(kind=self.kind.value, text=self.filter.text().strip())
+    def wanted(self) -> tuple[str | None, str]:
+        """What the filter says: a kind, and words."""
+        return self.kind.value, self.filter.text().strip()
 
     def show_runs(self, runs: Sequence[StoredRun], total: int) -> None:
         """Show these runs, of so many that there are; what was chosen stays chosen."""
@@ -352,7 +350,7 @@ class HistoryPanel(QWidget):
             chosen, self._sought = {self._sought}, None
         if {run.id for run in self.table.chosen} != chosen:
             self.table.choose(chosen)
-        filtered = self.wanted != Filter()
+        filtered = any(self.wanted)
         self.nothing.setText("No runs match. Shorten the filter, or choose all kinds." if filtered else "")
         if runs:
             self._stack.setCurrentWidget(self._listed)
@@ -406,12 +404,15 @@ class HistoryPanel(QWidget):
         self.comparing.show()
         self.comparing.raise_()
         # The oldest first: what came later is compared with it.
-        self._source.compare(chosen[::-1], self.comparing.show_comparison, self._compare_failed)
+        self.context.in_background("compare", functools.partial(_compared, chosen[::-1]), self._show_comparison)
 
-    def _compare_failed(self, words: str, failed: bool) -> None:
-        if self.comparing is not None:
-            self.comparing.show_failure(words)
-        self.say(words, failed)
+    def _show_comparison(self, comparison: Comparison | str) -> None:
+        assert self.comparing is not None, "it waits for this"
+        if isinstance(comparison, str):
+            self.say(comparison, True)
+            self.comparing.show_failure(comparison)
+        else:
+            self.comparing.show_comparison(comparison)
 
     def _filter_changed(self) -> None:
         self._typing.stop()
@@ -464,7 +465,7 @@ class HistoryPanel(QWidget):
         if self._source is None:
             self.say(NOT_OPEN, True)
         else:
-            self._source.request(self.wanted, self._limit, came)
+            self._source.request(*self.wanted, self._limit, came)
 
     def _ask_where(self, kind: str) -> None:
         if not self._exported:
@@ -533,6 +534,13 @@ class HistoryPanel(QWidget):
         total = count_text(self._total, "run")
         shown = total if listed == self._total else f"{listed:,} of {total}"
         self.count.set_full_text(f"{shown}, {count} chosen" if count else shown)
+
+
+def _compared(runs: tuple[StoredRun, ...]) -> Comparison | str:
+    try:
+        return compare(runs)
+    except DevExplorerError as error:
+        return sentence(str(error))
 
 
 def _joined(tags: tuple[str, ...], text: str) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from devexplorer.core.session import Change
 from devexplorer.gui.actions import TabSpec, WindowContext, lazy_page
 from devexplorer.gui.benchmark.tab import TAB as BENCHMARK
+from devexplorer.gui.history.room import history_of
 
 if TYPE_CHECKING:
     from devexplorer.gui.history.page import HistoryPanel
@@ -16,11 +17,12 @@ if TYPE_CHECKING:
 def _connect(context: WindowContext, page: HistoryPanel) -> None:
     page.benchmark_requested.connect(partial(BENCHMARK.show, context))
     page.context = context
-    page.set_source(context.history)
-    page.show_problem(context.history_problem)
-    context.history_opened.connect(page.set_source)
-    context.history_changed.connect(page.refresh)
-    context.history_problem_changed.connect(page.show_problem)
+    room = history_of(context)
+    page.set_source(room.source)
+    page.show_problem(room.problem)
+    room.opened.connect(page.set_source)
+    room.changed.connect(page.refresh)
+    room.problem_changed.connect(page.show_problem)
 
 
 TAB: TabSpec[HistoryPanel] = TabSpec(

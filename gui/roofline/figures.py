@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from devexplorer.core.base import bytes_text, number_text, rate_texts, shape_text
-from devexplorer.core.benchmark.history.filter import device_of
 from devexplorer.core.benchmark.kinds import title
 from devexplorer.core.benchmark.kinds.bandwidth import LEAST_COPY_BYTES, TRAFFIC
 from devexplorer.core.benchmark.published import verdict
 from devexplorer.core.benchmark.spec import PRODUCTS, operand_bytes
+from devexplorer.core.history.filter import device_of
 from devexplorer.core.records import (
     BandwidthResult,
     BandwidthRow,

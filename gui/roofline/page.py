@@ -8,15 +8,15 @@ read from the state.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QWidget
 
 from devexplorer.core.base import MISSING, bytes_text, count_text, flops_cell_text, flops_text, number_text
-from devexplorer.core.benchmark.history.filter import Filter, device_of
 from devexplorer.core.benchmark.kinds.bandwidth import LEAST_COPY_BYTES
+from devexplorer.core.history.filter import device_of
 from devexplorer.core.records import BandwidthRow, BenchResult, ModelSpec, StoredRun, SweepSpec
 from devexplorer.core.session import Run, State
 from devexplorer.gui.history.rows import datasheet_tip, percent_cell
@@ -51,10 +51,6 @@ from devexplorer.gui.widgets import (
 from devexplorer.gui.widgets.form_fields import Choice
 from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow, numbers
 
-if TYPE_CHECKING:
-    from devexplorer.core.benchmark.history.store_thread import StoreThread
-    from devexplorer.core.machines.window.far_history import FarHistory
-
 MOST_RUNS = 1000
 """The newest of the history that are looked at."""
 SIDE_PX = 552
@@ -80,7 +76,7 @@ class RooflinePanel(QWidget):
     def __init__(self, state: State) -> None:
         super().__init__()
         self._state = state
-        self._source: StoreThread | FarHistory | None = None
+        self._source: Any = None
         self._is_old = False
         """Stored runs have changed since they were asked for."""
         self._runs: tuple[StoredRun, ...] = ()
@@ -124,7 +120,7 @@ class RooflinePanel(QWidget):
 
     # --- what the window calls
 
-    def set_source(self, source: StoreThread | FarHistory | None) -> None:
+    def set_source(self, source: Any) -> None:
         """Where the runs are kept; None: not opened yet."""
         self._source = source
         self.reload()
@@ -138,7 +134,7 @@ class RooflinePanel(QWidget):
     def _reload(self) -> None:
         if self._source is not None and self._is_old:
             self._is_old = False
-            self._source.request(Filter(), MOST_RUNS, self.show_runs)
+            self._source.request(None, "", MOST_RUNS, self.show_runs)
 
     def show_runs(self, runs: Sequence[StoredRun], _total: int) -> None:
         """Draw these runs, of which those of the chosen device count."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from devexplorer.core.session import Change
 from devexplorer.gui.actions import TabSpec, WindowContext, lazy_page
 from devexplorer.gui.benchmark.tab import TAB as BENCHMARK
+from devexplorer.gui.history.room import history_of
 from devexplorer.gui.history.tab import TAB as HISTORY
 
 if TYPE_CHECKING:
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
 def _connect(context: WindowContext, page: RooflinePanel) -> None:
     page.benchmark_requested.connect(partial(BENCHMARK.show, context))
     page.run_chosen.connect(partial(_show_run, context))
-    page.set_source(context.history)
-    context.history_opened.connect(page.set_source)
-    context.history_changed.connect(page.reload)
+    room = history_of(context)
+    page.set_source(room.source)
+    room.opened.connect(page.set_source)
+    room.changed.connect(page.reload)
 
 
 def _show_run(context: WindowContext, number: int) -> None:

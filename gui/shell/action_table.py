@@ -10,7 +10,6 @@ from devexplorer.gui.actions import FILE, MACHINE, ActionSpec, WindowContext
 from devexplorer.gui.benchmark import actions as benchmark
 from devexplorer.gui.devices import actions as devices
 from devexplorer.gui.files import actions as files
-from devexplorer.gui.history import actions as history
 from devexplorer.gui.machines import actions as machines
 from devexplorer.gui.objects import actions as objects
 from devexplorer.gui.objects import training_actions as training
@@ -29,7 +28,6 @@ def action_table(context: WindowContext, window: MainWindow) -> list[ActionSpec]
         *training.actions(context),
         *devices.actions(context),
         *benchmark.actions(context),
-        *history.actions(context),
         *(action for actions in named("actions") for action in actions(context)),
         *files.actions(context, window.models, window.workspaces, window.unsaved_copy),
         *machines.actions(context),

@@ -46,9 +46,7 @@ from devexplorer.gui.widgets import theme as themes
 if TYPE_CHECKING:
     from PySide6.QtWidgets import QWidget
 
-    from devexplorer.core.benchmark.history.store_thread import StoreThread
     from devexplorer.core.machines.window.machines import Machines
-    from devexplorer.core.session import Machine
     from devexplorer.core.session.session import Session
     from devexplorer.gui.shell.other_machines import OtherMachines
     from devexplorer.gui.shell.tour import Tour
@@ -67,9 +65,9 @@ class App:
     """All parts, wired. `show`, then `connect` a session; tests call `heartbeat.tick()` by hand."""
 
     def __init__(
-        self, qt: QApplication, settings_file: SettingsFile, theme: str | None = None, history_file: Path | None = None
+        self, qt: QApplication, settings_file: SettingsFile, theme: str | None = None, data_folder: Path | None = None
     ) -> None:
-        """`history_file`: where benchmark runs are kept; None: the user's data folder."""
+        """`data_folder`: where features keep what they have; None: where the user's data are."""
         os.environ.setdefault("QT_NO_GUI_THREADPOOL", "1")  # waking threads takes longer than painting a curve
         self.qt, self.settings_file = qt, settings_file
         self.session: Session | None = None
@@ -107,8 +105,7 @@ class App:
         context.machine_shown.connect(self._withdraw_offer)
         context.script_chosen.connect(self._script_chosen)
         self.window.recent.look_wanted.connect(self._look_for)
-        self._history_file = history_file
-        self.history: StoreThread | None = None
+        self._data_folder = data_folder
         self.background = Background(self.put)
         context.in_background = self.background.ask
         self.calibrations = Calibrations(context, settings_file.path.parent, self.window)
@@ -159,36 +156,13 @@ class App:
         here = self.shown.here
         self.session = here.session = session
         self._withdraw_offer()
-        history = self._keep_runs(session)
+        session.data_folder = self._data_folder
+        session.on_run.append(self.calibrations.keep)
         if self.shown.machine is here:
             self.window.context.set_session(session)
-            self.window.context.set_history(history)
         self.shown.follow_all()
         session.start()
         return self._heart(session)
-
-    def _keep_runs(self, session: Session) -> StoreThread:
-        """Have every run that ends kept in the history."""
-        # sqlite3, statistics: loaded behind the window
-        from devexplorer.core.benchmark.history.run_recorder import RunRecorder
-        from devexplorer.core.benchmark.history.store import Store
-        from devexplorer.core.benchmark.history.store_thread import StoreThread
-
-        here = self.shown.here
-        self.history = here.history = StoreThread(
-            lambda: Store(self._history_file),
-            on_change=partial(self.history_changed, here),
-            on_notice=lambda notice, failed: self.window.say(notice, error=failed),
-        )
-        self.history.start()
-        session.run_recorder = RunRecorder(self.calibrations.beside(self.history.add))
-        session.run_recorder.start()
-        return self.history
-
-    def history_changed(self, machine: Machine) -> None:
-        """The runs of a machine are others."""
-        if machine is self.shown.machine:
-            self.window.context.history_changed.emit()
 
     def _make_machines(self) -> Machines:
         """What other machines need is loaded when the first of them is asked for."""
@@ -239,9 +213,6 @@ class App:
 
     def _beaten(self) -> None:
         self.window.context.beaten.emit()
-        for machine in self.shown.machines:
-            if machine.history is not None and machine.history.deliver() and machine is self.shown.machine:
-                self.window.context.set_history_problem(machine.history.problem or "")
         if self.others is not None:
             self.others.beat()
         if self.files and (self.state.engine is not None or self.state.engine_words == "engine stopped"):
@@ -333,11 +304,6 @@ class App:
         if self.others is not None:
             self.others.close(max(until - time.monotonic(), 0.1))
         self.background.join(max(until - time.monotonic(), 0.1))
-        if self.history is not None:
-            self.history.close(max(until - time.monotonic(), 0.5))
-            self.history.deliver()
-        if self.session is not None and self.session.run_recorder is not None:
-            self.session.run_recorder.join(0.5)
         self.window.context.notifications.close()
 
 
@@ -378,7 +344,7 @@ def open_window(
     # The tour starts from the defaults and leaves the user's layout alone.
     with tempfile.TemporaryDirectory(prefix="devexplorer-") if tour else nullcontext() as scratch:
         settings = settings_file or SettingsFile(None if scratch is None else Path(scratch))
-        app = App(qt, settings, theme, None if scratch is None else Path(scratch) / "history.sqlite3")
+        app = App(qt, settings, theme, None if scratch is None else Path(scratch))
         app.files, room_of(app.window.context).wanted = files, virtual_spec
         app.leaving.unasked = tour
         if asked:  # while it was being made

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from devexplorer.core.benchmark.calibrate.store import CalibrationStore
     from devexplorer.gui.shell.main_window import MainWindow
 
-
-Keep = Callable[[BenchResult, Conditions], None]
 Outcome = tuple[tuple[Calibration, ...], str, bool]
 """What is saved now, what is to be said, and whether something failed."""
 
@@ -33,16 +31,7 @@ class Calibrations:
     def _load(self, _session: object) -> None:
         self._ask(lambda _store: "")
 
-    def beside(self, keep: Keep) -> Keep:
-        """What keeps a run as `keep` does, and its calibration."""
-
-        def both(result: BenchResult, conditions: Conditions) -> None:
-            keep(result, conditions)
-            self._keep(result, conditions)
-
-        return both
-
-    def _keep(self, result: BenchResult, conditions: Conditions) -> None:
+    def keep(self, result: BenchResult, conditions: Conditions) -> None:
         """Save what a finished calibration found; nothing for other benchmarks."""
         if not isinstance(result, CalibrateResult) or result.stopped:
             return

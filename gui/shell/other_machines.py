@@ -3,7 +3,6 @@ Main thread only; loaded with the first of them."""
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,10 +31,6 @@ class OtherMachines:
         self._hidden = False
 
     def _changed(self) -> None:
-        for machine in self.machines.far:
-            if machine not in self._shown.machines:
-                machine.history.on_change = partial(self._app.history_changed, machine)
-                machine.history.on_notice = lambda notice, failed: self._window.say(notice, error=failed)
         self._shown.set_machines(self.machines.machines)
         self.set_hidden(self._hidden)
         self._window.context.machines_changed.emit()

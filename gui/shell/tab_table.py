@@ -10,7 +10,6 @@ from devexplorer.gui.actions import TabSpec
 from devexplorer.gui.benchmark import tab as benchmark
 from devexplorer.gui.devices import tab as devices
 from devexplorer.gui.files import tab as files
-from devexplorer.gui.history import tab as history
 from devexplorer.gui.log import tab as log
 from devexplorer.gui.machines import tab as machines
 from devexplorer.gui.objects import tab as objects
@@ -18,7 +17,6 @@ from devexplorer.gui.objects import tab as objects
 _TABS: tuple[TabSpec[Any], ...] = (
     objects.TAB,
     benchmark.TAB,
-    history.TAB,
     devices.DETAILS,
     devices.PROCESSES,
     machines.TAB,

@@ -60,7 +60,7 @@ def one(variant: str, seconds: float) -> dict[str, float]:
     gc.disable()
     qt = QApplication(sys.argv[:1])
     with tempfile.TemporaryDirectory() as folder:
-        app = App(qt, SettingsFile(Path(folder)), history_file=Path(folder) / "history.sqlite3")
+        app = App(qt, SettingsFile(Path(folder)), data_folder=Path(folder))
         app.show()
         began = time.perf_counter()
         heart = app.connect(Session(virtual_spec="2x Tesla T4", make_engine=engine))

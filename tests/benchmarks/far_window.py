@@ -43,8 +43,6 @@ def serve(path: str) -> None:
     from fakes.slow_link import SlowLink
     from tree_scale import model
 
-    from devexplorer.core.benchmark.history.store import Store
-    from devexplorer.core.benchmark.history.store_thread import StoreThread
     from devexplorer.core.machines.host.copies import Copies
     from devexplorer.core.machines.host.questions import Questions
     from devexplorer.core.machines.host.server import Server
@@ -52,9 +50,8 @@ def serve(path: str) -> None:
     from devexplorer.core.session.session import Session
 
     session = Session(virtual_spec=VIRTUAL)
-    history = StoreThread(Store, on_change=lambda: None, on_notice=lambda *_: None)
     copies = Copies(session)
-    server = Server(session, history, Questions(session, history, copies))
+    server = Server(session, Questions(session, copies))
     session.start()
     orders, _ = socket.socketpair()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:

@@ -93,7 +93,7 @@ def measure(nodes: int, interval_s: float, seconds: float, warm_up: float) -> di
     gc.disable()
     qt = QApplication(sys.argv[:1])
     with tempfile.TemporaryDirectory() as folder:
-        app = App(qt, SettingsFile(Path(folder)), history_file=Path(folder) / "history.sqlite3")
+        app = App(qt, SettingsFile(Path(folder)), data_folder=Path(folder))
         app.window.resize(1440, 900)
         app.show()
         heart = app.connect(Session())

@@ -104,7 +104,7 @@ def main() -> dict[str, float]:
     gc.disable()
     qt = QApplication(sys.argv[:1])
     with tempfile.TemporaryDirectory() as folder:
-        app = App(qt, SettingsFile(Path(folder)), history_file=Path(folder) / "history.sqlite3")
+        app = App(qt, SettingsFile(Path(folder)), data_folder=Path(folder))
         app.show()
         load = Load(app, app.connect(Session(virtual_spec="8x Tesla T4")), arguments.seconds, arguments.sweep)
         gc.freeze()

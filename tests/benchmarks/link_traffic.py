@@ -73,8 +73,6 @@ def measure(seconds: float, virtual_spec: str | None) -> dict[str, Any]:
     """The inner process: a host and the window's end, timed."""
     from fakes.hosts import decode
 
-    from devexplorer.core.benchmark.history.store import Store
-    from devexplorer.core.benchmark.history.store_thread import StoreThread
     from devexplorer.core.machines.host.client import SocketStream
     from devexplorer.core.machines.host.copies import Copies
     from devexplorer.core.machines.host.questions import Questions
@@ -96,9 +94,8 @@ def measure(seconds: float, virtual_spec: str | None) -> dict[str, Any]:
         return record
 
     session = Session(virtual_spec=virtual_spec)
-    history = StoreThread(Store, on_change=lambda: None, on_notice=lambda *_: None)
     copies = Copies(session)
-    server = Server(session, history, Questions(session, history, copies))
+    server = Server(session, Questions(session, copies))
     session.start()
     near, far = socket.socketpair()
     server.take(far)

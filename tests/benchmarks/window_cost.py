@@ -117,7 +117,7 @@ def measure(seconds: float, warm_up: float) -> dict[str, Any]:
     gc.disable()
     qt = QApplication(sys.argv[:1])
     with tempfile.TemporaryDirectory() as folder:
-        app = App(qt, SettingsFile(Path(folder)), history_file=Path(folder) / "history.sqlite3")
+        app = App(qt, SettingsFile(Path(folder)), data_folder=Path(folder))
         app.window.resize(1440, 900)
         app.show()
         heart = app.connect(Session())

@@ -18,10 +18,9 @@ from typing import Any
 import msgspec
 
 from devexplorer.core.base import LinkError
-from devexplorer.core.benchmark.history.store import Store
-from devexplorer.core.benchmark.history.store_thread import StoreThread
 from devexplorer.core.codec import decoder
 from devexplorer.core.devices.nvml.library import Nvml
+from devexplorer.core.history.store_thread import StoreThread
 from devexplorer.core.machines.host.client import SocketStream
 from devexplorer.core.machines.host.copies import Copies
 from devexplorer.core.machines.host.questions import Questions
@@ -81,13 +80,11 @@ class HostHere:
         """What each of them was asked to run in."""
         self.now = 1000.0
         self.session = Session(make_engine=self._engine, nvml=Nvml(), clock=lambda: self.now)
-        self.history = StoreThread(
-            lambda: Store(folder / "history.sqlite3"), on_change=lambda: None, on_notice=lambda *_: None
-        )
-        self.history.start()
+        self.session.data_folder = folder
+        self.history: StoreThread = self.session.listener("history")
         self.copies = Copies(self.session, folder / "copies")
-        questions = Questions(self.session, self.history, self.copies, clock=lambda: self.now)
-        self.server = Server(self.session, self.history, questions, clock=lambda: self.now, monotonic=lambda: self.now)
+        questions = Questions(self.session, self.copies, clock=lambda: self.now)
+        self.server = Server(self.session, questions, clock=lambda: self.now, monotonic=lambda: self.now)
 
     def _engine(self, put: Callable[[Event], None], *_: object, **options: object) -> SilentEngine:
         self.options.append(options)
@@ -118,7 +115,6 @@ class HostHere:
         assert self.server.end("The test is over.")
         self.copies.close()
         assert self.session.close()
-        assert self.history.close()
 
 
 class CutStream(SocketStream):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.benchmark.statistics import noise, spread
+from devexplorer.core.history.store import Store
 from devexplorer.core.records import (
     BandwidthResult,
     BandwidthRow,

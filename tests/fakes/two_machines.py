@@ -48,7 +48,7 @@ class TwoMachines:
         self.host = HostHere(folder)
         self.host.say(READY)
         self.route = RouteHere(self.host)
-        self.app = App(qapp, SettingsFile(folder), history_file=folder / "here.sqlite3")
+        self.app = App(qapp, SettingsFile(folder), data_folder=folder)
         self.window, self.state = self.app.window, self.app.state
         self.app.show()
         self.app.shown.go_live = self.go_live

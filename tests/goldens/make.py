@@ -35,14 +35,14 @@ from devexplorer.core.alerts.rules import Rule
 from devexplorer.core.benchmark import conditions
 from devexplorer.core.benchmark.calibrate.store import CalibrationStore, calibration_of
 from devexplorer.core.benchmark.conditions import HostInfo
-from devexplorer.core.benchmark.history.export import write_csv, write_json
-from devexplorer.core.benchmark.history.run_recorder import RunRecorder
-from devexplorer.core.benchmark.history.store import Store
+from devexplorer.core.benchmark.run_recorder import RunRecorder
 from devexplorer.core.devices import cpu
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.engine.link import decode_event
 from devexplorer.core.engine.process import EngineProcess
 from devexplorer.core.experiments.records import Crossover, Replicate, TimeWork
+from devexplorer.core.history.export import write_csv, write_json
+from devexplorer.core.history.store import Store
 from devexplorer.core.records import (
     AllReduceSpec,
     BandwidthSpec,
@@ -116,7 +116,6 @@ class RecordedSession:
         self.session.run_recorder = RunRecorder(
             keep, find_here=lambda: HostInfo(host=HOST, python_version=platform.python_version())
         )
-        self.session.run_recorder.start()
         self.session.start()
         self.wait(said.EngineDevices)
 

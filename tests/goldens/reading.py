@@ -23,8 +23,6 @@ from fakes.scripts import PROBE, look
 from devexplorer.core.alerts.state import alerts_of
 from devexplorer.core.base.python_names import variable
 from devexplorer.core.benchmark.calibrate.store import CalibrationStore
-from devexplorer.core.benchmark.history.importing import read_runs
-from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.benchmark.kinds import figures, kind_name
 from devexplorer.core.cli.run import main
 from devexplorer.core.devices.catalog import Catalog
@@ -33,6 +31,8 @@ from devexplorer.core.engine.local import LocalEngine
 from devexplorer.core.experiments.state import ExperimentState
 from devexplorer.core.feature import command_types, event_types
 from devexplorer.core.fleet.report.history import TABLE, stored_checks
+from devexplorer.core.history.importing import read_runs
+from devexplorer.core.history.store import Store
 from devexplorer.core.memory.snapshot_file import load
 from devexplorer.core.memory.snapshot_rows import digest
 from devexplorer.core.memory.state import MemoryState

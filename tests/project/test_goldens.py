@@ -97,8 +97,8 @@ def test_an_exported_history_can_be_imported() -> None:
 
 
 def test_the_table_of_a_history_is_the_one_that_is_written_today(tmp_path: Path) -> None:
-    from devexplorer.core.benchmark.history.export import write_csv
-    from devexplorer.core.benchmark.history.store import Store
+    from devexplorer.core.history.export import write_csv
+    from devexplorer.core.history.store import Store
 
     copy, written = tmp_path / "history.sqlite3", tmp_path / "history.csv"
     copy.write_bytes((GOLDENS / "history.sqlite3").read_bytes())

@@ -64,8 +64,8 @@ def test_an_exported_history_has_the_runs_of_the_history(folder: Path) -> None:
 
 
 def test_the_table_of_a_history_is_the_one_that_is_written_today(folder: Path) -> None:
-    from devexplorer.core.benchmark.history.export import write_csv
-    from devexplorer.core.benchmark.history.store import Store
+    from devexplorer.core.history.export import write_csv
+    from devexplorer.core.history.store import Store
 
     with Store(folder / "history.sqlite3") as store:
         write_csv(folder / "now.csv", sorted(store.runs(), key=lambda run: run.id))

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 from fakes.sshd import HOST, Sshd, sshd  # noqa: F401 - a fixture
 
-from devexplorer.core.benchmark.history.filter import Filter
 from devexplorer.core.files.kinds import WORKSPACE, recognise
 from devexplorer.core.machines.host import listing
 from devexplorer.core.machines.questions import WorkspaceArrived
@@ -152,7 +151,7 @@ def test_a_day_on_another_machine(far: Far, sshd: Sshd, tmp_path: Path) -> None:
     assert times == sorted(times)
     assert max(b - a for a, b in pairwise(times)) < 1, "the curve has a hole"
     runs: list[StoredRun] = []
-    far.history.request(Filter(), 10, lambda found, count: runs.extend(found))
+    far.history.request(None, "", 10, lambda found, count: runs.extend(found))
     far.until(lambda: runs)
     assert [stored.result.spec.device for stored in runs] == ["vgpu:0"]
 

@@ -58,7 +58,7 @@ def main() -> int:
         return engines[-1]
 
     with tempfile.TemporaryDirectory() as folder:
-        app = App(qt, SettingsFile(Path(folder)), history_file=Path(folder) / "history.sqlite3")
+        app = App(qt, SettingsFile(Path(folder)), data_folder=Path(folder))
         app.show()
         app.connect(Session(virtual_spec="8x Tesla T4", make_engine=make))
         failures = 0

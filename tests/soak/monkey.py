@@ -386,7 +386,7 @@ def play(arguments: argparse.Namespace, folder: Path) -> int:
     gc.disable()  # as `open_window` does
     qt = QApplication(sys.argv[:1])
     qt.setApplicationName("devexplorer")
-    app = App(qt, SettingsFile(folder / "config"), history_file=folder / "history.sqlite3")
+    app = App(qt, SettingsFile(folder / "config"), data_folder=folder)
     monkey = Monkey(app, arguments, folder)
     QTimer.singleShot(50, monkey.start)
     began = time.monotonic()

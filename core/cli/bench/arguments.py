@@ -8,7 +8,7 @@ import argparse
 from devexplorer.core.base import Findings
 from devexplorer.core.benchmark.kinds import KINDS
 from devexplorer.core.benchmark.kinds.kind import Option
-from devexplorer.core.cli.terminal.common_arguments import PYTHON, SSH, TARGET, VIRTUAL, json_option
+from devexplorer.core.cli.terminal.common_arguments import PYTHON, SSH, TARGET, VIRTUAL, json_option, of_features
 from devexplorer.core.records import BenchSpec
 
 SHARED_HELP = {
@@ -75,7 +75,8 @@ def _parser_of(name: str, program: str) -> argparse.ArgumentParser:
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tag", metavar="TEXT", action="append", help="find the runs under this word in the history")
+    for keeper in of_features("BENCH_KEEPERS"):
+        keeper.fill(parser)
     parser.add_argument("--no-store", action="store_true", help="keep the runs out of the history")
     json_option(parser)
 

@@ -11,18 +11,19 @@ import argparse
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
+from pkgutil import resolve_name
+from typing import Any
 
 from rich.console import Console
 
 from devexplorer.core.base import MISSING, Unavailable
-from devexplorer.core.benchmark.history.condition_rows import all_conditions
-from devexplorer.core.benchmark.history.filter import checked_tags
-from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.benchmark.kinds import kind_of
+from devexplorer.core.benchmark.kinds.condition_rows import all_conditions
 from devexplorer.core.benchmark.kinds.documents import benchmark_document
 from devexplorer.core.cli.bench.arguments import specs
 from devexplorer.core.cli.bench.beside import Beside
 from devexplorer.core.cli.bench.run import Finished, Outcome, run_all
+from devexplorer.core.cli.terminal.common_arguments import of_features
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.output import console, print_document, quiet_stdout, table
 from devexplorer.core.cli.terminal.refusal import refuse, say
@@ -39,12 +40,14 @@ def bench(arguments: argparse.Namespace, nvml: Nvml | None = None) -> int:
     tests."""
     findings = Findings()
     wanted = specs(arguments, findings)
-    tags = findings.checked(partial(checked_tags, arguments.tag or []), ())
+    keepers = [
+        resolve_name(f"devexplorer.core.{keeper.run}")(arguments, findings) for keeper in of_features("BENCH_KEEPERS")
+    ]
     if (
         not findings.check_virtual(arguments.virtual) or not wanted
     ):  # it is not known which devices there would be, or what to check
         findings.demand_none()
-    outcome = _measured(arguments, wanted, findings, tags, nvml)
+    outcome = _measured(arguments, wanted, findings, keepers, nvml)
     if outcome.finished:
         if arguments.json:
             print_document(**benchmark_document(outcome.finished))
@@ -63,7 +66,7 @@ def _measured(
     arguments: argparse.Namespace,
     wanted: Sequence[BenchSpec],
     findings: Findings,
-    tags: Sequence[str],
+    keepers: Sequence[Any],
     nvml: Nvml | None,
 ) -> Outcome:
     from devexplorer.core.engine.benchmarks import model_copy
@@ -83,13 +86,13 @@ def _measured(
         # every device is checked before the first minute is spent
         checked = [findings.checked(partial(engine.engine.benchmarks.check, spec), spec) for spec in complete]
         findings.demand_none()
-        store = None if arguments.no_store else Store()
-        if store is not None:
-            stack.callback(_close, store)
+        for keeper in keepers:
+            stack.callback(keeper.close)
 
         def keep(finished: Finished) -> None:
-            if store is not None:
-                store.add(finished.result, finished.conditions, tags)  # on the disk when this returns
+            if not arguments.no_store:
+                for keeper in keepers:
+                    keeper.keep(*finished)
                 _keep(finished, quiet=arguments.json)
 
         beside = stack.enter_context(Beside(infos, checked, nvml))
@@ -111,13 +114,6 @@ def _keep(finished: Finished, *, quiet: bool) -> None:
             say(kept)
     except Unavailable as error:
         say(str(error))
-
-
-def _close(store: Store) -> None:
-    """Close the history and print what it has to say."""
-    store.close()
-    for notice in store.notices():
-        say(notice)
 
 
 def _print_results(out: Console, finished: Sequence[Finished]) -> None:

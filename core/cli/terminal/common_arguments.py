@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import NamedTuple
+from importlib.util import find_spec
+from pkgutil import resolve_name
+from typing import Any, NamedTuple
+
+from devexplorer.core.features import FEATURES
 
 TARGET = (
     "a sample model (mlp, lenet, vgg16-bn, …), package.module:factory, path/to/file.py:factory, torchvision:NAME,"
@@ -68,6 +72,17 @@ class WindowOption(NamedTuple):
     of that (`core.files.kinds`). So a file of that kind opens also without the option."""
 
 
+class BenchKeeper(NamedTuple):
+    """What keeps the runs of `devexplorer bench`. A feature has its own in the `BENCH_KEEPERS` of its
+    `command_line.py`."""
+
+    fill: Callable[[argparse.ArgumentParser], None]
+    """Adds its options."""
+    run: str
+    """What does it, `package.module:class` below core, made of the arguments and of `Findings`: `keep` gets a result
+    and its conditions, `close` ends it."""
+
+
 class WatchOption(NamedTuple):
     """An option of `devexplorer watch`, followed by a word: what is done with the readings besides. A feature has its
     own in the `WATCH_OPTIONS` of its `command_line.py`."""
@@ -78,3 +93,13 @@ class WatchOption(NamedTuple):
     run: str
     """What does it, `package.module:class` below core, made of the word: `begin` gets the devices and what ends with
     the command, `take` what was read; `failed`: whether it has ended before."""
+
+
+def of_features(name: str) -> list[Any]:
+    """What features have under this name in their `command_line.py`."""
+    found: list[Any] = []
+    for feature in FEATURES:
+        module = f"devexplorer.core.{feature}.command_line"
+        if find_spec(module) is not None:
+            found += getattr(resolve_name(module), name, ())
+    return found

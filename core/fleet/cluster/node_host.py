@@ -9,9 +9,6 @@ import threading
 from collections.abc import Callable
 
 from devexplorer.core.base import without_cards
-from devexplorer.core.benchmark.history.run_recorder import RunRecorder
-from devexplorer.core.benchmark.history.store import Store
-from devexplorer.core.benchmark.history.store_thread import StoreThread
 from devexplorer.core.machines.host.copies import Copies
 from devexplorer.core.machines.host.questions import Questions
 from devexplorer.core.machines.host.server import Server
@@ -28,10 +25,8 @@ class NodeHost:
         if virtual_spec is not None:  # an engine cannot have both
             os.environ.update(without_cards(os.environ))
         self._session = Session(virtual_spec=virtual_spec)
-        self._history = StoreThread(Store, on_change=lambda: None, on_notice=lambda _words, _failed: None)
         self._copies = Copies(self._session)
-        self._server = Server(self._session, self._history, Questions(self._session, self._history, self._copies))
-        self._recorder = self._session.run_recorder = RunRecorder(self._history.add)
+        self._server = Server(self._session, Questions(self._session, self._copies))
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="node-host", daemon=True)
         self._thread.start()
@@ -51,12 +46,8 @@ class NodeHost:
     def _run(self) -> None:
         closing: list[Callable[[], object]] = [
             lambda: self._session.close(CLOSE_S),
-            lambda: self._history.close(CLOSE_S),
-            lambda: self._recorder.join(0.5),
             self._copies.close,
         ]
-        self._history.start()
-        self._recorder.start()
         self._session.start()
         while not self._ends.is_set():
             self._server.tick()

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 
 from devexplorer.core.base import BadInput, Unavailable, parse_dtype, printable
-from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.lines import is_styled
 from devexplorer.core.cli.terminal.output import print_document
@@ -30,6 +29,7 @@ from devexplorer.core.fleet.report.history import TABLE, as_row, fleet_name, for
 from devexplorer.core.fleet.source import MeasuringSource
 from devexplorer.core.fleet.stored import StoredCheck
 from devexplorer.core.fleet.table import FleetTable
+from devexplorer.core.history.store import Store
 
 BEAT_S = 0.02
 """Between two looks; a simulated fleet waits for each."""

@@ -7,12 +7,12 @@ from typing import Any
 
 from devexplorer.core.base import list_text
 from devexplorer.core.base.times import moment_text
-from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.output import console, print_document, table
 from devexplorer.core.cli.terminal.refusal import say
 from devexplorer.core.fleet.report.history import TABLE, stored_checks
 from devexplorer.core.fleet.stored import StoredCheck
+from devexplorer.core.history.store import Store
 
 DEFAULT = 20
 

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from devexplorer.core.benchmark.history.side_tables import SideRow
 from devexplorer.core.fleet.check.fleet_check import CheckReport, Former
 from devexplorer.core.fleet.check.plan import CheckPlan
 from devexplorer.core.fleet.events import CardKey
@@ -21,6 +20,7 @@ from devexplorer.core.fleet.simulated.fleet import SimulatedFleet
 from devexplorer.core.fleet.source import FleetSource
 from devexplorer.core.fleet.stored import CardMedian, StoredCheck
 from devexplorer.core.fleet.table import Card
+from devexplorer.core.history.side_tables import SideRow
 from devexplorer.core.records import DeviceInfo
 
 TABLE = "fleet_checks"

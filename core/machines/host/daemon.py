@@ -16,9 +16,6 @@ from contextlib import suppress
 from types import FrameType
 
 from devexplorer.core.base import Clock, DevExplorerError
-from devexplorer.core.benchmark.history.run_recorder import RunRecorder
-from devexplorer.core.benchmark.history.store import Store
-from devexplorer.core.benchmark.history.store_thread import StoreThread
 from devexplorer.core.environments.in_use import keep_in_use
 from devexplorer.core.machines.host.copies import Copies
 from devexplorer.core.machines.host.listener import Listener
@@ -113,9 +110,8 @@ def serve(virtual_spec: str | None = None, environ: Mapping[str, str] = os.envir
         session = Session(virtual_spec=virtual_spec)
     except DevExplorerError as error:
         return _refuse(str(error))
-    history = StoreThread(Store, on_change=lambda: None, on_notice=lambda _words, _failed: None)
     copies = Copies(session)
-    server = Server(session, history, Questions(session, history, copies))
+    server = Server(session, Questions(session, copies))
     listener = Listener(server.take, environ)
     unsaved = UnsavedCopy(session, server.known)
     server.make_way = unsaved.make_way
@@ -126,7 +122,6 @@ def serve(virtual_spec: str | None = None, environ: Mapping[str, str] = os.envir
     except HostError as error:
         return _refuse(str(error))
     keep_in_use()
-    session.run_recorder = RunRecorder(history.add)
 
     def fault(event: Event) -> None:
         print(getattr(event, "text", event), file=sys.stderr, flush=True)
@@ -139,8 +134,6 @@ def serve(virtual_spec: str | None = None, environ: Mapping[str, str] = os.envir
         server.wait()
 
     try:
-        history.start()
-        session.run_recorder.start()
         session.start()
         print(f"the host listens on {place.socket}", file=sys.stderr, flush=True)
         while not ended and not daemon.over:
@@ -155,8 +148,6 @@ def serve(virtual_spec: str | None = None, environ: Mapping[str, str] = os.envir
     finally:
         listener.stop_listening()
         session.close(CLOSE_S)
-        history.close(CLOSE_S)
-        session.run_recorder.join(0.5)
         copies.close()
         listener.close()  # the next host of this environment may begin: the devices are free
         restore()

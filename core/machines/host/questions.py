@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from devexplorer.core.base import BadInput, Clock, DevExplorerError
-from devexplorer.core.benchmark.history.filter import Filter
-from devexplorer.core.benchmark.history.store_thread import StoreThread
 from devexplorer.core.machines.host.client import Client
 from devexplorer.core.machines.host.copies import Copies
 from devexplorer.core.machines.questions import (
@@ -49,11 +47,10 @@ class Questions:
     def __init__(
         self,
         session: Session,
-        history: StoreThread,
         copies: Copies,
         clock: Clock = time.time,
     ) -> None:
-        self._session, self._history = session, history
+        self._session = session
         self._copies = copies
         self._clock = clock
         self._handlers: dict[type, Callable[[Client, Any, Answer], Result | None]] = {
@@ -99,12 +96,16 @@ class Questions:
 
     # --- the history; what it says comes with its `deliver`
 
+    @property
+    def _history(self) -> Any:
+        return self._session.listener("history")
+
     def _list_runs(self, _: Client, question: ListRuns, reply: Answer) -> None:
         def show(runs: Sequence[StoredRun], count: int) -> None:
             reply(RunPage(runs=tuple(runs), count=count), "")
 
-        wanted = Filter(kind=question.kind, text=question.text)
-        self._history.request(wanted, min(max(question.limit, 0), MOST_RUNS), show, _said(reply))
+        limit = min(max(question.limit, 0), MOST_RUNS)
+        self._history.request(question.kind, question.text, limit, show, _said(reply))
 
     def _tag_runs(self, _: Client, question: TagRuns, reply: Answer) -> None:
         self._history.tag(question.tags, _said(reply), done=lambda: reply(Done(), ""))

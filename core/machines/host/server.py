@@ -24,7 +24,6 @@ from msgspec.structs import replace
 
 import devexplorer
 from devexplorer.core.base import BadInput, Clock, LinkError, sentence
-from devexplorer.core.benchmark.history.store_thread import StoreThread
 from devexplorer.core.engine.link import pieces
 from devexplorer.core.machines.host.client import Client, SocketStream
 from devexplorer.core.machines.host.known import Known
@@ -78,7 +77,6 @@ class Server:
     def __init__(
         self,
         session: Session,
-        history: StoreThread,
         questions: Questions,
         *,
         clock: Clock = time.time,
@@ -88,7 +86,9 @@ class Server:
         """Of this run of the host."""
         self.machine, self.version = platform.node(), devexplorer.__version__
         self.known = Known()
-        self._session, self._history, self._questions = session, history, questions
+        self._session, self._questions = session, questions
+        history: Any = session.listeners.get("history")
+        self._history = history
         self._clock, self._monotonic = clock, monotonic
         self._clients: dict[str, Client] = {}
         self._holder: Client | None = None
@@ -107,8 +107,9 @@ class Server:
         self._told: dict[type, Numbered] = {}
         """The latest of what is told when it changes, by type."""
         self._set_pace()
-        history.on_change = lambda: self._tell(self._history_now())
-        history.on_notice = lambda words, failed: questions.note(words, failed=failed)
+        if history is not None:
+            history.on_change = lambda: self._tell(self._history_now())
+            history.on_notice = lambda words, failed: questions.note(words, failed=failed)
 
     # --- any thread
 
@@ -173,7 +174,8 @@ class Server:
         self._listen()
         result = self._session.drain()
         self.known.follow(result)
-        self._history.deliver()
+        if self._history is not None:
+            self._history.deliver()
         if result.catalog is not None:
             self._tell(self.known.devices())
         if any(isinstance(event, CHANGES_ACTIONS) for event in result.events):
@@ -420,7 +422,7 @@ class Server:
         return RecordingChanged(path=str(recorder.path), started_unix_s=recorder.started_unix_s)
 
     def _history_now(self) -> HistoryChanged:
-        return HistoryChanged(problem=self._history.problem or "")
+        return HistoryChanged(problem=(self._history and self._history.problem) or "")
 
     def _snapshot(self) -> list[Numbered]:
         return [

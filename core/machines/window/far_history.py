@@ -1,22 +1,16 @@
 """The history of benchmark runs on the machine at the far end of a link, with the interface of `StoreThread`. Main
-thread; every answer comes at a later beat, comparisons are made here."""
+thread; every answer comes at a later beat."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
-from devexplorer.core.base import DevExplorerError, sentence
 from devexplorer.core.machines.questions import DeleteRuns, ExportRuns, ImportRuns, ListRuns, Question, TagRuns
 from devexplorer.core.machines.records import Done, HistoryChanged, RunPage
 from devexplorer.core.machines.window.remote_session import RemoteSession
 from devexplorer.core.machines.window.untrusted import visible
 from devexplorer.core.records import StoredRun
-
-if TYPE_CHECKING:
-    from devexplorer.core.benchmark.history.compare import Comparison
-    from devexplorer.core.benchmark.history.filter import Filter
 
 Say = Callable[[str, bool], None]
 """A sentence, and whether it says that something failed."""
@@ -39,13 +33,15 @@ class FarHistory:
         news, self._news = self._news, 0
         return news
 
-    def request(self, wanted: Filter, limit: int, show: Callable[[Sequence[StoredRun], int], None]) -> None:
+    def request(
+        self, kind: str | None, text: str, limit: int, show: Callable[[Sequence[StoredRun], int], None]
+    ) -> None:
         """List the newest runs; `show` gets them and how many there are altogether."""
 
         def came(page: RunPage) -> None:
             show(page.runs, page.count)
 
-        question = ListRuns(kind=wanted.kind, text=wanted.text, limit=limit)
+        question = ListRuns(kind=kind, text=text, limit=limit)
         self._session.ask(question, came, lambda problem: self.on_notice(problem, True))
 
     def tag(self, tags: Sequence[tuple[int, tuple[str, ...]]], say: Say) -> None:
@@ -55,15 +51,6 @@ class FarHistory:
     def delete(self, ids: Sequence[int], say: Say) -> None:
         """Forget runs for good."""
         self._ask(DeleteRuns(ids=tuple(ids)), say)
-
-    def compare(self, runs: Sequence[StoredRun], show: Callable[[Comparison], None], say: Say) -> None:
-        """Compare with the first of them; simulated beside measured runs are marked."""
-        from devexplorer.core.benchmark.history.compare import compare  # statistics: when first needed
-
-        try:
-            show(compare(tuple(runs)))
-        except DevExplorerError as error:
-            say(sentence(str(error)), True)
 
     def export(self, kind: str, path: PurePath, ids: Sequence[int], *, names: bool, say: Say) -> None:
         """Write a file on that machine."""

@@ -26,7 +26,7 @@ class FarMachine(Machine):
         super().__init__(name)
         self.aside.machine = name
         self.session = RemoteSession(name, route, client, clock=clock)
-        self.history = FarHistory(self.session)
+        self.history = self.session.listeners["history"] = FarHistory(self.session)
 
     @property
     def is_here(self) -> bool:

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import PurePath, PurePosixPath
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -93,6 +93,7 @@ class RemoteSession:
         self._hidden = False
         self._engine: EngineReady | None = None
         self._known_actions = 0
+        self.listeners: dict[str, Any] = {"recording": self}
         self.on_history: Callable[[HistoryChanged], None] = lambda changed: None
         """Told when the runs of that machine's history are others."""
         self.on_drained: Callable[[PollResult], None] | None = None
@@ -323,9 +324,9 @@ class RemoteSession:
         text = script(self.actions, Surroundings(*versions, visible_devices=self.visible_devices))
         return marked(text, self.name)
 
-    def listener(self, _feature: str) -> RemoteSession:
-        """What features of a session are asked for, this asks the host."""
-        return self
+    def listener(self, feature: str) -> Any:
+        """What asks the host for what a feature has there."""
+        return self.listeners[feature]
 
     @property
     def recording(self) -> FarRecording | None:

@@ -10,13 +10,13 @@ import pytest
 from fakes.command_line import Document
 from fakes.toy_benchmark import ToyResult, ToySpec, register
 
-from devexplorer.core.benchmark.history.export import write_csv, write_json
-from devexplorer.core.benchmark.history.filter import Filter
-from devexplorer.core.benchmark.history.importing import import_file
-from devexplorer.core.benchmark.history.report import write_report
-from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.benchmark.kinds import KINDS
 from devexplorer.core.cli.run import main
+from devexplorer.core.history.export import write_csv, write_json
+from devexplorer.core.history.filter import Filter
+from devexplorer.core.history.importing import import_file
+from devexplorer.core.history.report import write_report
+from devexplorer.core.history.store import Store
 from devexplorer.core.records import BenchResult, BenchSpec
 
 

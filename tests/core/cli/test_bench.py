@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from fakes.command_line import T4S, Document, Json, Refusal, has, strictly
 
-from devexplorer.core.benchmark.history.store import Store, default_path
 from devexplorer.core.benchmark.kinds.documents import run_documents
 from devexplorer.core.cli.bench import run as bench_run
 from devexplorer.core.cli.run import main
+from devexplorer.core.history.store import Store, default_path
 from devexplorer.core.virtual.backend import install
 
 pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left")

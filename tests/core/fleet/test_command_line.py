@@ -20,7 +20,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.run import main
 from devexplorer.core.cli.watch.prometheus import MachineFigures
@@ -32,6 +31,7 @@ from devexplorer.core.fleet.events import BlocksMeasured, FleetEvent, FleetMachi
 from devexplorer.core.fleet.report.history import TABLE, as_row
 from devexplorer.core.fleet.stored import StoredCheck
 from devexplorer.core.fleet.table import FleetTable
+from devexplorer.core.history.store import Store
 
 T4S = ["--virtual", "2x Tesla T4"]
 

@@ -19,12 +19,12 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QPushButton
 
-from devexplorer.core.benchmark.history.side_tables import SideRow
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.fleet.check.plan import CheckPlan
 from devexplorer.core.fleet.cluster.ways import OverSsh
 from devexplorer.core.fleet.events import FleetEvent, FleetMachine, MachineChanged, Readings
 from devexplorer.core.fleet.records import Basis, MeasuredKind
+from devexplorer.core.history.side_tables import SideRow
 from devexplorer.core.records import DeviceSample
 from devexplorer.gui.fleet.actions import export, open_cluster
 from devexplorer.gui.fleet.dialogs import CheckDialog, ClusterDialog, SimulatedFleetDialog
@@ -282,7 +282,7 @@ class ChecksFake:
 def test_a_check_is_kept_and_the_next_one_compares_cards_with_it(desk: Desk) -> None:
     history = ChecksFake()
     machines = MachinesFake(desk.context)
-    machines.machines[0].history = history  # type: ignore[assignment]
+    machines.machines[0].session = SimpleNamespace(listener=lambda _: history)  # type: ignore[assignment]
     vars(desk.context)["machines"] = machines
     desk.room.open_simulation(Simulation(1, tuple(parse_virtual("2x Tesla T4"))))
     beat_until(desk, lambda: desk.room.fleet.table.machines and desk.room.fleet.table.settled)

@@ -12,7 +12,7 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.benchmark.history.compare import compare
+from devexplorer.core.history.compare import compare
 from devexplorer.core.records import StoredRun
 from devexplorer.gui.history.compare import INTERVAL, MEASURED, WORDS, CompareDialog, Entry, Intervals
 from devexplorer.gui.widgets import theme as themes

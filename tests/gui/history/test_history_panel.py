@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,12 +17,11 @@ from PySide6.QtGui import QFontMetrics
 from PySide6.QtWidgets import QApplication, QLineEdit
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.benchmark.history.compare import Comparison, compare
-from devexplorer.core.benchmark.history.filter import Filter, matches
-from devexplorer.core.benchmark.history.store import Store
-from devexplorer.core.benchmark.history.store_thread import Say, StoreThread
 from devexplorer.core.benchmark.kinds import kind_of
 from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.history.filter import Filter, matches
+from devexplorer.core.history.store import Store
+from devexplorer.core.history.store_thread import Say, StoreThread
 from devexplorer.core.records import StoredRun
 from devexplorer.core.session.state import State
 from devexplorer.gui.history.page import HistoryPanel
@@ -44,7 +45,10 @@ class FakeSource:
         self.panel: HistoryPanel | None = None
         self.fails = ""
 
-    def request(self, wanted: Filter, limit: int, show: Callable[[Sequence[StoredRun], int], None]) -> None:
+    def request(
+        self, kind: str | None, text: str, limit: int, show: Callable[[Sequence[StoredRun], int], None]
+    ) -> None:
+        wanted = Filter(kind=kind, text=text)
         self.asked.append((wanted, limit))
         found = [run for run in self.runs if matches(run, wanted)]
         show(found[:limit], len(found))
@@ -70,9 +74,6 @@ class FakeSource:
         self.imported.append(path)
         say(f"{path.name} is no export of DevExplorer.", True)
 
-    def compare(self, runs: Sequence[StoredRun], show: Callable[[Comparison], None], say: Say) -> None:
-        show(compare(runs))
-
     def _changed(self) -> None:
         assert self.panel is not None
         self.panel.refresh()
@@ -89,6 +90,9 @@ class FakeContext:
     ) -> None:
         [self.suffix] = formats
         self.chosen = chosen
+
+    def in_background(self, _name: str, work: Callable[[], Any], show: Callable[[Any], None]) -> None:
+        show(work())
 
     def choose_files(self, _title: str, _kinds: str, chosen: Callable[[list[Path]], None]) -> None:
         self.chosen = lambda path: chosen([path])
@@ -133,7 +137,7 @@ def test_before_the_history_is_open_nothing_can_be_asked_for(qtbot: QtBot) -> No
 def test_while_the_runs_are_asked_for_again_it_is_not_said_that_there_are_none(qtbot: QtBot) -> None:
     panel, source = panel_with(qtbot)
     answers = []
-    source.request = lambda wanted, limit, show: answers.append(show)  # type: ignore[method-assign]
+    source.request = lambda kind, text, limit, show: answers.append(show)  # type: ignore[method-assign]
     panel.refresh()
     assert panel.nothing.isVisible()
     assert panel.nothing.text() == "Loading the history…"
@@ -600,11 +604,11 @@ def test_devices_that_come_later_give_their_runs_a_colour(qtbot: QtBot) -> None:
 @pytest.fixture
 def run_recorder(tmp_path: Path) -> Iterator[StoreThread]:
     thread = StoreThread(
+        SimpleNamespace(on_run=[]),  # type: ignore[arg-type]
         lambda: Store(tmp_path / "history.sqlite3"),
         on_change=lambda: None,
         on_notice=lambda message, failed: pytest.fail(message),
     )
-    thread.start()
     yield thread
     assert thread.close()
 

@@ -14,7 +14,6 @@ from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.benchmark.history.filter import Filter
 from devexplorer.core.benchmark.spec import PRODUCTS
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records import (
@@ -396,10 +395,12 @@ def test_nothing_is_painted_again_for_a_benchmark_that_has_nothing_new(
 
 def test_a_hidden_panel_asks_for_nothing_until_it_is_shown(qtbot: QtBot) -> None:
     class Source:
-        asked: list[Filter] = []  # noqa: RUF012
+        asked: list[tuple[str | None, str]] = []  # noqa: RUF012
 
-        def request(self, wanted: Filter, _limit: int, show: Callable[[Sequence[StoredRun], int], None]) -> None:
-            self.asked.append(wanted)
+        def request(
+            self, kind: str | None, text: str, _limit: int, show: Callable[[Sequence[StoredRun], int], None]
+        ) -> None:
+            self.asked.append((kind, text))
             show([stored(matmul(798.0), 1)], 1)
 
     panel = hosted(qtbot, lambda _: RooflinePanel(here()), 1264, 280)
@@ -409,7 +410,7 @@ def test_a_hidden_panel_asks_for_nothing_until_it_is_shown(qtbot: QtBot) -> None
     panel.reload()
     assert source.asked == []
     panel.show()
-    assert source.asked == [Filter()]
+    assert source.asked == [(None, "")]
     assert len(panel.drawn.points) == 1
     panel.hide()
     panel.show()

@@ -45,7 +45,7 @@ class Window:
         self.now = 100.0
         self.others = 0.9
         """Share of the cores that other programs use."""
-        self.app = App(qapp, SettingsFile(folder), history_file=folder / "history.sqlite3")
+        self.app = App(qapp, SettingsFile(folder), data_folder=folder)
         self.session = Session(make_engine=self._make, nvml=Nvml(FakeNvml()))
         self.app.show()
         self.heartbeat = self.app.connect(self.session)

@@ -30,6 +30,7 @@ from devexplorer.core.records import (
     WorkspaceFile,
 )
 from devexplorer.gui.benchmark.page import BenchmarkPanel
+from devexplorer.gui.history.room import history_of
 from devexplorer.gui.machines.connect_dialog import ConnectDialog
 from devexplorer.gui.machines.room import room_of
 
@@ -66,7 +67,8 @@ def test_each_machine_keeps_what_is_its_own(two: TwoMachines, tmp_path: Path) ->
     machines.show(far)
     two.until(lambda: list(two.state.objects) == ["there"])
     assert shown == [far]
-    assert (context.machine, context.session, context.history, context.far) == (far, far.session, far.history, far)
+    assert (context.machine, context.session, context.far) == (far, far.session, far)
+    assert history_of(context).source is far.history
     assert two.window.windowTitle() == "DevExplorer on forge[*]"
     assert two.window.status.machine.full_text.startswith("forge: connected")
     assert not two.window.banner.isVisible(), "the error is not news"
@@ -91,7 +93,8 @@ def test_each_machine_keeps_what_is_its_own(two: TwoMachines, tmp_path: Path) ->
         False,
     )
     assert two.window.axis.span_s == 600.0
-    assert two.app.history is context.history
+    assert two.app.session is not None
+    assert history_of(context).source is two.app.session.listener("history")
     two.host.say(tensor("more"))
     two.until(lambda: "more" in far.aside.objects)
     machines.show(far)

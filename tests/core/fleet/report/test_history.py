@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.fleet.check.plan import CheckPlan
 from devexplorer.core.fleet.records import MeasuredKind
 from devexplorer.core.fleet.report.history import MOST_FORMER, TABLE, as_row, former, stored_checks
 from devexplorer.core.fleet.stored import CardMedian, StoredCheck
 from devexplorer.core.fleet.table import Card
+from devexplorer.core.history.store import Store
 from devexplorer.core.records import DeviceInfo
 
 PLAN = CheckPlan()

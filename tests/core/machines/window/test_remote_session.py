@@ -415,13 +415,12 @@ def test_files_are_written_and_read_there_piece_by_piece(far: Far, tmp_path: Pat
 
 
 def test_the_history_there_has_the_same_interface(far: Far, tmp_path: Path) -> None:
-    from devexplorer.core.benchmark.history.filter import Filter
 
     far.connect()
     history = FarHistory(far.session)
     shown: list[int] = []
     said: list[tuple[str, bool]] = []
-    history.request(Filter(), 10, lambda runs, count: shown.append(count))
+    history.request(None, "", 10, lambda runs, count: shown.append(count))
     history.delete([7], lambda words, failed: said.append((words, failed)))
     history.import_file(tmp_path / "none.json", lambda words, failed: said.append((words, failed)))
     far.until(lambda: shown and len(said) == 2)

@@ -1,7 +1,7 @@
 """The history of all benchmark runs, in SQLite under the user's data folder, and what happens when that cannot be read
 or written.
 
-One thread at a time: the command line uses it directly, the window through `core.benchmark.history.store_thread`. No
+One thread at a time: the command line uses it directly, the window through `core.history.store_thread`. No
 torch, no Qt.
 
 No fault loses a run while the process lives, and none overwrites a file:
@@ -27,8 +27,9 @@ import platformdirs
 from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput, Clock, Unavailable, count_text
-from devexplorer.core.benchmark.history.export import write_json
-from devexplorer.core.benchmark.history.file import (
+from devexplorer.core.benchmark.kinds import result_type
+from devexplorer.core.history.export import write_json
+from devexplorer.core.history.file import (
     SCHEMA,
     DamagedError,
     Fault,
@@ -39,11 +40,11 @@ from devexplorer.core.benchmark.history.file import (
     fault_message,
     fault_of,
 )
-from devexplorer.core.benchmark.history.filter import Filter, checked_tags, digest, matches
-from devexplorer.core.benchmark.history.side_tables import SideRow
-from devexplorer.core.benchmark.kinds import result_type
+from devexplorer.core.history.filter import Filter, checked_tags, digest, matches
+from devexplorer.core.history.side_tables import SideRow
 from devexplorer.core.records import BenchResult, Conditions, StoredRun
 
+FILE = "history.sqlite3"
 WAIT_S = 2.0
 """How long another process may hold the file."""
 NEWER_OFFSET = 1 << 50
@@ -57,7 +58,7 @@ _EVERYTHING = Filter()
 
 def default_path() -> Path:
     """Where the history is kept on this system."""
-    return Path(platformdirs.user_data_dir("devexplorer", appauthor=False)) / "history.sqlite3"
+    return Path(platformdirs.user_data_dir("devexplorer", appauthor=False)) / FILE
 
 
 class Store:

@@ -14,17 +14,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from devexplorer.core.base import DevExplorerError, count_text, sentence
-from devexplorer.core.benchmark.history.compare import Comparison, compare
-from devexplorer.core.benchmark.history.export import write_csv, write_json
-from devexplorer.core.benchmark.history.filter import Filter
-from devexplorer.core.benchmark.history.importing import import_file
-from devexplorer.core.benchmark.history.report import write_report
-from devexplorer.core.benchmark.history.side_tables import SideRow
-from devexplorer.core.benchmark.history.store import Store
+from devexplorer.core.feature import Listener
+from devexplorer.core.history.export import write_csv, write_json
+from devexplorer.core.history.filter import Filter
+from devexplorer.core.history.importing import import_file
+from devexplorer.core.history.report import write_report
+from devexplorer.core.history.side_tables import SideRow
+from devexplorer.core.history.store import FILE, Store
 from devexplorer.core.records import BenchResult, Conditions, StoredRun
+
+if TYPE_CHECKING:
+    from devexplorer.core.session.session import Session
 
 T = TypeVar("T")
 RETRY_S = 2.0
@@ -37,8 +40,8 @@ def _said(say: Say, message: str) -> None:
     say(message, False)
 
 
-class StoreThread:
-    """`start`, then ask, and `deliver` at every beat; `close` at the end.
+class StoreThread(Listener):
+    """Ask, and `deliver` at every beat; `close` at the end. Runs of the session that end are kept.
 
     `on_change`: lists are out of date. `on_notice`: something happened by itself (the file is locked, was
     damaged, can be written again). Both are called by `deliver`, as every callback is.
@@ -46,24 +49,23 @@ class StoreThread:
 
     def __init__(
         self,
-        make: Callable[[], Store],
+        session: Session,
+        make: Callable[[], Store] | None = None,
         *,
-        on_change: Callable[[], None],
-        on_notice: Say,
+        on_change: Callable[[], None] = lambda: None,
+        on_notice: Say = lambda _words, _failed: None,
         retry_s: float = RETRY_S,
     ) -> None:
-        """`make` is called on the thread."""
-        self._make, self._retry_s = make, retry_s
+        """`make` is called on the thread, with the first request."""
+        super().__init__(session)
+        session.on_run.append(self.add)
+        self._make, self._retry_s = make or self._open, retry_s
         self.on_change, self.on_notice = on_change, on_notice
         self.problem: str | None = None
         """What does not work now, in one line, as of the last `deliver`."""
         self._requests: SimpleQueue[tuple[Callable[[Store], None], Say] | None] = SimpleQueue()
         self._replies: deque[Callable[[], None]] = deque()
         self._thread = threading.Thread(target=self._run, name="history", daemon=True)
-
-    def start(self) -> None:
-        """Returns at once; the file is opened on the thread, with the first request."""
-        self._thread.start()
 
     def deliver(self) -> int:
         """Run the callbacks of finished requests; returns how many there were."""
@@ -100,9 +102,16 @@ class StoreThread:
         self._ask(lambda store: store.rows(table), show, say)
 
     def request(
-        self, wanted: Filter, limit: int, show: Callable[[Sequence[StoredRun], int], None], say: Say | None = None
+        self,
+        kind: str | None,
+        text: str,
+        limit: int,
+        show: Callable[[Sequence[StoredRun], int], None],
+        say: Say | None = None,
     ) -> None:
-        """List the newest runs; `show` gets them and how many there are altogether, `say` what went wrong."""
+        """List the newest runs that a `Filter` finds; `show` gets them and how many there are altogether, `say` what
+        went wrong."""
+        wanted = Filter(kind=kind, text=text)
 
         def work(store: Store) -> tuple[Sequence[StoredRun], int]:
             runs = store.runs(wanted, limit=limit)
@@ -135,11 +144,6 @@ class StoreThread:
             changes=True,
         )
 
-    def compare(self, runs: Sequence[StoredRun], show: Callable[[Comparison], None], say: Say) -> None:
-        """Compare with the first of them; simulated beside measured runs are marked."""
-        chosen = tuple(runs)
-        self._ask(lambda _: compare(chosen), show, say)
-
     def export(self, kind: str, path: Path, ids: Sequence[int], *, names: bool, say: Say) -> None:
         """Write a file, `kind` is `csv`, `json` or `html`. `names`: also of the host and of other people's
         processes."""
@@ -171,9 +175,15 @@ class StoreThread:
                 if changes:
                     self._reply(lambda: self.on_change())
 
+        if self._thread.ident is None:
+            self._thread.start()
         self._requests.put((request, say or (lambda message, failed: self.on_notice(message, failed))))
 
     # --- on the thread -----------------------------------------------------------------------------------------------
+
+    def _open(self) -> Store:
+        folder = self.session.data_folder
+        return Store(None if folder is None else folder / FILE)
 
     def _reply(self, callback: Callable[[], None]) -> None:
         self._replies.append(callback)

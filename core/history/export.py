@@ -14,9 +14,9 @@ import msgspec
 from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput, Clock, count_text
-from devexplorer.core.benchmark.history.filter import device_of
 from devexplorer.core.benchmark.kinds import dtype, figures, kind_name, title
 from devexplorer.core.benchmark.kinds.documents import run_documents
+from devexplorer.core.history.filter import device_of
 from devexplorer.core.records import Spread, StoredRun
 from devexplorer.core.telemetry.export import replacing
 

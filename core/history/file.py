@@ -21,10 +21,10 @@ from urllib.parse import quote
 import msgspec
 
 from devexplorer.core.base import first_line
-from devexplorer.core.benchmark.history import side_tables
-from devexplorer.core.benchmark.history.filter import Filter, device_of, digest, search_text, where
-from devexplorer.core.benchmark.history.side_tables import SideRow
 from devexplorer.core.benchmark.kinds import dtype, kind_name, result_type
+from devexplorer.core.history import side_tables
+from devexplorer.core.history.filter import Filter, device_of, digest, search_text, where
+from devexplorer.core.history.side_tables import SideRow
 from devexplorer.core.records import Conditions, StoredRun
 
 APPLICATION_ID = 0x44457868

@@ -13,8 +13,8 @@ import pytest
 from fakes.runs import BEGAN, RESULTS, again, conditions, filled, matmul, model, one_line, sweep
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.benchmark.history.filter import Filter, matches
-from devexplorer.core.benchmark.history.store import Store, default_path
+from devexplorer.core.history.filter import Filter, matches
+from devexplorer.core.history.store import Store, default_path
 from devexplorer.core.records import StoredRun
 
 
@@ -154,7 +154,7 @@ import sys
 sys.path[:0] = [{tests!r}, {types!r}]
 from pathlib import Path
 from fakes.runs import conditions, matmul, samples
-from devexplorer.core.benchmark.history.store import Store
+from devexplorer.core.history.store import Store
 store, number = Store(Path({path!r})), 0
 while True:
     number += 1

@@ -17,10 +17,10 @@ from fakes.disk import full_disk, somebody_else
 from fakes.runs import BEGAN, again, conditions, filled, matmul, model, one_line, samples, sweep
 
 from devexplorer.core.base import BadInput, Unavailable
-from devexplorer.core.benchmark.history.file import APPLICATION_ID, HistoryFile
-from devexplorer.core.benchmark.history.importing import import_file
-from devexplorer.core.benchmark.history.side_tables import SideRow
-from devexplorer.core.benchmark.history.store import NEWER_OFFSET, Store
+from devexplorer.core.history.file import APPLICATION_ID, HistoryFile
+from devexplorer.core.history.importing import import_file
+from devexplorer.core.history.side_tables import SideRow
+from devexplorer.core.history.store import NEWER_OFFSET, Store
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from fakes.disk import full_disk
 from fakes.runs import BEGAN, around, bandwidth, conditions, matmul, model, samples, scaling, stored, sweep
 
 from devexplorer.core.base import BadInput, Unavailable
-from devexplorer.core.benchmark.history.export import COLUMNS, write_csv, write_json
-from devexplorer.core.benchmark.history.importing import MOST_BYTES, import_file, parse_runs, read_runs
-from devexplorer.core.benchmark.history.report import report_html
-from devexplorer.core.benchmark.history.store import Store
 from devexplorer.core.benchmark.kinds.documents import benchmark_document, run_documents
+from devexplorer.core.history.export import COLUMNS, write_csv, write_json
+from devexplorer.core.history.importing import MOST_BYTES, import_file, parse_runs, read_runs
+from devexplorer.core.history.report import report_html
+from devexplorer.core.history.store import Store
 from devexplorer.core.records import (
     BandwidthResult,
     BenchResult,

@@ -15,15 +15,15 @@ from typing import Any
 from devexplorer.core.base import MISSING, BadInput, Clock, count_text, number_text, seconds_text
 from devexplorer.core.base.html_page import page, table, table_row
 from devexplorer.core.benchmark.figures import Figure
-from devexplorer.core.benchmark.history.compare import Comparison, compare
-from devexplorer.core.benchmark.history.condition_rows import all_conditions, moment_text
-from devexplorer.core.benchmark.history.export import write_runs
-from devexplorer.core.benchmark.history.filter import device_of
-from devexplorer.core.benchmark.history.report_plots import Bar, Curve, bars, curves
-from devexplorer.core.benchmark.history.report_style import STYLE
 from devexplorer.core.benchmark.kinds import KINDS, figures, kind_name, kind_of, title
+from devexplorer.core.benchmark.kinds.condition_rows import all_conditions, moment_text
 from devexplorer.core.benchmark.kinds.kind import BenchmarkKind
 from devexplorer.core.benchmark.statistics import noise_verdict
+from devexplorer.core.history.compare import Comparison, compare
+from devexplorer.core.history.export import write_runs
+from devexplorer.core.history.filter import device_of
+from devexplorer.core.history.report_plots import Bar, Curve, bars, curves
+from devexplorer.core.history.report_style import STYLE
 from devexplorer.core.records import StoredRun
 
 MOST_CURVES = 12

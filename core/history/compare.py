@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from devexplorer.core.base import BadInput, count_text, number_text
 from devexplorer.core.benchmark.figures import Figure
-from devexplorer.core.benchmark.history.condition_rows import Differing, condition_rows
 from devexplorer.core.benchmark.kinds import figures, kind_name, kind_of, title
+from devexplorer.core.benchmark.kinds.condition_rows import Differing, condition_rows
 from devexplorer.core.benchmark.statistics import (
     Difference,
     Verdict,

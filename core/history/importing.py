@@ -16,14 +16,14 @@ import msgspec
 from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput, bytes_text, count_text
-from devexplorer.core.benchmark.history.export import SCHEMA
-from devexplorer.core.benchmark.history.filter import checked_tags, digest
 from devexplorer.core.benchmark.kinds import figures, kind_name, kind_of, result_type
 from devexplorer.core.benchmark.kinds.documents import read_results
+from devexplorer.core.history.export import SCHEMA
+from devexplorer.core.history.filter import checked_tags, digest
 from devexplorer.core.records import BenchResult, Conditions, Spread, StoredRun
 
 if TYPE_CHECKING:
-    from devexplorer.core.benchmark.history.store import Store
+    from devexplorer.core.history.store import Store
 
 MOST_BYTES = 64 << 20
 MOST_RUNS = 10_000

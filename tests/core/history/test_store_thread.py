@@ -7,14 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fakes.runs import conditions, matmul, model, samples, sweep
 
-from devexplorer.core.benchmark.history.compare import Comparison
-from devexplorer.core.benchmark.history.filter import Filter
-from devexplorer.core.benchmark.history.store import Store
-from devexplorer.core.benchmark.history.store_thread import StoreThread
+from devexplorer.core.history.filter import Filter
+from devexplorer.core.history.store import Store
+from devexplorer.core.history.store_thread import StoreThread
 from devexplorer.core.records import StoredRun
 
 DEADLINE_S = 10.0
@@ -30,12 +30,12 @@ class Desk:
         self.kept: list[StoredRun] = []
         self.pages: list[tuple[list[StoredRun], int]] = []
         self.history = StoreThread(
+            SimpleNamespace(on_run=[]),  # type: ignore[arg-type]
             lambda: Store(path, wait_s=0.01),
             on_change=self._changed,
             on_notice=lambda *said: self.notices.append(said),
             retry_s=0.01,
         )
-        self.history.start()
 
     def _changed(self) -> None:
         self.changes += 1
@@ -56,7 +56,7 @@ class Desk:
 
     def listed(self, wanted: Filter = Filter(), limit: int = 100) -> list[StoredRun]:  # noqa: B008 - frozen
         before = len(self.pages)
-        self.history.request(wanted, limit, self.show)
+        self.history.request(wanted.kind, wanted.text, limit, self.show)
         self.until(lambda: len(self.pages) > before)
         return self.pages[-1][0]
 
@@ -104,22 +104,17 @@ def test_pages_and_filters_are_passed_on(desk: Desk) -> None:
     assert desk.listed(Filter(kind="sweep")) == []
 
 
-def test_comparisons_exports_and_imports_are_made_on_the_thread(desk: Desk, tmp_path: Path) -> None:
+def test_exports_and_imports_are_made_on_the_thread(desk: Desk, tmp_path: Path) -> None:
     desk.history.add(matmul(samples(100)), conditions(0))
     desk.history.add(matmul(samples(90)), conditions(1))
     runs = desk.listed()
-    compared: list[Comparison] = []
-    desk.history.compare(runs, compared.append, desk.say)
-    desk.history.compare(runs[:1], compared.append, desk.say)
     for kind in ("json", "csv", "html"):
         desk.history.export(kind, tmp_path / f"out.{kind}", [run.id for run in runs], names=True, say=desk.say)
     desk.history.import_file(tmp_path / "out.json", desk.say)
     desk.history.import_file(tmp_path / "nothing.json", desk.say)
-    desk.until(lambda: len(desk.said) == 6)
-    assert len(compared) == 1
-    assert [failed for _, failed in desk.said] == [True, False, False, False, False, True]
-    assert desk.said[0][0] == "Choose at least two runs to compare."
-    assert desk.said[4][0] == "0 runs imported from out.json. 2 runs already in the history."
+    desk.until(lambda: len(desk.said) == 5)
+    assert [failed for _, failed in desk.said] == [False, False, False, False, True]
+    assert desk.said[3][0] == "0 runs imported from out.json. 2 runs already in the history."
     assert sorted(path.name for path in tmp_path.iterdir()) == ["history.sqlite3", "out.csv", "out.html", "out.json"]
 
 
@@ -161,6 +156,6 @@ def test_closing_carries_out_what_was_asked_for(path: Path) -> None:
 
 
 def test_one_that_was_never_started_can_be_closed(path: Path) -> None:
-    never_started = StoreThread(lambda: Store(path), on_change=lambda: None, on_notice=lambda message, failed: None)
+    never_started = StoreThread(SimpleNamespace(on_run=[]), lambda: Store(path))  # type: ignore[arg-type]
     assert never_started.close()
     assert not path.exists()

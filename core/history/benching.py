@@ -1,0 +1,30 @@
+"""Keeps what `devexplorer bench` measures. Main thread."""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+
+from devexplorer.core.cli.terminal.findings import Findings
+from devexplorer.core.cli.terminal.refusal import say
+from devexplorer.core.history.filter import checked_tags
+from devexplorer.core.history.store import Store
+from devexplorer.core.records import BenchResult, Conditions
+
+
+class Keeping:
+    """`keep` each run, `close` at the end."""
+
+    def __init__(self, arguments: argparse.Namespace, findings: Findings) -> None:
+        self._tags = findings.checked(partial(checked_tags, arguments.tag or []), ())
+        self._store = Store()
+
+    def keep(self, result: BenchResult, conditions: Conditions) -> None:
+        """It is on the disk when this returns."""
+        self._store.add(result, conditions, self._tags)
+
+    def close(self) -> None:
+        """Print what the history has to say."""
+        self._store.close()
+        for notice in self._store.notices():
+            say(notice)
