@@ -171,7 +171,7 @@ class CudaDriver:
             return "the NVIDIA driver is too old: its CUDA library lacks a function"
         visible = self._environ.get("CUDA_VISIBLE_DEVICES")
         if result == 100 and visible is not None:
-            return f"no GPU is visible to this process: CUDA_VISIBLE_DEVICES is '{visible}'"
+            return f"no GPU: CUDA_VISIBLE_DEVICES is '{visible}'"
         return _MESSAGES.get(result, f"the CUDA driver did not start (error {result})")
 
     def _fail(self, reason: str) -> None:

@@ -43,7 +43,7 @@ COLUMNS = (
     Column("remarks", "How it ended, and what held the clocks down"),
     Column("tags", "Double-click or F2 to edit; commas between tags"),
 )
-WIDTHS = [108, 84, 132, 192, 108, 74, 80, 92, 70, 60, 50, 46, 40, 60]
+WIDTHS = [108, 84, 132, 192, 108, 74, 80, 92, 70, 60, 56, 46, 40, 60]
 TAGS = len(COLUMNS) - 1
 RECENT_S = 335 * 86400.0
 

@@ -150,7 +150,7 @@ class BandwidthKind(BenchmarkKind[BandwidthSpec, BandwidthResult]):
 
     def subject(self, result: BandwidthResult) -> str:
         row, count = chief_copy(result), len(result.rows)
-        return f"{count} copies" if row is None else f"{row.source} → {row.destination} of {count}"
+        return f"{count} copies" if row is None else f"{row.source} → {row.destination}, 1 of {count}"
 
     def subject_tip(self, result: BandwidthResult) -> str:
         row, count = chief_copy(result), f"{len(result.rows):,} copies"

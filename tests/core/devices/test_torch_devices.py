@@ -109,7 +109,7 @@ def test_a_name_that_is_no_utf8() -> None:
     ("library", "environ", "words"),
     [
         (FakeLibcuda(results={"cuInit": 100}), {}, "finds no GPU"),
-        (FakeLibcuda(results={"cuInit": 100}), {"CUDA_VISIBLE_DEVICES": ""}, "CUDA_VISIBLE_DEVICES is ''"),
+        (FakeLibcuda(results={"cuInit": 100}), {"CUDA_VISIBLE_DEVICES": ""}, "no GPU: CUDA_VISIBLE_DEVICES is ''"),
         (FakeLibcuda(), {}, "finds no GPU"),
         (FakeLibcuda(results={"cuInit": 802}), {}, "fabric manager for their NVSwitch is not running"),
         (FakeLibcuda(results={"cuInit": 803}), {}, "reboot or reload the driver"),

@@ -182,8 +182,8 @@ def test_every_kind_of_run_has_its_own_figure(qtbot: QtBot) -> None:
     panel, _ = panel_with(qtbot, *runs)
     listed = [(found["kind"], found["what"], found[""]) for found in (cells(panel, row) for row in range(4))]
     assert listed == [
-        ("bandwidth", "cuda:0 → cuda:0 of 6", "GB/s"),
-        ("sweep", "8192×8192×8192 of 7", "TFLOP/s"),
+        ("bandwidth", "cuda:0 → cuda:0, 1 of 6", "GB/s"),
+        ("sweep", "8192×8192×8192, best of 7", "TFLOP/s"),
         ("scaling", "1,000 × 1000³ on 2", "times"),
         ("model", "vgg16-bn, train with adamw, batch 32, autocast bfloat16", "samples/s"),
     ]
@@ -236,12 +236,12 @@ def test_equal_runs_of_copies_are_known_by_the_same_pair() -> None:
     result = msgspec.structs.replace(found, rows=(*faster, *found.rows))
     kind = kind_of(result)
     assert kind.headline(result).spread == found.rows[-1].gb_per_s
-    assert kind.subject(result) == "cuda:0 → cuda:0 of 12"
+    assert kind.subject(result) == "cuda:0 → cuda:0, 1 of 12"
     assert kind.subject_tip(result) == "256 MiB cuda:0 → cuda:0, of 12 copies"
     to_it = msgspec.structs.replace(result, rows=(*faster, *found.rows[:3]))
-    assert kind.subject(to_it) == "cpu → cuda:0 of 9"
+    assert kind.subject(to_it) == "cpu → cuda:0, 1 of 9"
     elsewhere = msgspec.structs.replace(result, rows=faster)
-    assert kind.subject(elsewhere) == "cuda:1 → cuda:1 of 6"
+    assert kind.subject(elsewhere) == "cuda:1 → cuda:1, 1 of 6"
 
 
 def test_a_device_that_is_not_here_has_no_device_colour(qtbot: QtBot) -> None:
