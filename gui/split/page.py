@@ -116,7 +116,7 @@ class SplitPanel(QWidget):
 
     def _give_lanes_room(self) -> None:
         """The table goes without some of its columns before the picture has to be scrolled sideways."""
-        room, needed = sum(self._both.sizes()), self.picture.minimumWidth() + 2 * EDGE_PX  # and the scroll bar
+        room, needed = sum(self._both.sizes()), self.picture.sizeHint().width() + 2 * EDGE_PX  # and the scroll bar
         if self._both.sizes()[1] < needed:
             self._both.setSizes([room - needed, needed])
 

@@ -36,8 +36,8 @@ from devexplorer.gui.widgets import (
 HEADER_PX, BLOCK_PX, GAP_PX, ARROW_GAP_PX, EDGE_PX = 26, 22, 4, 38, 8
 MORE = -3
 """Place of a box that represents several blocks."""
-LEAST_LANE_PX = 130
-MOST_LANE_PX = 260
+LEAST_LANE_PX, LANE_PX, MOST_LANE_PX = 86, 130, 260
+"""The least has room for a name only; sizes and the word simulated are in lanes as wide as the second."""
 
 
 class Placed(NamedTuple):
@@ -76,7 +76,7 @@ class SplitPicture(Picture):
         self.update()
 
     def sizeHint(self) -> QSize:
-        return self.minimumSize()
+        return QSize(EDGE_PX * 2 + len(self.lanes) * LANE_PX, self.minimumHeight())
 
     def _height(self) -> int:
         boxes = self.boxes()
@@ -134,7 +134,7 @@ class SplitPicture(Picture):
         index, simulated = self._look(device)
         chip = QRectF(left + 4.5, 5.5, chip_width(device), CHIP_PX - 1)
         paint_device(painter, chip, device, self._look)
-        if simulated:
+        if simulated and width >= LANE_PX - 2:
             beside = QRectF(chip.right() + 6, chip.top(), 80, chip.height())
             draw_text(painter, beside, "simulated", "dim")
         line = device_pen(index, simulated=True)
@@ -157,8 +157,9 @@ class SplitPicture(Picture):
         painter.setPen(colour)
         painter.drawRoundedRect(box.rect, 4, 4)
         room = box.rect.adjusted(7, 0, -7, 0)
-        draw_text(painter, room, box.size, "dim", align=RIGHT)
-        room.setRight(room.right() - text_width(box.size) - 8)
+        if self._lane_px() >= LANE_PX:
+            draw_text(painter, room, box.size, "dim", align=RIGHT)
+            room.setRight(room.right() - text_width(box.size) - 8)
         draw_text(painter, room, box.words, "text", cut=Qt.TextElideMode.ElideLeft)  # its end tells most
 
     def _paint_arrow(self, painter: QPainter, arrow: Arrow, before: Placed, after: Placed) -> None:

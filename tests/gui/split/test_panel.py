@@ -421,6 +421,17 @@ def test_beside_the_devices_the_table_gives_up_columns_before_the_lanes_scroll_s
     assert panel.table.isColumnHidden(Column.TYPE)
 
 
+def test_three_lanes_get_narrow_before_they_scroll_sideways(qtbot: QtBot) -> None:
+    shown = (
+        Shown(qtbot, with_net(), width=820)
+        .planned()
+        .apply(ObjectChanged(snapshot=SPLIT), Hopped(target="net", hops=HOPS))
+    )
+    picture = shown.panel.picture
+    assert len(picture.lanes) == 3
+    assert picture.sizeHint().width() > picture.visibleRegion().boundingRect().width() == picture.width()
+
+
 def test_hops_are_inserted_and_the_model_is_joined(qtbot: QtBot) -> None:
     shown = Shown(qtbot, with_net())
     shown.click(shown.panel.hops)
