@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
+from devexplorer.core.base import Unavailable
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.refusal import say
 from devexplorer.core.history.filter import checked_tags
@@ -21,7 +22,10 @@ class Keeping:
 
     def keep(self, result: BenchResult, conditions: Conditions) -> None:
         """It is on the disk when this returns."""
-        self._store.add(result, conditions, self._tags)
+        try:
+            self._store.add(result, conditions, self._tags)
+        except Unavailable as error:
+            say(str(error))
 
     def close(self) -> None:
         """Print what the history has to say."""

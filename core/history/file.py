@@ -9,14 +9,12 @@ run is committed, and on the disk, before `add` returns.
 
 from __future__ import annotations
 
-import enum
 import errno
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import quote
 
 import msgspec
 
@@ -56,76 +54,62 @@ class NewerError(Exception):
     """Made by a newer version."""
 
 
-class Fault(enum.Enum):
-    """Why the file could not be used."""
-
-    LOCKED = "locked"
-    READ_ONLY = "read-only"
-    FULL = "full"
-    DAMAGED = "damaged"
-    OTHER = "other"
-
-
 class FaultError(Exception):
-    """The file could not be used; `message` is one clause for a person."""
-
-    def __init__(self, fault: Fault, message: str) -> None:
-        super().__init__(message)
-        self.fault, self.message = fault, message
+    """The file could not be used; its text is one clause for a person."""
 
 
-def fault_of(error: Exception) -> Fault:
-    """What kind of fault an error of SQLite or of the system is."""
-    if isinstance(error, NotAHistoryError | DamagedError):
-        return Fault.DAMAGED
-    if isinstance(error, OSError):
-        return Fault.FULL if error.errno in (errno.ENOSPC, errno.EDQUOT) else Fault.READ_ONLY
-    return {
-        sqlite3.SQLITE_BUSY: Fault.LOCKED,
-        sqlite3.SQLITE_LOCKED: Fault.LOCKED,
-        sqlite3.SQLITE_READONLY: Fault.READ_ONLY,
-        sqlite3.SQLITE_CANTOPEN: Fault.READ_ONLY,
-        sqlite3.SQLITE_PERM: Fault.READ_ONLY,
-        sqlite3.SQLITE_AUTH: Fault.READ_ONLY,
-        sqlite3.SQLITE_FULL: Fault.FULL,
-        sqlite3.SQLITE_IOERR: Fault.FULL,
-        sqlite3.SQLITE_CORRUPT: Fault.DAMAGED,
-        sqlite3.SQLITE_NOTADB: Fault.DAMAGED,
-    }.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, Fault.OTHER)
+_LOCKED = "is locked by another process"
+_CLOSED = "cannot be written ({reason}); make the file and its folder writable"
+_FULL = "cannot be written: the disk is full, or fails"
+_DAMAGED = "is damaged"
+_BY_CODE = {
+    sqlite3.SQLITE_BUSY: _LOCKED,
+    sqlite3.SQLITE_LOCKED: _LOCKED,
+    sqlite3.SQLITE_READONLY: _CLOSED,
+    sqlite3.SQLITE_CANTOPEN: _CLOSED,
+    sqlite3.SQLITE_PERM: _CLOSED,
+    sqlite3.SQLITE_AUTH: _CLOSED,
+    sqlite3.SQLITE_FULL: _FULL,
+    sqlite3.SQLITE_IOERR: _FULL,
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+}
 
 
-def fault_message(fault: Fault, path: Path, error: Exception) -> str:
+def is_damaged(error: Exception) -> bool:
+    """Whether the file holds no history that can be read."""
+    return _what(error) == _DAMAGED
+
+
+def fault_text(path: Path, error: Exception) -> str:
     """One clause: what is wrong, and what would help."""
     reason = getattr(error, "strerror", None) or first_line(error)
-    return {
-        Fault.LOCKED: f"the history {path} is locked by another process",
-        Fault.READ_ONLY: f"the history {path} cannot be written ({reason}); make the file and its folder writable",
-        Fault.FULL: f"the history {path} cannot be written: the disk is full, or fails",
-        Fault.DAMAGED: f"the history {path} is damaged",
-        Fault.OTHER: f"the history {path} cannot be used ({reason})",
-    }[fault]
+    return f"the history {path} {_what(error).format(reason=reason)}"
+
+
+def _what(error: Exception) -> str:
+    if isinstance(error, NotAHistoryError | DamagedError):
+        return _DAMAGED
+    if isinstance(error, NewerError):
+        return "is that of a newer DevExplorer, which this version neither reads nor changes"
+    if isinstance(error, OSError):
+        return _FULL if error.errno in (errno.ENOSPC, errno.EDQUOT) else _CLOSED
+    return _BY_CODE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, "cannot be used ({reason})")
 
 
 class HistoryFile:
     """An open file. Every method may raise `sqlite3.Error`; making one also `NewerError`, `NotAHistoryError`,
     `DamagedError`, `OSError`."""
 
-    def __init__(self, path: Path, *, wait_s: float, read_only: bool = False) -> None:
-        """Open, and lay out when it is new. `wait_s`: how long to wait for another process. `read_only`: whatever its
-        version is."""
+    def __init__(self, path: Path, *, wait_s: float) -> None:
+        """Open, and lay out when it is new. `wait_s`: how long to wait for another process."""
         self.path = path
         self.unreadable = 0
         """Rows that this version could not read, in the last answer."""
-        if read_only:
-            self._connection = sqlite3.connect(
-                f"file:{quote(str(path))}?mode=ro", uri=True, timeout=wait_s, isolation_level=None
-            )
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(path, timeout=wait_s, isolation_level=None)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._connection = sqlite3.connect(path, timeout=wait_s, isolation_level=None)
         try:
-            if not read_only:
-                self._prepare()
+            self._prepare()
         except BaseException:
             self._connection.close()
             raise
@@ -212,19 +196,6 @@ class HistoryFile:
         result = [run for row in rows if (run := _run(row)) is not None]
         self.unreadable = len(rows) - len(result)
         return result
-
-    def readable(self) -> Iterator[StoredRun]:
-        """Every run that can be read, the oldest first, up to the first damaged page."""
-        try:
-            for row in self._select("ORDER BY id"):
-                if (run := _run(row)) is not None:
-                    yield run
-        except sqlite3.DatabaseError:
-            return
-
-    def tables(self) -> list[str]:
-        """Those of features."""
-        return side_tables.names(self._connection)
 
     def rows(self, table: str, limit: int) -> list[SideRow]:
         """Records of a feature: the newest, the oldest of them first."""

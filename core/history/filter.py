@@ -1,4 +1,4 @@
-"""Which runs of the history are wanted, as a condition of SQL and as a question about one run. Pure functions, any
+"""Which runs of the history are wanted, as a condition of SQL. Pure functions, any
 thread; no torch."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import hashlib
 import msgspec
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.benchmark.kinds import kind_name, title
+from devexplorer.core.benchmark.kinds import title
 from devexplorer.core.records import BenchResult, Conditions, StoredRun
 
 MOST_TAGS, LONGEST_TAG = 20, 40
@@ -33,12 +33,6 @@ def where(wanted: Filter) -> tuple[str, list[str]]:
     kinds = [] if wanted.kind is None else [wanted.kind]
     terms = ["1", *("kind = ?" for _ in kinds), *("instr(text, ?) > 0" for _ in wanted.words)]
     return " AND ".join(terms), [*kinds, *wanted.words]
-
-
-def matches(run: StoredRun, wanted: Filter) -> bool:
-    """The same condition for one run."""
-    text = search_text(run)
-    return wanted.kind in (None, kind_name(run.result)) and all(word in text for word in wanted.words)
 
 
 def device_of(run: StoredRun) -> str:

@@ -33,17 +33,11 @@ def add_row(connection: sqlite3.Connection, table: str, row: SideRow) -> int:
 
 def rows(connection: sqlite3.Connection, table: str, limit: int) -> list[SideRow]:
     """The newest, the oldest of them first."""
-    if table not in names(connection):
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)).fetchone():
         return []
     select = f"SELECT began, simulated, record, id FROM {_quoted(table)} ORDER BY began DESC, id DESC LIMIT ?"
     newest = connection.execute(select, (limit,)).fetchall()
     return [SideRow(began, bool(simulated), record, number) for began, simulated, record, number in reversed(newest)]
-
-
-def names(connection: sqlite3.Connection) -> list[str]:
-    """The tables that there are, of whichever feature."""
-    select = "SELECT name FROM sqlite_master WHERE type = 'table' AND name != 'runs' AND name NOT LIKE 'sqlite_%'"
-    return [name for (name,) in connection.execute(select)]
 
 
 def _quoted(name: str) -> str:

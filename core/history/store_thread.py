@@ -2,8 +2,7 @@
 disk. No torch, no Qt.
 
 Every method returns at once. Requests are carried out in the order of the calls; what comes of them is told by
-`deliver()`, which the heartbeat calls, so that callbacks run on the main thread. Runs that could not be written are
-tried again every two seconds.
+`deliver()`, which the heartbeat calls, so that callbacks run on the main thread.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, TypeVar
 
 from devexplorer.core.base import DevExplorerError, count_text, sentence
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from devexplorer.core.session.session import Session
 
 T = TypeVar("T")
-RETRY_S = 2.0
 Say = Callable[[str, bool], None]
 """A sentence, and whether it says that something failed."""
 _WRITERS = {"json": write_json, "csv": write_csv, "html": write_report}
@@ -44,7 +42,7 @@ class StoreThread(Listener):
     """Ask, and `deliver` at every beat; `close` at the end. Runs of the session that end are kept.
 
     `on_change`: lists are out of date. `on_notice`: something happened by itself (the file is locked, was
-    damaged, can be written again). Both are called by `deliver`, as every callback is.
+    damaged). Both are called by `deliver`, as every callback is.
     """
 
     def __init__(
@@ -54,12 +52,11 @@ class StoreThread(Listener):
         *,
         on_change: Callable[[], None] = lambda: None,
         on_notice: Say = lambda _words, _failed: None,
-        retry_s: float = RETRY_S,
     ) -> None:
         """`make` is called on the thread, with the first request."""
         super().__init__(session)
         session.on_run.append(self.add)
-        self._make, self._retry_s = make or self._open, retry_s
+        self._make = make or self._open
         self.on_change, self.on_notice = on_change, on_notice
         self.problem: str | None = None
         """What does not work now, in one line, as of the last `deliver`."""
@@ -90,7 +87,7 @@ class StoreThread(Listener):
         conditions: Conditions,
         done: Callable[[StoredRun], None] = lambda run: None,
     ) -> None:
-        """Keep a run; `done` gets it, with a number below 0 while it waits in memory."""
+        """Keep a run; `done` gets it."""
         self._ask(lambda store: store.add(result, conditions), done, changes=True)
 
     def add_row(self, table: str, row: SideRow) -> None:
@@ -194,26 +191,11 @@ class StoreThread(Listener):
     def _run(self) -> None:
         store = self._make()
         try:
-            while (asked := self._next(store)) is not None:
+            while (asked := self._requests.get()) is not None:
                 work, say = asked
                 self._carry_out(store, partial(work, store), say)
         finally:
             self._carry_out(store, store.close, self.on_notice)
-
-    def _next(self, store: Store) -> tuple[Callable[[Store], None], Say] | None:
-        """The next request; what waits in memory is tried in between."""
-        while store.waiting:
-            try:
-                return self._requests.get(timeout=self._retry_s)
-            except Empty:
-                self._carry_out(store, partial(self._retry, store), self.on_notice)
-        return self._requests.get()
-
-    def _retry(self, store: Store) -> None:
-        written = len(store.waiting) - store.flush()
-        if written:
-            self._notice(f"{count_text(written, 'run')} that waited in memory: written to the history now.", False)
-            self._reply(lambda: self.on_change())
 
     def _carry_out(self, store: Store, work: Callable[[], None], say: Say) -> None:
         """Do it, and have what it says for people, and what the store has to say, told on the main thread."""

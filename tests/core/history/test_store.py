@@ -13,7 +13,7 @@ import pytest
 from fakes.runs import BEGAN, RESULTS, again, conditions, filled, matmul, model, one_line, sweep
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.history.filter import Filter, matches
+from devexplorer.core.history.filter import Filter
 from devexplorer.core.history.store import Store, default_path
 from devexplorer.core.records import StoredRun
 
@@ -37,7 +37,7 @@ def test_every_kind_of_run_is_the_same_when_it_is_read_again(store: Store, path:
     assert [run.result for run in added] == list(RESULTS)
     assert again(path) == added[::-1], "the newest first"
     assert store.get(added[0].id) == added[0]
-    assert (store.problem, store.notices(), store.waiting) == (None, (), [])
+    assert (store.problem, store.notices()) == (None, ())
 
 
 def test_the_file_is_made_with_its_folders_at_the_first_use(path: Path) -> None:
@@ -69,14 +69,10 @@ FILTERS = [
 
 
 @pytest.mark.parametrize(("wanted", "expected"), FILTERS)
-@pytest.mark.parametrize("stored", [True, False], ids=["in the file", "in memory"])
-def test_runs_are_filtered(store: Store, wanted: Filter, expected: list[int], stored: bool) -> None:
-    runs = filled_with_tags(store)
-    if stored:
-        found = [run.result for run in store.runs(wanted)]
-        assert store.count(wanted) == len(expected)
-    else:
-        found = [run.result for run in reversed(runs) if matches(run, wanted)]
+def test_runs_are_filtered(store: Store, wanted: Filter, expected: list[int]) -> None:
+    filled_with_tags(store)
+    found = [run.result for run in store.runs(wanted)]
+    assert store.count(wanted) == len(expected)
     assert found == [RESULTS[place] for place in expected]
 
 

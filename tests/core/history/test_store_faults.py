@@ -1,5 +1,5 @@
-"""The history with a file that is locked, corrupt, read-only or from a newer version, or a full disk: nothing is
-lost."""
+"""The history with a file that is locked, corrupt, read-only or from a newer version, or a full disk: no file
+is overwritten, and no run lost."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from pathlib import Path
 import msgspec
 import pytest
 from fakes.disk import full_disk, somebody_else
-from fakes.runs import BEGAN, again, conditions, filled, matmul, model, one_line, samples, sweep
+from fakes.runs import BEGAN, again, conditions, filled, matmul, one_line, samples, sweep
 
-from devexplorer.core.base import BadInput, Unavailable
+from devexplorer.core.base import Unavailable
 from devexplorer.core.history.file import APPLICATION_ID, HistoryFile
 from devexplorer.core.history.importing import import_file
-from devexplorer.core.history.side_tables import SideRow
-from devexplorer.core.history.store import NEWER_OFFSET, Store
+from devexplorer.core.history.store import Store
 
 
 @pytest.fixture
@@ -50,49 +49,21 @@ def locked(path: Path, how: str = "EXCLUSIVE") -> Iterator[None]:
 
 
 @pytest.mark.parametrize("how", ["EXCLUSIVE", "IMMEDIATE"])
-def test_a_locked_history_keeps_runs_in_memory_and_writes_them_later(store: Store, path: Path, how: str) -> None:
+def test_a_run_that_a_locked_history_does_not_take_is_saved_beside_it(store: Store, path: Path, how: str) -> None:
     first = store.add(matmul(), conditions(0))
     with locked(path, how):
-        second = store.add(sweep(), conditions(1), ("new",))
-        third = store.add(model(), conditions(2))
-        assert (second.id, third.id) == (-2, -3)
-        listed = [run.id for run in store.runs()]
-        assert listed == ([-3, -2] if how == "EXCLUSIVE" else [-3, -2, first.id])
-        problem = one_line(store.problem)
-        assert "locked by another process" in problem
-        assert store.get(-2) == second
-        assert store.tag(-2, ["tagged"]).tags == ("tagged",)
+        with pytest.raises(Unavailable, match="locked by another process") as raised:
+            store.add(sweep(), conditions(1), ("lost and found",))
+        assert "locked by another process" in one_line(store.problem)
+        assert store.runs() == ([] if how == "EXCLUSIVE" else [first])
         with pytest.raises(Unavailable, match="nothing was changed"):
             store.delete([first.id])
-        assert store.notices(), "it is said"
-    assert store.flush() == 0
+    (saved,) = path.parent.glob("history-unsaved-*.json")
+    assert f"saved as {saved}: import that file later" in one_line(str(raised.value))
+    import_file(saved, store)
     assert store.problem is None
-    assert [(run.result, run.tags) for run in again(path)] == [(model(), ()), (sweep(), ("tagged",)), (matmul(), ())]
-    assert store.get(-3).id > 0, "the number that it had while it waited still leads to it"
-    assert store.delete([-3]) == 1
-
-
-def test_a_run_that_waits_is_written_with_the_next(store: Store, path: Path) -> None:
-    store.add(matmul(), conditions(0))
-    with locked(path):
-        store.add(sweep(), conditions(1))
-    assert store.add(model(), conditions(2)).id > 0
-    assert [run.result for run in again(path)] == [model(), sweep(), matmul()]
-
-
-def test_what_a_locked_history_never_took_is_beside_it_at_the_end(path: Path) -> None:
-    store = Store(path, wait_s=0.01, clock=lambda: BEGAN)
-    store.add(matmul(), conditions(0))
-    with locked(path):
-        store.add(sweep(), conditions(1), ("lost and found",))
-        store.close()
-    words = one_line(store.notices()[-1])
-    (rescued,) = path.parent.glob("history-unsaved-*.json")
-    assert str(rescued) in words
-    with Store(path) as later:
-        import_file(rescued, later)
-        assert later.runs()[0].result == msgspec.structs.replace(sweep(), run=0)
-        assert later.runs()[0].tags == ("lost and found",)
+    found = store.runs()[0]
+    assert (found.result, found.tags) == (msgspec.structs.replace(sweep(), run=0), ("lost and found",))
 
 
 # --- corrupt
@@ -121,35 +92,12 @@ def broken(path: Path, kind: str) -> bytes:
 def test_a_corrupt_history_is_kept_under_another_name(store: Store, path: Path, kind: str) -> None:
     content = broken(path, kind)
     run = store.add(matmul(), conditions(99))
-    found = again(path)
-    assert found[0] == run
+    assert again(path) == [run]
     copy = path.with_name("history-damaged-20270115-080000.sqlite3")
     assert copy.read_bytes() == content
     (words,) = store.notices()
     assert copy.name in one_line(words)
     assert "damaged" in words
-    saved = {each.conditions.started_unix_s: each.result for each in found[1:]}
-    assert (
-        saved.items()
-        <= {conditions(number).started_unix_s: matmul(samples(100, seed=number)) for number in range(40)}.items()
-    )
-    assert (f"{len(saved)} runs could still be read" in words) == bool(saved)
-
-
-def test_what_can_still_be_read_of_a_corrupt_history_is_taken_over(store: Store, path: Path) -> None:
-    kept = SideRow(BEGAN, True, "{}")
-    with Store(path) as before:
-        before.add_row("of_a_feature", kept)
-    broken(path, "sound")
-    content = bytearray(path.read_bytes())
-    content[-3 * 4096 :] = os.urandom(3 * 4096)
-    path.write_bytes(content)
-    found = store.runs()
-    assert 30 <= len(found) < 40
-    assert "could still be read and taken over" in one_line(store.notices()[0])
-    assert found == again(path)
-    assert store.rows("of_a_feature") == [kept._replace(id=1)]
-    assert store.rows("of_another") == []
 
 
 def test_a_second_corrupt_history_does_not_replace_the_first_copy(store: Store, path: Path) -> None:
@@ -224,7 +172,7 @@ def readable_folder() -> Iterator[Path]:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="another user cannot be played here")
 @pytest.mark.parametrize("there", [True, False], ids=["a file", "no file yet"])
-def test_a_read_only_history_is_listed_and_runs_are_kept_in_memory(
+def test_a_read_only_history_is_listed_and_what_cannot_be_kept_is_said(
     readable_folder: Path, monkeypatch: pytest.MonkeyPatch, there: bool
 ) -> None:
     path = readable_folder / "history.sqlite3"
@@ -238,81 +186,53 @@ def test_a_read_only_history_is_listed_and_runs_are_kept_in_memory(
     with somebody_else():
         store = Store(path, wait_s=0.05)
         assert len(store.runs()) == there
-        run = store.add(sweep(), conditions(1))
-        assert run.id == -1
-        assert store.runs()[0] == run
-        assert "cannot be written" in one_line(store.problem)
-        assert "1 run kept in memory" in one_line(store.problem)
+        with pytest.raises(Unavailable, match=r"cannot be written.*could not be saved anywhere"):
+            store.add(sweep(), conditions(1))
         store.close()
-        assert "lost" in one_line(store.notices()[-1]), "there is nowhere to put it, and that is said"
     assert (path.read_bytes() if there else None) == before
     assert sorted(readable_folder.iterdir()) == ([path] if there else [])
 
 
-def test_a_folder_that_is_a_file_is_one_line(tmp_path: Path) -> None:
+def test_a_folder_that_is_a_file_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "taken").write_text("")
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     store = Store(tmp_path / "taken" / "history.sqlite3")
     assert store.runs() == []
-    assert store.add(matmul(), conditions()).id == -1
-    assert "cannot be written" in one_line(store.problem)
-    store.waiting.clear()
+    with pytest.raises(Unavailable, match="cannot be written") as raised:
+        store.add(matmul(), conditions())
+    (saved,) = tmp_path.glob("history-unsaved-*.json")
+    assert str(saved) in one_line(str(raised.value))
     store.close()
 
 
 # --- from a newer version
 
 
-def newer(path: Path, *, alien: bool = False) -> bytes:
-    """The history of a later version: one more column, or a different layout."""
-    with Store(path) as store:
-        store.add(matmul(), conditions(0))
+def test_a_newer_history_is_left_alone_and_said(store: Store, path: Path) -> None:
+    store.add(matmul(), conditions(0))
+    store.close()
     with sqlite3.connect(path) as connection:
-        connection.execute("ALTER TABLE runs RENAME TO journeys" if alien else "ALTER TABLE runs ADD COLUMN mood TEXT")
+        connection.execute("ALTER TABLE runs ADD COLUMN mood TEXT")
         connection.execute("PRAGMA user_version = 2")
     connection.close()
-    return path.read_bytes()
-
-
-def test_a_newer_history_is_listed_never_written_and_new_runs_go_beside_it(store: Store, path: Path) -> None:
-    content = newer(path)
-    (old,) = store.runs()
-    assert (old.result, old.id) == (matmul(), NEWER_OFFSET + 1)
-    run = store.add(sweep(), conditions(1))
-    assert store.path == path.with_name("history-1.sqlite3")
-    assert store.runs() == [run, old]
-    assert store.runs(limit=1) == [run]
-    assert store.count() == 2
-    assert store.get(old.id) == old
-    assert store.find(matmul(), conditions(0)) == old.id
-    for change in (lambda: store.delete([old.id]), lambda: store.tag(old.id, ["x"])):
-        with pytest.raises(BadInput, match="not changed by this version"):
-            change()
-    (words,) = store.notices()
-    assert "newer DevExplorer" in one_line(words)
+    content = path.read_bytes()
+    assert store.runs() == []
+    assert "newer DevExplorer" in one_line(store.problem)
+    with pytest.raises(Unavailable, match=r"newer DevExplorer.*import that file later"):
+        store.add(sweep(), conditions(1))
     store.close()
-    assert path.read_bytes() == content
-    assert again(path) == [run, old], "the next start finds both"
-
-
-def test_a_newer_history_that_cannot_be_read_is_said_and_left_alone(store: Store, path: Path) -> None:
-    content = newer(path, alien=True)
-    run = store.add(sweep(), conditions(1))
-    assert store.runs() == [run]
-    assert any("cannot read the runs in" in one_line(words) for words in store.notices())
     assert path.read_bytes() == content
 
 
 # --- disk full
 
 
-def test_a_full_disk_keeps_runs_in_memory_until_there_is_room(store: Store, path: Path) -> None:
+def test_a_full_disk_takes_runs_again_when_there_is_room(store: Store, path: Path) -> None:
     store.add(matmul(), conditions(0))
-    with full_disk(path.stat().st_size):
-        run = store.add(matmul(samples(90)), conditions(1))
-        assert run.id == -2
-        assert "the disk is full" in one_line(store.problem)
-        assert [each.conditions for each in store.runs()] == [conditions(1), conditions(0)]
-    assert store.flush() == 0
+    with full_disk(path.stat().st_size), pytest.raises(Unavailable, match="the disk is full"):
+        store.add(matmul(samples(90)), conditions(1))
+    assert store.add(matmul(samples(90)), conditions(1)).id > 0
+    assert store.problem is None
     assert [each.result for each in again(path)] == [matmul(samples(90)), matmul()]
 
 
@@ -321,10 +241,10 @@ def test_sqlites_own_word_for_a_full_disk_is_the_same(store: Store, path: Path) 
     assert isinstance(store._file, HistoryFile)
     pages = store._file._number("PRAGMA page_count")
     store._file._connection.execute(f"PRAGMA max_page_count = {pages}")
-    assert store.add(matmul(samples(90)), conditions(1)).id == -2
-    assert "the disk is full" in one_line(store.problem)
+    with pytest.raises(Unavailable, match="the disk is full"):
+        store.add(matmul(samples(90)), conditions(1))
     assert again(path)[0].conditions == conditions(0)
-    assert store.flush() == 0, "the file was opened anew, without the limit"
+    assert store.add(matmul(samples(90)), conditions(1)).id > 0, "the file was opened anew, without the limit"
 
 
 def test_the_file_says_whose_it_is(store: Store, path: Path) -> None:

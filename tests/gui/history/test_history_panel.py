@@ -17,9 +17,9 @@ from PySide6.QtGui import QFontMetrics
 from PySide6.QtWidgets import QApplication, QLineEdit
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.benchmark.kinds import kind_of
+from devexplorer.core.benchmark.kinds import kind_name, kind_of
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.history.filter import Filter, matches
+from devexplorer.core.history.filter import Filter, search_text
 from devexplorer.core.history.store import Store
 from devexplorer.core.history.store_thread import Say, StoreThread
 from devexplorer.core.records import StoredRun
@@ -32,6 +32,10 @@ from devexplorer.gui.widgets.theme import DARK, LIGHT
 
 LEFT = Qt.MouseButton.LeftButton
 COLUMN = {column.title: number for number, column in enumerate(COLUMNS)}
+
+
+def _is_wanted(run: StoredRun, kind: str | None, text: str) -> bool:
+    return kind in (None, kind_name(run.result)) and all(word in search_text(run) for word in text.casefold().split())
 
 
 class FakeSource:
@@ -50,7 +54,7 @@ class FakeSource:
     ) -> None:
         wanted = Filter(kind=kind, text=text)
         self.asked.append((wanted, limit))
-        found = [run for run in self.runs if matches(run, wanted)]
+        found = [run for run in self.runs if _is_wanted(run, kind, text)]
         show(found[:limit], len(found))
 
     def tag(self, tags: Sequence[tuple[int, tuple[str, ...]]], say: Say) -> None:
@@ -551,7 +555,7 @@ def test_rows_can_be_copied(qtbot: QtBot) -> None:
 
 def test_what_does_not_work_stays_in_sight(qtbot: QtBot) -> None:
     panel, _ = panel_with(qtbot, stored(matmul(), 1))
-    panel.show_problem("The history is locked by another process; 1 run is kept in memory and written when it is free.")
+    panel.show_problem("The history is locked by another process.")
     assert panel.message.full_text.startswith("▲ The history is locked")
     assert panel.message.property("words") == "warning"
     click_row(qtbot, panel, 0)
