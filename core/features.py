@@ -13,6 +13,7 @@ FEATURES = (
     "memory",
     "topology",
     "roofline",
+    "machines",
     "fleet",
     "learn",
     "alerts",

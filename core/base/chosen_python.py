@@ -54,6 +54,17 @@ def chosen() -> Chosen:
         return Chosen()
 
 
+MOST = 100
+"""Folders that are remembered; the one that was chosen longest ago goes first."""
+
+
+def choice(pythons: Mapping[str, str], folder: Path, python: str | None) -> dict[str, str]:
+    """`Settings.pythons` with this choice; None: the window's own, also where a folder above has another."""
+    kept = {place: chosen for place, chosen in pythons.items() if place != str(folder)}
+    kept[str(folder)] = python or ""
+    return dict(list(kept.items())[-MOST:])
+
+
 def for_folder(pythons: Mapping[str, str], folder: Path) -> str | None:
     """The interpreter that was chosen for this folder, or the nearest above; None: DevExplorer's own."""
     for place in (folder, *folder.parents):

@@ -12,19 +12,19 @@ from typing import NoReturn
 from devexplorer.core.base import BadInput
 from devexplorer.core.cli.terminal.common_arguments import (
     PYTHON,
-    SSH,
     TARGET,
     VIRTUAL,
     CliCommand,
     WatchOption,
-    WindowOption,
     add_options,
+    away_options,
     json_option,
     of_features,
+    window_options,
 )
 
 THEMES = ("dark", "light", "high-contrast")
-WITH_VALUE = ("--virtual", "--python", "--ssh", "--theme")
+WITH_VALUE = ("--virtual", "--python", "--theme")
 """Options of the window that are followed by a word, beside those of features."""
 
 
@@ -41,7 +41,7 @@ def parser(words: Container[str] | None = None) -> argparse.ArgumentParser:
     common = _Parser(add_help=False)
     common.add_argument("--virtual", metavar="SPEC", default=argparse.SUPPRESS, help=VIRTUAL)
     common.add_argument("--python", metavar="PATH", default=argparse.SUPPRESS, help=PYTHON)
-    common.add_argument("--ssh", metavar="HOST", default=argparse.SUPPRESS, help=SSH)
+    away_options(common, default=argparse.SUPPRESS)
     top = _Parser(
         prog="devexplorer",
         parents=[common],
@@ -53,7 +53,8 @@ def parser(words: Container[str] | None = None) -> argparse.ArgumentParser:
     top.add_argument("--version", action="store_true", help="show the version and exit")
     top.add_argument("--theme", choices=THEMES, help="colours of the window")
     for option in window_options():
-        top.add_argument(f"--{option.name}", metavar=option.metavar, help=option.help)
+        if not option.away:
+            top.add_argument(f"--{option.name}", metavar=option.metavar, help=option.help)
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     for command in cli_commands().values():
         if words is not None and command.name not in words:
@@ -115,20 +116,6 @@ def _install_desktop(desktop: argparse.ArgumentParser) -> None:
     json_option(desktop)
 
 
-def _host(host: argparse.ArgumentParser) -> None:
-    words = host.add_subparsers(dest="word", metavar="WORD", required=True, parser_class=_Parser)
-    serve = words.add_parser("serve", help="start the host of this Python environment, if none runs")
-    add_options(serve, ("--foreground", None, "in this process, for service managers"))
-    proxy = words.add_parser("proxy", help="connect standard input and output to it (what ssh runs)")
-    proxy.add_argument("--marker", metavar="HEX", required=True, help="what is printed before everything else")
-    for command in (serve, proxy):
-        command.add_argument("--virtual", metavar="SPEC", default=argparse.SUPPRESS, help=VIRTUAL)
-    stop = words.add_parser("stop", help="end the hosts of this user on this machine")
-    stop.add_argument("pid", metavar="PID", nargs="?", help="only the one with this process id")
-    json_option(stop)
-    json_option(words.add_parser("list", help="list the hosts of this user on this machine"))
-
-
 KERNEL_COMMANDS = (
     CliCommand("open", "open the window on files; `devexplorer FILE` does, too", _open),
     CliCommand("tour", "do the main job, unattended, in the real window", _tour),
@@ -150,13 +137,6 @@ KERNEL_COMMANDS = (
     ),
     CliCommand("env", "versions and drivers, for bug reports", json_option, "cli.env:env", elsewhere=True),
     CliCommand(
-        "host",
-        "what windows on other machines connect to: start it, list it, end it",
-        _host,
-        "machines.commands.host:host",
-        takes_common=False,
-    ),
-    CliCommand(
         "install-desktop",
         "add DevExplorer to the menu and to the file types of a desktop",
         _install_desktop,
@@ -170,12 +150,6 @@ KERNEL_COMMANDS = (
 def cli_commands() -> dict[str, CliCommand]:
     """Every command by its word: the kernel's, then those of features."""
     return {command.name: command for command in (*KERNEL_COMMANDS, *of_features("COMMANDS"))}
-
-
-@cache
-def window_options() -> tuple[WindowOption, ...]:
-    """Options of features for the window."""
-    return tuple(of_features("WINDOW_OPTIONS"))
 
 
 @cache
@@ -208,6 +182,5 @@ def parse(argv: list[str]) -> argparse.Namespace:
         raise BadInput(f"{error}; see devexplorer --help") from None
     arguments.virtual = getattr(arguments, "virtual", None)
     arguments.python = getattr(arguments, "python", None)
-    arguments.ssh = getattr(arguments, "ssh", None)
     arguments.argv = argv
     return arguments

@@ -18,6 +18,7 @@ from devexplorer.core.base.time_limit import any_abandoned
 from devexplorer.core.cli.arguments import cli_commands, elsewhere, parse
 from devexplorer.core.cli.other_python import run_elsewhere
 from devexplorer.core.cli.quick_start import quick_start
+from devexplorer.core.cli.terminal.common_arguments import away
 from devexplorer.core.cli.terminal.interrupt import INTERRUPTED
 from devexplorer.core.cli.terminal.refusal import refuse, say
 
@@ -49,8 +50,10 @@ def run(arguments: argparse.Namespace) -> int:
         name = arguments.command
         if arguments.version:
             name = "version"
-        elif _is_elsewhere(arguments):
-            name = "over_ssh"
+        elif (option := away(arguments)) is not None and "__start__" not in vars(devexplorer):
+            if name not in elsewhere():
+                raise BadInput(f"--{option.name} means nothing to {name}; it is for {', '.join(elsewhere())}")
+            name = option.away
         elif cli_commands()[name].elsewhere:
             run_elsewhere(arguments)
             if cli_commands()[name].one_kind and arguments.virtual:
@@ -116,15 +119,6 @@ def _version(_: argparse.Namespace) -> int:
     return 0
 
 
-def _is_elsewhere(arguments: argparse.Namespace) -> bool:
-    """Whether the command is for another machine, and this is not that machine already."""
-    if arguments.ssh is None or "__start__" in vars(devexplorer):
-        return False
-    if arguments.command not in elsewhere():
-        raise BadInput(f"--ssh means nothing to {arguments.command}; it is for {', '.join(elsewhere())}")
-    return True
-
-
 def _hide_cards() -> str:
     """Let this process and its children have no CUDA cards, before torch is imported; returns what is to be said about
     that. Without cards nothing changes."""
@@ -145,11 +139,11 @@ def _hide_cards() -> str:
 
 
 def _command(name: str) -> Callable[[argparse.Namespace], int]:
-    """The function of a command, imported for it."""
+    """The function of a command, or of what carries it out elsewhere, imported for it."""
     if name == "version":
         return _version
     if name == "watch":
         quick_start()
-    run = "machines.commands.over_ssh:over_ssh" if name == "over_ssh" else cli_commands()[name].run
+    run = cli_commands()[name].run if name in cli_commands() else name
     command: Callable[[argparse.Namespace], int] = resolve_name(f"devexplorer.core.{run}")
     return command

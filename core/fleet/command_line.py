@@ -102,6 +102,6 @@ WINDOW_OPTIONS = (
         "ADDRESS",
         f"open the window on the page Fleet with {CLUSTER}",
         _check_cluster,
-        "fleet.actions:open_cluster",
+        "fleet.actions:begin",
     ),
 )

@@ -1,11 +1,8 @@
-"""A Python environment of a machine: what its files say, what it says itself, and the questions of a window to a host
-about them. Plain frozen records."""
+"""A Python environment of a machine: what its files say, what it says itself. Plain frozen records."""
 
 from __future__ import annotations
 
 import msgspec
-
-from devexplorer.core.records.base import Record
 
 
 class Environment(msgspec.Struct, frozen=True):
@@ -59,30 +56,3 @@ class Probe(msgspec.Struct, frozen=True):
     devices: tuple[ProbedDevice, ...] = ()
     problem: str = ""
     """Why nothing, or not everything, is known."""
-
-
-class FindPythons(Record, tag="FindPythons"):
-    """The Python environments of that machine; answered with `PythonsFound`."""
-
-    folder: str = "~"
-    """Where the user works."""
-    path: str = ""
-    """Only the one that this names, an interpreter or the folder of an environment."""
-
-
-class ProbePython(Record, tag="ProbePython"):
-    """What an interpreter of that machine has, which is started for it; answered with `PythonProbed`."""
-
-    path: str
-
-
-class PythonsFound(Record, tag="PythonsFound"):
-    """Answers `FindPythons`."""
-
-    environments: tuple[Environment, ...]
-
-
-class PythonProbed(Record, tag="PythonProbed"):
-    """Answers `ProbePython`."""
-
-    probe: Probe

@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING
 from devexplorer.core.session.state import State
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.window.link import Link
-    from devexplorer.core.machines.window.remote_session import RemoteSession
     from devexplorer.core.session.session import Session
 
 
 class Machine:
-    """This machine; `core.machines.window.machines.FarMachine` is one behind a link."""
+    """This machine; a feature has others, whose session has what the window needs of this one's."""
 
     def __init__(self, name: str = "this machine") -> None:
         self.name = name
         """As a sentence says it: `on NAME`."""
-        self.session: Session | RemoteSession | None = None
+        self.session: Session | None = None
         """None: it is not looked at (yet)."""
         self.aside = State()
         """What is known of it while it is not shown; contents that mean nothing while it is."""
@@ -33,11 +31,6 @@ class Machine:
         return True
 
     @property
-    def link(self) -> Link | None:
-        """The way to it; None: there is none in between."""
-        return None
-
-    @property
     def is_late(self) -> bool:
         """Whether what is known of it is not of this moment."""
         return False
@@ -45,6 +38,3 @@ class Machine:
     def now(self) -> float:
         """The end of its plots, by this window's clock."""
         return time.time()
-
-    def beat(self) -> None:
-        """Called at each beat of the window, shown or not."""

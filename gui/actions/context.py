@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from functools import cached_property
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
 from PySide6.QtCore import QObject, Qt, Signal
-from PySide6.QtWidgets import QDialog, QFileDialog, QWidget
+from PySide6.QtWidgets import QDialog, QFileDialog, QMenu, QWidget
 
 from devexplorer.core.base import object_name
 from devexplorer.core.records import ObjectSnapshot, Row
@@ -26,14 +26,10 @@ from devexplorer.gui.actions.dragging import places_of
 from devexplorer.gui.forms.far_side import Wanted
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.window.machines import Machines
-    from devexplorer.core.machines.window.remote_session import RemoteSession
-    from devexplorer.core.records import Calibration
+    from devexplorer.core.records import Calibration, Command
     from devexplorer.core.session.session import Session
     from devexplorer.gui.forms.dialog import FormDialog
-    from devexplorer.gui.forms.far_file_dialog import FarFileDialog
     from devexplorer.gui.forms.far_side import FarSide
-    from devexplorer.gui.machines.file_copies import FileCopies
     from devexplorer.gui.plots.time_axis import TimeAxis
     from devexplorer.gui.shell.shown import Shown
     from devexplorer.gui.widgets import Banner
@@ -159,6 +155,36 @@ class WindowWork(NamedTuple):
     cancel: Callable[[], object]
 
 
+class OtherMachines:
+    """What the window asks about machines other than this one; a feature that has them says more."""
+
+    def side(self, machine: Machine) -> FarSide | None:
+        """Whom to ask about its files; None: they are this window's own."""
+
+    def connected(self, name: str) -> Machine | None:
+        """The machine of this name; None: it is not connected."""
+
+    def show(self, machine: Machine) -> None:
+        """Show this one."""
+
+    def takes(self, command: Command) -> bool:
+        """Whether another machine carries out a command in place of the one shown."""
+        return False
+
+    def offer(self, menu: QMenu) -> None:
+        """List the machines that the selection can be copied to, at the end of a menu."""
+
+    def keeps_open(self) -> bool:
+        """Whether something is still being brought from one: the window closes once it is here."""
+        return False
+
+    def beat(self) -> None:
+        """After each beat of the window."""
+
+    def close(self, deadline_s: float) -> None:
+        """At its end."""
+
+
 class WindowContext(QObject):
     """One per window. Attributes hold what is current; signals say when that changes."""
 
@@ -242,19 +268,16 @@ class WindowContext(QObject):
         """Put something into the status bar, on the right."""
         self.shown: Shown
         """Which machine is shown, or what in its place; the application sets it."""
-        self.make_machines: Callable[[], Machines]
-        """Loads what other machines need; the application sets it."""
-        self.session: Session | RemoteSession | None = None
+        self.others = OtherMachines()
+        self.virtual_spec: str | None = None
+        """The virtual GPUs that the window was started with."""
+        self.session: Session | None = None
         self.folder = ""
         """Where the last file was chosen."""
         self.far: FarSide | None = None
         """The machine that is shown, when that is another one: its files are chosen, not those of this machine."""
         self.age = ""
         """How old what is shown is, where it is not of this moment: `8 s ago`; empty: it is."""
-        self.file_copies: FileCopies
-        """Copies files between this machine and the one shown; `gui.machines.file_copies` sets it."""
-        self._far_folders: dict[str, str] = {}
-        """Where the last file was chosen on each of them."""
         self.current_settings: Callable[[], Settings] = lambda: self.settings
         """All settings as they are now; the window sets it."""
         self.in_background: InBackground
@@ -276,22 +299,17 @@ class WindowContext(QObject):
         self.device = device
         self.device_selected.emit(device)
 
-    @cached_property
-    def machines(self) -> Machines:
-        """Every machine that the window knows; loaded when it is first asked for."""
-        return self.make_machines()
-
     def set_machine(self, machine: Machine) -> None:
         """This machine is shown from now on."""
         if machine is self.machine:
             return
         self.machine = machine
-        self.far = None if machine.is_here else cast("FarSide", machine)
+        self.far = self.others.side(machine)
         if machine.session is not None:
             self.set_session(machine.session)
         self.machine_shown.emit(machine)
 
-    def set_session(self, session: Session | RemoteSession) -> None:
+    def set_session(self, session: Session) -> None:
         """The session started."""
         self.session = session
         self.session_started.emit(session)
@@ -388,14 +406,11 @@ class WindowContext(QObject):
         is one of that machine."""
         if self.far is None or by_window:
             return self._save_here(title, name, formats, chosen)
-        why_not = "" if here is None else self.far.why_not_here
-        dialog = self._ask_far(
-            title, Wanted.SAVE, lambda paths: chosen(paths[0]), formats=formats, name=name,
-            here_too=here is not None, why_not_here=why_not,
+        elsewhere = here and partial(self._save_here, f"{title} on this machine", name, formats, here)
+        return self.far.choose(
+            self.window, title, Wanted.SAVE, lambda paths: chosen(paths[0]), formats=formats, name=name,
+            elsewhere=elsewhere,
         )  # fmt: skip
-        if here is not None:
-            dialog.elsewhere.connect(lambda: self._save_here(f"{title} on this machine", name, formats, here))
-        return dialog
 
     def _save_here(self, title: str, name: str, formats: dict[str, str], chosen: Callable[[Path], None]) -> QDialog:
         from devexplorer.gui.forms.save_dialog import SaveDialog
@@ -423,8 +438,8 @@ class WindowContext(QObject):
         """
         if self.far is not None and not by_window:
             wanted = Wanted.FILES if several else Wanted.FILE
-            dialog = self._ask_far(title, wanted, far or chosen, kinds=kinds, here_too=far is not None)
-            dialog.elsewhere.connect(lambda: self._choose_here(f"{title} on this machine", kinds, chosen, several))
+            elsewhere = far and partial(self._choose_here, f"{title} on this machine", kinds, chosen, several)
+            self.far.choose(self.window, title, wanted, far or chosen, kinds=kinds, elsewhere=elsewhere)
         else:
             self._choose_here(title, kinds, chosen, several)
 
@@ -444,21 +459,6 @@ class WindowContext(QObject):
 
         dialog.filesSelected.connect(accepted)
         self.open_dialog(dialog)
-
-    def _ask_far(self, title: str, wanted: Wanted, chosen: Callable[[list[Path]], None], **more: Any) -> FarFileDialog:
-        from devexplorer.gui.forms.far_file_dialog import FarFileDialog
-
-        assert self.far is not None
-        side = self.far
-
-        def accepted(paths: list[Path]) -> None:
-            self._far_folders[side.name] = str(paths[0].parent)
-            chosen(paths)
-
-        dialog = FarFileDialog(self.window, title, side, wanted, self._far_folders.get(side.name, ""), **more)
-        dialog.chosen.connect(accepted)
-        dialog.open()
-        return dialog
 
     def _remember_folder(self, path: Path) -> None:
         self.folder = str(path.parent)

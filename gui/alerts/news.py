@@ -92,11 +92,12 @@ class AlertNews(QObject):
         if about == ABOUT:
             TAB.show(self._context)
         elif about.startswith(ABOUT_OTHERS):
-            machine = self._context.machines.find(about.removeprefix(ABOUT_OTHERS))
+            name = about.removeprefix(ABOUT_OTHERS)
+            machine = next((machine for machine in self._context.unseen if machine.name == name), None)
             if machine is not None:
                 self._read(about)
                 self._banner.clear()
-                self._context.machines.show(machine)
+                self._context.others.show(machine)
                 TAB.show(self._context)
 
     def _read(self, about: str) -> None:

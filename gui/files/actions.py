@@ -95,6 +95,8 @@ def _load_checkpoint(context: WindowContext) -> None:
 def _save(context: WindowContext, targets: tuple[str, ...]) -> None:
     from devexplorer.gui.files.save_file import SaveFileDialog
 
-    dialog = SaveFileDialog(context.state, targets, context.window, context.far)
-    dialog.here_wanted.connect(lambda command, place: context.file_copies.save(place, command))
+    far = context.far
+    dialog = SaveFileDialog(context.state, targets, context.window, far)
+    if far is not None:
+        dialog.here_wanted.connect(lambda command, place: far.save(place, command))
     context.ask(dialog)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 from PySide6.QtCore import QObject
@@ -69,20 +69,14 @@ class ModelOpener(QObject):
         return self._context.open_dialog(dialog, about_machine=True)
 
     def _look_into(self, dialog: OpenModelDialog, path: Path) -> None:
-        from devexplorer.core.isolation.model_classes import Candidate, candidates
-        from devexplorer.core.machines.questions import FindModels
-        from devexplorer.core.machines.records import ModelsFound  # not for a window of this machine alone
+        from devexplorer.core.isolation.model_classes import candidates
 
         def show(found: Sequence[Candidate]) -> None:
             if isValid(dialog):  # it can have been closed since
                 dialog.show_candidates(path, found)
 
-        def show_far(answer: Any) -> None:
-            found = answer.models if isinstance(answer, ModelsFound) else ()
-            show([Candidate(one.name, one.is_class, one.needs) for one in found])
-
         if self._context.far is not None:
-            self._context.far.ask(FindModels(path=str(path)), show_far)
+            self._context.far.models_in(path, show)
         else:
             self._context.in_background("recognise", partial(candidates, path), show)
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QDialog
@@ -53,20 +53,12 @@ class Opening(QObject):
 
     def _open_far(self, paths: Sequence[Path]) -> None:
         """The same of the machine that is shown."""
-        from devexplorer.core.machines.questions import RecogniseFiles  # not for a window of this machine alone
-
         far = self._context.far
         if far is not None:
-            question = RecogniseFiles(paths=tuple(map(str, paths)))
-            far.ask(question, lambda answer: self._show_far(far, answer))
+            far.recognise(paths, partial(self._show_far, far))
 
-    def _show_far(self, far: FarSide, answer: Any) -> None:
-        from devexplorer.core.machines.records import FileKinds
-
-        if not isinstance(answer, FileKinds):
-            self._context.hint(f"The files on {far.name} could not be looked at: {answer}")
-        elif far is self._context.far:
-            files = [FileKind(Path(file.path), file.kind, file.reason) for file in answer.files]
+    def _show_far(self, far: FarSide, files: Sequence[FileKind]) -> None:
+        if far is self._context.far:
             for file in files:
                 if file.kind is not None:
                     self._context.remember_file(file.path)
@@ -84,6 +76,7 @@ class Opening(QObject):
 
     def _open_known(self, files: Sequence[FileKind], far: FarSide | None = None) -> None:
         """`far`: the machine that they are on; None: this one."""
+        shown = self._context.far
         lines = [file.reason for file in files if file.kind is None]
         recordings = [file.path for file in files if file.kind == RECORDING]
         others = [file for file in files if file.kind not in (None, RECORDING)]
@@ -93,18 +86,18 @@ class Opening(QObject):
         else:
             for file in others:
                 if far is not None and file.kind == SCRIPT:
-                    self._context.file_copies.bring(file.path, self._repeat)
-                elif far is None and self._context.far is not None and file.kind == MODEL:
-                    self._waiting.append(partial(self._place_model, file.path))
-                elif far is None and self._context.far is not None and file.kind in SENT:
-                    self._context.file_copies.send(file.path, partial(self._open_sent, file.kind))
+                    far.bring(file.path, self._repeat)
+                elif far is None and shown is not None and file.kind == MODEL:
+                    self._waiting.append(partial(self._place_model, shown, file.path))
+                elif far is None and shown is not None and file.kind in SENT:
+                    shown.send(file.path, partial(self._open_sent, file.kind))
                 else:
                     self._open_one(file.kind, file.path)
         if recordings:
             if far is None:
                 self._show_recording(recordings[0])
             else:
-                self._context.file_copies.bring(recordings[0], self._show_recording)
+                far.bring(recordings[0], self._show_recording)
             if len(recordings) > 1:
                 more = count_text(len(recordings) - 1, "other recording")
                 lines.append(
@@ -154,12 +147,12 @@ class Opening(QObject):
             self._waiting.append(partial(load_tensors, self._context, file))
             self._next()
 
-    def _place_model(self, path: Path) -> QDialog:
+    def _place_model(self, far: FarSide, path: Path) -> QDialog:
         """Code is named by its place, in workspaces and scripts too: the user says where on that machine it is to
         be."""
 
         def chosen(place: Path) -> None:
-            self._context.file_copies.send(path, lambda _: arrived(place), place)
+            far.send(path, lambda _: arrived(place), place)
 
         def arrived(place: Path) -> None:
             self._waiting.append(partial(self._models.open, place))

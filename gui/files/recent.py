@@ -55,14 +55,13 @@ class RecentMenu(QMenu):
         if not name:
             context.files_chosen.emit([file.path])
             return
-        machine = context.machines.find(name)
-        if machine is None or machine.link is None or not machine.link.live:
+        if (machine := context.others.connected(name)) is None:
             what = f"is on {name}" if file.machine else f"holds the workspace of {name}"
             context.hint(
                 f"{file.path.name} {what}, which is not connected: choose it in the menu Machine, then open the file."
             )
             return
-        context.machines.show(machine)
+        context.others.show(machine)
         (context.far_files_chosen if file.machine else context.files_chosen).emit([file.path])
 
     def show_missing(self, missing: frozenset[Path]) -> None:

@@ -18,7 +18,6 @@ from devexplorer.gui.widgets import EDGE_PX, Colours, Role, font, hbox, label, p
 from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, RowsModel, RowsTable, TableRow
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.window.remote_session import RemoteSession
     from devexplorer.core.session.session import Session
 
 _COLUMNS = (Column("time"), Column("action"))
@@ -32,7 +31,7 @@ class SessionPanel(QWidget):
     def __init__(self, state: State) -> None:
         super().__init__()
         self._state = state
-        self._source: Session | RemoteSession | None = None
+        self._source: Session | None = None
         self._shown: tuple[Action, ...] | None = None
         self._places: list[int] = []
         """First line of each action in the script."""
@@ -61,7 +60,7 @@ class SessionPanel(QWidget):
         top = hbox((self.words, 1), self.copy_button, self.save_button, margins=(EDGE_PX, 8, EDGE_PX, 0))
         vbox(top, (splitter(self.table, self.text, sizes=(420, 560)), 1), parent=self)
 
-    def set_source(self, source: Session | RemoteSession | None) -> None:
+    def set_source(self, source: Session | None) -> None:
         """Ask this one from now on."""
         self._source, self._shown = source, None
         self.refresh()

@@ -140,20 +140,11 @@ class WorkspaceFiles(QObject):
                 before.remove()
 
         def arrived(request: int) -> None:
-            from devexplorer.core.machines.questions import (
-                WorkspaceArrived,  # not for a window of this machine alone
-            )
-
             self._context.remember_file(place, of=far.name)
             self._when_arrived = None if saved is None else (request, saved)
-            far.ask(WorkspaceArrived(request=request), answered)
-
-        def answered(answer: object) -> None:
-            if isinstance(answer, str):
-                self._context.hint(f"{place.name} is saved, but {far.name} does not know that it is. {answer}")
 
         command = SaveWorkspace(path="", layout=self.layout())
-        self._context.file_copies.save(place, command, written=written, arrived=arrived)
+        far.save(place, command, written=written, arrived=arrived)
 
     def why_not_new(self) -> str | None:
         """Reason when a new workspace would be as this one is."""

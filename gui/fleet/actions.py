@@ -14,6 +14,8 @@ from devexplorer.core.base import DevExplorerError, sentence
 from devexplorer.gui.actions import MACHINE, ActionSpec, WindowContext
 
 if TYPE_CHECKING:
+    from argparse import Namespace
+
     from devexplorer.core.fleet.check.fleet_check import CheckReport
     from devexplorer.gui.fleet.room import FleetRoom
 
@@ -87,6 +89,11 @@ def open_cluster(context: WindowContext, address: str, host: str = "", python: s
 
     context.show_tab("fleet")
     room_of(context).open_cluster(address, host, python)
+
+
+def begin(context: WindowContext, arguments: Namespace) -> None:
+    """The window was started for a cluster."""
+    open_cluster(context, arguments.cluster, getattr(arguments, "ssh", None) or "", arguments.python or "")
 
 
 def check(context: WindowContext) -> None:

@@ -20,13 +20,13 @@ from devexplorer.core.fleet.records import CardVerdict, LoadReadings, Verdict
 from devexplorer.core.fleet.report.document import interrupted_line
 from devexplorer.core.fleet.report.verdict_text import cause_text, group_lines, line, ratio_text
 from devexplorer.core.fleet.window.watched_fleet import WatchedFleet
+from devexplorer.core.machines.window.words import STATES, age_text
 from devexplorer.core.records import Fact
 from devexplorer.core.session import State
 from devexplorer.gui.fleet import actions
 from devexplorer.gui.fleet.grid import FleetGrid
 from devexplorer.gui.fleet.model import COLUMNS, FleetModel
 from devexplorer.gui.fleet.room import WINDOW, FleetRoom
-from devexplorer.gui.machines.words import STATES, age_text
 from devexplorer.gui.widgets import (
     CENTRE,
     EDGE_PX,

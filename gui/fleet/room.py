@@ -25,7 +25,8 @@ from devexplorer.core.fleet.simulated.fleet import SimulatedFleet
 from devexplorer.core.fleet.source import FleetSource
 from devexplorer.core.fleet.window.watched_fleet import WatchedFleet
 from devexplorer.core.fleet.window.window_machines import Known, WindowMachines
-from devexplorer.core.machines.ssh.address import address
+from devexplorer.core.machines.ssh.hosts import address
+from devexplorer.core.machines.window.link import link_of
 from devexplorer.gui.actions import WindowContext, WindowWork
 from devexplorer.gui.machines.room import room_of as machines_of
 
@@ -125,7 +126,7 @@ class FleetRoom(QObject):
         for machine in room.machines:
             on_show = machine is room.shown and state.recording is None
             yield Known(
-                machine.name, state if on_show else machine.aside, machine.link, machine.session,
+                machine.name, state if on_show else machine.aside, link_of(machine), machine.session,
                 *(() if machine.is_here else _far(machine)),
             )  # fmt: skip
 

@@ -13,13 +13,12 @@ from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QFileDialog, QSizePolicy, QWidget
 
 from devexplorer.gui.forms.dropped_files import dropped_files
-from devexplorer.gui.forms.far_side import CopiedFile, FarSide, Found, Wanted
+from devexplorer.gui.forms.far_side import THIS_MACHINE, CopiedFile, FarSide, Found, KnownFiles, Wanted
 from devexplorer.gui.forms.save_dialog import SaveDialog
 from devexplorer.gui.widgets import hbox, line_edit, push_button
 
 if TYPE_CHECKING:
     from devexplorer.core.records import SentFrom
-    from devexplorer.gui.forms.far_files import FarFiles
 
 
 class FileField(QWidget):
@@ -44,8 +43,10 @@ class FileField(QWidget):
         """The name of a new file, without its extension."""
         self.edit = line_edit(name=title, placeholder="path")
         self.edit.textChanged.connect(self.changed)
-        self._far: FarFiles | None = None
-        """The files of the machine that the window shows, when that is another one."""
+        self._side: FarSide | None = None
+        """The machine that the window shows, when that is another one."""
+        self._far: KnownFiles | None = None
+        """Its files."""
         self._sent: CopiedFile | None = None
         self.button = push_button("Choose…", self._choose, name=f"Choose: {title}")
         self.button.setAutoDefault(False)
@@ -56,14 +57,8 @@ class FileField(QWidget):
 
     def set_side(self, side: FarSide | None) -> None:
         """The file is one of that machine; None: of this one."""
-        if self._far is not None:
-            self._far.deleteLater()
-            self._far = None
-        if side is not None:
-            from devexplorer.gui.forms.far_files import FarFiles  # when the first one is asked for
-
-            self._far = FarFiles(side, self)
-            self._far.listed.connect(self.changed)
+        self._side = side
+        self._far = None if side is None else side.files(self, self.changed.emit)
         self.setAcceptDrops(side is None)  # files that are dragged are of this machine
         self.changed.emit()
 
@@ -91,7 +86,7 @@ class FileField(QWidget):
     @property
     def machine(self) -> str:
         """Where the file is, as a sentence says it: `on NAME`."""
-        return "this machine" if self._far is None else self._far.side.name
+        return THIS_MACHINE if self._side is None else self._side.name
 
     @property
     def is_far(self) -> bool:
@@ -135,20 +130,17 @@ class FileField(QWidget):
         folder = str(self.path.parent) if self.path else ""
         formats = {} if self._save is None else self._save()
         name = self.path.name if self.path else f"{self.suggested}.{next(iter(formats), '')}"
-        if self._far is not None:
-            from devexplorer.gui.forms.far_file_dialog import FarFileDialog  # when first needed
-
+        if self._side is not None:
             if formats:
                 wanted = Wanted.SAVE
             elif self._folder:
                 wanted = Wanted.FOLDER
             else:
                 wanted = Wanted.FILE
-            far = FarFileDialog(
-                self, self._title, self._far.side, wanted, folder, self._kinds, formats, name, ask=False
-            )
-            far.chosen.connect(lambda paths: self.edit.setText(str(paths[0])))
-            far.open()
+            self._side.choose(
+                self, self._title, wanted, lambda paths: self.edit.setText(str(paths[0])),
+                folder=folder, kinds=self._kinds, formats=formats, name=name, ask=False,
+            )  # fmt: skip
             return
         if formats:
             saving = SaveDialog(

@@ -499,7 +499,8 @@ class HistoryPanel(QWidget):
             if self._source is not None:
                 self._source.export(kind, Path(path), ids, names=self.names_action.isChecked(), say=say)
 
-        self.context.file_copies.fetch(place, write)
+        if self.context.far is not None:
+            self.context.far.fetch(place, write)
 
     def _ask_what(self) -> None:
         kinds = "JSON (*.json);;All files (*)"

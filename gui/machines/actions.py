@@ -3,17 +3,18 @@ loaded when it is first opened."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from devexplorer.core.base import BadInput, sentence
+from devexplorer.core.machines.window.link import link_of
+from devexplorer.core.machines.window.words import state_words
 from devexplorer.gui.actions import MACHINE, ActionSpec, WindowContext
 from devexplorer.gui.machines.room import room_of
-from devexplorer.gui.machines.words import state_words
-from devexplorer.gui.widgets import NOT_READY, why_fixed
 
 if TYPE_CHECKING:
+    from argparse import Namespace
+
     from devexplorer.gui.machines.approach import Approach
     from devexplorer.gui.machines.connect_dialog import ConnectDialog, Known
 
@@ -24,45 +25,44 @@ def actions(context: WindowContext) -> list[ActionSpec]:
     room.asked.connect(partial(ask, context))
 
     def why_not_far() -> str | None:
-        return None if room.shown.link is not None else "This machine is shown: there is nothing to disconnect."
+        return None if link_of(room.shown) is not None else "This machine is shown: there is nothing to disconnect."
 
     def why_not_lost() -> str | None:
-        link = room.shown.link
+        link = link_of(room.shown)
         return why_not_far() or (None if link is not None and not link.live else f"{room.shown.name} is connected.")
 
     def why_no_take_over() -> str | None:
-        link = room.shown.link
+        link = link_of(room.shown)
         watches = link is not None and link.live and link.watching
         return None if watches else "This window controls what it shows."
 
     return [
         ActionSpec("connect", "Connect…", "Show a server in this window, over your own ssh", partial(connect, context),
                    menu=MACHINE),
-        ActionSpec("python", "Python environment…", "Choose the Python, and with it the torch, that the engine runs in",
-                   partial(choose_python, context), partial(_why_no_python, context), menu=MACHINE),
         ActionSpec("reconnect", "Reconnect", "Try to reach the shown machine again",
                    lambda: reconnect(context, room.shown.name), why_not_lost, menu=MACHINE, section=1),
         ActionSpec("take_over", "Take over", "Control the shown machine from this window, which only watches it now",
                    room.take_over, why_no_take_over, menu=MACHINE, section=1),
         ActionSpec("disconnect", "Disconnect", "Leave the shown machine; what runs there goes on",
                    lambda: room.leave(room.shown), why_not_far, menu=MACHINE, section=1),
+        ActionSpec("switch_machine", "Switch machine…", "Show another machine in this window, by its first letters",
+                   partial(switch, context), key="Ctrl+Shift+M", menu=MACHINE, section=2),
     ]  # fmt: skip
 
 
-def choices(context: WindowContext) -> list[tuple[str, str, bool, Callable[[], object]]]:
-    """For a list to choose a machine from: its name, its state, whether it can be chosen, what shows it."""
+def switch(context: WindowContext) -> None:
+    """Choose the machine that is shown."""
+    from devexplorer.gui.actions.palette import Choice, CommandPalette  # when it is asked for
+
     room = room_of(context)
-    there: list[tuple[str, str, bool, Callable[[], object]]] = [
-        (machine.name, "shown" if machine is room.shown else state_words(machine.link), True,
-         partial(room.show, machine))
+    choices = [
+        Choice(machine.name, "shown" if machine is room.shown else state_words(link_of(machine)), True,
+               partial(room.show, machine))
         for machine in room.machines
     ]  # fmt: skip
-    known = [(one.host, "○ Not connected", True, partial(reconnect, context, one.host)) for one in room.known]
-    return [*there, *known, ("Connect…", "another machine", True, partial(connect, context))]
-
-
-def _why_no_python(context: WindowContext) -> str | None:
-    return why_fixed(context.state) or (None if context.session is not None else NOT_READY)
+    choices += [Choice(one.host, "○ Not connected", True, partial(reconnect, context, one.host)) for one in room.known]
+    choices.append(Choice("Connect…", "another machine", True, partial(connect, context)))
+    context.open_dialog(CommandPalette(choices, context.window, "Machines", "Which machine?"))
 
 
 # --- connecting
@@ -112,8 +112,8 @@ def _begin(context: WindowContext, dialog: ConnectDialog, host: str, python: str
         return
 
     def close_when_connected() -> None:
-        machine = room.find(host)
-        if machine is not None and machine.link is not None and machine.link.live:
+        link = link_of(room.find(host))
+        if link is not None and link.live:
             dialog.connected()
 
     room.changed.connect(close_when_connected)
@@ -141,8 +141,8 @@ def ask(context: WindowContext, approach: Approach) -> None:
     dialog = AskDialog(approach, context.window)
 
     def close_when_over() -> None:
-        machine = room.find(approach.way.host)
-        if machine is None or machine.link is None or machine.link.state not in ("connecting", "reconnecting"):
+        link = link_of(room.find(approach.way.host))
+        if link is None or link.state not in ("connecting", "reconnecting"):
             dialog.accept()
 
     room.changed.connect(close_when_over)
@@ -150,11 +150,32 @@ def ask(context: WindowContext, approach: Approach) -> None:
     context.open_dialog(dialog)
 
 
-# --- Python
+# --- a window that begins on another machine
+
+HERE = "this machine"
+"""What the line in the status bar is about that offers to start it."""
 
 
-def choose_python(context: WindowContext) -> None:
-    """Choose the Python of the engine of the machine shown."""
-    from devexplorer.gui.machines.python_choice import open_dialog
+def begin_there(context: WindowContext, arguments: Namespace) -> None:
+    """Connect to the machine that was named; nothing is started here until this machine is shown."""
+    from devexplorer.core.machines.ssh.hosts import checked
 
-    open_dialog(context)
+    banner, here = context.banner, context.machine
+
+    def offer() -> None:
+        if context.machine.session is None:  # the user has given up connecting: nothing is shown
+            words = "No machine is shown: connect to one, or start the engine of this machine."
+            banner.say(words, about=HERE, action="Start this machine")
+
+    def start(about: str) -> None:
+        if about == HERE:
+            context.shown.show(here)
+
+    def withdraw() -> None:
+        if banner.about == HERE:
+            banner.clear()
+
+    banner.action_chosen.connect(start)
+    context.session_started.connect(withdraw)
+    context.machine_shown.connect(withdraw)
+    connect(context, checked(arguments.ssh), arguments.python or "").finished.connect(offer)

@@ -5,8 +5,7 @@ connection's threads have reported.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from typing import Protocol, get_args
+from typing import TYPE_CHECKING, get_args
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QFrame, QLineEdit, QPlainTextEdit, QProgressBar, QWidget
@@ -17,7 +16,6 @@ from devexplorer.core.machines.ssh.records import (
     Progress,
     Prompt,
     PromptKind,
-    Report,
     Said,
     Step,
     Withdrawn,
@@ -39,23 +37,11 @@ from devexplorer.gui.widgets import (
     vbox,
 )
 
+if TYPE_CHECKING:
+    from devexplorer.core.machines.window.routes import Way
+
 MOST_LINES = 500
 """Of what ssh and the login scripts said; the newest are kept."""
-
-
-class Way(Protocol):
-    """A connection over ssh that is being made, as often as it takes."""
-
-    host: str
-    """As ssh takes it."""
-    failure: Failure | None
-    """Why the last attempt failed."""
-
-    def reports(self) -> Sequence[Report]:
-        """What was reported since the last call."""
-
-    def answer(self, number: int, text: str | None) -> None:
-        """Answer a prompt; None: the user does not."""
 
 
 class Approach(QObject):

@@ -10,13 +10,13 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from PySide6.QtWidgets import QDialog, QMenu, QProgressBar
 
 from devexplorer.core.base import object_name
+from devexplorer.core.machines.window.link import link_of
 from devexplorer.gui.actions import WindowContext
-from devexplorer.gui.machines.room import MachineRoom, room_of
+from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.widgets import EDGE_PX, ElidedLabel, hbox, push_button, vbox
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.window.copying import Copying
-    from devexplorer.core.machines.window.file_copying import FileCopying
+    from devexplorer.core.machines.window.file_copying import Copying, FileCopying
     from devexplorer.core.records import Command
     from devexplorer.core.session.machine import Machine
 
@@ -33,7 +33,7 @@ class Copies(QObject):
     def __init__(self, context: WindowContext) -> None:
         super().__init__(context)
         self._context = context
-        self._room: MachineRoom = room_of(context)
+        self._room = room_of(context)
         self._loading: list[tuple[Copying, Machine, int]] = []
         """What has arrived and is being loaded there: with that machine, and the command."""
         context.state_changed.connect(self._look)
@@ -57,7 +57,7 @@ class Copies(QObject):
 
     def start(self, target: Machine) -> None:
         """Copy what is selected to this machine."""
-        from devexplorer.core.machines.window.copying import Copying  # with the first copy
+        from devexplorer.core.machines.window.file_copying import Copying  # with the first copy
 
         names = tuple(dict.fromkeys(map(object_name, self._context.controller.selection())))
         session = target.session
@@ -85,8 +85,8 @@ class Copies(QObject):
             shown = self._context.machine is target and self._context.state.recording is None
             state = self._context.state if shown else target.aside
             done = next((done for done in reversed(state.done) if done.command.request == request), None)
-            lost = target.link is not None and not target.link.live
-            if done is None and not lost:
+            link = link_of(target)
+            if done is None and (link is None or link.live):
                 continue
             self._loading.remove(loading)
             answer = None if done is None else done.answer
@@ -161,7 +161,7 @@ class CopyDialog(QDialog):
 
 
 def _why_not(machine: Machine) -> str | None:
-    link = machine.link
+    link = link_of(machine)
     if link is not None and not link.live:
         return f"{machine.name} is not connected."
     if link is not None and link.watching:

@@ -11,10 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
 from PySide6.QtCore import QObject
 
 from devexplorer.core.base import printable
-from devexplorer.core.records import SentFrom
+from devexplorer.core.records import Cancel, Save, SaveWorkspace, SentFrom
+from devexplorer.core.session import State
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.forms.far_side import CopiedFile
 from devexplorer.gui.machines.copies import CopyDialog
@@ -25,9 +27,12 @@ if TYPE_CHECKING:
     from devexplorer.core.machines.window.machines import FarMachine
     from devexplorer.core.session.machine import Machine
     from devexplorer.gui.forms.far_side import Saving
-    from devexplorer.gui.machines.saving_here import Begin, SavingHere, WritingCommand
 
-Then = Callable[[CopiedFile], None]
+Then = Callable[[CopiedFile], object]
+Written = Callable[[str], None]
+"""Gets nothing when the file is whole, or one sentence that says what went wrong."""
+Begin = Callable[[str, Written], None]
+"""Has a file written to this path there; `Written` gets nothing, or one sentence that says what went wrong."""
 
 
 class FileCopies(QObject):
@@ -37,23 +42,21 @@ class FileCopies(QObject):
     def __init__(self, context: WindowContext) -> None:
         super().__init__(context)
         self._context = context
-        self._room: MachineRoom = room_of(context)
+        self._room = room_of(context)
         self._waiting: deque[Callable[[], None]] = deque()
         self._copying: FileCopying | SavingHere | None = None
         self._saves: list[SavingHere] = []
         """Those that wait or are under way, in their order."""
         self._closes = False
         """The window closes once everything is saved."""
-        context.file_copies = self
+        self.folders: dict[str, str] = {}
+        """Where the last file was chosen on each machine."""
         context.state_changed.connect(self._look)
 
     def send(self, path: Path, then: Then, place: Path | None = None) -> None:
-        """Have a file of this machine on the one that is shown, at `place`, or where it is for as long as the host
-        lives."""
         self._queue(partial(self._begin, self._room.machines[0], self._room.shown, path, then, place))
 
     def bring(self, path: Path, then: Then) -> None:
-        """Have a file of the machine shown on this one."""
         self._queue(partial(self._begin, self._room.shown, self._room.machines[0], path, then))
 
     def save(
@@ -62,13 +65,21 @@ class FileCopies(QObject):
         command: Saving,
         *,
         written: Then | None = None,
-        arrived: Callable[[int], None] = lambda request: None,
+        arrived: Callable[[int], object] = lambda request: None,
     ) -> None:
-        """Have that machine carry out a command that writes a file, and have the file at `place` here. `written` takes
-        the copy there, which is removed at the end otherwise; `arrived` gets the number of the command."""
-        from devexplorer.gui.machines.saving_here import WritingCommand  # with the first one
+        from devexplorer.core.machines.records import WorkspaceArrived
 
         machine = self._shown_far()
+
+        def saved() -> None:
+            arrived(writing.request)
+            if isinstance(command, SaveWorkspace):
+                machine.ask(WorkspaceArrived(request=writing.request), answered)
+
+        def answered(answer: object) -> None:
+            if isinstance(answer, str):
+                words = f"{place.name} is saved, but {machine.name} does not know that it is. {answer}"
+                self._context.hint(words)
 
         def whole(path: str) -> None:
             if written is not None:
@@ -76,11 +87,9 @@ class FileCopies(QObject):
                 written(CopiedFile(Path(path), origin, self._forgets(machine, path)))
 
         writing = WritingCommand(machine, command, place, whole)
-        self._save(machine, place, writing.begin, writing, lambda: arrived(writing.request), keep=written is not None)
+        self._save(machine, place, writing.begin, writing, saved, keep=written is not None)
 
     def fetch(self, place: Path, write: Callable[[str, Callable[[str], None]], None]) -> None:
-        """Have a file at `place` here that `write` has that machine write to the path that it gets; it calls the
-        function when the file is whole, or with one sentence when it was not written."""
         self._save(self._shown_far(), place, write)
 
     def keeps_open(self) -> bool:
@@ -96,7 +105,7 @@ class FileCopies(QObject):
 
     def _forgets(self, machine: Machine, path: str) -> Callable[[], None]:
         """What removes a copy there."""
-        from devexplorer.core.machines.questions import ForgetCopy
+        from devexplorer.core.machines.records import ForgetCopy
 
         ask = self._room.end_of(machine).ask
         return lambda: ask(ForgetCopy(path=path), lambda _: None)
@@ -111,8 +120,6 @@ class FileCopies(QObject):
         *,
         keep: bool = False,
     ) -> None:
-        from devexplorer.gui.machines.saving_here import SavingHere
-
         def over(saving: SavingHere) -> None:
             self._saves.remove(saving)
             self._copying = None
@@ -175,3 +182,114 @@ class FileCopies(QObject):
         elif copying.stage == "failed":
             self._context.hint(f"{name} could not be copied to {copying.target.name}. {copying.problem}")
         self._next()
+
+
+class WritingCommand:
+    """A command to the engine there."""
+
+    def __init__(self, machine: FarMachine, command: Saving, place: Path, whole: Callable[[str], None]) -> None:
+        """`whole` gets the path there as soon as the file is."""
+        self._machine, self._command, self._place, self._whole = machine, command, place, whole
+        self.request = 0
+        """The number that it was sent with; 0: it was not."""
+        self._path = ""
+        self._written: Written | None = None
+
+    def begin(self, path: str, written: Written) -> None:
+        """See `Begin`."""
+        known_as = SentFrom(machine=platform.node(), path=str(self._place))
+        command = replace(self._command, path=path, sent_to=known_as)
+        if isinstance(command, Save | SaveWorkspace):
+            command = replace(command, overwrite=True)  # the copy; about the file here the dialog asked
+        self._path, self._written = path, written
+        self.request = self._machine.session.send(command)
+        if not self.request:
+            self._end(self._machine.session.why_not())
+
+    def look(self, state: State) -> None:
+        """The state of that machine has changed."""
+        if self._written is None:
+            return
+        done = next((one for one in reversed(state.done) if one.command.request == self.request), None)
+        if done is not None and done.ok:
+            self._whole(self._path)
+            self._end("")
+        elif done is not None:
+            self._end(done.answer.words if done.answer is not None else "The engine ended before the file was written.")
+        elif not self._machine.session.is_running(self.request):
+            self._end(f"The connection to {self._machine.name} broke before the file was written.")
+
+    def leave(self) -> None:
+        """The user does not want it any more."""
+        if self._written is not None and self.request:
+            self._written = None
+            self._machine.session.send(Cancel(job=self.request))
+
+    def _end(self, problem: str) -> None:
+        written, self._written = self._written, None
+        if written is not None:
+            written(problem)
+
+
+class SavingHere:
+    """`start`, then `look` at every change of the state."""
+
+    def __init__(
+        self,
+        context: WindowContext,
+        room: MachineRoom,
+        machine: FarMachine,
+        place: Path,
+        write: Begin,
+        over: Callable[[SavingHere], None],
+        command: WritingCommand | None,
+        *,
+        keep: bool,
+    ) -> None:
+        """`over` is called at the end. `command`: what writes it, where that is one. `keep`: the copy there stays."""
+        from devexplorer.core.machines.window.file_copying import Bringing  # with the first one
+
+        self._context, self._machine, self._command, self._over = context, machine, command, over
+        self._dialog = CopyDialog(context)
+        name = place.name.encode(errors="replace").decode()  # a name that is no text cannot cross the link
+        self.name = printable(name)
+        """Of the file."""
+        ends = room.end_of(machine), room.end_of(room.machines[0])
+        self._bringing = Bringing(str(place), name, *ends, write, self._dialog.refresh, keep=keep)
+        self._dialog.follow(self._bringing, f"Save {self.name} on this machine")
+        self._dialog.over.connect(self._end)
+
+    @property
+    def saved(self) -> bool:
+        """Whether the file is in its place."""
+        return self._bringing.stage == "sent"
+
+    def start(self) -> None:
+        """Begin."""
+        self._dialog.show_late()
+        self._bringing.start()
+
+    def show(self) -> None:
+        """Show how far it is."""
+        if not self._bringing.over:
+            self._dialog.show()
+
+    def look(self) -> None:
+        """Follow what writes, and say when nothing comes because there is no connection."""
+        if self._command is not None:
+            on_show = self._context.machine is self._machine and self._context.state.recording is None
+            self._command.look(self._context.state if on_show else self._machine.aside)
+        if not self._bringing.over:
+            self._dialog.wait_for("" if self._machine.link.live else self._machine.name)
+
+    def _end(self) -> None:
+        bringing = self._bringing
+        if bringing.stage == "cancelled":
+            if self._command is not None:
+                self._command.leave()
+            self._context.hint(f"{self.name} was not saved.")
+        elif bringing.stage == "failed":
+            self._context.hint(f"{self.name} could not be saved on this machine. {bringing.problem}")
+        else:
+            self._context.hint(f"{bringing.words}.")
+        self._over(self)

@@ -9,11 +9,12 @@ from PySide6.QtGui import QContextMenuEvent
 from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base import MISSING, bytes_text, count_text, number_text
+from devexplorer.core.machines.window.link import link_of
+from devexplorer.core.machines.window.words import STALE_S, age_text, alarm_words, state_colour, state_words, why
 from devexplorer.core.session import Device, State
 from devexplorer.core.session.machine import Machine
 from devexplorer.gui.machines.actions import reconnect
 from devexplorer.gui.machines.room import MachineRoom
-from devexplorer.gui.machines.words import STALE_S, age_text, alarm_words, state_colour, state_words, why
 from devexplorer.gui.widgets import EDGE_PX, Figures, hbox, label, offer_menu, push_button, vbox
 from devexplorer.gui.widgets.table import Cell, Column, RowsTable, SortedRowsModel, TableRow, numbers
 from devexplorer.gui.widgets.theme import Colour
@@ -66,7 +67,7 @@ def _sum(values: list[int | None]) -> int | None:
 
 def row(machine: Machine, state: State, *, shown: bool) -> TableRow:
     """One machine; `state` is what is known of it."""
-    link, (devices, load, memory, hottest) = machine.link, _device_texts(state)
+    link, (devices, load, memory, hottest) = link_of(machine), _device_texts(state)
     stale = link is not None and (link.state != "connected" or (link.reading_age_s or 0) >= STALE_S)
     alarmed = alarm_words(state)
     colour = "error" if alarmed else state_colour(link)
@@ -103,7 +104,7 @@ def order_key(text: str) -> tuple[bool, float, str]:
 
 
 def _about(machine: Machine) -> str:
-    link = machine.link
+    link = link_of(machine)
     if link is None:
         return ""
     facts = (link.machine and f"calls itself {link.machine}", link.devexplorer and f"DevExplorer {link.devexplorer}")
@@ -184,7 +185,7 @@ class MachinesPage(QWidget):
 
     def _show_buttons(self) -> None:
         machine, name = self._chosen()
-        link = None if machine is None else machine.link
+        link = link_of(machine)
         shown = machine is self._room.shown
         self.show_button.setVisible(machine is not None and not shown)
         self.reconnect_button.setVisible(bool(name) and (machine is None or (link is not None and not link.live)))

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, cast
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 from PySide6.QtCore import QObject, Signal
@@ -21,13 +21,11 @@ from devexplorer.core.session.settings import KnownMachine
 from devexplorer.gui.actions import WindowContext
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.window.file_copying import End
-    from devexplorer.core.machines.window.here_files import HereFiles
-    from devexplorer.core.machines.window.link import Route
+    from devexplorer.core.machines.window.file_copying import End, HereFiles
     from devexplorer.core.machines.window.machines import FarMachine, Machines
+    from devexplorer.core.machines.window.routes import Way
     from devexplorer.core.session.machine import Machine
-    from devexplorer.core.session.session import Session
-    from devexplorer.gui.machines.approach import Approach, Way
+    from devexplorer.gui.machines.approach import Approach
 
 MOST_KNOWN = 30
 VIRTUAL = "virtual GPUs (simulated)"
@@ -44,6 +42,8 @@ class MachineRoom(QObject):
     def __init__(self, context: WindowContext) -> None:
         super().__init__(context)
         self.context = context
+        self.make_register: Callable[[], Machines]
+        """Set by who follows the machines."""
         self.make_way: Callable[[str, str], Way] = _way
         """The way to a host, with this Python there."""
         self._approaches: dict[str, Approach] = {}
@@ -51,26 +51,29 @@ class MachineRoom(QObject):
         self._first: set[str] = set()
         """Those that were never connected yet: shown once they are, gone if they cannot be."""
         self._pythons: dict[str, str] = {}
-        self.wanted: str | None = None
-        """The virtual GPUs that the window was started with, until it is known whether its engine has them."""
         self._beside: Command | None = None
         """What is to be done with virtual GPUs beside the cards, once their engine is shown."""
         self._here: HereFiles | None = None
         """Answers for this machine; made with the first copy."""
         context.state_changed.connect(self._beat)
-        context.machines_changed.connect(self._follow)
+        context.machines_changed.connect(self.follow)
 
     # --- what there is
 
+    @cached_property
+    def register(self) -> Machines:
+        """The list of machines; what it needs is loaded when the first of the others is asked for."""
+        return self.make_register()
+
     @property
-    def _list(self) -> Machines | None:
-        """None: nothing was connected yet, and what that needs was not loaded."""
-        return cast("Machines | None", vars(self.context).get("machines"))
+    def made(self) -> Machines | None:
+        """None: nothing was connected yet."""
+        return vars(self).get("register")
 
     @property
     def machines(self) -> tuple[Machine, ...]:
         """This one first."""
-        return (self.context.machine,) if self._list is None else self._list.machines
+        return (self.context.machine,) if self.made is None else self.made.machines
 
     @property
     def shown(self) -> Machine:
@@ -80,7 +83,7 @@ class MachineRoom(QObject):
     @property
     def others(self) -> tuple[FarMachine, ...]:
         """Those behind a link."""
-        return () if self._list is None else self._list.far
+        return () if self.made is None else self.made.far
 
     @property
     def known(self) -> tuple[KnownMachine, ...]:
@@ -99,24 +102,25 @@ class MachineRoom(QObject):
 
     def end_of(self, machine: Machine) -> End:
         """Who answers for the files of a machine."""
-        from devexplorer.core.machines.window.file_copying import End  # with the first copy
-        from devexplorer.core.machines.window.here_files import HereFiles
+        from devexplorer.core.machines.window.file_copying import (
+            End,  # with the first copy
+            HereFiles,
+        )
 
         for far in self.others:
             if far is machine:
                 return End(far.name, far.session.ask)
-        session = cast("Session | None", machine.session)  # this machine's own
         if self._here is None:
-            self._here = HereFiles(session)
-        self._here.set_session(session)
+            self._here = HereFiles(machine.session)
+        self._here.set_session(machine.session)
         return End(machine.name, self._here.ask, platform.node())
 
     # --- what can be done
 
     def show(self, machine: Machine) -> None:
         """Put this one shown."""
-        if self._list is not None:
-            self._list.show(machine)
+        if self.made is not None:
+            self.made.show(machine)
 
     def connect_to(self, host: str, python: str = "") -> Approach:
         """Begin to connect to a machine; it appears once it is connected. Raises `BadInput`."""
@@ -124,7 +128,7 @@ class MachineRoom(QObject):
 
         way = self.make_way(host, python)
         approach = Approach(way, self)
-        self.context.machines.add(host, cast("Route", way))
+        self.register.add(host, way)
         self._approaches[host], self._pythons[host] = approach, python
         self._first.add(host)
         approach.asked.connect(partial(self._pass_on, host))
@@ -168,9 +172,9 @@ class MachineRoom(QObject):
     def leave(self, machine: Machine) -> None:
         """End the connection and take the machine off the list; what runs there goes on."""
         for other in self.others:
-            if other is machine and self._list is not None:
+            if other is machine and self.made is not None:
                 self._first.discard(machine.name)
-                self._list.remove(other)
+                self.made.remove(other)
                 self._approaches.pop(machine.name).deleteLater()
 
     def give_up(self, approach: Approach) -> None:
@@ -203,9 +207,9 @@ class MachineRoom(QObject):
             approach.beat()
         if self._here is not None:
             self._here.beat()
-        if self.wanted and self.context.state.engine is not None:
-            self.takes(AddVirtual(spec=self.wanted))  # without CUDA cards the engine has them already
-            self.wanted = None
+        if self.context.virtual_spec and self.context.state.engine is not None:
+            self.takes(AddVirtual(spec=self.context.virtual_spec))  # without CUDA cards the engine has them already
+            self.context.virtual_spec = None
         if (command := self._beside) is not None and self.shown.name == VIRTUAL and self.context.state.engine:
             self._beside = None
             self._carry_out_beside(command)
@@ -215,7 +219,7 @@ class MachineRoom(QObject):
         if self._here is not None:
             self._here.close(deadline_s)
 
-    def _follow(self) -> None:
+    def follow(self) -> None:
         """The list, what is shown, or the state of a link is another."""
         for machine in self.others:
             state = machine.link.state
@@ -243,9 +247,9 @@ def room_of(context: WindowContext) -> MachineRoom:
 
 def _way(host: str, python: str) -> Way:
     if host == VIRTUAL:
-        from devexplorer.core.machines.window.virtual_route import VirtualRoute  # with the first of them
+        from devexplorer.core.machines.window.routes import VirtualRoute  # with the first of them
 
         return VirtualRoute()
-    from devexplorer.core.machines.window.ssh_route import SshRoute  # with the first connection
+    from devexplorer.core.machines.window.routes import SshRoute  # with the first connection
 
     return SshRoute(host, python)

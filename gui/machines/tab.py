@@ -1,4 +1,4 @@
-"""The tab Machines. Main thread only."""
+"""The tab Machines, and the layout Remote for the pages of machines. Main thread only."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from devexplorer.core.session import Change
 from devexplorer.gui.actions import MACHINE, TabSpec, WindowContext, lazy_page
+from devexplorer.gui.actions.layout import DOWN, Layout, Split
 from devexplorer.gui.machines.room import room_of
 
 if TYPE_CHECKING:
@@ -26,4 +27,11 @@ TAB: TabSpec[MachinesPage] = TabSpec(
     section=2,
     tooltip="Every machine of this window: state, devices, load, memory, temperature",
     order=130,
+)
+LAYOUT = Layout(
+    "remote",
+    "machine",
+    "Other machines, and all cards of many",
+    Split("rows", DOWN, ("pages",), (0,), (260,), 0),
+    order=5,
 )

@@ -25,10 +25,11 @@ def save_snapshot(context: WindowContext, device: str) -> None:
     """Ask where to save the snapshot of a device's allocator."""
     command = SaveSnapshot(device=device, path="")
     name = f"snapshot-{device.replace(':', '-')}.pickle"
+    far = context.far
     context.save_file(
         f"Save the allocator snapshot of {device}", name, {"pickle": SNAPSHOTS},
         lambda path: context.controller.send(replace(command, path=str(path))),
-        here=lambda path: context.file_copies.save(path, command),
+        here=None if far is None else lambda path: far.save(path, command),
     )  # fmt: skip
 
 

@@ -6,11 +6,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from devexplorer.core.feature import named
-from devexplorer.gui.actions import FILE, MACHINE, ActionSpec, WindowContext
+from devexplorer.gui.actions import FILE, ActionSpec, WindowContext
 from devexplorer.gui.benchmark import actions as benchmark
 from devexplorer.gui.devices import actions as devices
+from devexplorer.gui.environments import actions as environments
 from devexplorer.gui.files import actions as files
-from devexplorer.gui.machines import actions as machines
 from devexplorer.gui.objects import actions as objects
 from devexplorer.gui.objects import training_actions as training
 from devexplorer.gui.objects.ways_in import GUIDED
@@ -30,7 +30,7 @@ def action_table(context: WindowContext, window: MainWindow) -> list[ActionSpec]
         *benchmark.actions(context),
         *(action for actions in named("actions") for action in actions(context)),
         *files.actions(context, window.models, window.workspaces, window.unsaved_copy),
-        *machines.actions(context),
+        *environments.actions(context),
         *(action for tab in window.bottom_dock.specs for action in tab.actions(context)),
         *_window_actions(context, window),
     ]
@@ -61,8 +61,6 @@ def _window_actions(context: WindowContext, window: MainWindow) -> list[ActionSp
           for number, layout in enumerate(LAYOUTS, start=1)),
         ActionSpec("guided", "First steps: Move a model", "A guided minute: build, move, measure",
                    partial(window.begin, GUIDED), context.controller.why_no_engine),
-        ActionSpec("switch_machine", "Switch machine…", "Show another machine in this window, by its first letters",
-                   partial(_switch_machine, context), key="Ctrl+Shift+M", menu=MACHINE, section=2),
         ActionSpec("tour", "Tour", "Watch the main job being done: build, move, measure, undo",
                    context.tour_requested.emit, context.controller.why_no_tour),
         ActionSpec("theme", "Next theme", "Dark, light or high contrast", window.change_theme, key="Ctrl+T"),
@@ -76,13 +74,6 @@ def _window_actions(context: WindowContext, window: MainWindow) -> list[ActionSp
         ActionSpec("words", "Glossary", "Help: what the terms in this window mean", partial(_show_glossary, context),
                    key="F1"),
     ]  # fmt: skip
-
-
-def _switch_machine(context: WindowContext) -> None:
-    from devexplorer.gui.actions.palette import Choice, CommandPalette  # when it is asked for
-
-    choices = [Choice(*choice) for choice in machines.choices(context)]
-    context.open_dialog(CommandPalette(choices, context.window, "Machines", "Which machine?"))
 
 
 def _show_glossary(context: WindowContext) -> None:

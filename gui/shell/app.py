@@ -25,7 +25,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QMessageLogContext, QTimer, QtMsgType, qInstallMessageHandler
+from PySide6.QtCore import QMessageLogContext, QtMsgType, qInstallMessageHandler
 from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.records import Command, Event, EventSink, Log
@@ -33,8 +33,6 @@ from devexplorer.core.session import SettingsFile, State
 from devexplorer.core.session.background import Background
 from devexplorer.core.session.crash import install_hooks
 from devexplorer.gui.actions import Controller
-from devexplorer.gui.machines.actions import connect
-from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.shell.calibrations import Calibrations
 from devexplorer.gui.shell.heartbeat import BEAT_MS, Heartbeat, Source
 from devexplorer.gui.shell.leaving import Leaving
@@ -46,17 +44,14 @@ from devexplorer.gui.widgets import theme as themes
 if TYPE_CHECKING:
     from PySide6.QtWidgets import QWidget
 
-    from devexplorer.core.machines.window.machines import Machines
     from devexplorer.core.session.session import Session
-    from devexplorer.gui.shell.other_machines import OtherMachines
+    from devexplorer.gui.actions import WindowContext
     from devexplorer.gui.shell.tour import Tour
     from devexplorer.gui.timelines.export import PlotExport
     from devexplorer.gui.timelines.slot import PlotSlot
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 """By which the system, or a terminal that is closed, ends the window."""
-HERE = "this machine"
-"""What the line in the status bar is about that offers to start it."""
 CLOSE_SECONDS = 2.5
 """Deadline for ending engine and threads; what has not ended by then is left behind and dies with the process."""
 
@@ -93,16 +88,11 @@ class App:
         self.files: tuple[Path, ...] = ()
         """What the window was started with, until the engine can take it."""
         self.shown = Shown(self.window, self.state, self._heart)
-        self.others: OtherMachines | None = None
-        """Once another machine than this was asked for."""
         context = self.window.context
         context.shown, context.machine = self.shown, self.shown.here
-        context.make_machines = self._make_machines
         context.restart_requested.connect(self._restart_engine)
         context.tour_requested.connect(self.take_tour)
         self.window.hidden_changed.connect(self._set_hidden)
-        self.window.banner.action_chosen.connect(self._start_here)
-        context.machine_shown.connect(self._withdraw_offer)
         context.script_chosen.connect(self._script_chosen)
         self.window.recent.look_wanted.connect(self._look_for)
         self._data_folder = data_folder
@@ -118,7 +108,7 @@ class App:
     def _send(self, command: Command) -> int:
         session = self.shown.session
         assert session is not None, "nothing can be sent before the session's engine is ready"
-        if room_of(self.window.context).takes(command):
+        if self.window.context.others.takes(command):
             return 0
         self.leaving.make_way()
         self._stir()
@@ -155,7 +145,6 @@ class App:
         """Start the session and let the heart beat; returns it."""
         here = self.shown.here
         self.session = here.session = session
-        self._withdraw_offer()
         session.data_folder = self._data_folder
         session.on_run.append(self.calibrations.keep)
         if self.shown.machine is here:
@@ -164,37 +153,9 @@ class App:
         session.start()
         return self._heart(session)
 
-    def _make_machines(self) -> Machines:
-        """What other machines need is loaded when the first of them is asked for."""
-        from devexplorer.gui.shell.other_machines import OtherMachines
-
-        self.others = OtherMachines(self)
-        return self.others.machines
-
-    def open_far(self, host: str, python: str = "") -> None:
-        """Connect to another machine and show it; nothing is started here until this machine is shown."""
-        self.shown.follow_all()  # the heart beats, also for nothing
-        dialog = connect(self.window.context, host, python)
-        dialog.finished.connect(self._offer_here)
-
-    def _offer_here(self) -> None:
-        """The user has given up connecting: nothing is shown."""
-        if self.shown.machine.session is None:
-            words = "No machine is shown: connect to one, or start the engine of this machine."
-            self.window.banner.say(words, about=HERE, action="Start this machine")
-
-    def _start_here(self, about: str) -> None:
-        if about == HERE:
-            self.shown.show(self.shown.here)
-
-    def _withdraw_offer(self) -> None:
-        if self.window.banner.about == HERE:
-            self.window.banner.clear()
-
     def show_this_machine(self) -> None:
         """In place of a recording, or of another machine."""
-        if self.others is not None:
-            self.others.machines.show(self.shown.here)
+        self.window.context.others.show(self.shown.here)
         self.shown.back()
 
     def _heart(self, source: Source) -> Heartbeat:
@@ -213,8 +174,7 @@ class App:
 
     def _beaten(self) -> None:
         self.window.context.beaten.emit()
-        if self.others is not None:
-            self.others.beat()
+        self.window.context.others.beat()
         if self.files and (self.state.engine is not None or self.state.engine_words == "engine stopped"):
             self.window.opening.open(self.files)
             self.files = ()
@@ -225,8 +185,6 @@ class App:
         self.leaving.beat()
 
     def _set_hidden(self, hidden: bool) -> None:
-        if self.others is not None:
-            self.others.set_hidden(hidden)
         if self.heartbeat is not None:
             self.heartbeat.set_hidden(hidden)
         if self.session is not None:  # also behind a recording that is shown
@@ -250,10 +208,10 @@ class App:
 
     def _script_chosen(self, path: Path) -> None:
         """The session as a script, or as a notebook where the name ends so."""
-        if self.others is not None and not self.shown.machine.is_here:
-            self.others.write_script(path)
+        far, notebook = self.window.context.far, path.suffix == ".ipynb"
+        if far is not None:
+            far.script(notebook=notebook, then=partial(self.write_script, path))
         elif self.session is not None:
-            notebook = path.suffix == ".ipynb"
             self.write_script(path, self.session.notebook() if notebook else self.session.script(to_repeat=True))
 
     def write_script(self, path: Path, text: str) -> None:
@@ -301,8 +259,7 @@ class App:
         until = time.monotonic() + CLOSE_SECONDS
         if self.session is not None:
             self.session.close(CLOSE_SECONDS)
-        if self.others is not None:
-            self.others.close(max(until - time.monotonic(), 0.1))
+        self.window.context.others.close(max(until - time.monotonic(), 0.1))
         self.background.join(max(until - time.monotonic(), 0.1))
         self.window.context.notifications.close()
 
@@ -316,13 +273,13 @@ def open_window(
     screenshots: Path | None = None,
     instead: tuple[str, str] | None = None,
     files: tuple[Path, ...] = (),
-    far: tuple[str, str] | None = None,
-    opens_on: tuple[tuple[str, str], ...] = (),
+    away: bool = False,
+    opens_on: tuple[Callable[[WindowContext], object], ...] = (),
     settings_file: SettingsFile | None = None,
 ) -> int:
     """Run the application until its window closes; returns the exit code. `python`: of the engine; `files`: opened
-    in it; `far`: begin with this host and this Python there; `instead`: what is shown in place of this machine,
-    `opens_on`: what other options of features ask for (`WindowOption`)."""
+    in it; `away`: nothing is started on this machine; `instead`: what is shown in place of this machine, `opens_on`:
+    what other options of features ask for (`WindowOption`)."""
     gc.disable()  # the heartbeat collects: a collection on a worker thread may destroy Qt objects there
     qt = QApplication.instance() or QApplication(sys.argv[:1])
     assert isinstance(qt, QApplication)
@@ -345,16 +302,13 @@ def open_window(
     with tempfile.TemporaryDirectory(prefix="devexplorer-") if tour else nullcontext() as scratch:
         settings = settings_file or SettingsFile(None if scratch is None else Path(scratch))
         app = App(qt, settings, theme, None if scratch is None else Path(scratch))
-        app.files, room_of(app.window.context).wanted = files, virtual_spec
+        app.files, app.window.context.virtual_spec = files, virtual_spec
         app.leaving.unasked = tour
         if asked:  # while it was being made
             app.leaving.leave()
         qt.commitDataRequest.connect(lambda _manager: app.leaving.session_ends())
         guide = _guide(app, screenshots) if tour else None
-        for name, word in opens_on:
-            begin = resolve_name(f"devexplorer.gui.{name}")
-            QTimer.singleShot(0, app.window, partial(begin, app.window.context, word, *(far or ())))
-        code = _run(app, virtual_spec, python, guide, instead, far)
+        code = _run(app, virtual_spec, python, guide, instead, opens_on, away=away)
     return code if guide is None else guide.report()
 
 
@@ -371,7 +325,9 @@ def _run(
     python: str | None,
     guide: Tour | None,
     instead: tuple[str, str] | None,
-    far: tuple[str, str] | None,
+    opens_on: tuple[Callable[[WindowContext], object], ...] = (),
+    *,
+    away: bool = False,
 ) -> int:
     """From the first paint to the last join."""
     restore: list[Callable[[], None]] = []
@@ -398,13 +354,15 @@ def _run(
         if app.stopped:  # the window was closed in the round of the event loop that this timer fires in
             return
         app.shown.go_live = live
-        if far is not None:
-            app.open_far(*far)
+        if away:
+            app.shown.follow_all()  # the heart beats, also for nothing
         elif instead is None:
             live()
         else:
             name, word = instead  # the session waits until the user asks for this machine
             resolve_name(f"devexplorer.gui.{name}")(app.window.context, word)
+        for open_on in opens_on:
+            open_on(app.window.context)
         restore.append(install_hooks(app.put))
         qInstallMessageHandler(_message_handler(app.put))
         for message in early:

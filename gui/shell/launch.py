@@ -9,13 +9,21 @@ import gc
 import os
 import socket
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
 
 from devexplorer.core.base import BadInput, DevExplorerError
-from devexplorer.core.cli.arguments import elsewhere, parse, window_options
+from devexplorer.core.cli.arguments import elsewhere, parse
 from devexplorer.core.cli.quick_start import quick_start
 from devexplorer.core.cli.run import NO_THREAD, WINDOW_COMMANDS, can_start_threads, ended, run
+from devexplorer.core.cli.terminal.common_arguments import away, window_options
 from devexplorer.core.cli.terminal.refusal import refuse
+
+if TYPE_CHECKING:
+    from devexplorer.gui.actions import WindowContext
 
 
 def launch(argv: list[str] | None = None) -> int:
@@ -28,13 +36,15 @@ def launch(argv: list[str] | None = None) -> int:
         instead = _instead(arguments, files)
         if arguments.command not in WINDOW_COMMANDS:
             return run(arguments)
-        far = _far(arguments, instead is not None and not files)
+        option = away(arguments)
+        if option is not None and (arguments.command is not None or (instead is not None and not files)):
+            raise BadInput(f"--{option.name} is for the window, and for {', '.join(elsewhere())}")
         opens_on = _opens_on(arguments)
         if arguments.virtual is not None:
             from devexplorer.core.devices.profiles import parse_virtual
 
             parse_virtual(arguments.virtual)  # said here in one line, not later by the engine
-        python = None if far is not None else arguments.python
+        python = None if option is not None else arguments.python
         if python is not None:
             from devexplorer.core.environments.environment import given
 
@@ -63,7 +73,7 @@ def launch(argv: list[str] | None = None) -> int:
         code = open_window(
             virtual_spec=arguments.virtual,
             python=python and os.path.abspath(os.path.expanduser(python)),
-            far=far,
+            away=option is not None,
             opens_on=opens_on,
             theme=arguments.theme,
             tour=arguments.command == "tour",
@@ -85,7 +95,7 @@ def _files(arguments: argparse.Namespace) -> tuple[Path, ...]:
     paths = tuple(Path(name) for name in getattr(arguments, "files", ()))
     missing = [str(path) for path in paths if not os.path.exists(path)]
     if missing:
-        where = " on this machine" if arguments.ssh is not None else ""
+        where = "" if away(arguments) is None else " on this machine"
         raise BadInput(f"there is no file {' and no file '.join(missing)}{where}")
     return tuple(path.absolute() for path in paths)
 
@@ -110,27 +120,19 @@ def _instead(arguments: argparse.Namespace, files: tuple[Path, ...]) -> tuple[st
     return None
 
 
-def _far(arguments: argparse.Namespace, is_taken: bool) -> tuple[str, str] | None:
-    """The machine that the window connects to first, and the path of the Python there, empty when none is named.
-    `is_taken`: something else was asked for in place of this machine."""
-    if arguments.ssh is None:
-        return None
-    if arguments.command is not None or is_taken:
-        raise BadInput(f"--ssh is for the window, and for {', '.join(elsewhere())}")
-    from devexplorer.core.machines.ssh.hosts import checked
-
-    return checked(arguments.ssh), arguments.python or ""
-
-
-def _opens_on(arguments: argparse.Namespace) -> tuple[tuple[str, str], ...]:
-    """What options of features ask for: functions of gui, and the word that each is for."""
+def _opens_on(arguments: argparse.Namespace) -> tuple[Callable[[WindowContext], object], ...]:
+    """What options of features ask for, to be done once the window is there."""
     found = []
     for option in window_options():
-        word: str | None = getattr(arguments, option.name)
+        word: str | None = getattr(arguments, option.name, None)
         if word is not None and not option.kind:
             option.check(word, arguments)
-            found.append((option.run, word))
+            found.append(partial(_open_on, option.run, arguments))
     return tuple(found)
+
+
+def _open_on(run: str, arguments: argparse.Namespace, context: WindowContext) -> None:
+    resolve_name(f"devexplorer.gui.{run}")(context, arguments)
 
 
 def _screenshots(arguments: argparse.Namespace) -> Path | None:

@@ -61,13 +61,6 @@ _LAYOUTS = (
         Split("table above", DOWN, ("cards", BELOW_DEVICES), (0.5, 0), (120, 260), 1),
         order=3,
     ),
-    Layout(
-        "remote",
-        "machine",
-        "Other machines, and all cards of many",
-        Split("rows", DOWN, ("pages",), (0,), (260,), 0),
-        order=5,
-    ),
 )
 LAYOUTS: tuple[Layout, ...] = tuple(sorted((*_LAYOUTS, *named("layout")), key=attrgetter("order")))
 BY_NAME = {layout.name: layout for layout in LAYOUTS}

@@ -83,7 +83,7 @@ class Leaving:
 
     def may_close(self) -> bool:
         """Whether nothing would be lost; else the user is asked."""
-        if not self.unasked and self._app.window.context.file_copies.keeps_open():
+        if not self.unasked and self._app.window.context.others.keeps_open():
             return False
         shown = self._app.shown
         state = shown.live_state

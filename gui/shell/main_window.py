@@ -37,9 +37,6 @@ from devexplorer.gui.files.recent import RecentMenu
 from devexplorer.gui.files.unsaved_copy import UnsavedCopy
 from devexplorer.gui.files.workspace_file import WorkspaceFiles
 from devexplorer.gui.forms.dropped_files import dropped_files
-from devexplorer.gui.machines.copies import Copies
-from devexplorer.gui.machines.file_copies import FileCopies
-from devexplorer.gui.machines.menu import MachineMenu
 from devexplorer.gui.objects.inspector import InspectorPanel
 from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.plots.time_axis import TimeAxis
@@ -128,12 +125,8 @@ class MainWindow(ExportingWindow):
         self.toolbar = Toolbar(controller, self.specs, self.actions_by_id)
         self.recent = RecentMenu(self.context, self.objects.again)
         self.toolbar.open_button.menu().insertMenu(self.actions_by_id["save_workspace"], self.recent)
-        bar = self.toolbar
-        self.copies = Copies(self.context)
-        FileCopies(self.context)
-        copy_menu = bar.buttons["copy"].menu()
-        copy_menu.aboutToShow.connect(partial(self.copies.offer, copy_menu))
-        MachineMenu(self.context, bar.machine_button, bar.name_machine, self.specs, self.actions_by_id)
+        copy_menu = self.toolbar.buttons["copy"].menu()
+        copy_menu.aboutToShow.connect(lambda: self.context.others.offer(copy_menu))
         self.news = News(self.context)
         for begin in named("window"):
             begin(self.context)
@@ -307,7 +300,7 @@ class MainWindow(ExportingWindow):
                 self._move_shortcuts.append(shortcut)
 
     def _context_menu(self, where: QPoint) -> None:
-        context_menu(self, self.controller, self.specs, self.actions_by_id, self.copies.offer).popup(where)
+        context_menu(self, self.controller, self.specs, self.actions_by_id, self.context.others.offer).popup(where)
 
     def _device_menu(self, device: str, where: QPoint) -> None:
         device_menu(self.context, device, [slot.plot.legend for slot in self.slots]).popup(where)

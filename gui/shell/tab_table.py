@@ -11,7 +11,6 @@ from devexplorer.gui.benchmark import tab as benchmark
 from devexplorer.gui.devices import tab as devices
 from devexplorer.gui.files import tab as files
 from devexplorer.gui.log import tab as log
-from devexplorer.gui.machines import tab as machines
 from devexplorer.gui.objects import tab as objects
 
 _TABS: tuple[TabSpec[Any], ...] = (
@@ -19,7 +18,6 @@ _TABS: tuple[TabSpec[Any], ...] = (
     benchmark.TAB,
     devices.DETAILS,
     devices.PROCESSES,
-    machines.TAB,
     files.TAB,
     log.TAB,
 )

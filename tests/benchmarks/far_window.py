@@ -110,11 +110,11 @@ class Host:
         self._orders.sendall(words.encode())
 
     def open(self, *, unasked: bool) -> object:
-        from devexplorer.core.machines.window.virtual_route import SocketChannel
+        from devexplorer.core.machines.host.client import SocketStream
 
         self.order(f"link {self.bytes_per_s} {self.delay_s}")
         _, (descriptor,), _, _ = socket.recv_fds(self._orders, 1, 1)
-        return SocketChannel(socket.socket(fileno=descriptor))
+        return SocketStream(socket.socket(fileno=descriptor))
 
     def cancel(self) -> None:
         pass
@@ -131,6 +131,7 @@ class Bench:
         from PySide6.QtWidgets import QApplication
 
         from devexplorer.core.session.settings import SettingsFile
+        from devexplorer.gui.machines.room import room_of
         from devexplorer.gui.shell.app import App
 
         gc.disable()
@@ -139,7 +140,7 @@ class Bench:
         self.app = App(self.qt, SettingsFile(folder))
         self.app.show()
         self.state, self.window = self.app.state, self.app.window
-        self.machines = self.window.context.machines
+        self.machines = room_of(self.window.context).register
 
     def until(self, happened: Callable[[], object]) -> None:
         """Let Qt work until this is so."""

@@ -25,7 +25,7 @@ from fakes.sshd import HOST, Sshd, program
 
 from devexplorer.core.machines.ssh.connection import Connection
 from devexplorer.core.machines.window.machines import FarMachine
-from devexplorer.core.machines.window.ssh_route import SshRoute
+from devexplorer.core.machines.window.routes import SshRoute
 
 WANTED_S = {"our code is there": 3.0, "nothing is there": 8.0}
 PATIENCE_S = 60.0

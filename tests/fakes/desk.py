@@ -10,7 +10,8 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog
 
 from devexplorer.core.machines.window.machines import FarMachine
-from devexplorer.gui.forms.far_file_dialog import FarFileDialog
+from devexplorer.gui.machines.far_file_dialog import FarFileDialog
+from devexplorer.gui.machines.room import room_of
 from fakes.two_machines import TwoMachines
 
 D = TypeVar("D", bound=QDialog)
@@ -28,7 +29,7 @@ class Desk(TwoMachines):
         self.context = self.window.context
 
     def show_far(self) -> None:
-        self.context.machines.show(self.far)
+        room_of(self.context).register.show(self.far)
         self.until(lambda: self.state.engine is not None and not self.state.away)
 
     def dialog(self, kind: type[D]) -> D:

@@ -9,12 +9,13 @@ from typing import Any
 import msgspec
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.machines.questions import Question
+from devexplorer.core.machines.records import Question
 from devexplorer.core.machines.ssh.records import Failure, Report
 from devexplorer.core.machines.window.link import Link
 from devexplorer.core.records import DeviceInfo
 from devexplorer.core.session.machine import Machine
 from devexplorer.gui.actions import WindowContext
+from devexplorer.gui.machines.room import room_of
 
 CONNECTED = Link(
     state="connected", since_unix_s=0.0, latency_s=0.0123, received_bytes_s=17_400.0, sent_bytes_s=800.0,
@@ -59,13 +60,13 @@ class FarFake(Machine):
 
 
 class MachinesFake:
-    """As `core.machines.window.machines.Machines`; `install` makes a window have it."""
+    """As `core.machines.window.machines.Machines`, in place of the window's."""
 
     def __init__(self, context: WindowContext) -> None:
-        self._context = context
+        self._context, self._room = context, room_of(context)
         self.machines: tuple[Machine, ...] = (context.machine,)
         self.routes: list[Any] = []
-        context.make_machines = lambda: self  # type: ignore[assignment,return-value]
+        self._room.make_register = lambda: self  # type: ignore[assignment,return-value]
 
     @property
     def far(self) -> tuple[Machine, ...]:
@@ -75,24 +76,27 @@ class MachinesFake:
         self.routes.append(route)
         machine = FarFake(name, link=Link(state="connecting", since_unix_s=0.0))
         self.machines = (*self.machines, machine)
-        self._context.machines_changed.emit()
+        self._room.follow()
         return machine
 
     def change(self, machine: FarFake, **link: Any) -> None:
         """Its link is another now."""
         machine.now_link = msgspec.structs.replace(machine.now_link, **link)
-        self._context.machines_changed.emit()
+        self._room.follow()
+
+    def close(self, deadline_s: float) -> bool:
+        return True
 
     def show(self, machine: Machine) -> None:
         self._context.machine = machine
         self._context.machine_shown.emit(machine)
-        self._context.machines_changed.emit()
+        self._room.follow()
 
     def remove(self, machine: Machine) -> None:
         if machine is self._context.machine:
             self.show(self.machines[0])
         self.machines = tuple(other for other in self.machines if other is not machine)
-        self._context.machines_changed.emit()
+        self._room.follow()
 
 
 class WayFake:

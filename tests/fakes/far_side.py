@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Any
 
-from devexplorer.core.machines.questions import ListFolder, Question
-from devexplorer.core.machines.records import Folder, FolderEntry
+from devexplorer.core.machines.records import Folder, FolderEntry, ListFolder, Question
 
 GIB = 1 << 30
 HOME = "/home/ada"
@@ -33,16 +32,20 @@ FOLDERS: dict[str, tuple[FolderEntry, ...]] = {
 class FarSideFake:
     """`answer` gives what was asked for; `asked` has the questions that wait."""
 
-    name = "gpu1"
+    name, why_not_here = "gpu1", ""
 
     def __init__(self) -> None:
+        self.session = self
         self.folders = dict(FOLDERS)
         self.left_out = 0
         self.asked: list[tuple[Question, Callable[[Any], None]]] = []
         self.others: Callable[[Question], Any] = lambda question: f"not asked here: {question}"
 
-    def ask(self, question: Question, then: Callable[[Any], None]) -> None:
-        self.asked.append((question, then))
+    def ask(self, question: Question, then: Callable[[Any], None], failed: Callable[[str], None] | None = None) -> None:
+        def answered(answer: Any) -> None:
+            (failed if failed is not None and isinstance(answer, str) else then)(answer)
+
+        self.asked.append((question, answered))
 
     def answer(self, count: int = 100) -> None:
         """Answer so many of the waiting questions, those that come with the answers too."""

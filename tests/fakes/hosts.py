@@ -26,8 +26,7 @@ from devexplorer.core.machines.host.copies import Copies
 from devexplorer.core.machines.host.questions import Questions
 from devexplorer.core.machines.host.server import Server
 from devexplorer.core.machines.host.wire import Outbox, Wire, compresses, read_hello, send_hello
-from devexplorer.core.machines.questions import Question
-from devexplorer.core.machines.records import ZLIB, Ask, Control, Happened, Hello, Numbered, Reply, ToWindow
+from devexplorer.core.machines.records import ZLIB, Ask, Control, Happened, Hello, Numbered, Question, Reply, ToWindow
 from devexplorer.core.records import Command, EngineLost, EngineReady, Event
 from devexplorer.core.session.session import Session
 

@@ -17,6 +17,7 @@ from devexplorer.core.machines.window.machines import FarMachine
 from devexplorer.core.records import Event
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import SettingsFile
+from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.shell.app import App
 from fakes.far import RouteHere
 from fakes.hosts import READY, HostHere, SilentEngine
@@ -64,7 +65,7 @@ class TwoMachines:
         session.put(READY)
 
     def add(self) -> FarMachine:
-        machine = self.window.context.machines.add("forge", self.route)
+        machine = room_of(self.window.context).register.add("forge", self.route)
         assert self.app.heartbeat is not None
         self.app.heartbeat.stop()
         self.until(lambda: machine.link.live and machine.session.link.holder is None)

@@ -27,16 +27,16 @@ from PySide6.QtGui import QColor, QCursor, QPainter, QPixmap
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QPushButton, QWidget
 
+from devexplorer.core.machines.host.client import SocketStream
 from devexplorer.core.machines.host.starting import reach, serve_command
 from devexplorer.core.machines.ssh.records import Report
-from devexplorer.core.machines.window.virtual_route import SocketChannel
 from devexplorer.core.records import BuildModel, Check, Command, Forward, MatmulSpec, Move, StartBenchmark, SweepSpec
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import KnownMachine, SettingsFile
 from devexplorer.core.split.records import InsertHops
+from devexplorer.gui.environments.python_choice import open_dialog
 from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.machines.actions import connect
-from devexplorer.gui.machines.python_choice import open_dialog
 from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.shell.app import App
 from devexplorer.gui.widgets import current_theme
@@ -228,8 +228,8 @@ class HostHere:
         self.environ = {**os.environ, "XDG_RUNTIME_DIR": own, "TMPDIR": own}  # `stop` ends no other host
         (folder / host).mkdir(mode=0o700)
 
-    def open(self, *, unasked: bool) -> SocketChannel:
-        return SocketChannel(reach(self.environ, lambda: serve_command(["--virtual", self._virtual])))
+    def open(self, *, unasked: bool) -> SocketStream:
+        return SocketStream(reach(self.environ, lambda: serve_command(["--virtual", self._virtual])))
 
     def cancel(self) -> None:
         pass

@@ -19,13 +19,11 @@ from fakes.sshd import HOST, Sshd, sshd  # noqa: F401 - a fixture
 
 from devexplorer.core.files.kinds import WORKSPACE, recognise
 from devexplorer.core.machines.host import listing
-from devexplorer.core.machines.questions import WorkspaceArrived
-from devexplorer.core.machines.window.bringing import Bringing
-from devexplorer.core.machines.window.far_history import FarHistory
-from devexplorer.core.machines.window.file_copying import End, FileCopying
-from devexplorer.core.machines.window.here_files import HereFiles
+from devexplorer.core.machines.records import WorkspaceArrived
+from devexplorer.core.machines.window.file_copying import Bringing, End, FileCopying, HereFiles
+from devexplorer.core.machines.window.machines import FarHistory
 from devexplorer.core.machines.window.remote_session import RemoteSession
-from devexplorer.core.machines.window.ssh_route import SshRoute
+from devexplorer.core.machines.window.routes import SshRoute
 from devexplorer.core.planner.records import FitPlanned, FitSpec, PlanFit
 from devexplorer.core.recording.reader import peek
 from devexplorer.core.records import (

@@ -390,7 +390,7 @@ def play(arguments: argparse.Namespace, folder: Path) -> int:
     monkey = Monkey(app, arguments, folder)
     QTimer.singleShot(50, monkey.start)
     began = time.monotonic()
-    code = application._run(app, "2x Tesla T4", python=None, guide=None, replay=None, far=None)
+    code = application._run(app, "2x Tesla T4", python=None, guide=None, instead=None)
     seconds = time.monotonic() - began
     problems = [*monkey.guards.problems]
     if code:

@@ -8,7 +8,14 @@ import argparse
 from devexplorer.core.base import Findings
 from devexplorer.core.benchmark.kinds import KINDS
 from devexplorer.core.benchmark.kinds.kind import Option
-from devexplorer.core.cli.terminal.common_arguments import PYTHON, SSH, TARGET, VIRTUAL, json_option, of_features
+from devexplorer.core.cli.terminal.common_arguments import (
+    PYTHON,
+    TARGET,
+    VIRTUAL,
+    away_options,
+    json_option,
+    of_features,
+)
 from devexplorer.core.records import BenchSpec
 
 SHARED_HELP = {
@@ -67,7 +74,7 @@ def _parser_of(name: str, program: str) -> argparse.ArgumentParser:
         parser.add_argument("target", metavar="TARGET", nargs="?", help=f"{TARGET} (default mlp)")
     parser.add_argument("--virtual", metavar="SPEC", help=VIRTUAL)
     parser.add_argument("--python", metavar="PATH", help=PYTHON)
-    parser.add_argument("--ssh", metavar="HOST", help=SSH)
+    away_options(parser)
     for option in kind.options:
         option.add(parser)
     _common(parser)

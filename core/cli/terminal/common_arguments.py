@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import cache
 from importlib.util import find_spec
 from pkgutil import resolve_name
 from typing import Any, NamedTuple
@@ -19,7 +20,6 @@ SHAPES = "what forward gets: 4x12, 8x16:int64, several with commas (default: inf
 TIMEOUT = "seconds after which its process is ended (default 120)"
 VIRTUAL = 'add virtual GPUs, for example "2x Tesla T4" or "Tesla T4, NVIDIA A10"'
 PYTHON = "run in this Python, an interpreter or the folder of its environment; 'devexplorer env' lists them"
-SSH = "run on this machine, which ssh reaches; PATH and files are then that machine's"
 
 
 def json_option(command: argparse.ArgumentParser, text: str = "print one JSON document") -> None:
@@ -48,7 +48,7 @@ class CliCommand(NamedTuple):
     """What carries it out, `package.module:function` below core, imported for it; it gets the parsed arguments and
     returns the exit code. Empty: the window does."""
     takes_common: bool = True
-    """Whether --virtual, --python and --ssh mean something to it, where they are for all commands."""
+    """Whether --virtual, --python and options that lead `away` mean something to it, where all commands have them."""
     elsewhere: bool = False
     """It asks devices, which another Python may know better, or which can be those of another machine."""
     one_kind: bool = False
@@ -65,11 +65,13 @@ class WindowOption(NamedTuple):
     check: Callable[[str, argparse.Namespace], None]
     """Raises `BadInput` where the word, or what else was given, does not go with it."""
     run: str
-    """What does it, `package.module:function` below gui: it gets the context of the window, the word, and with --ssh
-    the host and the path of the Python there."""
+    """What does it, `package.module:function` below gui: it gets the context of the window and the parsed arguments."""
     kind: str = ""
     """Where it names a file that is shown in place of this machine, whose session starts when it is asked for: the kind
-    of that (`core.files.kinds`). So a file of that kind opens also without the option."""
+    of that (`core.files.kinds`). So a file of that kind opens also without the option; it gets the path then."""
+    away: str = ""
+    """With it nothing is started on this machine: what carries out a command elsewhere, `package.module:function` below
+    core, for it gets the parsed arguments. Empty: it means nothing to commands."""
 
 
 class BenchKeeper(NamedTuple):
@@ -95,8 +97,26 @@ class WatchOption(NamedTuple):
     the command, `take` what was read; `failed`: whether it has ended before."""
 
 
+@cache
+def window_options() -> tuple[WindowOption, ...]:
+    """Options of features for the window."""
+    return tuple(of_features("WINDOW_OPTIONS"))
+
+
+def away_options(command: argparse.ArgumentParser, **more: Any) -> None:
+    """Those that lead to another machine."""
+    for option in window_options():
+        if option.away:
+            command.add_argument(f"--{option.name}", metavar=option.metavar, help=option.help, **more)
+
+
+def away(arguments: argparse.Namespace) -> WindowOption | None:
+    """The option that was given and leads to another machine."""
+    return next((one for one in window_options() if one.away and getattr(arguments, one.name, None) is not None), None)
+
+
 def of_features(name: str) -> list[Any]:
-    """What features have under this name in their `command_line.py`."""
+    """What they have under this name in their `command_line.py`."""
     found: list[Any] = []
     for feature in FEATURES:
         module = f"devexplorer.core.{feature}.command_line"

@@ -32,8 +32,7 @@ from devexplorer.core.fleet.cluster.nodes import LEFT, Nodes
 from devexplorer.core.fleet.cluster.routes import NodeRoute
 from devexplorer.core.fleet.events import GroupEnded
 from devexplorer.core.fleet.hosts.host_fleet import HostFleet, Member
-from devexplorer.core.machines.questions import ForgetCopy, PlaceCopy, SaveCopy
-from devexplorer.core.machines.records import Text
+from devexplorer.core.machines.records import ForgetCopy, PlaceCopy, SaveCopy, Text
 from devexplorer.core.machines.window.link import CannotReach
 from devexplorer.core.records import Answer, Command, Event, JobEnded, Load, SentFrom
 

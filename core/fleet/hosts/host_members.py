@@ -8,10 +8,10 @@ from pathlib import Path
 
 from devexplorer.core.fleet.hosts.host_fleet import Member
 from devexplorer.core.fleet.hosts.hosts_file import read_hosts
-from devexplorer.core.machines.ssh.address import address
 from devexplorer.core.machines.ssh.connection import Connection
+from devexplorer.core.machines.ssh.hosts import address
 from devexplorer.core.machines.ssh.records import Prompt, Report
-from devexplorer.core.machines.window.ssh_route import SshRoute
+from devexplorer.core.machines.window.routes import SshRoute
 
 
 def host_members(path: Path, virtual: str | None = None) -> list[Member]:

@@ -47,13 +47,13 @@ from devexplorer.core.session.state import State
 class SomeSession(Protocol):
     """What is needed of `core.session.session.Session` and of `core.machines.window.remote_session.RemoteSession`."""
 
+    on_drained: Callable[[PollResult], None] | None
+
     def send(self, command: Command) -> int:
         """Have a command carried out; returns the request number that its events will carry, 0 where it cannot be."""
-        ...
 
     def drain(self) -> PollResult:
         """What happened since the last call."""
-        ...
 
 
 class SessionMember:

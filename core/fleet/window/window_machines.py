@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from devexplorer.core.base import Clock
 from devexplorer.core.fleet.events import (
@@ -37,12 +37,6 @@ PROBE_PORT = 9
 """Of an address that is only looked up: nothing is sent there."""
 
 
-class WindowSession(SomeSession, Protocol):
-    """What the window drains, and what can be listened to."""
-
-    on_drained: Callable[[PollResult], None] | None
-
-
 class Known(NamedTuple):
     """One machine of the window."""
 
@@ -51,7 +45,7 @@ class Known(NamedTuple):
     """What is known of it, shown or not."""
     link: Link | None
     """None: it is this one."""
-    session: WindowSession | None = None
+    session: SomeSession | None = None
     """None: nothing was started there yet."""
     address: Callable[[], str] = lambda: ""
     """As other machines reach it; may wait."""
@@ -87,7 +81,7 @@ class WindowMachines:
         """Of the last look."""
         self._members: dict[str, SessionMember] = {}
         """Those that have measured in this check."""
-        self._hears: dict[SessionMember, tuple[WindowSession, Callable[[PollResult], None]]] = {}
+        self._hears: dict[SessionMember, tuple[SomeSession, Callable[[PollResult], None]]] = {}
         """What listens where."""
         self._addresses: dict[str, str] = {}
         self._events: deque[FleetEvent] = deque()

@@ -14,6 +14,8 @@ from devexplorer.core.machines.host.proxy import proxy
 from devexplorer.core.machines.host.socket_folder import HostError
 from devexplorer.core.machines.host.starting import find, reach, serve_command
 
+DESCRIBED = ("since_unix_s", "clients", "busy", "python", "protocol", "devexplorer")
+
 
 def host(arguments: argparse.Namespace) -> int:
     """Do what the word behind `host` says."""
@@ -84,15 +86,9 @@ def _stop(arguments: argparse.Namespace) -> int:
 
 
 def _document(found: listing.Running) -> dict[str, object]:
-    about = found.description
     return {
         "pid": found.pid,
-        "since_unix_s": None if about is None else about.since_unix_s,
-        "clients": None if about is None else about.clients,
-        "busy": None if about is None else about.busy,
-        "python": None if about is None else about.python,
-        "protocol": None if about is None else about.protocol,
-        "devexplorer": None if about is None else about.devexplorer,
+        **{name: getattr(found.description, name, None) for name in DESCRIBED},
         "socket": found.socket,
         "log": found.log,
     }

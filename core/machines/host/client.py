@@ -7,9 +7,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
-
-import msgspec
 
 from devexplorer.core.base import Clock, LinkError
 from devexplorer.core.codec import decoder
@@ -22,7 +21,7 @@ MOST_SNAPSHOT_BYTES = 4 << 30
 ROOM_S = 5.0
 MOST_WAITING = 1_000
 """Of what a window sent and the main thread has not taken yet."""
-_decode: Callable[[bytes], Any] = decoder(ToHost).decode
+decode: Callable[[bytes], Any] = decoder(ToHost).decode
 
 
 class SocketStream:
@@ -48,10 +47,13 @@ class SocketStream:
 
     def hang_up(self) -> None:
         """End reads and writes on any thread."""
-        try:
+        with suppress(OSError):  # the other side was quicker
             self.socket.shutdown(socket.SHUT_RDWR)
-        except OSError:  # the other side was quicker
-            pass
+
+    def close(self) -> None:
+        """Any thread."""
+        self.hang_up()
+        self.socket.close()
 
     def _limit(self) -> None:
         if self.until_s is not None:
@@ -59,14 +61,6 @@ class SocketStream:
             if left <= 0:
                 raise TimeoutError("it took too long")
             self.socket.settimeout(left)
-
-
-def decode(payload: bytes) -> Any:
-    """A record of a window; `LinkError` when it is none."""
-    try:
-        return _decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise LinkError(f"a record was refused: {error}") from error
 
 
 class Client:

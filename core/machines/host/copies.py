@@ -22,8 +22,7 @@ import psutil
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.machines.host.files import FileWork, Reply
-from devexplorer.core.machines.questions import ForgetCopy, PlaceCopy, SaveCopy
-from devexplorer.core.machines.records import Done, Result, Text
+from devexplorer.core.machines.records import Done, ForgetCopy, PlaceCopy, Result, SaveCopy, Text
 from devexplorer.core.records import Answer, BaseEvent, Cancel, JobEnded, Save
 
 if TYPE_CHECKING:

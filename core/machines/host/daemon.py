@@ -1,5 +1,6 @@
 """The process of a host: it begins, serves, and ends by itself some time after the last window, when nothing is under
-way. Main thread.
+way; its place, and the copy of unsaved work for the case that it ends. Main thread, but for `host-accept`, which takes
+connections; threads look for copies that are left.
 
 A process of its own session, without terminal and standard input: a login that ends, or a connection that breaks, does
 not concern it. SIGTERM ends it well, SIGHUP is ignored.
@@ -9,25 +10,244 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from types import FrameType
 
-from devexplorer.core.base import Clock, DevExplorerError
+import msgspec
+import platformdirs
+
+from devexplorer.core.base import Clock, DevExplorerError, moment_text, replacing
 from devexplorer.core.environments.in_use import keep_in_use
 from devexplorer.core.machines.host.copies import Copies
-from devexplorer.core.machines.host.listener import Listener
+from devexplorer.core.machines.host.known import Known
 from devexplorer.core.machines.host.listing import Description
 from devexplorer.core.machines.host.questions import Questions
 from devexplorer.core.machines.host.server import Server
-from devexplorer.core.machines.host.socket_folder import HostError
-from devexplorer.core.machines.host.unsaved_copy import UnsavedCopy
+from devexplorer.core.machines.host.socket_folder import HostError, Place, locked, make, peer
+from devexplorer.core.machines.host.starting import find
 from devexplorer.core.machines.records import PROTOCOL
-from devexplorer.core.records import Event
+from devexplorer.core.records import Answer, Event, Offer, OpenWorkspace
+from devexplorer.core.session.autosave import Autosave, Found, discard
+from devexplorer.core.session.background import Background
 from devexplorer.core.session.crash import install_hooks
 from devexplorer.core.session.session import Session
+
+BACKLOG = 16
+RETRY_S = 0.2
+
+
+class AnotherRuns(HostError):
+    """There is a host of this environment already."""
+
+
+class Listener:
+    """The place of a host while it lives: its lock, its socket, its description. The system may remove any of them: the
+    runtime folder goes with the last login, and temporary folders are swept; `mend` makes them again, in the next
+    folder if need be.
+
+    `claim` once, `mend` about once a second, `close` at the end. `take` gets each connection, on the thread."""
+
+    def __init__(self, take: Callable[[socket.socket], None], environ: Mapping[str, str] = os.environ) -> None:
+        self._take, self._environ = take, environ
+        self.place: Place | None = None
+        """None: nobody can connect just now."""
+        self._lock = -1
+        self._socket: socket.socket | None = None
+        self._inode: tuple[int, int] | None = None
+        self._over = threading.Event()
+        self._described: Description | None = None
+
+    def claim(self, wait_s: float = 0.0, sleep: Callable[[float], None] = time.sleep) -> Place:
+        """Begin to listen; a host that ends just now, with its engine, is waited for. Raises `AnotherRuns`, or another
+        `HostError`."""
+        place = make(self._environ)
+        if (connection := find(self._environ)) is not None:
+            connection.close()
+            raise AnotherRuns("a host of this Python environment runs already")
+        try:
+            while (lock := locked(place.lock)) is None:
+                if wait_s <= 0:
+                    raise AnotherRuns("a host of this Python environment starts just now, or ends")
+                wait_s -= RETRY_S
+                sleep(RETRY_S)
+            self._lock = lock
+            with suppress(FileNotFoundError):
+                os.unlink(place.socket)  # of a host that was killed
+            self._write(place)
+            self._socket = listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            listening.bind(place.socket)
+            os.chmod(place.socket, 0o600)
+            listening.listen(BACKLOG)
+            about = os.stat(place.socket)
+        except OSError as error:
+            self.close()
+            raise HostError(
+                f"{place.folder} cannot hold the socket of the host ({(error.strerror or str(error)).lower()})"
+            ) from error
+        except HostError:
+            self.close()
+            raise
+        self.place, self._inode = place, (about.st_dev, about.st_ino)
+        self._over = over = threading.Event()
+        threading.Thread(target=self._accept, args=(listening, over), name="host-accept", daemon=True).start()
+        return place
+
+    def describe(self, about: Description) -> None:
+        """Say what runs here, now or when there is a place."""
+        self._described = about
+        if self.place is not None:
+            self._write(self.place)
+
+    def _write(self, place: Place) -> None:
+        if self._described is not None:
+            # where the disk is full, `list` says less
+            with suppress(OSError), replacing(Path(place.description)) as temporary:
+                temporary.write_bytes(msgspec.json.encode(self._described))
+
+    def mend(self) -> bool:
+        """Listen again where what was there has been removed; whether there was something to do."""
+        if self._is_whole():
+            return False
+        self.close()
+        with suppress(HostError):  # tried again with the next call; who is connected stays so
+            self.claim()
+        return True
+
+    def stop_listening(self) -> None:
+        """Nobody can connect any more, and no other host begins before `close`."""
+        if self.place is not None and self._is_whole():
+            for path in (self.place.socket, self.place.description):
+                with suppress(OSError):
+                    os.unlink(path)
+        self._over.set()
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
+            self._socket.close()
+        self.place, self._socket, self._inode = None, None, None
+
+    def close(self) -> None:
+        """Listen no more, and leave nothing behind."""
+        self.stop_listening()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _is_whole(self) -> bool:
+        if self.place is None:
+            return False
+        try:
+            about = os.lstat(self.place.socket)
+            return (about.st_dev, about.st_ino) == self._inode and os.path.exists(self.place.lock)
+        except OSError:
+            return False
+
+    def _accept(self, listening: socket.socket, over: threading.Event) -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:  # closed by the main thread, or just now there is no descriptor left
+                if over.wait(RETRY_S):
+                    return
+                continue
+            if peer(connection)[1] == os.getuid():
+                self._take(connection)
+            else:
+                connection.close()
+
+
+LOOKS_S = (0.0, 5.0, 30.0)
+"""After the start: the host that left a copy may be ending still."""
+FINISH_S = 4.0
+"""For the last copy, when the host ends."""
+
+
+class UnsavedCopy:
+    """The next host says where the copy is, with a button that opens it; the engine writes it.
+
+    `beat` with every look at the session, `finish` before the end."""
+
+    def __init__(
+        self,
+        session: Session,
+        known: Known,
+        *,
+        folder: Path | None = None,
+        clock: Clock = time.time,
+        monotonic: Clock = time.monotonic,
+    ) -> None:
+        """`folder`: where the copies are; None: the user's state folder."""
+        self._session, self._known, self._clock, self._monotonic = session, known, clock, monotonic
+        self._background = Background(session.put)
+
+        def remove(path: Path) -> None:
+            self._background.ask("autosave", partial(discard, path), lambda _: None)
+
+        folder = folder or Path(platformdirs.user_state_dir("devexplorer", appauthor=False)) / "autosave-host"
+        self._autosave = Autosave(
+            lambda: known.state, session.send_aside, session.put, remove, lambda: "", folder, monotonic
+        )
+        self._found: Found | None = None
+        self._offered = False
+        begun_s = monotonic()
+        self._looks_s = [begun_s + later_s for later_s in LOOKS_S]
+
+    def beat(self) -> None:
+        """Copy what should be copied, offer what was found."""
+        if self._looks_s and self._monotonic() >= self._looks_s[0]:
+            del self._looks_s[0]
+            self._background.ask("autosave", self._autosave.look, self._take)
+        self._background.deliver()
+        self._autosave.beat()
+        state, found = self._known.state, self._found
+        if found is None or state.engine is None:
+            return
+        file = state.workspace_file
+        if not self._offered:
+            self._offered = True
+            self._offer(found)
+        elif file is not None and isinstance(file.again, OpenWorkspace) and file.again.path == str(found.path):
+            self._autosave.restored = found.path  # it is of no use any more once this host ends well
+
+    def is_lacking(self) -> bool:
+        """Whether there is unsaved work, and no copy of it: it is too large, say, or the disk is full."""
+        state = self._known.state
+        return state.engine is not None and state.unsaved_work and self._autosave.copied != state.unsaved.contents
+
+    def make_way(self) -> None:
+        """A window wants something of the engine."""
+        self._autosave.make_way()
+
+    def finish(self, go_on: Callable[[], None]) -> None:
+        """The host ends: make the last copy, letting the session `go_on` meanwhile."""
+        until = self._monotonic() + FINISH_S
+        while self._autosave.copy() and self._monotonic() < until:
+            go_on()
+        state = self._known.state
+        self._autosave.end(keep=state.engine is None or state.unsaved_work)
+        self._background.join(1.0)
+
+    def _take(self, found: Found | None) -> None:
+        if found is not None:
+            self._found = found
+            self._looks_s.clear()
+
+    def _offer(self, found: Found) -> None:
+        answer = Answer(
+            title="A host that ended here left unsaved work",
+            words=f"It was copied on {moment_text(found.saved_unix_s)} to {found.path}.",
+            offers=(Offer("Open the copy", OpenWorkspace(path=str(found.path), copy=True)),),
+            time_unix_s=self._clock(),
+        )
+        self._session.put(answer)
+
 
 IDLE_S, UNSAVED_IDLE_S = 600.0, 86_400.0
 """How long a host waits for a window; the longer one with unsaved work of which there is no copy."""

@@ -21,19 +21,26 @@ from devexplorer.core.base import BadInput, DevExplorerError, bytes_text, open_r
 from devexplorer.core.environments.environment import find, given, probe
 from devexplorer.core.files.kinds import recognise
 from devexplorer.core.isolation.model_classes import candidates
-from devexplorer.core.machines.questions import FindModels, ListFolder, ReadFile, RecogniseFiles, WriteFile
 from devexplorer.core.machines.records import (
     Chunk,
     Done,
     FileKindFound,
     FileKinds,
+    FindModels,
+    FindPythons,
     Folder,
     FolderEntry,
+    ListFolder,
     ModelFound,
     ModelsFound,
+    ProbePython,
+    PythonProbed,
+    PythonsFound,
+    ReadFile,
+    RecogniseFiles,
     Result,
+    WriteFile,
 )
-from devexplorer.core.records.environments import FindPythons, ProbePython, PythonProbed, PythonsFound
 
 MOST_ENTRIES = 5_000
 MOST_FILES = 200

@@ -14,7 +14,8 @@ from devexplorer.core.base import object_name
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.engine.link import pieces
 from devexplorer.core.feature import result_types
-from devexplorer.core.machines.records import DevicesChanged, Happened, Numbered
+from devexplorer.core.machines.past import most_bytes, past_readings
+from devexplorer.core.machines.records import DevicesChanged, Happened, Numbered, PastEvents, PastMark, PastReadings
 from devexplorer.core.records import (
     Answer,
     BenchEnded,
@@ -32,11 +33,9 @@ from devexplorer.core.records import (
     ValuesDescribed,
     WorkspaceFile,
 )
-from devexplorer.core.records.past import PastEvents, PastMark, PastReadings
 from devexplorer.core.session.poll import PollResult
 from devexplorer.core.session.retained import RetainedEvents
 from devexplorer.core.session.state import State
-from devexplorer.core.telemetry.past import most_bytes, past_readings
 
 MOST_POINTS = 5_000
 """Of one run, those that finished a shape or a copy; of the others the newest is enough: its curve comes apart."""

@@ -6,7 +6,6 @@ nobody answers was left by a host that was killed, and is removed.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import time
@@ -16,7 +15,7 @@ from contextlib import suppress
 import msgspec
 
 from devexplorer.core.base import Clock
-from devexplorer.core.machines.host.socket_folder import Place, connect, folders, peer, trusted
+from devexplorer.core.machines.host.socket_folder import Place, connect, folders, locked, peer, trusted
 
 END_S = 15.0
 """A host that was asked to end has done so by then, or hangs."""
@@ -103,18 +102,12 @@ def _description(place: Place) -> Description | None:
 
 
 def _is_locked(place: Place) -> bool:
-    try:
-        file = os.open(place.lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(file)
+    if os.path.exists(place.lock):
+        with suppress(OSError):
+            file = locked(place.lock)
+            if file is None:
+                return True
+            os.close(file)
     return False
 
 

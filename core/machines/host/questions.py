@@ -8,28 +8,35 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from devexplorer.core.base import BadInput, Clock, DevExplorerError
 from devexplorer.core.machines.host.client import Client
 from devexplorer.core.machines.host.copies import Copies
-from devexplorer.core.machines.questions import (
+from devexplorer.core.machines.records import (
+    Ask,
     DeleteRuns,
+    Done,
+    EngineChoice,
     ExportRuns,
     ImportRuns,
     ListRuns,
+    Reply,
     RestartEngine,
+    Result,
+    RunPage,
     SetHidden,
     SetPython,
     SetVisibleDevices,
     StartRecording,
     StopRecording,
     TagRuns,
+    Text,
     WorkspaceArrived,
     WriteScript,
 )
-from devexplorer.core.machines.records import Ask, Done, EngineChoice, Reply, Result, RunPage, Text
 from devexplorer.core.records import Log, StoredRun
 from devexplorer.core.session.session import Session
 
@@ -55,11 +62,19 @@ class Questions:
         self._clock = clock
         self._handlers: dict[type, Callable[[Client, Any, Answer], Result | None]] = {
             ListRuns: self._list_runs, TagRuns: self._tag_runs, DeleteRuns: self._delete_runs,
-            ExportRuns: self._export_runs, ImportRuns: self._import_runs, StartRecording: self._start_recording,
-            StopRecording: self._stop_recording, RestartEngine: self._restart_engine,
-            SetVisibleDevices: self._set_visible_devices, SetPython: self._set_python, SetHidden: self._set_hidden,
-            WriteScript: self._write_script, WorkspaceArrived: self._workspace_arrived,
+            ExportRuns: self._export_runs, ImportRuns: self._import_runs, SetHidden: self._set_hidden,
+            WriteScript: self._write_script,
         }  # fmt: skip
+        recording = partial(session.listener, "recording")
+        self._orders: dict[type, Callable[[Any], object]] = {
+            StartRecording: lambda asked: recording().start_recording(_path(asked.path), overwrite=asked.overwrite),
+            StopRecording: lambda _: recording().stop_recording(),
+            RestartEngine: lambda _: session.restart_engine(),
+            SetVisibleDevices: lambda asked: session.set_visible_devices(asked.value),
+            SetPython: lambda asked: session.set_python(asked.path or None),
+            WorkspaceArrived: lambda asked: session.workspace_arrived(asked.request),
+        }
+        """Those of which there is nothing to be said once they are done."""
 
     def answer(self, client: Client, ask: Ask, *, controls: bool) -> None:
         """Answer now, or when it is known."""
@@ -76,7 +91,11 @@ class Questions:
             reply(None, "another window controls that machine now; take over first")
         else:
             try:
-                result = self._handlers[type(question)](client, question, reply)
+                if (order := self._orders.get(type(question))) is not None:
+                    order(question)
+                    result: Result | None = Done()
+                else:
+                    result = self._handlers[type(question)](client, question, reply)
             except DevExplorerError as error:
                 reply(None, str(error))
             else:
@@ -124,32 +143,8 @@ class Questions:
 
     # --- the session
 
-    def _start_recording(self, _: Client, question: StartRecording, __: Answer) -> Result:
-        self._session.listener("recording").start_recording(_path(question.path), overwrite=question.overwrite)
-        return Done()
-
-    def _stop_recording(self, _: Client, __: StopRecording, ___: Answer) -> Result:
-        self._session.listener("recording").stop_recording()
-        return Done()
-
-    def _restart_engine(self, _: Client, __: RestartEngine, ___: Answer) -> Result:
-        self._session.restart_engine()
-        return Done()
-
-    def _set_visible_devices(self, _: Client, question: SetVisibleDevices, __: Answer) -> Result:
-        self._session.set_visible_devices(question.value)
-        return Done()
-
-    def _set_python(self, _: Client, question: SetPython, __: Answer) -> Result:
-        self._session.set_python(question.path or None)
-        return Done()
-
     def _set_hidden(self, client: Client, question: SetHidden, __: Answer) -> Result:
         client.hidden = question.hidden
-        return Done()
-
-    def _workspace_arrived(self, _: Client, question: WorkspaceArrived, __: Answer) -> Result:
-        self._session.workspace_arrived(question.request)
         return Done()
 
     def _write_script(self, _: Client, question: WriteScript, __: Answer) -> Result:

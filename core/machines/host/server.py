@@ -29,7 +29,6 @@ from devexplorer.core.machines.host.client import Client, SocketStream
 from devexplorer.core.machines.host.known import Known
 from devexplorer.core.machines.host.questions import Questions
 from devexplorer.core.machines.host.wire import Wire, compresses, read_hello, send_hello
-from devexplorer.core.machines.questions import SetHidden
 from devexplorer.core.machines.records import (
     BEGIN,
     PROTOCOL,
@@ -46,6 +45,7 @@ from devexplorer.core.machines.records import (
     Numbered,
     RecordingChanged,
     SessionAction,
+    SetHidden,
     SnapshotBegin,
     SnapshotEnd,
     TakeOver,

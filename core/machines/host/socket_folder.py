@@ -7,6 +7,7 @@ goes on listening in the next one.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import platform
@@ -153,6 +154,20 @@ def connect(place: Place) -> socket.socket | None:
         pass
     connection.close()
     return None
+
+
+def locked(path: str) -> int | None:
+    """A descriptor that holds this lock, until it is closed or this process ends; None: another has it. On a file
+    system without locks nobody does: a look at who answers has to do. Raises `OSError`."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        return None
+    except OSError:
+        pass
+    return file
 
 
 def peer(connection: socket.socket) -> tuple[int | None, int]:

@@ -5,7 +5,6 @@ A lock lets one of several proxies start it while the others wait: the host of a
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import subprocess
@@ -13,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from devexplorer.core.machines.host.socket_folder import HostError, Place, connect, make, places
+from devexplorer.core.machines.host.socket_folder import HostError, Place, connect, locked, make, places
 
 START_S = 30.0
 """Until a host listens: Python and its modules can come from a slow network disk."""
@@ -94,20 +93,13 @@ def _let_go(process: subprocess.Popen[bytes]) -> None:
 def _alone(path: str, until: float, clock: Clock, sleep: Callable[[float], None]) -> Iterator[None]:
     """Hold a lock; the system lets go of it when this process ends, however it ends."""
     try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        while (file := locked(path)) is None:
+            if clock() >= until:
+                raise HostError(f"another process has been starting the host for {START_S:.0f} s")
+            sleep(LOOK_S)
     except OSError as error:
         raise HostError(f"{path} cannot be written ({(error.strerror or str(error)).lower()})") from error
     try:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if clock() >= until:
-                    raise HostError(f"another process has been starting the host for {START_S:.0f} s") from None
-                sleep(LOOK_S)
-            except OSError:  # a file system without locks: the host's own look for another one has to do
-                break
         yield
     finally:
         os.close(file)

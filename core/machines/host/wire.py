@@ -194,7 +194,7 @@ class Wire:
         clock: Clock = time.time,
         monotonic: Clock = time.monotonic,
     ) -> None:
-        """`decode` validates a payload, or raises `LinkError`. `received`: the last number that has come from the
+        """`decode` validates a payload, or raises as msgspec does. `received`: the last number that has come from the
         other side. `hang_up` makes reads and writes of `stream` end. `on_end` gets the reason, once; empty: the stream
         ended between two records.
         """
@@ -314,7 +314,7 @@ class Wire:
                     self._take_frames(buffer)
                 self._acknowledge()
             self._end("" if not buffer else "the connection ended in the middle of a record")
-        except (LinkError, zlib.error) as error:
+        except (LinkError, zlib.error, msgspec.MsgspecError, UnicodeDecodeError) as error:
             self.unreadable = True
             self._end(f"what came cannot be read: {error}")
         except (OSError, ValueError) as error:

@@ -26,9 +26,16 @@ from devexplorer.core.environments.environment import LEFT_OUT, Environment, Pro
 from devexplorer.core.machines.ssh import far_side
 from devexplorer.core.machines.ssh.askpass import Askpass
 from devexplorer.core.machines.ssh.child import Ended, SshChild, TimedOut
-from devexplorer.core.machines.ssh.command import CONNECT_S, Markers, ssh_command
-from devexplorer.core.machines.ssh.failures import OWN_CODE, ConnectionFailed, cut, is_final, of_ssh, one_line_each
-from devexplorer.core.machines.ssh.login import Login
+from devexplorer.core.machines.ssh.command import CONNECT_S, NONE, OLD, Markers, ssh_command
+from devexplorer.core.machines.ssh.failures import (
+    OWN_CODE,
+    ConnectionFailed,
+    cut,
+    is_final,
+    of_login,
+    of_ssh,
+    one_line_each,
+)
 from devexplorer.core.machines.ssh.records import Failure, FailureKind, FarMachine, Progress, Report, Said, Step
 
 T = TypeVar("T")
@@ -41,6 +48,10 @@ LARGEST_JSON = 4 << 20
 LARGEST_BYTES = 1 << 20
 _HEAD = struct.Struct(">II")
 _OUTPUTS = {"out": 1, "err": 2}
+KEPT_NOISE = 1 << 14
+"""Bytes of what login scripts print that are kept for an error's text."""
+MOST_NOISE = 64 << 20
+"""Bytes; login scripts that print more print without end."""
 NO_SIZE = os.terminal_size((0, 0))
 """Of a terminal that does not know its own."""
 
@@ -348,3 +359,54 @@ def _text(module: object) -> str:
 def _frame(request: Mapping[str, object], data: bytes = b"") -> bytes:
     text = msgspec.json.encode(request)
     return _HEAD.pack(len(text), len(data)) + text + data
+
+
+class Login(NamedTuple):
+    """One login to one host: from the start of ssh to the moment when Python there says the marker, or why it never
+    does."""
+
+    host: str
+    child: SshChild
+    askpass: Askpass | None
+    connect_s: float
+    login_s: float
+
+    def wait(self, markers: Markers) -> None:
+        """Read up to the marker, however much is printed before it. Raises `ConnectionFailed` and `Cancelled`."""
+        noise, count = b"\n", 0
+        missing: dict[bytes, FailureKind] = {markers.missing(NONE): "no python", markers.missing(OLD): "old python"}
+        try:
+            while markers.ready not in noise:
+                for line, kind in missing.items():
+                    if line in noise:
+                        self._fail(kind)
+                if count > MOST_NOISE:
+                    self._fail("login floods", _last_line(noise))
+                piece = self.child.read_some(self.login_s)
+                count += len(piece)
+                noise = noise[-KEPT_NOISE:] + piece
+        except Ended:
+            self._refused(noise)
+        except TimedOut:
+            last = _last_line(noise) or _last_line(self.child.words.encode())
+            self._fail("login waits" if last else "timed out", last, self.login_s)
+
+    def _refused(self, noise: bytes) -> NoReturn:
+        """ssh ended, or was not given what it asked for."""
+        refused = None if self.askpass is None else self.askpass.refused
+        if refused is not None:
+            if refused.kind == "host key":
+                self._fail("host key unknown")
+            self._fail("prompt refused", f"the {refused.kind} was not given")
+        code, words = self.child.ended()
+        if code == OWN_CODE:
+            raise ConnectionFailed(of_ssh(self.host, words, self.connect_s))
+        raise ConnectionFailed(of_login(self.host, noise.decode("utf-8", "replace"), words, code))
+
+    def _fail(self, kind: FailureKind, detail: str = "", seconds: float = 0.0) -> NoReturn:
+        raise ConnectionFailed(Failure(kind=kind, host=self.host, detail=detail, seconds=seconds))
+
+
+def _last_line(printed: bytes) -> str:
+    lines = one_line_each(printed.decode("utf-8", "replace"))
+    return cut(lines[-1]) if lines else ""

@@ -1,4 +1,4 @@
-"""The hosts that the user's ssh configuration names. Pure functions on small files, any thread.
+"""The hosts that the user's ssh configuration names. Functions on small files, any thread.
 
 What their names mean is ssh's own business: it reads the same files.
 """
@@ -9,7 +9,9 @@ import glob
 import os
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from devexplorer.core.base import BadInput
@@ -21,6 +23,8 @@ LARGEST = 1 << 20
 MOST_FILES = 256
 LONGEST = 1024
 """Characters of a name."""
+LIMIT_S = 5.0
+"""For ssh to read its configuration."""
 PATTERN = frozenset("*?!")
 
 
@@ -72,3 +76,16 @@ def _lines(file: Path, files_left: list[int]) -> Iterator[tuple[str, list[str]]]
                 yield found[1].lower(), shlex.split(found[2], comments=True)
             except ValueError:  # a quotation mark that is not closed
                 continue
+
+
+@cache
+def address(host: str, program: str = "ssh") -> str:
+    """`HostName` of the user's configuration for this host, which ssh only reads for it; empty: it does not say."""
+    try:
+        said = subprocess.run(
+            [program, "-G", "--", checked(host)], stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    lines = (line.partition(" ") for line in said.stdout.decode(errors="replace").splitlines())
+    return next((value.strip() for name, _, value in lines if name == "hostname"), "")

@@ -1,4 +1,5 @@
-"""Sends a file from one machine to another, through this window piece by piece, verified. Main thread; nothing waits.
+"""Sends a file from one machine to another, through this window piece by piece, verified; objects, and what has to be
+written first, as such a file. Main thread; nothing waits.
 
 The pieces go through the window because the machines need not know each other. The file says its own SHA-256 when it is
 read to its end, and the other machine keeps it only with that sum.
@@ -8,18 +9,90 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, NamedTuple, Protocol
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from devexplorer.core.base import bytes_text
-from devexplorer.core.machines.questions import ForgetCopy, PlaceCopy, Question, ReadFile, WriteFile
-from devexplorer.core.machines.records import Chunk, Result, Text
+from devexplorer.core.base import bytes_text, objects_text, sentence
+from devexplorer.core.machines.host.copies import Copies
+from devexplorer.core.machines.host.files import FileWork
+from devexplorer.core.machines.records import (
+    Chunk,
+    ForgetCopy,
+    PlaceCopy,
+    Question,
+    ReadFile,
+    Result,
+    SaveCopy,
+    Text,
+    WriteFile,
+)
+from devexplorer.core.records import Command, Load, SentFrom
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from devexplorer.core.session.session import Session
+
+
+class HereFiles:
+    """Asks this machine what a far one is asked through its link: pieces of files, and copies of objects. What can wait
+    for a disk is done on a thread of its own (`host-files`), and answered at a later beat.
+
+    `ask` as a `RemoteSession` does, `beat` often, `close` at the end."""
+
+    def __init__(self, session: Session | None, folder: Path | None = None) -> None:
+        """`session`: None where nothing of this machine is to be saved. `folder`: where files of copies are; None: in
+        the user's cache."""
+        self._work = FileWork()
+        self._copies = Copies(session, folder)
+        self._due: SimpleQueue[Callable[[], None]] = SimpleQueue()
+
+    def set_session(self, session: Session | None) -> None:
+        """Objects of this one are saved from now on."""
+        self._copies.session = session
+
+    def ask(
+        self, question: Question, then: Callable[[Result], None], failed: Callable[[str], None] = lambda problem: None
+    ) -> None:
+        """At a later beat `then` gets the result, or `failed` one sentence."""
+
+        def reply(result: Result | None, problem: str) -> None:  # any thread
+            if result is None:
+                self._due.put(lambda: failed(sentence(problem)))
+            else:
+                self._due.put(lambda: then(result))
+
+        if self._copies.takes(question):
+            self._copies.ask(self._work, self._due.put, question, reply)
+        else:
+            self._work.ask(question, reply)
+
+    def beat(self) -> None:
+        """Give the answers that are there."""
+        while True:
+            try:
+                due = self._due.get_nowait()
+            except Empty:
+                return
+            due()
+
+    def close(self, deadline_s: float = 1.0) -> bool:
+        """Remove what was copied; False when a disk did not answer in time."""
+        self._work.close()
+        self._copies.close()
+        return self._work.join(deadline_s)
+
 
 PIECE_BYTES = 1 << 18
 AHEAD = 8
 """Pieces that are asked for and not written yet: at 50 ms there and back 40 MB/s instead of 5."""
 
+NAME = "copy.safetensors"
+"""Of a file of objects."""
+Written = Callable[[str], None]
+"""Called when the file is whole; with one sentence when it was not written."""
 Stage = Literal["saving", "sending", "sent", "failed", "cancelled"]
 
 
@@ -188,3 +261,120 @@ class FileCopying:
         elif self._to:
             self.target.ask(ForgetCopy(path=self._to), lambda _: None)
         self._to = ""
+
+
+class _OfCopy(FileCopying):
+    """What is sent is written among the copies of its machine, and removed there at the end."""
+
+    stage: Stage = "saving"
+
+    def _write_copy(self, question: Question) -> None:
+        self.source.ask(question, self._named, self._failed)
+        self._changed()
+
+    def _named(self, result: Result) -> None:
+        assert isinstance(result, Text)
+        self._from = result.text
+        if self.over:
+            self._forget()
+        else:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Its path is known."""
+        self._place()
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._forget_copy()
+
+    def _forget_copy(self) -> None:
+        if self._from:
+            self.source.ask(ForgetCopy(path=self._from), lambda _: None)
+        self._from = ""
+
+
+class Bringing(_OfCopy):
+    """A file that one machine writes for another: `start`, then look at `stage`; `cancel` whenever."""
+
+    def __init__(
+        self,
+        place: str,
+        name: str,
+        source: End,
+        target: End,
+        write: Callable[[str, Written], None],
+        changed: Callable[[], None],
+        *,
+        keep: bool = False,
+    ) -> None:
+        """`place`: where the file is to be, whatever was there. `write` has `source` write it to the path that it gets;
+        `keep`: that copy stays. `changed` as in `FileCopying`."""
+        super().__init__("", name, source, target, lambda _: self._forget_copy(), changed, place)
+        self._have_written, self._keep = write, keep
+
+    @property
+    def words(self) -> str:
+        """What it does, for people."""
+        if self.stage == "sent":
+            return f"{self.what} was saved on {self.target.name} ({bytes_text(self.size_bytes)}, verified)"
+        return super().words
+
+    def start(self) -> None:
+        """Have it written."""
+        self._write_copy(PlaceCopy(name=self.what))
+
+    def _go_on(self) -> None:
+        self._have_written(self._from, self._written)
+
+    def _written(self, problem: str) -> None:
+        if self.over:
+            return
+        if problem:
+            self._failed(problem)
+        else:
+            self._place()
+
+    def _forget_copy(self) -> None:
+        if not self._keep:
+            super()._forget_copy()
+
+
+class Copying(_OfCopy):
+    """Tensors, or the state dicts of models, saved as safetensors and loaded on the other machine: `start`, then look
+    at `stage`; `cancel` whenever."""
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        source: End,
+        target: End,
+        send: Callable[[Command], object],
+        changed: Callable[[], None],
+        *,
+        device: str = "cpu",
+    ) -> None:
+        """`send` gives the other machine the command that loads them, to `device` there. `changed` is called when
+        anything to be seen is another."""
+        super().__init__("", NAME, source, target, self._load, changed)
+        self.names, self.what = names, objects_text(names)
+        self._send, self._device = send, device
+
+    def start(self) -> None:
+        """Have the objects saved."""
+        self._write_copy(SaveCopy(targets=self.names))
+
+    def cancel(self) -> None:
+        """Leave it; what was saved and written is removed."""
+        if self.stage == "saving":
+            self.source.ask(ForgetCopy(), lambda _: None)
+        super().cancel()
+
+    def _load(self, path: str) -> None:
+        file = f"{self.names[0] if len(self.names) == 1 else 'objects'}.safetensors"
+        origin = SentFrom(machine=self.source.known_as or self.source.name, path=file, objects=True)
+        self._send(Load(path=path, device=self._device, sent_from=origin))
+        self._forget_copy()
+
+    def _changed_words(self) -> str:
+        return f"{self.source.name} sent something else than the file that it saved."

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from devexplorer.core.base import Clock, LinkError
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.engine.link import Joiner
+from devexplorer.core.machines.past import unpacked
 from devexplorer.core.machines.records import (
     ActionsChanged,
     Control,
@@ -19,6 +20,8 @@ from devexplorer.core.machines.records import (
     Happened,
     HistoryChanged,
     Numbered,
+    PastEvents,
+    PastReadings,
     RecordingChanged,
     Reply,
     SessionAction,
@@ -29,12 +32,10 @@ from devexplorer.core.machines.records import (
 from devexplorer.core.machines.window.untrusted import admitted, visible
 from devexplorer.core.machines.window.uplink import Begin
 from devexplorer.core.records import AllocatorSample, DeviceSample, Event, Log
-from devexplorer.core.records.past import PastEvents, PastReadings
 from devexplorer.core.session.marker import Marker
 from devexplorer.core.session.past import Past
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.mailbox import Mailbox
-from devexplorer.core.telemetry.past import unpacked
 
 
 class News(NamedTuple):

@@ -60,6 +60,11 @@ class Link(Record):
         return f"{who} controls {name}{away}; this window watches."
 
 
+def link_of(machine: object) -> Link | None:
+    """The way to a machine of the window; None: it is this one."""
+    return getattr(machine, "link", None)
+
+
 class CannotReach(DevExplorerError):
     """There is no way to the machine: one line. `final`: it would be the same again, so that only the user tries."""
 

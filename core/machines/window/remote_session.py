@@ -18,15 +18,6 @@ import msgspec
 from devexplorer.core.base import Clock, count_text, sentence
 from devexplorer.core.commands.registry import title_of
 from devexplorer.core.devices.cuda_visible_devices import checked
-from devexplorer.core.machines.questions import (
-    Question,
-    RestartEngine,
-    SetHidden,
-    SetPython,
-    SetVisibleDevices,
-    StartRecording,
-    StopRecording,
-)
 from devexplorer.core.machines.records import (
     ANSWERED_WITH,
     BEGIN,
@@ -35,8 +26,15 @@ from devexplorer.core.machines.records import (
     Do,
     Done,
     HistoryChanged,
+    Question,
     Reply,
+    RestartEngine,
     Result,
+    SetHidden,
+    SetPython,
+    SetVisibleDevices,
+    StartRecording,
+    StopRecording,
     TakeOver,
 )
 from devexplorer.core.machines.window.incoming import Incoming
@@ -301,9 +299,9 @@ class RemoteSession:
         value = None if value is None else checked(value)
         self._order(SetVisibleDevices(value=value), "The engine was not restarted")
 
-    def set_python(self, path: str) -> None:
+    def set_python(self, python: str) -> None:
         """Start another engine there, in this Python of that machine."""
-        self._order(SetPython(path=path), "The engine's Python was not changed")
+        self._order(SetPython(path=python), "The engine's Python was not changed")
 
     def set_hidden(self, hidden: bool) -> None:
         """Nobody looks at this machine now: readings once a second are enough."""

@@ -13,12 +13,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from functools import lru_cache
-from importlib import metadata
 from typing import Literal, Protocol
 
-import msgspec
-
+import devexplorer
 from devexplorer.core.base import Clock, LinkError
 from devexplorer.core.codec import decoder
 from devexplorer.core.machines.host.wire import Outbox, Wire, compresses, read_hello, send_hello
@@ -41,14 +38,7 @@ Begin = Literal["first", "resumed", "again", "anew"]
 another run of the host."""
 Say = Do | TakeOver | Ask
 
-_decoder: Callable[[bytes], ToWindow] = decoder(ToWindow).decode
-
-
-def _decode(payload: bytes) -> ToWindow:
-    try:
-        return _decoder(payload)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise LinkError(str(error)) from error
+_decode: Callable[[bytes], ToWindow] = decoder(ToWindow).decode
 
 
 class Receiver(Protocol):
@@ -264,8 +254,8 @@ class Uplink:
         received = 0 if before is None else before.received
         session = "" if before is not None and before.unreadable else self.hello.session  # "": begin with a snapshot
         ours = Hello(
-            devexplorer=_version(), features=(ZLIB,), client=self._client, session=session, received=received,
-            machine=_who(),
+            devexplorer=devexplorer.__version__, features=(ZLIB,), client=self._client, session=session,
+            received=received, machine=_who(),
         )  # fmt: skip
         sent_s = self._clock()
         send_hello(channel, ours)
@@ -331,14 +321,6 @@ class Uplink:
         thread = threading.Thread(target=channel.close, name="link-close", daemon=True)
         thread.start()
         self._threads.append(thread)
-
-
-@lru_cache
-def _version() -> str:
-    try:
-        return metadata.version("devexplorer")
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def _who() -> str:

@@ -23,11 +23,10 @@ from devexplorer.core.session import (
     verb_of,
 )
 from devexplorer.gui.actions import Controller, WindowWork
-from devexplorer.gui.machines.words import link_words
 from devexplorer.gui.widgets import Banner, Role, ShrinkingLabel, hbox, holder, push_button, stack
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.window.machines import FarMachine
+    from devexplorer.core.session import Machine
 
 
 SHOW_AFTER_S = 0.3
@@ -133,23 +132,20 @@ class StatusBar(QFrame):
         """Put `widget` at the right, before what is always there."""
         self._row.insertWidget(self._row.indexOf(self.session), widget)
 
-    def show_machine(self, machine: FarMachine | None, instead: str = "", age: str = "") -> None:
-        """Which machine is shown, and how quick the link is; None: this one. `instead`: what is said in place of how
-        its engine is. `age`: how old what is shown is, where it is not of this moment."""
+    def show_machine(
+        self, machine: Machine | None, words: str = "", about: str = "", instead: str = "", age: str = ""
+    ) -> None:
+        """Which machine is shown, in words, with more `about` the link to it; None: this one. `instead`: what is said
+        in place of how its engine is. `age`: how old what is shown is, where it is not of this moment."""
         if instead != self._instead:
             self._instead = instead
             self.refresh()
         self._old = machine is not None and machine.is_late
         self._then = machine.now if machine is not None and self._old else None
         self._as_of = f" as of {age}" if age and self._old else ""
-        if machine is None:
-            self.machine.say("")
-            return
-        link = machine.link
-        self.machine.say(f"{machine.name}: {link_words(link)}")
-        rates = f"{bytes_text(link.received_bytes_s)}/s from there, {bytes_text(link.sent_bytes_s)}/s to there"
-        dropped = f"; {count_text(link.dropped, 'reading')} left out" if link.dropped else ""
-        self.machine.set_full_text(self.machine.full_text, rates + dropped)
+        self.machine.say(words)
+        if words:
+            self.machine.set_full_text(words, about)
 
     def _now(self) -> float:
         return self._clock() if self._then is None else self._then()

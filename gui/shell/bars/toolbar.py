@@ -85,7 +85,6 @@ class Toolbar(QFrame):
         """Those that a layout has shown."""
         self._named = False
         """Whether the words of the button of machines have to stay."""
-        self.machine_button = self._menu_button("machine", "Machine", "machine")
         self.open_button = self._menu_button("file", "File", "open", "Open models, load and save tensors, recordings")
         fill_menu(self.open_button.menu(), FILE, specs, actions)
         self.more_button = self._menu_button("more", "More actions", "", "More actions")
@@ -98,7 +97,7 @@ class Toolbar(QFrame):
         self.palette_button.setAccessibleName("Commands")
         self._row = hbox(spacing=GAP_PX)
         self._layout = hbox(
-            self.machine_button, self.open_button, self._row, None, self.more_button, self.palette_button,
+            self.open_button, self._row, None, self.more_button, self.palette_button,
             margins=(EDGE_PX, 0, EDGE_PX, 0), parent=self,
         )  # fmt: skip
         theme_changed.connect(self._draw_icons)
@@ -177,6 +176,14 @@ class Toolbar(QFrame):
         follow()
         return button
 
+    def add_machine_button(self) -> QPushButton:
+        """One with a menu, before all others."""
+        button = self._menu_button("machine", "Machine", "machine")
+        self.buttons = {"machine": button, **self.buttons}
+        self._layout.insertWidget(0, button)
+        self._draw_icons()
+        return button
+
     def name_machine(self, words: str, needed: bool) -> None:
         """Have its button say which machine is shown; not `needed`: there is only this one."""
         if words != self._words["machine"]:
@@ -194,7 +201,7 @@ class Toolbar(QFrame):
                 button.show()
         self.more_button.hide()
         for name in SHORTENED:
-            if self._lacks_room() and not (name == "machine" and self._named):
+            if name in self.buttons and self._lacks_room() and not (name == "machine" and self._named):
                 self.buttons[name].setText("▾" if name == "machine" else "")
         for name in LEAVING:
             leaving = self.buttons.get(name)
@@ -235,8 +242,8 @@ class Toolbar(QFrame):
         room = self._width_of(name for name in self.buttons if name not in LEAVING)
         if self.more_button.isHidden():
             room += self.more_button.sizeHint().width() + GAP_PX
-        if not self._named:
-            machine = self.machine_button
+        machine = self.buttons.get("machine")
+        if machine is not None and not self._named:
             room -= machine.fontMetrics().horizontalAdvance(machine.text().removesuffix("▾"))
         return QSize(room, super().minimumSizeHint().height())
 

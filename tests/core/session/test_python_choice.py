@@ -7,20 +7,19 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from devexplorer.core.base.chosen_python import current_folder, for_folder, is_there
-from devexplorer.core.session.python_choice import MOST, choice
+from devexplorer.core.base.chosen_python import MOST, choice, current_folder, for_folder, is_there
 from devexplorer.core.session.settings import Settings
 
 
 def test_a_choice_counts_in_its_folder_and_below_until_another_is_made() -> None:
     settings = Settings()
     assert for_folder(settings.pythons, Path("/work/net/src")) is None
-    settings = replace(settings, pythons=choice(settings, Path("/work"), "/opt/python"))
-    settings = replace(settings, pythons=choice(settings, Path("/work/net"), "/work/net/.venv/bin/python"))
+    settings = replace(settings, pythons=choice(settings.pythons, Path("/work"), "/opt/python"))
+    settings = replace(settings, pythons=choice(settings.pythons, Path("/work/net"), "/work/net/.venv/bin/python"))
     assert for_folder(settings.pythons, Path("/work/net/src")) == "/work/net/.venv/bin/python"
     assert for_folder(settings.pythons, Path("/work/other")) == "/opt/python"
     assert for_folder(settings.pythons, Path("/workshop")) is None
-    settings = replace(settings, pythons=choice(settings, Path("/work/net"), None))
+    settings = replace(settings, pythons=choice(settings.pythons, Path("/work/net"), None))
     assert for_folder(settings.pythons, Path("/work/net/src")) is None, (
         "the window's own, although a folder above has another"
     )
@@ -29,9 +28,9 @@ def test_a_choice_counts_in_its_folder_and_below_until_another_is_made() -> None
 def test_the_oldest_choice_goes_first() -> None:
     settings = Settings()
     for number in range(MOST + 1):
-        settings = replace(settings, pythons=choice(settings, Path(f"/{number}"), "/p"))
-    settings = replace(settings, pythons=choice(settings, Path("/1"), "/q"))
-    settings = replace(settings, pythons=choice(settings, Path("/new"), "/p"))
+        settings = replace(settings, pythons=choice(settings.pythons, Path(f"/{number}"), "/p"))
+    settings = replace(settings, pythons=choice(settings.pythons, Path("/1"), "/q"))
+    settings = replace(settings, pythons=choice(settings.pythons, Path("/new"), "/p"))
     assert len(settings.pythons) == MOST
     assert "/2" not in settings.pythons
     assert settings.pythons["/1"] == "/q"

@@ -27,8 +27,8 @@ class Desk(TwoMachines):
         assert self.app.heartbeat is not None
         self.app.heartbeat.stop()
         self.until(lambda: self.window.context.far is not None and not self.state.away)
-        self.far: FarMachine = self.window.context.machines.far[0]
-        self.window.context.machines.show(self.app.shown.here)
+        self.far: FarMachine = room_of(self.window.context).register.far[0]
+        room_of(self.window.context).register.show(self.app.shown.here)
         self.messages: list[str] = []
 
     def heat(self, temperature_c: float, begin_s: int) -> None:
@@ -55,7 +55,7 @@ def desk(qapp: QApplication, tmp_path: Path) -> Iterator[Desk]:
 
 def test_an_alarm_of_another_machine_is_said_marked_and_leads_there(desk: Desk) -> None:
     desk.window.context.show_tab("machines")
-    button = desk.window.toolbar.machine_button
+    button = desk.window.toolbar.buttons["machine"]
     assert desk.state_of_forge == "● Connected"
     desk.heat(99.0, 800)
     desk.until(lambda: alerts_of(desk.far.aside).active and desk.said)
@@ -66,7 +66,7 @@ def test_an_alarm_of_another_machine_is_said_marked_and_leads_there(desk: Desk) 
     button.menu().aboutToShow.emit()
     assert any(action.text() == "forge\t● Connected, ✕ 1 alert" for action in button.menu().actions())
     desk.click(desk.window.banner.action_button)
-    assert desk.window.context.far is desk.far
+    assert desk.window.context.machine is desk.far
     assert desk.window.bottom_dock.current == "alerts"
     desk.until(lambda: not desk.said.startswith("forge: "))
     assert "✕" not in button.text(), "it is shown"
@@ -95,5 +95,5 @@ def test_the_desktop_is_told_with_the_name_and_a_click_leads_there(desk: Desk, m
     (lines,) = [lines for lines in told if len(lines) > 1]
     assert lines[0].startswith("forge, cpu: temperature 99 °C")
     notifications.clicked.emit(lines[-1])
-    assert desk.window.context.far is desk.far
+    assert desk.window.context.machine is desk.far
     assert desk.window.bottom_dock.current == "alerts"

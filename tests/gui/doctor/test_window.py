@@ -47,7 +47,7 @@ def toolbar_button(hands: Hands, action: str) -> QPushButton:
 
 def opened_menu(hands: Hands) -> QMenu:
     window = hands.window
-    return context_menu(window, window.controller, window.specs, window.actions_by_id, window.copies.offer)
+    return context_menu(window, window.controller, window.specs, window.actions_by_id, window.context.others.offer)
 
 
 def told(hands: Hands, name: str) -> None:

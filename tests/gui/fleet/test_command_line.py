@@ -8,7 +8,7 @@ import pytest
 
 from devexplorer.gui.shell.main import main
 
-OPEN_CLUSTER = "fleet.actions:open_cluster"
+OPEN_CLUSTER, CONNECT = "fleet.actions:begin", "machines.actions:begin_there"
 
 
 def test_a_cluster_is_handed_to_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,12 +27,14 @@ def test_a_cluster_is_handed_to_the_window(monkeypatch: pytest.MonkeyPatch) -> N
         [],
     ):
         assert main(argv) == 0
-    assert [(call["opens_on"], call["far"]) for call in calls] == [
-        (((OPEN_CLUSTER, "head:6379"),), None),
-        (((OPEN_CLUSTER, "auto"),), ("gpu1", "")),
-        (((OPEN_CLUSTER, "auto"),), None),
-        ((), None),
+    opens_on = [[(one.args[0], one.args[1].cluster) for one in call["opens_on"]] for call in calls]
+    assert opens_on == [
+        [(OPEN_CLUSTER, "head:6379")],
+        [(CONNECT, "auto"), (OPEN_CLUSTER, "auto")],
+        [(OPEN_CLUSTER, "auto")],
+        [],
     ]
+    assert [call["away"] for call in calls] == [False, True, False, False]
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from devexplorer.gui.fleet.model import AGE, CARD, CHECK, HEAT, LOAD, MODEL, STA
 from devexplorer.gui.fleet.page import FleetPage
 from devexplorer.gui.fleet.room import FleetRoom, Simulation, room_of
 from devexplorer.gui.forms.save_dialog import SaveDialog
+from devexplorer.gui.machines.room import room_of as machines_of
 
 LEFT = Qt.MouseButton.LeftButton
 D = TypeVar("D", bound=QDialog)
@@ -111,7 +112,7 @@ def test_the_machines_of_the_window_are_shown(desk: Desk) -> None:
     machines = MachinesFake(desk.context)
     far = FarFake("gpu1", VGPU)
     machines.machines = (*machines.machines, far)
-    vars(desk.context)["machines"] = machines
+    vars(machines_of(desk.context))["register"] = machines
     desk.room.open_window_machines()
     desk.tell()
     assert desk.texts(CARD)[2:] == ["▾ gpu1 simulated", "vgpu:0 simulated"]
@@ -284,7 +285,7 @@ def test_a_check_is_kept_and_the_next_one_compares_cards_with_it(desk: Desk) -> 
     history = ChecksFake()
     machines = MachinesFake(desk.context)
     machines.machines[0].session = SimpleNamespace(listener=lambda _: history)  # type: ignore[assignment]
-    vars(desk.context)["machines"] = machines
+    vars(machines_of(desk.context))["register"] = machines
     desk.room.open_simulation(Simulation(1, tuple(parse_virtual("2x Tesla T4"))))
     beat_until(desk, lambda: desk.room.fleet.table.machines and desk.room.fleet.table.settled)
     for number in (1, 2):
@@ -330,7 +331,7 @@ def test_a_cluster_can_be_attached_to_on_a_connected_machine(desk: Desk, monkeyp
     )
     machines = MachinesFake(desk.context)
     machines.machines = (*machines.machines, FarFake("gpu1", VGPU))
-    vars(desk.context)["machines"] = machines
+    vars(machines_of(desk.context))["register"] = machines
     desk.quiet.window.actions_by_id["fleet_cluster"].trigger()
     dialog = desk.dialog(ClusterDialog)
     dialog.node.choose("gpu1")

@@ -18,7 +18,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QLineEdit, QMenu, QPushButton
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.machines.questions import SaveCopy
+from devexplorer.core.machines.records import SaveCopy
 from devexplorer.core.machines.ssh.records import Failure, Progress, Prompt, Said, Withdrawn
 from devexplorer.core.records import AddVirtual, BuildModel, Command, ObjectChanged, Steps
 from devexplorer.core.session.settings import KnownMachine
@@ -218,7 +218,7 @@ def test_a_machine_that_reconnects_may_ask_again(desk: Desk) -> None:
 def test_remembered_machines_are_connected_on_request_only(desk: Desk) -> None:
     desk.context.save_settings(machines=(KnownMachine("gpu2", "/opt/py"),))
     assert desk.ways == []
-    menu = desk.window.toolbar.machine_button.menu()
+    menu = desk.window.toolbar.buttons["machine"].menu()
     menu.aboutToShow.emit()
     again = next(action.menu() for action in menu.actions() if action.text() == "Connect again")
     again.actions()[0].trigger()
@@ -227,7 +227,7 @@ def test_remembered_machines_are_connected_on_request_only(desk: Desk) -> None:
 
 
 def test_the_menu_and_the_list_switch_between_machines(desk: Desk) -> None:
-    button, here = desk.window.toolbar.machine_button, desk.context.machine
+    button, here = desk.window.toolbar.buttons["machine"], desk.context.machine
     assert button.accessibleName() == "Machine"
     desk.connect()
     gpu1 = desk.arrive()
@@ -346,7 +346,7 @@ def test_virtual_gpus_beside_cards_are_shown_like_a_machine(desk: Desk) -> None:
 def test_virtual_gpus_of_an_earlier_window_are_shown_as_they_are(desk: Desk) -> None:
     sent: list[Command] = []
     desk.quiet.tell(replace(ENGINE, virtual_beside="this process can use cuda:0"))
-    desk.room.wanted = "2x Tesla T4"
+    desk.context.virtual_spec = "2x Tesla T4"
     desk.quiet.tell()
     desk.context.controller.send = sent.append  # type: ignore[method-assign]
     desk.arrive(VIRTUAL)

@@ -45,8 +45,8 @@ class Desk(TwoMachines):
         assert self.app.heartbeat is not None
         self.app.heartbeat.stop()
         self.until(lambda: self.window.context.far is not None and not self.state.away)
-        self.far: FarMachine = self.window.context.machines.far[0]
-        self.window.context.machines.show(self.app.shown.here)
+        self.far: FarMachine = room_of(self.window.context).register.far[0]
+        room_of(self.window.context).register.show(self.app.shown.here)
         self.until(lambda: self.state.engine is not None and self.far.aside.engine is not None)
 
     def go_live(self) -> None:
@@ -85,7 +85,7 @@ def test_a_second_copy_says_what_it_is_called_there(desk: Desk) -> None:
     desk.until(lambda: desk.said != "x was copied to forge.")
     assert desk.said == "x was copied to forge as x2."
     assert list(desk.far.aside.objects) == ["x", "x2"]
-    desk.window.context.machines.show(desk.far)
+    room_of(desk.window.context).register.show(desk.far)
     desk.until(lambda: "x2" in desk.state.objects)
     assert desk.window.inspector.answer is desk.state.answer
     assert desk.state.answer is not None

@@ -24,6 +24,7 @@ from devexplorer.core.records import (
     Moved,
     MoveReport,
 )
+from devexplorer.gui.machines.room import room_of
 
 SPEC = MatmulSpec(device="cpu", dtype="float32", m=512, n=512, k=512)
 
@@ -66,7 +67,7 @@ def test_a_window_that_comes_later_sees_what_was_before(two: TwoMachines) -> Non
     two.host.say(Moved(request=1, report=report, time_unix_s=970.0))
     two.go_live()
     far = two.add()
-    two.window.context.machines.show(far)
+    room_of(two.window.context).register.show(far)
     two.until(lambda: "cpu" in two.state.devices and len(two.state.devices["cpu"].throughput))
     device = two.state.devices["cpu"]
     times, values = device.history.readings("utilization_percent")
@@ -86,7 +87,7 @@ def test_after_a_long_gap_what_was_read_meanwhile_is_filled_in(two: TwoMachines)
     two.go_live()
     began_s = time.monotonic()
     far = two.add()
-    two.window.context.machines.show(far)
+    room_of(two.window.context).register.show(far)
     two.until(lambda: two.state.engine is not None)
     read(two, 800, 860)
     two.until(lambda: len(two.state.devices["cpu"].history) >= 60)

@@ -191,7 +191,10 @@ def test_files_are_handed_to_the_window_and_a_recording_alone_is_what_it_opens_o
 def test_a_machine_to_connect_to_is_handed_to_the_window(opened: list[dict[str, Any]]) -> None:
     assert main(["--ssh", "me@gpu1", "--python", "~/there/.venv"]) == 0
     assert main([]) == 0
-    assert [(call["far"], call["python"]) for call in opened] == [(("me@gpu1", "~/there/.venv"), None), (None, None)]
+    assert [(call["away"], len(call["opens_on"]), call["python"]) for call in opened] == [
+        (True, 1, None),
+        (False, 0, None),
+    ]
 
 
 @pytest.mark.parametrize(

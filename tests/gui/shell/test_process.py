@@ -18,7 +18,8 @@ from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication
 from devexplorer.gui.shell.app import open_window
 qt = QApplication(sys.argv[:1])
-FAR = tuple(f"devexplorer.core.{room}" for room in ("machines", "host", "ssh", "environments"))
+FAR = tuple(f"devexplorer.core.{room}" for room in ("machines.host", "machines.ssh", "machines.records",
+    "machines.window.machines", "environments"))
 def look():
     shown = [window for window in qt.topLevelWidgets() if window.isVisible()]
     if not any(getattr(window, "state", None) and window.state.devices for window in shown):
@@ -57,9 +58,10 @@ launch.launch([])
 """What is loaded when the window has been painted and answers for the first time."""
 LATER = re.compile(
     r"torch|psutil|pynvml|sqlite3|platformdirs|importlib\.metadata|PySide6\.QtNetwork|PySide6\.QtDBus"
-    r"|devexplorer\.core\.(machines|host|ssh|environments|engine|commands\.(?!registry)|workspace"
-    r"|recording|replay|benchmark|models|virtual|isolation|session\.session)"
-    r"|devexplorer\.core\.(doctor|planner|memory|experiments|fleet|split|learn)\.(?!findings|(feature|records|serving_records|state|command_line)$)"
+    r"|devexplorer\.core\.(environments|engine|commands\.(?!registry)|workspace"
+    r"|benchmark|models|virtual|isolation|session\.session)"
+    r"|devexplorer\.core\.(doctor|planner|memory|experiments|fleet|split|learn|recording)\.(?!findings|(feature|records|serving_records|state|command_line)$)"
+    r"|devexplorer\.core\.machines\.(?!(feature|command_line|window|window\.link|window\.words)$)"
     r"|devexplorer\.gui\.\w+\.\w*(page|dialog)|devexplorer\.gui\.charts|devexplorer\.gui\.shell\.(tour|guide)"
 )
 """What nothing needs before: the session, pages and dialogs, what runs in other processes."""

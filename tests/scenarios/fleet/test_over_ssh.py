@@ -28,8 +28,8 @@ from devexplorer.core.fleet.records import MeasuredKind
 from devexplorer.core.fleet.report.document import failures
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.machines.host import listing
-from devexplorer.core.machines.ssh import address
-from devexplorer.core.machines.window.ssh_route import SshRoute
+from devexplorer.core.machines.ssh.hosts import address
+from devexplorer.core.machines.window.routes import SshRoute
 from devexplorer.core.virtual.device.cost import LINK_EFFICIENCY
 
 PATIENCE_S = 90.0
@@ -95,7 +95,7 @@ class Both:
         names = {"forge": HOST, "anvil": SECOND}
         self.source = HostFleet(
             [
-                Member(name, SshRoute(host, sys.executable), address=partial(address.address, host), virtual=virtual)
+                Member(name, SshRoute(host, sys.executable), address=partial(address, host), virtual=virtual)
                 for name, host in names.items()
             ]
         )
@@ -167,7 +167,7 @@ def test_virtual_gpus_of_two_machines_reduce_over_a_modelled_network(hosts: tupl
 
 def test_a_link_that_is_cut_in_a_check_is_one_line(hosts: tuple[Sshd, Sshd], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("devexplorer.core.fleet.check.fleet_check.AWAY_S", 1.0)
-    assert address.address(HOST) == "127.0.0.1"
+    assert address(HOST) == "127.0.0.1"
     both = Both("1x Tesla T4")
     source, table, until = both.source, both.table, both.until
     started: list[GroupStarted] = []

@@ -22,13 +22,10 @@ from devexplorer.core.cli.run import main
 from devexplorer.core.environments.code_cache import BOOTSTRAP
 from devexplorer.core.environments.in_use import note_use
 from devexplorer.core.machines.host import listing
-from devexplorer.core.machines.host.daemon import IDLE_S, Daemon
-from devexplorer.core.machines.host.listener import Listener
+from devexplorer.core.machines.host.daemon import IDLE_S, Daemon, Listener, UnsavedCopy
 from devexplorer.core.machines.host.proxy import proxy
 from devexplorer.core.machines.host.starting import find, last_line, reach
-from devexplorer.core.machines.host.unsaved_copy import UnsavedCopy
-from devexplorer.core.machines.questions import StartRecording, StopRecording
-from devexplorer.core.machines.records import RecordingChanged, SnapshotEnd
+from devexplorer.core.machines.records import RecordingChanged, SnapshotEnd, StartRecording, StopRecording
 from devexplorer.core.machines.window.remote_session import RemoteSession
 from devexplorer.core.records import (
     Answer,

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from fakes.hosts import READY, HostHere, WindowHere
 
-from devexplorer.core.machines.questions import WriteFile
-from devexplorer.core.machines.records import SnapshotEnd
+from devexplorer.core.machines.records import SnapshotEnd, WriteFile
 
 
 @pytest.fixture

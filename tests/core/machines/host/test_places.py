@@ -15,13 +15,12 @@ from fakes.command_line import Document, Refusal
 from fakes.hosts import short_folder
 
 from devexplorer.core.machines.host import listing, socket_folder
-from devexplorer.core.machines.host.daemon import bound_log
-from devexplorer.core.machines.host.listener import AnotherRuns, Listener
+from devexplorer.core.machines.host.daemon import AnotherRuns, Listener, bound_log
 from devexplorer.core.machines.host.listing import Description
 from devexplorer.core.machines.host.proxy import pump
 from devexplorer.core.machines.host.socket_folder import HostError, Place, connect, folders, make, places
 from devexplorer.core.machines.host.starting import find, last_line, reach
-from devexplorer.core.machines.window import virtual_route
+from devexplorer.core.machines.window import routes
 from devexplorer.core.machines.window.link import CannotReach
 
 ABOUT = Description(pid=os.getpid(), since_unix_s=1.0, python="/usr/bin/python3", protocol=1, clients=2, busy=("job",))
@@ -381,8 +380,8 @@ def test_virtual_gpus_beside_cards_have_a_host_of_their_own_without_the_cards(
         started.append(variables)
         return near
 
-    monkeypatch.setattr(virtual_route, "reach", played)
-    channel = virtual_route.VirtualRoute().open(unasked=False)
+    monkeypatch.setattr(routes, "reach", played)
+    channel = routes.VirtualRoute().open(unasked=False)
     (variables,) = started
     assert (variables["CUDA_VISIBLE_DEVICES"], variables["HIP_VISIBLE_DEVICES"]) == ("", "")
     assert places(variables)[0].folder == places(environ)[0].folder
@@ -398,7 +397,7 @@ def test_a_host_for_virtual_gpus_that_does_not_start_says_why(monkeypatch: pytes
     def fails(*_: object) -> socket.socket:
         raise HostError("the host could not be started: no space")
 
-    monkeypatch.setattr(virtual_route, "reach", fails)
+    monkeypatch.setattr(routes, "reach", fails)
     with pytest.raises(CannotReach, match="no space") as caught:
-        virtual_route.VirtualRoute().open(unasked=False)
+        routes.VirtualRoute().open(unasked=False)
     assert caught.value.final

@@ -19,37 +19,37 @@ from hypothesis import strategies as st
 from devexplorer.core.machines.host import server as server_module
 from devexplorer.core.machines.host.client import MOST_WAITING
 from devexplorer.core.machines.host.wire import MOST_READINGS, Outbox
-from devexplorer.core.machines.questions import (
+from devexplorer.core.machines.past import unpacked
+from devexplorer.core.machines.records import (
+    PROTOCOL,
+    ActionsChanged,
     DeleteRuns,
+    DevicesChanged,
+    Do,
+    EngineChoice,
     ExportRuns,
     FindModels,
+    Goodbye,
+    HistoryChanged,
     ImportRuns,
     ListFolder,
     ListRuns,
+    PastReadings,
     ReadFile,
     RecogniseFiles,
+    RecordingChanged,
     RestartEngine,
     SetHidden,
     SetPython,
     SetVisibleDevices,
+    SnapshotBegin,
+    SnapshotEnd,
     StartRecording,
     StopRecording,
     TagRuns,
+    TakeOver,
     WriteFile,
     WriteScript,
-)
-from devexplorer.core.machines.records import (
-    PROTOCOL,
-    ActionsChanged,
-    DevicesChanged,
-    Do,
-    EngineChoice,
-    Goodbye,
-    HistoryChanged,
-    RecordingChanged,
-    SnapshotBegin,
-    SnapshotEnd,
-    TakeOver,
 )
 from devexplorer.core.records import (
     AllocatorSample,
@@ -69,10 +69,8 @@ from devexplorer.core.records import (
     ObjectSnapshot,
     UndoState,
 )
-from devexplorer.core.records.past import PastReadings
 from devexplorer.core.session.poll import MOST_EVENTS
 from devexplorer.core.session.state import State
-from devexplorer.core.telemetry.past import unpacked
 
 
 @pytest.fixture

@@ -16,11 +16,8 @@ from fakes.disk import files_in
 from fakes.engine import EngineHere
 
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.machines.questions import ForgetCopy, Question, ReadFile
-from devexplorer.core.machines.records import Chunk, Result
-from devexplorer.core.machines.window.copying import Copying
-from devexplorer.core.machines.window.file_copying import PIECE_BYTES, End, FileCopying
-from devexplorer.core.machines.window.here_files import HereFiles
+from devexplorer.core.machines.records import Chunk, ForgetCopy, Question, ReadFile, Result
+from devexplorer.core.machines.window.file_copying import PIECE_BYTES, Copying, End, FileCopying, HereFiles
 from devexplorer.core.records import Answer, BuildModel, Command, JobEnded, NewTensor, Save, UndoState
 from devexplorer.core.session.script import Surroundings, script
 from devexplorer.core.session.session import Session

@@ -14,10 +14,24 @@ from fakes.hosts import READY, HostHere, WindowHere
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.engine.link import LONGEST_LIST
-from devexplorer.core.machines.questions import ListFolder, ReadFile, SetHidden, WriteFile, WriteScript
-from devexplorer.core.machines.records import Chunk, Control, Done, Numbered, Reply, SnapshotBegin, SnapshotEnd, Text
-from devexplorer.core.machines.window.far_history import FarHistory
+from devexplorer.core.machines.records import (
+    Chunk,
+    Control,
+    Done,
+    ListFolder,
+    Numbered,
+    PastReadings,
+    ReadFile,
+    Reply,
+    SetHidden,
+    SnapshotBegin,
+    SnapshotEnd,
+    Text,
+    WriteFile,
+    WriteScript,
+)
 from devexplorer.core.machines.window.link import CannotReach
+from devexplorer.core.machines.window.machines import FarHistory
 from devexplorer.core.machines.window.remote_session import RemoteSession
 from devexplorer.core.machines.window.uplink import PROVED_S, RETRY_S
 from devexplorer.core.records import (
@@ -33,7 +47,6 @@ from devexplorer.core.records import (
     ObjectSnapshot,
     Row,
 )
-from devexplorer.core.records.past import PastReadings
 from devexplorer.core.session import State
 from devexplorer.core.session.past import fill
 from devexplorer.core.session.script import Action

@@ -11,9 +11,9 @@ import pytest
 from devexplorer.core.base import Cancelled
 from devexplorer.core.machines.ssh.failures import ConnectionFailed
 from devexplorer.core.machines.ssh.records import Failure, FailureKind, Prompt, Report
-from devexplorer.core.machines.window import ssh_route
+from devexplorer.core.machines.window import routes
 from devexplorer.core.machines.window.link import CannotReach
-from devexplorer.core.machines.window.ssh_route import SshRoute
+from devexplorer.core.machines.window.routes import SshRoute
 
 
 class PlayedConnection:
@@ -49,8 +49,8 @@ class PlayedConnection:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[PlayedConnection]:
-    monkeypatch.setattr(ssh_route, "prepare", lambda connection, python: [python, "-P", "bootstrap"])
-    monkeypatch.setattr(ssh_route, "choose", lambda connection: "/found/python")
+    monkeypatch.setattr(routes, "prepare", lambda connection, python: [python, "-P", "bootstrap"])
+    monkeypatch.setattr(routes, "choose", lambda connection: "/found/python")
     return []
 
 

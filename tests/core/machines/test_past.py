@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from devexplorer.core.base import LinkError
-from devexplorer.core.records.past import PastReadings
+from devexplorer.core.machines.past import ALL_BYTES, most_bytes, past_readings, unpacked
+from devexplorer.core.machines.records import PastReadings
 from devexplorer.core.telemetry.history import DEVICE_METRICS, THROUGHPUT, History
-from devexplorer.core.telemetry.past import ALL_BYTES, most_bytes, past_readings, unpacked
 
 
 def restored(past: PastReadings | None, metrics=DEVICE_METRICS, **options: float) -> History:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from devexplorer.core.records import (
 )
 from devexplorer.gui.benchmark.page import BenchmarkPanel
 from devexplorer.gui.history.room import history_of
+from devexplorer.gui.machines.actions import begin_there
 from devexplorer.gui.machines.connect_dialog import ConnectDialog
 from devexplorer.gui.machines.room import room_of
 
@@ -53,10 +55,10 @@ def tensor(name: str) -> ObjectChanged:
 
 def test_each_machine_keeps_what_is_its_own(two: TwoMachines, tmp_path: Path) -> None:
     two.go_live()
-    two.app.session.put(tensor("here"))  # type: ignore[union-attr]
+    two.app.session.put(tensor("here"))  # type: ignore[attr-defined]
     two.until(lambda: "here" in two.state.objects and two.state.devices)
     two.window.axis.set_span(600.0)
-    machines, context = two.window.context.machines, two.window.context
+    machines, context = room_of(two.window.context).register, two.window.context
     here, far = machines.here, two.add()
     two.host.say(tensor("there"), Log(level="error", text="an old error", time_unix_s=1.0))
     two.until(lambda: far.aside.log)
@@ -67,8 +69,10 @@ def test_each_machine_keeps_what_is_its_own(two: TwoMachines, tmp_path: Path) ->
     machines.show(far)
     two.until(lambda: list(two.state.objects) == ["there"])
     assert shown == [far]
-    assert (context.machine, context.session, context.far) == (far, far.session, far)
+    assert (context.machine, context.session) == (far, far.session)
     assert history_of(context).source is far.history
+    assert context.far is not None
+    assert context.far.name == "forge"
     assert two.window.windowTitle() == "DevExplorer on forge[*]"
     assert two.window.status.machine.full_text.startswith("forge: connected")
     assert not two.window.banner.isVisible(), "the error is not news"
@@ -109,11 +113,11 @@ def test_each_machine_keeps_what_is_its_own(two: TwoMachines, tmp_path: Path) ->
 def test_a_broken_link_never_looks_live(two: TwoMachines) -> None:
     two.go_live()
     far = two.add()
-    two.window.context.machines.show(far)
+    room_of(two.window.context).register.show(far)
     two.until(lambda: two.state.engine is not None)
     two.host.say(DeviceSample(device="cpu", time_unix_s=time.time(), utilization_percent=5.0))
     two.until(lambda: two.state.devices["cpu"].sample)
-    bar, action = two.app.others.bar, two.window.actions_by_id["new_tensor"]  # type: ignore[union-attr]
+    bar, action = two.window.context.others.bar, two.window.actions_by_id["new_tensor"]  # type: ignore[attr-defined]
     assert not bar.isVisible()
     assert action.isEnabled()
 
@@ -155,11 +159,11 @@ def test_a_window_that_watches_can_take_over(two: TwoMachines) -> None:
     other.connect()
     other.wait_for(Control)
     two.go_live()
-    machines = two.window.context.machines
+    machines = room_of(two.window.context).register
     far = machines.add("forge", two.route)
     machines.show(far)
     two.until(lambda: far.link.watching and two.state.away)
-    bar = two.app.others.bar  # type: ignore[union-attr]
+    bar = two.window.context.others.bar  # type: ignore[attr-defined]
     assert bar.words.full_text == "bob@desk controls forge; this window watches."
     two.click(bar.button)
     two.until(lambda: not far.link.watching and not two.state.away)
@@ -168,7 +172,7 @@ def test_a_window_that_watches_can_take_over(two: TwoMachines) -> None:
 
 
 def test_a_window_for_another_machine_alone_starts_nothing_here(two: TwoMachines) -> None:
-    machines = two.window.context.machines
+    machines = room_of(two.window.context).register
     far = two.add()
     machines.show(far)
     two.until(lambda: two.state.engine is not None)
@@ -179,6 +183,12 @@ def test_a_window_for_another_machine_alone_starts_nothing_here(two: TwoMachines
     assert two.engine is not None
 
 
+def begin(two: TwoMachines, python: str | None = None) -> None:
+    """As a window that was opened on another machine."""
+    two.app.shown.follow_all()
+    begin_there(two.window.context, Namespace(ssh="forge", python=python))
+
+
 @pytest.mark.parametrize("switched", [False, True])
 def test_a_window_that_could_not_connect_offers_this_machine(
     two: TwoMachines, monkeypatch: pytest.MonkeyPatch, switched: bool
@@ -186,7 +196,7 @@ def test_a_window_that_could_not_connect_offers_this_machine(
     room, app = room_of(two.window.context), two.app
     monkeypatch.setattr(room, "make_way", lambda host, python: FarWayFake(two.route, host, python))
     two.route.refuse = CannotReach("no route to host", final=True)
-    app.open_far("forge", "/their/python")
+    begin(two, "/their/python")
     assert app.heartbeat is not None
     app.heartbeat.stop()
     two.until(lambda: two.route.asked)
@@ -198,7 +208,7 @@ def test_a_window_that_could_not_connect_offers_this_machine(
     assert two.window.status.engine.full_text == "○ engine: not started"
     assert two.engine is None
     if switched:
-        two.window.context.machines.show(app.shown.here)
+        room_of(two.window.context).register.show(app.shown.here)
     else:
         two.click(two.window.banner.action_button)
     assert not two.window.banner.isVisible()
@@ -211,7 +221,7 @@ def test_a_window_is_opened_on_another_machine_alone(two: TwoMachines, monkeypat
     room, app = room_of(two.window.context), two.app
     monkeypatch.setattr(room, "make_way", lambda host, python: FarWayFake(two.route, host, python))
     two.route.free.clear()
-    app.open_far("forge")
+    begin(two)
     assert app.heartbeat is not None
     app.heartbeat.stop()
     app.heartbeat.tick()
@@ -228,7 +238,7 @@ def test_the_time_left_of_a_benchmark_stands_still_while_nothing_comes(
 ) -> None:
     two.go_live()
     far = two.add()
-    two.window.context.machines.show(far)
+    room_of(two.window.context).register.show(far)
     two.until(lambda: two.state.engine is not None)
     spec = MatmulSpec(device="cpu", dtype="float32", m=8, n=8, k=8, seconds=3600.0)
     two.host.say(
@@ -268,7 +278,7 @@ def test_what_was_opened_and_done_there_before_does_not_happen_again_here(two: T
     two.host.say(*command_ended)
     two.until(lambda: far.aside.workspace_file is not None)
     two.window.axis.set_span(600.0)
-    two.window.context.machines.show(far)
+    room_of(two.window.context).register.show(far)
     two.until(lambda: two.state.engine is not None)
     assert two.window.windowTitle() == "DevExplorer on forge: work.devexplorer[*]"
     assert two.window.axis.span_s == 600.0, "the layout of a file that was opened before"
@@ -293,6 +303,6 @@ def test_dialogs_name_the_machine_that_they_are_about(two: TwoMachines) -> None:
     two.until(lambda: two.state.devices)
     here = titles()
     assert not [title for title in here if " on " in title]
-    window.context.machines.show(far)
+    room_of(window.context).register.show(far)
     two.until(lambda: two.state.engine is not None and not two.state.away)
     assert titles() == [f"{title} on forge" for title in here]

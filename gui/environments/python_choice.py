@@ -9,113 +9,64 @@ from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Literal
 
 from PySide6.QtCore import QTimer, Signal
 from PySide6.QtWidgets import QWidget
 from shiboken6 import isValid
 
 from devexplorer.core.base import MISSING, BadInput, count_text, sentence
+from devexplorer.core.base.chosen_python import choice
 from devexplorer.core.environments.environment import refusal
 from devexplorer.core.environments.finding import short
-from devexplorer.core.records.environments import (
-    Environment,
-    FindPythons,
-    Probe,
-    ProbePython,
-    PythonProbed,
-    PythonsFound,
-)
+from devexplorer.core.records.environments import Environment, Probe
 from devexplorer.core.session import State
-from devexplorer.core.session.python_choice import choice
-from devexplorer.core.session.settings import KnownMachine
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.forms.dialog import FormDialog
+from devexplorer.gui.forms.far_side import THIS_MACHINE, Pythons
 from devexplorer.gui.widgets import Colour, ElidedLabel, Role, check_box, hbox, push_button
 from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.window.remote_session import RemoteSession
-    from devexplorer.core.session.session import Session
+    pass
 
 
 Found = Callable[[tuple[Environment, ...]], None]
 Probed = Callable[[Probe], None]
 
 
-class Pythons(Protocol):
-    """The Python environments of one machine."""
-
-    machine: str
-    """As a sentence says it: `on NAME`."""
-
-    def find(self, folder: str, then: Found, failed: Callable[[str], None]) -> None:
-        """Those that concern somebody who works in that folder."""
-
-    def given(self, path: str, then: Callable[[Environment], None], failed: Callable[[str], None]) -> None:
-        """The one that this path names, of an interpreter or of a folder."""
-
-    def probe(self, python: str, then: Probed) -> None:
-        """What one of them has; it is started for that."""
-
-
 class PythonsHere:
     """Of this machine."""
 
-    machine = "this machine"
+    name = THIS_MACHINE
 
     def __init__(self, context: WindowContext) -> None:
-        self._in_background = context.in_background
+        self._context, self._in_background = context, context.in_background
+        self.folder = str(Path.cwd())
 
-    def find(self, folder: str, then: Found, failed: Callable[[str], None]) -> None:
-        """See `Pythons`."""
+    @property
+    def current_python(self) -> str:
+        session = self._context.session
+        return (session is not None and session.python) or sys.executable
+
+    def remember_python(self, python: str) -> None:
+        self._context.save_settings(pythons=choice(self._context.settings.pythons, Path(self.folder), python))
+
+    def find_pythons(self, folder: str, then: Found, failed: Callable[[str], None]) -> None:
         from devexplorer.core.environments.environment import find
 
         self._in_background("pythons", lambda: find(folder), then)
 
-    def given(self, path: str, then: Callable[[Environment], None], failed: Callable[[str], None]) -> None:
-        """See `Pythons`."""
-
+    def given_python(self, path: str, then: Callable[[Environment], None], failed: Callable[[str], None]) -> None:
         def show(answer: Environment | str) -> None:
             failed(answer) if isinstance(answer, str) else then(answer)
 
         self._in_background("pythons", lambda: _given(path), show)
 
-    def probe(self, python: str, then: Probed) -> None:
-        """See `Pythons`."""
+    def probe_python(self, python: str, then: Probed) -> None:
         from devexplorer.core.environments.environment import probe
 
         self._in_background("pythons", lambda: probe(python), then)
-
-
-class PythonsThere:
-    """Of another machine."""
-
-    def __init__(self, session: RemoteSession) -> None:
-        self.machine = session.name
-        self._session = session
-
-    def find(self, folder: str, then: Found, failed: Callable[[str], None]) -> None:
-        """See `Pythons`."""
-        self._ask(FindPythons(folder=folder), then, failed)
-
-    def given(self, path: str, then: Callable[[Environment], None], failed: Callable[[str], None]) -> None:
-        """See `Pythons`."""
-        self._ask(FindPythons(path=path), lambda found: then(found[0]), failed)
-
-    def probe(self, python: str, then: Probed) -> None:
-        """See `Pythons`."""
-
-        def probed(answer: PythonProbed) -> None:
-            then(answer.probe)
-
-        self._session.ask(ProbePython(path=python), probed, lambda problem: then(Probe(problem=problem)))
-
-    def _ask(self, question: FindPythons, then: Found, failed: Callable[[str], None]) -> None:
-        def came(answer: PythonsFound) -> None:
-            then(answer.environments) if answer.environments else failed("There is none.")
-
-        self._session.ask(question, came, failed)
 
 
 def _given(path: str) -> Environment | str:
@@ -153,12 +104,9 @@ class PythonDialog(FormDialog):
     chosen = Signal(str, bool)
     browse_requested = Signal()
 
-    def __init__(
-        self, state: State, pythons: Pythons, folder: str, current: str, parent: QWidget | None = None
-    ) -> None:
-        """`folder`: where the user works, for which the choice is remembered. `current`: the interpreter that runs the
-        engine now; empty: it is not known."""
-        on = "" if pythons.machine == "this machine" else f" on {pythons.machine}"
+    def __init__(self, state: State, pythons: Pythons, parent: QWidget | None = None) -> None:
+        folder, current = pythons.folder, pythons.current_python
+        on = "" if pythons.name == THIS_MACHINE else f" on {pythons.name}"
         super().__init__(f"Python environment{on}", "Use it", WIDTH_PX, parent)
         self.resize(WIDTH_PX, HEIGHT_PX)
         self.set_words(WORDS)
@@ -174,7 +122,7 @@ class PythonDialog(FormDialog):
             self.model, "Python environments", [190, 96, 66, 100, 96, 150, 130], stretched=0, gives_up=(1,)
         )
         self.path = ElidedLabel(Role.CODE, "dim")
-        place = pythons.machine if on else short(folder, dict(os.environ))
+        place = pythons.name if on else short(folder, dict(os.environ))
         self.remember = check_box(f"Remember for {place}", tip="The engine starts in it the next time")
         self.remember.setChecked(True)
         self.remember.setVisible(bool(folder))
@@ -188,7 +136,9 @@ class PythonDialog(FormDialog):
         self.table.selectionModel().selectionChanged.connect(self._check)
         self.table.activated.connect(self.accept_button.click)
         self._check()
-        QTimer.singleShot(0, self, lambda: pythons.find(folder, self._while_open(self._show_found), self._failed))
+        QTimer.singleShot(
+            0, self, lambda: pythons.find_pythons(folder, self._while_open(self._show_found), self._failed)
+        )
 
     # --- what is there
 
@@ -212,7 +162,7 @@ class PythonDialog(FormDialog):
 
     def add(self, path: str) -> None:
         """Show one that the user named, and choose it."""
-        self._pythons.given(path, self._while_open(self._add_given), self._while_open(self._failed))
+        self._pythons.given_python(path, self._while_open(self._add_given), self._while_open(self._failed))
 
     def _add_given(self, environment: Environment) -> None:
         self._add(environment)
@@ -242,7 +192,7 @@ class PythonDialog(FormDialog):
                 self._fill()
                 self._probe_next()
 
-            self._pythons.probe(python, self._while_open(show))
+            self._pythons.probe_python(python, self._while_open(show))
 
     def _fill(self) -> None:
         chosen = self.table.selected_key
@@ -288,7 +238,7 @@ class PythonDialog(FormDialog):
         chosen = next((one for one in self._found if one.python == self.table.selected_key), None)
         self.path.set_full_text("" if chosen is None else chosen.python)
         if chosen is None:
-            asking = f"Looking for Pythons on {self._pythons.machine}…" if self._searching else ""
+            asking = f"Looking for Pythons on {self._pythons.name}…" if self._searching else ""
             self.say(self._problem or asking or "Choose an environment.", wrong=bool(self._problem), ready=False)
             return
         self._problem = ""
@@ -331,38 +281,20 @@ def _devices(probe: Probe) -> str:
 
 def open_dialog(context: WindowContext) -> PythonDialog:
     """Choose, then restart the engine."""
-    is_here = context.machine.is_here
-    folder = str(Path.cwd()) if is_here else "~"
-    machine = context.machine
-    if machine.link is not None:
-        current = machine.link.python
-    else:
-        current = (machine.session is not None and cast("Session", machine.session).python) or sys.executable
-    dialog = PythonDialog(context.state, _pythons(context), folder, current, context.window)
-    dialog.chosen.connect(partial(_use, context, folder))
+    pythons: Pythons = PythonsHere(context) if context.far is None else context.far
+    dialog = PythonDialog(context.state, pythons, context.window)
+    dialog.chosen.connect(partial(_use, context, pythons))
     dialog.browse_requested.connect(partial(_browse, context, dialog))
     context.open_dialog(dialog)
     return dialog
-
-
-def _pythons(context: WindowContext) -> Pythons:
-    machine = context.machine
-    if machine.is_here or machine.session is None:
-        return PythonsHere(context)
-    return PythonsThere(cast("RemoteSession", machine.session))
 
 
 def _browse(context: WindowContext, dialog: PythonDialog) -> None:
     context.choose_files("Choose a Python", "All files (*)", lambda paths: dialog.add(str(paths[0])))
 
 
-def _use(context: WindowContext, folder: str, python: str, remember: bool) -> None:
-    machine, settings = context.machine, context.settings
-    if machine.session is None:
-        return
-    machine.session.set_python(python)
-    if remember and machine.is_here:
-        context.save_settings(pythons=choice(settings, Path(folder), python))
-    elif remember:
-        known = (KnownMachine(one.host, python) if one.host == machine.name else one for one in settings.machines)
-        context.save_settings(machines=tuple(known))
+def _use(context: WindowContext, pythons: Pythons, python: str, remember: bool) -> None:
+    if context.session is not None:
+        context.session.set_python(python)
+        if remember:
+            pythons.remember_python(python)

@@ -1,15 +1,18 @@
-"""A host of another machine, reached over ssh: logs in, makes a Python there ready, starts the proxy of the host. Used
-by the thread of a link; `reports`, `answer` and `cancel` come from the main thread."""
+"""Ways to a host. Used by the thread of a link; `reports`, `answer` and `cancel` come from the main thread."""
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import IO
 
-from devexplorer.core.base import Cancelled
+from devexplorer.core.base import Cancelled, without_cards
+from devexplorer.core.machines.host.client import SocketStream
+from devexplorer.core.machines.host.socket_folder import SIMULATED, HostError
+from devexplorer.core.machines.host.starting import reach, serve_command
 from devexplorer.core.machines.ssh.connection import Connection
 from devexplorer.core.machines.ssh.failures import ConnectionFailed
 from devexplorer.core.machines.ssh.putting import choose, prepare
@@ -24,7 +27,8 @@ PASSING: tuple[FailureKind, ...] = (
 
 
 class SshRoute:
-    """`open` as often as it takes; every time a process of the user's own ssh."""
+    """A host of another machine: logs in, makes a Python there ready, starts the proxy of the host. `open` as often as
+    it takes; every time a process of the user's own ssh."""
 
     def __init__(
         self, host: str, python: str = "", make: Callable[[str, Callable[[Report], None]], Connection] = Connection
@@ -101,3 +105,33 @@ class SshChannel:
     def close(self) -> None:
         """Any thread: ends ssh, and with it the reads and writes."""
         self._connection.close()
+
+
+class VirtualRoute:
+    """The virtual GPUs beside this machine's cards: a host of this user and machine, from which the cards are hidden.
+    torch cannot have both in one process (`core.virtual.backend`). `open` as often as it takes; nothing is asked on the
+    way."""
+
+    host = ""
+    failure: Failure | None = None
+
+    def reports(self) -> Sequence[Report]:
+        """None."""
+        return ()
+
+    def answer(self, number: int, text: str | None) -> None:
+        """Nothing is asked."""
+
+    def cancel(self) -> None:
+        """An `open` that waits ends by the limit of a host's start."""
+
+    def open(self, *, unasked: bool) -> SocketStream:
+        """A channel to the host, which is started where there is none. Raises `CannotReach`."""
+        try:
+            return SocketStream(reach({**without_cards(os.environ), SIMULATED: "1"}, serve_command))
+        except HostError as error:
+            raise CannotReach(str(error), final=True) from error
+
+
+Way = SshRoute | VirtualRoute
+"""How the window reaches a machine."""

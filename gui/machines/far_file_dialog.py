@@ -1,15 +1,16 @@
-"""The dialog that chooses files of another machine, to open or to save. Main thread; folders are asked for and arrive
-at a later beat, so that a slow machine never holds the window up.
+"""Files of another machine: what a field knows of them, and the dialog that chooses some, to open or to save. Main
+thread; folders are asked for and arrive at a later beat, so that a slow machine never holds the window up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path, PurePosixPath
 from re import findall
+from typing import Any, Protocol
 
 from PySide6.QtCore import QEvent, QModelIndex, QObject, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QShowEvent
@@ -17,10 +18,9 @@ from PySide6.QtWidgets import QAbstractItemView, QWidget
 from shiboken6 import isValid
 
 from devexplorer.core.base import bytes_text, count_text, printable, sentence
-from devexplorer.core.machines.questions import ListFolder
-from devexplorer.core.machines.records import Folder, FolderEntry
+from devexplorer.core.machines.records import Folder, FolderEntry, ListFolder, Question
 from devexplorer.gui.forms.dialog import FormDialog
-from devexplorer.gui.forms.far_side import THIS_MACHINE, FarSide, Wanted
+from devexplorer.gui.forms.far_side import THIS_MACHINE, Found, Wanted
 from devexplorer.gui.forms.save_dialog import named
 from devexplorer.gui.widgets import (
     Cell,
@@ -47,6 +47,72 @@ ACCEPT = {Wanted.FOLDER: "Choose", Wanted.SAVE: "Save"}
 """The button that ends the dialog, where it does not open files."""
 
 
+class Asked(Protocol):
+    """A machine that can be asked."""
+
+    name: str
+
+    @property
+    def why_not_here(self) -> str:
+        """Why it cannot write files for this machine, one sentence; empty: it can."""
+
+    def ask(self, question: Question, then: Callable[[Any], None]) -> None:
+        """At a later beat `then` gets the result, or one line (str) that says why there is none."""
+
+
+class FarFiles(QObject):
+    """Asks for the folder of a path when that is first looked at, and keeps the answer as long as its field exists."""
+
+    listed = Signal()
+    """More is known."""
+
+    def __init__(self, side: Asked, parent: QObject) -> None:
+        super().__init__(parent)
+        self.side = side
+        self._folders: dict[str, Folder | str | None] = {}
+        """What was asked for; None: not answered yet."""
+
+    def look(self, path: Path) -> Found:
+        """What is at `path`, as far as it is known."""
+        if path == path.parent or path.name in ("~", ".", ".."):
+            return Found("folder", f"{path} is a folder; choose a file in it.")
+        known = self._known(path.parent)
+        if known is None:
+            return Found("unknown", f"Looking for {path} on {self.side.name}…")
+        if isinstance(known, str):
+            return Found("nothing", f"On {self.side.name}: {known}")
+        entry = next((entry for entry in known.entries if entry.name == path.name), None)
+        if entry is not None:
+            return (
+                Found("folder", f"{path} is a folder; choose a file in it.") if entry.is_folder else Found("file", "")
+            )
+        if known.left_out:  # whoever opens it will see
+            return Found("file", "")
+        return Found("nothing", f"There is no file {path} on {self.side.name}.")
+
+    def has_folder(self, path: Path) -> bool:
+        """Whether this folder can be listed, as far as it is known."""
+        return not isinstance(self._known(path), str)
+
+    def whole(self, path: Path) -> Path:
+        """The path from the root on, once it is known."""
+        known = self._folders.get(str(path.parent))
+        return Path(known.path, path.name) if isinstance(known, Folder) else path
+
+    def _known(self, folder: Path) -> Folder | str | None:
+        """What is known about a folder, which is asked for the first time."""
+        name = str(folder)
+        if name not in self._folders:
+            self._folders[name] = None
+            self.side.ask(ListFolder(path=name), partial(self._take, name))
+        return self._folders[name]
+
+    def _take(self, folder: str, answer: Folder | str) -> None:
+        if isValid(self):  # its dialog can have been closed since
+            self._folders[folder] = answer
+            self.listed.emit()
+
+
 class FarFileDialog(FormDialog):
     """`chosen` carries the paths on that machine (list of Path)."""
 
@@ -58,7 +124,7 @@ class FarFileDialog(FormDialog):
         self,
         parent: QWidget,
         title: str,
-        side: FarSide,
+        side: Asked,
         wanted: Wanted = Wanted.FILE,
         folder: str = "",
         kinds: str = "",
@@ -67,14 +133,14 @@ class FarFileDialog(FormDialog):
         *,
         ask: bool = True,
         here_too: bool = False,
-        why_not_here: str = "",
     ) -> None:
         """`folder`: to begin with. `kinds` as Qt writes filters; `formats` and `name` as `SaveDialog` takes them. `ask`
-        before replacing a file. `here_too`: a file of this machine would do as well, unless `why_not_here`."""
+        before replacing a file. `here_too`: a file of this machine would do as well."""
         super().__init__(f"{title} on {side.name}", ACCEPT.get(wanted, "Open"), SIZE_PX[0], parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.resize(*SIZE_PX)
-        self._side, self._wanted, self._ask, self._why_not_here = side, wanted, ask, why_not_here
+        self._side, self._wanted, self._ask = side, wanted, ask
+        self._why_not_here = side.why_not_here if wanted is Wanted.SAVE else ""
         self._asked = ""
         """The folder that is waited for; empty: none is."""
         self._folder: Folder | None = None

@@ -13,7 +13,7 @@ import zlib
 import numpy as np
 
 from devexplorer.core.base import LinkError
-from devexplorer.core.records.past import PastReadings
+from devexplorer.core.machines.records import PastReadings
 from devexplorer.core.telemetry.history import History
 from devexplorer.core.telemetry.rings import Floats
 

@@ -15,8 +15,8 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.records.environments import Environment, Probe, ProbedDevice
-from devexplorer.gui.machines import python_choice
-from devexplorer.gui.machines.python_choice import PythonDialog
+from devexplorer.gui.environments import python_choice
+from devexplorer.gui.environments.python_choice import PythonDialog
 
 LEFT = Qt.MouseButton.LeftButton
 VENV, OLD, BROKEN, OWN = "/net/.venv/bin/python", "/usr/bin/python3", "/conda/bin/python", "/own/bin/python"
@@ -40,19 +40,17 @@ PROBES = {
 class PythonsFake:
     """Answers when the test lets it."""
 
-    machine = "this machine"
-
     def __init__(self) -> None:
         self.asked: list[tuple[str, Callable[[Any], None]]] = []
         self.found: list[Callable[[Any], None]] = []
 
-    def find(self, folder: str, then: Callable[[Any], None], failed: Callable[[str], None]) -> None:
+    def find_pythons(self, folder: str, then: Callable[[Any], None], failed: Callable[[str], None]) -> None:
         self.found.append(then)
 
-    def given(self, path: str, then: Callable[[Any], None], failed: Callable[[str], None]) -> None:
+    def given_python(self, path: str, then: Callable[[Any], None], failed: Callable[[str], None]) -> None:
         failed("There is no file /x.") if path == "/x" else then(Environment(path, "", "given", path))
 
-    def probe(self, python: str, then: Callable[[Any], None]) -> None:
+    def probe_python(self, python: str, then: Callable[[Any], None]) -> None:
         self.asked.append((python, then))
 
     def answer(self) -> None:
@@ -83,7 +81,8 @@ def opened(
     quiet, session = QuietWindow(qapp, tmp_path / "settings", VGPU), SessionFake()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path.parent))
-    monkeypatch.setattr(python_choice, "_pythons", lambda context: pythons)
+    for method in ("find_pythons", "given_python", "probe_python"):
+        monkeypatch.setattr(python_choice.PythonsHere, method, getattr(pythons, method))
     quiet.window.context.session = session  # type: ignore[assignment]
     quiet.window.context.machine.session = session  # type: ignore[assignment]
     quiet.window.actions_by_id["python"].setEnabled(True)

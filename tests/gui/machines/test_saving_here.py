@@ -37,10 +37,11 @@ from devexplorer.core.records import (
 from devexplorer.core.session.settings import FarFile
 from devexplorer.gui.files.questions import SaveQuestion
 from devexplorer.gui.files.save_file import SaveFileDialog
-from devexplorer.gui.forms.far_file_dialog import FarFileDialog
 from devexplorer.gui.forms.save_dialog import SaveDialog
 from devexplorer.gui.history.page import HistoryPanel
 from devexplorer.gui.machines.copies import CopyDialog
+from devexplorer.gui.machines.far_file_dialog import FarFileDialog
+from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.memory.snapshot_files import save_snapshot
 
 MODIFIED = "DevExplorer on forge: work.devexplorer[*]"
@@ -193,7 +194,7 @@ def test_what_is_changed_while_the_file_is_on_its_way_is_not_saved(desk: SavingD
 def test_a_window_that_comes_later_knows_whose_the_workspace_is(desk: SavingDesk) -> None:
     desk.begin()
     place = desk.save_here()
-    desk.context.machines.remove(desk.far)
+    room_of(desk.context).register.remove(desk.far)
     desk.far = desk.add()
     desk.show_far()
     desk.until(lambda: desk.window.windowTitle() == MODIFIED)
@@ -245,19 +246,19 @@ def test_a_workspace_that_was_opened_from_here_is_saved_back(desk: SavingDesk, t
 def test_recent_files_say_whose_workspace_it_is_and_open_it_there(desk: SavingDesk) -> None:
     desk.begin()
     place = desk.save_here()
-    desk.context.machines.show(desk.app.shown.here)
+    room_of(desk.context).register.show(desk.app.shown.here)
     desk.until(lambda: desk.context.far is None)
     (line,) = desk.recent()
     assert line.startswith("work.devexplorer\t")
     assert line.endswith(" workspace of forge")
     assert desk.window.recent.choices()[0][1] == f"{place.parent}, workspace of forge"
     desk.choose_recent(0)
-    assert desk.context.far is desk.far, "its machine is shown"
+    assert desk.context.machine is desk.far, "its machine is shown"
     opening = desk.command()
     assert isinstance(opening, OpenWorkspace)
     assert opening.sent_from == SentFrom(machine=platform.node(), path=str(place))
     assert len(desk.recent()) == 1
-    desk.context.machines.remove(desk.far)
+    room_of(desk.context).register.remove(desk.far)
     desk.choose_recent(0)
     desk.until(lambda: desk.said.startswith("work.devexplorer holds"))
     assert desk.said == (

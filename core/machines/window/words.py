@@ -1,11 +1,10 @@
-"""The state of a link in words. Main thread; loaded with the window, without tables."""
+"""The state of a link in words. Pure functions."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from devexplorer.core.base import MISSING, count_text, elapsed_text, number_text
-from devexplorer.gui.widgets.theme import Colour
+from devexplorer.core.base import MISSING, bytes_text, count_text, elapsed_text, number_text
 
 if TYPE_CHECKING:
     from devexplorer.core.machines.window.link import Link
@@ -34,7 +33,7 @@ def alarm_words(state: State) -> str:
     return f"✕ {count_text(count, 'alert')}" if count else ""
 
 
-def state_colour(link: Link | None) -> Colour | str:
+def state_colour(link: Link | None) -> str:
     """Of these words."""
     return {"reconnecting": "warning", "lost": "error"}.get("" if link is None else link.state, "")
 
@@ -70,6 +69,12 @@ def link_words(link: Link) -> str:
     words = {"connecting": "connecting", "reconnecting": "reconnecting", "lost": "not connected"}[link.state]
     retry = "" if link.retry_in_s is None else f", next attempt in {link.retry_in_s:.0f} s"
     return f"{words}{age}{retry}"
+
+
+def rates_words(link: Link) -> str:
+    """More about it."""
+    rates = f"{bytes_text(link.received_bytes_s)}/s from there, {bytes_text(link.sent_bytes_s)}/s to there"
+    return f"{rates}; {count_text(link.dropped, 'reading')} left out" if link.dropped else rates
 
 
 def old_text(seconds: float) -> str:

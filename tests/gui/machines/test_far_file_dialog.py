@@ -15,13 +15,13 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QWidget
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.machines.questions import FindModels, Question
-from devexplorer.core.machines.records import FileKindFound, FileKinds, ModelFound, ModelsFound
+from devexplorer.core.machines.records import FileKindFound, FileKinds, FindModels, ModelFound, ModelsFound, Question
 from devexplorer.gui.files.load_file import LoadFileDialog
 from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.files.save_file import SaveFileDialog
-from devexplorer.gui.forms.far_file_dialog import FarFileDialog
 from devexplorer.gui.forms.far_side import Wanted
+from devexplorer.gui.machines.far_file_dialog import FarFileDialog
+from devexplorer.gui.machines.side import Side
 
 LEFT = Qt.MouseButton.LeftButton
 Open = Callable[..., FarFileDialog]
@@ -168,7 +168,8 @@ def test_saving_corrects_the_extension_and_asks_before_it_replaces(opened: Open,
 @pytest.fixture
 def far_window(qapp: QApplication, tmp_path: Path, side: FarSideFake) -> QuietWindow:
     quiet = QuietWindow(qapp, tmp_path / "settings", VGPU)
-    quiet.window.context.far = side
+    context = quiet.window.context
+    context.far = Side(context, side, context.others._files)
     return quiet
 
 
@@ -189,7 +190,7 @@ def test_open_asks_which_machine(far_window: QuietWindow, side: FarSideFake) -> 
 
     side.others = kinds
     brought: list[Path] = []
-    quiet.window.context.file_copies.bring = lambda path, then: brought.append(path)  # type: ignore[method-assign]
+    quiet.window.context.far.bring = lambda path, then: brought.append(path)
     quiet.window.actions_by_id["open"].trigger()
     dialog = dialog_of(quiet, FarFileDialog)
     assert isinstance(dialog, FarFileDialog)

@@ -45,8 +45,9 @@ from devexplorer.core.session.settings import FarFile, SettingsFile
 from devexplorer.gui.files.load_file import LoadFileDialog
 from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.files.questions import SaveQuestion
-from devexplorer.gui.forms.far_file_dialog import FarFileDialog
 from devexplorer.gui.machines.copies import CopyDialog
+from devexplorer.gui.machines.far_file_dialog import FarFileDialog
+from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.recording.replaying import replaying_of
 
 LEFT = Qt.MouseButton.LeftButton
@@ -69,7 +70,7 @@ def test_a_file_of_another_machine_is_listed_with_it_and_opens_there(desk: Desk,
     desk.show_far()
     desk.choose_there(far_file)
     desk.dialog(LoadFileDialog).reject()
-    desk.context.machines.show(desk.app.shown.here)
+    room_of(desk.context).register.show(desk.app.shown.here)
     desk.until(lambda: desk.context.far is None)
 
     first, second = desk.recent()
@@ -78,13 +79,13 @@ def test_a_file_of_another_machine_is_listed_with_it_and_opens_there(desk: Desk,
     assert "forge" not in second
     desk.choose_recent(0)
     dialog = desk.dialog(LoadFileDialog)
-    assert desk.context.far is desk.far, "its machine is shown"
+    assert desk.context.machine is desk.far, "its machine is shown"
     assert (dialog.file.path, dialog.file.machine) == (far_file, "forge")
     dialog.reject()
     title, place, _ = desk.window.recent.choices()[0]
     assert (title, place) == ("Open recent weights.npy", f"forge: {desk.there}")
 
-    desk.context.machines.remove(desk.far)
+    room_of(desk.context).register.remove(desk.far)
     desk.choose_recent(0)
     desk.until(lambda: desk.said)
     assert desk.said == (
@@ -178,7 +179,7 @@ def test_what_arrives_when_another_machine_is_on_show_is_not_opened(desk: Desk, 
     desk.show_far()
     desk.context.far_files_chosen.emit([desk.there / "run.devrec"])
     desk.until(lambda: copies(tmp_path) or desk.window.findChildren(CopyDialog))
-    desk.context.machines.show(desk.app.shown.here)
+    room_of(desk.context).register.show(desk.app.shown.here)
     desk.until(lambda: desk.said)
     assert desk.said == "run.devrec was not opened: forge is no longer shown."
     desk.until(lambda: not copies(tmp_path))

@@ -1,0 +1,1 @@
+"""Which Python the engine runs in. Main thread only."""
