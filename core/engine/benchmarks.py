@@ -4,8 +4,7 @@ bench thread.
 CPU work is timed on the jobs thread alone, also where an accelerator takes part, because a second thread that computes
 makes small products several times slower (each thread that uses OpenMP brings its own team of workers). A device is
 busy with one run at a time. An error during a run ends that run, with the results so far and the reason; the
-engine continues.
-"""
+engine continues."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from typing import Any
 
 from torch import nn
 
-from devexplorer.core.base import BadInput, Clock, python_names
+from devexplorer.core.base import BadInput, Clock, Unavailable, python_names
 from devexplorer.core.benchmark.kinds import devices_of, kind_of
 from devexplorer.core.benchmark.kinds.kind import RunInputs
 from devexplorer.core.benchmark.matmul import tf32_products
@@ -26,7 +25,6 @@ from devexplorer.core.benchmark.measuring import STOPPED_EARLY
 from devexplorer.core.benchmark.runner import Runner
 from devexplorer.core.devices.accelerator import is_out_of_memory
 from devexplorer.core.devices.backend import DeviceRegistry
-from devexplorer.core.engine.start_gate import StartGate
 from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.models import Recipe, deep_copy, samples
 from devexplorer.core.records import (
@@ -41,6 +39,49 @@ from devexplorer.core.records import (
     StartBenchmark,
 )
 from devexplorer.core.workspace import Workspace
+
+# Where a run that is warm waits until it is told to begin. `wait` on the thread of the run, everything else on any
+# thread.
+
+
+class StartGate:
+    """Closed until `begin`; who waits leaves it early when `stop` is set and `look` was called."""
+
+    def __init__(self, clock: Clock, stop: threading.Event, limit_s: float) -> None:
+        """`clock`: the one that `begin` means. After `limit_s` without `begin` nothing is going to happen."""
+        self._clock, self._stop, self._limit_s = clock, stop, limit_s
+        self._until_s = time.monotonic() + limit_s
+        self._due_s: float | None = None
+        self._changed = threading.Event()
+
+    def begin(self, at_unix_s: float) -> None:
+        """Open at this moment; at once where that is over."""
+        self._due_s = time.monotonic() + min(max(at_unix_s - self._clock(), 0.0), self._limit_s)
+        self.look()
+
+    def look(self) -> None:
+        """Something has changed."""
+        self._changed.set()
+
+    @property
+    def left_s(self) -> float:
+        """Until the run has something to do: 0 when it may begin, is to stop, or has waited for too long."""
+        if self._stop.is_set():
+            return 0.0
+        due_s = self._due_s
+        return max((self._until_s if due_s is None else due_s) - time.monotonic(), 0.0)
+
+    def wait(self) -> None:
+        """Until then."""
+        while left_s := self.left_s:
+            self._changed.wait(left_s)
+            self._changed.clear()
+
+    def check(self) -> None:
+        """Raises `Unavailable` when it was never told to begin."""
+        if self._due_s is None and not self._stop.is_set():
+            raise Unavailable(f"the run was not told to begin within {self._limit_s:.0f} s")
+
 
 BEGIN_S = 60.0
 """For a run that waits to be told to begin."""

@@ -3,8 +3,7 @@ process (the application), in this process (tests, command line) and wherever el
 
 Threads: `submit` may be called from any thread; work happens on the jobs thread, one command at a time, blocks of
 benchmarks that use the CPU between commands; accelerators alone are measured on bench threads; the sampler reads
-the allocators ten times a second.
-"""
+the allocators ten times a second."""
 
 from __future__ import annotations
 
@@ -36,9 +35,7 @@ from devexplorer.core.devices import accelerator
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.nvml.library import free_bytes
 from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
-from devexplorer.core.engine.allocator_sampler import AllocatorSampler
 from devexplorer.core.engine.benchmarks import Benchmarks, given_inputs, model_copy
-from devexplorer.core.engine.snapshot_differ import SnapshotDiffer
 from devexplorer.core.feature import named
 from devexplorer.core.models.samples import recipes
 from devexplorer.core.records import (
@@ -54,8 +51,12 @@ from devexplorer.core.records import (
     JobStarted,
     Log,
     Moved,
+    ObjectChanged,
     ObjectRemoved,
+    ObjectSnapshot,
     Redid,
+    Row,
+    RowsChanged,
     SideEffects,
     StartBenchmark,
     Steps,
@@ -66,6 +67,117 @@ from devexplorer.core.virtual import backend as virtual
 from devexplorer.core.virtual.device.machine import VirtualMachine
 from devexplorer.core.virtual.device.topology import topology
 from devexplorer.core.workspace import CommandResult, Workspace
+
+# Compares each object's snapshot with the one sent before, so that only differences are sent. Runs on the jobs
+# thread.
+
+SMALL = 100
+"""An object with at most this many rows is sent whole."""
+
+
+class SnapshotDiffer:
+    """Holds the last snapshot sent of each object. A new engine starts empty, as does the window after it lost one."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, ObjectSnapshot] = {}
+
+    def news(self, snapshot: ObjectSnapshot, request: int) -> ObjectChanged | RowsChanged:
+        """The event to send: only the rows that differ if they are fewer than half and no path changed, else the whole
+        snapshot."""
+        before = self._last.get(snapshot.name)
+        self._last[snapshot.name] = snapshot
+        places = None if before is None else _different(before.rows, snapshot.rows)
+        if places is None:
+            return ObjectChanged(request=request, snapshot=snapshot)
+        rest = _without_rows(snapshot)
+        rows = snapshot.rows
+        return RowsChanged(
+            request=request, name=snapshot.name, places=places, rows=tuple([rows[index] for index in places]), rest=rest
+        )
+
+    def knows(self, name: str, outdated: tuple[str, ...]) -> bool:
+        """Whether the last snapshot sent of the object says this about its files, or none was sent yet."""
+        before = self._last.get(name)
+        return before is None or before.outdated == outdated
+
+    def forget(self, name: str) -> None:
+        """The object was removed; another one of that name is new."""
+        self._last.pop(name, None)
+
+
+def _different(before: tuple[Row, ...], now: tuple[Row, ...]) -> tuple[int, ...] | None:
+    """Indexes of the rows that differ; None where a whole snapshot is better."""
+    if len(now) <= SMALL or len(before) != len(now):
+        return None
+    places: list[int] = []
+    for index, (old, new) in enumerate(zip(before, now, strict=True)):
+        if old is not new and old != new:
+            if (old.path, old.kind, old.depth) != (new.path, new.kind, new.depth) or 2 * len(places) + 2 >= len(now):
+                return None
+            places.append(index)
+    return tuple(places)
+
+
+def _without_rows(snapshot: ObjectSnapshot) -> ObjectSnapshot:
+    return msgspec.structs.replace(snapshot, rows=())
+
+
+# Reads allocators, and devices that cannot be read from outside the engine, ten times a second. On its own thread,
+# `allocator-sampler`.
+
+
+class AllocatorSampler:
+    """`read` sends one reading of everything; `start` does so every `interval_s` seconds until `stop`."""
+
+    def __init__(self, send: EventSink, registry: DeviceRegistry, workspace: Workspace, clock: Clock) -> None:
+        self._send, self._registry, self._workspace, self._clock = send, registry, workspace, clock
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._complaints: dict[str, str] = {}
+
+    def start(self, interval_s: float) -> None:
+        """Read from a thread."""
+        self._thread = threading.Thread(target=self._run, args=(interval_s,), name="allocator-sampler", daemon=True)
+        self._thread.start()
+
+    def stop(self, deadline_s: float) -> bool:
+        """End the thread; False when it is stuck in a driver call."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(max(deadline_s, 0))
+        return self._thread is None or not self._thread.is_alive()
+
+    def read(self) -> None:
+        """One reading of each device; a failure is logged once and does not affect the others."""
+        for device in self._registry.usable():
+            try:
+                self._read(device)
+            except Exception as error:  # on a real card any call can fail at any time
+                complaint = f"{device} could not be read: {error}"
+                if self._complaints.get(device) != complaint:
+                    self._complaints[device] = complaint
+                    self._send(Log(level="warning", text=complaint, time_unix_s=self._clock()))
+
+    def _read(self, device: str) -> None:
+        now, backend = self._clock(), self._registry.backend(device)
+        allocator, reading = backend.readings(device, now)
+        if allocator is not None:
+            held = self._workspace.holdings()
+            self._send(
+                msgspec.structs.replace(
+                    allocator, workspace_bytes=held.totals.get(device, 0), objects=held.objects.get(device, ())
+                )
+            )
+        if reading is not None:
+            self._send(reading)
+
+    def _run(self, interval_s: float) -> None:
+        due = time.monotonic()
+        while not self._stop.is_set():
+            self.read()
+            due = max(due + interval_s, time.monotonic())  # a late reading is not followed by a burst
+            self._stop.wait(due - time.monotonic())
+
 
 SAMPLING_SECONDS = 0.1
 WATCH_SECONDS = 1.0

@@ -4,15 +4,14 @@ plain reads. `torch.load` is never called. Jobs thread.
 Since PyTorch 1.6 such a file is a zip archive: `data.pkl` says what there is, every storage is a separate record,
 uncompressed. Before, it was a pickle with the storages behind it, and before 0.2 a tar archive; `pickle.dump` puts
 storages, and NumPy its arrays, into the pickle. All of it is checked first: that every tensor lies in its storage, and
-every storage in the file.
-"""
+every storage in the file."""
 
 from __future__ import annotations
 
 import math
 import struct
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,193 @@ import torch
 from torch import Tensor
 
 from devexplorer.core.base import BadInput, bytes_text
-from devexplorer.core.files.archive import records
 from devexplorer.core.files.entries import Entry, RawFile, checked_key, cut, device_said, shown, wrong_shape
-from devexplorer.core.files.foreign import allowing, dangerous, foreign_text, left_out, unpickling
-from devexplorer.core.files.kinds import ZIP, is_tar
+from devexplorer.core.files.kinds import ZIP, is_tar, zip_refusal
 from devexplorer.core.files.pickle_tree import read
 from devexplorer.core.files.symbols import Foreign, Raw, Special, Storage, Stored, Tree, leaves, storage_dtype
+
+# What a pickle asks for that is not a tensor: how it is named, and how people open it in their own script. Pure, any
+# thread.
+
+RIGHT = "save its state_dict() instead: torch.save(model.state_dict(), …), or safetensors"
+_DANGEROUS = {
+    "os", "posix", "nt", "sys", "subprocess", "importlib", "runpy", "shutil", "socket", "ctypes", "pty", "io", "_io",
+    "webbrowser", "pickle", "marshal", "code", "timeit", "pdb", "bdb", "cProfile", "multiprocessing", "asyncio",
+}  # fmt: skip
+"""Modules that no model needs in its pickle, and that can do anything."""
+_BUILTINS = {"eval", "exec", "compile", "__import__", "open", "input", "breakpoint", "globals", "locals", "vars"}
+_CALLING = {"operator", "functools", "types", "inspect", "builtins"}
+"""Modules whose functions reach any other function: a file that torch.load lets use one of them can run anything."""
+_TYPES = {"list", "tuple", "set", "frozenset", "dict", "complex", "bytearray", "bytes", "int", "float", "str", "bool"}
+"""What is harmless of `builtins`."""
+_OLD = {"builtins.xrange": "range", "builtins.long": "int", "builtins.unicode": "str"}
+"""Python 2's names, which protocol 2 keeps."""
+_NO_CALLS = {"builtins.range", "builtins.slice", "builtins.object", "types.SimpleNamespace", *_OLD}
+"""What calls nothing, in modules that do."""
+_FEW = 4
+"""Names that a line of text can take."""
+_ALLOWED = 8
+"""And a line of Python."""
+
+
+def dangerous(names: Sequence[str]) -> list[str]:
+    """The names that only code asks for which does harm."""
+    found = []
+    for name in names:
+        module, _, last = name.rpartition(".")
+        if module.partition(".")[0] in _DANGEROUS or (module == "builtins" and last in _BUILTINS):
+            found.append(name)
+    return found
+
+
+def calling(names: Sequence[str]) -> list[str]:
+    """The names with which a file can call anything, as `getattr`."""
+    found = []
+    for name in names:
+        module, _, last = name.rpartition(".")
+        harmless = name in _NO_CALLS or (module == "builtins" and last in _TYPES)
+        if module.partition(".")[0] in _CALLING and not harmless:
+            found.append(name)
+    return found
+
+
+def allowing(names: Sequence[str], never: Sequence[str], path: str) -> str:
+    """How torch.load is told that it may make these; a warning where that would let the file run anything. `never`:
+    what it does not read then either."""
+    if bad := calling(names):
+        some = ", ".join(shown(name) for name in bad[:_FEW])
+        return f"no way is safe, as the file asks for {some}, with which it can run any code; do not load it"
+    if never:
+        return f"weights_only=True reads no {never[0]}; {_trusting(path)}"
+    if len(names) > _ALLOWED or not all(part.isidentifier() for name in names for part in name.split(".")):
+        listing = f"torch.serialization.get_unsafe_globals_in_checkpoint({path!r})"
+        return f"{listing} lists what torch.serialization.safe_globals has to allow"
+    some = ", ".join(map(allowed, names))
+    return f"with torch.serialization.safe_globals([{some}]): torch.load({path!r})"
+
+
+def allowed(name: str) -> str:
+    """A name as `safe_globals` takes it: NumPy 2 has moved what files of NumPy 1 ask for."""
+    if name.startswith("numpy.core."):
+        return f"(numpy._core.{name.removeprefix('numpy.core.')}, {name!r})"
+    return _OLD.get(name, name.removeprefix("builtins."))
+
+
+def unpickling(path: str) -> str:
+    """How a file that pickle wrote, and not torch.save, is loaded: torch.load refuses it."""
+    return f"only where you trust the file, as it runs whatever that says: pickle.load(open({path!r}, 'rb'))"
+
+
+def left_out(foreign: Mapping[str, str], way: str) -> str:
+    """A sentence about values that are Python objects. `foreign`: key -> class; `way`: that of `allowing`."""
+    some = [f"{shown(key)} ({shown(full)})" for key, full in list(foreign.items())[:3]]
+    more = f" and {len(foreign) - 3:,} more" if len(foreign) > 3 else ""
+    what = "is a Python object" if len(foreign) == 1 else "are Python objects"
+    return f"{', '.join(some)}{more} {what}: not read. In your own script: {way}."
+
+
+def foreign_text(tree: Tree, is_module: bool, path: str, pickled: bool) -> str:
+    """Why a pickle that asks for these names is not opened, and what would be right; `pickled`: by pickle alone."""
+    bad = dangerous(tree.names)
+    asked = bad or tree.beyond_torch or tree.names
+    some = ", ".join(shown(name) for name in asked[:_FEW]) + (" and others" if len(asked) > _FEW else "")
+    if bad:
+        what = "a model with something else in it" if is_module else "something else than tensors"
+        why = f"it holds {what}, and loading it would run code: it asks for {some}"
+        return f"{why}; nothing in it was executed; do not load it anywhere else either"
+    what = "it holds a whole model, not its values" if is_module else "it holds Python objects, not tensors"
+    way = unpickling(path) if pickled else allowing(tree.beyond_torch, tree.never, path)
+    if not (tree.never or pickled):
+        way = f"{way}; {_trusting(path)}"
+    return (
+        f"{what}, and loading it would run code: it asks for {some}; nothing in it was executed; {RIGHT}; in your own"
+        f" script, where you have its classes: {way}"
+    )
+
+
+def _trusting(path: str) -> str:
+    return f"only where you trust the file: torch.load({path!r}, weights_only=False) runs whatever it says"
+
+
+# Where the records of a zip archive lie that torch.save wrote: its directory, and the header of each record. Jobs
+# thread.
+# Stricter than `zipfile`, and with a tenth of its memory for an archive of a million records: what torch.save does
+# not write (compression, encryption, a comment, records that overlap) is refused, because readers disagree about it.
+
+_END = struct.Struct("<4s4H2IH")
+_LOCATOR = struct.Struct("<4sIQI")
+_END_64 = struct.Struct("<4sQ2H2I4Q")
+_ENTRY = struct.Struct("<4s4x2H8x2I3H8xI")
+_HEADER = struct.Struct("<4s22x2H")
+_IN_EXTRA = 0xFFFFFFFF
+"""A number that does not fit, and stands among the extra fields instead."""
+_LIMIT = 1 << 30
+"""Bytes of a directory: that of 900,000 records has 60 MB."""
+
+
+def records(where: Path) -> dict[str, tuple[int, int]]:
+    """Name of a record -> where its bytes begin in the file, and how many there are. `BadInput` says only why not.
+    Raises `OSError`, and any exception for a damaged archive."""
+    found: dict[str, tuple[int, int]] = {}
+    with where.open("rb") as file:
+        end = file.seek(0, 2) - _END.size
+        file.seek(max(end - _LOCATOR.size, 0))
+        tail = file.read()
+        signature, _, _, _, count, length, begin, comment = _END.unpack(tail[-_END.size :])
+        if signature != b"PK\5\6" or comment:
+            raise BadInput("it is cut off, or something was added to its end")
+        if tail.startswith(b"PK\6\7"):
+            end = _LOCATOR.unpack(tail[: _LOCATOR.size])[2]
+            file.seek(end)
+            *_, count, length, begin = _END_64.unpack(file.read(_END_64.size))
+        if begin + length != end or length > _LIMIT:
+            raise BadInput("it is damaged: its directory is not at its end, or longer than that of any checkpoint")
+        file.seek(begin)
+        directory = file.read(length)
+        at = last = 0
+        coded = False
+        while at < length:
+            mark, flags, method, packed, size, named, extra, noted, offset = _ENTRY.unpack_from(directory, at)
+            at += _ENTRY.size
+            name = directory[at : at + named]
+            if _IN_EXTRA in (packed, size, offset):
+                size, packed, offset = _large(directory[at + named : at + named + extra], size, packed, offset)
+            at += named + extra + noted
+            coded = coded or bool(method or flags & 1 or packed != size)
+            file.seek(offset)
+            header = file.read(_HEADER.size + named)
+            own_mark, own, extra = _HEADER.unpack_from(header)
+            if mark != b"PK\1\2" or own_mark != ZIP or own != named or not header.endswith(name):
+                raise BadInput("it is damaged: its directory names a record that is not there")
+            if offset < last:
+                raise BadInput("it is damaged: records in it overlap")
+            start = offset + _HEADER.size + named + extra
+            last = start + packed
+            if last > begin:
+                raise BadInput("a storage in it reaches beyond its end")
+            found[name.decode()] = (start, packed)
+    why = zip_refusal(found, next(iter(found), "").partition("/")[0])
+    if why is None and coded:
+        why = "it is compressed or encrypted, which torch.save does not do"
+    if why is not None:
+        raise BadInput(why)
+    # torch looks names up without regard to case
+    if len({name.lower() for name in found}) != count:
+        raise BadInput("torch.save did not write it: it has two records of one name, or another number than it says")
+    return found
+
+
+def _large(extra: bytes, *numbers: int) -> list[int]:
+    """The numbers, with those that are in the extra fields of an archive above 4 GiB."""
+    at = 0
+    while (kind := struct.unpack_from("<HH", extra, at))[0] != 1:
+        at += 4 + kind[1]
+    wide = iter(struct.unpack_from(f"<{kind[1] // 8}Q", extra, at + 4))
+    found = []
+    for number in numbers:
+        found.append(next(wide) if number == _IN_EXTRA else number)
+    return found
+
 
 PICKLE_LIMIT = 1 << 30
 """Bytes of a pickle: that of 900,000 tensors has 95 MB; one with the values in it can be as large as they are."""

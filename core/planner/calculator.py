@@ -11,19 +11,90 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from devexplorer.core.base import BadInput, Unavailable, bytes_text
+from devexplorer.core.base import BadInput, Unavailable, bytes_text, count_text
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.planner import messages
-from devexplorer.core.planner.dividing import divided
-from devexplorer.core.planner.eight_bit import state_sizes
 from devexplorer.core.planner.largest import Largest, Room, largest
 from devexplorer.core.planner.records import Fit, FitBytes, FitCard, FitSpec, Help
 from devexplorer.core.planner.run import DeviceMap, StepConfig
 from devexplorer.core.planner.step_time import GROUP_NORM, StepEstimate, step_estimate
+from devexplorer.core.planner.subject import Subject
 from devexplorer.core.planner.trace import Trace
 from devexplorer.core.planner.trace_cache import TraceCache, runs_convolutions, runs_products
 from devexplorer.core.planner.workspaces import context_bytes, cublas_bytes, library_bytes
+from devexplorer.core.split.blocks import Block, blocks_of
+from devexplorer.core.split.planner import Groups, propose
+from devexplorer.core.split.spread import even_budget
 from devexplorer.core.virtual.operators.attention import has_flash
+
+# How large the state of an 8-bit Adam is, computed: nothing here runs that optimizer. In the planner's process.
+# As bitsandbytes lays it out (`Optimizer2State.init_state` in bitsandbytes/optim/optimizer.py, and its page "8-bit
+# optimizers"): per parameter two states of one byte per element and, for each of them, one float32 per block of 256
+# elements; parameters below 4096 elements keep two float32 states. The two code books of 256 float32 are there once
+# per card. The update needs no temporary tensors.
+
+BLOCK_ELEMENTS = 256
+SMALLEST_ELEMENTS = 4096
+"""Parameters with fewer elements keep 32 bits."""
+CODE_BOOK_BYTES = 256 * 4
+
+
+def state_sizes(model: nn.Module, device_map: DeviceMap) -> list[list[int]]:
+    """Bytes of each tensor of the state, by card, for every parameter that requires a gradient."""
+    where = dict(device_map.cards)
+    sizes: list[list[int]] = [[] for _ in device_map.profiles]
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            continue
+        card, elements = sizes[where.get(id(parameter), 0)], parameter.numel()
+        if elements < SMALLEST_ELEMENTS:
+            card += [4 * elements] * 2
+            continue
+        blocks = -(-elements // BLOCK_ELEMENTS)
+        card += [elements, elements, 4 * blocks, 4 * blocks]
+    return [[*([CODE_BOOK_BYTES] * 2 if card else []), *card] for card in sizes]
+
+
+# Over which cards a model is divided, through the planner of splits. In the planner's process.
+
+GROWTH = 1.02
+"""Unequal budgets grow by so much until everything has its place."""
+
+
+def divided(subject: Subject, profiles: Sequence[Profile], weights: Sequence[float]) -> DeviceMap:
+    """Which card holds which block: the least budgets for parameters, in proportion to these weights, with which
+    everything has its place.
+
+    Raises `BadInput` where the model cannot be divided, `Unavailable` without accelerate.
+    """
+    blocks, _ = blocks_of(subject.model)
+    if len(Groups(blocks).members) < 2:
+        several = count_text(len(profiles), "card")
+        raise BadInput(f"'{subject.title}' is one block that stays together, so it cannot be divided over {several}")
+    names = [f"card {number} ({profile.name})" for number, profile in enumerate(profiles, start=1)]
+    devices = _proposed(subject.title, blocks, names, weights)
+    cards = {
+        id(tensor): names.index(device)
+        for block, device in zip(blocks, devices, strict=True)
+        for tensor in block.tensors
+    }
+    return DeviceMap(tuple(profiles), tuple(cards.items()))
+
+
+def _proposed(title: str, blocks: list[Block], names: list[str], weights: Sequence[float]) -> list[str]:
+    sizes = Groups(blocks).bytes
+    if len(set(weights)) == 1:
+        return propose(title, blocks, dict.fromkeys(names, even_budget(sizes, len(names)))).devices
+    share = sum(sizes) / sum(weights)
+    while True:
+        budgets = {name: int(share * weight) + 1 for name, weight in zip(names, weights, strict=True)}
+        try:
+            return propose(title, blocks, budgets).devices
+        except BadInput:
+            if max(budgets.values()) > sum(sizes):
+                raise
+            share *= GROWTH
+
 
 DIVISIONS = 5
 """How often a model is divided until every card has room."""

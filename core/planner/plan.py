@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -12,14 +13,13 @@ import msgspec
 import torch
 from torch import nn
 
-from devexplorer.core.base import OPTIMIZERS, BadInput, Findings, Report, no_report
+from devexplorer.core.base import OPTIMIZERS, BadInput, Findings, Report, Unavailable, no_report
 from devexplorer.core.devices.planned_profiles import calibrated_profiles, parse_planned
 from devexplorer.core.devices.profiles import Profile, load_profiles
 from devexplorer.core.models import model_dtype, parse_inputs
 from devexplorer.core.models.as_written import as_written
 from devexplorer.core.models.samples.input_spec import specs_text
 from devexplorer.core.planner import messages
-from devexplorer.core.planner.batch_curve import batch_curve
 from devexplorer.core.planner.calculator import FitCalculator, helps_for, label
 from devexplorer.core.planner.limits import LARGEST_BATCH, ONE_GPU
 from devexplorer.core.planner.records import BatchPoint, Fit, FitReport, FitSpec
@@ -27,6 +27,67 @@ from devexplorer.core.planner.run import DeviceMap, StepConfig, sparse_layers
 from devexplorer.core.planner.step_time import COMPILED
 from devexplorer.core.planner.subject import subject_of
 from devexplorer.core.planner.trace_cache import TraceCache, batch_second, is_compiled
+
+# Time and memory of a step over the batch, from one sample to more than the card holds. In the planner's process.
+
+POINTS = 9
+"""About so many batches: each is a run of the step without values."""
+
+
+def curve_batches(batch: int, largest: int | None, *, at_least: bool) -> list[int]:
+    """Powers of two up to the largest batch that fits, this one and the one that was asked for; then one that does not
+    fit, unless the search ended at its limit.
+
+    >>> curve_batches(8, 100, at_least=False)
+    [1, 2, 4, 8, 16, 32, 64, 100, 200]
+    """
+    most = max(largest or batch, 1)
+    every = max(math.ceil(math.log2(most) / (POINTS - 2)), 1) if most > 1 else 1
+    powers = range(0, int(math.log2(most)) + 1, every)
+    beyond = {min(2 * most, LARGEST_BATCH)} if largest is not None and not at_least else set()
+    return sorted({2**power for power in powers} | {batch, most} | beyond)
+
+
+def batch_curve(
+    calculator: FitCalculator, profiles: Sequence[Profile], now: Fit, progress: Callable[[float, str], None]
+) -> tuple[BatchPoint, ...]:
+    """A point for each batch that can be run; nothing for cards that the model could not be divided over."""
+    if not any(card.bytes.allocated for card in now.cards):
+        return ()
+    wanted = curve_batches(calculator.spec.batch, now.largest_batch, at_least=now.at_least)
+    points, missing = [], []
+    for index, batch in enumerate(wanted):
+        progress(index / len(wanted), f"a step with a batch of {batch:,}")
+        if not calculator.cache.has_time:
+            missing = wanted[index:]
+            break
+        try:
+            points.append(_point(calculator, profiles, batch))
+        except (BadInput, Unavailable):  # a model that takes some batches only
+            missing.append(batch)
+    if missing:
+        left_out = ", ".join(f"{batch:,}" for batch in missing)
+        calculator.cache.notes[f"The curve over the batch lacks {left_out}: not run, or no time was left."] = None
+    return tuple(points)
+
+
+def _point(calculator: FitCalculator, profiles: Sequence[Profile], batch: int) -> BatchPoint:
+    device_map = calculator.placed(profiles, calculator.config, batch)
+    traces = calculator.cache.traces(calculator.config, batch, device_map)
+    cards = calculator.cards(traces, profiles)
+    fullest = max(cards, key=lambda card: card.bytes.total / card.capacity_bytes)
+    fits = all(card.fits for card in cards)
+    step = calculator.estimate(traces, profiles) if fits else None
+    return BatchPoint(
+        batch=batch,
+        total_bytes=fullest.bytes.total,
+        capacity_bytes=fullest.capacity_bytes,
+        fits=fits,
+        step_seconds=step and step.seconds,
+        step_seconds_low=step and step.low,
+        step_seconds_high=step and step.high,
+    )
+
 
 DTYPES = (None, torch.float64, torch.float32, torch.float16, torch.bfloat16)
 """What a model can be cast to for a plan. Without values nothing would say that there is no kernel for float8."""

@@ -6,8 +6,7 @@ Training is the usual loop: `optimizer.zero_grad()`, `output = model(...)`, `los
 the outputs, or what the model returns as one. It is done twice, so that the second step finds the optimizer's state and
 those outputs as every later one does. Inference is one forward under `no_grad`.
 Optimizers run in the way that PyTorch chooses on CUDA (`foreach`: one kernel for all parameters, with temporary tensors
-for all of them at a time).
-"""
+for all of them at a time)."""
 
 from __future__ import annotations
 
@@ -22,6 +21,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.benchmark.matmul import tf32_products
@@ -43,17 +43,60 @@ from devexplorer.core.models import (
 )
 from devexplorer.core.models.run import run
 from devexplorer.core.models.samples.input_spec import InputSpec
-from devexplorer.core.planner.checkpoints import checkpoint_blocks
 from devexplorer.core.planner.experts import equal_shares
 from devexplorer.core.planner.measuring import VALUES_BYTES, Measuring
 from devexplorer.core.planner.subject import Subject, run_on_cards
 from devexplorer.core.planner.trace import Trace
-from devexplorer.core.split.blocks import own_tensors
+from devexplorer.core.split.blocks import is_stack, own_tensors
 from devexplorer.core.split.crossings import DeviceCrossings
 from devexplorer.core.virtual.backend import backward_guard, meta_empty, swapping
 from devexplorer.core.virtual.operators.attention import taken_apart
 from devexplorer.core.virtual.operators.autocast import keeping_casts
 from devexplorer.core.virtual.operators.module_calls import module_calls
+
+# Lets a model compute the activations of its repeated blocks again in backward instead of keeping them. In the
+# planner's process.
+
+
+def checkpoint_blocks(title: str, model: nn.Module) -> None:
+    """Put `torch.utils.checkpoint` around each of them. Raises `BadInput` where the model repeats none.
+
+    Models of transformers have their own switch for it; elsewhere blocks are the layers of stacks, the outermost
+    ones.
+    """
+    if getattr(model, "supports_gradient_checkpointing", False):
+        if getattr(getattr(model, "config", None), "use_cache", False):
+            # transformers does so too, and says it in the log
+            model.config.use_cache = False  # type: ignore[union-attr]
+        newer: Any = getattr(model, "activation_checkpointing_enable", None)
+        older: Any = getattr(model, "gradient_checkpointing_enable", None)
+        if newer is not None:
+            newer({"use_reentrant": False})
+            return
+        if older is not None:
+            older(gradient_checkpointing_kwargs={"use_reentrant": False})
+            return
+    blocks = list(repeated(model))
+    if not blocks:
+        raise BadInput(f"'{title}' repeats no block, so there is nothing to put checkpoints around")
+    for block in blocks:
+        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+
+
+def repeated(model: nn.Module) -> Iterator[nn.Module]:
+    """The layers of the outermost stacks, each once."""
+    seen: set[int] = set()
+    waiting = [model]
+    while waiting:
+        module = waiting.pop()
+        if not is_stack(module):
+            waiting += module.children()
+            continue
+        for layer in module.children():
+            if id(layer) not in seen and any(True for _ in layer.children()):
+                seen.add(id(layer))
+                yield layer
+
 
 TRAINING_STEPS = 2
 HOST_BYTES = 2 << 30

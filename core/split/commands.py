@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import itertools
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import msgspec
+from torch import nn
 
-from devexplorer.core.base import BadInput, ProgressMonitor, count_text
+from devexplorer.core.base import BadInput, Findings, ProgressMonitor, Unavailable, bytes_text, count_text
 from devexplorer.core.commands.refusals import VIRTUAL_SPEC
-from devexplorer.core.models import is_uninitialised, named_modules, refuse_dispatched
+from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.models import bytes_of, device_id, dispatched, is_uninitialised, named_modules, refuse_dispatched
 from devexplorer.core.records import AddVirtual, Answer, MoveReport, ObjectSnapshot, Offer
 from devexplorer.core.split import code, messages
 from devexplorer.core.split.blocks import Block, blocks_of, ties
-from devexplorer.core.split.budgets import budgets_of
 from devexplorer.core.split.crossings import CrossingsChange, DeviceCrossings
-from devexplorer.core.split.foreign import is_dispatched, take_hooks
 from devexplorer.core.split.mapping import placed
 from devexplorer.core.split.planner import propose
 from devexplorer.core.split.records import (
@@ -27,8 +32,126 @@ from devexplorer.core.split.records import (
     SplitPlanned,
     SplitShare,
 )
-from devexplorer.core.workspace import CommandResult, Target, Workspace
+from devexplorer.core.workspace import CommandResult, ObjectChange, Target, Workspace
 from devexplorer.core.workspace.tensors import accelerators
+
+# Models that accelerate has dispatched: takes its hooks away, so that the model can be moved again. Runs on the jobs
+# thread.
+
+_KEYS = (
+    "_hf_hook",
+    "_old_forward",
+    "forward",
+    "hf_device_map",
+    "to",
+    "cuda",
+    "npu",
+    "xpu",
+    "mlu",
+    "sdaa",
+    "musa",
+    "neuron",
+)
+"""What `dispatch_model` sets on instances: hooks, the forward around the model's own, the map, and methods that
+warn."""
+
+
+def is_dispatched(model: nn.Module) -> bool:
+    """Whether accelerate's hooks are on this model."""
+    return dispatched(named_modules(model)) is not None
+
+
+def take_hooks(name: str, model: nn.Module) -> HooksRemoved | None:
+    """Remove them, with the map; what was offloaded comes back to the host. None: that cannot be undone, because values
+    were loaded."""
+    if importlib.util.find_spec("accelerate") is None:
+        raise Unavailable(
+            "this model has hooks of accelerate, and that package, which knows how to remove them, is not installed"
+        )
+    hooks: Any = importlib.import_module("accelerate.hooks")
+    modules = [module for _, module in named_modules(model)]
+    offloaded = any(parameter.is_meta for parameter in model.parameters())
+    before = [(module, _attributes(module)) for module in modules]
+    hooks.remove_hook_from_submodules(model)
+    vars(model).pop("hf_device_map", None)
+    for module in modules:
+        own = vars(module).get("forward")
+        if (
+            getattr(own, "__func__", None) is type(module).forward
+        ):  # accelerate leaves the class's own method on the instance
+            del vars(module)["forward"]
+    changed = [(module, previous) for module, previous in before if previous != _attributes(module)]
+    return None if offloaded else HooksRemoved(name, changed)
+
+
+State = Sequence[tuple[nn.Module, dict[str, Any]]]
+"""What accelerate's hooks are to each module: attributes of the instance."""
+
+
+class HooksRemoved(ObjectChange):
+    """Hooks of accelerate that were removed from a model."""
+
+    def exchange(self, workspace: Workspace, state: State) -> State:
+        """Give the modules these attributes."""
+        now = [(module, _attributes(module)) for module, _ in state]
+        for module, own in state:
+            for key in _KEYS:
+                vars(module).pop(key, None)
+            vars(module).update(own)
+        return now
+
+
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    return {key: vars(module)[key] for key in _KEYS if key in vars(module)}
+
+
+# How many bytes of a model each device may hold in a plan: what the user said, or what is free less a tenth. Runs on
+# the jobs thread.
+
+KEPT_FREE = 10
+"""One part in so many stays free for activations and for what the allocator rounds up."""
+
+
+def budgets_of(registry: DeviceRegistry, blocks: Sequence[Block], given: Mapping[str, int]) -> dict[str, int]:
+    """Bytes by device, those without any left out; `BadInput` for devices that are not there and for numbers that are
+    no budgets."""
+    if not given:
+        return _what_is_free(registry, blocks)
+    findings = Findings()
+    chosen: dict[str, int] = {}
+    for text, budget in given.items():
+        device = findings.checked(partial(registry.choose, text))
+        if device is not None and budget < 0:
+            findings.add(f"a budget of {budget:,} bytes for {device} is negative; 0 excludes the device")
+        elif device is not None and budget:
+            chosen[device] = chosen.get(device, 0) + budget
+    findings.demand_none()
+    if not chosen:
+        raise BadInput("every budget is 0; give at least one device some bytes")
+    return chosen
+
+
+def _what_is_free(registry: DeviceRegistry, blocks: Sequence[Block]) -> dict[str, int]:
+    """Accelerators first, then the CPU; what the blocks hold there now counts as free, since it can go."""
+    held: dict[str, int] = {}
+    for tensor in {id(tensor): tensor for block in blocks for tensor in block.tensors}.values():
+        where = device_id(tensor.device)
+        held[where] = held.get(where, 0) + bytes_of((tensor,))
+    infos = [info for info in registry.infos() if info.usable]
+    order = [info.id for info in infos if info.kind != "cpu"] + [info.id for info in infos if info.kind == "cpu"]
+    budgets: dict[str, int] = {}
+    for device in order:
+        free = registry.backend(device).free_bytes(device)
+        if free is not None:
+            room = free + held.get(device, 0)
+            budgets[device] = room - room // KEPT_FREE
+    known = {device: budget for device, budget in budgets.items() if budget > 0}
+    if not known:
+        raise BadInput(
+            f"the free memory of {', '.join(order)} is unknown; give budgets in bytes, for example"
+            f" {bytes_text(1 << 30)}"
+        )
+    return known
 
 
 def plan_split(workspace: Workspace, command: PlanSplit, progress: ProgressMonitor) -> CommandResult:

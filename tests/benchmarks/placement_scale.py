@@ -24,8 +24,8 @@ from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.devices.torch_devices import TorchBackend
+from devexplorer.core.engine.engine import SnapshotDiffer
 from devexplorer.core.engine.link import FRAME_HEAD, Joiner, decode_event, frame, pieces
-from devexplorer.core.engine.snapshot_differ import SnapshotDiffer
 from devexplorer.core.records import Event, Move, ObjectChanged, ObjectSnapshot, Remove
 from devexplorer.core.session.state import State
 from devexplorer.core.virtual.backend import install, swapping

@@ -23,8 +23,7 @@ from fakes.planning import ONE, T4
 
 from devexplorer.core.base import bytes_text
 from devexplorer.core.models import first_tensor, make_optimizer
-from devexplorer.core.planner.checkpoints import checkpoint_blocks
-from devexplorer.core.planner.run import StepConfig, autocast, own_loss, run_step
+from devexplorer.core.planner.run import StepConfig, autocast, checkpoint_blocks, own_loss, run_step
 from devexplorer.core.planner.subject import Subject, subject_of
 from devexplorer.core.virtual.backend import install, swapping
 

@@ -13,7 +13,7 @@ from places import Place
 
 from devexplorer.core.devices.catalog import Catalog, uuid_bytes
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.engine.allocator_sampler import AllocatorSampler
+from devexplorer.core.engine.engine import AllocatorSampler
 from devexplorer.core.records import DeviceSample, Event, NewTensor, Remove
 from devexplorer.core.session.state import Device, State
 from devexplorer.core.telemetry.memory_views import memory_views, why_they_differ

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import asdict
+from rich.console import Console
+from rich.text import Text
 
-from devexplorer.core.base import parse_input_shapes, parse_model_dtype, printable
+from devexplorer.core.base import bytes_text, count_text, parse_input_shapes, parse_model_dtype, printable, seconds_text
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.options import current_folder, target
 from devexplorer.core.cli.terminal.output import console, print_document
@@ -17,8 +20,167 @@ from devexplorer.core.cli.terminal.refusal import refuse
 from devexplorer.core.cli.terminal.waiting import waiting
 from devexplorer.core.devices.device_id import parse_device
 from devexplorer.core.doctor.ask import LIMIT_SECONDS, diagnosed
-from devexplorer.core.doctor.commands.cli_print import github_lines, print_diagnosis, unchecked_text
-from devexplorer.core.records import Diagnosis, DoctorRequest, Finding
+from devexplorer.core.doctor.findings.rules import RULES, passes, verdict, without_gradient
+from devexplorer.core.records import CodeLines, Diagnosis, DoctorRequest, Finding, Unchecked, Uncompiled
+
+# The doctor's diagnosis as text and as workflow commands for GitHub. Main thread; no torch.
+
+_STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
+_COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
+"""Severity -> GitHub's workflow command."""
+_INDENT = "    "
+
+
+def print_diagnosis(out: Console, diagnosis: Diagnosis) -> None:
+    """A block for each finding, then what was not checked, then one line about all of it."""
+    here = os.curdir
+    for finding in (*diagnosis.problems, *diagnosis.notes):
+        for line in _block(finding, here):
+            out.print(line)
+        out.print()
+    if diagnosis.unchecked:
+        out.print(Text("not checked", style="bold"))
+        for item in diagnosis.unchecked:
+            out.print(Text(f"{_INDENT}{printable(_unchecked(item, here))}"))
+        out.print()
+    if diagnosis.uncompiled:
+        out.print(Text(printable(uncompiled_text(diagnosis.uncompiled, here))))
+        out.print()
+    out.print(Text(printable(summary(diagnosis))))
+
+
+def summary(diagnosis: Diagnosis) -> str:
+    """`lenet on vgpu:0 (Tesla T4, simulated), forward with 8x1x28x28: no problem, 12 operations watched`."""
+    name = ", ".join(filter(None, (diagnosis.device_name, "simulated" if diagnosis.simulated else "")))
+    given = f" with {diagnosis.inputs}" if diagnosis.inputs else ""
+    where = f"{diagnosis.device} ({name})" if name else diagnosis.device
+    watched = f"{count_text(diagnosis.operations, 'operation')} watched"
+    missing = without_gradient(diagnosis)
+    more = f"; without a gradient: {missing}" if missing else ""
+    return f"{diagnosis.target} on {where}, {passes(diagnosis)}{given}: {verdict(diagnosis)}, {watched}{more}"
+
+
+def uncompiled_text(uncompiled: Sequence[Uncompiled], folder: str) -> str:
+    """`examined as written, without torch.compile (net.py:7) and torch.jit.script (net.py:12, net.py:20)`."""
+    places: dict[str, list[str]] = {}
+    for item in uncompiled:
+        places.setdefault(item.what, []).extend([_place(item.file, item.line, folder)] if item.file else [])
+    parts = [f"{what} ({', '.join(lines)})" if lines else what for what, lines in places.items()]
+    return f"examined as written, without {' and '.join(parts)}"
+
+
+def unchecked_text(diagnosis: Diagnosis) -> str:
+    """`2 things could not be checked: the forward (its inputs are unknown …), torch.cuda.Stream (…)`."""
+    listed = ", ".join(f"{item.what} ({str(item.reason).rstrip('.')})" for item in diagnosis.unchecked)
+    return f"{count_text(len(diagnosis.unchecked), 'thing')} could not be checked: {listed}"
+
+
+def github_lines(diagnosis: Diagnosis, folder: str, *, allowed: bool = False) -> Iterator[str]:
+    """A workflow command for each finding and for each thing that was not checked (a notice where that is `allowed`,
+    else a warning).
+
+    The form is GitHub's: docs.github.com, "Workflow commands for GitHub Actions"; files below `folder` are named
+    relative to it.
+    """
+    for finding in (*diagnosis.problems, *diagnosis.notes):
+        rule = RULES.get(finding.rule)
+        title = finding.rule if rule is None else f"{rule.title} ({rule.key})"
+        command = _COMMANDS.get(finding.severity, "error")
+        yield _annotation(command, title, f"{finding.message} {finding.fix}", finding.file, finding.line, folder)
+    for left in diagnosis.uncompiled:
+        yield _annotation(
+            "notice", f"Examined without {left.what}", "It was examined as it is written.", left.file, left.line, folder
+        )
+    for item in diagnosis.unchecked:
+        yield _annotation(
+            "notice" if allowed else "warning",
+            f"Not checked: {item.what}",
+            str(item.reason),
+            item.file,
+            item.line,
+            folder,
+        )
+
+
+def shown_file(file: str, folder: str) -> str:
+    """A file as people know it: relative where it lies below the folder."""
+    for path, base in (
+        (os.path.abspath(file), os.path.abspath(folder)),
+        (os.path.realpath(file), os.path.realpath(folder)),
+    ):
+        if path.startswith(os.path.join(base, "")):
+            return os.path.relpath(path, base)
+    return file
+
+
+# --- GitHub
+
+
+def _annotation(command: str, title: str, message: str, file: str, line: int, folder: str) -> str:
+    properties = {"title": title}
+    if file:
+        properties = {"file": shown_file(file, folder).replace(os.sep, "/"), "line": str(line), **properties}
+    listed = ",".join(f"{name}={_escaped(value, ':,')}" for name, value in properties.items())
+    return f"::{command} {listed}::{_escaped(message)}"
+
+
+def _escaped(text: str, more: str = "") -> str:
+    """The characters that end a command or a property, percent-encoded as GitHub's runner decodes them."""
+    return "".join(f"%{ord(letter):02X}" if letter in f"%\r\n{more}" else letter for letter in text)
+
+
+# --- text
+
+
+def _block(finding: Finding, folder: str) -> Iterator[Text]:
+    path = f"  {printable(finding.path)}" if finding.path else ""
+    yield Text.assemble((finding.severity, _STYLES.get(finding.severity, "bold")), (f"  {finding.rule}", "bold"), path)
+    if finding.file:
+        yield Text(f"{_INDENT}{printable(_place(finding.file, finding.line, folder))}", style="dim")
+        if (code := _code(finding.code, finding.line)) is not None:
+            yield Text(f"{_INDENT}{_INDENT}{code}")
+    yield Text(f"{_INDENT}{printable(str(finding.message))}")
+    yield Text(f"{_INDENT}fix: {printable(str(finding.fix))}")
+    if cost := _cost(finding):
+        yield Text(f"{_INDENT}{cost}", style="dim")
+    if finding.patch:
+        yield Text(f"{_INDENT}patch:")
+        for line in finding.patch.splitlines():
+            yield Text(f"{_INDENT}{_INDENT}{printable(line.expandtabs())}", style=_patch_style(line))
+
+
+def _place(file: str, line: int, folder: str) -> str:
+    return f"{shown_file(file, folder)}:{line}" if line else shown_file(file, folder)
+
+
+def _code(code: CodeLines | None, line: int) -> str | None:
+    """The line itself, without what it is indented by."""
+    if code is None or not code.first <= line < code.first + len(code.lines):
+        return None
+    return printable(code.lines[line - code.first].strip())
+
+
+def _cost(finding: Finding) -> str:
+    parts = []
+    if finding.count > 1:
+        parts.append(f"{finding.count:,} times")
+    if finding.bytes is not None:
+        parts.append(bytes_text(finding.bytes))
+    if finding.seconds is not None:
+        parts.append(seconds_text(finding.seconds, finding.simulated))
+    return ", ".join(parts) + (" each time" if finding.count > 1 and len(parts) > 1 else "")
+
+
+def _patch_style(line: str) -> str:
+    if line.startswith(("+++", "---", "@@")):
+        return "dim"
+    return {"+": "green", "-": "red"}.get(line[:1], "")
+
+
+def _unchecked(item: Unchecked, folder: str) -> str:
+    place = f" ({_place(item.file, item.line, folder)})" if item.file else ""
+    return f"{item.what}{place}: {item.reason}"
+
 
 CLEAN, PROBLEMS, COULD_NOT = 0, 1, 2
 

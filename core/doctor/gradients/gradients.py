@@ -3,7 +3,9 @@ finding and one entry of a table for each cause. The thread that is watched."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import ast
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Any, NamedTuple
@@ -12,16 +14,151 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 from torch._functorch import vmap
+from torch.autograd.function import BackwardCFunction
 
 from devexplorer.core.doctor.findings.collector import FindingCollector
-from devexplorer.core.doctor.gradients.copies import copies
 from devexplorer.core.doctor.gradients.cuts import Cut, Exit, cut_message, exit_message
-from devexplorer.core.doctor.gradients.graph import Graph, Refusal
 from devexplorer.core.doctor.gradients.lineage import Lineage
 from devexplorer.core.doctor.static.model_context import MOST_LISTED, listed
 from devexplorer.core.isolation.source_location import NOWHERE, SourceLocation
-from devexplorer.core.models import is_uninitialised
+from devexplorer.core.models import functions_of, is_uninitialised, named_modules
+from devexplorer.core.models.class_source import class_source
 from devexplorer.core.records import NoGradient
+from devexplorer.core.virtual.operators.tensor import VirtualTensor
+
+# Which parameters backward can reach from a result, and which user Functions gave no gradient there. The calling
+# thread.
+
+
+class Refusal(NamedTuple):
+    """A Function that returned None for an input that wants a gradient."""
+
+    name: str
+    place: SourceLocation | None
+    reached: frozenset[int]
+    """`id()` of the leaves behind that input."""
+
+
+class Graph:
+    """The graph behind the roots of a backward; made before it runs, asked afterwards."""
+
+    def __init__(self, roots: Iterable[Tensor]) -> None:
+        self._nones: dict[type, list[Any]] = {}
+        """Function -> nodes behind the inputs that it gave no gradient."""
+        nodes = _below([root.grad_fn for root in roots if root.grad_fn is not None])
+        self.reached = _leaves(nodes)
+        """`id()` of every leaf that a gradient may get to."""
+        self._handles = [self._watch(node) for node in nodes if isinstance(node, BackwardCFunction)]
+
+    def _watch(self, node: Any) -> Any:
+        kind: type = type(node)._forward_cls
+
+        def ran(given: Sequence[Tensor | None], received: Sequence[Tensor | None]) -> None:
+            if all(item is None for item in received):
+                return
+            for gradient, (below, _) in zip(given, node.next_functions, strict=False):
+                if gradient is None and below is not None:
+                    self._nones.setdefault(kind, []).append(below)
+
+        return node.register_hook(ran)
+
+    def refusals(self) -> list[Refusal]:
+        """Those Functions, once backward is over."""
+        return [
+            Refusal(kind.__name__, _return_of(kind), frozenset(_leaves(_below(nodes))))
+            for kind, nodes in self._nones.items()
+        ]
+
+    def close(self) -> None:
+        """Let go of the graph."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._nones.clear()
+
+
+def _below(waiting: list[Any]) -> set[Any]:
+    found: set[Any] = set()
+    waiting = list(waiting)
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting += [below for below, _ in node.next_functions if below is not None]
+    return found
+
+
+def _leaves(nodes: Iterable[Any]) -> set[int]:
+    return {id(leaf) for node in nodes if (leaf := getattr(node, "variable", None)) is not None}
+
+
+def _return_of(kind: type) -> SourceLocation | None:
+    """The line of `backward` that returns None for an input, or else its last `return`."""
+    source = class_source(kind)
+    function = None if source is None else functions_of(source).get("backward")
+    if source is None or function is None:
+        return None
+    returns = sorted(
+        (node for node in ast.walk(function) if isinstance(node, ast.Return)), key=lambda node: node.lineno
+    )
+    # `None` anywhere in what is returned; a bare `return` has no other value.
+    with_none = [
+        node
+        for node in returns
+        if node.value is None
+        or any(isinstance(item, ast.Constant) and item.value is None for item in ast.walk(node.value))
+    ]
+    lines = [node.lineno for node in (with_none or returns[-1:])]
+    return SourceLocation(source.file, lines[0] if lines else function.lineno, "backward", source.library)
+
+
+# Copies of trained modules that are meant to get no gradient: target networks, teachers, averages of weights. The
+# calling thread.
+
+_NAMES = re.compile(r"target|teacher|momentum|ema|shadow|average|reference|frozen|_k$", re.IGNORECASE)
+
+
+def copies(model: nn.Module, without: Collection[int]) -> set[int]:
+    """`id()` of those parameters among `without` (the ids of all without a gradient) that belong to a second copy of
+    something trained.
+
+    A copy has the class, the names and the shapes of another module that gets gradients, and its values, or a name that
+    says so. Layers of a list are no copies of one another, whatever their values are.
+    """
+    by_kind: dict[type, list[tuple[str, nn.Module]]] = {}
+    for path, module in named_modules(model):
+        if path and not path.rpartition(".")[2].isdigit() and next(module.parameters(), None) is not None:
+            by_kind.setdefault(type(module), []).append((path, module))
+    found: set[int] = set()
+    for modules in by_kind.values():
+        idle = [
+            (path, item) for path, item in modules if all(id(parameter) in without for parameter in item.parameters())
+        ]
+        trained = [item for _, item in modules if not any(id(parameter) in without for parameter in item.parameters())]
+        for path, module in idle:
+            if any(_same(module, other, by_name=_NAMES.search(path) is not None) for other in trained):
+                found.update(id(parameter) for parameter in module.parameters())
+    return found
+
+
+def _same(module: nn.Module, other: nn.Module, *, by_name: bool) -> bool:
+    item, two = dict(module.named_parameters()), dict(other.named_parameters())
+    if list(item) != list(two) or any(item[name].shape != two[name].shape for name in item):
+        return False
+    if by_name:
+        return True
+    varied = False
+    for name, parameter in item.items():
+        here, there = _values(parameter), _values(two[name])
+        if here.is_meta or there.is_meta or here.device != there.device or not torch.equal(here, there):
+            return False
+        varied = varied or bool((here != here.flatten()[:1]).any())
+    return varied
+
+
+def _values(tensor: Tensor) -> Tensor:
+    return (tensor._inner if type(tensor) is VirtualTensor else tensor).detach()
+
 
 _SILENT = ("frozen", "updated")
 """Reasons not worth reporting."""

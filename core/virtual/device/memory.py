@@ -13,8 +13,7 @@ limit on splitting, one stream):
 - when the device is full, every wholly free segment is given back, and the reservation tried once more.
 
 Thread-safe. Storages die on any thread, also in a garbage collection that starts inside this very module: `free`
-therefore never waits for the lock; it leaves the block on a list that the next holder of the lock works through.
-"""
+therefore never waits for the lock; it leaves the block on a list that the next holder of the lock works through."""
 
 from __future__ import annotations
 
@@ -27,8 +26,35 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from devexplorer.core.base import Clock, bytes_text
-from devexplorer.core.virtual.device.counters import Counter
 from devexplorer.core.virtual.device.stacks import Stack, current_stack
+
+# A counter of an allocator, with the fields that `memory_stats` reports. Guarded by the allocator's lock; no torch.
+
+
+class Counter:
+    """Current and peak value, total added and removed."""
+
+    __slots__ = ("allocated", "current", "freed", "peak")
+
+    def __init__(self) -> None:
+        self.current = self.peak = self.allocated = self.freed = 0
+
+    def add(self, amount: int) -> None:
+        """Increase the current value."""
+        self.current += amount
+        self.allocated += amount
+        if self.current > self.peak:
+            self.peak = self.current
+
+    def take(self, amount: int) -> None:
+        """Decrease the current value."""
+        self.current -= amount
+        self.freed += amount
+
+    def as_dict(self) -> dict[str, int]:
+        """Values under torch's names."""
+        return {"current": self.current, "peak": self.peak, "allocated": self.allocated, "freed": self.freed}
+
 
 MIN_BLOCK = 512
 """kMinBlockSize: every block is a multiple of it."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fakes.nvml import FakeCard, FakeLink, FakeNvml, opened
 
-from devexplorer.core.cli.device_document import device_document
+from devexplorer.core.cli.devices import device_document
 from devexplorer.core.devices.catalog import join
 from devexplorer.core.devices.cpu import CpuFacts, CpuReader
 from devexplorer.core.devices.nvml.details import lost_details

@@ -12,7 +12,7 @@ from places import Place, place_of
 from torch import nn
 
 from devexplorer.core.commands.rebuild import with_rebuilding
-from devexplorer.core.engine.snapshot_differ import SnapshotDiffer
+from devexplorer.core.engine.engine import SnapshotDiffer
 from devexplorer.core.records import (
     Answer,
     BuildModel,

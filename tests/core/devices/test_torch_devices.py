@@ -18,12 +18,11 @@ from devexplorer.core.base.time_limit import any_abandoned
 from devexplorer.core.benchmark.kinds import kind_of
 from devexplorer.core.commands.refusals import refusal
 from devexplorer.core.devices import torch_devices
-from devexplorer.core.devices.architectures import arch_reason
 from devexplorer.core.devices.backend import Backend, DeviceRegistry
 from devexplorer.core.devices.cpu import CpuFacts, CpuReader
 from devexplorer.core.devices.cuda_driver import CudaDriver
 from devexplorer.core.devices.nvml.library import Nvml, free_bytes
-from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
+from devexplorer.core.devices.torch_devices import TorchBackend, arch_reason, torch_facts
 from devexplorer.core.records import (
     BandwidthSpec,
     BenchSpec,

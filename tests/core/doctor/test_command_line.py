@@ -23,7 +23,7 @@ from devexplorer.core.base import BadInput, Cancelled, ProgressMonitor
 from devexplorer.core.cli.run import main
 from devexplorer.core.cli.terminal.waiting import waiting
 from devexplorer.core.doctor.commands import cli as doctor
-from devexplorer.core.doctor.commands.cli_print import github_lines, shown_file, summary
+from devexplorer.core.doctor.commands.cli import github_lines, shown_file, summary
 from devexplorer.core.records import CodeLines, Diagnosis, DoctorRequest, Finding, Unchecked
 
 pytestmark = pytest.mark.usefixtures("warm_processes")

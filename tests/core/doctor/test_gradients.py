@@ -12,7 +12,7 @@ import torch
 from fakes.virtual import virtual
 from torch import nn
 
-from devexplorer.core.doctor.commands.cli_print import summary
+from devexplorer.core.doctor.commands.cli import summary
 from devexplorer.core.doctor.examine import examine
 from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.gradients.cuts import Cut, cut_message

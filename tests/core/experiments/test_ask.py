@@ -12,7 +12,7 @@ from places import Place, place_of
 from torch import nn
 
 from devexplorer.core.base import BadInput, python_names
-from devexplorer.core.experiments import python_values
+from devexplorer.core.experiments import ask as python_values
 from devexplorer.core.experiments.ask import OF_MODELS, OF_TENSORS
 from devexplorer.core.experiments.records import Ask
 from devexplorer.core.records import Answer, BuildModel, Move, NewTensor

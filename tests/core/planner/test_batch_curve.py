@@ -6,9 +6,8 @@ import itertools
 
 import pytest
 
-from devexplorer.core.planner.batch_curve import POINTS, curve_batches
 from devexplorer.core.planner.limits import LARGEST_BATCH
-from devexplorer.core.planner.plan import plan
+from devexplorer.core.planner.plan import POINTS, curve_batches, plan
 from devexplorer.core.planner.records import FitSpec
 
 

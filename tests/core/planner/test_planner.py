@@ -13,7 +13,7 @@ from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.planner import calculator as desks
 from devexplorer.core.planner import plan as planning
 from devexplorer.core.planner import step_time, subject, trace_cache
-from devexplorer.core.planner.eight_bit import state_sizes
+from devexplorer.core.planner.calculator import state_sizes
 from devexplorer.core.planner.experts import EQUAL_SHARES
 from devexplorer.core.planner.plan import plan
 from devexplorer.core.planner.records import FitSpec

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.devices.profiles import parse_virtual
-from devexplorer.core.engine.allocator_sampler import AllocatorSampler
+from devexplorer.core.engine.engine import AllocatorSampler
 from devexplorer.core.models.storages import Holdings
 from devexplorer.core.records import AllocatorSample, DeviceInfo, DeviceSample, Event, ObjectUse, ProcessUse
 from devexplorer.core.session.state import State

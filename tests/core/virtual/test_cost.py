@@ -16,8 +16,7 @@ from devexplorer.core.telemetry.device_facts import held_down
 from devexplorer.core.virtual.device import cost
 from devexplorer.core.virtual.device.cost import Roofline, cost_parameters, overlapped, spread, transfer_seconds
 from devexplorer.core.virtual.device.machine import CONTEXT_BYTES, VirtualMachine
-from devexplorer.core.virtual.device.terms import power_share, terms
-from devexplorer.core.virtual.device.tiles import padded_flop
+from devexplorer.core.virtual.device.terms import padded_flop, power_share, terms
 from devexplorer.core.virtual.device.work import Call, Kind, Pass, Product, Work
 
 T4 = load_profiles()["Tesla T4"]

@@ -15,8 +15,8 @@ from places import Place, place_of
 from torch import nn
 
 from devexplorer.core.records import CastError, Move, Undo
-from devexplorer.core.workspace import cast_error
-from devexplorer.core.workspace.cast_error import error_between, errors_between
+from devexplorer.core.workspace import moves as cast_error
+from devexplorer.core.workspace.moves import error_between, errors_between
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from torch import nn
 from devexplorer.core.base import BadInput
 from devexplorer.core.engine.local import LocalEngine
 from devexplorer.core.records import Backward, BuildModel, Describe, EditElement, NewTensor, Values, ValuesDescribed
-from devexplorer.core.workspace.parameters import statistics
+from devexplorer.core.workspace.parameters import describing as statistics
 
 
 def values_of(place: Place, target: str, **options: int) -> Values:

@@ -21,8 +21,7 @@ from devexplorer.core.records import (
     Undo,
     ValuesDescribed,
 )
-from devexplorer.core.workspace.parameters.initialising import initialise
-from devexplorer.core.workspace.parameters.rules import RULES
+from devexplorer.core.workspace.parameters.initialising import RULES, initialise
 
 
 @pytest.fixture

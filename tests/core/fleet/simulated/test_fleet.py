@@ -13,8 +13,7 @@ from devexplorer.core.fleet.events import FleetMachine, GroupEnded, GroupStarted
 from devexplorer.core.fleet.records import MeasuredKind
 from devexplorer.core.fleet.simulated.cards import VirtualCards
 from devexplorer.core.fleet.simulated.defects import parse_defect
-from devexplorer.core.fleet.simulated.fleet import SimulatedFleet
-from devexplorer.core.fleet.simulated.rates import rate
+from devexplorer.core.fleet.simulated.fleet import SimulatedFleet, rate
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.records import DeviceSample
 from devexplorer.core.virtual.device.cost import NETWORK_GB_S

@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.planner.serving.checkpoint import read_checkpoint
+from devexplorer.core.planner.serving.served import read_checkpoint
 
 
 def file_of(tensors, *, values=None):
