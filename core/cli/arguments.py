@@ -116,7 +116,7 @@ def _install_desktop(desktop: argparse.ArgumentParser) -> None:
     json_option(desktop)
 
 
-KERNEL_COMMANDS = (
+KERNEL_WORDS = (
     CliCommand("open", "open the window on files; `devexplorer FILE` does, too", _open),
     CliCommand("tour", "do the main job, unattended, in the real window", _tour),
     CliCommand(
@@ -149,7 +149,7 @@ KERNEL_COMMANDS = (
 @cache
 def cli_commands() -> dict[str, CliCommand]:
     """Every command by its word: the kernel's, then those of features."""
-    return {command.name: command for command in (*KERNEL_COMMANDS, *of_features("COMMANDS"))}
+    return {command.name: command for command in (*KERNEL_WORDS, *of_features("COMMANDS"))}
 
 
 @cache
