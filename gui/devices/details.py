@@ -77,8 +77,8 @@ class FactsSheet(QListWidget):
         all have room only so. A title is never the last line of a column."""
         before = self.lines
         # Qt leaves room for the scroll bar whether it is shown or not
-        bar_px = self.style().pixelMetric(QStyle.PixelMetric.PM_ScrollBarExtent)
-        high = max((self.maximumViewportSize().height() - bar_px) // ROW_PX, 2)
+        bar_px = self.style().pixelMetric(QStyle.PixelMetric.PM_ScrollBarExtent, None, self.horizontalScrollBar())
+        high = max((self.maximumViewportSize().height() - bar_px - 1) // ROW_PX, 2)
         room = self.viewport().width() // self.gridSize().width() * high if self.isWrapping() else 0
         for whole, apart in ((True, True), (False, True), (False, False)):
             self.lines = self._flow(high, whole=whole, apart=apart)

@@ -108,19 +108,21 @@ def test_columns_follow_the_width_and_none_is_cut_at_the_side(qtbot: QtBot, widt
     assert all(left + boxes[0].width() <= sheet.viewport().width() for left in lefts)
 
 
-@pytest.mark.parametrize("height", range(240, 420, 20))
-def test_no_title_is_the_last_line_of_a_column(qtbot: QtBot, height: int) -> None:
-    panel = panel_for(qtbot, server(1), height=height)
-    QApplication.processEvents()
+def test_no_title_is_the_last_line_of_a_column(qtbot: QtBot) -> None:
+    panel = panel_for(qtbot, server(1))
     sheet = panel.sheet
-    for group in sheet.groups:
-        first = item_of(sheet, group.title, group.rows[0].label)
-        title = sheet.item(sheet.row(first) - 1)
-        assert title.text() == group.title
-        assert sheet.visualItemRect(title).left() == sheet.visualItemRect(first).left()
+    sheet.setStyleSheet("QScrollBar:horizontal { height: 10px }")  # as in every theme: not what the style says
+    for height in range(240, 420, 3):
+        panel.resize(panel.width(), height)
+        QApplication.processEvents()
+        for group in sheet.groups:
+            first = item_of(sheet, group.title, group.rows[0].label)
+            title = sheet.item(sheet.row(first) - 1)
+            assert title.text() == group.title
+            assert sheet.visualItemRect(title).left() == sheet.visualItemRect(first).left(), height
 
 
-@pytest.mark.parametrize("height", range(634, 1060, 20))
+@pytest.mark.parametrize("height", range(634, 1060, 21))
 def test_groups_are_whole_where_there_is_room_for_their_columns(qtbot: QtBot, height: int) -> None:
     panel = panel_for(qtbot, server(1), width=1478, height=height)
     QApplication.processEvents()
