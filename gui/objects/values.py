@@ -232,8 +232,8 @@ def _facts(values: Values) -> tuple[Fact, ...]:
     )
     facts = [Fact(name, MISSING if number is None else f"{number:.6g}") for name, number in numbers]
     facts.append(Fact("zeros", f"{values.zeros:,}"))
-    for name, count in (("NaN", values.nans), ("Inf", values.infinities)):
-        facts.append(Fact(name, f"{count:,}" if not count else f"▲ {count:,}"))
+    warning = "▲ " if values.nans or values.infinities else ""
+    facts.append(Fact("NaN, Inf", f"{warning}{values.nans:,}, {values.infinities:,}"))
     if values.sampled:
         facts.append(Fact("from a sample of", f"{values.sampled:,}"))
     facts.append(Fact("computed in", seconds_text(values.seconds, values.simulated)))

@@ -70,7 +70,7 @@ def test_statistics_are_next_to_the_histogram(panel: ValuesPanel, state: State):
     panel.refresh()
     assert panel.histogram.isVisible()
     assert facts(panel)["mean"] == "0.5"
-    assert facts(panel)["NaN"] == "▲ 2"
+    assert facts(panel)["NaN, Inf"] == "▲ 2, 0"
     assert panel.first.text() == "[[0.1]]"
 
 
