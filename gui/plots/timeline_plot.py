@@ -52,8 +52,8 @@ MOST_ROWS = 300
 """A plot has no more pixels to speak of. All readings are in its export."""
 BUTTON_EDGE_PX = 5
 """Border and padding of the button in the style sheet."""
-USUAL, LEAST = QSize(640, 232), QSize(240, 150)
-"""The size of every plot, and of the place that it is in."""
+USUAL, LEAST, LEAST_WITH_ROW = QSize(640, 232), QSize(240, 137), QSize(240, 150)
+"""The size of every plot, and of the place that it is in; with a row for the legend."""
 TEXTS_S = 0.45
 """Texts change twice a second: a number that runs faster cannot be read. A beat may come a little early."""
 EPOCH_S = 3600.0
@@ -399,7 +399,7 @@ class TimelinePlot(Panel):
         return USUAL
 
     def minimumSizeHint(self) -> QSize:
-        return LEAST
+        return LEAST_WITH_ROW if self.legend.from_left else LEAST
 
     # Drawing
 

@@ -29,7 +29,7 @@ from devexplorer.gui.plots.limits import MEMORY
 from devexplorer.gui.plots.markers import MARK
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.time_control import TimeControl
-from devexplorer.gui.plots.timeline_plot import LEAST, USUAL, Drawn, Series, TimelinePlot
+from devexplorer.gui.plots.timeline_plot import USUAL, Drawn, Series, TimelinePlot
 from devexplorer.gui.widgets import (
     EmptyState,
     MenuLine,
@@ -484,7 +484,7 @@ class PlotSlot(QWidget):
         return USUAL  # asked a thousand times while the window is arranged: not by way of the plot
 
     def minimumSizeHint(self) -> QSize:
-        return LEAST
+        return self.plot.minimumSizeHint()
 
     # Choosing
 
