@@ -19,4 +19,5 @@ FEATURES = (
     "alerts",
     "recording",
     "history",
+    "exporter",
 )

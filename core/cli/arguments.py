@@ -87,8 +87,6 @@ def _watch(watch: argparse.ArgumentParser) -> None:
         watch,
         ("--count", "TICKS", "stop after so many readings"),
         *((f"--{option.name}", option.metavar, option.help) for option in watch_options()),
-        ("--prometheus", "PORT", "serve the readings for Prometheus at 127.0.0.1:PORT/metrics"),
-        ("--address", "HOST", "where --prometheus listens (default 127.0.0.1)"),
     )
     watch.set_defaults(besides=watch_options())
     json_option(watch, "print one JSON object for each device and reading, a line each")

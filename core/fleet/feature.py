@@ -4,4 +4,6 @@ from __future__ import annotations
 
 from devexplorer.core.feature import Feature
 
-FEATURE = Feature(needs=("alerts", "history", "machines"), tab="gui.fleet.tab:TAB", actions="gui.fleet.actions:actions")
+FEATURE = Feature(
+    needs=("alerts", "exporter", "history", "machines"), tab="gui.fleet.tab:TAB", actions="gui.fleet.actions:actions"
+)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from devexplorer.core.base import BadInput, bytes_text
 from devexplorer.core.cli.terminal.refusal import say
 from devexplorer.core.cli.watch.devices import WatchedDevices
+from devexplorer.core.cli.watch.table import Reading
 from devexplorer.core.recording.recorder import Recorder
 from devexplorer.core.records import Event
 
@@ -20,7 +22,7 @@ CLOSE_S = 2.0
 class Watched:
     """`begin`, then `take` after each reading."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, _arguments: argparse.Namespace, text: str) -> None:
         """Raises `BadInput`."""
         self._path = Path(text)
         if not text.strip() or os.path.isdir(self._path):
@@ -35,7 +37,7 @@ class Watched:
         self._recorder = Recorder(self._path, devices.infos, on_problem=say, problems=devices.problems)
         ending.callback(self._end)
 
-    def take(self, events: Iterable[Event]) -> None:
+    def take(self, _readings: Sequence[Reading], events: Iterable[Event]) -> None:
         """What was read."""
         if (listed := (self._devices.infos, self._devices.problems)) != self._listed:
             self._listed = listed

@@ -93,8 +93,9 @@ class WatchOption(NamedTuple):
     metavar: str
     help: str
     run: str
-    """What does it, `package.module:class` below core, made of the word: `begin` gets the devices and what ends with
-    the command, `take` what was read; `failed`: whether it has ended before."""
+    """What does it, `package.module:class` below core, made of the word and all arguments: `begin` gets the devices and
+    what ends with the command, `take` what was read; `failed`: whether it has ended before. Or a function that only
+    checks the word, and returns None."""
 
 
 @cache

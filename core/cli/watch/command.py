@@ -1,9 +1,8 @@
-"""`devexplorer watch`: live readings of every device, as a table or as JSON lines; served to Prometheus, and what
-features do with them, at the same time.
+"""`devexplorer watch`: live readings of every device, as a table or as JSON lines, and what features do with them
+meanwhile.
 
-Main thread. Cards are read on threads of the sampler, the server has threads of its own; all of them end with it. What
-only some of that needs (rich, prometheus_client, what features do) is imported where it is asked for: a reading is
-wanted in the time that other monitors take for one.
+Main thread. Cards are read on threads of the sampler, which end with it. What only some of that needs (rich, what
+features do) is imported where it is asked for: a reading is wanted in the time that other monitors take for one.
 """
 
 from __future__ import annotations
@@ -46,21 +45,18 @@ def watch(arguments: argparse.Namespace, nvml: Nvml | None = None, drm: Drm | No
     if interval < LEAST_INTERVAL_S:
         findings.add(f"--interval {arguments.interval} is too short; enter {LEAST_INTERVAL_S:g} s or more")
     count = findings.count(arguments.count, "--count")
-    port = findings.parsed(arguments.prometheus, parse_port, None)
     besides: list[Any] = []
     for option in arguments.besides:
         if (word := getattr(arguments, option.name)) is not None:
             make = resolve_name(f"devexplorer.core.{option.run}")
-            besides.append(findings.parsed(word, make, None))
-    if arguments.address is not None and arguments.prometheus is None:
-        findings.add("--address says where --prometheus listens; give a port with --prometheus as well")
+            besides.append(findings.parsed(word, partial(make, arguments), None))
+    besides = [one for one in besides if one is not None]
     findings.check_virtual(arguments.virtual)
     findings.demand_none()
     once = count == 1
     if nvml is None:
         nvml = Nvml(open_limit_s=START_LIMIT_S if once else None)
     with ExitStack() as ending:
-        served = None if port is None else _serve(port, arguments.address, ending)
         devices = ending.enter_context(
             WatchedDevices(
                 arguments.virtual, interval, nvml, drm, once=once, datasheets=_datasheets() if besides else None
@@ -75,9 +71,7 @@ def watch(arguments: argparse.Namespace, nvml: Nvml | None = None, drm: Drm | No
         while (count is None or ticks < count) and not stopping.wait(due - time.monotonic()):
             readings, events = devices.read()
             for one in besides:
-                one.take(events)
-            if served is not None:
-                served(readings)
+                one.take(readings, events)
             show(readings)
             ticks += 1
             due = max(due + interval, time.monotonic())  # without drift: due when the last was due, and the interval
@@ -86,28 +80,10 @@ def watch(arguments: argparse.Namespace, nvml: Nvml | None = None, drm: Drm | No
     return int(any(one.failed for one in besides))
 
 
-def _serve(port: int, address: str | None, ending: ExitStack) -> Show:
-    from devexplorer.core.cli.watch.prometheus import serving, this_machine
-
-    served = serving(port, address, ending)
-
-    def put(readings: Sequence[Reading]) -> None:
-        served.machines = [this_machine([(reading.info, reading.sample) for reading in readings])]
-
-    return put
-
-
 def _datasheets() -> dict[str, Any]:
     from devexplorer.core.devices.profiles import load_profiles
 
     return load_profiles()
-
-
-def parse_port(text: str) -> int:
-    """Of `--prometheus`."""
-    from devexplorer.core.cli.watch import prometheus
-
-    return prometheus.parse_port(text)
 
 
 # --- what is shown

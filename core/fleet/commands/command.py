@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from devexplorer.core.alerts.rules import DEFAULT_RULES
 from devexplorer.core.cli.terminal.findings import Findings
@@ -18,7 +19,8 @@ from devexplorer.core.cli.terminal.lines import is_styled
 from devexplorer.core.cli.terminal.output import console, print_document
 from devexplorer.core.cli.terminal.refusal import refuse
 from devexplorer.core.cli.terminal.stopping import Stopping
-from devexplorer.core.cli.watch.command import parse_port, renews
+from devexplorer.core.cli.watch.command import renews
+from devexplorer.core.exporter.watching import belongs_to_a_port, parse_port
 from devexplorer.core.fleet.alerts import FleetAlerts, Raised
 from devexplorer.core.fleet.commands.check import check
 from devexplorer.core.fleet.commands.choosing import chosen
@@ -40,8 +42,7 @@ def fleet(arguments: argparse.Namespace) -> int:
     interval = findings.seconds(arguments.interval, "--interval") or 1.0
     count = findings.count(arguments.count, "--count")
     port = findings.parsed(arguments.prometheus, parse_port, None)
-    if arguments.address is not None and arguments.prometheus is None:
-        findings.add("--address says where --prometheus listens; give a port with --prometheus as well")
+    findings.parsed(arguments.address, partial(belongs_to_a_port, arguments), None)
     source = chosen(arguments, interval, findings)
     silent = port is not None and count is None and not arguments.json
     if count is None and port is None:
@@ -96,7 +97,7 @@ def _nothing(cards: FleetTable) -> None:
 
 
 def _serving(port: int, address: str | None, ending: ExitStack) -> Callable[[FleetTable, Sequence[Raised]], None]:
-    from devexplorer.core.cli.watch.prometheus import serving
+    from devexplorer.core.exporter.prometheus import serving
     from devexplorer.core.fleet.commands.exporting import fleet_figures
 
     served = serving(port, address, ending)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from devexplorer.core.cli.watch.prometheus import Alert, MachineFigures
+from devexplorer.core.exporter.prometheus import Alert, MachineFigures
 from devexplorer.core.fleet.alerts import Raised
 from devexplorer.core.fleet.commands.document import last_heard
 from devexplorer.core.fleet.table import FleetTable

@@ -22,7 +22,7 @@ from rich.console import Console
 from devexplorer.core.base import BadInput
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.run import main
-from devexplorer.core.cli.watch.prometheus import MachineFigures
+from devexplorer.core.exporter.prometheus import MachineFigures
 from devexplorer.core.fleet.alerts import Raised
 from devexplorer.core.fleet.check.fleet_check import FleetCheck
 from devexplorer.core.fleet.commands import command, exporting

@@ -298,16 +298,6 @@ def _is_local(host: str) -> bool:
     return True
 
 
-def parse_port(text: str) -> int:
-    """A port from 0 (the system picks one) to 65535."""
-    if not re.fullmatch(r"\d{1,5}", text.strip(), re.ASCII) or int(text) > 65535:
-        raise BadInput(
-            f"--prometheus '{text}' is not a port; write a number from 1 to 65535, for example 9400 (0: any that is"
-            " free)"
-        )
-    return int(text)
-
-
 class _Handler(wsgiref.simple_server.WSGIRequestHandler):
     timeout = SILENT_CLIENT_S
 

@@ -1,0 +1,1 @@
+"""Readings for Prometheus: of `devexplorer watch` and of fleets. No Qt, no torch."""

@@ -1,0 +1,17 @@
+"""`devexplorer watch --prometheus`. Data; main thread, no torch."""
+
+from __future__ import annotations
+
+from devexplorer.core.cli.terminal.common_arguments import WatchOption
+
+WATCH_OPTIONS = (
+    WatchOption(
+        "prometheus",
+        "PORT",
+        "serve the readings for Prometheus at 127.0.0.1:PORT/metrics",
+        "exporter.watching:Served",
+    ),
+    WatchOption(
+        "address", "HOST", "where --prometheus listens (default 127.0.0.1)", "exporter.watching:belongs_to_a_port"
+    ),
+)
