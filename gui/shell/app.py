@@ -147,10 +147,10 @@ class App:
         self.session = here.session = session
         session.data_folder = self._data_folder
         session.on_run.append(self.calibrations.keep)
+        session.start()
         if self.shown.machine is here:
             self.window.context.set_session(session)
         self.shown.follow_all()
-        session.start()
         return self._heart(session)
 
     def show_this_machine(self) -> None:

@@ -60,7 +60,7 @@ LATER = re.compile(
     r"torch|psutil|pynvml|sqlite3|platformdirs|importlib\.metadata|PySide6\.QtNetwork|PySide6\.QtDBus"
     r"|devexplorer\.core\.(environments|engine|commands\.(?!registry)|workspace"
     r"|benchmark|models|virtual|isolation|session\.session)"
-    r"|devexplorer\.core\.(doctor|planner|memory|experiments|fleet|split|learn|recording)\.(?!findings|(feature|records|serving_records|state|command_line)$)"
+    r"|devexplorer\.core\.(doctor|planner|memory|experiments|fleet|split|learn|recording|history)\.(?!findings|(feature|records|serving_records|state|command_line)$)"
     r"|devexplorer\.core\.machines\.(?!(feature|command_line|window|window\.link|window\.words)$)"
     r"|devexplorer\.gui\.\w+\.\w*(page|dialog)|devexplorer\.gui\.charts|devexplorer\.gui\.shell\.(tour|guide)"
 )
