@@ -138,32 +138,9 @@ class ReplaySession:
         """Let an event of the window's own arrive like any other. Any thread."""
         self._said.append(event)
 
-    @property
-    def dropped(self) -> int:
-        """A recording drops nothing."""
-        return 0
-
     def restart_engine(self) -> None:
         """There is no engine in a recording: says so."""
         self._said.append(refusal(self._clock()))
-
-    @property
-    def visible_devices(self) -> str | None:
-        """Nothing is chosen here."""
-        return None
-
-    def set_visible_devices(self, value: str | None) -> None:
-        """Raises `BadInput`: a recording cannot be changed."""
-        raise BadInput(REFUSED)
-
-    @property
-    def python(self) -> str | None:
-        """Nothing is chosen here."""
-        return None
-
-    def set_python(self, python: str | None) -> None:
-        """Raises `BadInput`: a recording cannot be changed."""
-        raise BadInput(REFUSED)
 
     # --- winding
 
