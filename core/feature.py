@@ -118,6 +118,9 @@ class Listener:
     def __init__(self, session: Session) -> None:
         self.session = session
 
+    def start(self) -> None:
+        """The session starts."""
+
     @property
     def eager(self) -> bool:
         """Whether readings are wanted as often while the window is hidden."""

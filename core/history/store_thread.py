@@ -64,6 +64,11 @@ class StoreThread(Listener):
         self._replies: deque[Callable[[], None]] = deque()
         self._thread = threading.Thread(target=self._run, name="history", daemon=True)
 
+    def start(self) -> None:
+        """The file is opened with the first request."""
+        if self._thread.ident is None:
+            self._thread.start()
+
     def deliver(self) -> int:
         """Run the callbacks of finished requests; returns how many there were."""
         count = len(self._replies)
@@ -172,8 +177,7 @@ class StoreThread(Listener):
                 if changes:
                     self._reply(lambda: self.on_change())
 
-        if self._thread.ident is None:
-            self._thread.start()
+        self.start()
         self._requests.put((request, say or (lambda message, failed: self.on_notice(message, failed))))
 
     # --- on the thread -----------------------------------------------------------------------------------------------

@@ -139,6 +139,8 @@ class Session(EventHandlers):
     def start(self) -> None:
         """Start sampler and engine; returns at once."""
         self.run_recorder.start()
+        for listener in self.listeners.values():
+            listener.start()
         self._sampler.start()
         self._drm.start()
         self._engine.start()
@@ -293,7 +295,7 @@ class Session(EventHandlers):
             listener.close(0.0)  # begins with it
         ended = self._engine.join(deadline_s) & self._drm.stop(max(end - time.monotonic(), 0.1))
         for listener in self.listeners.values():
-            ended &= listener.close(max(end - time.monotonic(), 0.1))
+            ended &= listener.close(max(end - time.monotonic(), 0.5))  # a disk takes what was measured
         ended &= self.run_recorder.join(max(end - time.monotonic(), 0.1))
         return self._sampler.stop(max(end - time.monotonic(), 0.1)) and ended
 
