@@ -15,7 +15,6 @@ from devexplorer.gui.shell.heartbeat import Heartbeat, Source
 from devexplorer.gui.shell.main_window import MainWindow
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.window.remote_session import RemoteSession
     from devexplorer.core.session.session import Session
 
 
@@ -55,9 +54,9 @@ class Shown:
         return self._state if self.machine is self.here and self.instead is None else self.here.aside
 
     @property
-    def session(self) -> Session | RemoteSession | None:
+    def session(self) -> Session | None:
         """Of what is shown."""
-        session: Session | RemoteSession | None = self.machine.session if self.instead is None else self.instead
+        session: Session | None = self.machine.session if self.instead is None else self.instead
         return session
 
     def set_machines(self, machines: tuple[Machine, ...]) -> None:

@@ -18,8 +18,6 @@ from devexplorer.core.cli.run import main
 from devexplorer.core.cli.terminal.output import console, table
 from devexplorer.core.cli.watch import command as watch_module
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.machines.commands import host as host_module
-from devexplorer.core.machines.host.listing import Description, Running
 
 pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left", "cpu_build")
 
@@ -99,13 +97,6 @@ def test_the_file_and_the_layers_of_a_model(named_model: str, printed: Callable[
     assert plain in printed(
         "bench", "model", plain, "--input", "4x3", "--device", "cpu", "--seconds", "0.1", "--no-store"
     )
-
-
-def test_the_python_of_a_host(monkeypatch: pytest.MonkeyPatch, printed: Callable[..., str]) -> None:
-    about = Description(pid=7, since_unix_s=1.7e9, python=f"/opt/{NAME}/bin/python", protocol=1, busy=(NAME,))
-    found = Running(pid=7, socket="/run/s", log="/run/l", description=about)
-    monkeypatch.setattr(host_module.listing, "running", lambda: [found])
-    assert printed("host", "list").count(SHOWN) == 2
 
 
 def test_whatever_is_printed_in_a_table_or_beside_one(capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,5 @@
-"""Alarms of a machine that is not shown are said with its name, and lead there."""
+"""Alarms of a machine that is not shown are said with its name, and lead there: alerts and machines, both of which a
+fleet needs."""
 
 from __future__ import annotations
 
