@@ -31,6 +31,7 @@ import devexplorer
 from devexplorer.core.benchmark.kinds import KINDS
 from devexplorer.core.cli import env as env_module
 from devexplorer.core.cli.run import main
+from devexplorer.core.cli.terminal.common_arguments import window_options
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE
 from devexplorer.core.devices.nvml.library import Nvml
 
@@ -340,7 +341,8 @@ def test_the_help_of_a_benchmark_shows_what_it_takes_and_nothing_else(
     assert ended.value.code == 0
     shown = set(re.findall(r"(?m)^  (--[a-z-]+)", capfd.readouterr().out))
     takes = {option.flag for option in KINDS[kind].options}
-    assert shown == takes | {"--virtual", "--python", "--ssh", "--tag", "--no-store", "--json"}
+    away = {f"--{option.name}" for option in window_options() if option.away}
+    assert shown == takes | away | {"--virtual", "--python", "--tag", "--no-store", "--json"}
 
 
 def test_the_help_of_all_benchmarks_shows_every_option(capfd: pytest.CaptureFixture[str]) -> None:

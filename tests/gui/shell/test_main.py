@@ -98,8 +98,6 @@ def test_without_a_display_as_a_process_no_qt_is_loaded() -> None:
         ("bench convolution", "convolution"),
         ("--python /nowhere/python", "there is no file /nowhere/python"),
         ("open --python /nowhere .", "there is no file /nowhere"),
-        ("tour --ssh gpu1", "--ssh is for the window, and for devices"),
-        ("--ssh=-oProxyCommand=x", "a host neither begins with a minus"),
     ],
 )
 def test_bad_input_is_refused_before_there_is_a_window(
@@ -186,15 +184,6 @@ def test_files_are_handed_to_the_window_and_a_recording_alone_is_what_it_opens_o
         assert (call["virtual_spec"] is not None) == ("--virtual" in words)
     assert main([]) == 0
     assert opened.pop()["files"] == ()
-
-
-def test_a_machine_to_connect_to_is_handed_to_the_window(opened: list[dict[str, Any]]) -> None:
-    assert main(["--ssh", "me@gpu1", "--python", "~/there/.venv"]) == 0
-    assert main([]) == 0
-    assert [(call["away"], len(call["opens_on"]), call["python"]) for call in opened] == [
-        (True, 1, None),
-        (False, 0, None),
-    ]
 
 
 @pytest.mark.parametrize(
