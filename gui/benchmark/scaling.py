@@ -18,7 +18,7 @@ from devexplorer.gui.forms.device_choice import AlikeDevices
 from devexplorer.gui.widgets import CPU, can_add_virtual, line_edit
 from devexplorer.gui.widgets.form_fields import DtypeEdit, free_bytes, mixed_clocks_of
 
-ALONE = "Scaling compares two real or two virtual devices, and there are no two of a kind here."
+ALONE = "Scaling compares two real or two virtual devices; there is only one of each here."
 
 
 class ScalingPage(BenchPage[ScalingSpec]):

@@ -180,7 +180,7 @@ OLD = "checked before it was changed"
 _SIGN_PX, _HANDLE_PX, _LOW_ROW_PX = 16, 5, 40
 NARROW_PX = 920
 """Below this width the chosen finding is below the list, not beside it."""
-_SHARES, _STRETCHES = [640, 370], (3, 2)
+_SHARES, _STRETCHES = [630, 380], (3, 2)
 _LOW_SHARES, _LOW_STRETCHES = [104, 160], (0, 1)
 """Of the list and the chosen finding."""
 _WIDTHS_PX = [92, 220, 160, 112, 400]
