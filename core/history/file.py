@@ -15,14 +15,13 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from devexplorer.core.base import first_line
 from devexplorer.core.benchmark.kinds import dtype, kind_name, result_type
-from devexplorer.core.history import side_tables
 from devexplorer.core.history.filter import Filter, device_of, digest, search_text, where
-from devexplorer.core.history.side_tables import SideRow
 from devexplorer.core.records import Conditions, StoredRun
 
 APPLICATION_ID = 0x44457868
@@ -40,6 +39,18 @@ CREATE TABLE runs (
     result TEXT NOT NULL, conditions TEXT NOT NULL
 )
 """
+
+
+class SideRow(NamedTuple):
+    """One record of a feature, a row of its own table beside that of runs; what it says is known to the feature alone.
+    The table is made with its first row, so that files of earlier versions need no change."""
+
+    began_unix_s: float
+    simulated: bool
+    record: str
+    """As JSON."""
+    id: int = 0
+    """0: it is not stored yet."""
 
 
 class NotAHistoryError(Exception):
@@ -158,7 +169,14 @@ class HistoryFile:
     def add_row(self, table: str, row: SideRow) -> int:
         """Store a record of a feature in its table; returns the id that it has from now on."""
         with self._transaction():
-            return side_tables.add_row(self._connection, table, row)
+            self._connection.execute(
+                f'CREATE TABLE IF NOT EXISTS "{table}" (id INTEGER PRIMARY KEY AUTOINCREMENT, began REAL NOT NULL,'
+                " simulated INTEGER NOT NULL, record TEXT NOT NULL)"
+            )
+            insert = f'INSERT INTO "{table}" (began, simulated, record) VALUES (?, ?, ?)'
+            number = self._connection.execute(insert, row[:3]).lastrowid
+        assert number is not None
+        return number
 
     def tag(self, run: StoredRun, tags: tuple[str, ...]) -> None:
         """Give a stored run these tags instead of those it has."""
@@ -199,7 +217,13 @@ class HistoryFile:
 
     def rows(self, table: str, limit: int) -> list[SideRow]:
         """Records of a feature: the newest, the oldest of them first."""
-        return side_tables.rows(self._connection, table, limit)
+        if not self._number("SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)):
+            return []
+        select = f'SELECT began, simulated, record, id FROM "{table}" ORDER BY began DESC, id DESC LIMIT ?'
+        newest = self._connection.execute(select, (limit,)).fetchall()
+        return [
+            SideRow(began, bool(simulated), record, number) for began, simulated, record, number in reversed(newest)
+        ]
 
     def count(self, wanted: Filter) -> int:
         """How many there are."""

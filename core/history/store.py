@@ -34,11 +34,11 @@ from devexplorer.core.history.file import (
     HistoryFile,
     NewerError,
     NotAHistoryError,
+    SideRow,
     fault_text,
     is_damaged,
 )
 from devexplorer.core.history.filter import Filter, checked_tags, digest
-from devexplorer.core.history.side_tables import SideRow
 from devexplorer.core.records import BenchResult, Conditions, StoredRun
 
 FILE = "history.sqlite3"

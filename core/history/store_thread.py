@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, TypeVar
 from devexplorer.core.base import DevExplorerError, count_text, sentence
 from devexplorer.core.feature import Listener
 from devexplorer.core.history.export import write_csv, write_json
+from devexplorer.core.history.file import SideRow
 from devexplorer.core.history.filter import Filter
 from devexplorer.core.history.importing import import_file
 from devexplorer.core.history.report import write_report
-from devexplorer.core.history.side_tables import SideRow
 from devexplorer.core.history.store import FILE, Store
 from devexplorer.core.records import BenchResult, Conditions, StoredRun
 
