@@ -78,7 +78,7 @@ def _calibrated(name: str, calibration: Calibration) -> str:
         origin = "measured on a virtual GPU, so they say nothing about a real card"
     else:
         where = f"{calibration.device} of {calibration.host or 'this machine'}"
-        origin = f"measured on {where} with torch {calibration.torch_version}, and its ranges are narrower for it"
+        origin = f"measured on {where} with torch {calibration.torch_version}"
     return f"{name} has its own factors instead of the cost model's averages ({factors}), {origin}."
 
 

@@ -109,8 +109,7 @@ def step_estimate(
     parts = _parts(traces, profiles)
     device = sum(part.seconds for part in parts)
     seconds = overlapped(device, host) + copies
-    calibrated = all(card.calibration is not None and not card.calibration.simulated for card in profiles)
-    factor = spread(device, host, calibrated=calibrated)
+    factor = spread(device, host)
     doubts = (*doubts, *_of_kernels(traces, profiles))
     factor = max([factor, *(doubt.factor for doubt in doubts)])
     grouped = _share(traces, profiles, Kind.GROUPED_CONVOLUTION)

@@ -48,12 +48,6 @@ COPY_SECONDS = 6e-6
 section 5.2)."""
 
 
-CALIBRATED_SHARE = 0.85
-"""Of a range, in logarithms, on a card whose own factors were measured. Published steps that were predicted without
-their card would be inside a range of 0.79 to 0.83 of it as often, once the card's mean error over other models is taken
-off (tests/benchmarks/calibrated_range.py)."""
-
-
 @cache
 def cost_parameters() -> Mapping[str, float]:
     """The fitted parameters by name: shares and factors as they are, times in seconds."""
@@ -126,14 +120,13 @@ class Roofline:
         return transfer_seconds(self.profile, other, nbytes)
 
 
-def spread(device_seconds: float, host_seconds: float, *, calibrated: bool = False) -> float:
+def spread(device_seconds: float, host_seconds: float) -> float:
     """The factor by which a step may take longer or shorter than it is predicted to.
 
-    Wider where the host bounds the step: the processor, and how a loop is written, are not known. Narrower on a card
-    whose own factors were measured.
+    Wider where the host bounds the step: the processor, and how a loop is written, are not known.
     """
     share = host_seconds / (device_seconds + host_seconds) if host_seconds else 0.0
-    return math.exp(math.hypot(SPREAD, HOST_SPREAD * share) * (CALIBRATED_SHARE if calibrated else 1.0))
+    return math.exp(math.hypot(SPREAD, HOST_SPREAD * share))
 
 
 def host_seconds(calls: Iterable[tuple[Call, int]], profile: Profile | None = None) -> float:
