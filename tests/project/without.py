@@ -92,11 +92,14 @@ def take_out(folder: Path, gone: Parts) -> None:
     public.write_text(text)
 
 
-IMPORT_ALL = """
-import importlib, sys
-from pathlib import Path
-# what is installed for development would still find the folders that are gone
+ONLY_THE_COPY = """
+import sys
 sys.meta_path[:] = [one for one in sys.meta_path if not getattr(one, "__module__", "").startswith("__editable__")]
+"""
+"""Runs when any Python of the copy starts: what is installed for development would still find what is gone."""
+IMPORT_ALL = """
+import importlib
+from pathlib import Path
 for path in sorted([*Path("core").rglob("*.py"), *Path("gui").rglob("*.py")]):
     name = ".".join(("devexplorer", *path.with_suffix("").parts)).removesuffix(".__init__")
     if not name.endswith("__main__") and ".cluster." not in name:
@@ -129,6 +132,7 @@ def try_without(name: str, how: str) -> bool:
         folder = Path(made)
         copy(folder)
         take_out(folder, gone)
+        (folder / ".ci/types/sitecustomize.py").write_text(ONLY_THE_COPY)
         environment = {
             **os.environ,
             "PYTHONPATH": str(folder / ".ci/types"),
