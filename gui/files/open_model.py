@@ -210,6 +210,7 @@ class OpenModelDialog(FormDialog):
                 raise _Missing(found.words)
             if found.kind != "file":
                 raise BadInput(found.words.rstrip("."))
+            path = path.absolute()  # a relative one would be looked for in its own folder
             return f"{path}:{_needed(factory, CHOOSE if self._needs else FACTORY)}{options}", str(path.parent)
         if kind == "module":
             module = _needed(self.module.text().strip(), "enter the module: package.module")

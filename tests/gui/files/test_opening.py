@@ -19,6 +19,7 @@ from PySide6.QtGui import QDragEnterEvent, QDragMoveEvent, QDropEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QWidget
 
+from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.memory.records import OpenSnapshot
 from devexplorer.core.records import (
     Answer,
@@ -183,6 +184,25 @@ def test_the_only_model_of_a_file_is_chosen_at_once(quiet: QuietWindow, files: P
     assert dialog.factory.text() == "Net"
     assert dialog.accept_button.isEnabled()
     assert dialog.command().source == f"{files / name}:Net"
+    dialog.reject()
+
+
+def test_a_relative_path_is_the_file_that_was_looked_at(
+    quiet: QuietWindow, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (files / "package").mkdir()
+    (files / "package" / "nets.py").write_text("from torch import nn\nclass Net(nn.Module): ...\n")
+    drop(quiet, files / "nets.py")
+    [dialog] = dialogs(quiet)
+    assert isinstance(dialog, OpenModelDialog)
+    monkeypatch.chdir(files)
+    dialog.file.set_path("package/nets.py")
+    quiet.answered()
+    dialog.factory.setText("Net")
+    command = dialog.command()
+    file = files / "package" / "nets.py"
+    assert parse(command.source).file(command.folder) == file
+    assert str(file) in dialog.message.text()
     dialog.reject()
 
 
