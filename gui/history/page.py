@@ -333,6 +333,7 @@ class HistoryPanel(QWidget):
             self._is_old = False
             if self._stack.currentWidget() is self.empty or self.nothing.text() == NOT_OPEN:
                 self.nothing.setText(LOADING)
+                self.count.set_full_text("")  # it is not known yet that there are none
                 self._stack.setCurrentWidget(self.nothing)
             self._source.request(*self.wanted, self._limit, self.show_runs)
 

@@ -145,8 +145,10 @@ def test_while_the_runs_are_asked_for_again_it_is_not_said_that_there_are_none(q
     panel.refresh()
     assert panel.nothing.isVisible()
     assert panel.nothing.text() == "Loading the history…"
+    assert not panel.count.text()
     answers[0]([], 0)
     assert panel.empty.isVisible()
+    assert panel.count.text() == "0 runs"
 
 
 def test_without_a_run_the_panel_says_so_and_offers_a_benchmark(qtbot: QtBot) -> None:
