@@ -334,7 +334,7 @@ def device_of_module(target: Target, module: nn.Module) -> Answer:
         )
     else:
         title = f"{target.title} is on {len(counts)} devices"
-        words += "They are on several here, so that asking the first parameter alone would mislead."
+        words += "They are on several here, so asking the first parameter alone would mislead."
     facts = tuple(Fact(where, count_text(count, "tensor")) for where, count in sorted(counts.items()))
     code = f"print({{str(parameter.device) for parameter in {target.code()}.parameters()}})"
     return Answer(title=title, words=words, facts=facts, code=code, subject=target.name)

@@ -179,7 +179,7 @@ _GROUPS: dict[str, Sequence[Fact | Part]] = {
         Fact(
             "throttled by",
             "throttle_reasons",
-            lambda reasons: ", ".join(reasons) or "nothing",
+            lambda reasons: ", ".join(held_down(reasons)) or "nothing",
             "Why clocks are lower than they could be.",
             warn=held_down,
         ),
@@ -202,7 +202,7 @@ _GROUPS: dict[str, Sequence[Fact | Part]] = {
         Fact("power", "power_w", watt, "As nvidia-smi shows it: a one-second average on most cards since Ampere."),
         Fact("power now", "power_instant_w", watt, "The instantaneous reading."),
         Fact("power cap", "power_cap_w", watt, "The limit in force."),
-        Fact("cap by default", "power_limit_default_w", watt),
+        Fact("default power cap", "power_limit_default_w", watt),
         Fact("lowest cap", "power_limit_min_w", watt),
         Fact("highest cap", "power_limit_max_w", watt),
         Fact("energy", "energy_j", energy, "Since the driver was loaded."),

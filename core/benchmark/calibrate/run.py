@@ -34,7 +34,7 @@ from devexplorer.core.benchmark.timing import Block, BlockTimer, Operation
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.records import BenchPoint, CalibrateResult, CalibrateSpec, CalibrationRow
 from devexplorer.core.virtual.device.calibration import HOST, KERNEL, LINK
-from devexplorer.core.virtual.device.cost import Roofline, transfer_seconds
+from devexplorer.core.virtual.device.cost import Roofline, overlapped, transfer_seconds
 from devexplorer.core.virtual.device.work import Call
 
 GROUP = 32
@@ -158,7 +158,8 @@ class CalibrateRun(Runner[CalibrateSpec]):
         found = kernel_factors(self._card, tiny.work, kernels.samples, self._factors)
         yield self._row(KERNEL, "tiny kernel", kernels, model.seconds(tiny.work), found, right)
         found = host_factors(launches.samples, on_device)
-        yield self._row(HOST, "tiny operation", launches, model.call_seconds(Call.FORWARD), found, right)
+        modelled = overlapped(model.seconds(tiny.work), model.call_seconds(Call.FORWARD))
+        yield self._row(HOST, "tiny operation", launches, modelled, found, right)
 
     def _computing(self) -> Points:
         """Products, then the convolutions on the same units."""

@@ -57,6 +57,13 @@ def test_a_virtual_gpu_is_as_the_model_has_it(registry: DeviceRegistry, virtual:
     assert ("tf32" in found) == ("8-bit" in found) == ("H100" in name)
 
 
+def test_a_virtual_gpu_takes_the_modelled_time_in_every_row(registry: DeviceRegistry, virtual: VirtualMachine) -> None:
+    [gpu] = virtual.add([T4])
+    for each in calibrated(registry, gpu.id).rows:
+        assert each.measured is not None, each.reason
+        assert each.measured.median == pytest.approx(each.modelled, rel=EXACT), each.text
+
+
 @pytest.mark.parametrize(
     ("card", "wanted"),
     [

@@ -177,6 +177,8 @@ def test_each_nvlink_has_its_row() -> None:
 def test_an_idle_card_is_not_held_down() -> None:
     assert held_down(None) == held_down(()) == held_down(("idle",)) == ()
     assert held_down(("idle", "power cap")) == ("power cap",)
+    idle = msgspec.structs.replace(SAMPLE, throttle_reasons=("idle",))
+    assert row(facts(CARD, idle, DETAILS), "Activity", "throttled by").value == "nothing"
 
 
 def test_as_text_each_dash_has_its_reason_behind_it() -> None:
