@@ -489,8 +489,8 @@ class KeptFocus(QObject):
         last = self._last
         if _usable(new):  # Qt gives the keyboard to hidden ones too, when it is told to
             self._last = new
-        if last is None or not isValid(last) or _usable(last):
-            return
+        if last is None or not isValid(last) or _usable(last) or QApplication.mouseButtons():
+            return  # a button that loses the keyboard while the mouse holds it down is not clicked
         panel = self._workbench.place_of(last) or last.parentWidget()  # of the toolbar
         if panel is None or panel is last.window() or panel.isAncestorOf(new):
             return
