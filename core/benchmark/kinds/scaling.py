@@ -128,7 +128,7 @@ class ScalingKind(BenchmarkKind[ScalingSpec, ScalingResult]):
         return Headline(None if speedup is None else exact(speedup), UNITS["speedup"])
 
     def subject(self, result: ScalingResult) -> str:
-        return f"{result.spec.iterations:,} × {result.spec.size}³ on {len(result.spec.devices)}"
+        return f"{result.spec.iterations:,} × {result.spec.size}³ on {len(result.spec.devices)} devices"
 
     def rows(self, result: ScalingResult, conditions: Conditions) -> list[tuple[str, ...]]:
         spec = result.spec
