@@ -250,8 +250,8 @@ def _memory(target: Target, copies: tuple[BandwidthRow, ...]) -> Memory:
     if not rates:
         where = target.id or "this device"
         reason = (
-            f"No copy of {bytes_text(LEAST_COPY_BYTES, 0)} or more within {where} has been measured, so the slope is"
-            " unknown."
+            f"No copy of {bytes_text(LEAST_COPY_BYTES, 0)} or more within {where} has been measured, so the measured"
+            " slope is unknown."
         )
         return Memory(None, datasheet, 0, reason)
     return Memory(TRAFFIC * max(rates), datasheet, largest)
