@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from devexplorer.gui.widgets.notifications import Notifications
 
 
+NEWS: Final = ~(Change.SAMPLES | Change.DETAILS | Change.POINTS)
 MANY_ROWS: Final = 5_000
 """Columns of larger objects are read in steps by whoever sums them up, and not here, which would hold the window up."""
 
@@ -179,7 +180,7 @@ class OtherMachines:
         return False
 
     def beat(self) -> None:
-        """After each beat of the window."""
+        """At each beat of the window."""
 
     def close(self, deadline_s: float) -> None:
         """At its end."""
@@ -189,7 +190,7 @@ class WindowContext(QObject):
     """One per window. Attributes hold what is current; signals say when that changes."""
 
     state_changed = Signal(object)
-    """The state changed (`Change`)."""
+    """The state changed (`Change`) by more than readings and measured blocks, which come all the time."""
     targets_selected = Signal(object)
     """Other rows are selected in the tree (tuple of targets)."""
     device_selected = Signal(str)
@@ -362,7 +363,9 @@ class WindowContext(QObject):
         for dialog, redraw in tuple(self._refreshed.items()):
             if changes & redraw:
                 dialog.refresh()
-        self.state_changed.emit(changes)
+        if changes & NEWS:
+            self.state_changed.emit(changes)
+        self.beaten.emit()
 
     def open_dialog(self, dialog: QDialog, redraw: Change = Change.NOTHING, *, about_machine: bool = False) -> QDialog:
         """Open a dialog without waiting for it; call its `refresh` when anything of `redraw` changes. `about_machine`:

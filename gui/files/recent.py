@@ -37,6 +37,7 @@ class RecentMenu(QMenu):
         again.setMaximumWidth(AGAIN_PX)
         again.clicked.connect(self._open_newest)
         context.state_changed.connect(self._offer)
+        context.settings_changed.connect(self._offer)
         self.aboutToShow.connect(self._fill)
         self._fill()
 

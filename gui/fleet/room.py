@@ -63,7 +63,7 @@ class FleetRoom(QObject):
         self.context = context
         self._ended = False
         self.fleet = self._watched(WindowMachines(self._known), WINDOW)
-        context.state_changed.connect(self._beat)
+        context.beaten.connect(self._beat)
         context.settings_changed.connect(self._set_rules)
         context.closed.connect(self.end)
 

@@ -51,7 +51,7 @@ class FileCopies(QObject):
         """The window closes once everything is saved."""
         self.folders: dict[str, str] = {}
         """Where the last file was chosen on each machine."""
-        context.state_changed.connect(self._look)
+        context.beaten.connect(self._look)
 
     def send(self, path: Path, then: Then, place: Path | None = None) -> None:
         self._queue(partial(self._begin, self._room.machines[0], self._room.shown, path, then, place))

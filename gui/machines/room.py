@@ -55,7 +55,7 @@ class MachineRoom(QObject):
         """What is to be done with virtual GPUs beside the cards, once their engine is shown."""
         self._here: HereFiles | None = None
         """Answers for this machine; made with the first copy."""
-        context.state_changed.connect(self._beat)
+        context.beaten.connect(self._beat)
         context.machines_changed.connect(self.follow)
 
     # --- what there is

@@ -173,7 +173,6 @@ class App:
         return self.heartbeat
 
     def _beaten(self) -> None:
-        self.window.context.beaten.emit()
         self.window.context.others.beat()
         if self.files and (self.state.engine is not None or self.state.engine_words == "engine stopped"):
             self.window.opening.open(self.files)

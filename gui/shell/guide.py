@@ -94,7 +94,7 @@ class Guide(QObject):
         self.callout.passed.connect(self._pass)
         self._escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), window, self.leave)
         self.hide()
-        window.context.state_changed.connect(self.look)
+        window.context.beaten.connect(self.look)
 
     @property
     def step(self) -> Step | None:

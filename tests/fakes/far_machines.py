@@ -33,6 +33,9 @@ class SessionFake:
     def __getattr__(self, method: str) -> Callable[..., None]:
         return lambda *values, **named: self.calls.append((method, *values))
 
+    def listener(self, _feature: str) -> None:
+        """No feature listens to it."""
+
     def ask(self, question: Question, then: Callable[[Any], None], failed: Callable[[str], None]) -> None:
         self.calls.append((question, then, failed))
 

@@ -280,6 +280,9 @@ class ChecksFake:
     def add_row(self, table: str, row: SideRow) -> None:
         self.kept.append(row)
 
+    def deliver(self) -> bool:
+        return False
+
 
 def test_a_check_is_kept_and_the_next_one_compares_cards_with_it(desk: Desk) -> None:
     history = ChecksFake()
