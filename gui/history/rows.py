@@ -26,7 +26,7 @@ COLUMNS = (
     Column("when"),
     Column("kind"),
     Column("device", "Where it ran; the colour is that of the device here, where it is here"),
-    Column("what", "Shape M×N×K, the best of several, or the model"),
+    Column("what", "Shape M×N×K, of a sweep the best of its shapes, or the model"),
     Column("dtype"),
     numbers(
         "median",

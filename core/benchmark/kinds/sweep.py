@@ -141,7 +141,7 @@ class SweepKind(BenchmarkKind[SweepSpec, SweepResult]):
     def subject(self, result: SweepResult) -> str:
         cell = fastest(result.cells)
         count = len(result.cells)
-        return count_text(count, "shape") if cell is None else f"{shape_text(cell.shape)}, best of {count}"
+        return count_text(count, "shape") if cell is None else f"{shape_text(cell.shape)}, the best"
 
     def subject_tip(self, result: SweepResult) -> str:
         return f"The fastest of {count_text(len(result.cells), 'shape')}"
