@@ -112,7 +112,7 @@ class ConditionsWatch:
         self._slow(sample)
         if sample.throttle_reasons is not None:
             self._reasons = (self._reasons or {}) | dict.fromkeys(held_down(sample.throttle_reasons))
-        if sample.time_unix_s - self._started_unix_s < AVERAGED_S:
+        if not sample.simulated and sample.time_unix_s - self._started_unix_s < AVERAGED_S:
             sample = replace(sample, power_w=None)
         self._kept.add([(sample.time_unix_s, tuple(getattr(sample, name) for name in _SPREADS))])
 

@@ -50,6 +50,9 @@ def test_the_power_of_the_first_second_is_of_what_was_before() -> None:
     for second, power in ((100.5, 80.0), (100.9, 300.0), (101.0, 640.0), (101.5, 650.0)):
         seen.see(sample(second, power_w=power, power_instant_w=80.0))  # the instantaneous one is read every 2 s
     assert seen.finish(102.0).power_w == module.spread([640.0, 650.0])
+    seen = watch()
+    seen.see(sample(100.5, power_w=80.0, simulated=True))
+    assert seen.finish(102.0).power_w == module.spread([80.0]), "a simulated one is of the moment"
 
 
 def test_warm_up_does_not_count() -> None:

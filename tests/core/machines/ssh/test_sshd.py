@@ -62,7 +62,7 @@ def test_login_scripts(script: str, kind: str, shared_sshd: Sshd) -> None:  # no
     if not pwd.getpwuid(os.getuid()).pw_shell.endswith("bash"):
         pytest.skip("the shell of this login is not bash")
     shared_sshd.login_script((SCRIPTS / f"{script}.sh").read_text())
-    assert failure(shared_sshd, limits=Limits(login=1.0) if kind == "login waits" else None) == kind
+    assert failure(shared_sshd, limits=Limits(login=5.0) if kind == "login waits" else None) == kind
 
 
 def test_a_banner_is_passed_on_and_does_not_harm(sshd: Sshd) -> None:  # noqa: F811
