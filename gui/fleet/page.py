@@ -56,6 +56,8 @@ NAMED = 3
 def counted(fleet: WatchedFleet, hits: int, *, filtered: bool) -> str:
     """What there is, and what is not as it should be."""
     table = fleet.table
+    if not table.machines:
+        return ""
     cards = sum(card.info.kind != "cpu" for card in table.cards)
     states = Counter(machine.state for machine in table.machines.values())
     parts = [count_text(len(table.machines), "machine"), count_text(cards, "card")]
@@ -338,7 +340,7 @@ class FleetPage(QWidget):
         fleet = room.fleet
         self.source_button.setText(f"{fleet.name} ▾")
         words = counted(fleet, self.model.arrangement.hits, filtered=bool(self.filter.text().strip()))
-        self.count.set_full_text(words, brief=words.split(" · ")[1])
+        self.count.set_full_text(words, brief="".join(words.split(" · ")[1:2]))
         alarms = int(fleet.alerts.alarms.sum())
         self.alarm_button.setVisible(bool(alarms))
         self.alarm_button.setText(f"✕ {count_text(alarms, 'card')} with alerts")

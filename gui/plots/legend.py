@@ -119,7 +119,8 @@ def draw_key(painter: QPainter, entry: Entry, left: QPointF) -> None:
     """The line or the square before the name, from `left` on, `LINE_PX` - 2 wide at most."""
     if not entry.brushes:
         pen = device_pen(entry.colour, simulated=entry.simulated)
-        pen.setCapStyle(Qt.PenCapStyle.FlatCap)  # else the last dash would be a dot
+        pen.setCapStyle(Qt.PenCapStyle.FlatCap)  # this and the next: else the last dash would be a dot
+        pen.setDashOffset(4)
         painter.setPen(pen)
         painter.drawLine(left, left + QPointF(LINE_PX - 2, 0))
     for brush in entry.brushes:

@@ -79,11 +79,18 @@ class SplitPicture(Picture):
         return QSize(EDGE_PX * 2 + len(self.lanes) * LANE_PX, self.minimumHeight())
 
     def _height(self) -> int:
-        boxes = self.boxes()
+        boxes = self._placed(folded=True)
         return int(boxes[-1].rect.bottom()) + EDGE_PX if boxes else HEADER_PX
 
     def boxes(self) -> list[Placed]:
-        """Every block where it is painted, from the top; the input and output where hops come from or go to them."""
+        """Every block where it is painted: alone where all have room, else those of a row on one device together."""
+        each = self._placed(folded=False)
+        if each and each[-1].rect.bottom() > self.height():
+            return self._placed(folded=True)
+        return each
+
+    def _placed(self, *, folded: bool) -> list[Placed]:
+        """From the top; the input and output where hops come from or go to them."""
         if self._draft is None:
             return []
         ends = {end for arrow in self.arrows for end in (arrow.before, arrow.after)}
@@ -92,7 +99,7 @@ class SplitPicture(Picture):
             (arrow.hop.destination for arrow in self.arrows if arrow.after == OUTPUT and arrow.hop is not None), ""
         )
         items = [(INPUT, entry, "input", "")] if INPUT in ends else []
-        for run in runs(self._draft.devices, ends):
+        for run in runs(self._draft.devices, ends if folded else range(len(self._draft.devices))):
             blocks, device = [self._draft.blocks[place] for place in run], self._draft.devices[run[0]]
             words = shown_path(blocks[0], self._draft.blocks) if len(run) == 1 else f"{len(run)} more"
             held = bytes_text(sum(block.bytes for block in blocks), 1)
