@@ -24,15 +24,15 @@ class Served:
 
     def begin(self, _devices: WatchedDevices, ending: ExitStack) -> None:
         """Raises `BadInput` where nothing can listen."""
-        from devexplorer.core.exporter.prometheus import serving  # prometheus_client: only who serves waits for it
+        # prometheus_client: only who serves waits for it
+        from devexplorer.core.exporter.prometheus import serving, this_machine
 
+        self._figures = this_machine
         self._served = serving(self._port, self._address, ending)
 
     def take(self, readings: Sequence[Reading], _events: Iterable[Event]) -> None:
         """What is answered from now on."""
-        from devexplorer.core.exporter.prometheus import this_machine
-
-        self._served.machines = [this_machine([(reading.info, reading.sample) for reading in readings])]
+        self._served.machines = [self._figures([(reading.info, reading.sample) for reading in readings])]
 
 
 def parse_port(text: str) -> int:

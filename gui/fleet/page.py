@@ -340,7 +340,7 @@ class FleetPage(QWidget):
         fleet = room.fleet
         self.source_button.setText(f"{fleet.name} ▾")
         words = counted(fleet, self.model.arrangement.hits, filtered=bool(self.filter.text().strip()))
-        self.count.set_full_text(words, brief="".join(words.split(" · ")[1:2]))
+        self.count.set_full_text(words, brief=words.split(" · ")[1] if words else "")
         alarms = int(fleet.alerts.alarms.sum())
         self.alarm_button.setVisible(bool(alarms))
         self.alarm_button.setText(f"✕ {count_text(alarms, 'card')} with alerts")

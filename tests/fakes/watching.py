@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from devexplorer.core.cli.arguments import parse
+from devexplorer.core.cli.watch import devices
 from devexplorer.core.cli.watch.command import watch
 from devexplorer.core.cli.watch.table import Reading
 from devexplorer.core.devices.nvml.library import Nvml
@@ -48,6 +49,13 @@ def full(index: int, name: str = "", **changes: Any) -> Reading:
         info(device, kind, uuid=UUID.format(index), nvml_index=None if simulated else index + 4, simulated=simulated),
         sample,
     )
+
+
+@pytest.fixture(autouse=True)
+def patient(no_virtual_gpus_left: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every test whose module imports it: a busy machine must not make a card late, and no virtual GPU is left."""
+    monkeypatch.setattr(devices, "FIRST_S", 30.0)
+    monkeypatch.setattr(devices, "NEXT_S", 30.0)
 
 
 def nothing(name: str, kind: str = "cuda", problem: str = "", model: str = "NVIDIA H100 80GB HBM3") -> Reading:

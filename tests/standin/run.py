@@ -25,10 +25,12 @@ HANGS_S = 3600
 """A part that takes longer does not end; the longest takes five minutes on two idle cores."""
 TWO, EIGHT = "h200,t4", ",".join(["t4"] * 8)
 SPEED = "measures speed with shapes that take a CPU hours"
+COPIES = "compares times of copies that are nothing where the card is host memory"
 LEFT_OUT = {
     "tests/scenarios/test_all_reduce.py": "needs NCCL",
     "tests/scenarios/test_calibration.py": SPEED,
     "tests/gpu/test_cuda_calibration.py": SPEED,
+    "tests/scenarios/test_behaviour_28_where_the_gpu_overtakes.py::test_with_copies_it_takes_longer": COPIES,
     "tests/gpu/test_cuda_matmul.py::test_every_mode_gives": SPEED,
 }
 """Tests that the stand-in cannot show, and why."""

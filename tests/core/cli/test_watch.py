@@ -8,25 +8,22 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from fakes.nvml import FakeCard, FakeNvml
-from fakes.watching import GIB, UUID, full, info, nothing, run
+from fakes.watching import GIB, UUID, full, info, nothing, patient, run  # noqa: F401 - `patient` is for every test here
 from rich.cells import cell_len
 from rich.console import Console
 
 from devexplorer.core.base import running_text
 from devexplorer.core.cli.terminal.stopping import Stopping
 from devexplorer.core.cli.watch import command as watch_module
-from devexplorer.core.cli.watch import devices
 from devexplorer.core.cli.watch.command import document
 from devexplorer.core.cli.watch.table import Reading, WatchTable
 from devexplorer.core.records import DeviceSample, ProcessUse
 from devexplorer.core.telemetry.sampler import Sampler
-from devexplorer.core.virtual.backend import install, unavailable
 
 CLI = [sys.executable, "-m", "devexplorer.core.cli"]
 CONTRACT = (
@@ -36,15 +33,6 @@ CONTRACT = (
 )  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def no_virtual_gpus_left() -> Iterator[None]:
-    if unavailable() is not None:
-        pytest.skip(str(unavailable()))
-    install().reset()
-    yield
-    install().reset()
-
-
 def lines(readings: list[Reading], width: int, height: int | None = None, **how: Any) -> list[str]:
     """The table as text; each line is checked against the width."""
     made = [line.plain for line in WatchTable(**how).lines(readings, width, height)]
@@ -52,13 +40,6 @@ def lines(readings: list[Reading], width: int, height: int | None = None, **how:
         assert cell_len(line) <= width, line
     assert height is None or len(made) <= height
     return made
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine must not make a card late."""
-    monkeypatch.setattr(devices, "FIRST_S", 30.0)
-    monkeypatch.setattr(devices, "NEXT_S", 30.0)
 
 
 # --- the table

@@ -12,36 +12,18 @@ from typing import Any
 import msgspec
 import pytest
 from fakes.nvml import FakeCard, FakeNvml
-from fakes.watching import NOW, UUID, full, info, nothing, run
+from fakes.watching import NOW, UUID, full, info, nothing, patient, run  # noqa: F401 - `patient` is for every test here
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.watch import command as watch_module
-from devexplorer.core.cli.watch import devices
 from devexplorer.core.cli.watch.command import watch
 from devexplorer.core.cli.watch.table import Reading
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.exporter.prometheus import LastReadings, PrometheusServer, this_machine
 from devexplorer.core.records import DeviceSample
-from devexplorer.core.virtual.backend import install, unavailable
-
-
-@pytest.fixture(autouse=True)
-def no_virtual_gpus_left() -> Iterator[None]:
-    if unavailable() is not None:
-        pytest.skip(str(unavailable()))
-    install().reset()
-    yield
-    install().reset()
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine must not make a card late."""
-    monkeypatch.setattr(devices, "FIRST_S", 30.0)
-    monkeypatch.setattr(devices, "NEXT_S", 30.0)
 
 
 def scrape(url: str) -> dict[str, list[Any]]:

@@ -6,40 +6,21 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fakes.nvml import FakeCard, FakeNvml
-from fakes.watching import UUID, run
+from fakes.watching import UUID, patient, run  # noqa: F401 - `patient` is for every test here
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.cli.arguments import parse
-from devexplorer.core.cli.watch import devices
 from devexplorer.core.cli.watch.command import watch
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.recording.format import Entry
 from devexplorer.core.recording.reader import open_recording
 from devexplorer.core.records import DeviceSample
-from devexplorer.core.virtual.backend import install, unavailable
 
 CLI = [sys.executable, "-m", "devexplorer.core.cli"]
-
-
-@pytest.fixture(autouse=True)
-def no_virtual_gpus_left() -> Iterator[None]:
-    if unavailable() is not None:
-        pytest.skip(str(unavailable()))
-    install().reset()
-    yield
-    install().reset()
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine must not make a card late."""
-    monkeypatch.setattr(devices, "FIRST_S", 30.0)
-    monkeypatch.setattr(devices, "NEXT_S", 30.0)
 
 
 @pytest.mark.parametrize(
