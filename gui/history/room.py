@@ -55,5 +55,5 @@ class HistoryRoom(QObject):
         for machine in (self._context.machine, *self._context.unseen):
             if machine.session is not None:
                 source: Any = machine.session.listener("history")
-                if source is not None and source.deliver() and source is self.source:
+                if source.deliver() and source is self.source:
                     self._show_problem()

@@ -4,6 +4,7 @@ test wants."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -33,8 +34,9 @@ class SessionFake:
     def __getattr__(self, method: str) -> Callable[..., None]:
         return lambda *values, **named: self.calls.append((method, *values))
 
-    def listener(self, _feature: str) -> None:
-        """No feature listens to it."""
+    def listener(self, _feature: str) -> SimpleNamespace:
+        """Of a feature that has heard nothing."""
+        return SimpleNamespace(deliver=lambda: False)
 
     def ask(self, question: Question, then: Callable[[Any], None], failed: Callable[[str], None]) -> None:
         self.calls.append((question, then, failed))
