@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Iterator
-from typing import BinaryIO
+from typing import Protocol
 
 import msgspec
 
@@ -46,13 +46,21 @@ _decode_event: Callable[[bytes], Event] = decoder(any_event()).decode
 _decode_command: Callable[[bytes], Command] = decoder(any_command()).decode
 
 
-def frame(record: Event | Command) -> bytes:
+class Source(Protocol):
+    """What frames are read from."""
+
+    def read(self, size: int, /) -> bytes | None:
+        """At most so many bytes; nothing at the end."""
+        ...
+
+
+def frame(record: msgspec.Struct) -> bytes:
     """Encode one record with its length."""
     payload = _encode(record)
     return _LENGTH.pack(len(payload)) + payload
 
 
-def _read_exactly(stream: BinaryIO, count: int) -> bytes:
+def _read_exactly(stream: Source, count: int) -> bytes:
     parts = bytearray()
     while len(parts) < count:
         part = stream.read(count - len(parts))
@@ -62,7 +70,7 @@ def _read_exactly(stream: BinaryIO, count: int) -> bytes:
     return bytes(parts)
 
 
-def read_payload(stream: BinaryIO, limit: int) -> bytes | None:
+def read_payload(stream: Source, limit: int) -> bytes | None:
     """Read one frame's payload; None at the end of the stream between two frames.
 
     Raises `LinkError` when the frame is cut off or its length exceeds `limit`; the stream is of no use afterwards.

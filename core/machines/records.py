@@ -1,29 +1,22 @@
 """What a window and a host say to each other, over the link of `core.machines.host.wire`. Frozen records in two
 tagged unions. Times in what a host says are its own until `core.machines.window.untrusted` has shifted them.
 
-A host is the session of another machine. What has a number (`Numbered`) arrives once and in order, also when the
-connection breaks in between; everything else concerns one connection, or is a reading that may be lost.
+A host is the session of another machine. Every connection begins with a snapshot of it, what happens follows. Records
+arrive in order, readings may be left out.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from devexplorer.core.records.base import Numbered as Numbered
 from devexplorer.core.records.base import Record
 from devexplorer.core.records.benchmark import StoredRun
 from devexplorer.core.records.devices import DeviceInfo, Problem
 from devexplorer.core.records.environments import Environment, Probe
 from devexplorer.core.records.messages import Command, Event
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Of everything in this file. A window and a host of different protocols do not talk to each other."""
-ZLIB = "zlib"
-"""The feature: what follows the `Hello` is one zlib stream in each direction."""
-BEGIN = "begin"
-"""The feature of a host: a benchmark can wait for `BeginBenchmark`."""
-SENT_TO = "sent-to"
-"""The feature of a host: files can be saved for the machine of the window (`sent_to`, `WorkspaceArrived`)."""
 
 
 class Hello(Record, tag="Hello"):
@@ -32,45 +25,35 @@ class Hello(Record, tag="Hello"):
     protocol: int = PROTOCOL
     devexplorer: str = ""
     """The version that speaks."""
-    features: tuple[str, ...] = ()
     client: str = ""
     """Of the window: the same as long as it runs. A host repeats it."""
     session: str = ""
-    """Of the host: the same as long as it runs. A window says which one it knows."""
-    received: int = 0
-    """The last number that has arrived from the other side."""
-    resumes: bool = False
-    """Of the host: it goes on behind what the window has received. Otherwise it counts from 1 again, and begins with a
-    snapshot."""
+    """Of the host: the same as long as it runs."""
+    knows: bool = False
+    """Of the host: it remembers what this window has asked for."""
     machine: str = ""
     """Of the host: its host name. Of the window: who and where, for other windows."""
     problem: str = ""
     """Why this is the last record, one line; empty: it is not."""
     now_unix_s: float = 0.0
-    """Of the host: its clock. 0: not said."""
+    """Of the host: its clock."""
 
 
-# --- about one connection, in both directions
-
-
-class Received(Record, tag="Received"):
-    """Everything up to this number has arrived, and so many bytes of this connection."""
-
-    number: int
-    stream_bytes: int
+# --- about the connection, in both directions
 
 
 class Ping(Record, tag="Ping"):
     """Answered at once."""
 
-    sent_unix_s: float
+    sent_s: float
+    """By a clock of who sends it."""
 
 
 class Pong(Record, tag="Pong"):
     """Answers `Ping`."""
 
-    sent_unix_s: float
-    """That of the `Ping`, by the clock of who sent it."""
+    sent_s: float
+    """That of the `Ping`."""
     here_unix_s: float
     """When it arrived, by the clock of who answers."""
     dropped: int = 0
@@ -269,37 +252,38 @@ Question = (
 # --- from the window to the host
 
 
-class Do(Numbered, tag="Do"):
-    """A command for the engine; its `request` is one of those that `Control` granted."""
+class Do(Record, tag="Do"):
+    """A command for the engine; its `request` is one of those that `Control` granted. Said again after a break, it is
+    answered again, and carried out once."""
 
     command: Command
 
 
-class TakeOver(Numbered, tag="TakeOver"):
+class TakeOver(Record, tag="TakeOver"):
     """This window wants to send commands, in place of the one that does."""
 
 
-class Ask(Numbered, tag="Ask"):
-    """A question to the host; answered with one `Reply`."""
+class Ask(Record, tag="Ask"):
+    """A question to the host; answered with one `Reply`, and with the same one when it is asked again after a break."""
 
     id: int
-    """Chosen by the window, unique in it."""
+    """Chosen by the window, ascending."""
     question: Question
 
 
-ToHost = Received | Ping | Pong | Do | TakeOver | Ask
+ToHost = Ping | Pong | Do | TakeOver | Ask
 
 
 # --- from the host to the window
 
 
-class Happened(Numbered, tag="Happened"):
-    """An event of the session. Number 0: a reading."""
+class Happened(Record, tag="Happened"):
+    """An event of the session."""
 
     event: Event
 
 
-class DevicesChanged(Numbered, tag="DevicesChanged"):
+class DevicesChanged(Record, tag="DevicesChanged"):
     """The devices of that machine."""
 
     devices: tuple[DeviceInfo, ...]
@@ -315,14 +299,14 @@ class SessionAction(msgspec.Struct, frozen=True):
     time_unix_s: float
 
 
-class ActionsChanged(Numbered, tag="ActionsChanged"):
+class ActionsChanged(Record, tag="ActionsChanged"):
     """The session's actions: the first `keep` of those that were known, then these."""
 
     keep: int
     added: tuple[SessionAction, ...]
 
 
-class Control(Numbered, tag="Control"):
+class Control(Record, tag="Control"):
     """Whether this window's commands are carried out, from now on."""
 
     granted: bool
@@ -333,31 +317,31 @@ class Control(Numbered, tag="Control"):
     away: bool = False
 
 
-class RecordingChanged(Numbered, tag="RecordingChanged"):
+class RecordingChanged(Record, tag="RecordingChanged"):
     """The recording on that machine; an empty path: nothing is recorded."""
 
     path: str = ""
     started_unix_s: float = 0.0
 
 
-class EngineChoice(Numbered, tag="EngineChoice"):
+class EngineChoice(Record, tag="EngineChoice"):
     """What the engine of that machine runs in."""
 
     python: str
     visible_devices: str | None = None
 
 
-class HistoryChanged(Numbered, tag="HistoryChanged"):
+class HistoryChanged(Record, tag="HistoryChanged"):
     """The runs of that machine's history are others; `problem`: what does not work there, one line."""
 
     problem: str = ""
 
 
-class SnapshotBegin(Numbered, tag="SnapshotBegin"):
+class SnapshotBegin(Record, tag="SnapshotBegin"):
     """All that is known follows, in place of everything that was said before."""
 
 
-class SnapshotEnd(Numbered, tag="SnapshotEnd"):
+class SnapshotEnd(Record, tag="SnapshotEnd"):
     """The snapshot is complete."""
 
 
@@ -370,13 +354,13 @@ class PastMark(msgspec.Struct, frozen=True):
     kind: str = ""
 
 
-class PastEvents(Numbered, tag="PastEvents"):
+class PastEvents(Record, tag="PastEvents"):
     """Marks of what was done, the oldest first."""
 
     marks: tuple[PastMark, ...] = ()
 
 
-class PastReadings(Numbered, tag="PastReadings"):
+class PastReadings(Record, tag="PastReadings"):
     """What was read of a device, as means of steps that are longer the longer ago they were."""
 
     device: str
@@ -497,7 +481,7 @@ ANSWERED_WITH: dict[type[Question], type[Result]] = {
 """All other questions: with `Done`."""
 
 
-class Reply(Numbered, tag="Reply"):
+class Reply(Record, tag="Reply"):
     """Answers `Ask`."""
 
     to: int
@@ -506,15 +490,14 @@ class Reply(Numbered, tag="Reply"):
     """Why there is no result, one line."""
 
 
-class Goodbye(Numbered, tag="Goodbye"):
+class Goodbye(Record, tag="Goodbye"):
     """The host ends."""
 
     reason: str
 
 
 ToWindow = (
-    Received
-    | Ping
+    Ping
     | Pong
     | Happened
     | DevicesChanged

@@ -24,12 +24,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, metaclass=RecordMeta):
     """A frozen record whose fields are named when it is made."""
 
 
-class Numbered(Record):
-    """Between a window and a host: arrives once and in order. The number is given when it is sent."""
-
-    number: int = 0
-
-
 class BaseCommand(Record, forbid_unknown_fields=True):
     """Something to be done by the engine; `request` is chosen by the sender, unique per command."""
 

@@ -108,9 +108,7 @@ class SaveFileDialog(FormDialog):
         found = None if path is None else self.file.look(path)
         there = found is not None and found.kind == "file"
         self.form.setRowVisible(self.overwrite, there)
-        if self._here and self._far is not None and self._far.why_not_here:
-            self.say(self._far.why_not_here, wrong=True)
-        elif path is None or found is None:
+        if path is None or found is None:
             self.say("Choose a file.", ready=False)
         elif found.kind == "folder":
             self.say(f"{path} is a folder; name a file in it.", wrong=True)

@@ -195,10 +195,10 @@ class FleetRoom(QObject):
             self.fleet.check.cancel()
 
 
-def _far(machine: Machine) -> tuple[Callable[[], str], Callable[[], bool], Callable[[], float]]:
-    """Of a machine behind a link: its address, whether benchmarks there can wait, by how much its clock is off."""
+def _far(machine: Machine) -> tuple[Callable[[], str], Callable[[], float]]:
+    """Of a machine behind a link: its address, by how much its clock is off."""
     session = cast("RemoteSession", machine.session)
-    return partial(address, machine.name), lambda: session.can_wait, lambda: session.clock_error_s
+    return partial(address, machine.name), lambda: session.clock_error_s
 
 
 def room_of(context: WindowContext) -> FleetRoom:

@@ -96,10 +96,6 @@ class Pythons(Protocol):
 class FarSide(Pythons, Protocol):
     """Another machine. Nothing waits: answers come at a later beat."""
 
-    @property
-    def why_not_here(self) -> str:
-        """Why it cannot write files for this machine, one sentence; empty: it can."""
-
     def files(self, parent: QObject, listed: Callable[[], object]) -> KnownFiles:
         """What is known of its files, as long as `parent` exists; `listed` is called when it is more."""
 

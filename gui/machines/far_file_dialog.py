@@ -52,10 +52,6 @@ class Asked(Protocol):
 
     name: str
 
-    @property
-    def why_not_here(self) -> str:
-        """Why it cannot write files for this machine, one sentence; empty: it can."""
-
     def ask(self, question: Question, then: Callable[[Any], None]) -> None:
         """At a later beat `then` gets the result, or one line (str) that says why there is none."""
 
@@ -140,7 +136,6 @@ class FarFileDialog(FormDialog):
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.resize(*SIZE_PX)
         self._side, self._wanted, self._ask = side, wanted, ask
-        self._why_not_here = side.why_not_here if wanted is Wanted.SAVE else ""
         self._asked = ""
         """The folder that is waited for; empty: none is."""
         self._folder: Folder | None = None
@@ -280,7 +275,7 @@ class FarFileDialog(FormDialog):
         return self._suffixes[self.kind.currentText()]
 
     def _change_machine(self) -> None:
-        if self.machine.value or self._why_not_here:
+        if self.machine.value:
             self._check()
         else:
             self.reject()
@@ -302,9 +297,7 @@ class FarFileDialog(FormDialog):
     def _check(self) -> None:
         """Say what would be chosen, or what is missing."""
         self.overwrite.setVisible(False)
-        if not self.machine.value:
-            self.say(self._why_not_here, wrong=True)
-        elif self._asked:
+        if self._asked:
             self.say(f"Reading {printable(self._asked)} on {self._side.name}…", ready=False)
         else:
             self._check_paths(self.paths())

@@ -46,10 +46,6 @@ class Side:
         self.send, self.bring = copies.send, copies.bring
         self.save, self.fetch = copies.save, copies.fetch
 
-    @property
-    def why_not_here(self) -> str:
-        return self._machine.why_not_here
-
     def files(self, parent: QObject, listed: Callable[[], object]) -> FarFiles:
         known = FarFiles(self._machine, parent)
         known.listed.connect(listed)

@@ -43,15 +43,12 @@ def serve(path: str) -> None:
     from fakes.slow_link import SlowLink
     from tree_scale import model
 
-    from devexplorer.core.machines.host.copies import Copies
-    from devexplorer.core.machines.host.questions import Questions
     from devexplorer.core.machines.host.server import Server
     from devexplorer.core.records import ObjectChanged, ObjectRemoved
     from devexplorer.core.session.session import Session
 
     session = Session(virtual_spec=VIRTUAL)
-    copies = Copies(session)
-    server = Server(session, Questions(session, copies))
+    server = Server(session)
     session.start()
     orders, _ = socket.socketpair()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
@@ -110,7 +107,7 @@ class Host:
         self._orders.sendall(words.encode())
 
     def open(self, *, unasked: bool) -> object:
-        from devexplorer.core.machines.host.client import SocketStream
+        from devexplorer.core.machines.host.wire import SocketStream
 
         self.order(f"link {self.bytes_per_s} {self.delay_s}")
         _, (descriptor,), _, _ = socket.recv_fds(self._orders, 1, 1)

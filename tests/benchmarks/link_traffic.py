@@ -73,12 +73,9 @@ def measure(seconds: float, virtual_spec: str | None) -> dict[str, Any]:
     """The inner process: a host and the window's end, timed."""
     from fakes.hosts import decode
 
-    from devexplorer.core.machines.host.client import SocketStream
-    from devexplorer.core.machines.host.copies import Copies
-    from devexplorer.core.machines.host.questions import Questions
     from devexplorer.core.machines.host.server import Server
-    from devexplorer.core.machines.host.wire import Outbox, Wire, compresses, read_hello, send_hello
-    from devexplorer.core.machines.records import ZLIB, Happened, Hello
+    from devexplorer.core.machines.host.wire import SocketStream, Wire, read_hello, send_hello
+    from devexplorer.core.machines.records import Happened, Hello
     from devexplorer.core.session.session import Session
 
     kinds: Counter[str] = Counter()
@@ -94,21 +91,17 @@ def measure(seconds: float, virtual_spec: str | None) -> dict[str, Any]:
         return record
 
     session = Session(virtual_spec=virtual_spec)
-    copies = Copies(session)
-    server = Server(session, Questions(session, copies))
+    server = Server(session)
     session.start()
     near, far = socket.socketpair()
     server.take(far)
-    stream, ours = SocketStream(near), Hello(client="w" * 32, features=(ZLIB,), machine="me@desk")
-    send_hello(stream, ours)
+    stream = SocketStream(near)
+    send_hello(stream, Hello(client="w" * 32, machine="me@desk"))
     while not server.connected:
         server.tick()
         server.wait()
-    answer = read_hello(stream)
-    wire = Wire(
-        stream, decoded, Outbox(), lambda record: None, lambda reason: None, stream.hang_up,
-        compressed=compresses(ours, answer),
-    )  # fmt: skip
+    read_hello(stream)
+    wire = Wire(stream, decoded, lambda record: None, lambda reason: None, stream.hang_up)
     wire.start()
     begun: tuple[float, float, int, int, int] | None = None
     until = time.monotonic() + WARM_UP_S + seconds
@@ -130,7 +123,6 @@ def measure(seconds: float, virtual_spec: str | None) -> dict[str, Any]:
     wire.close()
     server.end("measured")
     session.close()
-    near.close()
     return {
         "kb_s": came / wall / 1000,
         "plain_kb_s": before / wall / 1000,

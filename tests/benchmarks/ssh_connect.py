@@ -36,7 +36,7 @@ def measure(server: Sshd) -> float:
     begun = time.perf_counter()
     environ = server.environ()
     route = SshRoute(HOST, sys.executable, lambda host, report: Connection(host, report, environ=environ))
-    machine = FarMachine(HOST, route, "c" * 32)
+    machine = FarMachine(HOST, route)
     try:
         machine.session.start()
         while time.perf_counter() - begun < PATIENCE_S:

@@ -32,7 +32,7 @@ FOLDERS: dict[str, tuple[FolderEntry, ...]] = {
 class FarSideFake:
     """`answer` gives what was asked for; `asked` has the questions that wait."""
 
-    name, why_not_here = "gpu1", ""
+    name = "gpu1"
 
     def __init__(self) -> None:
         self.session = self

@@ -20,13 +20,11 @@ import msgspec
 from devexplorer.core.base import LinkError
 from devexplorer.core.codec import decoder
 from devexplorer.core.devices.nvml.library import Nvml
+from devexplorer.core.engine.link import frame
 from devexplorer.core.history.store_thread import StoreThread
-from devexplorer.core.machines.host.client import SocketStream
-from devexplorer.core.machines.host.copies import Copies
-from devexplorer.core.machines.host.questions import Questions
 from devexplorer.core.machines.host.server import Server
-from devexplorer.core.machines.host.wire import Outbox, Wire, compresses, read_hello, send_hello
-from devexplorer.core.machines.records import ZLIB, Ask, Control, Happened, Hello, Numbered, Question, Reply, ToWindow
+from devexplorer.core.machines.host.wire import SocketStream, Wire, read_hello, send_hello
+from devexplorer.core.machines.records import Ask, Control, Happened, Hello, Question, Reply, ToWindow
 from devexplorer.core.records import Command, EngineLost, EngineReady, Event
 from devexplorer.core.session.session import Session
 
@@ -81,9 +79,7 @@ class HostHere:
         self.session = Session(make_engine=self._engine, nvml=Nvml(), clock=lambda: self.now)
         self.session.data_folder = folder
         self.history: StoreThread = self.session.listener("history")
-        self.copies = Copies(self.session, folder / "copies")
-        questions = Questions(self.session, self.copies, clock=lambda: self.now)
-        self.server = Server(self.session, questions, clock=lambda: self.now, monotonic=lambda: self.now)
+        self.server = Server(self.session, folder / "copies", clock=lambda: self.now, monotonic=lambda: self.now)
 
     def _engine(self, put: Callable[[Event], None], *_: object, **options: object) -> SilentEngine:
         self.options.append(options)
@@ -112,16 +108,16 @@ class HostHere:
 
     def close(self) -> None:
         assert self.server.end("The test is over.")
-        self.copies.close()
         assert self.session.close()
 
 
 class CutStream(SocketStream):
     """Breaks after so many bytes in either direction."""
 
-    def __init__(self, connection: socket.socket, reads: int | None = None, writes: int | None = None) -> None:
+    def __init__(self, connection: socket.socket) -> None:
         super().__init__(connection)
-        self.reads, self.writes = reads, writes
+        self.reads: int | None = None
+        self.writes: int | None = None
 
     def read(self, size: int, /) -> bytes:
         if self.reads is None:
@@ -150,60 +146,36 @@ class WindowHere:
         self.host, self.name = host, name
         self.id = secrets.token_hex(16)
         self._hello = hello
-        self.outbox = Outbox()
         self.got: list[Any] = []
-        self.received = 0
-        self.session = ""
-        self.answer: Hello | None = None
         self.wire: Wire | None = None
         self._asked = 0
-        self._lock = threading.Lock()
 
     def connect(self, reads: int | None = None, writes: int | None = None) -> Hello:
-        """Greet, and go on where it was."""
+        """Greet; what is got is that of this connection."""
         near, far = socket.socketpair()
         self.host.server.take(far)
-        stream = CutStream(near)
-        ours = Hello(
-            **{"client": self.id, "features": (ZLIB,), "machine": self.name, "session": self.session,
-               "devexplorer": "1", "received": self.received, **self._hello}
-        )  # fmt: skip
-        send_hello(stream, ours)
+        stream = self._stream = CutStream(near)
+        send_hello(stream, Hello(**{"client": self.id, "machine": self.name, "devexplorer": "1", **self._hello}))
         self.host.until(lambda: select.select([near], [], [], 0)[0])
-        self.answer = answer = read_hello(stream)
+        answer = read_hello(stream)
         if answer.problem:
             near.close()
             return answer
-        if not answer.resumes:
-            self.received, self.outbox = 0, Outbox()
-            self.got.clear()
-        else:
-            self.outbox.resume(answer.received)
-        self.session = answer.session
+        self.got, self.over = [], threading.Event()
         stream.reads, stream.writes = reads, writes
-        self._socket, self._stream, self.over = near, stream, threading.Event()
-        self.wire = Wire(
-            stream, decode, self.outbox, self._deliver, lambda _: self.over.set(), stream.hang_up,
-            compressed=compresses(ours, answer), received=self.received,
-        )  # fmt: skip
+        self.wire = Wire(stream, decode, self.got.append, lambda _: self.over.set(), stream.hang_up)
         self.wire.start()
         return answer
 
-    def _deliver(self, record: Any) -> None:
-        self.got.append(record)
-
     def cut(self) -> None:
         """The connection breaks, and the host notices."""
-        assert self.wire is not None
-        self.wire.close()
-        assert self.wire.join(5)
-        self.received = self.wire.received
-        self._socket.close()
+        self.close()
         self.wire = None
         self.host.until(lambda: all(client.id != self.id for client in self.host.server.connected))
 
-    def say(self, record: Numbered) -> None:
-        self.outbox.put(record)
+    def say(self, record: msgspec.Struct) -> None:
+        assert self.wire is not None
+        self.wire.put(frame(record))
 
     def ask(self, question: Question) -> Reply:
         """Ask, and wait for the answer."""
@@ -232,7 +204,6 @@ class WindowHere:
         if self.wire is not None:
             self.wire.close()
             assert self.wire.join(5)
-            self._socket.close()
 
 
 @contextmanager

@@ -27,8 +27,8 @@ from PySide6.QtGui import QColor, QCursor, QPainter, QPixmap
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QPushButton, QWidget
 
-from devexplorer.core.machines.host.client import SocketStream
 from devexplorer.core.machines.host.starting import reach, serve_command
+from devexplorer.core.machines.host.wire import SocketStream
 from devexplorer.core.machines.ssh.records import Report
 from devexplorer.core.records import BuildModel, Check, Command, Forward, MatmulSpec, Move, StartBenchmark, SweepSpec
 from devexplorer.core.session.session import Session

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from devexplorer.core.fleet.cluster.frames import frame
+from devexplorer.core.engine.link import frame
 from devexplorer.core.fleet.cluster.messages import CannotAttach
 
 EXTRA = "pip install 'devexplorer[cluster]'"

@@ -16,7 +16,8 @@ import ray
 from ray.exceptions import RayError
 
 from devexplorer.core.base import LinkError, first_line
-from devexplorer.core.fleet.cluster.frames import Frames, frame
+from devexplorer.core.engine.link import frame
+from devexplorer.core.fleet.cluster.frames import Frames
 from devexplorer.core.fleet.cluster.messages import (
     Attached,
     CancelMeasuring,

@@ -16,7 +16,8 @@ from typing import IO, BinaryIO, cast
 from msgspec.structs import replace
 
 from devexplorer.core.base import DevExplorerError, LinkError
-from devexplorer.core.fleet.cluster.frames import Frames, frame
+from devexplorer.core.engine.link import frame
+from devexplorer.core.fleet.cluster.frames import Frames
 from devexplorer.core.fleet.cluster.messages import (
     Attached,
     CancelMeasuring,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import BinaryIO, Generic, TypeVar
 
 import msgspec
@@ -10,17 +9,9 @@ import msgspec
 from devexplorer.core.base import LinkError
 from devexplorer.core.codec import decoder
 from devexplorer.core.engine.link import read_payload, sane
-from devexplorer.core.fleet.cluster.messages import LIMIT, FromCluster, ToCluster
+from devexplorer.core.fleet.cluster.messages import LIMIT
 
 T = TypeVar("T")
-_LENGTH = struct.Struct(">I")
-_encode = msgspec.msgpack.Encoder().encode
-
-
-def frame(record: FromCluster | ToCluster) -> bytes:
-    """One record with its length."""
-    payload = _encode(record)
-    return _LENGTH.pack(len(payload)) + payload
 
 
 class Frames(Generic[T]):

@@ -6,11 +6,8 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable
 
 from devexplorer.core.base import without_cards
-from devexplorer.core.machines.host.copies import Copies
-from devexplorer.core.machines.host.questions import Questions
 from devexplorer.core.machines.host.server import Server
 from devexplorer.core.session.session import Session
 
@@ -25,8 +22,7 @@ class NodeHost:
         if virtual_spec is not None:  # an engine cannot have both
             os.environ.update(without_cards(os.environ))
         self._session = Session(virtual_spec=virtual_spec)
-        self._copies = Copies(self._session)
-        self._server = Server(self._session, Questions(self._session, self._copies))
+        self._server = Server(self._session)
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="node-host", daemon=True)
         self._thread.start()
@@ -44,14 +40,9 @@ class NodeHost:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        closing: list[Callable[[], object]] = [
-            lambda: self._session.close(CLOSE_S),
-            self._copies.close,
-        ]
         self._session.start()
         while not self._ends.is_set():
             self._server.tick()
             self._server.wait()
         self._server.end("The cluster was left.")
-        for close in closing:
-            close()
+        self._session.close(CLOSE_S)

@@ -7,7 +7,6 @@ Nothing but the last readings is kept here: a window that shows one of these mac
 from __future__ import annotations
 
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -39,7 +38,7 @@ class HostFleet:
     """`drain` beats every link."""
 
     def __init__(self, members: Sequence[Member], *, clock: Clock = time.time) -> None:
-        self._client, self._clock = uuid.uuid4().hex, clock
+        self._clock = clock
         self._hosts: dict[str, _Host] = {}
         self._leaving: list[RemoteSession] = []
         self._events: deque[FleetEvent] = deque()
@@ -59,7 +58,7 @@ class HostFleet:
 
     def add(self, member: Member) -> None:
         """Another machine."""
-        host = self._hosts[member.name] = _Host(member, self._client, self._clock)
+        host = self._hosts[member.name] = _Host(member, self._clock)
 
         def other(event: Event) -> None:
             host.take(event)
@@ -126,12 +125,11 @@ class HostFleet:
 class _Host:
     """One machine: its session, and what was last said of its link."""
 
-    def __init__(self, member: Member, client: str, clock: Clock) -> None:
-        self.session = RemoteSession(member.name, member.route, client, clock=clock)
+    def __init__(self, member: Member, clock: Clock) -> None:
+        self.session = RemoteSession(member.name, member.route, clock=clock)
         self.member = SessionMember(
             member.name,
             self.session,
-            can_wait=lambda: self.session.can_wait,
             clock_error_s=lambda: self.session.clock_error_s,
         )
         self._rack, self._address, self._virtual = member.rack, member.address, member.virtual

@@ -64,14 +64,12 @@ class SessionMember:
         name: str,
         session: SomeSession,
         *,
-        can_wait: Callable[[], bool] = lambda: True,
         clock_error_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`can_wait`: whether benchmarks there can wait to begin. `clock_error_s`: by how much times that come from
-        there are too late."""
+        """`clock_error_s`: by how much times that come from there are too late."""
         self.name = name
         self.session = session
-        self._can_wait, self._clock_error_s = can_wait, clock_error_s
+        self._clock_error_s = clock_error_s
         self.knows_devices = False
         """Whether the engine there has said which devices it has, or cannot start."""
         self._infos: dict[str, DeviceInfo] = {}
@@ -187,7 +185,7 @@ class SessionMember:
             if missing:
                 self._end(order, group, f"there is no {missing[0]} any more")
                 continue
-            waits = order.kind not in ONE_BY_ONE and self._can_wait()
+            waits = order.kind not in ONE_BY_ONE
             try:
                 spec = spec_of(order, [self._infos[name] for name in share.devices], share.meeting)
             except BadInput as error:
@@ -205,28 +203,35 @@ class SessionMember:
                 run.take(event)
             case BenchReady() if (run := self._running.get(event.run)) is not None:
                 run.ready = True
-            case BenchStarted() if (run := self._running.get(event.run)) is not None:
-                run.waits = False
-                now = event.time_unix_s - self._clock_error_s()
-                self._told.append(GroupStarted(number=run.order.number, group=run.group, time_unix_s=now))
+            case BenchStarted() if event.run in self._running:
+                self._began(event.run, event.time_unix_s)
             case BenchEnded():
                 self._over(event.run, event)
             case Answer() if event.failed and event.request in self._running:
                 self._refused[event.request] = event.words
             case JobEnded() if not event.ok and event.request in self._running:
-                self._gave_up(event.request, self._refused.pop(event.request, "the engine refused it"))
+                self._gave_up(event.request, self._refused.pop(event.request, "it was not carried out"))
             case EngineLost():
                 for request in list(self._running):
                     self._gave_up(request, f"the engine ended: {event.reason}")
+
+    def _began(self, request: int, time_unix_s: float) -> None:
+        run = self._running[request]
+        if not run.began:
+            run.waits, run.began = False, True
+            now = time_unix_s - self._clock_error_s()
+            self._told.append(GroupStarted(number=run.order.number, group=run.group, time_unix_s=now))
 
     def _reconnected(self, state: State) -> None:
         """What is told of the runs in a snapshot takes the place of what was missed."""
         for request in list(self._running):
             run = state.runs.get(request)
-            if run is None:
-                self._gave_up(request, "the connection was broken for too long")
-            elif run.ended:
+            if run is None:  # it begins yet, or its end is told
+                continue
+            if run.ended:
                 self._over(request, BenchEnded(run=request, time_unix_s=0.0, result=run.result, reason=run.reason))
+            elif run.started_unix_s is not None:
+                self._began(request, run.started_unix_s)
 
     def _gave_up(self, request: int, why: str) -> None:
         run = self._running.pop(request)
@@ -261,7 +266,7 @@ class _Run:
         self.order, self.group = order, group
         self.waits = waits
         """It will not begin before it is told to."""
-        self.ready = False
+        self.ready = self.began = False
         self._soaked_s = 0.0
         self._any = False
         self._rates: list[float] = []

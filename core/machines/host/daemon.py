@@ -25,10 +25,8 @@ import platformdirs
 
 from devexplorer.core.base import Clock, DevExplorerError, moment_text, replacing
 from devexplorer.core.environments.in_use import keep_in_use
-from devexplorer.core.machines.host.copies import Copies
 from devexplorer.core.machines.host.known import Known
 from devexplorer.core.machines.host.listing import Description
-from devexplorer.core.machines.host.questions import Questions
 from devexplorer.core.machines.host.server import Server
 from devexplorer.core.machines.host.socket_folder import HostError, Place, locked, make, peer
 from devexplorer.core.machines.host.starting import find
@@ -330,8 +328,7 @@ def serve(virtual_spec: str | None = None, environ: Mapping[str, str] = os.envir
         session = Session(virtual_spec=virtual_spec)
     except DevExplorerError as error:
         return _refuse(str(error))
-    copies = Copies(session)
-    server = Server(session, Questions(session, copies))
+    server = Server(session)
     listener = Listener(server.take, environ)
     unsaved = UnsavedCopy(session, server.known)
     server.make_way = unsaved.make_way
@@ -368,7 +365,6 @@ def serve(virtual_spec: str | None = None, environ: Mapping[str, str] = os.envir
     finally:
         listener.stop_listening()
         session.close(CLOSE_S)
-        copies.close()
         listener.close()  # the next host of this environment may begin: the devices are free
         restore()
     return 0

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -15,15 +15,17 @@ from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.engine.link import pieces
 from devexplorer.core.feature import result_types
 from devexplorer.core.machines.past import most_bytes, past_readings
-from devexplorer.core.machines.records import DevicesChanged, Happened, Numbered, PastEvents, PastMark, PastReadings
+from devexplorer.core.machines.records import DevicesChanged, Happened, PastEvents, PastMark, PastReadings
 from devexplorer.core.records import (
     Answer,
     BenchEnded,
     BenchPoint,
     BenchPreparing,
+    BenchReady,
     BenchStarted,
     EngineLost,
     Event,
+    JobEnded,
     JobProgress,
     JobStarted,
     ObjectChanged,
@@ -33,6 +35,7 @@ from devexplorer.core.records import (
     ValuesDescribed,
     WorkspaceFile,
 )
+from devexplorer.core.records.base import Record
 from devexplorer.core.session.poll import PollResult
 from devexplorer.core.session.retained import RetainedEvents
 from devexplorer.core.session.state import State
@@ -42,6 +45,9 @@ MOST_POINTS = 5_000
 MOST_RUNS = 50
 """That have ended."""
 LOG_LINES = 300
+MOST_COMMANDS = 256
+"""Of windows, the latest, whose end can be told again."""
+TOLD_AGAIN = (JobStarted, BenchReady, Answer, JobEnded)
 
 
 class _RunEvents:
@@ -98,6 +104,8 @@ class Known:
         self._lost: EngineLost | None = None
         """Until what the engine held is there again: why it ended."""
         self._answer: Answer | None = None
+        self._commands: dict[int, list[Event]] = {}
+        """What was said of the latest commands of windows, by request."""
 
     def follow(self, result: PollResult) -> None:
         """Take over what happened."""
@@ -113,6 +121,8 @@ class Known:
     def _take(self, event: Event) -> None:
         self.state.apply(event)
         self._retained.take(event)
+        if isinstance(event, TOLD_AGAIN) and event.request in self._commands:
+            self._commands[event.request].append(event)
         match event:
             case BenchPreparing():
                 self._runs[event.run] = _RunEvents(event)
@@ -126,6 +136,9 @@ class Known:
                 for run in self._runs.values():
                     run.lost(event)
                 self._results.clear()
+                for request, said in self._commands.items():
+                    if not any(isinstance(one, JobEnded) for one in said):
+                        said.append(JobEnded(request=request, ok=False, time_unix_s=event.time_unix_s))
             case ObjectRemoved():
                 self._results = {key: kept for key, kept in self._results.items() if key[1] != event.name}
             case Answer():
@@ -135,13 +148,28 @@ class Known:
             case _ if isinstance(event, result_types()):
                 self._results[type(event), _subject(event)] = event
 
+    def asked(self, request: int) -> None:
+        """A window's command goes to the engine: what is said of it is remembered."""
+        self._commands[request] = []
+        if len(self._commands) > MOST_COMMANDS:
+            del self._commands[next(iter(self._commands))]
+
+    def said_of(self, request: int) -> Sequence[Event] | None:
+        """What was said of a command of a window, as far as no snapshot has it; None: it is not remembered."""
+        said = self._commands.get(request)
+        if said is None:
+            return () if request in self.state.jobs else None
+        if any(isinstance(event, JobEnded) for event in said):
+            return said
+        return [event for event in said if isinstance(event, BenchReady)]
+
     def devices(self) -> DevicesChanged:
         """The list of devices as it is now."""
         catalog = self._catalog
         return DevicesChanged(devices=() if catalog is None else tuple(catalog.devices),
                               problems=() if catalog is None else catalog.problems)  # fmt: skip
 
-    def records(self) -> Iterator[Numbered]:
+    def records(self) -> Iterator[Record]:
         """Everything, in an order in which a window can take it."""
         yield self.devices()
         for event in self._events():

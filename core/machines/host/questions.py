@@ -10,10 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from devexplorer.core.base import BadInput, Clock, DevExplorerError
-from devexplorer.core.machines.host.client import Client
 from devexplorer.core.machines.host.copies import Copies
 from devexplorer.core.machines.records import (
     Ask,
@@ -40,6 +39,9 @@ from devexplorer.core.machines.records import (
 from devexplorer.core.records import Log, StoredRun
 from devexplorer.core.session.session import Session
 
+if TYPE_CHECKING:
+    from devexplorer.core.machines.host.server import Client
+
 MOST_RUNS = 1000
 """In one page of the history."""
 NEEDS_CONTROL = (RestartEngine, SetVisibleDevices, SetPython, StartRecording, StopRecording)
@@ -54,11 +56,12 @@ class Questions:
     def __init__(
         self,
         session: Session,
-        copies: Copies,
+        copies: Path | None = None,
         clock: Clock = time.time,
     ) -> None:
+        """`copies`: the folder of files that cross between machines; None: in the user's cache."""
         self._session = session
-        self._copies = copies
+        self._copies = Copies(session, copies)
         self._clock = clock
         self._handlers: dict[type, Callable[[Client, Any, Answer], Result | None]] = {
             ListRuns: self._list_runs, TagRuns: self._tag_runs, DeleteRuns: self._delete_runs,
@@ -81,7 +84,7 @@ class Questions:
         question = ask.question
 
         def reply(result: Result | None, problem: str) -> None:  # any thread
-            client.tell(Reply(to=ask.id, result=result, problem=problem))
+            client.reply(Reply(to=ask.id, result=result, problem=problem))
 
         if client.files.takes(question):
             client.files.ask(question, reply)
@@ -101,6 +104,10 @@ class Questions:
             else:
                 if result is not None:
                     reply(result, "")
+
+    def close(self) -> None:
+        """Remove the copies."""
+        self._copies.close()
 
     def engine_now(self) -> EngineChoice:
         """What the engine runs in."""

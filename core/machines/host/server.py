@@ -2,7 +2,8 @@
 for `take`; every window has two threads for its connection, one for its files, and one while it greets.
 
 One window controls, the others watch: commands are carried out for the one that holds `Control`. It keeps it when its
-connection breaks, until another window comes or takes over.
+connection breaks, until another window comes or takes over. Every connection begins with a snapshot; what a window asks
+again after a break is answered again, and done once.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import takewhile
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -24,16 +26,14 @@ from msgspec.structs import replace
 
 import devexplorer
 from devexplorer.core.base import BadInput, Clock, LinkError, sentence
-from devexplorer.core.engine.link import pieces
-from devexplorer.core.machines.host.client import Client, SocketStream
+from devexplorer.core.codec import decoder
+from devexplorer.core.engine.link import frame, pieces
+from devexplorer.core.machines.host.files import FileWork
 from devexplorer.core.machines.host.known import Known
 from devexplorer.core.machines.host.questions import Questions
-from devexplorer.core.machines.host.wire import Wire, compresses, read_hello, send_hello
+from devexplorer.core.machines.host.wire import SocketStream, Wire, read_hello, send_hello
 from devexplorer.core.machines.records import (
-    BEGIN,
     PROTOCOL,
-    SENT_TO,
-    ZLIB,
     ActionsChanged,
     Ask,
     Control,
@@ -42,15 +42,17 @@ from devexplorer.core.machines.records import (
     Happened,
     Hello,
     HistoryChanged,
-    Numbered,
     RecordingChanged,
+    Reply,
     SessionAction,
     SetHidden,
     SnapshotBegin,
     SnapshotEnd,
     TakeOver,
+    ToHost,
 )
 from devexplorer.core.records import AllocatorSample, Answer, DeviceSample, EngineLost, Event, JobEnded, Rebuilt
+from devexplorer.core.records.base import Record
 from devexplorer.core.session.poll import MOST_EVENTS
 from devexplorer.core.session.session import Session
 
@@ -66,9 +68,72 @@ MOST_ACTIONS = 1_000
 """In one record."""
 MOST_CLIENTS = 16
 """Windows that are remembered."""
-FORGET_S = 86_400.0
-"""A window that was away for so long begins again."""
+MOST_REPLIES = 32
+"""That are remembered of each, to be given again."""
+MOST_WAITING, ROOM_S = 1_000, 5.0
+"""Of what a window sent and the main thread has not taken yet, and how long more of it waits."""
+LONGEST_NAME = 100
 GOODBYE_S, LOOK_S = 0.5, 0.005
+LOST = "It ended while the connection was broken, too long ago to say how."
+_decode: Callable[[bytes], Any] = decoder(ToHost).decode
+
+
+class Client:
+    """A window, by the id that it gave itself; it outlives its connections. Main thread, but for `reply`."""
+
+    def __init__(self, hello: Hello, later: Callable[[Callable[[], None]], None]) -> None:
+        """`later` has work done on the main thread."""
+        self.id, self.name = hello.client, hello.machine[:LONGEST_NAME]
+        self.later = later
+        self.files = FileWork()
+        self.generation = 0
+        """Of its commands, while it controls."""
+        self.last_request = 0
+        """The latest of its commands that was carried out."""
+        self.hidden = False
+        self.wire: Wire | None = None
+        """Its connection; None: it is away."""
+        self.room = threading.Semaphore(MOST_WAITING)
+        self._replies: dict[int, Reply | None] = {}
+        """To its latest questions; None: it is not known yet."""
+        self._last_asked = 0
+
+    def send(self, data: bytes, *, reading: bool = False) -> None:
+        """Send this frame, where there is a connection."""
+        if (wire := self.wire) is not None:
+            wire.put(data, reading=reading)
+
+    def tell(self, record: Record) -> None:
+        """Send this record, where there is a connection."""
+        self.send(frame(record))
+
+    def reply(self, reply: Reply) -> None:
+        """Answer a question. Any thread."""
+        self.later(partial(self._remember, reply))
+        self.tell(reply)
+
+    def _remember(self, reply: Reply) -> None:
+        if reply.to in self._replies:
+            self._replies[reply.to] = reply
+
+    def is_new(self, ask: Ask) -> bool:
+        """Whether a question was not asked before; one that was is answered again here."""
+        if ask.id > self._last_asked:
+            self._last_asked = ask.id
+            self._replies[ask.id] = None
+            if len(self._replies) > MOST_REPLIES:
+                del self._replies[next(iter(self._replies))]
+            return True
+        known = self._replies.get(ask.id, Reply(to=ask.id, problem=LOST))
+        if known is not None:
+            self.tell(known)
+        return False
+
+    def leave(self) -> None:
+        """End its connection."""
+        wire, self.wire = self.wire, None
+        if wire is not None:
+            wire.close()
 
 
 class Server:
@@ -77,20 +142,23 @@ class Server:
     def __init__(
         self,
         session: Session,
-        questions: Questions,
+        copies: Path | None = None,
         *,
         clock: Clock = time.time,
         monotonic: Clock = time.monotonic,
     ) -> None:
+        """`copies`: the folder of files that cross between machines; None: in the user's cache."""
         self.id = secrets.token_hex(16)
         """Of this run of the host."""
         self.machine, self.version = platform.node(), devexplorer.__version__
         self.known = Known()
-        self._session, self._questions = session, questions
+        self._session = session
+        self._questions = questions = Questions(session, copies, clock)
         history: Any = session.listeners.get("history")
         self._history = history
         self._clock, self._monotonic = clock, monotonic
         self._clients: dict[str, Client] = {}
+        """The windows that are remembered, the one that came last at the end."""
         self._holder: Client | None = None
         self._generation = 0
         self.make_way: Callable[[], None] = lambda: None
@@ -104,7 +172,7 @@ class Server:
         self._actions: tuple[SessionAction, ...] = ()
         self._allocators: dict[str, AllocatorSample] = {}
         """The latest reading of each that windows were told."""
-        self._told: dict[type, Numbered] = {}
+        self._told: dict[type, Record] = {}
         """The latest of what is told when it changes, by type."""
         self._set_pace()
         if history is not None:
@@ -122,7 +190,7 @@ class Server:
 
     def _greet(self, connection: socket.socket) -> None:
         stream = SocketStream(connection)
-        stream.until_s = time.monotonic() + GREET_S
+        connection.settimeout(GREET_S)
         try:
             hello = read_hello(stream)
             self._soon(partial(self._join, stream, hello))
@@ -140,7 +208,7 @@ class Server:
     @property
     def connected(self) -> list[Client]:
         """Windows with a connection."""
-        return [client for client in self._clients.values() if client.left_s is None]
+        return [client for client in self._clients.values() if client.wire is not None]
 
     @property
     def engine_python(self) -> str:
@@ -188,7 +256,9 @@ class Server:
         self._behind = len(result.events) >= MOST_EVENTS
         if (now := self._monotonic()) >= self._beat_due_s:
             self._beat_due_s = now + QUIET_S
-            self._look_after(now)
+            for client in self.connected:
+                if client.wire is not None:
+                    client.wire.beat()
 
     def _listen(self) -> None:
         while True:
@@ -203,119 +273,95 @@ class Server:
 
     def end(self, reason: str, deadline_s: float = 2.0) -> bool:
         """Take leave of every window; whether their threads ended in time."""
+        self._listen()  # those who greet just now are told as well
         self._tell(Goodbye(reason=reason))
         until = time.monotonic() + GOODBYE_S
-        while time.monotonic() < until and any(client.outbox.waits for client in self.connected):
+        wires = [client.wire for client in self.connected if client.wire is not None]
+        while time.monotonic() < until and any(wire.waits for wire in wires):
             self._bell.wait(LOOK_S)
             self._listen()
         clients = list(self._clients.values())
         self._clients.clear()
-        ended = [self._forget(client) for client in clients]
-        until = time.monotonic() + deadline_s
         for client in clients:
-            ended.append(client.files.join(max(until - time.monotonic(), 0.0)))
+            client.leave()
+            client.files.close()
+        until = time.monotonic() + deadline_s
+        ended = [wire.join(max(until - time.monotonic(), 0.0)) for wire in wires]
+        ended += [client.files.join(max(until - time.monotonic(), 0.0)) for client in clients]
+        self._questions.close()
         return all(ended)
 
     # --- windows come and go
 
     def _join(self, stream: SocketStream, hello: Hello) -> None:
+        problem = self._why_not(hello)
+        known = self._clients.pop(hello.client, None)
         try:
-            if problem := self._why_not(hello):
-                send_hello(stream, self._hello(hello, problem=problem))
-                stream.socket.close()
-                return
-            known = self._clients.get(hello.client)
-            resumes = (
-                known is not None
-                and known.disconnect(self._monotonic())  # the window knows better whether that still works
-                and hello.session == self.id
-                and not known.outbox.overflowed
-                and known.outbox.reaches(hello.received)
-            )
-            client = known if resumes and known is not None else Client(hello, self._arrived, self._soon, self._clock)
-            answer = self._hello(hello, received=client.received, resumes=resumes)
-            send_hello(stream, answer)
-            stream.unlimited()
+            send_hello(stream, Hello(
+                devexplorer=self.version, client=hello.client, session=self.id, knows=known is not None,
+                machine=self.machine, problem=problem, now_unix_s=self._clock(),
+            ))  # fmt: skip
+            stream.socket.settimeout(None)
         except OSError:  # gone again
-            stream.socket.close()
+            problem = "gone"
+        if known is not None:
+            known.leave()  # the window knows better whether that still works
+            self._clients[known.id] = known
+        if problem:
+            stream.close()
             return
-        if resumes:
-            client.outbox.resume(hello.received)
-            if client is self._holder:
-                self._tell_watchers(client)
-            if client.misses_readings:
-                client.outbox.drop_readings()
-                for past in self.known.past():
-                    client.tell(past)
-        else:
-            self._begin(client, known)
-        client.connect(stream, compressed=compresses(answer, hello), ended=self._ended)
+        client = self._clients[hello.client] = known or Client(hello, self._soon)
+        wire = Wire(
+            stream, _decode, lambda record: self._arrived(client, record), lambda _: self._ended(client, wire),
+            stream.hang_up, clock=self._clock,
+        )  # fmt: skip
+        first = [frame(record) for record in (*self._snapshot(), *self.known.past(), self._control(client))]
+        wire.start(first)
+        client.wire = wire
+        if client is self._holder:
+            self._tell_watchers(client)
+        self._forget_windows()
         self._set_pace()
 
-    def _begin(self, client: Client, before: Client | None) -> None:
-        """A window that is new here, or was away for too long."""
-        held = before is not None and before is self._holder
-        if before is not None:
-            self._forget(before)
-        self._clients[client.id] = client
-        client.left_s = self._monotonic()  # until it is connected
-        for record in self._snapshot():
-            client.tell(record)
-        for past in self.known.past():  # what is seen at once has gone ahead
-            client.tell(past)
-        client.outbox.set_limit()
-        if held or self._holder is None or self._holder.left_s is not None:
-            self._grant(client)
-        else:
-            client.tell(Control(granted=False, holder=self._holder.name))
+    def _control(self, client: Client) -> Control:
+        """Who controls, now that this window has come."""
+        if self._holder is None or self._holder.wire is None:
+            if self._holder is not client:
+                self._generation += 1
+                client.generation = self._generation
+            self._holder = client
+            return Control(granted=True, generation=client.generation)
+        return Control(granted=False, holder=self._holder.name)
+
+    def _forget_windows(self) -> None:
+        """Those that left first, where there are too many."""
+        away = [client for client in self._clients.values() if client.wire is None]
+        for client in away[: max(len(self._clients) - MOST_CLIENTS, 0)]:
+            del self._clients[client.id]
+            client.files.close()
+            if self._holder is client:
+                self._holder = None
 
     def _why_not(self, hello: Hello) -> str:
         if hello.protocol != PROTOCOL:
             return (
                 f"the host that runs on {self.machine} speaks protocol {PROTOCOL} (DevExplorer {self.version}), this"
                 f" window protocol {hello.protocol} (DevExplorer {hello.devexplorer}): end that host there with 'kill"
-                f" {os.getpid()}', and connect again"
+                f" {os.getpid()}' and connect again, or use DevExplorer {self.version} here"
             )
         return "" if 0 < len(hello.client) <= 64 else "the window did not say which one it is"
 
-    def _hello(self, theirs: Hello, *, received: int = 0, resumes: bool = False, problem: str = "") -> Hello:
-        return Hello(
-            devexplorer=self.version, features=(ZLIB, BEGIN, SENT_TO), client=theirs.client, session=self.id,
-            received=received, resumes=resumes, machine=self.machine, problem=problem, now_unix_s=self._clock(),
-        )  # fmt: skip
-
     def _ended(self, client: Client, wire: Wire) -> None:
-        """On a thread of the connection."""
+        """On a thread of the connection, as a rule."""
 
         def left() -> None:
-            if client.is_on(wire):
-                client.disconnect(self._monotonic())
+            if client.wire is wire:
+                client.leave()
                 if client is self._holder:
                     self._tell_watchers(client, away=True)
                 self._set_pace()
 
         self._soon(left)
-
-    def _look_after(self, now: float) -> None:
-        """Heartbeats, and windows that will not come back."""
-        for client in list(self._clients.values()):
-            client.beat()
-        away = sorted(
-            (client for client in self._clients.values() if client.left_s is not None),
-            key=lambda client: client.left_s or 0.0,
-        )
-        surplus = len(self._clients) - MOST_CLIENTS
-        for place, client in enumerate(away):
-            too_long = now - (client.left_s or 0.0) > FORGET_S
-            if client.outbox.overflowed or too_long or place < surplus:
-                del self._clients[client.id]
-                self._forget(client)
-
-    def _forget(self, client: Client) -> bool:
-        if self._holder is client:
-            self._holder = None
-        client.files.close()
-        return client.disconnect(self._monotonic())
 
     def _set_pace(self) -> None:
         self._session.set_hidden(all(client.hidden for client in self.connected))
@@ -324,48 +370,57 @@ class Server:
 
     def _arrived(self, client: Client, record: Any) -> None:
         """On the thread of the connection."""
+        if not client.room.acquire(timeout=ROOM_S):  # meanwhile nothing more is read
+            raise LinkError("it says more than can be listened to")
         self._soon(partial(self._handle, client, record))
 
     def _handle(self, client: Client, record: Any) -> None:
-        client.taken()
-        if self._clients.get(client.id) is not client:
-            return  # it has begun again meanwhile
+        client.room.release()
         match record:
             case Do():
                 self._do(client, record)
             case TakeOver():
-                self._grant(client)
-            case Ask():
+                self._generation += 1
+                self._holder, client.generation = client, self._generation
+                client.tell(Control(granted=True, generation=self._generation))
+                self._tell_watchers(client)
+            case Ask() if client.is_new(record):
                 self._questions.answer(client, record, controls=client is self._holder)
                 if isinstance(record.question, SetHidden):
                     self._set_pace()
 
     def _do(self, client: Client, wanted: Do) -> None:
         command = wanted.command
-        if client is not self._holder:
+        request = command.request
+        if request <= client.last_request:  # it was asked for before
+            known = self.known.said_of(request)
+            said = self._refused(request, LOST) if known is None else known
+        elif client is not self._holder:
             other = "another window" if self._holder is None else self._holder.name or "another window"
-            refusal = f"control of {self.machine} is with {other} now; take over to change something there"
-        elif command.request >> 32 != client.generation or command.request & 0xFFFFFFFF == 0:
-            refusal = "it was sent before this window had control"
+            said = self._refused(
+                request, f"control of {self.machine} is with {other} now; take over to change something there"
+            )
+        elif request >> 32 != client.generation or request & 0xFFFFFFFF == 0:
+            said = self._refused(request, "it was sent before this window had control")
         else:
             self.make_way()
             try:
                 self._session.send_as(command)
+                client.last_request = request
+                self.known.asked(request)
                 return
             except BadInput as error:
-                refusal = str(error)
-        now = self._clock()
-        answer = Answer(
-            request=command.request, title="That was not done", words=sentence(refusal), failed=True, time_unix_s=now
-        )
-        for event in (answer, JobEnded(request=command.request, ok=False, time_unix_s=now)):
+                said = self._refused(request, str(error))
+        for event in said:
             client.tell(Happened(event=event))
 
-    def _grant(self, client: Client) -> None:
-        self._generation += 1
-        self._holder, client.generation = client, self._generation
-        client.tell(Control(granted=True, generation=self._generation))
-        self._tell_watchers(client)
+    def _refused(self, request: int, why: str) -> Sequence[Event]:
+        now = self._clock()
+        words = sentence(why)
+        return (
+            Answer(request=request, title="That was not done", words=words, failed=True, time_unix_s=now),
+            JobEnded(request=request, ok=False, time_unix_s=now),
+        )
 
     def _tell_watchers(self, holder: Client, *, away: bool = False) -> None:
         """Tell all other windows who has control."""
@@ -375,19 +430,22 @@ class Server:
 
     # --- what windows are told
 
-    def _tell(self, record: Numbered) -> None:
+    def _tell(self, record: Record) -> None:
         self._told[type(record)] = record
-        for client in self._clients.values():
-            client.tell(record)
+        self._send(record)
+
+    def _send(self, record: Record, *, reading: bool = False) -> None:
+        if connected := self.connected:
+            data = frame(record)
+            for client in connected:
+                client.send(data, reading=reading)
 
     def _tell_event(self, event: Event) -> None:
         reading = isinstance(event, DeviceSample | AllocatorSample)
         if isinstance(event, AllocatorSample) and not self._is_news(event):
             return
         for piece in pieces(event):
-            happened = Happened(event=piece)
-            for client in self._clients.values():
-                (client.show if reading else client.tell)(happened)
+            self._send(Happened(event=piece), reading=reading)
 
     def _is_news(self, sample: AllocatorSample) -> bool:
         """Whether it says more than that time has passed: an allocator stands still most of the time."""
@@ -424,7 +482,7 @@ class Server:
     def _history_now(self) -> HistoryChanged:
         return HistoryChanged(problem=(self._history and self._history.problem) or "")
 
-    def _snapshot(self) -> list[Numbered]:
+    def _snapshot(self) -> list[Record]:
         return [
             SnapshotBegin(), self._questions.engine_now(), *self.known.records(),
             *self._actions_after(0), self._recording_now(), self._history_now(), SnapshotEnd(),

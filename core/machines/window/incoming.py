@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from devexplorer.core.base import Clock, LinkError
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.engine.link import Joiner
+from devexplorer.core.machines.host.wire import Wire
 from devexplorer.core.machines.past import unpacked
 from devexplorer.core.machines.records import (
     ActionsChanged,
@@ -19,7 +20,6 @@ from devexplorer.core.machines.records import (
     EngineChoice,
     Happened,
     HistoryChanged,
-    Numbered,
     PastEvents,
     PastReadings,
     RecordingChanged,
@@ -30,18 +30,22 @@ from devexplorer.core.machines.records import (
     Text,
 )
 from devexplorer.core.machines.window.untrusted import admitted, visible
-from devexplorer.core.machines.window.uplink import Begin
 from devexplorer.core.records import AllocatorSample, DeviceSample, Event, Log
+from devexplorer.core.records.base import Record
 from devexplorer.core.session.marker import Marker
 from devexplorer.core.session.past import Past
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.mailbox import Mailbox
 
+Begin = Literal["first", "again", "unknown", "anew"]
+"""What a new connection is: the first one; one to a host that remembers what this window asked for, or that does not
+any more; one to another run of the host."""
+
 
 class News(NamedTuple):
     """What has come since the last time."""
 
-    begins: tuple[Begin, ...]
+    begins: tuple[tuple[Begin, Wire], ...]
     """Connections that were made."""
     state: State | None
     catalog: Catalog | None
@@ -60,7 +64,7 @@ class Incoming:
         """How far the host's clock is ahead."""
         self.actions: tuple[SessionAction, ...] = ()
         self.control: Control | None = None
-        """The last word about it; None: not said on this run of the host."""
+        """The last word about it; None: not said on this connection."""
         self.recording = RecordingChanged()
         self.engine: EngineChoice | None = None
         self.read_s: float | None = None
@@ -72,7 +76,7 @@ class Incoming:
         self._joiner = Joiner()
         self._snapshot: State | None = None
         """The state that is being told."""
-        self._begins: list[Begin] = []
+        self._begins: list[tuple[Begin, Wire]] = []
         self._state: State | None = None
         self._catalog: Catalog | None = None
         self._mailbox = Mailbox()
@@ -107,15 +111,14 @@ class Incoming:
 
     # --- on the threads of the link
 
-    def begin(self, begin: Begin) -> None:
+    def begin(self, begin: Begin, wire: Wire) -> None:
         """A connection was made."""
         with self._lock:
-            self._begins.append(begin)
-            if begin != "resumed":
-                self._joiner, self._snapshot = Joiner(), None
-                self.control = None
+            self._begins.append((begin, wire))
+            self._joiner, self._snapshot = Joiner(), None
+            self.control = None
 
-    def take(self, record: Numbered) -> None:
+    def take(self, record: Record) -> None:
         """A record has come."""
         self.heard_unix_s = self._clock()
         try:
@@ -144,7 +147,7 @@ class Incoming:
                 thread = threading.current_thread()
                 threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, thread)))
 
-    def _said(self, record: Numbered) -> None:
+    def _said(self, record: Record) -> None:
         match record:
             case Reply():
                 self._reply(record)

@@ -3,10 +3,13 @@ thread of its own."""
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from devexplorer.core.base import DevExplorerError
 from devexplorer.core.records.base import Record
+
+if TYPE_CHECKING:
+    from devexplorer.core.machines.host.wire import Stream
 
 LinkState = Literal["connecting", "connected", "reconnecting", "lost"]
 """`lost`: no further attempt is made by itself."""
@@ -73,28 +76,12 @@ class CannotReach(DevExplorerError):
         self.final = final
 
 
-class Channel(Protocol):
-    """A stream of bytes to a host, unbuffered, behind the marker: the next thing either side says is its `Hello`."""
-
-    def read(self, size: int, /) -> bytes | None:
-        """What there is, at least one byte; nothing at the end."""
-        ...
-
-    def write(self, data: bytes | memoryview, /) -> int | None:
-        """Some of it; returns how much."""
-        ...
-
-    def close(self) -> None:
-        """Any thread, any number of times; reads and writes end."""
-        ...
-
-
 class Route(Protocol):
     """How a machine is reached, as often as it takes."""
 
-    def open(self, *, unasked: bool) -> Channel:
-        """A new channel; waits for it, on a thread of its own. `unasked`: by itself, after a break. Raises
-        `CannotReach`, or `OSError`."""
+    def open(self, *, unasked: bool) -> Stream:
+        """A new stream, behind the marker: the next thing either side says is its `Hello`. Waits for it, on a thread of
+        its own. `unasked`: by itself, after a break. Raises `CannotReach`, or `OSError`."""
         ...
 
     def cancel(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import Any
@@ -93,11 +92,10 @@ class FarMachine(Machine):
     session: RemoteSession  # type: ignore[assignment]  # what the window needs of one, it has
     history: FarHistory
 
-    def __init__(self, name: str, route: Route, client: str, clock: Clock = time.time) -> None:
-        """`client`: of this window, 32 hexadecimal digits."""
+    def __init__(self, name: str, route: Route, clock: Clock = time.time) -> None:
         super().__init__(name)
         self.aside.machine = name
-        self.session = RemoteSession(name, route, client, clock=clock)
+        self.session = RemoteSession(name, route, clock=clock)
         self.history = self.session.listeners["history"] = FarHistory(self.session)
 
     @property
@@ -119,16 +117,6 @@ class FarMachine(Machine):
         """Whether what is shown is not of this moment."""
         return self.session.is_late
 
-    @property
-    def why_not_here(self) -> str:
-        """Why it cannot write files for this machine, one sentence; empty: it can."""
-        if self.session.can_save_here:
-            return ""
-        return (
-            f"The host on {self.name} is of an older DevExplorer, which cannot save here. Run “devexplorer host stop”"
-            " there, then connect again."
-        )
-
     def ask(self, question: Question, then: Callable[[Any], None]) -> None:
         """Ask the host; at a later beat `then` gets the result, or one sentence (str) that says why there is none."""
         self.session.ask(question, then, then)
@@ -137,16 +125,13 @@ class FarMachine(Machine):
 class Machines:
     """`add` machines, `show` one of them, `remove` it. Remembering them is the window's (`Settings.machines`)."""
 
-    def __init__(
-        self, here: Machine, show: Callable[[Machine], None], changed: Callable[[], None], client: str | None = None
-    ) -> None:
+    def __init__(self, here: Machine, show: Callable[[Machine], None], changed: Callable[[], None]) -> None:
         """`show` puts a machine shown; `changed` is called when the list, what is shown, or the state of a link is
         another."""
         self.here = here
         self.machines: tuple[Machine, ...] = (here,)
         """In the order in which they were added, this machine first."""
         self.shown: Machine = here
-        self.client = client or uuid.uuid4().hex
         self._show, self._changed = show, changed
         self._links: tuple[object, ...] = ()
         self._leaving: list[FarMachine] = []
@@ -156,7 +141,7 @@ class Machines:
         the name is taken."""
         if self.find(name) is not None:
             raise BadInput(f"{name} is listed already")
-        machine = FarMachine(name, route, self.client)
+        machine = FarMachine(name, route)
         self.machines = (*self.machines, machine)
         machine.session.start()
         self._changed()

@@ -11,17 +11,17 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import PurePath, PurePosixPath
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from devexplorer.core.base import Clock, count_text, sentence
 from devexplorer.core.commands.registry import title_of
 from devexplorer.core.devices.cuda_visible_devices import checked
+from devexplorer.core.engine.link import frame
+from devexplorer.core.machines.host.wire import Wire
 from devexplorer.core.machines.records import (
     ANSWERED_WITH,
-    BEGIN,
-    SENT_TO,
     Ask,
     Do,
     Done,
@@ -37,11 +37,12 @@ from devexplorer.core.machines.records import (
     StopRecording,
     TakeOver,
 )
-from devexplorer.core.machines.window.incoming import Incoming
+from devexplorer.core.machines.window.incoming import Begin, Incoming
 from devexplorer.core.machines.window.link import Link, Route
 from devexplorer.core.machines.window.untrusted import visible
-from devexplorer.core.machines.window.uplink import Begin, Uplink
+from devexplorer.core.machines.window.uplink import Uplink
 from devexplorer.core.records import Answer, BeginBenchmark, Command, EngineReady, Event, JobEnded, Log
+from devexplorer.core.records.base import Record
 from devexplorer.core.session.past import Past
 from devexplorer.core.session.poll import MOST_EVENTS, PollResult
 from devexplorer.core.session.script import Action, Surroundings, marked, script
@@ -63,6 +64,14 @@ class FarRecording(NamedTuple):
     problem: str | None = None
 
 
+class _Asked(NamedTuple):
+    """A question, and who gets the answer, or why there is none."""
+
+    ask: Ask
+    then: Callable[[Any], None]
+    failed: Callable[[str], None]
+
+
 class RemoteSession:
     """`start`, then `send`, `ask` and `drain`, `beat` often; `close` at the end."""
 
@@ -70,23 +79,24 @@ class RemoteSession:
         self,
         name: str,
         route: Route,
-        client: str,
         *,
         clock: Clock = time.time,
         monotonic: Clock = time.monotonic,
     ) -> None:
-        """`name`: of the machine, as sentences have it. `client`: of this window."""
+        """`name`: of the machine, as sentences have it."""
         self.name = name
         self._clock, self._monotonic = clock, monotonic
         self._incoming = Incoming(name, clock, monotonic)
-        self._uplink = Uplink(name, route, client, self._incoming, clock=clock, monotonic=monotonic)
+        self._uplink = Uplink(name, route, self._incoming, clock=clock, monotonic=monotonic)
         self._arrived: deque[Event] = deque()
         self._past: deque[Past] = deque()
         self._requests = 0
+        self._wire: Wire | None = None
+        """The connection on which everything that is not answered was said."""
         self._running: dict[int, Command] = {}
         """Commands of this window that have not ended."""
-        self._questions: dict[int, tuple[type[Result], Callable[[Result], None], Callable[[str], None]]] = {}
-        """What each is to be answered with, and who gets that, or why there is none."""
+        self._questions: dict[int, _Asked] = {}
+        """That are not answered."""
         self._asked = 0
         self._hidden = False
         self._engine: EngineReady | None = None
@@ -107,9 +117,7 @@ class RemoteSession:
         """Called at each beat of the window."""
         self._uplink.beat()
         if self._questions and self._uplink.state == "lost":  # nobody will answer
-            questions, self._questions = self._questions, {}
-            for _, _, failed in questions.values():
-                failed(self.why_not())
+            self._fail_questions(self.why_not())
 
     @property
     def link(self) -> Link:
@@ -145,22 +153,14 @@ class RemoteSession:
     def clock_error_s(self) -> float:
         """By how much times that come from there are too late, as far as is known: they are not set anew for little."""
         wire = self._uplink.wire
-        return 0.0 if wire is None else wire.ahead_s - self._incoming.ahead_s
-
-    @property
-    def can_wait(self) -> bool:
-        """Whether benchmarks there can wait to begin."""
-        return BEGIN in self._uplink.hello.features
+        if wire is None or (ahead_s := wire.ahead_s) is None:
+            return 0.0
+        return ahead_s - self._incoming.ahead_s
 
     @property
     def knows_control(self) -> bool:
         """Whether the host has said who controls it."""
         return self._incoming.control is not None
-
-    @property
-    def can_save_here(self) -> bool:
-        """Whether files can be written there for this machine."""
-        return SENT_TO in self._uplink.hello.features
 
     def is_running(self, request: int) -> bool:
         """Whether a command of this window has not ended, as far as is known."""
@@ -186,7 +186,7 @@ class RemoteSession:
 
     def take_over(self) -> None:
         """This window wants to control that machine."""
-        self._uplink.put(TakeOver())
+        self._put(TakeOver())
 
     def close(self, deadline_s: float = 2.5) -> bool:
         """End the connection for good; False when a thread still runs at the deadline."""
@@ -220,7 +220,7 @@ class RemoteSession:
             at_unix_s = numbered.at_unix_s + self._incoming.ahead_s + self.clock_error_s
             numbered = msgspec.structs.replace(numbered, at_unix_s=at_unix_s)
         self._running[request] = numbered
-        self._uplink.put(Do(command=numbered))
+        self._put(Do(command=numbered))
         return request
 
     def put(self, event: Event) -> None:
@@ -235,8 +235,8 @@ class RemoteSession:
             self._past.clear()
         self._past.extend(news.past)
         self._arrived.extend(news.events)
-        for begin in news.begins:
-            self._begun(begin)
+        for begin, wire in news.begins:
+            self._begun(begin, wire)
         for reply in news.replies:
             self._replied(reply)
         if news.history is not None:
@@ -258,31 +258,46 @@ class RemoteSession:
             self.on_drained(result)
         return result
 
-    def _begun(self, begin: Begin) -> None:
-        """A connection was made; unless it goes on where it was, what was said and not answered is lost."""
-        if begin == "resumed":
+    def _begun(self, begin: Begin, wire: Wire) -> None:
+        """A connection was made: what was not answered is asked again, where the host knows what it has done."""
+        self._wire = wire
+        if begin == "again":
+            for command in self._running.values():
+                self._put(Do(command=command))
+            for asked in self._questions.values():
+                self._put(asked.ask)
             return
-        questions, self._questions = self._questions, {}
+        self._fail_questions(f"The connection to {self.name} broke before it had answered.")
         running, self._running = self._running, {}
-        for _, _, failed in questions.values():
-            failed(f"The connection to {self.name} broke before it had answered.")
+        for request in running:
+            self.put(JobEnded(request=request, ok=False, time_unix_s=self._clock()))
+        titles = ", ".join(title_of(command) for command in running.values())
         if begin == "anew" and not self._known_actions and not running:
-            words = f"The host on {self.name} stopped and was restarted."
-            self.put(Log(level="warning", text=words, time_unix_s=self._clock()))
+            self._log("warning", f"The host on {self.name} stopped and was restarted.")
         elif begin == "anew":
             lost = f"{count_text(self._known_actions, 'action')} and all objects were lost"
             words = (
                 f"The host on {self.name} stopped and was restarted: {lost}. If a copy exists, the inspector offers it."
             )
-            if running:
-                words += f" Interrupted: {', '.join(title_of(command) for command in running.values())}."
-            self.put(Log(level="error", text=words, time_unix_s=self._clock()))
+            self._log("error", f"{words} Interrupted: {titles}." if running else words)
         elif running:
-            titles = ", ".join(title_of(command) for command in running.values())
             words = f"The connection to {self.name} was broken for too long; perhaps not carried out: {titles}."
-            self.put(Log(level="error", text=words, time_unix_s=self._clock()))
+            self._log("error", words)
         if self._hidden:
             self.ask(SetHidden(hidden=True), lambda _: None)
+
+    def _log(self, level: Literal["info", "warning", "error"], words: str) -> None:
+        self.put(Log(level=level, text=words, time_unix_s=self._clock()))
+
+    def _put(self, record: Record) -> None:
+        """Say it, if there is a connection."""
+        if self._wire is not None:
+            self._wire.put(frame(record))
+
+    def _fail_questions(self, why: str) -> None:
+        questions, self._questions = self._questions, {}
+        for asked in questions.values():
+            asked.failed(why)
 
     def restart_engine(self) -> None:
         """End the engine there, even one that hangs, and start another."""
@@ -350,27 +365,28 @@ class RemoteSession:
             failed(self.why_not())
             return
         self._asked += 1
-        kind = ANSWERED_WITH.get(type(question), Done)
-        self._questions[self._asked] = kind, then, failed  # type: ignore[assignment]  # `then` takes that kind
-        self._uplink.put(Ask(id=self._asked, question=question))
+        ask = Ask(id=self._asked, question=question)
+        self._questions[self._asked] = _Asked(ask, then, failed)
+        self._put(ask)
 
     def _replied(self, reply: Reply) -> None:
-        kind, then, failed = self._questions.pop(reply.to, (None, None, None))
-        if kind is None or then is None or failed is None:
+        asked = self._questions.pop(reply.to, None)
+        if asked is None:
             return
-        if reply.result is not None and type(reply.result) is not kind:
-            failed(f"{self.name} gave an answer to another question: a {type(reply.result).__name__}.")
-        elif reply.result is None:
-            failed(sentence(reply.problem or f"{self.name} gave no reason"))
+        kind = ANSWERED_WITH.get(type(asked.ask.question), Done)
+        if reply.result is None:
+            asked.failed(sentence(reply.problem or f"{self.name} gave no reason"))
+        elif type(reply.result) is not kind:
+            asked.failed(f"{self.name} gave an answer to another question: a {type(reply.result).__name__}.")
         else:
-            then(reply.result)
+            asked.then(reply.result)
 
     def _order(self, question: Question, title: str) -> None:
         """Ask for something to be done; an answer says why it was not."""
 
         def done(result: Done) -> None:
             if result.words:
-                self.put(Log(level="info", text=result.words, time_unix_s=self._clock()))
+                self._log("info", result.words)
 
         if why_not := self.why_not():
             self._say(title, why_not)

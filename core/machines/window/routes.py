@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import IO
 
 from devexplorer.core.base import Cancelled, without_cards
-from devexplorer.core.machines.host.client import SocketStream
 from devexplorer.core.machines.host.socket_folder import SIMULATED, HostError
 from devexplorer.core.machines.host.starting import reach, serve_command
+from devexplorer.core.machines.host.wire import SocketStream
 from devexplorer.core.machines.ssh.connection import Connection
 from devexplorer.core.machines.ssh.failures import ConnectionFailed
 from devexplorer.core.machines.ssh.putting import choose, prepare

@@ -1,26 +1,27 @@
 """The link of one window to one host, through as many connections as it takes. Main thread, but for the thread `link`,
 which opens a channel and greets, and the two threads of each `Wire`.
 
-What is to be said is kept in an `Outbox` until the host has it. After a break the next connection is tried at once,
-then after 1, 2, 5, 10 and every 30 s; a host that still knows this window goes on where it was.
+After a break the next connection is tried at once, then after 1, 2, 5, 10 and every 30 s; each begins with a snapshot.
 """
 
 from __future__ import annotations
 
 import getpass
 import platform
+import secrets
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Literal, Protocol
 
 import devexplorer
 from devexplorer.core.base import Clock, LinkError
 from devexplorer.core.codec import decoder
-from devexplorer.core.machines.host.wire import Outbox, Wire, compresses, read_hello, send_hello
-from devexplorer.core.machines.records import PROTOCOL, ZLIB, Ask, Do, Goodbye, Hello, Numbered, TakeOver, ToWindow
-from devexplorer.core.machines.window.link import CannotReach, Channel, LinkState, Route
+from devexplorer.core.machines.host.wire import Stream, Wire, read_hello, send_hello
+from devexplorer.core.machines.records import PROTOCOL, Goodbye, Hello, ToWindow
+from devexplorer.core.machines.window.incoming import Begin, Incoming
+from devexplorer.core.machines.window.link import CannotReach, LinkState, Route
+from devexplorer.core.records.base import Record
 
 RETRY_S = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Before each further attempt; the last one again and again."""
@@ -33,52 +34,34 @@ STEP_JUMP_S = 0.05
 """By less than this, or than the measurement can be wrong by, the other clock is not set anew: times of one minute must
 not go back and forth."""
 
-Begin = Literal["first", "resumed", "again", "anew"]
-"""What a new connection is: the first one; what was said goes on; a snapshot of the host that was known; a snapshot of
-another run of the host."""
-Say = Do | TakeOver | Ask
-
 _decode: Callable[[bytes], ToWindow] = decoder(ToWindow).decode
 
 
-class Receiver(Protocol):
-    """Who is told, on the threads of the link."""
-
-    ahead_s: float
-    """How far the clock of the host is ahead of this one; the link keeps it."""
-
-    def begin(self, begin: Begin) -> None:
-        """A connection was made; nothing of it has come yet."""
-
-    def take(self, record: Numbered) -> None:
-        """This has come."""
-
-
 class Uplink:
-    """`start`, `beat` often, `put` what is to be said; `close` at the end."""
+    """`start`, `beat` often, look at `wire`; `close` at the end."""
 
     def __init__(
         self,
         name: str,
         route: Route,
-        client: str,
-        receiver: Receiver,
+        incoming: Incoming,
         *,
         clock: Clock = time.time,
         monotonic: Clock = time.monotonic,
     ) -> None:
-        self._name, self._route, self._client, self._receiver = name, route, client, receiver
+        self._name, self._route, self._incoming = name, route, incoming
+        self._client = secrets.token_hex(16)
+        """As which the host remembers what was asked for."""
         self._clock, self._monotonic = clock, monotonic
         self.state: LinkState = "connecting"
         self.since_unix_s = clock()
         self.reason = ""
         self.hello = Hello()
         """Of the host."""
-        self.outbox = Outbox()
         self._lock = threading.Lock()
         """Of what follows: the thread of an attempt changes it as well."""
         self._wire: Wire | None = None
-        self._channel: Channel | None = None
+        self._channel: Stream | None = None
         self._attempt = 0
         """The number of the latest one: what an earlier one brings is of no use any more."""
         self._broke: tuple[str, bool] | None = None
@@ -102,10 +85,6 @@ class Uplink:
     def start(self) -> None:
         """Begin to connect; returns at once."""
         self._connect(unasked=False)
-
-    def put(self, record: Say) -> None:
-        """Say it, now or when there is a connection again."""
-        self.outbox.put(record)
 
     @property
     def wire(self) -> Wire | None:
@@ -131,8 +110,6 @@ class Uplink:
         wire = self._wire
         if wire is not None:
             wire.beat()
-            if wire.latency_s is not None:
-                self._set_ahead(wire.ahead_s, wire.ahead_error_s)
             if not self._rates or now - self._rates[-1][0] >= 0.5:
                 self._rates.append((now, wire.received_bytes, wire.sent_bytes))
                 while self._rates[-1][0] - self._rates[0][0] > RATES_S:
@@ -211,10 +188,6 @@ class Uplink:
         self._enter("reconnecting", reason)
         self._retry_at_s = now + RETRY_S[min(self._tries, len(RETRY_S) - 1)]
 
-    def _set_ahead(self, ahead_s: float, error_s: float) -> None:
-        if abs(ahead_s - self._receiver.ahead_s) > max(STEP_JUMP_S, error_s):
-            self._receiver.ahead_s = ahead_s
-
     def _enter(self, state: LinkState, reason: str) -> None:
         if state != self.state:
             self.state, self.since_unix_s = state, self._clock()
@@ -247,64 +220,52 @@ class Uplink:
         except (LinkError, OSError, ValueError) as error:  # ValueError: the channel was closed under us
             self._fail(number, getattr(error, "strerror", None) or str(error))
 
-    def _greet(self, number: int, channel: Channel) -> None:
-        before = self._last
-        if before is not None and not before.join(GREETING_S):
-            raise LinkError("the last connection does not end")  # and what it still delivers would come twice
-        received = 0 if before is None else before.received
-        session = "" if before is not None and before.unreadable else self.hello.session  # "": begin with a snapshot
-        ours = Hello(
-            devexplorer=devexplorer.__version__, features=(ZLIB,), client=self._client, session=session,
-            received=received, machine=_who(),
-        )  # fmt: skip
+    def _greet(self, number: int, channel: Stream) -> None:
+        if self._last is not None and not self._last.join(GREETING_S):
+            raise LinkError("the last connection does not end")  # and what it still delivers would come in between
+        ours = Hello(devexplorer=devexplorer.__version__, client=self._client, machine=_who())
         sent_s = self._clock()
         send_hello(channel, ours)
         theirs = read_hello(channel)
-        came_s = self._clock()
+        trip_s = self._clock() - sent_s
         if theirs.problem or theirs.protocol != PROTOCOL:
             reason = theirs.problem or (
                 f"{self._name} speaks protocol {theirs.protocol} (DevExplorer {theirs.devexplorer}), this window"
-                f" protocol {PROTOCOL} (DevExplorer {ours.devexplorer})"
+                f" protocol {PROTOCOL} (DevExplorer {ours.devexplorer}): run 'devexplorer host stop' there and connect"
+                f" again, or use DevExplorer {theirs.devexplorer} here"
             )
             self._fail(number, reason, final=True)
             return
-        known, same = self.hello.session, theirs.session == self.hello.session
-        resumed = theirs.resumes and same and self.outbox.reaches(theirs.received)
         begin: Begin
-        if resumed:
-            begin = "resumed"
-        elif not known:
+        if not self.hello.session:
             begin = "first"
-        elif same:
-            begin = "again"
-        else:
+        elif theirs.session != self.hello.session:
             begin = "anew"
+        else:
+            begin = "again" if theirs.knows else "unknown"
         with self._lock:
             if number != self._attempt:
                 channel.close()
                 return
             self._greet_by_s, self.hello = None, theirs
-            if resumed:
-                self.outbox.resume(theirs.received)
-            else:
-                self.outbox, received = Outbox(), 0
-            if theirs.now_unix_s:
-                self._set_ahead(theirs.now_unix_s - (sent_s + came_s) / 2, (came_s - sent_s) / 2)
-            self._wire = self._last = wire = Wire(
-                channel, _decode, self.outbox, self._take, lambda reason: self._fail(number, reason),
-                lambda: self._shut(channel), compressed=compresses(ours, theirs), received=received,
-                clock=self._clock, monotonic=self._monotonic,
+            self._last = wire = Wire(
+                channel, _decode, self._take, lambda reason: self._fail(number, reason),
+                lambda: self._shut(channel), clock=self._clock, monotonic=self._monotonic,
             )  # fmt: skip
             self._was_connected, self._greeted_s = True, self._monotonic()
             self.reason = ""
             self.state, self.since_unix_s = "connected", self._clock()
-        self._receiver.begin(begin)
-        wire.start()
+            ahead_s = theirs.now_unix_s - sent_s - trip_s / 2
+            if abs(ahead_s - self._incoming.ahead_s) > max(STEP_JUMP_S, trip_s / 2):
+                self._incoming.ahead_s = ahead_s
+            self._incoming.begin(begin, wire)
+            wire.start()
+            self._wire = wire
 
-    def _take(self, record: Numbered) -> None:
+    def _take(self, record: Record) -> None:
         if isinstance(record, Goodbye):
             self._goodbye = record.reason
-        self._receiver.take(record)
+        self._incoming.take(record)
 
     def _fail(self, number: int, reason: str, *, final: bool = False) -> None:
         """Any thread: an attempt or a connection is over."""
@@ -316,7 +277,7 @@ class Uplink:
         if channel is not None:
             self._shut(channel)
 
-    def _shut(self, channel: Channel) -> None:
+    def _shut(self, channel: Stream) -> None:
         """Any thread. Not here: ssh takes its time to end."""
         thread = threading.Thread(target=channel.close, name="link-close", daemon=True)
         thread.start()

@@ -98,7 +98,7 @@ def test_one_that_cannot_be_loaded_there_is_said(desk: Desk, monkeypatch: pytest
     send = desk.far.session.send
 
     def spoiled(command: object) -> int:
-        for path in desk.host.copies._folder.rglob("*.safetensors"):
+        for path in desk.host.server._questions._copies._folder.rglob("*.safetensors"):
             path.write_bytes(b"no tensors")
         return send(command)  # type: ignore[arg-type]
 

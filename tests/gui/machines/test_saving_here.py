@@ -17,7 +17,6 @@ from PySide6.QtWidgets import QApplication, QComboBox, QPushButton
 
 from devexplorer.core.files.kinds import WORKSPACE_START
 from devexplorer.core.machines.window.link import CannotReach
-from devexplorer.core.machines.window.machines import FarMachine
 from devexplorer.core.memory.records import SaveSnapshot
 from devexplorer.core.records import (
     Answer,
@@ -381,19 +380,6 @@ def test_an_engine_that_ends_meanwhile_leaves_the_workspace_unsaved(desk: Saving
         " being sent; save again to be sure."
     )
     assert desk.state.workspace_file is None
-
-
-def test_a_host_that_is_too_old_says_so_in_the_dialog(desk: SavingDesk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FarMachine, "why_not_here", "The host on forge is of an older DevExplorer.")
-    desk.begin()
-    desk.act("save_workspace")
-    dialog = desk.dialog(FarFileDialog)
-    desk.choose_machine(dialog.machine, "this machine")
-    assert dialog.message.text() == "The host on forge is of an older DevExplorer."
-    assert not dialog.accept_button.isEnabled()
-    desk.choose_machine(dialog.machine, "forge")
-    desk.until(dialog.accept_button.isEnabled)
-    dialog.reject()
 
 
 def test_the_window_closes_once_everything_is_saved(desk: SavingDesk, monkeypatch: pytest.MonkeyPatch) -> None:

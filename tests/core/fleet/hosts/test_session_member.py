@@ -27,6 +27,7 @@ from devexplorer.core.records import (
     BeginBenchmark,
     BenchEnded,
     BenchPoint,
+    BenchPreparing,
     BenchReady,
     BenchStarted,
     Command,
@@ -144,13 +145,21 @@ def test_an_engine_that_dies_or_refuses_ends_its_groups_with_a_reason() -> None:
     assert not one.member.is_preparing
 
 
-def test_after_a_long_break_what_is_over_is_known_from_the_snapshot() -> None:
+def test_after_a_break_what_is_over_is_known_from_the_snapshot() -> None:
     one = One()
     one.measure()
-    one.session.state = State()
-    assert ended(one.say()) == [
-        (0, "the connection was broken for too long"), (1, "the connection was broken for too long"),
-    ]  # fmt: skip
+    state = one.session.state = State()
+    spec = MatmulSpec(device="cuda:0", dtype="float16", m=8, n=8, k=8)
+    state.apply(BenchPreparing(run=1, spec=spec, simulated=False))
+    state.apply(BenchStarted(run=1, time_unix_s=5.0))
+    events = one.say()
+    assert [(event.group, event.time_unix_s) for event in events if isinstance(event, GroupStarted)] == [(0, 5.0)]
+    assert not ended(events)
+    state = one.session.state = State()
+    state.apply(BenchPreparing(run=1, spec=spec, simulated=False))
+    state.apply(BenchEnded(run=1, time_unix_s=9.0, result=None, reason="it was stopped"))
+    assert ended(one.say()) == [(0, "it was stopped")]
+    assert ended(one.say(JobEnded(request=2, ok=False, time_unix_s=9.0))) == [(1, "it was not carried out")]
 
 
 def test_details_of_cards_are_passed_on() -> None:

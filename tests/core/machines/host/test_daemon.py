@@ -90,7 +90,7 @@ class Watcher:
 
     def __init__(self, environ: dict[str, str]) -> None:
         self.way = Here(environ)
-        self.session = RemoteSession("there", self.way, "c" * 32)
+        self.session = RemoteSession("there", self.way)
         self.told: list[Event] = []
         self.session.start()
 
@@ -217,7 +217,7 @@ def test_it_ends_ten_minutes_after_the_last_window_and_the_last_work(
 
     window.connect()
     window.ask(StopRecording())
-    window.wait_for(RecordingChanged, 3)
+    window.wait_for(RecordingChanged, 2)
     window.cut()
     pass_by(IDLE_S - 100)
     host.now += 5 * IDLE_S  # the machine slept: a window has time to come back

@@ -11,18 +11,18 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from fakes.hosts import READY, CutStream, HostHere, WindowHere
+from fakes.hosts import READY, HostHere, WindowHere
 from fakes.stored_runs import matmul, stored
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from devexplorer.core.machines.host import server as server_module
-from devexplorer.core.machines.host.client import MOST_WAITING
-from devexplorer.core.machines.host.wire import MOST_READINGS, Outbox
+from devexplorer.core.machines.host.known import MOST_COMMANDS
+from devexplorer.core.machines.host.server import LOST, MOST_CLIENTS, MOST_REPLIES, MOST_WAITING
 from devexplorer.core.machines.past import unpacked
 from devexplorer.core.machines.records import (
     PROTOCOL,
     ActionsChanged,
+    Ask,
+    Control,
     DeleteRuns,
     DevicesChanged,
     Do,
@@ -38,6 +38,7 @@ from devexplorer.core.machines.records import (
     ReadFile,
     RecogniseFiles,
     RecordingChanged,
+    Reply,
     RestartEngine,
     SetHidden,
     SetPython,
@@ -121,8 +122,7 @@ def test_a_new_window_gets_everything_and_then_what_happens(host: HostHere) -> N
         log("before"),
     )  # fmt: skip
     window = WindowHere(host)
-    answer = window.connect()
-    assert not answer.resumes
+    assert not window.connect().knows
     window.wait_for(SnapshotEnd)
     assert isinstance(window.got[0], SnapshotBegin)
 
@@ -203,8 +203,10 @@ def test_watchers_are_told_when_the_window_that_controls_leaves_and_comes_back(
     window.cut()
     host.until(lambda: other.control.away)
     assert (other.control.granted, other.control.holder) == (False, "me@desk")
-    assert window.connect().resumes
+    assert window.connect().knows
     host.until(lambda: not other.control.away)
+    window.wait_for(SnapshotEnd)
+    host.until(lambda: window.control.granted)
     assert not other.control.granted
     other.close()
 
@@ -215,54 +217,94 @@ def test_a_window_that_comes_while_nobody_who_controls_is_there_controls(host: H
     other.connect()
     other.wait_for(SnapshotEnd)
     assert other.control.granted
-    assert window.connect().resumes
-    host.until(lambda: not window.control.granted)
+    assert window.connect().knows
+    window.wait_for(SnapshotEnd)
+    host.until(lambda: window.of(Control) and not window.control.granted)
     other.close()
 
 
-@settings(max_examples=12, deadline=None)
-@given(cuts=st.lists(st.tuples(st.integers(0, 1500), st.integers(0, 300)), min_size=1, max_size=4))
-def test_nothing_is_lost_or_done_twice_when_the_connection_breaks_at_any_byte(
-    cuts: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
+@pytest.mark.parametrize("cut", [(0, 0), (30, 40), (200, 90), (1000, 300)])
+def test_each_command_is_carried_out_once_and_its_end_told_wherever_the_connection_breaks(
+    host: HostHere, window: WindowHere, cut: tuple[int, int]
 ) -> None:
-    host = HostHere(tmp_path_factory.mktemp("host"))
-    host.say(READY)
-    window = WindowHere(host)
-    window.connect()
-    window.wait_for(SnapshotEnd)
-    window.cut()
     generation = window.control.generation
-    for number, (reads, writes) in enumerate([*cuts, (None, None)], start=1):
-        host.say(*(log(f"{number}.{index}") for index in range(20)))
-        window.say(Do(command=BuildModel(recipe="mlp", request=generation << 32 | number)))
-        assert window.connect(reads, writes).resumes
-        if reads is not None:
-            host.until(lambda: window.over.is_set() or (len(texts(window)) and window.outbox.waits is False))
-            window.cut()
-    host.until(lambda: len(host.engine.sent) == len(cuts) + 1 and len(texts(window)) == 20 * (len(cuts) + 1))
-    assert texts(window) == [f"{number}.{index}" for number in range(1, len(cuts) + 2) for index in range(20)]
-    assert [command.request & 0xFF for command in host.engine.sent] == list(range(1, len(cuts) + 2))
-    window.close()
-    host.close()
-
-
-def test_a_window_of_another_run_of_the_host_begins_again(host: HostHere, window: WindowHere) -> None:
+    commands = [Do(command=BuildModel(recipe="mlp", request=generation << 32 | number)) for number in (1, 2, 3)]
     window.cut()
-    window.session = "0" * 32
-    assert not window.connect().resumes
-    window.wait_for(SnapshotEnd)
-    assert window.control.granted
+    for reads, writes in (cut, (None, None)):
+        assert window.connect(reads, writes).knows
+        for command in commands:
+            window.say(command)
+        if reads is not None:
+            host.until(lambda: window.over.is_set() or host.engine.sent)
+            window.cut()
+            done = [sent.request for sent in host.engine.sent]
+            for request in done:
+                host.say(JobStarted(request=request, title="build", time_unix_s=1.0), *built(request, "mlp"))  # type: ignore[arg-type]
+    host.until(lambda: len(host.engine.sent) == 3)
+    assert [sent.request & 0xFF for sent in host.engine.sent] == [1, 2, 3]
+    for request in {sent.request for sent in host.engine.sent} - {*done}:
+        host.say(*built(request, "mlp"))  # type: ignore[arg-type]
+    window.wait_for(JobEnded, 3)
+    assert sorted(ended.request & 0xFF for ended in window.of(JobEnded)) == [1, 2, 3]
+    assert window.control.generation == generation
+
+
+def test_what_ended_long_ago_is_not_done_again_and_what_runs_is_waited_for(host: HostHere, window: WindowHere) -> None:
+    requests = [window.control.generation << 32 | number for number in range(1, MOST_COMMANDS + 3)]
+    for request in requests:
+        window.say(Do(command=BuildModel(recipe="mlp", request=request)))
+    host.until(lambda: len(host.engine.sent) == len(requests))
+    host.say(JobEnded(request=requests[0], ok=True, time_unix_s=1.0))
+    host.say(JobStarted(request=requests[1], title="build", time_unix_s=1.0))
+    window.cut()
+    window.connect()
+    for request in requests[:3]:
+        window.say(Do(command=BuildModel(recipe="mlp", request=request)))
+    assert (ended := window.wait_for(JobEnded)).request == requests[0]
+    assert not ended.ok
+    assert LOST in [answer.words for answer in window.of(Answer)]
+    host.say(EngineLost(reason="It was killed.", will_restart=False, time_unix_s=2.0))
+    window.cut()
+    window.connect()
+    window.say(Do(command=BuildModel(recipe="mlp", request=requests[2])))
+    ended = window.wait_for(JobEnded)
+    assert (ended.request, ended.ok) == (requests[2], False)
+
+
+def test_a_question_that_is_asked_again_gets_the_same_answer(
+    host: HostHere, window: WindowHere, tmp_path: Path
+) -> None:
+    piece = WriteFile(path=str(tmp_path / "a"), offset=0, data=b"abc", sha256=hashlib.sha256(b"abc").hexdigest())
+    assert window.ask(piece).problem == ""
+    window.cut()
+    window.connect()
+    window.say(Ask(id=1, question=piece))  # done again, it would say that the file exists
+    assert window.wait_for(Reply).problem == ""
+    for _ in range(MOST_REPLIES):
+        window.ask(SetHidden(hidden=False))
+    window.say(Ask(id=1, question=piece))
+    host.until(lambda: any(reply.to == 1 and reply.problem == LOST for reply in window.of(Reply)))
+
+
+def test_windows_that_left_first_are_forgotten(host: HostHere, window: WindowHere) -> None:
+    window.cut()
+    for number in range(MOST_CLIENTS):
+        other = WindowHere(host, str(number))
+        other.connect()
+        other.cut()
+    assert other.connect().knows
+    other.close()
+    assert not window.connect().knows
 
 
 def test_a_connection_that_is_only_half_gone_is_replaced(host: HostHere, window: WindowHere) -> None:
-    old, old_socket = window.wire, window._socket
+    old = window.wire
     assert old is not None
-    window.received = old.received
-    assert window.connect().resumes
+    assert window.connect().knows
     host.say(log("again"))
     window.wait_for(Log)
+    old.close()
     assert old.join(5)
-    old_socket.close()
     assert len(host.server.connected) == 1
 
 
@@ -313,7 +355,7 @@ def test_a_window_that_speaks_garbage_is_cut_off_and_may_come_back(
     broken._stream.write(data)
     host.until(lambda: len(host.server.connected) == 1)
     broken.cut()
-    assert broken.connect().resumes
+    assert broken.connect().knows
     broken.close()
 
 
@@ -406,14 +448,8 @@ def test_the_history_is_that_of_the_machine(host: HostHere, window: WindowHere, 
 
 
 def test_a_flood_of_events_is_told_without_waiting(host: HostHere, window: WindowHere) -> None:
-    window.cut()
     for index in range(3 * MOST_EVENTS):
         host.engine.put(log(str(index)))
-    host.server.tick()
-    for _ in range(2):
-        host.server.wait()  # a second each, if it waited
-        host.server.tick()
-    window.connect()
     window.wait_for(Log, 3 * MOST_EVENTS)
     assert texts(window) == [str(index) for index in range(3 * MOST_EVENTS)]
 
@@ -453,35 +489,11 @@ def test_an_allocator_that_stands_still_is_told_seldom(host: HostHere, window: W
     assert [sample.time_unix_s for sample in window.of(AllocatorSample)] == [0.0, 3.0, 3.1, 8.1]
 
 
-def test_a_snapshot_may_be_larger_than_what_is_kept_for_a_window(
-    host: HostHere, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Outbox.set_limit, "__defaults__", (1000,))
-    host.say(*(log("x" * 100) for _ in range(100)))
-    window = WindowHere(host)
-    window.connect()
-    window.wait_for(SnapshotEnd)
-    assert len(texts(window)) == 100
-    window.cut()
-    host.say(*(log("y" * 100) for _ in range(200)))
-    assert not window.connect().resumes
-    window.wait_for(SnapshotEnd)
-    assert texts(window).count("y" * 100) == 200
-    window.close()
-
-
 def test_a_window_that_says_much_at_once_is_heard_to_the_end(host: HostHere, window: WindowHere) -> None:
     for number in range(1, 2 * MOST_WAITING):
         window.say(Do(command=BuildModel(recipe="mlp", request=window.control.generation << 32 | number)))
     host.until(lambda: len(host.engine.sent) == 2 * MOST_WAITING - 1)
     assert [command.request & 0xFFFF for command in host.engine.sent] == list(range(1, 2 * MOST_WAITING))
-
-
-def test_windows_that_stay_away_are_forgotten(host: HostHere, window: WindowHere) -> None:
-    window.cut()
-    host.now += server_module.FORGET_S + 2
-    host.server.tick()
-    assert not window.connect().resumes
 
 
 def test_the_end_is_told(host: HostHere, window: WindowHere) -> None:
@@ -490,27 +502,13 @@ def test_the_end_is_told(host: HostHere, window: WindowHere) -> None:
     assert window.of(Goodbye)[0].reason == "It was ended."
 
 
-def test_a_cut_stream_cuts() -> None:
-    near, far = socket.socketpair()
-    stream = CutStream(near, reads=2, writes=3)
-    far.sendall(b"abc")
-    assert stream.write(b"12345") == 3
-    assert stream.read(10) == b"ab"
-    assert stream.read(10) == b""
-    near.close()
-    far.close()
-
-
-def test_readings_that_were_not_kept_for_a_window_come_as_a_curve(host: HostHere, window: WindowHere) -> None:
+def test_a_window_that_comes_again_gets_the_curves_of_meanwhile(host: HostHere, window: WindowHere) -> None:
     window.cut()
-    for second in range(MOST_READINGS + 50):
-        sample = DeviceSample(device="cpu", time_unix_s=1000.0 + second, utilization_percent=5.0)
-        host.server.known.state.apply(sample)
-        host.server._tell_event(sample)
-    window.got.clear()
-    assert window.connect().resumes
+    for second in range(50):
+        host.say(DeviceSample(device="cpu", time_unix_s=1000.0 + second, utilization_percent=5.0))
+    window.connect()
     past = window.wait_for(PastReadings)
-    assert not window.of(DeviceSample)
+    assert len(window.of(DeviceSample)) == 1, "of the snapshot"
     times, values = unpacked(past)
-    assert times[-1] == 1000.0 + MOST_READINGS + 49
+    assert times[-1] == 1049.0
     assert values[-1, past.metrics.index("utilization_percent")] == 5.0
