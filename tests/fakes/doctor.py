@@ -1,7 +1,8 @@
-"""The pytest fixture `examined`: writes code to a file, examines its model in this process, and cleans up."""
+"""The pytest fixtures `examined` and `made`: code is written to a file, its model examined or made in this process."""
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import sys
 import textwrap
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
 from devexplorer.core.doctor.examine import examine
 from devexplorer.core.records import Diagnosis, DoctorRequest
@@ -18,6 +20,7 @@ from devexplorer.core.virtual.device.machine import VirtualMachine
 HEADER = "import torch\nfrom torch import nn\n"
 MARK = "# <-"
 Examined = Callable[..., Diagnosis]
+Made = Callable[[str], Callable[[], nn.Module]]
 
 
 def marked(file: str | Path) -> list[int]:
@@ -39,6 +42,23 @@ def examined(tmp_path: Path, virtual: VirtualMachine) -> Iterator[Examined]:
         key for key, one in list(sys.modules.items()) if str(getattr(one, "__file__", None)).startswith(str(tmp_path))
     ]:
         del sys.modules[module]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[Made]:
+    """`made(text)`: what makes the model `Net` of the file one_net.py with this text."""
+
+    def written(text: str) -> Callable[[], nn.Module]:
+        (tmp_path / "one_net.py").write_text(text)
+        spec = importlib.util.spec_from_file_location("one_net", tmp_path / "one_net.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules["one_net"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module.Net  # type: ignore[no-any-return]
+
+    yield written
+    sys.modules.pop("one_net", None)
 
 
 def lines_of(text: str) -> list[str]:

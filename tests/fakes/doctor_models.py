@@ -1,10 +1,18 @@
-"""Models with defects: reads the files of `tests/doctor_models`, the options for examining each and the defects of its
-lines."""
+"""Small models for the doctor, from the tables in tests/doctor_models.
+
+A section begins with `=== name`; comments say what its user sees and how to examine it (`# input: 4x12`, `# train`,
+`# dtype: float16`, `# device: vgpu:1`, `# virtual: 2x Tesla T4`, `# needs: accelerate`). Then the code: what `__init__`
+of `Net` does, `---` with the arguments of forward where there are others than `x`, what forward does; with `---` before
+all of that for what stands above the class; or one of the two; or the whole file. A line with a defect ends in
+`# defect: RULE`; `# also: RULE` names an error that the same model has besides. In static.txt and watched.txt,
+`# finds: RULE SEVERITY PATH` and what follows it are about the line that ends in `# <-`."""
 
 from __future__ import annotations
 
 import re
+import textwrap
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from devexplorer.core.records import DoctorRequest
@@ -24,25 +32,48 @@ class Net(nn.Module):
         return self.layer(x) * self.scale
 """
 """A file whose model keeps a tensor as a plain attribute, which stays behind when the model moves."""
+HEAD = "import torch\nfrom torch import nn\n{}\n"
+FRAME = """
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+{init}
+
+    def forward(self, {given}):
+{forward}
+"""
+DIRECTIVES = {
+    "input", "train", "dtype", "device", "virtual", "needs", "also",
+    "finds", "says", "fix", "count", "bytes", "hop", "on", "run", "again", "unrecorded",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Case:
-    """One parsed file."""
+    """One model."""
 
-    file: Path
+    name: str
+    text: str
+    """Its file."""
     directives: dict[str, str]
-    defects: frozenset[tuple[str, int]]
-    """Rule and line."""
+
+    @cached_property
+    def defects(self) -> frozenset[tuple[str, int]]:
+        """Rule and line."""
+        marks = ((number, re.search(r"# defect: ([\w-]+)$", line)) for number, line in enumerate(self.lines, 1))
+        return frozenset((mark[1], number) for number, mark in marks if mark)
 
     @property
-    def request(self) -> DoctorRequest:
-        """Its options."""
-        factory = "make" if re.search(r"(?m)^def make\(", self.file.read_text()) else "Net"
+    def lines(self) -> list[str]:
+        return self.text.splitlines()
+
+    def request(self, folder: Path) -> DoctorRequest:
+        """Its options; the file is NAME.py in that folder."""
         given = self.directives
         return DoctorRequest(
-            source=f"{self.file.name}:{factory}",
-            folder=str(self.file.parent),
+            source=f"{self.name}.py:{'make' if re.search(r'(?m)^def make', self.text) else 'Net'}",
+            folder=str(folder),
             device=given.get("device", "vgpu:0"),
             virtual=given.get("virtual", "2x Tesla T4"),
             train="train" in given,
@@ -51,19 +82,33 @@ class Case:
         )
 
 
-def read(file: Path) -> Case:
-    """Its first lines and the marks at the ends of its lines."""
-    lines = file.read_text().splitlines()
+def cases(kind: str, init: str = "", forward: str = "return x") -> list[Case]:
+    """Those of a table: with what every `__init__` does first, and forward where a section says nothing about it."""
+    sections = re.split(r"(?m)^=== ", (FOLDER / f"{kind}.txt").read_text())[1:]
+    return [_read(section, init, forward) for section in sections]
+
+
+def _read(section: str, init: str, forward: str) -> Case:
+    name, *lines = section.rstrip().split("\n")
     directives: dict[str, str] = {}
-    for line in lines[1:]:
-        found = re.fullmatch(r"# (\w+)(?:: (.+))?", line)
-        if found is None:
-            break
-        directives[found[1]] = found[2] or ""
-    marked = ((number, re.search(r"# defect: ([\w-]+)$", line)) for number, line in enumerate(lines, 1))
-    return Case(file, directives, frozenset((mark[1], number) for number, mark in marked if mark))
-
-
-def files(kind: str) -> list[Path]:
-    """Those that are `broken` or `clean`, in order."""
-    return sorted((FOLDER / kind).glob("*.py"))
+    while lines[0].startswith("#"):
+        key, _, value = lines.pop(0).removeprefix("# ").partition(": ")
+        if key in DIRECTIVES:
+            directives[key] = f"{directives[key]}\n{value}" if key in directives else value
+    code = "\n".join(lines) + "\n"
+    parts = re.split(r"(?m)^---(.*)\n", code)
+    if len(parts) == 1 and re.search(r"(?m)^(class|def) ", code):
+        return Case(name, HEAD.format(code), directives)
+    head, given = "", ""
+    if len(parts) == 1:
+        own, run = ("", code) if re.search(r"(?m)^return ", code) else (code, "")
+    elif len(parts) == 3:
+        own, given, run = parts
+    else:
+        head, _, own, given, run = parts
+    frame = FRAME.format(
+        init=textwrap.indent(f"{init}\n{own}".strip() or "pass", 8 * " "),
+        given=given.strip() or "x",
+        forward=textwrap.indent(run.rstrip() or forward, 8 * " "),
+    )
+    return Case(name, HEAD.format(head) + frame, directives)

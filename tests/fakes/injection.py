@@ -31,7 +31,7 @@ from devexplorer.core.models.run import total
 from devexplorer.core.records import Diagnosis, DoctorRequest, Finding
 from devexplorer.core.virtual.backend import install
 from fakes.defects import Defect
-from fakes.doctor_models import Case, files, read
+from fakes.doctor_models import cases
 
 SECONDS = 60
 """That one examination may take."""
@@ -114,14 +114,10 @@ class Outcome:
 
 
 def corpus() -> list[Subject]:
-    """Those of `tests/doctor_models/clean` without special options that move without changes."""
-    cases = [read(file) for file in files("clean")]
-    plain = [case for case in cases if "needs" not in case.directives and "unchecked" not in case.directives]
-    return [_of_case(case) for case in plain if not re.search(r"def (to|_apply)\(", case.file.read_text())]
-
-
-def _of_case(case: Case) -> Subject:
-    return Subject(case.file.stem, case.file.read_text(), case.request.source.partition(":")[2], case.request)
+    """Those of `tests/doctor_models/clean.txt` without special options that move without changes."""
+    plain = [case for case in cases("clean") if "needs" not in case.directives]
+    requests = [(case, case.request(Path())) for case in plain if not re.search(r"def (to|_apply)\(", case.text)]
+    return [Subject(case.name, case.text, one.source.partition(":")[2], one) for case, one in requests]
 
 
 def wrapped_zoo(names: Sequence[str], random_: random.Random) -> Iterator[Subject]:

@@ -3,10 +3,10 @@ line.
 
 python tests/soak/doctor_injection.py [--seed 0] [--rounds 20] [--kinds detach,item] [--show]
 
-A round is one valid injection of each kind, into a clean model of tests/doctor_models (by rewriting its source), or
-into a sample model or a configuration of transformers (by a hook on a random module of it). An injection is invalid if
-the model then fails on the CPU, the line is not reached, or, for cuts, no parameter loses its gradient; it is retried
-elsewhere. Everything runs in this process."""
+A round is one valid injection of each kind, into a clean model of tests/doctor_models/clean.txt (by rewriting its
+source), or into a sample model or a configuration of transformers (by a hook on a random module of it). An injection is
+invalid if the model then fails on the CPU, the line is not reached, or, for cuts, no parameter loses its gradient; it
+is retried elsewhere. Everything runs in this process."""
 
 from __future__ import annotations
 

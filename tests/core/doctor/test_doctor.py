@@ -990,7 +990,7 @@ def test_nothing_of_torch_stays_changed(examined: Examined) -> None:
     [
         ({"source": "no-such-model"}, "there is no sample model"),
         ({"source": "gone.py:Net"}, "there is no file"),
-        ({"source": __file__.replace("test_doctor.py", "../../doctor_models/exam/exam.json")}, "is not Python code"),
+        ({"source": str(Path(__file__).parents[2] / "goldens" / "devices.json")}, "is not Python code"),
         ({"source": "mlp", "device": "vgpu:7"}, "there is no device 'vgpu:7' here; there are cpu, vgpu:0, vgpu:1"),
         ({"source": "mlp", "device": "the moon"}, "is no device"),
         ({"source": "mlp", "virtual": "Tesla T5000"}, "there is no profile"),
