@@ -127,9 +127,8 @@ class Threaded(nn.Sequential):
 
 
 def test_what_cannot_be_watched_is_not_checked() -> None:
-    assert [one.what for one in watched(lambda: nn.Sequential(Threaded(4, 4))).unchecked()] == [
-        "what other threads run"
-    ]
+    unseen = watched(lambda: Threaded(nn.Linear(4, 4))).unchecked()
+    assert [one.what for one in unseen] == ["what other threads run"]
     with warnings.catch_warnings(action="ignore"):  # of how old TorchScript is
         scripted = torch.jit.trace(nn.Linear(4, 4), torch.rand(2, 4))
     (unchecked,) = watched(lambda: nn.Sequential(scripted), device="cpu").unchecked()
