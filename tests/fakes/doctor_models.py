@@ -4,8 +4,8 @@ A section begins with `=== name`; comments say what its user sees and how to exa
 `# dtype: float16`, `# device: vgpu:1`, `# virtual: 2x Tesla T4`, `# needs: accelerate`). Then the code: what `__init__`
 of `Net` does, `---` with the arguments of forward where there are others than `x`, what forward does; with `---` before
 all of that for what stands above the class; or one of the two; or the whole file. A line with a defect ends in
-`# defect: RULE`; `# also: RULE` names an error that the same model has besides. In static.txt and watched.txt,
-`# finds: RULE SEVERITY PATH` and what follows it are about the line that ends in `# <-`."""
+`# defect: RULE`; `# also: RULE` names an error that the same model has besides. In the other tables,
+`# finds: …` and what follows it are about the lines that end in `# <-`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Net(nn.Module):
 """
 DIRECTIVES = {
     "input", "train", "dtype", "device", "virtual", "needs", "also",
-    "finds", "says", "fix", "count", "bytes", "hop", "on", "run", "again", "unrecorded",
+    "finds", "notes", "unchecked", "says", "fix", "count", "bytes", "hop", "on", "run", "again", "unrecorded",
 }  # fmt: skip
 
 
@@ -68,11 +68,15 @@ class Case:
     def lines(self) -> list[str]:
         return self.text.splitlines()
 
+    @property
+    def file(self) -> str:
+        return re.sub(r"\W+", "_", self.name) + ".py"
+
     def request(self, folder: Path) -> DoctorRequest:
-        """Its options; the file is NAME.py in that folder."""
+        """Its options; `file` is in that folder."""
         given = self.directives
         return DoctorRequest(
-            source=f"{self.name}.py:{'make' if re.search(r'(?m)^def make', self.text) else 'Net'}",
+            source=f"{self.file}:{'make' if re.search(r'(?m)^def make', self.text) else 'Net'}",
             folder=str(folder),
             device=given.get("device", "vgpu:0"),
             virtual=given.get("virtual", "2x Tesla T4"),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from fakes.doctor import HEADER, MARK, Examined, examined, marked, patched
+from fakes.doctor_models import Case, cases
 from fakes.virtual import virtual
 from msgspec.structs import replace
 from torch import nn
@@ -50,6 +51,24 @@ def unchecked(found: Diagnosis) -> dict[str, str]:
     return {one.what: one.reason for one in found.unchecked}
 
 
+@pytest.mark.parametrize("case", cases("examined", "self.layer = nn.Linear(8, 4)"), ids=lambda case: case.name)
+def test_what_is_found_noted_and_not_checked(examined: Examined, tmp_path: Path, case: Case) -> None:
+    (tmp_path / case.file).write_text(case.text)
+    found, given = examine(case.request(tmp_path)), case.directives
+    told = [*found.problems, *found.notes]
+    assert [one.rule for one in told] == [*given.get("finds", "").split(), *given.get("notes", "").split()], found
+    assert len(found.notes) == len(given.get("notes", "").split())
+    marks = [number for number, line in enumerate(case.lines, 1) if MARK in line]
+    assert sorted(one.line for one in told if one.line) == marks, found
+    assert all(given.get("says", "") in one.message and given.get("fix", "") in one.fix for one in found.problems), (
+        found
+    )
+    assert any(given.get("says", "") in one.message for one in told) or not told
+    expected = [line.partition(": ")[::2] for line in given.get("unchecked", "").splitlines()]
+    assert list(dict.fromkeys(what for what, _ in expected)) == list(unchecked(found)), found
+    assert all(words in unchecked(found)[what] for what, words in expected), found
+
+
 # --- models that work
 
 
@@ -62,12 +81,6 @@ def test_a_model_that_works_is_clean(examined: Examined, train: bool) -> None:
     assert found.inputs == "2x8"
     assert found.operations >= 2
     assert found.target == "net.py:Net"
-
-
-@pytest.mark.parametrize("name", ["mlp", "lazy-mlp", "lstm", "two-towers", "tied"])
-def test_sample_models_are_clean(virtual: VirtualMachine, name: str) -> None:
-    found = examine(DoctorRequest(source=name, train=True))
-    assert found.clean, found
 
 
 @pytest.mark.parametrize("levels", [100, 200])
@@ -84,77 +97,6 @@ def test_modules_within_modules_are_examined_as_deep_as_torch_runs_them(examined
     assert found.clean, found
     assert found.operations > 0
     assert sys.getrecursionlimit() == before
-
-
-def test_modules_that_hold_each_other_are_named_at_their_line(examined: Examined, tmp_path: Path) -> None:
-    code = f"""
-    class Head(nn.Module):
-        def __init__(self, body):
-            super().__init__()
-            self.body = body  {MARK}
-            self.layer = nn.Linear(8, 4)
-
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.head = Head(self)
-
-        def forward(self, x):
-            return self.head.layer(x)
-    """
-    found = examined(code, inputs="2x8")
-    assert [(one.rule, one.line) for one in found.problems] == [("fails-on-device", *marked(tmp_path / "net.py"))]
-    assert "`body` of Head is a module that holds this Head" in found.problems[0].message
-
-
-def test_a_float64_buffer_is_noted_for_mps(examined: Examined, tmp_path: Path) -> None:
-    code = f"""{LAYER}
-        self.register_buffer("table", torch.ones(4, dtype=torch.float64))  {MARK}
-
-    def forward(self, x):
-        return self.layer(x) * self.table.to(x.dtype)
-    """
-    found = examined(code)
-    assert found.clean, found
-    (note,) = found.notes
-    assert (note.rule, note.line) == ("dtype-promotion", *marked(tmp_path / "net.py"))
-    assert "MPS" in note.message
-
-
-def test_float64_of_a_forward_is_noted_for_mps_where_it_begins(examined: Examined, tmp_path: Path) -> None:
-    code = f"""{LAYER}
-    def forward(self, x):
-        sizes = self.layer(x).double()  {MARK}
-        total = sizes.sum(0) * torch.ones(4, device=x.device, dtype=torch.float64)  {MARK}
-        return self.layer(x) + total.to(x.dtype)
-    """
-    found = examined(code)
-    assert found.clean, found
-    assert [(one.rule, one.line) for one in found.notes] == [
-        ("dtype-promotion", line) for line in marked(tmp_path / "net.py")
-    ]
-    assert all("MPS" in note.message for note in found.notes)
-
-
-def test_a_note_on_float64_leaves_the_warning_of_its_line(examined: Examined, tmp_path: Path) -> None:
-    code = f"""{LAYER}
-    def forward(self, x):
-        return self.layer(x) * torch.ones(4, device=x.device, dtype=torch.float64)  {MARK}
-    """
-    found = examined(code)
-    assert [(one.rule, one.line) for one in found.problems] == [("dtype-promotion", *marked(tmp_path / "net.py"))]
-    assert not found.notes
-
-
-def test_inputs_and_dtype_can_be_given(examined: Examined) -> None:
-    code = f"""{LAYER}
-    def forward(self, x, at):
-        assert x.dtype == torch.bfloat16 and at.dtype == torch.int64, (x.dtype, at.dtype)
-        return self.layer(x)[:, at]
-    """
-    found = examined(code, inputs="5x8, 3:int64", dtype="bfloat16")
-    assert found.clean, found
-    assert found.inputs == "5x8,3:int64"
 
 
 @pytest.mark.parametrize(
@@ -216,17 +158,6 @@ def test_a_dtype_that_nobody_asked_for_makes_no_verdict(
     assert lines == [("mixed-dtypes", line) for line in marked(tmp_path / "net.py")]
 
 
-def test_the_second_card_can_be_meant(examined: Examined) -> None:
-    code = f"""{LAYER}
-    def forward(self, x):
-        assert self.layer.weight.device.index == 1 and x.device.index == 1
-        return self.layer(x)
-    """
-    found = examined(code, device="vgpu:1", inputs="2x8")
-    assert found.clean, found
-    assert found.device == "vgpu:1"
-
-
 def test_without_a_gpu_two_virtual_ones_are_made(virtual: VirtualMachine, monkeypatch: pytest.MonkeyPatch) -> None:
     virtual.reset()
     found = examine(DoctorRequest(source="mlp"))
@@ -238,36 +169,6 @@ def test_the_cards_that_are_wanted_are_made(virtual: VirtualMachine) -> None:
     virtual.reset()
     found = examine(DoctorRequest(source="mlp", virtual="Tesla T4, NVIDIA A10", visible="1", device="vgpu:0"))
     assert found.device_name == "NVIDIA A10"
-
-
-def test_control_flow_on_values_works_and_is_slow(examined: Examined) -> None:
-    code = f"""{LAYER}
-    def forward(self, x):
-        y = self.layer(x)
-        if y.abs().max() > 1e6:  {MARK}
-            y = y / 2
-        return y
-    """
-    found = examined(code)
-    assert rules(found) == ["hidden-sync"]
-    assert only_line(found) == marked(found.problems[0].file)[0]
-
-
-def test_custom_autograd_functions_work(examined: Examined) -> None:
-    code = f"""
-class Double(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return 2 * x
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return 2 * gradient
-{LAYER}
-    def forward(self, x):
-        return Double.apply(self.layer(x))
-    """
-    assert examined(code, train=True).clean
 
 
 def test_a_model_without_parameters_is_clean(examined: Examined) -> None:
@@ -320,38 +221,6 @@ def test_the_words_of_a_message_decide_nothing() -> None:
     ]
 
 
-FREQUENCIES = f"""{LAYER}
-        self.frequencies = torch.linspace(0, 1, 4)  {MARK}
-
-    def forward(self, x):
-        where = torch.arange(x.shape[0], device=x.device).type_as(self.frequencies)
-        angles = torch.outer(where, self.frequencies).to(x.device)
-        return self.layer(x) + angles
-"""
-
-
-def test_copies_of_an_attribute_that_stays_behind_are_part_of_that_finding(examined: Examined) -> None:
-    found = examined(FREQUENCIES)
-    assert rules(found) == ["unregistered-tensor"]
-    assert only_line(found) == marked(found.problems[0].file)[0]
-
-
-def test_two_tensors_that_meet_on_the_cpu_first_are_both_to_blame(examined: Examined) -> None:
-    found = examined(f"""{LAYER}
-        self.codes = torch.ones(8, 4, dtype=torch.int8)  {MARK}
-        self.scales = torch.ones(8)  {MARK}
-
-    def forward(self, x):
-        weight = self.codes.to(x.dtype) * (self.scales / 127)[:, None]
-        return self.layer(x) @ weight.T
-""")
-    assert [(one.rule, one.severity, one.line) for one in found.problems] == [
-        ("unregistered-tensor", "error", line) for line in marked(found.problems[0].file)
-    ]
-    assert not found.notes
-    assert not any("copies it to the device" in one.message for one in found.problems), "a cast is no copy"
-
-
 BY_HAND = """
 class Block(nn.Module):
     def __init__(self):
@@ -385,34 +254,6 @@ def test_a_model_on_several_cards_runs_as_it_lies(examined: Examined, placing: s
     mixed = [one for one in found.problems if one.rule == "mixed-devices"]
     assert [one.line for one in mixed] == ([] if fix is None else marked(mixed[0].file))
     assert all(fix in one.fix for one in mixed if fix is not None)
-
-
-def test_an_attribute_that_forward_brings_along_itself_is_no_error(examined: Examined) -> None:
-    found = examined(f"""{LAYER}
-        self.table = torch.ones(4)  {MARK}
-
-    def forward(self, x):
-        self.table = self.table.to(x.device)
-        return self.layer(x) * self.table
-""")
-    assert found.clean
-    assert [(one.rule, one.severity) for one in found.notes] == [("unregistered-tensor", "note")]
-    assert "until forward brings it along itself" in found.notes[0].message
-
-
-def test_the_method_that_brings_an_attribute_along_is_named(examined: Examined) -> None:
-    found = examined(f"""{LAYER}
-        self.weights = torch.ones(4)  {MARK}
-
-    def forward(self, x):
-        return self.layer(x)
-
-    def loss(self, out):
-        self.weights = self.weights.to(out.device)
-        return (out * self.weights).sum()
-""")
-    assert found.clean
-    assert "until loss brings it along itself" in found.notes[0].message
 
 
 SEVERITIES = {
@@ -472,21 +313,6 @@ def test_what_a_run_showed_decides_how_bad_it_is(examined: Examined, name: str, 
     assert severity in {one.severity for one in told}, told
     assert not found.unchecked
     assert sum(one.severity == severity for one in told) == 1
-
-
-def test_what_only_the_first_call_copies_is_a_note_where_forward_fails_later_too(examined: Examined) -> None:
-    found = examined(f"""{LAYER}
-        self.m = torch.ones(4)
-
-    def forward(self, x):
-        self.m = self.m.to(x.device)
-        y = self.layer(x) * self.m
-        if y.type() != "torch.FloatTensor":
-            raise TypeError(y.type())
-        return y
-""")
-    assert rules(found) == ["fails-on-device"]
-    assert [one.rule for one in found.notes] == ["unregistered-tensor"]
 
 
 INDICES = {
@@ -572,27 +398,6 @@ def test_with_its_patches_a_model_is_clean(examined: Examined, tmp_path: Path, m
     assert again.clean, again
 
 
-def test_what_works_on_the_cpu_alone_is_found(examined: Examined) -> None:
-    code = f"""
-class Inner(nn.Module):
-    def forward(self, x):
-        if x.device.type != "cpu":
-            raise RuntimeError("not here")  {MARK}
-        return x
-{LAYER}
-        self.inner = Inner()
-
-    def forward(self, x):
-        return self.inner(self.layer(x))
-    """
-    found = examined(code)
-    assert rules(found) == ["fails-on-device"]
-    assert only_line(found) == marked(found.problems[0].file)[0]
-    assert found.problems[0].path == "inner"
-    assert "RuntimeError: not here" in found.problems[0].message
-    assert "the rest of the forward" in unchecked(found)
-
-
 def test_what_fails_on_the_cpu_as_well_is_no_matter_of_placement(examined: Examined) -> None:
     code = f"{LAYER}\n    def forward(self, x):\n        raise ValueError('wrong')  {MARK}\n"
     with pytest.raises(BadInput, match=r"'net.py:Net' fails on the CPU as well: ValueError: wrong \(net.py, line 10\)"):
@@ -603,33 +408,10 @@ def test_what_fails_on_the_cpu_as_well_is_no_matter_of_placement(examined: Exami
         examined(f"{LAYER}\n    def forward(self, x):\n        return self.forward(x)\n", inputs="2x8")
 
 
-def test_what_fails_everywhere_is_not_checked_where_something_else_was_found(examined: Examined) -> None:
-    code = f"{LAYER}        self.a = torch.ones(3)\n    def forward(self, x):\n        raise ValueError('wrong')\n"
-    found = examined(code, inputs="2x8")
-    assert rules(found) == ["unregistered-tensor"]
-    assert "fails on the CPU as well: ValueError: wrong" in unchecked(found)["the rest of the forward"]
-
-
 def test_an_argument_too_few_is_named(examined: Examined) -> None:
     code = f"{LAYER}\n    def forward(self, x, mask):\n        return self.layer(x)\n"
     with pytest.raises(BadInput, match=r"its forward takes x, mask, and 1 was given: .*--input 2x16,2x16"):
         examined(code, inputs="2x8")
-
-
-def test_inputs_that_cannot_be_guessed_leave_the_forward_unchecked(examined: Examined) -> None:
-    code = f"""{LAYER}
-        self.a = torch.ones(3)
-
-    def forward(self, x, graph):
-        return self.layer(x) + graph.nodes
-    """
-    found = examined(code)
-    assert rules(found) == ["unregistered-tensor"]
-    reason = unchecked(found)["the forward"]
-    assert "it wants x, graph" in reason
-    assert "--input 2x16,2x16" in reason
-    assert not found.clean
-    assert found.operations == 0
 
 
 def test_a_guess_is_not_spoiled_by_a_device_in_the_code(examined: Examined) -> None:
@@ -645,95 +427,7 @@ def test_a_guess_is_not_spoiled_by_a_device_in_the_code(examined: Examined) -> N
     assert "the forward" not in unchecked(found)
 
 
-def test_a_full_card_is_named_with_its_size_and_a_larger_one(examined: Examined) -> None:
-    code = (
-        f"{LAYER}\n    def forward(self, x):\n        return self.layer(x) + torch.empty(6 << 30,"
-        f" device=x.device).sum()  {MARK}\n"
-    )
-    found = examined(code)
-    assert rules(found) == ["fails-on-device"]
-    assert only_line(found) == marked(found.problems[0].file)[0]
-    assert (
-        "The forward needs more memory than vgpu:0 (Tesla T4, 15.00 GiB) has: another 24.00 GiB did not fit"
-        in found.problems[0].message
-    )
-    assert "--virtual" in found.problems[0].fix
-
-
-def test_a_model_without_values_cannot_be_moved(examined: Examined) -> None:
-    code = "def make():\n    with torch.device('meta'):\n        return nn.Linear(4, 4)\n"
-    found = examined(code, factory="make")
-    assert rules(found) == ["fails-on-device"]
-    assert "to_empty" in found.problems[0].fix
-    assert "the forward" in unchecked(found)
-
-
-def test_a_custom_move_has_to_work(examined: Examined) -> None:
-    code = CLEAN + f"\n    def to(self, device):  {MARK}\n        self.layer.to(device)\n"
-    found = examined(code)
-    assert rules(found) == ["fails-on-device"]
-    assert only_line(found) == marked(found.problems[0].file)[0]
-    assert "returns nothing" in found.problems[0].message
-    found = examined(CLEAN + f"\n    def to(self, device):\n        raise ValueError('stay')  {MARK}\n")
-    assert rules(found) == ["fails-on-device"]
-    assert only_line(found) == marked(found.problems[0].file)[0]
-    assert "ValueError: stay" in found.problems[0].message
-    assert "the forward" in unchecked(found)
-
-
-def test_a_backward_that_fails_there_only_is_found(examined: Examined) -> None:
-    code = f"""
-class Through(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        assert gradient.device.type == "cpu", "not there"  {MARK}
-        return gradient
-{LAYER}
-    def forward(self, x):
-        return Through.apply(self.layer(x))
-    """
-    assert examined(code).clean
-    found = examined(code, train=True)
-    assert rules(found) == ["fails-on-device"]
-    assert "The backward works on the CPU" in found.problems[0].message
-    assert "the rest of the backward" in unchecked(found)
-
-
-def test_nothing_to_train_is_said(examined: Examined) -> None:
-    code = f"{LAYER}\n    def forward(self, x):\n        return [len(x)]\n"
-    assert "has a gradient to give" in unchecked(examined(code, train=True, inputs="2x8"))["the backward"]
-
-
-def test_a_buffer_that_is_drawn_and_not_saved_is_found_by_a_second_seed(examined: Examined) -> None:
-    code = f"""{LAYER}
-        self.register_buffer("noise", torch.randn(4), persistent=False)  {MARK}
-        self.register_buffer("steps", torch.arange(4), persistent=False)
-
-    def forward(self, x):
-        return self.layer(x) + self.noise * self.steps
-    """
-    found = examined(code)
-    assert rules(found) == ["unsaved-buffer"]
-    assert only_line(found) == marked(found.problems[0].file)[0]
-
-
 # --- not checked
-
-
-def test_a_weak_reference_to_a_parameter_is_no_obstacle(examined: Examined) -> None:
-    code = f"""
-import weakref
-{LAYER}
-        self.shortcut = weakref.ref(self.layer.weight)
-
-    def forward(self, x):
-        return self.layer(x)
-    """
-    assert examined(code).clean
 
 
 def test_a_forward_that_takes_gradients_itself_needs_training(examined: Examined) -> None:
@@ -770,22 +464,6 @@ def test_what_only_a_real_card_can_do_is_not_checked(examined: Examined, words: 
     found = examined(code, inputs="2x8")
     assert not found.problems
     assert "a card could do that, a virtual GPU cannot" in unchecked(found)["the rest of the forward"]
-
-
-def test_other_threads_are_not_checked(examined: Examined) -> None:
-    code = f"""
-import threading
-{LAYER}
-    def forward(self, x):
-        out = []
-        thread = threading.Thread(target=lambda: out.append(self.layer(x)))
-        thread.start()
-        thread.join()
-        return out[0]
-    """
-    found = examined(code)
-    assert not found.problems
-    assert list(unchecked(found)) == ["what other threads run"]
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit")
@@ -883,72 +561,12 @@ def test_a_sparse_buffer_that_forward_leaves_alone_is_no_matter(
     assert found.operations == 1
 
 
-def test_of_a_model_with_sparse_products_the_rest_is_checked(examined: Examined) -> None:
-    work = "torch.sparse.mm(self.heads, self.layer(x)) + self.heads.to(x.device).to_dense() @ x + torch.ones(8)"
-    found = examined(SPARSE.format("", work), train=True, inputs="4x8")
-    assert rules(found) == ["default-device"], found
-    assert "computed on the CPU: virtual GPUs hold dense tensors only" in unchecked(found)["sparse tensors"]
-    assert list(unchecked(found)) == ["sparse tensors"]
-
-
-def test_a_failure_after_sparse_tensors_is_no_fault_of_the_model(examined: Examined) -> None:
-    work = "self.layer(x) if self.heads.device == x.device else self.missing"
-    found = examined(SPARSE.format("", work), inputs="4x8")
-    assert not found.problems, found
-    assert "a card could do that, a virtual GPU cannot" in unchecked(found)["the rest of the forward"]
-
-
 @pytest.mark.filterwarnings("ignore:.*nested tensors is in prototype stage")
 def test_nested_tensors_are_computed_on_the_cpu_and_said_to_be_unchecked(examined: Examined) -> None:
     work = "self.layer(torch.nested.as_nested_tensor([x[:2], x[2:3]])).to_padded_tensor(0.0)"
     found = examined(SPARSE.format("", work), train=True, inputs="4x8")
     assert not found.problems, found
     assert list(unchecked(found)) == ["nested tensors"]
-
-
-def test_the_model_within_data_parallel_is_examined(examined: Examined) -> None:
-    code = f"""{LAYER}
-        self.scale = torch.ones(4)
-
-    def forward(self, x):
-        return self.layer(x) * self.scale
-
-
-def make():
-    return nn.DataParallel(Net())
-    """
-    found = examined(code, factory="make")
-    assert rules(found) == ["unregistered-tensor"]
-    assert found.inputs == "2x8"
-    assert found.operations
-
-
-def test_a_container_has_no_forward(examined: Examined) -> None:
-    found = examined("def make():\n    return nn.ModuleList([nn.Linear(2, 2)])\n", factory="make")
-    assert unchecked(found)["the forward"].startswith("ModuleList has no forward: it holds modules")
-
-
-def test_attributes_that_raise_or_compare_oddly_do_no_harm(examined: Examined) -> None:
-    code = f"""
-class Odd:
-    def __eq__(self, other):
-        raise RuntimeError("do not compare me")
-
-    def __getattr__(self, name):
-        raise RuntimeError("do not look at me")
-
-    __hash__ = None
-{LAYER}
-        self.odd = [Odd(), {{"a": Odd()}}]
-
-    @property
-    def trap(self):
-        raise RuntimeError("do not ask me")
-
-    def forward(self, x):
-        return self.layer(x)
-    """
-    assert examined(code, inputs="2x8").clean
 
 
 def test_what_making_it_changes_for_the_process_is_a_note_and_is_taken_back(examined: Examined) -> None:

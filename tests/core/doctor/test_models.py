@@ -78,7 +78,7 @@ def diagnosis(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Di
 
 
 def diagnosed(case: Case, text: str, folder: Path) -> Diagnosis:
-    (folder / f"{case.name}.py").write_text(text)
+    (folder / case.file).write_text(text)
     return examine(case.request(folder))
 
 
@@ -87,7 +87,7 @@ def test_the_defect_is_found_at_its_line_and_no_other_and_a_patch_mends_it(
     case: Case, diagnosis: Diagnosis, tmp_path: Path
 ) -> None:
     reported = (*diagnosis.problems, *(one for one in diagnosis.notes if RULES[one.rule].severity == "note"))
-    here = {(one.rule, one.line) for one in reported if one.file == str(tmp_path / f"{case.name}.py")}
+    here = {(one.rule, one.line) for one in reported if one.file == str(tmp_path / case.file)}
     assert case.defects <= here, told(diagnosis)
     also = set(case.directives.get("also", "").split())
     others = [one for one in diagnosis.problems if one.severity == "error" and (one.rule, one.line) not in case.defects]
