@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,14 @@ def doctor(case: dict[str, Any], folder: Path) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(done.stdout) if done.stdout else {"problems": []}
     document["error"] = done.stderr.strip().splitlines()[-1:] if done.returncode == 2 else []
     return document
+
+
+def written(exam: Path, folder: Path) -> None:
+    """Write every model of an exam into a folder, with the lines that its answers name."""
+    for section in re.split(r"(?m)^=== ", (exam / "models.txt").read_text())[1:]:
+        name, _, code = section.partition("\n")
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(code.rstrip("\n") + "\n")
 
 
 def serious(document: dict[str, Any]) -> set[tuple[str, str, int]]:
@@ -82,7 +91,7 @@ def main() -> int:
     for case in cases:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name).resolve() / "exam"
-            shutil.copytree(exam, folder)
+            written(exam, folder)
             document = doctor(case, folder)
             here = serious(document)
             if case.get("clean"):
