@@ -1,14 +1,13 @@
 """A history as the record that brings it to a window, and back. Pure but for the history; main thread of a host, and of
 a window or its link.
 
-The last two minutes in steps of half a second, ten minutes of two seconds, an hour of ten; coarser where that is too
-much. Values keep 16 bits of their mantissa: 1 MiB of 80 GiB, and a third of the bytes.
+The last two minutes in steps of a second, ten minutes of four seconds, an hour of twenty. Values keep 16 bits of their
+mantissa: 1 MiB of 80 GiB, and fewer bytes when they are compressed.
 """
 
 from __future__ import annotations
 
 import math
-import zlib
 
 import numpy as np
 
@@ -17,49 +16,35 @@ from devexplorer.core.machines.records import PastReadings
 from devexplorer.core.telemetry.history import History
 from devexplorer.core.telemetry.rings import Floats
 
-STEPS = ((3600.0, 10.0), (600.0, 2.0), (120.0, 0.5))
+STEPS = ((3600.0, 20.0), (600.0, 4.0), (120.0, 1.0))
 """How many seconds ago steps of so many seconds begin."""
-ALL_BYTES = 256 << 10
-"""Of all devices together, compressed."""
-FEWEST_SHARE = 8
 MOST_ROWS, MOST_METRICS = 4096, 64
 LARGEST = 1e18
 _KEPT_BITS = np.uint32(0xFFFFFF80)
 
 
-def most_bytes(devices: int) -> int:
-    """What a history of one of so many devices may take, compressed."""
-    return ALL_BYTES // max(devices, FEWEST_SHARE)
-
-
-def past_readings(device: str, history: History, most: int = ALL_BYTES // FEWEST_SHARE) -> PastReadings | None:
+def past_readings(device: str, history: History) -> PastReadings | None:
     """What there is of the last hour; None: nothing."""
     metrics, now = history.metrics[:MOST_METRICS], history.latest_unix_s
     if not metrics or math.isnan(now):
         return None
-    coarser = 1.0
-    while True:
-        times, values = _steps(history, metrics, now, coarser)
-        past = _packed(device, metrics, times, values)
-        if len(zlib.compress(past.values, 1)) <= most or len(times) <= 1:
-            return past
-        coarser *= 2
-
-
-def _steps(history: History, metrics: tuple[str, ...], now: float, coarser: float) -> tuple[Floats, Floats]:
-    times: list[Floats] = []
-    values: list[Floats] = []
+    times, values = [], []
     last = -math.inf
     for (begin, step), end in zip(STEPS, (*(begin for begin, _ in STEPS[1:]), 0.0), strict=True):
         window = history.table(metrics, now - begin, now - end)
         inside = (window.times > last) & (window.times <= now)
-        if not inside.any():
-            continue
-        part_times, part_values = _means(window.times[inside], window.mean[inside], step * coarser)
-        times.append(part_times)
-        values.append(part_values)
-        last = float(part_times[-1])
-    return (np.concatenate(times), np.concatenate(values)) if times else (np.empty(0), np.empty((0, len(metrics))))
+        if inside.any():
+            part_times, part_values = _means(window.times[inside], window.mean[inside], step)
+            times.append(part_times)
+            values.append(part_values)
+            last = float(part_times[-1])
+    all_times = np.concatenate(times)
+    kept = np.concatenate(values).T.astype("<f4", order="C").view("<u4") & _KEPT_BITS
+    start = float(all_times[0])
+    return PastReadings(
+        device=device, start_unix_s=start, after_s=(all_times - start).astype("<f4").tobytes(), metrics=metrics,
+        values=kept.tobytes(),
+    )  # fmt: skip
 
 
 def _means(times: Floats, values: Floats, step: float) -> tuple[Floats, Floats]:
@@ -75,16 +60,6 @@ def _means(times: Floats, values: Floats, step: float) -> tuple[Floats, Floats]:
     return times[ends], np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0)
 
 
-def _packed(device: str, metrics: tuple[str, ...], times: Floats, values: Floats) -> PastReadings:
-    start = float(times[0]) if len(times) else 0.0
-    kept = np.ascontiguousarray(values.T, dtype="<f4").view("<u4") & _KEPT_BITS
-    planes = kept.view(np.uint8).reshape(len(metrics), len(times), 4).transpose(0, 2, 1)
-    return PastReadings(
-        device=device, start_unix_s=start, after_s=(times - start).astype("<f4").tobytes(), metrics=metrics,
-        values=planes.tobytes(),
-    )  # fmt: skip
-
-
 def unpacked(past: PastReadings) -> tuple[Floats, Floats]:
     """Times, and a row of values for each; `LinkError` when it is not what it should be."""
     count, rest = divmod(len(past.after_s), 4)
@@ -92,8 +67,7 @@ def unpacked(past: PastReadings) -> tuple[Floats, Floats]:
     if rest or count > MOST_ROWS or not 0 < metrics <= MOST_METRICS or len(past.values) != 4 * count * metrics:
         raise LinkError("past readings were refused: their sizes do not fit")
     after = np.frombuffer(past.after_s, dtype="<f4").astype(np.float64)
-    planes = np.frombuffer(past.values, dtype=np.uint8).reshape(metrics, 4, count).transpose(0, 2, 1)
-    values = np.ascontiguousarray(planes).view("<f4").reshape(metrics, count).T.astype(np.float64)
+    values = np.frombuffer(past.values, dtype="<f4").reshape(metrics, count).T.astype(np.float64)
     in_order = bool(np.all(np.isfinite(after)) and np.all(np.diff(after) >= 0)) and (not count or after[0] >= 0)
     if not in_order or (count and after[-1] > 2 * STEPS[0][0]) or bool((np.abs(values) > LARGEST).any()):
         raise LinkError("past readings were refused: they hold times or values that cannot be shown")

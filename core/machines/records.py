@@ -369,8 +369,7 @@ class PastReadings(Record, tag="PastReadings"):
     """Seconds of each step after the start, ascending: little-endian float32."""
     metrics: tuple[str, ...]
     values: bytes
-    """A float32 for each metric and step, NaN where nothing is known, metric by metric. Of a metric first the lowest
-    bytes of all, then the next: neighbours are alike, and zlib sees it."""
+    """A little-endian float32 for each metric and step, metric by metric, NaN where nothing is known."""
 
 
 class FolderEntry(msgspec.Struct, frozen=True, array_like=True):

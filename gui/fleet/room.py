@@ -4,7 +4,6 @@ a window."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from devexplorer.core.history.store_thread import StoreThread
-    from devexplorer.core.machines.window.remote_session import RemoteSession
-    from devexplorer.core.session.machine import Machine
 
 WINDOW = "Machines of this window"
 
@@ -127,7 +124,7 @@ class FleetRoom(QObject):
             on_show = machine is room.shown and state.recording is None
             yield Known(
                 machine.name, state if on_show else machine.aside, link_of(machine), machine.session,
-                *(() if machine.is_here else _far(machine)),
+                *(() if machine.is_here else (partial(address, machine.name),)),
             )  # fmt: skip
 
     # --- as time goes by
@@ -193,12 +190,6 @@ class FleetRoom(QObject):
         """End it with what was measured."""
         if self.fleet.check is not None:
             self.fleet.check.cancel()
-
-
-def _far(machine: Machine) -> tuple[Callable[[], str], Callable[[], float]]:
-    """Of a machine behind a link: its address, by how much its clock is off."""
-    session = cast("RemoteSession", machine.session)
-    return partial(address, machine.name), lambda: session.clock_error_s
 
 
 def room_of(context: WindowContext) -> FleetRoom:

@@ -130,7 +130,6 @@ class _Host:
         self.member = SessionMember(
             member.name,
             self.session,
-            clock_error_s=lambda: self.session.clock_error_s,
         )
         self._rack, self._address, self._virtual = member.rack, member.address, member.virtual
         self._adding = 0

@@ -63,13 +63,9 @@ class SessionMember:
         self,
         name: str,
         session: SomeSession,
-        *,
-        clock_error_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`clock_error_s`: by how much times that come from there are too late."""
         self.name = name
         self.session = session
-        self._clock_error_s = clock_error_s
         self.knows_devices = False
         """Whether the engine there has said which devices it has, or cannot start."""
         self._infos: dict[str, DeviceInfo] = {}
@@ -219,8 +215,7 @@ class SessionMember:
         run = self._running[request]
         if not run.began:
             run.waits, run.began = False, True
-            now = time_unix_s - self._clock_error_s()
-            self._told.append(GroupStarted(number=run.order.number, group=run.group, time_unix_s=now))
+            self._told.append(GroupStarted(number=run.order.number, group=run.group, time_unix_s=time_unix_s))
 
     def _reconnected(self, state: State) -> None:
         """What is told of the runs in a snapshot takes the place of what was missed."""

@@ -49,8 +49,6 @@ class Known(NamedTuple):
     """None: nothing was started there yet."""
     address: Callable[[], str] = lambda: ""
     """As other machines reach it; may wait."""
-    clock_error_s: Callable[[], float] = lambda: 0.0
-    """By how much times that come from there are too late."""
 
     @property
     def why_not(self) -> str:
@@ -148,7 +146,7 @@ class WindowMachines:
         if member is not None and member.session is not session:
             self._forget(one.name)
         if member is None or member.session is not session:
-            member = self._members[one.name] = SessionMember(one.name, session, clock_error_s=one.clock_error_s)
+            member = self._members[one.name] = SessionMember(one.name, session)
             member.take(PollResult([], None, one.state))  # which cards it has
         heard = session.on_drained = partial(self._hear, member)
         self._hears[member] = session, heard

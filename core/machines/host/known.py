@@ -14,7 +14,7 @@ from devexplorer.core.base import object_name
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.engine.link import pieces
 from devexplorer.core.feature import result_types
-from devexplorer.core.machines.past import most_bytes, past_readings
+from devexplorer.core.machines.past import past_readings
 from devexplorer.core.machines.records import DevicesChanged, Happened, PastEvents, PastMark, PastReadings
 from devexplorer.core.records import (
     Answer,
@@ -180,10 +180,9 @@ class Known:
 
     def past(self) -> Iterator[PastReadings]:
         """What was read until now, for the curves of a window that was not there."""
-        most = most_bytes(len(self.state.devices))
         for name, device in self.state.devices.items():
             for history in (device.history, device.throughput):
-                if (past := past_readings(name, history, most)) is not None:
+                if (past := past_readings(name, history)) is not None:
                     yield past
 
     def _forget_runs(self) -> None:

@@ -38,6 +38,9 @@ BATCH_BYTES = 64 << 10
 PING_S, FIRST_PING_S = 5.0, 0.5
 LATE_S = 1.0
 """A ping that is not answered for so long: the link is busy, readings wait."""
+STEP_JUMP_S = 0.005
+"""By less than this, or than the measurement can be wrong by, the other clock is not set anew: times of one minute must
+not go back and forth."""
 SILENT_S = 25.0
 """Five heartbeats that did not come: the connection is given up."""
 _READ_BYTES = 1 << 16
@@ -116,11 +119,13 @@ class Wire:
         on_end: Callable[[str], None],
         hang_up: Callable[[], None],
         *,
+        ahead_s: float = 0.0,
         clock: Clock = time.time,
         monotonic: Clock = time.monotonic,
     ) -> None:
         """`decode` validates a payload, or raises as msgspec does. `hang_up` makes reads and writes of `stream` end.
-        `on_end` gets the reason, once; empty: the stream ended between two records.
+        `on_end` gets the reason, once; empty: the stream ended between two records. `ahead_s`: how far the other clock
+        is ahead, as far as is known.
         """
         self._stream, self._decode = stream, decode
         self._deliver, self._on_end, self._hang_up = deliver, on_end, hang_up
@@ -141,8 +146,9 @@ class Wire:
         """As they crossed the connection."""
         self._end_told = threading.Lock()
         self._heard_s = self._ping_due_s = monotonic()
-        self._trips: deque[tuple[float, float]] = deque(maxlen=8)
-        """Of the last pings: seconds there and back, and how far the other clock is ahead."""
+        self._trips: deque[float] = deque(maxlen=8)
+        """Of the last pings: seconds there and back."""
+        self.ahead_s = ahead_s
         self._threads = [
             threading.Thread(target=self._write, name="wire-out", daemon=True),
             threading.Thread(target=self._read, name="wire-in", daemon=True),
@@ -178,15 +184,8 @@ class Wire:
     @property
     def latency_s(self) -> float | None:
         """There and back, the median of the last pings; None: not measured yet."""
-        trips = sorted(trip for trip, _ in tuple(self._trips))
+        trips = sorted(self._trips)
         return trips[len(trips) // 2] if trips else None
-
-    @property
-    def ahead_s(self) -> float | None:
-        """How far the other clock is ahead of ours, by the quickest of the last pings (the midpoint that NTP takes,
-        RFC 5905)."""
-        trips = tuple(self._trips)
-        return min(trips)[1] if trips else None
 
     def beat(self) -> None:
         """Send a `Ping` when it is time; end the connection when nothing has come for too long."""
@@ -295,7 +294,10 @@ class Wire:
             with self._changed:
                 if record.sent_s in self._pings:
                     trip = self._monotonic() - record.sent_s
-                    self._trips.append((trip, record.here_unix_s - self._clock() + trip / 2))
+                    self._trips.append(trip)
+                    ahead_s = record.here_unix_s - self._clock() + trip / 2  # the midpoint that NTP takes, RFC 5905
+                    if abs(ahead_s - self.ahead_s) > max(STEP_JUMP_S, trip / 2):
+                        self.ahead_s = ahead_s
                 while self._pings and self._pings[0] <= record.sent_s:
                     self._pings.popleft()
                 self._changed.notify_all()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from devexplorer.core.base import Clock, LinkError
@@ -19,6 +20,7 @@ from devexplorer.core.machines.records import (
     DevicesChanged,
     EngineChoice,
     Happened,
+    Hello,
     HistoryChanged,
     PastEvents,
     PastReadings,
@@ -60,7 +62,7 @@ class Incoming:
 
     def __init__(self, name: str, clock: Clock = time.time, monotonic: Clock = time.monotonic) -> None:
         self._name, self._clock, self._monotonic = name, clock, monotonic
-        self.ahead_s = 0.0
+        self.ahead_s: Callable[[], float] = lambda: 0.0
         """How far the host's clock is ahead."""
         self.actions: tuple[SessionAction, ...] = ()
         self.control: Control | None = None
@@ -71,6 +73,8 @@ class Incoming:
         """When the last reading came, by the monotonic clock."""
         self.heard_unix_s = clock()
         """When anything came last."""
+        self._session = ""
+        """The run of the host that was connected last."""
         self._lock = threading.Lock()
         """Of what follows."""
         self._joiner = Joiner()
@@ -111,10 +115,17 @@ class Incoming:
 
     # --- on the threads of the link
 
-    def begin(self, begin: Begin, wire: Wire) -> None:
+    def begin(self, hello: Hello, wire: Wire) -> None:
         """A connection was made."""
+        begin: Begin = "first"
+        if self._session and hello.session != self._session:
+            begin = "anew"
+        elif self._session:
+            begin = "again" if hello.knows else "unknown"
+        self._session = hello.session
         with self._lock:
             self._begins.append((begin, wire))
+            self.ahead_s = lambda: wire.ahead_s
             self._joiner, self._snapshot = Joiner(), None
             self.control = None
 
@@ -125,12 +136,12 @@ class Incoming:
             if isinstance(record, Happened):
                 event = self._joiner.take(record.event)
                 if event is not None:
-                    self._happened(admitted(event, self.ahead_s))
+                    self._happened(admitted(event, self.ahead_s()))
             elif isinstance(record, Reply) and isinstance(record.result, Text):
                 text = Text(text=visible(record.result.text))  # of any length
                 self._reply(Reply(to=record.to, result=text))
             else:
-                self._said(admitted(record, self.ahead_s))
+                self._said(admitted(record, self.ahead_s()))
         except LinkError as error:  # what belongs to it is missing; everything else goes on
             self.put(Log(level="warning", text=f"{self._name}: {error}", time_unix_s=self._clock()))
 

@@ -150,14 +150,6 @@ class RemoteSession:
         return self._incoming.dropped + (0 if wire is None else wire.dropped_there)
 
     @property
-    def clock_error_s(self) -> float:
-        """By how much times that come from there are too late, as far as is known: they are not set anew for little."""
-        wire = self._uplink.wire
-        if wire is None or (ahead_s := wire.ahead_s) is None:
-            return 0.0
-        return ahead_s - self._incoming.ahead_s
-
-    @property
     def knows_control(self) -> bool:
         """Whether the host has said who controls it."""
         return self._incoming.control is not None
@@ -217,7 +209,7 @@ class RemoteSession:
         request = control.generation << 32 | self._requests
         numbered: Command = msgspec.structs.replace(command, request=request)
         if isinstance(numbered, BeginBenchmark):
-            at_unix_s = numbered.at_unix_s + self._incoming.ahead_s + self.clock_error_s
+            at_unix_s = numbered.at_unix_s + self._incoming.ahead_s()
             numbered = msgspec.structs.replace(numbered, at_unix_s=at_unix_s)
         self._running[request] = numbered
         self._put(Do(command=numbered))

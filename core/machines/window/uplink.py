@@ -7,6 +7,7 @@ After a break the next connection is tried at once, then after 1, 2, 5, 10 and e
 from __future__ import annotations
 
 import getpass
+import math
 import platform
 import secrets
 import threading
@@ -19,7 +20,7 @@ from devexplorer.core.base import Clock, LinkError
 from devexplorer.core.codec import decoder
 from devexplorer.core.machines.host.wire import Stream, Wire, read_hello, send_hello
 from devexplorer.core.machines.records import PROTOCOL, Goodbye, Hello, ToWindow
-from devexplorer.core.machines.window.incoming import Begin, Incoming
+from devexplorer.core.machines.window.incoming import Incoming
 from devexplorer.core.machines.window.link import CannotReach, LinkState, Route
 from devexplorer.core.records.base import Record
 
@@ -30,11 +31,25 @@ PROVED_S = 10.0
 GREETING_S = 30.0
 """The longest time for a greeting; starting a host is part of it."""
 RATES_S = 3.0
-STEP_JUMP_S = 0.05
-"""By less than this, or than the measurement can be wrong by, the other clock is not set anew: times of one minute must
-not go back and forth."""
-
 _decode: Callable[[bytes], ToWindow] = decoder(ToWindow).decode
+
+
+class _Attempt:
+    """One connection, from the first step to its end. Its thread says how far it has come."""
+
+    def __init__(self) -> None:
+        self.stream: Stream | None = None
+        self.answer_by_s = math.inf
+        """When the greeting has to be there."""
+        self.hello = Hello()
+        """Of the host."""
+        self.wire: Wire | None = None
+        """None: it was not greeted yet."""
+        self.goodbye = ""
+        """Why the host has ended."""
+        self.over: tuple[str, bool] | None = None
+        """What ended it, and whether that would end the next one as well."""
+        self.given_up = False
 
 
 class Uplink:
@@ -58,27 +73,18 @@ class Uplink:
         self.reason = ""
         self.hello = Hello()
         """Of the host."""
-        self._lock = threading.Lock()
-        """Of what follows: the thread of an attempt changes it as well."""
-        self._wire: Wire | None = None
-        self._channel: Stream | None = None
-        self._attempt = 0
-        """The number of the latest one: what an earlier one brings is of no use any more."""
-        self._broke: tuple[str, bool] | None = None
-        """What ended the connection or the attempt, and whether it would again; not dealt with yet."""
-        self._goodbye = ""
+        self.wire: Wire | None = None
+        """The connection that there is."""
+        self._attempt: _Attempt | None = None
+        self._making = threading.Lock()
+        """Held while an attempt is given up, or becomes a connection."""
         self._last: Wire | None = None
         """The latest connection, also when it is over."""
-        self._was_connected = False
-        self._greeted_s: float | None = None
-        self._opening = 0
-        """Attempts that wait for a channel."""
+        self._connected_s = math.inf
         self._tries = 0
-        self._retry_at_s: float | None = None
-        self._greet_by_s: float | None = None
+        self._retry_at_s = math.inf
         self._rates: deque[tuple[float, int, int]] = deque()
         self._threads: list[threading.Thread] = []
-        self._closed = False
 
     # --- main thread
 
@@ -87,14 +93,9 @@ class Uplink:
         self._connect(unasked=False)
 
     @property
-    def wire(self) -> Wire | None:
-        """The connection that there is."""
-        return self._wire
-
-    @property
     def retry_in_s(self) -> float | None:
         """Until the next attempt; None: none is due, or one is being made."""
-        return None if self._retry_at_s is None else max(self._retry_at_s - self._monotonic(), 0.0)
+        return None if self._retry_at_s == math.inf else max(self._retry_at_s - self._monotonic(), 0.0)
 
     @property
     def rates(self) -> tuple[float, float]:
@@ -107,19 +108,20 @@ class Uplink:
     def beat(self) -> None:
         """Heartbeats of the connection, the end of it, and what is tried next."""
         now = self._monotonic()
-        wire = self._wire
-        if wire is not None:
-            wire.beat()
-            if not self._rates or now - self._rates[-1][0] >= 0.5:
-                self._rates.append((now, wire.received_bytes, wire.sent_bytes))
-                while self._rates[-1][0] - self._rates[0][0] > RATES_S:
-                    self._rates.popleft()
-        if self._greet_by_s is not None and now >= self._greet_by_s:
-            self._greet_by_s = None
-            self._fail(self._attempt, f"{self._name} did not answer within {GREETING_S:.0f} s")
-        if self._broke is not None:
-            self._mend(now)
-        if self._retry_at_s is not None and now >= self._retry_at_s:
+        if (attempt := self._attempt) is not None:
+            if self.wire is None and attempt.wire is not None:
+                self._connected(attempt, attempt.wire)
+            if self.wire is not None:
+                self.wire.beat()
+                if not self._rates or now - self._rates[-1][0] >= 0.5:
+                    self._rates.append((now, self.wire.received_bytes, self.wire.sent_bytes))
+                    while self._rates[-1][0] - self._rates[0][0] > RATES_S:
+                        self._rates.popleft()
+            elif now >= attempt.answer_by_s:
+                self._end(attempt, f"{self._name} did not answer within {GREETING_S:.0f} s")
+            if attempt.over is not None:
+                self._mend(attempt, *attempt.over)
+        if now >= self._retry_at_s:
             self._connect(unasked=True)
 
     def reconnect(self) -> None:
@@ -135,55 +137,44 @@ class Uplink:
 
     def close(self, deadline_s: float) -> bool:
         """End it for good; False when a thread still runs at the deadline."""
-        if not self._closed:
-            self._closed = True
-            self.disconnect("the window has closed the connection")
+        self.disconnect("the window has closed the connection")
         until = time.monotonic() + deadline_s
-        ended = True
         for thread in tuple(self._threads):
             thread.join(max(until - time.monotonic(), 0.0))
-            ended &= not thread.is_alive()
-        return (self._last is None or self._last.join(max(until - time.monotonic(), 0.0))) and ended
+        ended = self._last is None or self._last.join(max(until - time.monotonic(), 0.0))
+        return ended and not any(thread.is_alive() for thread in self._threads)
 
     def _hang_up(self) -> None:
-        with self._lock:
-            self._attempt += 1
-            wire, channel, self._wire, self._channel = self._wire, self._channel, None, None
-            self._broke, self._greet_by_s, self._retry_at_s = None, None, None
-        if wire is not None:
-            wire.close()
-        elif channel is not None:
-            self._shut(channel)
-        elif self._opening:
-            self._route.cancel()
+        attempt, self._attempt, self.wire, self._retry_at_s = self._attempt, None, None, math.inf
+        self._rates.clear()
+        if attempt is not None:
+            with self._making:
+                attempt.given_up = True
+            if attempt.stream is not None:
+                self._end(attempt, "")
+            elif attempt.over is None:
+                self._route.cancel()
 
     def _connect(self, *, unasked: bool) -> None:
-        self._enter("reconnecting" if self._was_connected else "connecting", self.reason)
-        self._retry_at_s = None
+        self._enter("reconnecting" if self.hello.session else "connecting", self.reason)
+        self._retry_at_s = math.inf
         self._tries += unasked
-        for thread in [thread for thread in self._threads if not thread.is_alive()]:
-            self._threads.remove(thread)
-        with self._lock:
-            self._attempt += 1
-            number = self._attempt
-        thread = threading.Thread(target=self._open, args=(number, unasked), name="link", daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        self._attempt = attempt = _Attempt()
+        self._spawn("link", lambda: self._open(attempt, unasked))
 
-    def _mend(self, now: float) -> None:
+    def _connected(self, attempt: _Attempt, wire: Wire) -> None:
+        self.wire, self.hello, self._connected_s = wire, attempt.hello, self._monotonic()
+        self._enter("connected", "")
+
+    def _mend(self, attempt: _Attempt, reason: str, final: bool) -> None:
         """A connection or an attempt has ended: try again, unless that would be of no use."""
-        with self._lock:
-            assert self._broke is not None
-            (reason, final), self._broke = self._broke, None
-            self._wire = self._channel = self._greet_by_s = None
-        self._rates.clear()
-        if self._goodbye:
-            reason, final, self._goodbye = self._goodbye, True, ""
-        if self._greeted_s is not None and now - self._greeted_s > PROVED_S:
+        self._hang_up()
+        now = self._monotonic()
+        if now - self._connected_s > PROVED_S:
             self._tries = 0
-        self._greeted_s = None
-        if final or not self._was_connected:
-            self._enter("lost", reason)
+        self._connected_s = math.inf
+        if attempt.goodbye or final or not self.hello.session:
+            self._enter("lost", attempt.goodbye or reason)
             return
         self._enter("reconnecting", reason)
         self._retry_at_s = now + RETRY_S[min(self._tries, len(RETRY_S) - 1)]
@@ -193,95 +184,72 @@ class Uplink:
             self.state, self.since_unix_s = state, self._clock()
         self.reason = reason
 
+    # --- any thread
+
+    def _end(self, attempt: _Attempt, reason: str, *, final: bool = False) -> None:
+        """An attempt or a connection is over."""
+        if attempt.over is None:
+            attempt.over = reason or "the connection was closed", final
+        self._shut(attempt)
+
+    def _shut(self, attempt: _Attempt) -> None:
+        stream, attempt.stream = attempt.stream, None
+        if stream is not None:
+            self._spawn("link-close", stream.close)  # ssh takes its time to end
+
+    def _spawn(self, name: str, work: Callable[[], None]) -> None:
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        thread = threading.Thread(target=work, name=name, daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
     # --- the thread of an attempt
 
-    def _open(self, number: int, unasked: bool) -> None:
+    def _open(self, attempt: _Attempt, unasked: bool) -> None:
         try:
-            self._opening += 1
-            try:
-                channel = self._route.open(unasked=unasked)
-            finally:
-                self._opening -= 1
+            stream = self._route.open(unasked=unasked)
+            attempt.answer_by_s = self._monotonic() + GREETING_S
+            attempt.stream = stream
+            if not attempt.given_up:  # otherwise it was before there was anything to close
+                self._greet(attempt, stream)
         except CannotReach as error:
-            self._fail(number, str(error), final=error.final)
-            return
-        except OSError as error:
-            self._fail(number, error.strerror or str(error))
-            return
-        with self._lock:
-            stale = number != self._attempt
-            if not stale:
-                self._channel, self._greet_by_s = channel, self._monotonic() + GREETING_S
-        if stale:
-            channel.close()
-            return
-        try:
-            self._greet(number, channel)
-        except (LinkError, OSError, ValueError) as error:  # ValueError: the channel was closed under us
-            self._fail(number, getattr(error, "strerror", None) or str(error))
+            self._end(attempt, str(error), final=error.final)
+        except (LinkError, OSError, ValueError) as error:  # ValueError: the stream was closed under us
+            self._end(attempt, getattr(error, "strerror", None) or str(error))
+        if attempt.wire is None:
+            self._end(attempt, "")
 
-    def _greet(self, number: int, channel: Stream) -> None:
+    def _greet(self, attempt: _Attempt, stream: Stream) -> None:
         if self._last is not None and not self._last.join(GREETING_S):
             raise LinkError("the last connection does not end")  # and what it still delivers would come in between
         ours = Hello(devexplorer=devexplorer.__version__, client=self._client, machine=_who())
         sent_s = self._clock()
-        send_hello(channel, ours)
-        theirs = read_hello(channel)
-        trip_s = self._clock() - sent_s
+        send_hello(stream, ours)
+        theirs = read_hello(stream)
+        ahead_s = theirs.now_unix_s - (sent_s + self._clock()) / 2
         if theirs.problem or theirs.protocol != PROTOCOL:
             reason = theirs.problem or (
                 f"{self._name} speaks protocol {theirs.protocol} (DevExplorer {theirs.devexplorer}), this window"
                 f" protocol {PROTOCOL} (DevExplorer {ours.devexplorer}): run 'devexplorer host stop' there and connect"
                 f" again, or use DevExplorer {theirs.devexplorer} here"
             )
-            self._fail(number, reason, final=True)
+            self._end(attempt, reason, final=True)
             return
-        begin: Begin
-        if not self.hello.session:
-            begin = "first"
-        elif theirs.session != self.hello.session:
-            begin = "anew"
-        else:
-            begin = "again" if theirs.knows else "unknown"
-        with self._lock:
-            if number != self._attempt:
-                channel.close()
-                return
-            self._greet_by_s, self.hello = None, theirs
-            self._last = wire = Wire(
-                channel, _decode, self._take, lambda reason: self._fail(number, reason),
-                lambda: self._shut(channel), clock=self._clock, monotonic=self._monotonic,
-            )  # fmt: skip
-            self._was_connected, self._greeted_s = True, self._monotonic()
-            self.reason = ""
-            self.state, self.since_unix_s = "connected", self._clock()
-            ahead_s = theirs.now_unix_s - sent_s - trip_s / 2
-            if abs(ahead_s - self._incoming.ahead_s) > max(STEP_JUMP_S, trip_s / 2):
-                self._incoming.ahead_s = ahead_s
-            self._incoming.begin(begin, wire)
-            wire.start()
-            self._wire = wire
 
-    def _take(self, record: Record) -> None:
-        if isinstance(record, Goodbye):
-            self._goodbye = record.reason
-        self._incoming.take(record)
+        def take(record: Record) -> None:
+            if isinstance(record, Goodbye):
+                attempt.goodbye = record.reason
+            self._incoming.take(record)
 
-    def _fail(self, number: int, reason: str, *, final: bool = False) -> None:
-        """Any thread: an attempt or a connection is over."""
-        with self._lock:
-            if number != self._attempt or self._broke is not None:
-                return
-            self._broke = reason or "the connection was closed", final
-            channel = self._channel
-        if channel is not None:
-            self._shut(channel)
-
-    def _shut(self, channel: Stream) -> None:
-        """Any thread. Not here: ssh takes its time to end."""
-        thread = threading.Thread(target=channel.close, name="link-close", daemon=True)
-        thread.start()
-        self._threads.append(thread)
+        wire = Wire(
+            stream, _decode, take, lambda reason: self._end(attempt, reason), lambda: self._shut(attempt),
+            ahead_s=ahead_s, clock=self._clock, monotonic=self._monotonic,
+        )  # fmt: skip
+        with self._making:
+            if not attempt.given_up:
+                attempt.hello, attempt.wire, self._last = theirs, wire, wire
+                self._incoming.begin(theirs, wire)
+                wire.start()
 
 
 def _who() -> str:

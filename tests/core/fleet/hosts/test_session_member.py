@@ -69,9 +69,9 @@ class Said:
 class One:
     """A member with two cards, listed."""
 
-    def __init__(self, name: str = "forge", clock_error_s: float = 0.0) -> None:
+    def __init__(self, name: str = "forge") -> None:
         self.session = Said()
-        self.member = SessionMember(name, self.session, clock_error_s=lambda: clock_error_s)
+        self.member = SessionMember(name, self.session)
         self.member.drain()
 
     def measure(self, kind: MeasuredKind = MeasuredKind.MATMUL, **order: float) -> None:
@@ -119,15 +119,15 @@ def test_copies_begin_as_they_come_one_after_the_other() -> None:
     assert len(one.of(StartBenchmark)) == 2
 
 
-def test_blocks_of_the_soak_do_not_count_and_a_start_is_by_the_clock_here() -> None:
-    one = One(clock_error_s=0.25)
+def test_blocks_of_the_soak_do_not_count() -> None:
+    one = One()
     one.measure(soak_s=2.0)
     (spec, _) = (command.spec for command in one.of(StartBenchmark) if isinstance(command, StartBenchmark))
     assert isinstance(spec, MatmulSpec)
     assert spec.seconds == 12.0
     started, blocks = one.say(BenchStarted(run=1, time_unix_s=50.0), *(point(1, rate) for rate in (9.0, 8.0, 7.0, 6.0)))
     assert isinstance(started, GroupStarted)
-    assert started.time_unix_s == 49.75
+    assert started.time_unix_s == 50.0
     assert isinstance(blocks, BlocksMeasured)
     assert blocks.rates == (7.0, 6.0)
 

@@ -199,7 +199,7 @@ def test_a_host_that_does_not_remember_the_window_carries_out_nothing_twice(far:
     far.cut()
     far.host.server._clients.clear()  # sixteen others came
     far.route.free.set()
-    far.until(lambda: not far.session.is_running(request) and not far.state.away)
+    far.until(lambda: not far.session.is_running(request) and far.texts())
     assert far.texts() == ["The connection to forge was broken for too long; perhaps not carried out: building mlp."]
     assert len(far.host.engine.sent) == 1
 
