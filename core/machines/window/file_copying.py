@@ -141,10 +141,6 @@ class FileCopying:
         self._from, self._to, self._place_there = path, "", place
         self._next = 0
         """Where the next piece begins that is asked for."""
-        self._pieces: dict[int, Chunk] = {}
-        """Those that came and wait for their turn, by where they begin."""
-        self._next_write = 0
-        """Where the next piece begins that is given to the other machine, which writes them in this order."""
 
     @property
     def over(self) -> bool:
@@ -197,7 +193,7 @@ class FileCopying:
             self._read()
 
     def _read(self) -> None:
-        """Ask for as many pieces as may be on their way; until the first one is here its size is not known."""
+        """Ask for as many pieces as may be on their way, which come in this order; until the first one is here its size is not known."""
         most = self.done_bytes + AHEAD * PIECE_BYTES if self.size_bytes else PIECE_BYTES
         while self._next < min(most, self.size_bytes or PIECE_BYTES):
             ask = ReadFile(path=self._from, offset=self._next, count=PIECE_BYTES)
@@ -216,21 +212,15 @@ class FileCopying:
             self._failed(f"{self.what}: {self.source.name} sent it without its check sum; it was not kept.")
             return
         self.size_bytes = chunk.size_bytes
-        self._pieces[offset] = chunk
-        self._write()
-        self._read()
+        piece = WriteFile(path=self._to, offset=offset, data=chunk.data, sha256=chunk.sha256, overwrite=True)
+        if not offset:
+            piece = replace(piece, size_bytes=self.size_bytes)
+        self.target.ask(piece, partial(self._went, len(chunk.data)), self._failed)
+        if not self.over:
+            self._read()
 
     def _changed_words(self) -> str:
         return f"{self.what} changed on {self.source.name} while it was being sent: wait until it is complete."
-
-    def _write(self) -> None:
-        """Those that come next."""
-        while not self.over and (chunk := self._pieces.pop(self._next_write, None)) is not None:
-            offset, self._next_write = self._next_write, self._next_write + len(chunk.data)
-            piece = WriteFile(path=self._to, offset=offset, data=chunk.data, sha256=chunk.sha256, overwrite=True)
-            if not offset:
-                piece = replace(piece, size_bytes=self.size_bytes)
-            self.target.ask(piece, partial(self._went, len(chunk.data)), self._failed)
 
     def _went(self, count: int, _: Result) -> None:
         if self.over:
@@ -250,7 +240,6 @@ class FileCopying:
 
     def _end(self, stage: Stage) -> None:
         self.stage = stage
-        self._pieces.clear()
         self._forget()
         self._changed()
 
