@@ -36,7 +36,15 @@ class Hello(Record, tag="Hello"):
     problem: str = ""
     """Why this is the last record, one line; empty: it is not."""
     now_unix_s: float = 0.0
-    """Of the host: its clock."""
+    """Of the host: its clock. So is what follows."""
+    pid: int = 0
+    since_unix_s: float = 0.0
+    python: str = ""
+    """What its engine runs in."""
+    clients: int = 0
+    """Windows that are connected."""
+    busy: tuple[str, ...] = ()
+    """What keeps it from ending when nobody is connected."""
 
 
 # --- about the connection, in both directions

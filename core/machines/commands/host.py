@@ -51,7 +51,7 @@ def _list(arguments: argparse.Namespace) -> int:
         return 0
     rows = table(">pid", "runs for", ">windows", "under way", "Python", ">protocol")
     for found in hosts:
-        about = found.description
+        about = found.hello
         if about is None:
             rows.add_row(str(found.pid), "", "", "", "", "")
             continue
@@ -88,7 +88,7 @@ def _stop(arguments: argparse.Namespace) -> int:
 def _document(found: listing.Running) -> dict[str, object]:
     return {
         "pid": found.pid,
-        **{name: getattr(found.description, name, None) for name in DESCRIBED},
+        **{name: getattr(found.hello, name, None) for name in DESCRIBED},
         "socket": found.socket,
         "log": found.log,
     }

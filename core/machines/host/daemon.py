@@ -20,17 +20,14 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
-import msgspec
 import platformdirs
 
-from devexplorer.core.base import Clock, DevExplorerError, moment_text, replacing
+from devexplorer.core.base import Clock, DevExplorerError, moment_text
 from devexplorer.core.environments.in_use import keep_in_use
 from devexplorer.core.machines.host.known import Known
-from devexplorer.core.machines.host.listing import Description
 from devexplorer.core.machines.host.server import Server
 from devexplorer.core.machines.host.socket_folder import HostError, Place, locked, make, peer
 from devexplorer.core.machines.host.starting import find
-from devexplorer.core.machines.records import PROTOCOL
 from devexplorer.core.records import Answer, Event, Offer, OpenWorkspace
 from devexplorer.core.session.autosave import Autosave, Found, discard
 from devexplorer.core.session.background import Background
@@ -46,7 +43,7 @@ class AnotherRuns(HostError):
 
 
 class Listener:
-    """The place of a host while it lives: its lock, its socket, its description. The system may remove any of them: the
+    """The place of a host while it lives: its lock and its socket. The system may remove any of them: the
     runtime folder goes with the last login, and temporary folders are swept; `mend` makes them again, in the next
     folder if need be.
 
@@ -60,7 +57,6 @@ class Listener:
         self._socket: socket.socket | None = None
         self._inode: tuple[int, int] | None = None
         self._over = threading.Event()
-        self._described: Description | None = None
 
     def claim(self, wait_s: float = 0.0, sleep: Callable[[float], None] = time.sleep) -> Place:
         """Begin to listen; a host that ends just now, with its engine, is waited for. Raises `AnotherRuns`, or another
@@ -78,7 +74,6 @@ class Listener:
             self._lock = lock
             with suppress(FileNotFoundError):
                 os.unlink(place.socket)  # of a host that was killed
-            self._write(place)
             self._socket = listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             listening.bind(place.socket)
             os.chmod(place.socket, 0o600)
@@ -97,18 +92,6 @@ class Listener:
         threading.Thread(target=self._accept, args=(listening, over), name="host-accept", daemon=True).start()
         return place
 
-    def describe(self, about: Description) -> None:
-        """Say what runs here, now or when there is a place."""
-        self._described = about
-        if self.place is not None:
-            self._write(self.place)
-
-    def _write(self, place: Place) -> None:
-        if self._described is not None:
-            # where the disk is full, `list` says less
-            with suppress(OSError), replacing(Path(place.description)) as temporary:
-                temporary.write_bytes(msgspec.json.encode(self._described))
-
     def mend(self) -> bool:
         """Listen again where what was there has been removed; whether there was something to do."""
         if self._is_whole():
@@ -121,9 +104,8 @@ class Listener:
     def stop_listening(self) -> None:
         """Nobody can connect any more, and no other host begins before `close`."""
         if self.place is not None and self._is_whole():
-            for path in (self.place.socket, self.place.description):
-                with suppress(OSError):
-                    os.unlink(path)
+            with suppress(OSError):
+                os.unlink(self.place.socket)
         self._over.set()
         if self._socket is not None:
             with suppress(OSError):
@@ -268,7 +250,6 @@ class Daemon:
         listener: Listener,
         *,
         would_lose: Callable[[], bool] = lambda: False,
-        clock: Clock = time.time,
         monotonic: Clock = time.monotonic,
     ) -> None:
         """`would_lose`: whether there is work of which nothing is left when the host ends."""
@@ -276,13 +257,11 @@ class Daemon:
         self._would_lose, self._idle_s = would_lose, 0.0
         self._monotonic = monotonic
         self._looked_s = monotonic()
-        self._since_unix_s = clock()
-        self._described: Description | None = None
         self.over = ""
         """Why it ends; empty: it goes on."""
 
     def look(self) -> None:
-        """If it is time: mend what was removed, keep the log small, say what runs, count the idle time."""
+        """If it is time: mend what was removed, keep the log small, count the idle time."""
         now = self._monotonic()
         passed = now - self._looked_s
         if passed < LOOK_S:
@@ -291,27 +270,11 @@ class Daemon:
         self._listener.mend()
         if self._listener.place is not None:
             bound_log(self._listener.place.log)
-        self.describe()
         needed = bool(self._server.connected or self._server.busy)
         self._idle_s = 0.0 if needed else self._idle_s + min(passed, LONGEST_LOOK_S)
         limit_s = UNSAVED_IDLE_S if self._would_lose() else IDLE_S
         if self._idle_s >= limit_s:
             self.over = f"no one was connected for {limit_s / 60:.0f} minutes, and nothing was under way"
-
-    def describe(self) -> None:
-        """Write what runs here, if that has changed."""
-        about = Description(
-            pid=os.getpid(),
-            since_unix_s=self._since_unix_s,
-            python=self._server.engine_python,
-            protocol=PROTOCOL,
-            devexplorer=self._server.version,
-            clients=len(self._server.connected),
-            busy=self._server.busy,
-        )
-        if about != self._described:
-            self._described = about
-            self._listener.describe(about)
 
 
 def serve(virtual_spec: str | None = None, environ: Mapping[str, str] = os.environ) -> int:
@@ -333,7 +296,6 @@ def serve(virtual_spec: str | None = None, environ: Mapping[str, str] = os.envir
     unsaved = UnsavedCopy(session, server.known)
     server.make_way = unsaved.make_way
     daemon = Daemon(server, listener, would_lose=unsaved.is_lacking)
-    daemon.describe()
     try:
         place = listener.claim(ENDING_S)
     except HostError as error:

@@ -1,40 +1,29 @@
 """The hosts of this user: which run, and how one is ended. Any thread; no torch, no Qt.
 
-Whoever answers on a socket is a host that runs: the system says which process that is. A description whose socket
-nobody answers was left by a host that was killed, and is removed.
+Whoever answers on a socket is a host that runs: the system says which process that is, and its greeting what it does.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
 import msgspec
 
-from devexplorer.core.base import Clock
+from devexplorer.core.base import Clock, LinkError
 from devexplorer.core.machines.host.socket_folder import Place, connect, folders, locked, peer, trusted
+from devexplorer.core.machines.host.wire import SocketStream, read_hello, send_hello
+from devexplorer.core.machines.records import Hello
 
 END_S = 15.0
 """A host that was asked to end has done so by then, or hangs."""
 LOOK_S = 0.05
-
-
-class Description(msgspec.Struct, frozen=True, kw_only=True):
-    """What a host says about itself in the file beside its socket."""
-
-    pid: int
-    since_unix_s: float
-    python: str
-    """What its engine runs in."""
-    protocol: int
-    devexplorer: str = ""
-    clients: int = 0
-    """Windows that are connected."""
-    busy: tuple[str, ...] = ()
-    """What keeps it from ending when nobody is connected."""
+ANSWER_S = 2.0
+"""For a greeting; a host that hangs gives none."""
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,22 +32,23 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     socket: str
     log: str
-    description: Description | None
-    """None: it cannot be read."""
+    hello: Hello | None
+    """None: it does not answer."""
 
 
 def running(environ: Mapping[str, str] = os.environ) -> list[Running]:
     """The hosts of this user, the oldest first."""
     found = {}
     for place in _all_places(environ):
-        pid = _pid(place)
-        if pid is None:
+        connection = connect(place)
+        if connection is None:
             _sweep(place)
             continue
-        about = _description(place)
-        pid = pid or (0 if about is None else about.pid)
-        found[pid] = Running(pid=pid, socket=place.socket, log=place.log, description=about)
-    return sorted(found.values(), key=lambda host: 0.0 if host.description is None else host.description.since_unix_s)
+        with connection:
+            pid, hello = peer(connection)[0], _greeting(connection)
+        pid = pid or (0 if hello is None else hello.pid)
+        found[pid] = Running(pid=pid, socket=place.socket, log=place.log, hello=hello)
+    return sorted(found.values(), key=lambda host: 0.0 if host.hello is None else host.hello.since_unix_s)
 
 
 def stop(host: Running, *, clock: Clock = time.monotonic, sleep: Callable[[float], None] = time.sleep) -> bool:
@@ -93,11 +83,14 @@ def _pid(place: Place) -> int | None:
         return peer(connection)[0] or 0
 
 
-def _description(place: Place) -> Description | None:
+def _greeting(connection: socket.socket) -> Hello | None:
+    """What it says to somebody who is no window."""
+    stream = SocketStream(connection)
     try:
-        with open(place.description, "rb") as file:
-            return msgspec.json.decode(file.read(1 << 16), type=Description)
-    except (OSError, msgspec.MsgspecError):
+        connection.settimeout(ANSWER_S)
+        send_hello(stream, Hello())
+        return read_hello(stream)
+    except (LinkError, OSError):
         return None
 
 
@@ -114,6 +107,5 @@ def _is_locked(place: Place) -> bool:
 def _sweep(place: Place) -> None:
     """Remove what a host left that did not end well; the log stays."""
     if not _is_locked(place):
-        for path in (place.socket, place.description):
-            with suppress(OSError):
-                os.unlink(path)
+        with suppress(OSError):
+            os.unlink(place.socket)

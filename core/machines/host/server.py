@@ -152,6 +152,7 @@ class Server:
         """Of this run of the host."""
         self.machine, self.version = platform.node(), devexplorer.__version__
         self.known = Known()
+        self._since_unix_s = clock()
         self._session = session
         self._questions = questions = Questions(session, copies, clock)
         history: Any = session.listeners.get("history")
@@ -209,11 +210,6 @@ class Server:
     def connected(self) -> list[Client]:
         """Windows with a connection."""
         return [client for client in self._clients.values() if client.wire is not None]
-
-    @property
-    def engine_python(self) -> str:
-        """What the engine runs in."""
-        return self._questions.engine_now().python
 
     @property
     def busy(self) -> tuple[str, ...]:
@@ -299,7 +295,9 @@ class Server:
         try:
             send_hello(stream, Hello(
                 devexplorer=self.version, client=hello.client, session=self.id, knows=known is not None,
-                machine=self.machine, problem=problem, now_unix_s=self._clock(),
+                machine=self.machine, problem=problem, now_unix_s=self._clock(), pid=os.getpid(),
+                since_unix_s=self._since_unix_s, python=self._questions.engine_now().python,
+                clients=len(self.connected), busy=self.busy,
             ))  # fmt: skip
             stream.socket.settimeout(None)
         except OSError:  # gone again

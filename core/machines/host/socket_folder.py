@@ -1,4 +1,4 @@
-"""Where the hosts of this user are: a folder 0700 of their own, with socket, lock, log and a description of each. Any
+"""Where the hosts of this user are: a folder 0700 of their own, with socket, lock and log of each. Any
 thread; the standard library alone, because the proxy begins with it.
 
 A host is looked for in every folder that can be: the system removes the runtime folder at the last logout, and the host
@@ -43,11 +43,6 @@ class Place(NamedTuple):
     def lock(self) -> str:
         """Locked as long as it lives."""
         return self._path(".lock")
-
-    @property
-    def description(self) -> str:
-        """JSON that says what runs there."""
-        return self._path(".json")
 
     @property
     def log(self) -> str:

@@ -193,7 +193,8 @@ class FileCopying:
             self._read()
 
     def _read(self) -> None:
-        """Ask for as many pieces as may be on their way, which come in this order; until the first one is here its size is not known."""
+        """Ask for as many pieces as may be on their way, which come in this order;
+        until the first one is here its size is not known."""
         most = self.done_bytes + AHEAD * PIECE_BYTES if self.size_bytes else PIECE_BYTES
         while self._next < min(most, self.size_bytes or PIECE_BYTES):
             ask = ReadFile(path=self._from, offset=self._next, count=PIECE_BYTES)

@@ -9,11 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fakes.hosts import READY
 from fakes.two_machines import TwoMachines
 from PySide6.QtWidgets import QApplication
 
-from devexplorer.core.machines.window.link import CannotReach
 from devexplorer.core.records import (
     BenchEnded,
     BenchPoint,
@@ -81,30 +79,3 @@ def test_a_window_that_comes_later_sees_what_was_before(two: TwoMachines) -> Non
     assert times[0] < two.state.markers[0].time_unix_s < times[-1]
     two.window.workbench.show_layout("measure")
     two.until(lambda: not two.window.throughput.plot.is_empty)
-
-
-def test_after_a_long_gap_what_was_read_meanwhile_is_filled_in(two: TwoMachines) -> None:
-    two.go_live()
-    began_s = time.monotonic()
-    far = two.add()
-    room_of(two.window.context).register.show(far)
-    two.until(lambda: two.state.engine is not None)
-    read(two, 800, 860)
-    two.until(lambda: len(two.state.devices["cpu"].history) >= 60)
-    two.route.refuse = CannotReach("no route to host")
-    two.route.link.cut()
-    two.until(lambda: far.link.state == "reconnecting")
-    two.host.until(lambda: not two.host.server.connected)
-    two.host.server._clients.clear()  # it was away for a day
-    read(two, 900, 960)
-    two.host.say(READY)
-    two.route.refuse = None
-    two.host.now += time.monotonic() - began_s  # both clocks go on, or what is known already would seem to be later
-    far.session.reconnect()
-    two.until(lambda: far.link.live and two.state.devices["cpu"].history.latest("utilization_percent") == 59.0)
-    two.until(lambda: len(two.state.devices["cpu"].history) >= 120)
-    times, values = two.state.devices["cpu"].history.readings("utilization_percent")
-    assert np.all(np.diff(times) >= 0)
-    known = ~np.isnan(values)
-    assert list(values[known]) == [*map(float, range(60)), *map(float, range(60))], "and what the host kept meanwhile"
-    assert not known[60], "a gap"

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -25,7 +23,8 @@ from devexplorer.core.machines.host import listing
 from devexplorer.core.machines.host.daemon import IDLE_S, Daemon, Listener, UnsavedCopy
 from devexplorer.core.machines.host.proxy import proxy
 from devexplorer.core.machines.host.starting import find, last_line, reach
-from devexplorer.core.machines.records import RecordingChanged, SnapshotEnd, StartRecording, StopRecording
+from devexplorer.core.machines.host.wire import SocketStream
+from devexplorer.core.machines.records import PROTOCOL, RecordingChanged, SnapshotEnd, StartRecording, StopRecording
 from devexplorer.core.machines.window.remote_session import RemoteSession
 from devexplorer.core.records import (
     Answer,
@@ -60,29 +59,12 @@ class Here:
 
     def __init__(self, environ: dict[str, str]) -> None:
         self.environ = environ
-        self.channels: list[SocketChannel] = []
 
-    def open(self, *, unasked: bool) -> SocketChannel:
-        self.channels.append(SocketChannel(reach(self.environ, lambda: COMMAND)))
-        return self.channels[-1]
+    def open(self, *, unasked: bool) -> SocketStream:
+        return SocketStream(reach(self.environ, lambda: COMMAND))
 
     def cancel(self) -> None:
         pass
-
-
-class SocketChannel:
-    """A socket as a channel."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._socket = connection
-        self.read, self.write = connection.recv, connection.send
-
-    def close(self) -> None:
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-
-    def release(self) -> None:
-        self._socket.close()
 
 
 class Watcher:
@@ -107,8 +89,6 @@ class Watcher:
 
     def close(self) -> None:
         assert self.session.close()
-        for channel in self.way.channels:
-            channel.release()
 
 
 def test_a_window_uses_a_host_and_survives_its_death(environ: dict[str, str]) -> None:
@@ -117,6 +97,8 @@ def test_a_window_uses_a_host_and_survives_its_death(environ: dict[str, str]) ->
     watcher.until_connected()
     (host,) = listing.running(environ)
     assert host.pid != os.getpid()
+    assert host.hello is not None
+    assert (host.hello.pid, host.hello.clients, host.hello.protocol) == (host.pid, 1, PROTOCOL)
     assert os.getsid(host.pid) == host.pid
     assert os.readlink(f"/proc/{host.pid}/fd/0") == os.devnull
     assert session.send(NewTensor(name="x")) > 1 << 32
@@ -190,7 +172,7 @@ def test_it_ends_ten_minutes_after_the_last_window_and_the_last_work(
 ) -> None:
     listener = Listener(host.server.take, environ)
     listener.claim()
-    daemon = Daemon(host.server, listener, clock=lambda: host.now, monotonic=lambda: host.now)
+    daemon = Daemon(host.server, listener, monotonic=lambda: host.now)
 
     def pass_by(seconds: float) -> None:
         for _ in range(int(seconds // 50)):
@@ -203,17 +185,11 @@ def test_it_ends_ten_minutes_after_the_last_window_and_the_last_work(
     window.wait_for(SnapshotEnd)
     pass_by(IDLE_S * 2)
     assert not daemon.over
-    (found,) = listing.running(environ)
-    assert found.description is not None
-    assert (found.description.clients, found.description.busy) == (1, ())
 
     window.ask(StartRecording(path=str(tmp_path / "a.devrec")))
     window.cut()
     pass_by(IDLE_S * 2)
     assert not daemon.over
-    (found,) = listing.running(environ)
-    assert found.description is not None
-    assert (found.description.clients, found.description.busy) == (0, ("recording",))
 
     window.connect()
     window.ask(StopRecording())
@@ -233,9 +209,7 @@ def test_it_waits_a_day_for_who_would_lose_work(host: HostHere, environ: dict[st
     listener = Listener(host.server.take, environ)
     listener.claim()
     lacking = [True]
-    daemon = Daemon(
-        host.server, listener, would_lose=lambda: lacking[0], clock=lambda: host.now, monotonic=lambda: host.now
-    )
+    daemon = Daemon(host.server, listener, would_lose=lambda: lacking[0], monotonic=lambda: host.now)
     for _ in range(100):
         host.now += 50
         daemon.look()
@@ -301,7 +275,7 @@ def test_what_a_host_was_started_with_is_noted_as_used(tmp_path: Path) -> None:
 def test_a_folder_that_is_gone_does_not_concern_who_is_connected(host: HostHere, environ: dict[str, str]) -> None:
     listener = Listener(host.server.take, environ)
     place = listener.claim()
-    daemon = Daemon(host.server, listener, clock=lambda: host.now, monotonic=lambda: host.now)
+    daemon = Daemon(host.server, listener, monotonic=lambda: host.now)
     window = WindowHere(host)
     window.connect()
     window.wait_for(SnapshotEnd)

@@ -8,22 +8,25 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from fakes.command_line import Document, Refusal
 from fakes.hosts import short_folder
 
+from devexplorer.core.base import LinkError
 from devexplorer.core.machines.host import listing, socket_folder
 from devexplorer.core.machines.host.daemon import AnotherRuns, Listener, bound_log
-from devexplorer.core.machines.host.listing import Description
 from devexplorer.core.machines.host.proxy import pump
 from devexplorer.core.machines.host.socket_folder import HostError, Place, connect, folders, make, places
 from devexplorer.core.machines.host.starting import find, last_line, reach
+from devexplorer.core.machines.host.wire import SocketStream, read_hello, send_hello
+from devexplorer.core.machines.records import PROTOCOL, Hello
 from devexplorer.core.machines.window import routes
 from devexplorer.core.machines.window.link import CannotReach
 
-ABOUT = Description(pid=os.getpid(), since_unix_s=1.0, python="/usr/bin/python3", protocol=1, clients=2, busy=("job",))
+ABOUT = Hello(pid=os.getpid(), since_unix_s=1.0, python="/usr/bin/python3", clients=2, busy=("job",))
 HOST = """
 import os, socket, sys
 place, count = sys.argv[1:]
@@ -123,10 +126,21 @@ def test_a_read_only_folder_is_passed_over(environ: dict[str, str], monkeypatch:
 
 
 @pytest.fixture
-def listener(environ: dict[str, str]) -> Iterator[Listener]:
-    made = Listener(lambda connection: connection.close(), environ)
+def answers() -> list[str]:
+    """Empty: the host does not."""
+    return ["yes"]
+
+
+@pytest.fixture
+def listener(environ: dict[str, str], answers: list[str]) -> Iterator[Listener]:
+    def greet(connection: socket.socket) -> None:
+        stream = SocketStream(connection)
+        with connection, suppress(LinkError, OSError):
+            if read_hello(stream) and answers:
+                send_hello(stream, ABOUT)
+
+    made = Listener(greet, environ)
     made.claim()
-    made.describe(ABOUT)
     yield made
     made.close()
 
@@ -151,14 +165,14 @@ def test_a_host_that_ends_is_waited_for(listener: Listener, environ: dict[str, s
     following.close()
 
 
-def test_a_host_that_runs_is_listed(listener: Listener, environ: dict[str, str]) -> None:
+def test_a_host_that_runs_is_listed(listener: Listener, environ: dict[str, str], answers: list[str]) -> None:
     (found,) = listing.running(environ)
-    assert (found.pid, found.description) == (os.getpid(), ABOUT)
+    assert (found.pid, found.hello) == (os.getpid(), ABOUT)
     assert listener.place is not None
     assert os.stat(listener.place.socket).st_mode & 0o777 == 0o600
-    Path(listener.place.description).write_text("{")
+    answers.clear()
     (found,) = listing.running(environ)
-    assert (found.pid, found.description) == (os.getpid(), None)
+    assert (found.pid, found.hello) == (os.getpid(), None)
 
 
 def test_what_a_killed_host_left_is_swept_and_does_not_count(environ: dict[str, str]) -> None:
@@ -166,11 +180,9 @@ def test_what_a_killed_host_left_is_swept_and_does_not_count(environ: dict[str, 
     dead = socket.socket(socket.AF_UNIX)
     dead.bind(place.socket)
     dead.close()
-    Path(place.description).write_bytes(b'{"pid":1,"since_unix_s":1,"python":"x","protocol":1}')  # another's number now
     assert connect(place) is None
     assert listing.running(environ) == []
     assert not os.path.exists(place.socket)
-    assert not os.path.exists(place.description)
     assert listing.running({**environ, "XDG_RUNTIME_DIR": "/none", "TMPDIR": "/none"}) == []
 
 
@@ -202,7 +214,7 @@ def test_the_socket_is_made_again_where_the_system_removed_it(
     os.unlink(listener.place.lock)
     assert listener.mend()
     (found,) = listing.running(environ)
-    assert found.description == ABOUT
+    assert found.hello == ABOUT
     (folder / "run").rename(folder / "gone")  # the user's last login has ended
     assert listener.mend()
     connection = find(environ)
@@ -354,7 +366,7 @@ def test_the_command_lists_hosts(
         monkeypatch.setenv(name, value)
     (found,) = document("host", "list")["hosts"]
     assert found["pid"] == os.getpid()
-    assert (found["clients"], found["busy"], found["protocol"]) == (2, ["job"], 1)
+    assert (found["clients"], found["busy"], found["protocol"]) == (2, ["job"], PROTOCOL)
     assert "no host of yours" in refusal("host", "stop", "123")
     listener.close()
     assert document("host", "list") == {"schema": 1, "hosts": []}
@@ -363,8 +375,8 @@ def test_the_command_lists_hosts(
 
 def test_the_place_of_a_host_names_its_files() -> None:
     place = Place("/run/devexplorer", "abc")
-    assert [place.socket, place.lock, place.description, place.log] == [
-        f"/run/devexplorer/abc{suffix}" for suffix in (".sock", ".lock", ".json", ".log")
+    assert [place.socket, place.lock, place.log] == [
+        f"/run/devexplorer/abc{suffix}" for suffix in (".sock", ".lock", ".log")
     ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import random
 from collections.abc import Callable, Iterator
@@ -26,7 +25,6 @@ from devexplorer.core.machines.records import (
     SnapshotBegin,
     SnapshotEnd,
     Text,
-    WriteFile,
     WriteScript,
 )
 from devexplorer.core.machines.window.link import CannotReach
@@ -425,38 +423,6 @@ def test_what_is_asked_is_answered_at_a_beat(far: Far) -> None:
         far.session.set_visible_devices("one")
     far.session.set_visible_devices("0")
     far.until(lambda: far.session.visible_devices == "0")
-
-
-def test_recordings_are_made_there(far: Far, tmp_path: Path) -> None:
-    far.connect()
-    path = tmp_path / "there.devrec"
-    far.session.start_recording(path)
-    far.until(lambda: far.session.recording is not None)
-    assert far.session.recording is not None
-    assert str(far.session.recording.path) == str(path)
-    far.session.stop_recording()
-    far.until(lambda: far.session.recording is None)
-
-
-def test_files_are_written_and_read_there_piece_by_piece(far: Far, tmp_path: Path) -> None:
-    far.connect()
-    path, data, done = str(tmp_path / "there"), bytes(range(256)) * 3000, list[object]()
-    half, digest = len(data) // 2, hashlib.sha256(data).hexdigest()
-    far.session.ask(WriteFile(path=path, offset=0, data=data[:half]), done.append, done.append)
-    far.session.ask(WriteFile(path=path, offset=half, data=data[half:], sha256=digest), done.append, done.append)
-    far.until(lambda: len(done) == 2)
-    assert (tmp_path / "there").read_bytes() == data
-    for offset in (0, half):
-        far.session.ask(ReadFile(path=path, offset=offset, count=half), done.append, done.append)
-    far.until(lambda: len(done) == 4)
-    first, last = done[2:]
-    assert isinstance(first, Chunk)
-    assert isinstance(last, Chunk)
-    assert first.data + last.data == data
-    assert (first.sha256, last.sha256) == ("", digest)
-    far.session.ask(ReadFile(path=str(tmp_path / "missing")), done.append, done.append)
-    far.until(lambda: len(done) == 5)
-    assert isinstance(done[4], str)
 
 
 def test_the_history_there_has_the_same_interface(far: Far, tmp_path: Path) -> None:
