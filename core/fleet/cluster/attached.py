@@ -17,7 +17,6 @@ from ray.exceptions import RayError
 
 from devexplorer.core.base import LinkError, first_line
 from devexplorer.core.engine.link import frame
-from devexplorer.core.fleet.cluster.frames import Frames
 from devexplorer.core.fleet.cluster.messages import (
     Attached,
     CancelMeasuring,
@@ -25,6 +24,7 @@ from devexplorer.core.fleet.cluster.messages import (
     CopyObjects,
     DoneThere,
     DoThere,
+    Frames,
     FromCluster,
     Measure,
     ToCluster,

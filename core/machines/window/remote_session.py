@@ -37,10 +37,9 @@ from devexplorer.core.machines.records import (
     StopRecording,
     TakeOver,
 )
-from devexplorer.core.machines.window.incoming import Begin, Incoming
 from devexplorer.core.machines.window.link import Link, Route
 from devexplorer.core.machines.window.untrusted import visible
-from devexplorer.core.machines.window.uplink import Uplink
+from devexplorer.core.machines.window.uplink import Begin, Uplink
 from devexplorer.core.records import Answer, BeginBenchmark, Command, EngineReady, Event, JobEnded, Log
 from devexplorer.core.records.base import Record
 from devexplorer.core.session.past import Past
@@ -86,8 +85,8 @@ class RemoteSession:
         """`name`: of the machine, as sentences have it."""
         self.name = name
         self._clock, self._monotonic = clock, monotonic
-        self._incoming = Incoming(name, clock, monotonic)
-        self._uplink = Uplink(name, route, self._incoming, clock=clock, monotonic=monotonic)
+        self._uplink = Uplink(name, route, clock=clock, monotonic=monotonic)
+        self._incoming = self._uplink.incoming
         self._arrived: deque[Event] = deque()
         self._past: deque[Past] = deque()
         self._requests = 0
