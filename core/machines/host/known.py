@@ -67,7 +67,8 @@ class _RunEvents:
                 self.started = event
             case BenchPoint():
                 self.latest = event
-                if event.cell is not None or event.row is not None:
+                parts = (event.cell, event.row, event.reduction, event.calibration)
+                if any(part is not None for part in parts):
                     self.finished.append(event)
             case BenchEnded():
                 self.ended = event
