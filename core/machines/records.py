@@ -28,7 +28,7 @@ class Hello(Record, tag="Hello"):
     client: str = ""
     """Of the window: the same as long as it runs. A host repeats it."""
     session: str = ""
-    """Of the host: the same as long as it runs."""
+    """Of the host: the same as long as it runs. A window says which one it knows."""
     knows: bool = False
     """Of the host: it remembers what this window has asked for."""
     machine: str = ""

@@ -291,10 +291,11 @@ class Server:
 
     def _join(self, stream: SocketStream, hello: Hello) -> None:
         problem = self._why_not(hello)
-        known = self._clients.pop(hello.client, None)
+        known = self._clients.get(hello.client)
+        knows = known is not None and hello.session == self.id
         try:
             send_hello(stream, Hello(
-                devexplorer=self.version, client=hello.client, session=self.id, knows=known is not None,
+                devexplorer=self.version, client=hello.client, session=self.id, knows=knows,
                 machine=self.machine, problem=problem, now_unix_s=self._clock(), pid=os.getpid(),
                 since_unix_s=self._since_unix_s, python=self._questions.engine_now().python,
                 clients=len(self.connected), busy=self.busy,
@@ -304,11 +305,15 @@ class Server:
             problem = "gone"
         if known is not None:
             known.leave()  # the window knows better whether that still works
-            self._clients[known.id] = known
         if problem:
             stream.close()
             return
-        client = self._clients[hello.client] = known or Client(hello, self._soon)
+        client = known if knows and known is not None else Client(hello, self._soon)
+        if known is not None:
+            del self._clients[known.id]  # it is the latest again
+            if known is not client:  # the window has left this machine meanwhile
+                known.files.close()
+        self._clients[client.id] = client
         wire = Wire(
             stream, _decode, lambda record: self._arrived(client, record), lambda _: self._ended(client, wire),
             stream.hang_up, clock=self._clock,

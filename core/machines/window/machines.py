@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
@@ -92,10 +93,10 @@ class FarMachine(Machine):
     session: RemoteSession  # type: ignore[assignment]  # what the window needs of one, it has
     history: FarHistory
 
-    def __init__(self, name: str, route: Route, clock: Clock = time.time) -> None:
+    def __init__(self, name: str, route: Route, client: str = "", clock: Clock = time.time) -> None:
         super().__init__(name)
         self.aside.machine = name
-        self.session = RemoteSession(name, route, clock=clock)
+        self.session = RemoteSession(name, route, client=client, clock=clock)
         self.history = self.session.listeners["history"] = FarHistory(self.session)
 
     @property
@@ -132,6 +133,7 @@ class Machines:
         self.machines: tuple[Machine, ...] = (here,)
         """In the order in which they were added, this machine first."""
         self.shown: Machine = here
+        self._client = secrets.token_hex(16)
         self._show, self._changed = show, changed
         self._links: tuple[object, ...] = ()
         self._leaving: list[FarMachine] = []
@@ -141,7 +143,7 @@ class Machines:
         the name is taken."""
         if self.find(name) is not None:
             raise BadInput(f"{name} is listed already")
-        machine = FarMachine(name, route)
+        machine = FarMachine(name, route, self._client)
         self.machines = (*self.machines, machine)
         machine.session.start()
         self._changed()

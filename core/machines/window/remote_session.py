@@ -79,13 +79,14 @@ class RemoteSession:
         name: str,
         route: Route,
         *,
+        client: str = "",
         clock: Clock = time.time,
         monotonic: Clock = time.monotonic,
     ) -> None:
-        """`name`: of the machine, as sentences have it."""
+        """`name`: of the machine, as sentences have it. `client`: of this window, which keeps control under it."""
         self.name = name
         self._clock, self._monotonic = clock, monotonic
-        self._uplink = Uplink(name, route, clock=clock, monotonic=monotonic)
+        self._uplink = Uplink(name, route, client=client, clock=clock, monotonic=monotonic)
         self._incoming = self._uplink.incoming
         self._arrived: deque[Event] = deque()
         self._past: deque[Past] = deque()

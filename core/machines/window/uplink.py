@@ -265,12 +265,13 @@ class Uplink:
         name: str,
         route: Route,
         *,
+        client: str = "",
         clock: Clock = time.time,
         monotonic: Clock = time.monotonic,
     ) -> None:
         self._name, self._route = name, route
         self.incoming = Incoming(name, clock, monotonic)
-        self._client = secrets.token_hex(16)
+        self._client = client or secrets.token_hex(16)
         """As which the host remembers what was asked for."""
         self._clock, self._monotonic = clock, monotonic
         self.state: LinkState = "connecting"
@@ -427,7 +428,9 @@ class Uplink:
     def _greet(self, attempt: _Attempt, stream: Stream) -> None:
         if self._last is not None and not self._last.join(GREETING_S):
             raise LinkError("the last connection does not end")  # and what it still delivers would come in between
-        ours = Hello(devexplorer=devexplorer.__version__, client=self._client, machine=_who())
+        ours = Hello(
+            devexplorer=devexplorer.__version__, client=self._client, session=self.hello.session, machine=_who()
+        )
         sent_s = self._clock()
         send_hello(stream, ours)
         theirs = read_hello(stream)

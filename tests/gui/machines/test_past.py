@@ -70,7 +70,7 @@ def test_a_window_that_comes_later_sees_what_was_before(two: TwoMachines) -> Non
     device = two.state.devices["cpu"]
     times, values = device.history.readings("utilization_percent")
     assert times[-1] == pytest.approx(time.time(), abs=20.0), "by this window's clock"
-    assert times[-1] - times[0] == pytest.approx(199.0, abs=2.0)
+    assert times[-1] - times[0] == pytest.approx(199.0, abs=5.0)
     assert values[-1] == 99.0
     assert {run.run: run.ended for run in two.state.runs.values()} == {7: True, 8: False}
     _, rates = device.throughput.readings("tflops")

@@ -286,6 +286,19 @@ def test_a_question_that_is_asked_again_gets_the_same_answer(
     host.until(lambda: any(reply.to == 1 and reply.problem == LOST for reply in window.of(Reply)))
 
 
+def test_a_window_that_left_a_machine_and_adds_it_again_begins_anew_and_controls(
+    host: HostHere, window: WindowHere
+) -> None:
+    request = window.control.generation << 32 | 1
+    window.say(Do(command=BuildModel(recipe="mlp", request=request)))
+    host.until(lambda: host.engine.sent)
+    window.session = ""
+    assert not window.connect().knows
+    window.wait_for(Control)
+    assert window.control.granted
+    assert window.control.generation > request >> 32
+
+
 def test_windows_that_left_first_are_forgotten(host: HostHere, window: WindowHere) -> None:
     window.cut()
     for number in range(MOST_CLIENTS):
