@@ -30,7 +30,7 @@ COLUMNS = (
     Column("card", "A heading folds and unfolds its cards: click it, or press Left and Right"),
     Column("model"),
     Column("state", "Of the machine; of a card its alerts"),
-    numbers("load %", "Utilization, and its last ten minutes; of several cards the mean"),
+    numbers("util %", "Utilization, and its last ten minutes; of several cards the mean"),
     numbers("memory GiB", "Used, and all of it"),
     numbers("°C", "Temperature, and its last ten minutes; of several cards the highest"),
     numbers("power W", "Power and its limit; of several cards their sum"),
@@ -41,7 +41,7 @@ COLUMNS = (
     Column("check", "Verdict of the last check: the rate beside what the card was compared with"),
     numbers("reading", "How old it is"),
 )
-WIDTHS = (214, 242, 150, 104, 124, 90, 110, 68, 116, 52, 62, 176, 70)
+WIDTHS = (200, 200, 130, 100, 120, 84, 110, 66, 110, 52, 58, 160, 66)
 MANY = 10_000
 """GiB and W of several cards, from which on a larger unit is written: the column has room for so many digits."""
 GIVES_UP = (ECC, PCIE, CLOCK, THROTTLED, AGE, STATE, MODEL)

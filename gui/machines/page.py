@@ -24,7 +24,7 @@ COLUMNS = (
     Column("machine"),
     Column("state"),
     Column("devices", "The GPUs; where there is none, the virtual ones, else the CPU. What follows is about them."),
-    numbers("load %", "The highest utilization of these devices"),
+    numbers("util %", "The highest utilization of these devices"),
     numbers("memory GiB", "Used, and all of it, of these devices together"),
     numbers("hottest °C", "The highest temperature of these devices"),
     numbers("readings", "How old the latest readings are"),

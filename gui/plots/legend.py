@@ -72,7 +72,7 @@ class LegendEntry(QAbstractButton):
         self._entry = Entry("", 0, False)
         self.with_word = True
         self.is_first = False
-        """Its text begins with the word that is true of those after it too."""
+        """Before it stands the word that is true of those after it, too."""
 
     def set_entry(self, entry: Entry) -> None:
         """Show that device."""
@@ -87,28 +87,33 @@ class LegendEntry(QAbstractButton):
     @property
     def text_shown(self) -> str:
         """The text behind the line."""
-        return (WORD if self.is_first else "") + self._entry.text(with_word=self.with_word)
+        return self._entry.text(with_word=self.with_word)
 
     def width_for(self, *, with_word: bool) -> int:
         """Pixels that it takes with or without the word "simulated" behind its name."""
         return LINE_PX + GAP_PX + text_width(self._entry.text(with_word=with_word)) + 4
 
     def sizeHint(self) -> QSize:
-        return QSize(LINE_PX + GAP_PX + text_width(self.text_shown) + 4, HEIGHT_PX)
+        before = text_width(WORD) if self.is_first else 0
+        return QSize(before + self.width_for(with_word=self.with_word), HEIGHT_PX)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         shown, middle = self.isChecked(), self.height() // 2 + 0.5
+        painter.setPen(current_theme().dim)
+        left = 0
+        if self.is_first:  # in no device's colour
+            painter.drawText(self.rect(), LEFT, WORD)
+            left = text_width(WORD)
         if shown:
-            draw_key(painter, self._entry, QPointF(2, middle))
+            draw_key(painter, self._entry, QPointF(left + 2, middle))
         else:
-            painter.setPen(current_theme().dim)
-            painter.drawEllipse(QPointF(LINE_PX / 2, middle), 2.5, 2.5)
+            painter.drawEllipse(QPointF(left + LINE_PX / 2, middle), 2.5, 2.5)
         chosen = self.font()
         chosen.setStrikeOut(not shown)
         painter.setFont(chosen)
         painter.setPen(entry_colour(self._entry) if shown else current_theme().dim)
-        room = QRectF(2 + LINE_PX + GAP_PX - 2, 0, self.width(), self.height())
+        room = QRectF(left + LINE_PX + GAP_PX, 0, self.width(), self.height())
         painter.drawText(room, LEFT, self.text_shown)
         if self.hasFocus():
             painter.setPen(current_theme().focus)

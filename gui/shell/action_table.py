@@ -54,7 +54,7 @@ def _window_actions(context: WindowContext, window: MainWindow) -> list[ActionSp
                    partial(give_room, room.toggle_fold), key="Ctrl+Shift+F"),
         ActionSpec("detach", "Panel in a separate window", "For a second screen; closing it brings the panel back",
                    partial(give_room, room.detach), key="Ctrl+Shift+D"),
-        ActionSpec("reset_layout", "Reset layout", "Give the panels of this layout their first places and sizes",
+        ActionSpec("reset_layout", "Reset the layout", "Give the panels of this layout their first places and sizes",
                    window.workbench.reset_layout),
         *(ActionSpec(f"layout {layout.name}", f"Layout {layout.title}", layout.tooltip,
                      partial(window.workbench.show_layout, layout.name), key=f"Alt+{number}")

@@ -169,6 +169,7 @@ def main() -> None:
     parser.add_argument("--maximized", action="store_true", help="the whole screen under a window manager, not sizes")
     parser.add_argument("--pages", action="store_true", help="every page instead of every layout")
     chosen = parser.parse_args()
+    chosen.folder.mkdir(parents=True, exist_ok=True)
     qt = QApplication(sys.argv[:1])
     with tempfile.TemporaryDirectory() as folder:
         states = chosen.states.split(",")
