@@ -18,6 +18,10 @@ from devexplorer.core.base import (
 )
 from devexplorer.core.records import Answer, CastError, Fact, MoveReport, ObjectSnapshot, Row
 
+SAME_MODEL = (
+    "A model stays the same object: .to() changes its parameters in place and replaces its buffers by new tensors."
+)
+
 
 def moved(
     report: MoveReport, before: Sequence[ObjectSnapshot], after: Sequence[ObjectSnapshot], *, separated: str = ""
@@ -30,39 +34,36 @@ def moved(
     kinds = {snap.name: snap.kind for snap in after}
     if report.already_there:
         return _already_there(report, after, subject)
-    sentences, title = [_amount(report)], _title(report)
+    title = _title(report)
     if report.copied:
-        sentences.append(_copied(report))
+        sentences = ["The original stays where it was. Changing one does not change the other."]
         subject = report.created[0] if len(report.created) == 1 else None
     else:
-        sentences.append(_model_sentence(report, [snap for snap in after if snap.kind == "model"]))
-        about_tensors = _tensor_sentences(report, before, after, bool(separated))
-        sentences += about_tensors
-        if about_tensors and len(after) == 1 and report.kind == "move":
+        sentences = _tensor_sentences(report, before, after)
+        if sentences and len(after) == 1 and report.kind == "move":
             title += ", as a new tensor"
+        if report.parameters or report.buffers:
+            sentences.append(SAME_MODEL)
+        if report.uninitialised:
+            words = f"{count_text(report.uninitialised, 'parameter')} without a shape will be created on"
+            sentences.append(f"{words} {report.destination} by the first forward.")
     sentences += [separated, *_cautions(report)]
+    with_gradients = {snap.name for snap in before if any(row.kind == "gradient" for row in snap.rows)}
     return Answer(
         title=title,
         words=" ".join(sentence for sentence in sentences if sentence),
         facts=_move_facts(report, before, after),
-        code=move_code(
-            report, kinds, {snap.name for snap in before if any(row.kind == "gradient" for row in snap.rows)}
-        ),
+        code=move_code(report, kinds, with_gradients),
         subject=subject,
     )
 
 
 def undone(report: MoveReport, after: Sequence[ObjectSnapshot]) -> Answer:
     """A move that was undone."""
-    words = (
-        "The originals that were kept are back in place"
-        if report.parameters and not report.bytes
-        else _amount(report).rstrip(".")
-    )
     back = "in its old dtype again" if report.kind == "cast" else f"back on {report.destination}"
     return Answer(
         title=f"{_things_are(report.objects)} {back if len(report.objects) == 1 else back.replace('its', 'their')}",
-        words=f"{words}. Everything is where it was before." if words else "Everything is where it was before.",
+        words="Everything is where it was before.",
         facts=_move_facts(report, (), after),
         subject=after[0].name if len(after) == 1 else None,
     )
@@ -138,45 +139,19 @@ def _title(report: MoveReport) -> str:
     return f"{_things_are(titles)} {'' if report.copied else 'now '}on {report.destination}"
 
 
-def _amount(report: MoveReport) -> str:
-    """`4 parameters, 31.04 KiB in 0.4 ms.`"""
+def _counted(report: MoveReport) -> str:
+    """`4 parameters, 2 buffers`; empty where there are no tensors."""
     counted = (
         (report.parameters, "parameter"),
         (report.buffers, "buffer"),
         (report.gradients, "gradient"),
         (report.tensors, "tensor"),
     )
-    parts = [count_text(count, noun) for count, noun in counted if count]
-    if not parts:
-        return ""
-    return f"{', '.join(parts)}, {bytes_text(report.bytes)} in {seconds_text(report.seconds, report.simulated)}."
-
-
-def _model_sentence(report: MoveReport, models: Sequence[ObjectSnapshot]) -> str:
-    sentences = []
-    if report.parameters or report.buffers:
-        one = len(models) == 1
-        its = "its" if one else "their"
-        what = "The model is the same object" if one else "The models are the same objects"
-        buffers = f", {its} buffers replaced by new tensors" if report.buffers else ""
-        done = "cast" if report.kind == "cast" else "moved"
-        sentences.append(f"{what}; {its} parameters were {done} in place{buffers}, and {its} class is unchanged.")
-    ties = [row for snap in models for row in snap.rows if row.tied_to is not None and row.kind == "parameter"]
-    if ties:
-        sentences.append(
-            f"{ties[0].path} and {ties[0].tied_to} are two names of one Parameter: "
-            f"it was {'cast' if report.kind == 'cast' else 'moved'} once, counts once, and is still shared."
-        )
-    if report.uninitialised:
-        sentences.append(
-            f"{count_text(report.uninitialised, 'parameter')} without a shape: there is nothing to copy yet, "
-            f"they will be created on {report.destination} by the first forward."
-        )
-    return " ".join(sentences)
+    return ", ".join(count_text(count, noun) for count, noun in counted if count)
 
 
 def _tensor_sentences(
-    report: MoveReport, before: Sequence[ObjectSnapshot], after: Sequence[ObjectSnapshot], separated: bool
+    report: MoveReport, before: Sequence[ObjectSnapshot], after: Sequence[ObjectSnapshot]
 ) -> list[str]:
     sentences = []
     for old, new in zip(before, after, strict=True):
@@ -184,41 +159,18 @@ def _tensor_sentences(
             continue
         name, source = variable(new.name), old.rows[0].devices[0]
         if old.rows[0].requires_grad:
-            done = "cast" if report.kind == "cast" else "moved"
             sentences.append(
                 f"{name} requires a gradient, so the result is not a leaf tensor: its grad_fn is {new.rows[0].grad_fn},"
-                f" and the original on {source} stays in the graph, where its gradient will arrive. To train the"
-                f" {done} values, {report.kind} first and call requires_grad_() then."
+                f" and the gradient arrives at the original on {source}. To train the new values, {report.kind} first"
+                " and call requires_grad_() then."
             )
             continue
-        rest = "nothing references the old tensor any more" + ("" if separated else " and its memory is free")
-        rest = "it is kept for undo" if report.lossy else rest
         call = f"torch.{report.dtype}" if report.kind == "cast" else quoted(report.destination)
+        kept = "is kept for undo" if report.lossy else "is freed when nothing else refers to it"
         sentences.append(
-            f"{name}.to({call}) made a new tensor and left the old one on {source} as it was; because "
-            f"the name {name} now means the new one, {rest}."
+            f"{name}.to({call}) made a new tensor, and the name {name} now means that one; the old one on {source} {kept}."
         )
     return sentences
-
-
-def _copied(report: MoveReport) -> str:
-    pairs = zip(report.objects, report.created, strict=True)
-    seconds = "; ".join(f"{new} is a second object, {old} is where it was" for old, new in pairs)
-    return f"{seconds}. Changing one does not change the other."
-
-
-def _lost(losses: CastError, dtype: str | None) -> str:
-    """What a cast did to the values."""
-    if not losses.changed:
-        return f"All {losses.elements:,} values are the same in {dtype}: nothing was lost."
-    words = f"{losses.changed:,} of {count_text(losses.elements, 'value')} changed"
-    if losses.largest_change:
-        words += (
-            f", by {number_text(losses.largest_change)} at most, relatively by"
-            f" {_percent(losses.largest_relative_change)}"
-        )
-    words += "".join(f"; {count:,} {what}" for what, count in _became(losses, dtype).items() if count)
-    return f"{words}{f'; worst in {losses.worst}' if losses.worst else ''}."
 
 
 def _became(losses: CastError, dtype: str | None) -> dict[str, int]:
@@ -237,16 +189,17 @@ def _loss_facts(report: MoveReport) -> list[Fact]:
     losses = report.losses
     if losses is None:
         return []
-    return [
-        Fact("values changed", f"{losses.changed:,} of {losses.elements:,}"),
-        Fact("largest change", number_text(losses.largest_change)),
-        Fact("largest relative change", _percent(losses.largest_relative_change)),
-        *(Fact(what, f"{count:,}") for what, count in _became(losses, report.dtype).items()),
-    ]
+    facts = [Fact("values changed", f"{losses.changed:,} of {losses.elements:,}")]
+    if losses.changed:
+        worst = f", in {losses.worst}" if losses.worst else ""
+        facts.append(Fact("largest change", f"{number_text(losses.largest_change)}{worst}"))
+        share = number_text(100 * losses.largest_relative_change, 2)
+        facts.append(Fact("largest relative change", f"{share} %"))
+    return facts + [Fact(what, f"{count:,}") for what, count in _became(losses, report.dtype).items()]
 
 
 def _cautions(report: MoveReport) -> list[str]:
-    words = [] if report.losses is None else [_lost(report.losses, report.dtype)]
+    words = []
     if report.lossy and report.kept_for_undo_bytes:
         kept = bytes_text(report.kept_for_undo_bytes)
         words.append(f"{report.dtype} cannot hold every value exactly; the originals are kept for undo, {kept} in all.")
@@ -274,15 +227,13 @@ def _where(report: MoveReport) -> str:
 
 
 def _already_there(report: MoveReport, after: Sequence[ObjectSnapshot], subject: str | None) -> Answer:
-    things = " and ".join(report.objects)
-    where = report.destination
+    things, where = _things_are(report.objects), report.destination
     if len(after) == 1 and not after[0].tensors_by_device:
         words = "No parameters and no buffers are registered in it, so there is nothing that .to() could move."
-        title = f"{things} has nothing to move"
+        title = f"{_things(report.objects)} has nothing to move"
     else:
-        verb, same = ("is", "the same object") if len(report.objects) == 1 else ("are", "the same objects")
-        title = f"{things} {verb} {f'{report.dtype} ' if report.dtype else ''}on {where} already"
-        words = f".to({_where(report)}) gives {same} back: nothing was copied and no memory was taken."
+        title = f"{things} {f'{report.dtype} ' if report.dtype else ''}on {where} already"
+        words = f".to({_where(report)}) gives the same object back: nothing was copied and no memory was taken."
     return Answer(
         title=title,
         words=" ".join([words, *_cautions(report)]),
@@ -299,14 +250,21 @@ def _move_facts(
         facts = [Fact("on", report.destination), *((Fact("dtype", report.dtype),) if report.dtype else ())]
     else:
         facts = [Fact("from", ", ".join(report.source)), Fact("to", report.destination)]
+    if counted := _counted(report):
+        facts.append(Fact("what", counted))
     facts.append(Fact("copied", bytes_text(report.bytes)))
-    if report.gb_per_s is not None:
-        facts.append(Fact("rate", f"{number_text(report.gb_per_s)} GB/s{' simulated' if report.simulated else ''}"))
     if report.simulated:
         facts.append(Fact("time", clocks_text(report.seconds, report.wall_seconds)))
+    else:
+        facts.append(Fact("time", seconds_text(report.seconds)))
+    if report.gb_per_s is not None:
+        facts.append(Fact("rate", f"{number_text(report.gb_per_s)} GB/s{' simulated' if report.simulated else ''}"))
     facts.append(Fact("before", _per_device(report.before)))
     facts.append(Fact("after", _per_device(report.after)))
     facts += _loss_facts(report)
+    ties = [row for snap in after for row in snap.rows if row.tied_to is not None and row.kind == "parameter"]
+    if ties and before:
+        facts.append(Fact("tied", f"{ties[0].path} and {ties[0].tied_to} are one Parameter, and still shared"))
     if len(before) == len(after) == 1 and not report.copied:
         old, new = before[0].rows[0], after[0].rows[0]
         same = old.identity == new.identity

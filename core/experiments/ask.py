@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import reprlib
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,16 +17,17 @@ from devexplorer.core.base import (
     ProgressMonitor,
     bytes_text,
     count_text,
+    first_line,
+    object_name,
     seconds_text,
     shape_text,
 )
-from devexplorer.core.experiments.asked import Asked
 from devexplorer.core.experiments.records import Ask
 from devexplorer.core.models import device_id, dtype_name, is_uninitialised, type_name
-from devexplorer.core.records import Answer, Fact
+from devexplorer.core.records import Answer, Fact, Offer
 from devexplorer.core.workspace import CommandResult, Target, Timing, Workspace
 
-# Questions that bring values to Python: numpy(), cpu().numpy(), item(), tolist(). Runs on the jobs thread.
+# Questions that bring values to Python: numpy(), cpu().numpy(), item(), tolist().
 
 MOST_IN_A_LIST = 1_000_000
 """Elements that `tolist` makes into Python objects: at about 32 bytes each that is 32 MB."""
@@ -206,7 +207,7 @@ def _timed(asked: Asked, call: Callable[[], Any]) -> tuple[Any, str]:
     return value, seconds_text(seconds, timing.simulated)
 
 
-# Questions about what and where something is: type(), is_leaf, device. Runs on the jobs thread.
+# Questions about what and where something is: type(), is_leaf, device.
 
 
 def type_of_tensor(asked: Asked) -> Answer:
@@ -391,3 +392,65 @@ def _of_tensor(workspace: Workspace, command: Ask, target: Target) -> Answer:
             " question."
         )
         return asked.refused(CALLS.get(command.question, command.question), error, why)
+
+
+# A tensor that is asked one of Python's questions, and the answers to it.
+
+
+class Asked(NamedTuple):
+    """A tensor that is being asked."""
+
+    target: str
+    """As the user wrote it."""
+    code: str
+    """The tensor in Python."""
+    tensor: Tensor
+    workspace: Workspace
+
+    @property
+    def device(self) -> str:
+        """Where it is."""
+        return device_id(self.tensor.device)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether it is on a virtual GPU."""
+        return any(info.id == self.device and info.simulated for info in self.workspace.registry.infos())
+
+    def answer(
+        self,
+        title: str,
+        words: str,
+        *facts: tuple[str, str],
+        code: str,
+        failed: bool = False,
+        offers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """The answer; `offers` are labels of buttons and the questions that they ask of the same tensor."""
+        return Answer(
+            title=title,
+            words=words,
+            facts=tuple(Fact(*fact) for fact in facts),
+            code=code,
+            subject=object_name(self.target),
+            failed=failed,
+            offers=tuple(
+                Offer(label, Ask(target=self.target, question=question)) for label, question in (offers or {}).items()
+            ),
+        )
+
+    def refused(
+        self, call: str, error: Exception, why: str, *facts: tuple[str, str], offers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """Python raised: the answer says what, and why; its code shows the same error without ending a script."""
+        kind, question = type(error).__name__, f"{self.code}.{call}"
+        return self.answer(
+            f"{self.target}.{call} raises {kind}",
+            f"{kind}: {first_line(error)}. {why}",
+            ("exception", kind),
+            ("device", self.device),
+            *facts,
+            code=f"try:\n    print({question})\nexcept {kind} as _error:\n    print(_error)",
+            failed=True,
+            offers=offers,
+        )

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 import msgspec
 
-from devexplorer.core.base import handles
+from devexplorer.core.base import MISSING, count_text, handles, sentence
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.feature import FeatureState, LastingState, Trouble, named
 from devexplorer.core.records import (
+    AddVirtual,
     AllocatorSample,
     Answer,
     BenchEnded,
@@ -24,6 +26,7 @@ from devexplorer.core.records import (
     BenchStarted,
     Check,
     DeviceDetails,
+    DeviceInfo,
     DeviceSample,
     EngineLost,
     EnginePaused,
@@ -37,6 +40,7 @@ from devexplorer.core.records import (
     Moved,
     ObjectChanged,
     ObjectRemoved,
+    Offer,
     Problem,
     Rebuilt,
     RowsChanged,
@@ -46,15 +50,14 @@ from devexplorer.core.records import (
 )
 from devexplorer.core.records.base import BaseEvent
 from devexplorer.core.session.change import Change as Change
-from devexplorer.core.session.device import Device as Device
 from devexplorer.core.session.jobs import Done, Job, Run
 from devexplorer.core.session.marker import Marker as Marker
 from devexplorer.core.session.marker import marker_text
 from devexplorer.core.session.query_results import QueryResults
 from devexplorer.core.session.row_table import RowTables
 from devexplorer.core.session.settings import Settings
-from devexplorer.core.session.welcome import this_machine
-from devexplorer.core.telemetry.history import device_row
+from devexplorer.core.telemetry.history import THROUGHPUT, History, device_row
+from devexplorer.core.telemetry.memory_breakdown import ContextEstimator, MemoryParts, memory_parts
 
 LOG_LINES = 2000
 LEFT_S = 120.0
@@ -469,3 +472,92 @@ class State(QueryResults):
         words = "The engine runs again. Sample models and tensors were made again from their recipes and moved back."
         self.answer = Answer(title="The workspace was rebuilt", words=words, facts=(restored, lost))
         return Change.ANSWER
+
+
+# The welcome page: what torch and the driver report about this machine, and what is missing and why.
+
+CODE = """import torch
+torch.__version__
+torch.version.cuda
+torch.cuda.is_available()
+torch.cuda.device_count()
+[torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]"""
+
+
+def this_machine(engine: EngineReady, devices: Sequence[DeviceInfo], problems: Sequence[Problem]) -> Answer:
+    """The first page of the inspector."""
+    cards = [info for info in devices if info.kind not in ("cpu", "virtual")]
+    usable = [info for info in cards if info.usable]
+    virtual = [info for info in devices if info.simulated]
+    facts = [
+        Fact("torch", engine.torch_version),
+        Fact("CUDA of this torch", engine.cuda_version or "none: a build without CUDA"),
+        Fact("cuda.is_available()", str(engine.cuda_available)),
+        Fact("cuda.device_count()", str(engine.cuda_device_count)),
+        Fact("driver", next((info.driver_version for info in cards if info.driver_version), None) or MISSING),
+        Fact(
+            "CUDA_VISIBLE_DEVICES",
+            "unset" if engine.cuda_visible_devices is None else engine.cuda_visible_devices or "empty",
+        ),
+        Fact(
+            "CPU threads",
+            str(next((info.threads for info in devices if info.id == "cpu" and info.threads), engine.threads)),
+        ),
+        Fact("Python", engine.python_version),
+    ]
+    offers: tuple[Offer, ...] = ()
+    refused = next((sentence(info.reason) for info in cards if info.reason), "")
+    if usable or virtual:
+        title = f"{count_text(len(usable or virtual), 'GPU' if usable else 'virtual GPU')} can be used"
+        words = "Build a model or create a tensor, then move it: select it and press Ctrl+1, or drag it onto a card."
+        if not usable:
+            words += f" Virtual GPUs work like real ones; their numbers are simulated. {refused}".rstrip()
+    else:
+        title = "No GPU can be used here"
+        words = " ".join(dict.fromkeys(sentence(problem.reason) for problem in problems if problem.device is None))
+        words = words or refused or "No driver and no card was found."
+        if engine.virtual_unavailable is None:
+            words += " Virtual GPUs make everything work here too; their numbers are simulated."
+            offers = (Offer("Add two virtual GPUs", AddVirtual(spec="2x Tesla T4")),)
+    return Answer(title=title, words=words, facts=tuple(facts), code=CODE, offers=offers)
+
+
+# One device as the window knows it: what it is, what was read of it last, its curves.
+
+
+@dataclass
+class Device:
+    """One device with its latest readings and its histories."""
+
+    info: DeviceInfo
+    colour: int
+    """Index into the palette; the CPU has -1. Stays with the device for the session."""
+    sample: DeviceSample | None = None
+    allocator: AllocatorSample | None = None
+    details: DeviceDetails | None = None
+    engine_bytes: int | None = None
+    """Memory of the engine process as the driver reports it, if it does."""
+    context: ContextEstimator = field(default_factory=ContextEstimator)
+    """Estimates the share of CUDA context and libraries where the allocator does not report it."""
+    history: History = field(default_factory=History)
+    """Everything of `core.telemetry.history.DEVICE_METRICS`, a row per `DeviceSample`."""
+    throughput: History = field(default_factory=lambda: History((THROUGHPUT,), gap_s=math.inf))
+    """A row per block of a benchmark, a gap after each run."""
+
+    @property
+    def used_bytes(self) -> int | None:
+        """Memory in use by all processes, from the most recent source."""
+        return self.sample.memory_used_bytes if self.sample is not None else self.info.memory_used_bytes
+
+    @property
+    def total_bytes(self) -> int | None:
+        """Capacity."""
+        if self.sample is not None and self.sample.memory_total_bytes is not None:
+            return self.sample.memory_total_bytes
+        return self.info.memory_total_bytes
+
+    @property
+    def parts(self) -> MemoryParts:
+        """Breakdown of the used memory, as far as it was measured."""
+        driver = self.sample.memory_reserved_bytes if self.sample is not None else None
+        return memory_parts(self.used_bytes, self.total_bytes, self.allocator, self.context.bytes, driver)

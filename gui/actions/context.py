@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from devexplorer.gui.forms.dialog import FormDialog
     from devexplorer.gui.forms.far_side import FarSide
     from devexplorer.gui.plots.time_axis import TimeAxis
-    from devexplorer.gui.shell.shown import Shown
+    from devexplorer.gui.shell.app import Shown
     from devexplorer.gui.widgets import Banner
     from devexplorer.gui.widgets.notifications import Notifications
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -29,14 +30,19 @@ from PySide6.QtWidgets import QApplication, QWidget
 from devexplorer.core.feature import named
 from devexplorer.core.session import Change, Settings, State
 from devexplorer.gui.actions import ActionSpec, Controller, TabSpec, WindowContext, make_qactions, refresh
+from devexplorer.gui.benchmark import tab as benchmark
+from devexplorer.gui.devices import tab as devices
 from devexplorer.gui.devices.actions import add_virtual_gpus
 from devexplorer.gui.devices.panel import DevicesPanel
+from devexplorer.gui.files import tab as files
 from devexplorer.gui.files.models import ModelOpener
 from devexplorer.gui.files.opening import Opening
 from devexplorer.gui.files.recent import RecentMenu
 from devexplorer.gui.files.unsaved_copy import UnsavedCopy
 from devexplorer.gui.files.workspace_file import WorkspaceFiles
 from devexplorer.gui.forms.dropped_files import dropped_files
+from devexplorer.gui.log import tab as log
+from devexplorer.gui.objects import tab as objects
 from devexplorer.gui.objects.inspector import InspectorPanel
 from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.plots.time_axis import TimeAxis
@@ -53,7 +59,6 @@ from devexplorer.gui.shell.bars.news import News
 from devexplorer.gui.shell.bars.status_bar import StatusBar
 from devexplorer.gui.shell.bars.toolbar import Toolbar
 from devexplorer.gui.shell.bottom_dock import BottomDock
-from devexplorer.gui.shell.tab_table import TABS
 from devexplorer.gui.shell.workbench import GAP_PX, KeptFocus, Workbench
 from devexplorer.gui.timelines.slot import PlotSlot
 from devexplorer.gui.widgets import (
@@ -76,6 +81,19 @@ from devexplorer.gui.widgets.notifications import Notifications
 
 if TYPE_CHECKING:
     from devexplorer.gui.shell.guide import Guide
+
+# The tabs of the window, from left to right: the kernel's, and those that features name.
+
+_TABS: tuple[TabSpec[Any], ...] = (
+    objects.TAB,
+    benchmark.TAB,
+    devices.DETAILS,
+    devices.PROCESSES,
+    files.TAB,
+    log.TAB,
+)
+TABS = tuple(sorted((*_TABS, *named("tab")), key=attrgetter("order")))
+
 
 DEFAULT_SIZE_PX = (1440, 900)
 CONCERN_ACTIONS = ~(Change.SAMPLES | Change.POINTS | Change.LOG | Change.MARKERS)

@@ -12,7 +12,7 @@ from devexplorer.core.planner.records import FitPlanned
 from devexplorer.core.records import DeviceSample, Hop, ObjectChanged, UndoState, Values, ValuesDescribed
 from devexplorer.core.split.records import Hopped, SplitBlock, SplitPlan, SplitPlanned, SplitShare
 from devexplorer.gui.shell.layouts import LAYOUTS
-from devexplorer.gui.shell.tab_table import TABS
+from devexplorer.gui.shell.main_window import TABS
 from fakes import bench_runs, diagnoses, fits, stored_runs
 from fakes.look_records import mlp, model, module_row, tensor_row
 from fakes.quiet_window import QuietWindow

@@ -31,8 +31,8 @@ from devexplorer.core.engine.local import LocalEngine
 from devexplorer.core.experiments.state import ExperimentState
 from devexplorer.core.feature import command_types, event_types
 from devexplorer.core.fleet.report.history import TABLE, stored_checks
-from devexplorer.core.history.importing import read_runs
 from devexplorer.core.history.store import Store
+from devexplorer.core.history.store_thread import read_runs
 from devexplorer.core.memory.snapshot_file import load
 from devexplorer.core.memory.snapshot_rows import digest
 from devexplorer.core.memory.state import MemoryState

@@ -37,7 +37,7 @@ from devexplorer.core.records import (
     SweepSpec,
 )
 from devexplorer.gui.shell.layouts import LAYOUTS
-from devexplorer.gui.shell.tab_table import TABS
+from devexplorer.gui.shell.main_window import TABS
 from devexplorer.gui.widgets import theme as themes
 
 SIZES = ((1000, 650), (1280, 800), (1366, 768), (1440, 900), (1920, 1080), (2560, 1440), (3840, 2160))

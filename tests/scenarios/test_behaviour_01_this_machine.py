@@ -10,7 +10,7 @@ from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
 from devexplorer.core.records import AddVirtual, EngineReady
-from devexplorer.core.session.welcome import this_machine
+from devexplorer.core.session.state import this_machine
 
 
 def test_the_first_page_says_what_is_here_and_what_is_missing(place: Place) -> None:

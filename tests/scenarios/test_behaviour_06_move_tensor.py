@@ -27,7 +27,7 @@ def test_a_move_makes_a_new_tensor_and_rebinds_the_name(place: Place) -> None:
     assert facts["same object"].startswith("no")
     assert facts["storage"] == f"{before.storage:#x} on cpu → {place.snapshot('x').rows[0].storage:#x} on {place.first}"
     assert "made a new tensor" in answer.words
-    assert "because the name x now means the new one" in answer.words
+    assert "the name x now means that one" in answer.words
     assert answer.code == f'x = x.to("{place.first}")'
 
 
@@ -39,7 +39,7 @@ def test_copying_keeps_the_original_under_its_name(place: Place) -> None:
     assert outcome.report.created == ("x2",)
     assert place.snapshot("x").bytes_by_device == {"cpu": 24}
     assert place.snapshot("x2").bytes_by_device == {target: 24}
-    assert "x is where it was" in outcome.answer.words
+    assert "The original stays where it was" in outcome.answer.words
     assert outcome.answer.code == f'x2 = x.to("{target}", copy=True)'
 
 

@@ -23,10 +23,10 @@ def test_a_model_moves_in_place(place: Place) -> None:
     rows = [row for row in place.snapshot("mlp").rows if row.kind == "parameter"]
     assert [row.devices for row in rows] == [(place.second,)] * 4
     assert outcome.answer.title == f"mlp is now on {place.second}"
-    assert "4 parameters, 31.04 KiB" in outcome.answer.words
-    assert "The model is the same object; its parameters were moved in place" in outcome.answer.words
-    assert ("simulated" in outcome.answer.words) == (place.kind == "vgpu")
-    assert {fact.label: fact.value for fact in outcome.answer.facts}["type"] == "Sequential, as before"
+    assert "A model stays the same object: .to() changes its parameters in place" in outcome.answer.words
+    facts = {fact.label: fact.value for fact in outcome.answer.facts}
+    assert (facts["what"], facts["copied"], facts["type"]) == ("4 parameters", "31.04 KiB", "Sequential, as before")
+    assert ("simulated" in facts["time"]) == (place.kind == "vgpu")
     assert outcome.answer.code == f'mlp.to("{place.second}")'
     assert not place.answer(Forward(target="mlp")).failed
 

@@ -38,9 +38,9 @@ def test_a_tensor(
 def test_whole_numbers_cut_off_and_out_of_range(place: Place) -> None:
     place.do(NewTensor(name="x", fill="text", text="[1.75, -2.5, 300.0, 4.0]", device=place.first))
     answer = place.answer(Move(targets=("x",), device=place.first, dtype="i8"))
-    assert "3 of 4 values changed, by 0.750 at most" in answer.words
-    assert "; 1 out of range" in answer.words
-    assert facts(answer)["after"] == f"{place.first} 4 B"
+    shown = facts(answer)
+    assert (shown["values changed"], shown["largest change"]) == ("3 of 4", "0.750")
+    assert (shown["out of range"], shown["after"]) == ("1", f"{place.first} 4 B")
 
 
 def test_a_model_whole_and_by_part_with_the_worst_parameter_named(place: Place) -> None:
@@ -53,8 +53,8 @@ def test_a_model_whole_and_by_part_with_the_worst_parameter_named(place: Place) 
     assert facts(answer)["became Inf"] == "0"
     assert {str(parameter.dtype) for parameter in model.parameters()} == {"torch.bfloat16", "torch.float32"}
     answer = place.answer(Move(targets=("mlp",), device=place.first, dtype="half"))
-    assert "1 became Inf" in answer.words
-    assert "worst in 2.weight" in answer.words
+    assert facts(answer)["became Inf"] == "1"
+    assert "in 2.weight" in facts(answer)["largest change"]
     place.do(Undo())
     place.do(Undo())
     assert model.get_parameter("2.weight")[0, 0].item() == 1e6

@@ -14,9 +14,9 @@ from devexplorer.core.benchmark.kinds import KINDS
 from devexplorer.core.cli.run import main
 from devexplorer.core.history.export import write_csv, write_json
 from devexplorer.core.history.filter import Filter
-from devexplorer.core.history.importing import import_file
 from devexplorer.core.history.report import write_report
 from devexplorer.core.history.store import Store
+from devexplorer.core.history.store_thread import import_file
 from devexplorer.core.records import BenchResult, BenchSpec
 
 

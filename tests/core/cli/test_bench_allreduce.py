@@ -9,9 +9,9 @@ from fakes.command_line import T4S, Document, Refusal
 
 from devexplorer.core.cli.run import main
 from devexplorer.core.history.export import write_json
-from devexplorer.core.history.importing import import_file
 from devexplorer.core.history.report import write_report
 from devexplorer.core.history.store import Store
+from devexplorer.core.history.store_thread import import_file
 from devexplorer.core.records import AllReduceResult, Rendezvous
 
 pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left", "warm_processes")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from devexplorer.core.engine.priority import (
+from devexplorer.core.engine.process import (
     BEAT_S,
     CALM_S,
     FIRST_S,
@@ -15,9 +15,9 @@ from devexplorer.core.engine.priority import (
     PAUSE_S,
     YIELDING,
     EnginePriority,
+    EngineProcess,
     OtherPrograms,
 )
-from devexplorer.core.engine.process import EngineProcess
 
 
 class Beats:

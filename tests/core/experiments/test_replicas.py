@@ -12,7 +12,7 @@ from torch import nn
 from devexplorer.core.base import BadInput, Cancelled, DevExplorerError, ProgressMonitor, python_names
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.experiments.records import Replicate
-from devexplorer.core.experiments.replica_run import ReplicaRun
+from devexplorer.core.experiments.replicate import ReplicaRun
 from devexplorer.core.models.run import RunFailed
 from devexplorer.core.records import BuildModel, Move, NewTensor, Redo, Undo
 

@@ -17,9 +17,9 @@ from fakes.runs import BEGAN, around, bandwidth, conditions, matmul, model, samp
 from devexplorer.core.base import BadInput, Unavailable
 from devexplorer.core.benchmark.kinds.documents import benchmark_document, run_documents
 from devexplorer.core.history.export import COLUMNS, write_csv, write_json
-from devexplorer.core.history.importing import MOST_BYTES, import_file, parse_runs, read_runs
 from devexplorer.core.history.report import report_html
 from devexplorer.core.history.store import Store
+from devexplorer.core.history.store_thread import MOST_BYTES, import_file, parse_runs, read_runs
 from devexplorer.core.records import (
     BandwidthResult,
     BenchResult,

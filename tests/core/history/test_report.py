@@ -14,8 +14,7 @@ from fakes.disk import full_disk
 from fakes.runs import BEGAN, around, bandwidth, matmul, model, samples, scaling, stored, sweep
 
 from devexplorer.core.base import BadInput, Unavailable
-from devexplorer.core.history.report import MOST_ROWS, report_html, write_report
-from devexplorer.core.history.report_plots import Bar, Curve, bars, curves, nice_step
+from devexplorer.core.history.report import MOST_ROWS, Bar, Curve, bars, curves, nice_step, report_html, write_report
 from devexplorer.core.records import StoredRun, SweepCell
 
 RUNS = (

@@ -18,8 +18,8 @@ from fakes.runs import BEGAN, again, conditions, filled, matmul, one_line, sampl
 
 from devexplorer.core.base import Unavailable
 from devexplorer.core.history.file import APPLICATION_ID, HistoryFile
-from devexplorer.core.history.importing import import_file
 from devexplorer.core.history.store import Store
+from devexplorer.core.history.store_thread import import_file
 
 
 @pytest.fixture

@@ -22,8 +22,7 @@ from devexplorer.core.alerts.rules import DEFAULT_RULES, NEW_ECC_ERRORS, QUANTIT
 from devexplorer.core.alerts.state import AlertsState, alerts_of
 from devexplorer.core.records import DeviceSample, JobEnded, JobStarted, Problem
 from devexplorer.core.session.state import State
-from devexplorer.gui.alerts.alarm_line import QUIET_S, AlarmLine
-from devexplorer.gui.alerts.news import AlertNews
+from devexplorer.gui.alerts.news import QUIET_S, AlarmLine, AlertNews
 from devexplorer.gui.alerts.page import SIDE_BY_SIDE_PX, AlertsPanel
 from devexplorer.gui.alerts.rules import AlertRulesForm, _Row
 from devexplorer.gui.alerts.tab import TAB as ALERTS

@@ -26,10 +26,8 @@ from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records import AddVirtual, Answer, Check, Combine, Fact, JobEnded, JobStarted, Offer, Undo
-from devexplorer.core.session.state import State
-from devexplorer.core.session.welcome import this_machine
-from devexplorer.gui.objects.facts import device_facts, selection_facts
-from devexplorer.gui.objects.inspector import InspectorPanel
+from devexplorer.core.session.state import State, this_machine
+from devexplorer.gui.objects.inspector import InspectorPanel, device_facts, selection_facts
 from devexplorer.gui.widgets import FactsTable, TextBlock
 from devexplorer.gui.widgets.keyboard import chain
 from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme

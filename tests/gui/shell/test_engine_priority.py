@@ -12,8 +12,7 @@ from fakes.nvml import FakeNvml
 from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.engine.priority import BEAT_S, FIRST_S, HELD_UP, YIELDING, EnginePriority
-from devexplorer.core.engine.process import EngineProcess
+from devexplorer.core.engine.process import BEAT_S, FIRST_S, HELD_UP, YIELDING, EnginePriority, EngineProcess
 from devexplorer.core.records import Event
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import SettingsFile

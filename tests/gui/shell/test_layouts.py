@@ -21,7 +21,7 @@ from devexplorer.core.session.settings import Settings, SettingsFile
 from devexplorer.gui.actions.palette import CommandPalette
 from devexplorer.gui.forms.glossary import GlossaryDialog
 from devexplorer.gui.shell.layouts import LAYOUTS, LOW_PX, SLACK_PX
-from devexplorer.gui.shell.tab_table import TABS
+from devexplorer.gui.shell.main_window import TABS
 from devexplorer.gui.timelines.export import ExportDialog
 from devexplorer.gui.widgets import PAINT_MS
 from devexplorer.gui.widgets.form_fields import FormRow

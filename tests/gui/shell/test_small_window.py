@@ -28,7 +28,7 @@ from devexplorer.core.records import (
 )
 from devexplorer.gui.recording.replaying import replaying_of
 from devexplorer.gui.shell.layouts import LAYOUTS
-from devexplorer.gui.shell.tab_table import TABS
+from devexplorer.gui.shell.main_window import TABS
 
 SIZE = 1000, 650
 CARDS = [

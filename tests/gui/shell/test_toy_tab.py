@@ -17,8 +17,7 @@ from devexplorer.core.session.state import Change, State
 from devexplorer.gui.actions import FILE, Controller, TabSpec, WindowContext
 from devexplorer.gui.shell.bars.menus import palette_choices
 from devexplorer.gui.shell.heartbeat import Heartbeat
-from devexplorer.gui.shell.main_window import MainWindow
-from devexplorer.gui.shell.tab_table import TABS
+from devexplorer.gui.shell.main_window import TABS, MainWindow
 
 
 class ToyPage(QLabel):

@@ -17,7 +17,7 @@ from PySide6.QtWidgets import QApplication
 from devexplorer.core.memory.records import OpenSnapshot
 from devexplorer.gui.memory.snapshot import SnapshotDialog
 from devexplorer.gui.recording.replaying import replaying_of
-from devexplorer.gui.shell.tab_table import TABS
+from devexplorer.gui.shell.main_window import TABS
 
 
 @pytest.fixture
