@@ -168,10 +168,6 @@ def _end_group(code: int) -> NoReturn:
     leave(code)
 
 
-if __name__ == "__main__":
-    main()
-
-
 # Reserves the process's standard streams for the link and turns the output of user code into log events. One reader
 # thread.
 #
@@ -245,3 +241,7 @@ def capture_output(send: Callable[[Log], None], clock: Clock = time.time) -> thr
     thread = threading.Thread(target=read, name="output", daemon=True)
     thread.start()
     return thread
+
+
+if __name__ == "__main__":
+    main()
