@@ -168,7 +168,8 @@ def _tensor_sentences(
         call = f"torch.{report.dtype}" if report.kind == "cast" else quoted(report.destination)
         kept = "is kept for undo" if report.lossy else "is freed when nothing else refers to it"
         sentences.append(
-            f"{name}.to({call}) made a new tensor, and the name {name} now means that one; the old one on {source} {kept}."
+            f"{name}.to({call}) made a new tensor, and the name {name} now means that one; the old one on {source}"
+            f" {kept}."
         )
     return sentences
 
