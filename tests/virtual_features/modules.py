@@ -148,84 +148,6 @@ def norms(device: str) -> Any:
     )
 
 
-@feature("pooling and resampling")
-def pooling(device: str) -> Any:
-    x = data(device, 1, 2, 8, 8)
-    return [
-        trained(built(module, device), x)
-        for module in (
-            nn.MaxPool2d(2),
-            nn.AvgPool2d(3),
-            nn.AdaptiveAvgPool2d(3),
-            nn.AdaptiveMaxPool2d(2),
-            nn.LPPool2d(2, 2),
-            nn.Upsample(scale_factor=2, mode="bilinear"),
-            nn.Upsample(scale_factor=2),
-            nn.PixelShuffle(1),
-            nn.ReflectionPad2d(1),
-            nn.ZeroPad2d(1),
-            nn.Unfold(2),
-            nn.FractionalMaxPool2d(2, output_size=4),
-            nn.ChannelShuffle(2),
-        )
-    ]
-
-
-@feature("activations and dropout")
-def activations(device: str) -> Any:
-    x = data(device, 4, 4)
-    return [
-        trained(built(module, device), x)
-        for module in (
-            nn.ReLU(),
-            nn.GELU(),
-            nn.SiLU(),
-            nn.Softmax(1),
-            nn.LogSoftmax(1),
-            nn.PReLU(),
-            nn.ELU(),
-            nn.Mish(),
-            nn.GLU(),
-            nn.Hardswish(),
-            nn.LeakyReLU(inplace=False),
-            nn.Softplus(),
-            nn.Dropout(0.5),
-            nn.AlphaDropout(0.5),
-            nn.FeatureAlphaDropout(0.5),
-            nn.RReLU(),
-            nn.Tanhshrink(),
-        )
-    ]
-
-
-@feature("losses")
-def losses(device: str) -> Any:
-    scores, classes = data(device, 4, 3), torch.tensor([0, 2, 1, 1], device=device)
-    target, signs = torch.rand(4, 3).to(device), torch.tensor([1.0, -1, 1, -1], device=device)
-    results = [
-        functional.cross_entropy(scores, classes, label_smoothing=0.1, weight=torch.tensor([1.0, 2, 3], device=device)),
-        functional.nll_loss(scores.log_softmax(1), classes),
-        functional.mse_loss(scores, target),
-        functional.l1_loss(scores, target),
-        functional.smooth_l1_loss(scores, target),
-        functional.huber_loss(scores, target),
-        functional.kl_div(scores.log_softmax(1), target),
-        functional.binary_cross_entropy_with_logits(scores, target),
-        functional.binary_cross_entropy(scores.sigmoid(), target),
-        functional.hinge_embedding_loss(scores[:, 0], signs),
-        functional.margin_ranking_loss(scores[:, 0], scores[:, 1], signs),
-        functional.triplet_margin_loss(scores, target, target.flip(0)),
-        functional.cosine_embedding_loss(scores, target, signs),
-        functional.poisson_nll_loss(scores, target),
-        functional.gaussian_nll_loss(scores, target, target + 1),
-        functional.multi_margin_loss(scores, classes),
-        functional.multilabel_soft_margin_loss(scores, target.round()),
-        functional.soft_margin_loss(scores[:, 0], signs),
-    ]
-    torch.stack(results).sum().backward()
-    return [one.detach() for one in results], scores.grad
-
-
 @feature("CTC loss")
 def ctc(device: str) -> Any:
     x = data(device, 12, 2, 5)
@@ -337,23 +259,6 @@ def transformer(device: str) -> Any:
     output = module(x, y, tgt_mask=mask)
     output.sum().backward()
     return output.detach(), x.grad, y.grad
-
-
-@feature("other layers")
-def others(device: str) -> Any:
-    a, b = data(device, 4, 3), data(device, 4, 3)
-    return (
-        trained(built(nn.Bilinear(3, 3, 2), device), a, b),
-        trained(nn.CosineSimilarity(), a, b),
-        trained(nn.PairwiseDistance(), a, b),
-        trained(nn.Flatten(0), a),
-        trained(nn.Identity(), a),
-        functional.one_hot(torch.tensor([1, 0], device=device)),
-        functional.grid_sample(
-            data(device, 1, 1, 4, 4), torch.rand(1, 2, 2, 2).to(device), align_corners=False
-        ).detach(),
-        functional.affine_grid(torch.rand(1, 2, 3).to(device), [1, 1, 2, 2], align_corners=False),
-    )
 
 
 @feature("weight_norm, spectral_norm, orthogonal (parametrizations)")

@@ -68,25 +68,6 @@ def test_a_healthy_card_answers_everything() -> None:
     assert nvml.problems == ()
 
 
-def test_a_quick_reading_takes_six_calls_for_each_card() -> None:
-    fake = FakeNvml(FakeCard(uuid=A), FakeCard(uuid=B))
-    nvml, cards = opened(fake)
-    fake.calls.clear()
-    for card in cards:
-        nvml.read(card, device="cuda:0", time_unix_s=0.0, slow=slow_fields())
-    assert fake.calls == {
-        "nvmlDeviceGetMemoryInfo_v2": 2,
-        "nvmlDeviceGetUtilizationRates": 2,
-        "nvmlDeviceGetTemperatureV": 2,
-        "nvmlDeviceGetPowerUsage": 2,
-        "nvmlDeviceGetClockInfo": 4,
-        "nvmlDeviceGetMaxClockInfo": 4,
-    }
-    for card in cards:
-        nvml.read(card, device="cuda:0", time_unix_s=0.0, slow=slow_fields())
-    assert fake.calls["nvmlDeviceGetMaxClockInfo"] == 4, "it is asked once"
-
-
 def test_what_changes_little_within_a_few_ticks_is_asked_at_every_third() -> None:
     fake, now = FakeNvml(FakeCard(uuid=A)), [100.0]
     nvml, (card,) = opened(fake, clock=lambda: now[0])
@@ -182,16 +163,6 @@ def test_a_mismatch_is_recognised_by_its_text_too() -> None:
     nvml = Nvml(fake)
     nvml.start()
     assert "reboot or reload the driver" in nvml.problems[0].reason
-
-
-def test_nvml_that_starts_at_the_second_try_withdraws_its_problem() -> None:
-    fake = FakeNvml(FakeCard(uuid=A))
-    fake.fail("nvmlInit", FakeNvml.NVML_ERROR_DRIVER_NOT_LOADED)
-    nvml = Nvml(fake)
-    nvml.start()
-    fake.heal()
-    assert nvml.start()
-    assert nvml.problems == ()
 
 
 def test_a_missing_package_is_stated(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ In all cases unknown values are None and never 0, the other card continues, and 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -206,21 +205,6 @@ def test_a_card_lost_in_the_middle_comes_back(watch: Watch) -> None:
     until(lambda: watch.of("nvml:0", DeviceDetails)[-1].serial is not None)
 
 
-def test_a_card_lost_from_the_start_does_not_hide_the_other(
-    nvml_library: NvmlLibrary, watching: Callable[..., Watch]
-) -> None:
-    nvml_library.lose(0)
-    watch = watching()
-    watch.sampler.start()
-    watch.goes_on("nvml:1")
-    assert [card.broken is not None for card in watch.sampler.cards] == [True, False]
-    assert all(known(sample) == {} for sample in watch.of("nvml:0"))
-    nvml_library.lose(0, False)
-    watch.goes_on("nvml:0")
-    assert [card.uuid for card in watch.sampler.cards] == UUIDS[:2]
-    until(lambda: not watch.sampler.problems)
-
-
 def test_the_driver_is_unloaded_and_loaded_again(watch: Watch) -> None:
     watch.library.driver(False)
     for device in ("nvml:0", "nvml:1"):
@@ -237,19 +221,6 @@ def test_the_driver_is_unloaded_and_loaded_again(watch: Watch) -> None:
         assert len(watch.of(device)) >= watch_again
     until(lambda: not watch.sampler.problems and not any(card.broken for card in watch.sampler.cards))
     assert watch.library.initialised == 1
-
-
-def test_a_driver_that_was_not_loaded_is_found_later(nvml_library: NvmlLibrary, watching: Callable[..., Watch]) -> None:
-    nvml_library.driver(False)
-    watch = watching()
-    watch.sampler.start()
-    until(lambda: watch.told)
-    cards, problems = watch.told[-1]
-    assert cards == ()
-    assert "modprobe nvidia" in problems[0].reason
-    nvml_library.driver(True)
-    watch.goes_on("nvml:1")
-    until(lambda: watch.told[-1][1] == ())
 
 
 def test_the_library_is_missing_until_it_is_installed(
@@ -325,21 +296,6 @@ def test_a_call_that_blocks_holds_its_own_card_only(watch: Watch, function: str)
     until(lambda: not watch.sampler.problems)
 
 
-def test_every_card_but_one_blocks(nvml_library: NvmlLibrary, watching: Callable[..., Watch]) -> None:
-    nvml_library.reset(8)
-    watch = watching()
-    watch.sampler.start()
-    until(lambda: all(watch.of(f"nvml:{number}") for number in range(8)))
-    for card in range(7):
-        nvml_library.block("nvmlDeviceGetTemperatureV", card=card)
-    until(lambda: nvml_library.waiting == 7)
-    watch.goes_on("nvml:7")
-    until(lambda: sum("does not answer" in problem.reason for problem in watch.sampler.problems) == 7)
-    nvml_library.release()
-    for card in range(7):
-        watch.goes_on(f"nvml:{card}")
-
-
 def test_a_listing_that_blocks_stops_no_curve(watch: Watch) -> None:
     watch.library.block("nvmlDeviceGetCount_v2")
     until(lambda: watch.told_of("the query for its cards"))
@@ -347,24 +303,6 @@ def test_a_listing_that_blocks_stops_no_curve(watch: Watch) -> None:
     watch.goes_on("nvml:1")
     watch.library.release()
     until(lambda: not watch.sampler.problems)
-
-
-def test_a_card_that_blocks_keeps_its_last_reading_in_a_round_of_the_command_line(
-    nvml_library: NvmlLibrary, watching: Callable[..., Watch]
-) -> None:
-    watch = watching()
-    assert [sample.device for sample in watch.sampler.read_round()] == ["cpu", "nvml:0", "nvml:1"]
-    _, before, _ = watch.sampler.read_round()
-    nvml_library.block("nvmlDeviceGetMemoryInfo_v2", card=0)  # asked in every round
-    for _ in range(2):
-        cpu, first, second = watch.sampler.read_round(patience_s=0.3)
-        assert first == before
-        assert second.time_unix_s > first.time_unix_s
-        assert second.power_w is not None
-        assert cpu.utilization_percent is not None
-    assert watch.told_of("does not answer for this card")
-    nvml_library.release()
-    until(lambda: watch.sampler.read_round()[1].power_w is not None)
 
 
 def test_stopping_while_a_call_blocks_leaves_nothing_behind(
@@ -378,40 +316,6 @@ def test_stopping_while_a_call_blocks_leaves_nothing_behind(
     assert not watch.sampler.stop(0.05)
     assert nvml_library.initialised == 1, "shutting down under a call could crash"
     nvml_library.release()
-
-
-def test_garbage_process_ids_are_left_out(nvml_library: NvmlLibrary, watching: Callable[..., Watch]) -> None:
-    nvml_library.processes(0, [(0, 1 << 20), (2**32 - 1, 1 << 20), (2**31, 5), (os.getpid(), 1 << 62), (1, 3 << 20)])
-    nvml_library.processes(0, [(os.getpid(), 2 << 20)], graphics=True)
-    watch = watching()
-    watch.sampler.tick()
-    uses = {use.pid: use for use in watch.last("nvml:0").processes or ()}
-    assert set(uses) == {1, os.getpid()}
-    assert uses[1].memory_bytes == 3 << 20
-    assert uses[os.getpid()].memory_bytes == 2 << 20, "more than the card has is not known; what the other list says is"
-    assert uses[os.getpid()].kind == "compute, graphics"
-
-
-def test_a_process_that_is_gone_has_no_name(nvml_library: NvmlLibrary, watching: Callable[..., Watch]) -> None:
-    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
-        pass
-    nvml_library.processes(0, [(gone.pid, 1 << 20)])
-    watch = watching()
-    watch.sampler.tick()
-    (use,) = watch.last("nvml:0").processes or ()
-    assert (use.pid, use.name, use.user, use.command, use.memory_bytes) == (gone.pid, None, None, None, 1 << 20)
-
-
-def test_names_that_are_not_utf_8(nvml_library: NvmlLibrary, watching: Callable[..., Watch]) -> None:
-    nvml_library.name(0, b"NVIDIA \xff\xfeH200")
-    watch = watching()
-    watch.sampler.tick()
-    assert [card.name for card in watch.sampler.cards] == [
-        "NVIDIA \N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}H200",
-        "NVIDIA H200",
-    ]
-    assert watch.last("nvml:0").power_w
-    assert watch.sampler.problems == ()
 
 
 def test_mig_is_switched_under_our_feet(watch: Watch) -> None:
@@ -433,27 +337,6 @@ def test_mig_is_switched_under_our_feet(watch: Watch) -> None:
     until(lambda: known(watch.last("cuda:0")) == {})
     until(lambda: watch.last("nvml:0").utilization_percent is not None)
     until(lambda: not watch.sampler.problems)
-
-
-@pytest.mark.parametrize("only_after_start", [False, True])
-def test_a_hot_added_card_is_found(
-    nvml_library: NvmlLibrary, watching: Callable[..., Watch], only_after_start: bool
-) -> None:
-    held = {"0000:1b:00.0", "0000:27:00.0"}
-    watch = watching(driver_cards=lambda: frozenset(held))
-    if only_after_start:
-        nvml_library.list_new_cards_only_after_start()
-    watch.sampler.start()
-    watch.goes_on("nvml:1")
-    nvml_library.add("t4")
-    held.add("0000:33:00.0")
-    watch.goes_on("nvml:2")
-    until(lambda: watch.of("nvml:2", DeviceDetails))
-    assert [card.uuid for card in watch.sampler.cards] == UUIDS
-    until(lambda: any(len(event.affinities) == 3 for event in list(watch.events) if isinstance(event, Topology)))
-    until(lambda: len(watch.told[-1][0]) == 3)
-    watch.goes_on("nvml:0")
-    assert watch.sampler.problems == ()
 
 
 def test_a_card_that_is_taken_out_stays_visible_as_a_problem(watch: Watch) -> None:
@@ -525,24 +408,6 @@ def test_values_of_the_library_come_through_unchanged(
     assert sample.utilization_percent == pynvml.nvmlDeviceGetUtilizationRates(handle).gpu
     assert sample.ecc_corrected == 0, "a card without errors has 0 of them: that is known"
     assert (details.retired_pages_single_bit, details.retired_pages_double_bit) == (2, 1)
-
-
-def test_a_quick_reading_makes_no_more_calls_than_its_fields_need(
-    nvml_library: NvmlLibrary, watching: Callable[..., Watch]
-) -> None:
-    nvml_library.reset(8)
-    watch = watching()
-    watch.sampler.tick()
-    cards = watch.sampler.cards
-    for _ in range(2):  # the first time it finds out what MIG instances do not tell
-        nvml_library.reset_calls()
-        for card in cards:
-            watch.nvml.read(card, device="x", time_unix_s=0.0)
-    wholes = sum(card.mig_instance is None for card in cards)
-    assert (wholes, len(cards)) == (8, 10)
-    assert nvml_library.calls() <= 6 * wholes + 2, (
-        "memory, utilization, temperature, power, two clocks; of two instances the memory"
-    )
 
 
 def test_codes_of_the_library_are_those_of_pynvml(nvml_library: NvmlLibrary) -> None:

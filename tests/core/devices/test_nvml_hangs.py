@@ -13,7 +13,7 @@ from fakes.nvml import FakeCard, FakeNvml, opened
 from devexplorer.core.base.time_limit import TimeLimitError, any_abandoned, call_within, driver_function
 from devexplorer.core.devices.cpu import CpuFacts, CpuReader
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.records import DeviceDetails, DeviceSample, Event
+from devexplorer.core.records import DeviceDetails, Event
 from devexplorer.core.telemetry.sampler import Sampler
 
 UUID = "GPU-aaaaaaaa-0000-0000-0000-00000000000{}"
@@ -136,21 +136,6 @@ def test_a_reading_continues_without_the_call_that_hangs(fake: FakeNvml, functio
     assert sampler.read_round()[2].power_w == 35.5
     assert sampler.stop(5.0)
     assert fake.initialised == 0
-
-
-def test_the_window_s_curve_continues_without_the_call_that_hangs(fake: FakeNvml) -> None:
-    events: list[Event] = []
-    cpu = CpuReader(CpuFacts("x", 1, 1 << 40, None), percent=lambda: 5.0)
-    sampler = Sampler(events.append, an_nvml(fake), cpu, interval_s=0.01, patience_s=0.02, call_limit_s=LIMIT_S)
-    of_card = lambda: [event for event in list(events) if isinstance(event, DeviceSample) and event.device == "nvml:1"]  # noqa: E731
-    sampler.start()
-    until(lambda: of_card() and of_card()[-1].power_w is not None)
-    fake.block("nvmlDeviceGetPowerUsage", card=1)
-    until(lambda: of_card()[-1].temperature_c is not None and of_card()[-1].power_w is None)
-    assert any(problem.reason == f"nvmlDeviceGetPowerUsage {WORDS}" for problem in sampler.problems)
-    fake.release()
-    until(lambda: of_card()[-1].power_w is not None)
-    assert sampler.stop(5.0)
 
 
 def test_a_slow_card_shows_its_last_reading_until_the_next_one(fake: FakeNvml) -> None:

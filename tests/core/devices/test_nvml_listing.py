@@ -241,25 +241,6 @@ def test_a_restart_waits_for_calls_and_gives_up_on_one_that_hangs(monkeypatch: p
     assert sample(nvml, again).temperature_c == 61.0
 
 
-def test_start_comes_back_from_a_driver_that_was_reloaded() -> None:
-    fake = FakeNvml(FakeCard(uuid=A))
-    nvml, (card,) = opened(fake)
-    fake.fail("nvmlDeviceGetMemoryInfo_v2", FakeNvml.NVML_ERROR_UNINITIALIZED)
-    sample(nvml, card)
-    fake.heal()
-    assert nvml.start()
-    nvml.cards()
-    assert sample(nvml, card).temperature_c == 61.0
-
-
-def test_closed_means_closed() -> None:
-    fake = FakeNvml(FakeCard(uuid=A))
-    nvml, _ = opened(fake)
-    nvml.close()
-    assert nvml.cards() == ()
-    assert fake.initialised == 0
-
-
 def test_a_card_that_does_not_say_its_uuid_has_the_reason_stated() -> None:
     fake = FakeNvml(FakeCard(uuid="GPU-aaaaaaaa-0000-0000-0000-000000000001"))
     fake.fail("nvmlDeviceGetUUID", fake.NVML_ERROR_UNKNOWN)

@@ -88,17 +88,6 @@ def test_the_numbers_of_the_fields_are_the_driver_s() -> None:
     assert single == set(slow_fields._CLOCK_REASONS)
 
 
-def test_several_fields_take_one_call() -> None:
-    fake = FakeNvml(FakeCard(uuid=A))
-    nvml, (card,) = opened(fake)
-    fake.calls.clear()
-    found = nvml.read_slow(card)
-    assert fake.calls["nvmlDeviceGetFieldValues"] == 1
-    assert fake.calls["nvmlDeviceGetPcieThroughput"] == 2, "sent and received: the driver measures each for 20 ms"
-    assert fake.calls["nvmlDeviceGetTotalEnergyConsumption"] == 0
-    assert found.energy_j == 1234.0
-
-
 def test_one_value_that_fails_hides_no_other_and_asks_the_older_function() -> None:
     card = FakeCard(uuid=A)
     card.values |= {83: FakeNvml.NVML_ERROR_UNKNOWN, 82: FakeNvml.NVML_ERROR_NOT_SUPPORTED}

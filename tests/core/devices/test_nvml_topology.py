@@ -3,7 +3,6 @@ other pair."""
 
 from __future__ import annotations
 
-from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -143,19 +142,6 @@ def test_mig_instances_are_left_out() -> None:
 def test_no_card_and_one_card_have_no_pairs() -> None:
     assert topology(FakeNvml()) == Topology(source="nvml")
     assert len(topology(machine([])).affinities) == 1
-
-
-def test_eight_cards_have_twenty_eight_pairs() -> None:
-    fake = FakeNvml(
-        *(
-            FakeCard(uuid=f"GPU-aaaaaaaa-0000-0000-0000-00000000000{number}", bus_id=f"00000000:0{number}:00.0")
-            for number in range(8)
-        )
-    )
-    found = topology(fake)
-    assert [(link.a, link.b) for link in found.links] == [
-        (f"cuda:{a}", f"cuda:{b}") for a, b in combinations(range(8), 2)
-    ]
 
 
 def test_sets_and_ranges() -> None:

@@ -30,7 +30,7 @@ def asked(**given: Any) -> FitReport:
 
 
 def test_nothing_that_only_cuda_takes_is_counted() -> None:
-    (apple, t4) = asked(source="resnet18", gpus=(M4, "Tesla T4"), train=True).fits
+    (apple, t4) = asked(source="lenet", gpus=(M4, "Tesla T4"), train=True).fits
     assert apple.capacity_bytes == 48 << 30
     assert (apple.bytes.context, apple.bytes.library_workspace) == (0, 0)
     assert apple.bytes.allocated == t4.bytes.allocated, "the tensors are the same"

@@ -22,10 +22,6 @@ def block(*shape, item=4):
     return -(-elements * item // 512) * 512
 
 
-def test_a_block_is_rounded_up():
-    assert [block(1), block(128), block(129), block(100, 30)] == [512, 512, 1024, 12288]
-
-
 def test_a_linear_layer_in_inference():
     """Weight, bias and input are there, and the output is made: no more."""
     ran = replayed(nn.Linear(100, 30), (1, 100), config=StepConfig(), batch=64)
@@ -89,15 +85,6 @@ def test_two_layers_in_training_with_adam():
     assert ran.peak == 5 * 105984 + 3 * 512
 
 
-def test_momentum_keeps_one_tensor_per_parameter_and_sgd_none():
-    parameters = sum([block(200, 100), block(200), block(30, 200), block(30)])
-    plain, momentum = (
-        replayed(two_layers(), (1, 100), config=StepConfig(train=True, optimizer=optimizer), batch=1).parts["optimizer"]
-        for optimizer in ("sgd", "momentum")
-    )
-    assert (plain, momentum) == (0, parameters)
-
-
 def test_buffers_are_no_parameters():
     ran = replayed(nn.Sequential(nn.Linear(100, 300), nn.BatchNorm1d(300)), (2, 100), config=StepConfig(), batch=2)
     assert ran.parts["buffers"] == 2 * block(300) + block(1, item=8)  # running mean and variance; the number of batches
@@ -114,22 +101,6 @@ def test_what_is_tied_counts_once():
         "gradients": once,
         "optimizer": 2 * once,
     }
-
-
-def test_a_frozen_parameter_has_neither_gradient_nor_state():
-    model = two_layers()
-    model[0].requires_grad_(False)
-    ran = replayed(model, (1, 100), config=StepConfig(train=True, optimizer="adamw"), batch=1)
-    trained = block(30, 200) + block(30)
-    assert ran.parts["optimizer"] == 2 * trained
-
-
-def test_a_cast_halves_parameters_and_activations():
-    whole, half = (
-        replayed(nn.Linear(512, 512), (1, 512), config=StepConfig(dtype=dtype), batch=16)
-        for dtype in (None, torch.bfloat16)
-    )
-    assert half.peak * 2 == whole.peak
 
 
 def test_autocast_keeps_the_cast_of_a_weight_until_it_ends():

@@ -215,31 +215,6 @@ def test_the_document_of_one_card(says: Says, document: Document) -> None:
     assert only == {key: content[key] for key in only}
 
 
-def test_of_several_cards_the_first_that_was_asked_for_is_described(says: Says, document: Document) -> None:
-    pair = answer("Tesla T4", 15 * GIB, fits=False, cards=2)
-    says(
-        replace(
-            REPORT,
-            spec=replace(REPORT.spec, gpus=("2x Tesla T4", "NVIDIA A10"), train=False),
-            fits=(pair, A10),
-            helps=(),
-        )
-    )
-    content = document("fit", "lenet", "--gpu", "2x T4", "--gpu", "A10")
-    assert [content[key] for key in ("gpu", "fits", "capacity_bytes", "largest_batch")] == [
-        "2x Tesla T4",
-        False,
-        30 * GIB,
-        0,
-    ]
-    assert content["step_seconds"] is None
-    assert content["optimizer"] is None, "nothing is trained"
-    check_parts(content["bytes"])
-    assert content["bytes"]["parameters"] == 2 * 512
-    assert [card["capacity_bytes"] for card in content["cards"]] == [15 * GIB] * 2
-    assert [one["gpu"] for one in content["gpus"]] == ["2x Tesla T4", "NVIDIA A10"]
-
-
 @pytest.mark.parametrize(
     ("fits", "gpu"),
     [
@@ -379,8 +354,6 @@ def test_a_real_plan_is_the_contracts_document_and_needs_no_torch_here(tmp_path:
     ("target", "words"),
     [
         ("mpl", "did you mean mlp?"),
-        ("absent.py:Net", "there is no file"),
-        ("net.py:Broken", "ValueError: on purpose (net.py, line 3)"),
         ("net.py:Leaves", "ended its process itself with exit code 7"),
     ],
 )
@@ -388,7 +361,6 @@ def test_targets_that_give_no_model_are_one_line(
     target: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Refusal
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code = "import os\nfrom torch import nn\ndef Broken(): raise ValueError('on purpose')\ndef Leaves(): os._exit(7)\n"
-    (tmp_path / "net.py").write_text(code)
+    (tmp_path / "net.py").write_text("import os\ndef Leaves(): os._exit(7)\n")
     assert words in refusal("fit", target, "--gpu", "T4", "--json")
     assert not os.path.exists(tmp_path / "__pycache__")

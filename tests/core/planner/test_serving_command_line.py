@@ -79,17 +79,6 @@ def test_what_is_asked_for(asked: list[FitSpec], capsys: pytest.CaptureFixture[s
     assert "simulated" in capsys.readouterr().out
 
 
-def test_a_prompt_has_512_tokens(asked: list[FitSpec], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fit", "transformers:llama", "--gpu", "l4", "--generate", "8"]) == 0
-    assert asked[0].serving == ServingSpec(generate=8, prompt=512)
-    assert capsys.readouterr().err == ""
-
-
-def test_without_generate_nothing_is_served(asked: list[FitSpec]) -> None:
-    assert main(["fit", "mlp", "--gpu", "l4", "--json"]) == 0
-    assert asked[0].serving is None
-
-
 def test_the_document(asked: list[FitSpec], document: Document) -> None:
     said = document("fit", "transformers:llama", "--gpu", "l4", "--generate", "512")
     assert said["schema"] == 1
@@ -139,13 +128,6 @@ def test_what_does_not_fit() -> None:
     text = printed(replace(REPORT, fits=(fit_of_none,)))
     assert "does not fit (it needs more); no batch fits; no context fits" in text
     assert "first token" not in text
-
-
-def test_many_cards_are_a_list() -> None:
-    text = printed(replace(REPORT, fits=tuple(replace(TWO, gpu=f"card {number}") for number in range(9))))
-    assert text.count("card 8") == 1
-    assert "every time is simulated" in text
-    assert "longest context" in text
 
 
 @pytest.mark.parametrize(

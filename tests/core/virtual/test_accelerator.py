@@ -160,28 +160,6 @@ def test_what_a_card_can_do_is_said():
 # --- generators
 # ----------------------------------------------------------------------------------------------------
 
-DRAWS = {
-    "randn": lambda generator, device: torch.randn(5, generator=generator, device=device),
-    "rand": lambda generator, device: torch.rand(5, generator=generator, device=device),
-    "randint": lambda generator, device: torch.randint(100, (5,), generator=generator, device=device),
-    "randperm": lambda generator, device: torch.randperm(20, generator=generator, device=device),
-    "normal_": lambda generator, device: torch.empty(5, device=device).normal_(generator=generator),
-    "uniform_": lambda generator, device: torch.empty(5, device=device).uniform_(generator=generator),
-    "bernoulli": lambda generator, device: torch.bernoulli(torch.full((9,), 0.5, device=device), generator=generator),
-    "multinomial": lambda generator, device: torch.multinomial(torch.ones(9, device=device), 4, generator=generator),
-    "kaiming": lambda generator, device: nn.init.kaiming_uniform_(
-        torch.empty(3, 3, device=device), generator=generator
-    ),
-}
-
-
-@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
-def test_a_generator_of_a_virtual_gpu_draws_the_cpus_numbers(draw):
-    generator = torch.Generator(device="vgpu:1").manual_seed(7)
-    drawn = draw(generator, "vgpu:1")
-    assert drawn.device == torch.device("vgpu", 1)
-    assert torch.equal(drawn.cpu(), draw(torch.Generator().manual_seed(7), "cpu"))
-
 
 def test_a_generators_state_can_be_kept_copied_and_set():
     generator = torch.Generator("vgpu:1")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
 import importlib.util
 import io
@@ -57,22 +56,6 @@ def test_the_graph_of_a_model_on_a_virtual_gpu_is_captured_whole():
     assert counting.devices == [{DEVICE}]
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_a_compiled_model_trains_as_on_the_cpu(backend):
-    torch._dynamo.reset()
-    x, results = torch.randn(3, 4), []
-    for device in ("cpu", DEVICE):
-        model = net().to(device)
-        compiled = torch.compile(model, backend=backend)
-        optimizer = torch.optim.Adam(model.parameters(), 0.1)
-        for _ in range(3):
-            optimizer.zero_grad()
-            compiled(x.to(device)).square().mean().backward()
-            optimizer.step()
-        results.append([parameter.detach().cpu() for parameter in model.parameters()])
-    torch.testing.assert_close(results[0], results[1])
-
-
 def test_a_compiled_function_may_break_its_graph_and_leave_the_device():
     torch._dynamo.reset()
 
@@ -107,22 +90,12 @@ def test_inductor_is_refused_in_a_line(use):
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("strict", [False, True], ids=["loose", "strict"])
-def test_a_model_can_be_exported(strict):
+def test_a_model_can_be_exported():
     model, x = net().to(DEVICE), torch.randn(3, 4)
-    exported = torch.export.export(
-        model, (x.to(DEVICE),), strict=strict, dynamic_shapes=({0: torch.export.Dim("batch")},)
-    )
+    exported = torch.export.export(model, (x.to(DEVICE),), dynamic_shapes=({0: torch.export.Dim("batch")},))
     for rows in (x, torch.randn(5, 4)):
         torch.testing.assert_close(exported.module()(rows.to(DEVICE)).cpu(), net()(rows))
         torch.testing.assert_close(exported.run_decompositions().module()(rows.to(DEVICE)).cpu(), net()(rows))
-
-
-def test_a_model_can_be_traced_by_jit_and_fx():
-    model, x = net().to(DEVICE), torch.randn(3, 4)
-    expected = net()(x)
-    torch.testing.assert_close(torch.jit.trace(model, (x.to(DEVICE),))(x.to(DEVICE)).cpu(), expected)
-    torch.testing.assert_close(torch.fx.symbolic_trace(copy.deepcopy(model))(x.to(DEVICE)).cpu(), expected)
 
 
 def test_installing_virtual_gpus_does_not_import_the_compiler():

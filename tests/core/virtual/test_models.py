@@ -6,12 +6,10 @@ import copy
 import pytest
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 from devexplorer.core.virtual.backend import is_virtual, move_uninitialised, swapping
 
 pytestmark = pytest.mark.usefixtures("virtual")
-DEVICES = ("vgpu:0", "vgpu:1")
 
 
 class Sequence(nn.Module):
@@ -58,22 +56,18 @@ MODELS = {
     "gru": (lambda: Sequence(nn.GRU(8, 8, batch_first=True)), lambda: torch.randint(0, 11, (2, 5))),
     "rnn": (lambda: Sequence(nn.RNN(8, 8)), lambda: torch.randint(0, 11, (5, 2))),
 }
-OPTIMIZERS = {
-    "sgd": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9),
-    "adamw": lambda p: torch.optim.AdamW(
-        p, 0.01, eps=1e-3
-    ),  # eps: gradients that are zero but for rounding decide nothing
-}
 
 
-def train(name, device, optimizer):
+def train(name, device):
     """Two training steps and one evaluation from the same seed: losses, output and final state, all on the CPU."""
     make_model, make_input = MODELS[name]
     torch.manual_seed(0)
     model, x = make_model(), make_input()
     model.to(device)
     x = x.to(device)
-    steps = OPTIMIZERS[optimizer](model.parameters())
+    steps = torch.optim.AdamW(
+        model.parameters(), 0.01, eps=1e-3
+    )  # gradients that are zero but for rounding decide nothing
     losses = []
     torch.manual_seed(1)
     for _ in range(2):
@@ -91,17 +85,15 @@ def train(name, device, optimizer):
     return torch.tensor(losses), out.cpu(), {key: value.cpu() for key, value in model.state_dict().items()}
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", MODELS)
-def test_training_gives_what_the_cpu_gives_and_leaves_nothing_behind(name, device, optimizer, virtual):
-    losses, out, state = train(name, device, optimizer)
-    expected_losses, expected_out, expected_state = train(name, "cpu", optimizer)
+def test_training_gives_what_the_cpu_gives_and_leaves_nothing_behind(name, virtual):
+    losses, out, state = train(name, "vgpu:1")
+    expected_losses, expected_out, expected_state = train(name, "cpu")
     torch.testing.assert_close(losses, expected_losses, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(out, expected_out, rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(state, expected_state, rtol=1e-3, atol=1e-4)
-    assert virtual.clock_seconds(device) > 0
-    assert virtual.gpu(device).memory.allocated_bytes == 0
+    assert virtual.clock_seconds("vgpu:1") > 0
+    assert virtual.gpu("vgpu:1").memory.allocated_bytes == 0
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")  # torch's own, on the CPU
@@ -117,26 +109,6 @@ def test_a_transformer_in_evaluation_takes_its_fast_path_with_and_without_a_mask
         torch.testing.assert_close(model(x.to("vgpu:1")).cpu(), plain, rtol=1e-4, atol=1e-5)
         out = model(x.to("vgpu:1"), src_key_padding_mask=mask.to("vgpu:1")).cpu()
     torch.testing.assert_close(out[~mask], masked[~mask], rtol=1e-4, atol=1e-5)
-
-
-def test_attention_and_packed_sequences_work():
-    torch.manual_seed(0)
-    q = torch.randn(2, 2, 5, 4)
-    expected = nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
-    v = q.to("vgpu:1").requires_grad_()
-    out = nn.functional.scaled_dot_product_attention(v, v, v, is_causal=True)
-    out.sum().backward()
-    torch.testing.assert_close(out.detach().cpu(), expected)
-    assert str(v.grad.device) == "vgpu:1"
-    lstm, x = nn.LSTM(4, 3, batch_first=True), torch.randn(2, 5, 4)
-    lengths = torch.tensor([5, 3])
-
-    def run(device):
-        packed = nn.utils.rnn.pack_padded_sequence(x.to(device), lengths, batch_first=True)
-        return nn.utils.rnn.pad_packed_sequence(lstm.to(device)(packed)[0], batch_first=True)[0].detach().cpu()
-
-    with swapping():
-        torch.testing.assert_close(run("vgpu:1"), run("cpu"))
 
 
 @pytest.mark.parametrize("kind", [nn.LSTMCell, nn.GRUCell])
@@ -156,57 +128,8 @@ def test_gradients_of_the_composed_cells_are_those_of_the_cpu(kind, bias):
     torch.testing.assert_close(gradients("vgpu:1"), gradients("cpu"))
 
 
-def test_gradients_can_be_asked_for_directly_and_through_a_checkpoint():
-    torch.manual_seed(0)
-    layer = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Tanh()).to("vgpu:1")
-    x = torch.randn(3, 4, device="vgpu:1", requires_grad=True)
-    torch.manual_seed(2)
-    (plain,) = torch.autograd.grad(layer(x).sum(), x)
-    torch.manual_seed(2)
-    (again,) = torch.autograd.grad(checkpoint(layer, x, use_reentrant=False).sum(), x)
-    assert torch.equal(plain.cpu(), again.cpu())
-
-
-def test_autocast_runs_products_in_the_lower_precision_and_losses_in_float32():
-    layer, x = nn.Linear(4, 4).to("vgpu:1"), torch.randn(2, 4, device="vgpu:1")
-    with torch.autocast("vgpu", dtype=torch.bfloat16):
-        out = layer(x)
-        loss = nn.functional.mse_loss(out, torch.zeros(2, 4, device="vgpu:1"))
-        assert (out.dtype, (out + 1).dtype, loss.dtype) == (torch.bfloat16, torch.bfloat16, torch.float32)
-    loss.backward()
-    assert layer.weight.grad.dtype == torch.float32
-    torch.testing.assert_close(out.float(), layer(x), rtol=0.05, atol=0.05)
-
-
-def test_losses_that_take_lengths_work():
-    scores, targets = torch.randn(5, 2, 4).log_softmax(2), torch.tensor([[1, 2], [1, 3]])
-    lengths = (5, 5), (2, 2)
-    on_gpu = nn.functional.ctc_loss(scores.to("vgpu:1"), targets.to("vgpu:1"), *lengths)
-    torch.testing.assert_close(on_gpu.cpu(), nn.functional.ctc_loss(scores, targets, *lengths))
-
-
-def test_no_grad_keeps_no_graph():
-    layer = nn.Linear(2, 2, device="vgpu:0")
-    with torch.no_grad():
-        assert layer(torch.ones(1, 2, device="vgpu:0")).grad_fn is None
-    assert layer(torch.ones(1, 2, device="vgpu:0")).grad_fn is not None
-
-
 # --- moving
 # ----------------------------------------------------------------------------------------------------
-
-
-def test_a_model_moves_in_place_and_its_parameters_stay_the_same_objects(virtual):
-    model = convnet()
-    parameters, values = list(model.parameters()), [p.detach().clone() for p in model.parameters()]
-    with swapping():
-        for device in ("vgpu:0", "vgpu:1", "cpu", "vgpu:1", "cpu"):
-            assert model.to(device) is model
-            assert all(now is then for now, then in zip(model.parameters(), parameters, strict=True))
-            assert {str(t.device) for t in model.state_dict().values()} == {device}
-    assert type(parameters[0]) is nn.Parameter
-    assert all(torch.equal(p, v) for p, v in zip(parameters, values, strict=True))
-    assert [virtual.gpu(d).memory.allocated_bytes for d in DEVICES] == [0, 0]
 
 
 def test_the_swap_flag_is_set_only_inside():
@@ -214,58 +137,6 @@ def test_the_swap_flag_is_set_only_inside():
     with swapping():
         assert torch.__future__.get_swap_module_params_on_conversion()
     assert not torch.__future__.get_swap_module_params_on_conversion()
-
-
-def test_tied_parameters_stay_tied_and_count_once(virtual):
-    shared = nn.Linear(64, 64, bias=False)
-    model = nn.Sequential(shared, nn.ReLU(), shared).to("vgpu:1")
-    assert model[0].weight is model[2].weight
-    assert virtual.gpu("vgpu:1").memory.allocated_bytes == 64 * 64 * 4
-    model(torch.ones(1, 64, device="vgpu:1")).sum().backward()
-    assert str(model[0].weight.grad.device) == "vgpu:1"
-
-
-def test_gradients_move_along():
-    model = mlp()
-    model(torch.randn(2, 6)).sum().backward()
-    with swapping():
-        model.to("vgpu:1")
-        assert {str(p.grad.device) for p in model.parameters()} == {"vgpu:1"}
-        model.to("cpu")
-    assert {p.grad.device.type for p in model.parameters()} == {"cpu"}
-
-
-def test_a_dtype_can_change_on_the_way():
-    model = mlp().to("vgpu:1", torch.float64)
-    assert {p.dtype for p in model.parameters()} == {torch.float64}
-    assert {p.dtype for p in model.half().parameters()} == {torch.float16}
-
-
-def test_a_state_dict_goes_from_device_to_device():
-    source, target = convnet(), convnet().to("vgpu:1")
-    target.load_state_dict(source.state_dict())
-    back = convnet()
-    back.load_state_dict(target.state_dict())
-    assert all(torch.equal(a, b) for a, b in zip(source.state_dict().values(), back.state_dict().values(), strict=True))
-    assert {str(p.device) for p in target.parameters()} == {"vgpu:1"}
-
-
-def test_a_deep_copy_of_a_model_is_a_model_on_the_same_device(virtual):
-    model = Sequence(nn.LSTM(8, 8)).to("vgpu:1")
-    before = virtual.gpu("vgpu:1").memory.allocated_bytes
-    other = copy.deepcopy(model)
-    assert virtual.gpu("vgpu:1").memory.allocated_bytes == 2 * before
-    assert {str(p.device) for p in other.parameters()} == {"vgpu:1"}
-    assert len(list(other.parameters())) == len(list(model.parameters()))
-    tokens = torch.randint(0, 11, (5, 2), device="vgpu:1")
-    assert torch.equal(model(tokens), other(tokens))
-
-
-def test_a_model_over_two_devices_works_once_activations_hop():
-    first, second = nn.Linear(4, 4).to("vgpu:0"), nn.Linear(4, 2).to("vgpu:1")
-    second(first(torch.ones(1, 4, device="vgpu:0")).to("vgpu:1")).sum().backward()
-    assert str(first.weight.grad.device) == "vgpu:0"
-    assert str(second.weight.grad.device) == "vgpu:1"
 
 
 # --- lazy

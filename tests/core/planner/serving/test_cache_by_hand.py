@@ -9,46 +9,35 @@ pytest.importorskip("transformers.cache_utils")
 pytestmark = pytest.mark.usefixtures("virtual")
 
 
-def test_llama_2_7b_has_keys_and_values_for_every_head():
-    """32 layers x 2 x 32 heads x 128 x 2 B = 524,288 B for each token."""
-    layout = layout_of("transformers:llama")
-    assert layout.bytes_per_token == 32 * 2 * 32 * 128 * 2 == 524_288
-    assert layout.bytes(16, 2560) == 16 * 2560 * 524_288 == 21_474_836_480
+HEADS = "hidden_size=4096&num_hidden_layers=32&num_attention_heads=32&num_key_value_heads=8&intermediate_size=14336"
+PUBLISHED = {
+    "Llama 2 7B: 32 layers, keys and values of 32 heads": ("llama", 32 * 2 * 32 * 128 * 2, 524_288, {}),
+    "Llama 3 70B: 80 layers, 8 heads": (
+        "llama?hidden_size=8192&num_hidden_layers=80&num_attention_heads=64&num_key_value_heads=8"
+        "&intermediate_size=28672&vocab_size=128256&max_position_embeddings=8192",
+        80 * 2 * 8 * 128 * 2, 327_680, {(1, 8192): 2_684_354_560},
+    ),
+    "StarCoder, multi-query: 40 layers, one head": (
+        "gpt_bigcode?n_embd=6144&n_layer=40&n_head=48&n_inner=24576&n_positions=8192",
+        40 * 2 * 1 * 128 * 2, 20_480, {(3, 100): 6_144_000},
+    ),
+    "DeepSeek-V3: 61 layers, 512 latent and 64 rotary numbers": (
+        "deepseek_v3", 61 * (512 + 64) * 2, 70_272, {(2, 4096): 575_668_224}
+    ),
+    "Mistral 7B: 32 layers, 8 heads, the last 4,096 tokens": (
+        f"mistral?{HEADS}&sliding_window=4096", 0, 0,
+        {(1, 1000): 1000 * 131_072, (1, 4096): 536_870_912, (1, 30_000): 536_870_912},
+    ),
+}  # fmt: skip
+"""Configuration, bytes for each token (bfloat16), bytes for so many sequences of so many tokens."""
 
 
-def test_llama_3_70b_shares_keys_between_queries():
-    """80 layers x 2 x 8 heads x 128 x 2 B = 327,680 B for each token: an eighth of what 64 heads would take."""
-    layout = layout_of(
-        "transformers:llama?hidden_size=8192&num_hidden_layers=80&num_attention_heads=64&num_key_value_heads=8"
-        "&intermediate_size=28672&vocab_size=128256&max_position_embeddings=8192"
-    )
-    assert layout.bytes_per_token == 80 * 2 * 8 * 128 * 2 == 327_680
-    assert layout.bytes(1, 8192) == 2_684_354_560
-
-
-def test_starcoder_has_one_head_of_keys():
-    """StarCoder, multi-query: 40 layers x 2 x 1 head x 128 x 2 B = 20,480 B for each token."""
-    layout = layout_of("transformers:gpt_bigcode?n_embd=6144&n_layer=40&n_head=48&n_inner=24576&n_positions=8192")
-    assert layout.bytes_per_token == 40 * 2 * 1 * 128 * 2 == 20_480
-    assert layout.bytes(3, 100) == 6_144_000
-
-
-def test_deepseek_v3_keeps_latents():
-    """61 layers x (512 latent + 64 rotary) x 2 B = 70,272 B for each token, whatever the number of heads (128)."""
-    layout = layout_of("transformers:deepseek_v3")
-    assert layout.bytes_per_token == 61 * (512 + 64) * 2 == 70_272
-    assert layout.bytes(2, 4096) == 575_668_224
-
-
-def test_mistral_7b_keeps_a_window():
-    """32 layers x 2 x 8 heads x 128 x 2 B = 131,072 B for each of the last 4,096 tokens, and then no more."""
-    layout = layout_of(
-        "transformers:mistral?hidden_size=4096&num_hidden_layers=32&num_attention_heads=32&num_key_value_heads=8"
-        "&intermediate_size=14336&sliding_window=4096"
-    )
-    assert layout.bytes(1, 1000) == 1000 * 131_072
-    assert layout.bytes(1, 4096) == layout.bytes(1, 30_000) == 4096 * 131_072 == 536_870_912
-    assert layout.bytes_per_token == 0
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_each_token_takes_what_its_layers_and_heads_take(name):
+    source, token, expected, whole = PUBLISHED[name]
+    layout = layout_of(f"transformers:{source}")
+    assert layout.bytes_per_token == token == expected
+    assert {key: layout.bytes(*key) for key in whole} == whole
 
 
 def test_gemma_2_9b_mixes_windows_and_whole_contexts():
@@ -75,10 +64,7 @@ def test_jamba_v01_keeps_states():
 
 def test_fewer_heads_than_cards_are_on_several():
     """Llama 3 8B over four cards: two heads of keys each; over 16: one each, eight heads twice."""
-    llama = (
-        "transformers:llama?hidden_size=4096&num_hidden_layers=32&num_attention_heads=32&num_key_value_heads=8"
-        "&intermediate_size=14336"
-    )
+    llama = f"transformers:llama?{HEADS}"
     assert layout_of(llama, ways=4).bytes_per_token == 32 * 2 * 2 * 128 * 2
     assert layout_of(llama, ways=16).bytes_per_token == 32 * 2 * 1 * 128 * 2
 

@@ -5,7 +5,7 @@ import struct
 from functools import cache
 
 import pytest
-from fakes.serving import DEEPSEEK, GEMMA, GPT2, LLAMA, MAMBA, MIXTRAL
+from fakes.serving import DEEPSEEK, GPT2, LLAMA, MAMBA
 from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput
@@ -70,14 +70,10 @@ def test_a_decoder_that_is_planned_without_its_encoder_says_so(source, said):
     assert any("Left out are the encoder" in each for each in report.assumptions) == said
 
 
-@pytest.mark.parametrize("source", [BIG, GEMMA, MIXTRAL], ids=lambda text: text[:20])
-def test_the_largest_batch_fits_and_one_more_does_not(source):
+def test_the_largest_batch_fits_and_one_more_does_not():
     """Each is planned for itself, by a run."""
-    spec = asked(source)
-    largest = read(spec).fits[0].largest_batch
-    assert plan(replace(spec, batch=largest, search=False)).fits[0].fits
-    if largest < 65_536:
-        assert not plan(replace(spec, batch=largest + 1, search=False)).fits[0].fits
+    largest = read(asked(BIG)).fits[0].largest_batch
+    assert [as_asked(replace(asked(BIG), batch=largest + more)).fits[0].fits for more in (0, 1)] == [True, False]
 
 
 def test_the_longest_context_fits_and_one_more_token_does_not():
@@ -124,15 +120,6 @@ def test_heads_on_several_cards_take_their_room_on_each():
     """Four heads of keys on eight cards: each twice."""
     spec = asked(tensor_parallel=8)
     assert as_asked(spec).fits[0].serving.kv_cache_bytes == 2 * read(asked()).fits[0].serving.kv_cache_bytes
-
-
-def test_eight_bits_of_cache_leave_room_for_more():
-    spec = asked(BIG, gpu="NVIDIA L4", prompt=2000)
-    plain = plan(spec).fits[0]
-    small = plan(replace(spec, serving=replace(spec.serving, kv_dtype="float8_e4m3fn"))).fits[0]
-    assert small.serving.kv_cache_bytes * 2 == plain.serving.kv_cache_bytes
-    assert small.largest_batch > plain.largest_batch
-    assert small.serving.decode_step_seconds < plain.serving.decode_step_seconds
 
 
 def test_a_paged_cache_has_whole_blocks():
