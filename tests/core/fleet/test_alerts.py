@@ -87,13 +87,6 @@ def test_a_rule_about_a_reading_that_a_fleet_does_not_keep_is_named() -> None:
     assert alerts.left_out == ("Encoder", "Memory temperature")
 
 
-def test_a_fleet_without_cards_raises_nothing() -> None:
-    fleet = FleetTable()
-    alerts = FleetAlerts([Rule(metric="temperature_c", raise_at=85, clear_at=80, devices=("cuda:0",))])
-    alerts.look(fleet, NOW)
-    assert not alerts.raised
-
-
 def test_a_rule_for_chosen_devices_is_about_those_of_every_machine() -> None:
     fleet = table(2, 2)
     name = fleet.cards[1].info.id

@@ -60,22 +60,6 @@ def test_the_document_has_every_machine_and_card(capfdbinary: pytest.CaptureFixt
     assert [(problem["machine"], problem["device"]) for problem in document["problems"]] == [("node1", "vgpu:1")]
 
 
-def test_every_tick_is_a_document(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    assert run("--nodes", "1", *T4S, "--interval", "0.1", "--count", "3", "--json") == 0
-    documents = [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
-    times = [document["devices"][0]["sample"]["time_unix_s"] for document in documents]
-    assert len(times) == 3
-    assert times == sorted(times)
-
-
-def test_the_document_has_the_alerts_of_every_card(capfd: pytest.CaptureFixture[str]) -> None:
-    words = ["fleet", "--nodes", "2", "--virtual", "2x Tesla T4", "--defect", "lost:1/0", "--json"]
-    assert fleet(parse(words)) == 0
-    (alert,) = json.loads(capfd.readouterr().out)["alerts"]
-    assert (alert["machine"], alert["device"], alert["metric"]) == ("node1", "vgpu:0", "lost")
-    assert (alert["level"], alert["simulated"]) == ("alarm", True)
-
-
 def test_the_table_marks_what_is_simulated(capfd: pytest.CaptureFixture[str]) -> None:
     assert run("--nodes", "1", *T4S) == 0
     lines = capfd.readouterr().out.splitlines()
@@ -331,11 +315,6 @@ def test_what_failed_is_counted_and_said(capfd: pytest.CaptureFixture[str]) -> N
         "no slow cards of 16, 1 failed",
     ]
     assert any("failed: stopped answering (simulated)" in line for line in lines)
-
-
-def test_a_budget_that_is_too_short_is_one_line() -> None:
-    with pytest.raises(BadInput, match="a budget of 2 s is too short"):
-        run("check", "--nodes", "1", *H100S, "--budget", "2")
 
 
 @pytest.mark.usefixtures("warm_processes")

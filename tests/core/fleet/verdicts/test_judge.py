@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 import pytest
 from fakes.fleet_measurements import Defect, DefectKind, measured
@@ -54,11 +53,6 @@ def test_the_slow_card_is_named_and_no_other() -> None:
     assert found.worst.confidence > 0.999
     assert found.simulated
     assert verdicts(judged).count("normal") == 15
-
-
-def test_a_verdict_travels_as_a_record() -> None:
-    judged = judge(fleet(4, 1, former_runs=3))
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(judged), type=FleetVerdict) == judged
 
 
 @pytest.mark.parametrize("cards", [1, 2])
@@ -199,11 +193,6 @@ def test_each_defect_is_found_with_its_cause(kind: DefectKind) -> None:
     found = judge(cards).cards[5]
     assert found.verdict is (Verdict.FAILED if kind is DefectKind.LOST else Verdict.SLOW)
     assert found.cause is kind.cause
-
-
-def test_without_readings_no_cause_is_named() -> None:
-    cards = [replace(one, readings=None) for one in fleet(8, 2)]
-    assert judge(cards).cards[2].causes == ()
 
 
 def test_lines() -> None:

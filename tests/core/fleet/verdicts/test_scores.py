@@ -87,29 +87,6 @@ def test_of_two_speeds_the_slower_cards_are_slow_and_none_of_the_faster(share: f
     assert flagged[:, number:].any(axis=-1).mean() < 0.02
 
 
-def test_a_few_fast_cards_make_no_others_slow() -> None:
-    values = healthy(300, 64)
-    values[:, :6] += 0.2
-    assert found(values).any(axis=-1).mean() < 0.02
-
-
-def test_units_do_not_matter() -> None:
-    values = healthy(50, 16)
-    values[:, 2] -= 0.2
-    a, b = (score(values + shift, None, PRIOR, 16) for shift in (0.0, math.log(1e12)))
-    np.testing.assert_allclose(a.difference, b.difference, atol=1e-9)
-    np.testing.assert_allclose(a.scale, b.scale, rtol=1e-5)
-    assert (slow(a, 16) == slow(b, 16)).all()
-
-
-def test_the_order_of_the_cards_does_not_matter() -> None:
-    values = healthy(50, 17)
-    values[:, 2] -= 0.2
-    order = np.random.default_rng(5).permutation(17)
-    a, b = score(values, None, PRIOR, 17), score(values[:, order], None, PRIOR, 17)
-    np.testing.assert_allclose(a.statistic[:, order], b.statistic, rtol=1e-9)
-
-
 @pytest.mark.parametrize("absurd", [30.0, -30.0, 1e6, math.inf, -math.inf, math.nan])
 def test_one_absurd_or_lost_card_changes_little_for_the_others(absurd: float) -> None:
     """What it is replaced by: a card in the middle."""
