@@ -7,27 +7,12 @@ import threading
 import time
 from collections.abc import Callable
 
+from devexplorer.core.machines.host.wire import SocketStream
 from devexplorer.core.machines.window.link import CannotReach
 from fakes.hosts import HostHere
 from fakes.slow_link import SlowLink
 
 PATIENCE_S = 20.0
-
-
-class SlowChannel:
-    """The near end of a `SlowLink`."""
-
-    def __init__(self, link: SlowLink) -> None:
-        self.link = link
-
-    def read(self, size: int, /) -> bytes | None:
-        return self.link.near.read(size)
-
-    def write(self, data: bytes | memoryview, /) -> int | None:
-        return self.link.near.write(data)
-
-    def close(self) -> None:
-        self.link.cut()
 
 
 class RouteHere:
@@ -44,7 +29,7 @@ class RouteHere:
         self.free.set()
         self.cancelled = False
 
-    def open(self, *, unasked: bool) -> SlowChannel:
+    def open(self, *, unasked: bool) -> SocketStream:
         self.asked.append(unasked)
         self.free.wait(PATIENCE_S)
         if self.cancelled:
@@ -55,7 +40,7 @@ class RouteHere:
         link = SlowLink(**self._link)
         self.links.append(link)
         self.host.server.take(link.take_far())
-        return SlowChannel(link)
+        return SocketStream(link.take_near())
 
     def cancel(self) -> None:
         self.cancelled = True

@@ -41,6 +41,10 @@ class SlowLink:
             except OSError:
                 pass
 
+    def take_near(self) -> socket.socket:
+        """The near end as a socket of its own, for who closes it."""
+        return self._near.dup()
+
     def take_far(self) -> socket.socket:
         """The far end as a socket of its own, for who closes it."""
         return self._far.dup()

@@ -440,17 +440,6 @@ def test_the_history_there_has_the_same_interface(far: Far, tmp_path: Path) -> N
     assert said[1][1]
 
 
-def test_a_session_that_is_hidden_says_so_on_every_run_of_the_host(far: Far) -> None:
-    far.connect()
-    far.session.set_hidden(True)
-    far.until(lambda: all(client.hidden for client in far.host.server.connected))
-    far.route.free.clear()
-    far.cut()
-    far.another_host()
-    far.route.free.set()
-    far.until(lambda: far.host.server.connected and all(client.hidden for client in far.host.server.connected))
-
-
 @pytest.mark.parametrize("seed", [1, 2])
 def test_whatever_breaks_whenever_each_command_is_carried_out_once(far: Far, seed: int) -> None:
     chance, sent = random.Random(seed), 0
