@@ -318,7 +318,7 @@ class Server:
             stream, _decode, lambda record: self._arrived(client, record), lambda _: self._ended(client, wire),
             stream.hang_up, clock=self._clock,
         )  # fmt: skip
-        first = [frame(record) for record in (*self._snapshot(), *self.known.past(), self._control(client))]
+        first = [frame(record) for record in (*self._snapshot(), self._control(client), *self.known.past())]
         wire.start(first)
         client.wire = wire
         if client is self._holder:
