@@ -1,6 +1,6 @@
-"""Decoders for records that hold commands or events, of whichever feature these are. Any thread.
+"""Decoders for records that hold commands, events or benchmarks, of whichever feature these are. Any thread.
 
-A field that holds one is declared as `Command` or `Event`; msgspec asks here what that is.
+A field that holds one is declared as `Command`, `Event`, `BenchSpec` or `BenchResult`; msgspec asks here what that is.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from devexplorer.core.feature import command_types, event_types
+from devexplorer.core.feature import benchmark_kinds, command_types, event_types
+from devexplorer.core.records.benchmark import BenchResult, BenchSpec
 from devexplorer.core.records.messages import Command, Event
 
 
@@ -30,6 +31,16 @@ def any_event() -> Any:
     return one_of(event_types())
 
 
+def any_spec() -> Any:
+    """The union of what all kinds of benchmarks measure."""
+    return one_of(tuple(kind.spec for kind in benchmark_kinds().values()))
+
+
+def any_result() -> Any:
+    """The union of the results of all kinds of benchmarks."""
+    return one_of(tuple(kind.result for kind in benchmark_kinds().values()))
+
+
 def decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
     """Of msgpack, for records of this type."""
     return msgspec.msgpack.Decoder(kind, dec_hook=_inner)
@@ -45,4 +56,8 @@ def _inner(kind: type, value: object) -> Any:
         return converted(value, any_command())
     if kind is Event:
         return converted(value, any_event())
+    if kind is BenchSpec:
+        return converted(value, any_spec())
+    if kind is BenchResult:
+        return converted(value, any_result())
     raise NotImplementedError

@@ -20,6 +20,7 @@ from devexplorer.core.records.messages import KERNEL_COMMANDS, KERNEL_EVENTS, KE
 from devexplorer.core.records.objects import ObjectSnapshot
 
 if TYPE_CHECKING:
+    from devexplorer.core.benchmark.kind import BenchmarkKind
     from devexplorer.core.devices.catalog import Catalog
     from devexplorer.core.session import Change, Settings
     from devexplorer.core.session.poll import PollResult
@@ -187,6 +188,8 @@ class Feature:
     (`core.models.CrossingHooks`); one feature has it."""
     explains: str = ""
     """Says why a model that ran failed for where its operands are (`core.models.run.Explain`); one feature has it."""
+    benchmark: str = ""
+    """Its kind of benchmark (`core.benchmark.kind.BenchmarkKind`)."""
     marks: tuple[tuple[bytes, str], ...] = ()
     """How files begin that only it knows, and their kinds."""
     opens: tuple[tuple[str, str], ...] = ()
@@ -214,6 +217,13 @@ def opener(kind: str | None) -> Callable[..., object] | None:
                 found: Callable[..., object] = resolve_name(f"devexplorer.{name}")
                 return found
     return None
+
+
+@cache
+def benchmark_kinds() -> dict[str, BenchmarkKind[Any, Any]]:
+    """Every kind of benchmark by its name, in the order in which they are offered; imported with the first question."""
+    made = [kind() for kind in (resolve_name("devexplorer.core.benchmark.matmul_kind:MatmulKind"), *named("benchmark"))]
+    return {kind.name: kind for kind in made}
 
 
 def feature_settings() -> dict[str, Any]:

@@ -7,6 +7,11 @@ Each is a folder of core, which holds a `feature.py` (`feature.py` beside this f
 
 FEATURES = (
     "split",
+    "sweep",
+    "bandwidth",
+    "scaling",
+    "model_steps",
+    "allreduce",
     "doctor",
     "planner",
     "experiments",

@@ -23,7 +23,7 @@ from devexplorer.core.records import (
     RunModelCode,
     SaveWorkspace,
 )
-from devexplorer.core.records import benchmark_messages as runs
+from devexplorer.core.records import benchmark as runs
 from devexplorer.core.records import laboratory as lab
 from devexplorer.core.records import messages as msg
 

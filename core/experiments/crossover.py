@@ -13,7 +13,7 @@ from statistics import median
 import torch
 
 from devexplorer.core.base import BadInput, DevExplorerError, ProgressMonitor, count_text, quoted, seconds_text
-from devexplorer.core.benchmark.checking import Checks
+from devexplorer.core.benchmark.spec import Checks
 from devexplorer.core.benchmark.timing import BlockTimer, CpuTimer, Operation, timer_for
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.experiments.overtaking import DeviceSeconds, alone, overtaking, with_copies

@@ -4,9 +4,8 @@ Jobs thread."""
 from __future__ import annotations
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.benchmark.checking import Checks
 from devexplorer.core.benchmark.matmul import Product, product_maker
-from devexplorer.core.benchmark.spec import check_matmul
+from devexplorer.core.benchmark.spec import Checks, check_matmul
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.device_id import torch_module
 from devexplorer.core.records import MatmulSpec

@@ -29,7 +29,7 @@ from devexplorer.core.base import (
     shape_text,
     variable,
 )
-from devexplorer.core.benchmark.checking import Checks
+from devexplorer.core.benchmark.spec import Checks
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.experiments.records import Replicate
 from devexplorer.core.models import (

@@ -5,5 +5,7 @@ from __future__ import annotations
 from devexplorer.core.feature import Feature
 
 FEATURE = Feature(
-    needs=("alerts", "exporter", "history", "machines"), tab="gui.fleet.tab:TAB", actions="gui.fleet.actions:actions"
+    needs=("alerts", "allreduce", "bandwidth", "exporter", "history", "machines", "model_steps"),
+    tab="gui.fleet.tab:TAB",
+    actions="gui.fleet.actions:actions",
 )

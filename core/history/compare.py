@@ -1,7 +1,7 @@
 """Two or more runs of the history side by side: ratios with intervals, what chance can explain, conditions that differ.
 Pure functions, any thread; no torch.
 
-The first run is what the others are compared with. `core.benchmark.statistics` says how significance is found.
+The first run is what the others are compared with. `core.history.difference` says how significance is found.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from devexplorer.core.base import BadInput, count_text, number_text
-from devexplorer.core.benchmark.figures import Figure
+from devexplorer.core.benchmark.condition_rows import Differing, condition_rows
+from devexplorer.core.benchmark.kind import Figure
 from devexplorer.core.benchmark.kinds import figures, kind_name, kind_of, title
-from devexplorer.core.benchmark.kinds.condition_rows import Differing, condition_rows
-from devexplorer.core.benchmark.statistics import (
+from devexplorer.core.history.difference import (
     Difference,
     Verdict,
     adjusted,

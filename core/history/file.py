@@ -20,7 +20,8 @@ from typing import NamedTuple
 import msgspec
 
 from devexplorer.core.base import first_line
-from devexplorer.core.benchmark.kinds import dtype, kind_name, result_type
+from devexplorer.core.benchmark.kinds import dtype, kind_name
+from devexplorer.core.codec import any_result
 from devexplorer.core.history.filter import Filter, device_of, digest, search_text, where
 from devexplorer.core.records import Conditions, StoredRun
 
@@ -257,7 +258,7 @@ def _run(row: tuple[int, str, int, str, str]) -> StoredRun | None:
     try:
         return StoredRun(
             id=number,
-            result=msgspec.json.decode(result, type=result_type()),
+            result=msgspec.json.decode(result, type=any_result()),
             conditions=msgspec.json.decode(conditions, type=Conditions),
             tags=msgspec.json.decode(tags, type=tuple[str, ...]),
             imported=bool(imported),

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 from devexplorer.core.base import MISSING, BadInput, Clock, count_text, number_text, seconds_text
 from devexplorer.core.base.html_page import page, table, table_row
-from devexplorer.core.benchmark.figures import Figure
-from devexplorer.core.benchmark.kinds import KINDS, figures, kind_name, kind_of, title
-from devexplorer.core.benchmark.kinds.condition_rows import all_conditions, moment_text
-from devexplorer.core.benchmark.kinds.kind import BenchmarkKind
+from devexplorer.core.benchmark.condition_rows import all_conditions, moment_text
+from devexplorer.core.benchmark.kind import BenchmarkKind, Figure
+from devexplorer.core.benchmark.kinds import figures, kind_name, kind_of, title
 from devexplorer.core.benchmark.statistics import noise_verdict
+from devexplorer.core.feature import benchmark_kinds
 from devexplorer.core.history.compare import Comparison, compare
 from devexplorer.core.history.export import write_runs
 from devexplorer.core.history.filter import device_of
@@ -70,7 +70,7 @@ def report_html(runs: Sequence[StoredRun], *, now_unix_s: float) -> str:
     simulated = sum(run.result.simulated for run in runs)
     sections = [
         _section(kind, of_kind, colours)
-        for name, kind in KINDS.items()
+        for name, kind in benchmark_kinds().items()
         if (of_kind := [run for run in runs if kind_name(run.result) == name])
     ]
     note = ""

@@ -26,7 +26,7 @@ import platformdirs
 from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput, Clock, Unavailable
-from devexplorer.core.benchmark.kinds import result_type
+from devexplorer.core.codec import any_result
 from devexplorer.core.history.export import write_json
 from devexplorer.core.history.file import (
     DamagedError,
@@ -100,7 +100,7 @@ class Store:
         """
         run = StoredRun(id=0, result=result, conditions=conditions, tags=checked_tags(tuple(tags)), imported=imported)
         try:
-            for record, record_type in ((result, result_type()), (conditions, Conditions)):
+            for record, record_type in ((result, any_result()), (conditions, Conditions)):
                 msgspec.json.decode(msgspec.json.encode(record), type=record_type)
         except msgspec.MsgspecError:
             raise BadInput(

@@ -21,9 +21,9 @@ import msgspec
 from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput, DevExplorerError, bytes_text, count_text, sentence
-from devexplorer.core.benchmark.kinds import figures, kind_name, kind_of, result_type
-from devexplorer.core.benchmark.kinds.documents import read_results
-from devexplorer.core.feature import Listener
+from devexplorer.core.benchmark.kinds import figures, kind_name, kind_of, read_results
+from devexplorer.core.codec import any_result
+from devexplorer.core.feature import Listener, benchmark_kinds
 from devexplorer.core.history.export import SCHEMA, write_csv, write_json
 from devexplorer.core.history.file import SideRow
 from devexplorer.core.history.filter import Filter, checked_tags, digest
@@ -266,18 +266,24 @@ def import_file(path: Path, store: Store) -> str:
     """Read the file into the history; returns what became of it, in words. Raises `BadInput` with one line for what is
     wrong; then nothing was added."""
     added = known = 0
-    for run in read_runs(path):
+    left_out: list[str] = []
+    for run in read_runs(path, left_out):
         if store.find(run.result, run.conditions) is not None:
             known += 1
         else:
             store.add(run.result, run.conditions, run.tags, imported=True)
             added += 1
     there = f" {count_text(known, 'run')} already in the history." if known else ""
-    return f"{count_text(added, 'run')} imported from {path.name}.{there}"
+    lacking = ""
+    if left_out:
+        names = ", ".join(dict.fromkeys(left_out))
+        lacking = f" {count_text(len(left_out), 'run')} left out: this DevExplorer has no benchmark {names}."
+    return f"{count_text(added, 'run')} imported from {path.name}.{there}{lacking}"
 
 
-def read_runs(path: Path) -> tuple[StoredRun, ...]:
-    """The runs of a file, each once, with numbers from 1 on. Raises `BadInput`."""
+def read_runs(path: Path, left_out: list[str] | None = None) -> tuple[StoredRun, ...]:
+    """The runs of a file, each once, with numbers from 1 on; what is of another kind of benchmark than those that are
+    here is added to `left_out` by that. Raises `BadInput`."""
     try:
         status = path.stat()
         size, moment = status.st_size, status.st_mtime
@@ -293,13 +299,14 @@ def read_runs(path: Path) -> tuple[StoredRun, ...]:
     except OSError as error:
         raise BadInput(f"{path} cannot be read ({error.strerror})") from None
     try:
-        return parse_runs(data, moment)
+        return parse_runs(data, moment, left_out)
     except BadInput as error:
         raise BadInput(f"{path.name}: {error}") from None
 
 
-def parse_runs(data: bytes, file_unix_s: float) -> tuple[StoredRun, ...]:
+def parse_runs(data: bytes, file_unix_s: float, left_out: list[str] | None = None) -> tuple[StoredRun, ...]:
     """The runs of a document. `file_unix_s` is their time where they say none. Raises `BadInput`."""
+    left_out = [] if left_out is None else left_out
     try:
         document = msgspec.json.decode(data, type=_Document)
     except msgspec.ValidationError as error:
@@ -314,9 +321,12 @@ def parse_runs(data: bytes, file_unix_s: float) -> tuple[StoredRun, ...]:
         raise BadInput(
             f"it has schema {document.schema}; this version reads schema {SCHEMA}, a newer DevExplorer may read more"
         )
-    entries = (
-        list(_of_documents(document, file_unix_s)) if document.history is None else list(_of_history(document.history))
-    )
+    if document.history is None:
+        entries = list(_of_documents(document, file_unix_s, left_out))
+    else:
+        entries = list(_of_history(document.history, left_out))
+    if not entries and left_out:
+        raise BadInput(f"there is no benchmark {left_out[0]!r}; there are {', '.join(benchmark_kinds())}")
     if not entries:
         raise BadInput("there is no run in it")
     unique = {digest(entry.result, entry.conditions): entry for entry in entries}
@@ -326,18 +336,22 @@ def parse_runs(data: bytes, file_unix_s: float) -> tuple[StoredRun, ...]:
     )
 
 
-def _of_history(history: Sequence[dict[str, Any]]) -> Iterable[_Entry]:
+def _of_history(history: Sequence[dict[str, Any]], left_out: list[str]) -> Iterable[_Entry]:
     for number, content in enumerate(history, 1):
         try:
             entry = msgspec.convert(content, type=_Entry)
-            entry.result = msgspec.convert(entry.result, type=result_type())
+            kind = entry.result.get("type") if isinstance(entry.result, dict) else None
+            if isinstance(kind, str) and kind not in benchmark_kinds():
+                left_out.append(kind[:40])
+                continue
+            entry.result = msgspec.convert(entry.result, type=any_result())
             yield _checked(entry)
         except (msgspec.ValidationError, BadInput, RecursionError) as error:
             raise BadInput(f"run {number}: {error}") from None
 
 
-def _of_documents(document: _Document, file_unix_s: float) -> Iterable[_Entry]:
-    for number, result, conditions in read_results(document.benchmark, document.runs):
+def _of_documents(document: _Document, file_unix_s: float, left_out: list[str]) -> Iterable[_Entry]:
+    for number, result, conditions in read_results(document.benchmark, document.runs, left_out):
         if conditions is None:  # older documents, and other people's, do not say when
             conditions = Conditions(
                 started_unix_s=max(file_unix_s - result.seconds, 0.0),

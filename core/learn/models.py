@@ -5,7 +5,7 @@ from __future__ import annotations
 from devexplorer.core.base import object_name
 from devexplorer.core.learn import checks
 from devexplorer.core.learn.checks import built, did, either, elsewhere, moved, newest, refused, row_of, there
-from devexplorer.core.learn.exercise import FILES, MANY, MODELS, PARAMETERS, Evidence, Exercise, Step
+from devexplorer.core.learn.exercise import FILES, MODELS, PARAMETERS, Evidence, Exercise, Step
 from devexplorer.core.records import (
     Backward,
     Check,
@@ -17,9 +17,6 @@ from devexplorer.core.records import (
     Load,
     NewTensor,
     Save,
-    ScalingResult,
-    ScalingSpec,
-    StartBenchmark,
     Tie,
 )
 
@@ -60,15 +57,6 @@ def _model_moved(models: set[str]) -> checks.Check:
 
 
 _file_refused = either(refused(ListFile), refused(Load))
-
-
-def _scaling_ran(evidence: Evidence) -> bool:
-    """A run that compares devices came to its end."""
-    command = newest(evidence, StartBenchmark)
-    if command is None or not isinstance(command.spec, ScalingSpec):
-        return False
-    run = evidence.state.runs.get(command.request)
-    return run is not None and isinstance(run.result, ScalingResult) and run.result.speedup is not None
 
 
 _TO_A_GPU = Step("Move it to a GPU", "Select it, Ctrl+1", moved(lambda r, c: r.parameters and elsewhere(r.destination)))
@@ -319,19 +307,5 @@ EXERCISES = (
             ),
             Step("Try to load it: it is refused", "File, Load tensors, file: the same", _file_refused),
         ),
-    ),
-    Exercise(
-        "scaling",
-        "Two GPUs at once",
-        MANY,
-        "Work on two devices can run at the same time, because launching it does not wait for it.",
-        (
-            Step(
-                "Measure one job per device, at once and one after the other",
-                "Tab Benchmark, Scaling, Start",
-                _scaling_ran,
-            ),
-        ),
-        two_devices=True,
     ),
 )

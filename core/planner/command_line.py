@@ -8,6 +8,7 @@ from devexplorer.core.cli.terminal.common_arguments import (
     SHAPES,
     TARGET,
     TIMEOUT,
+    BenchKeeper,
     CliCommand,
     add_options,
     json_option,
@@ -72,3 +73,4 @@ COMMANDS = (
         takes_common=False,
     ),
 )
+BENCH_KEEPERS = (BenchKeeper(lambda parser: None, "planner.commands.benching:Keeping"),)

@@ -7,7 +7,7 @@ from devexplorer.core.feature import CommandSpec, Feature
 from devexplorer.core.planner.records import FitPlanned, PlanFit
 
 FEATURE = Feature(
-    needs=("split",),
+    needs=("split", "bandwidth", "allreduce"),
     commands=(
         CommandSpec(
             PlanFit,
@@ -19,5 +19,7 @@ FEATURE = Feature(
     ),
     results=(FitPlanned,),
     state="core.planner.state:FitState",
+    benchmark="core.planner.calibrate.kind:CalibrateKind",
     tab="gui.fit.tab:TAB",
+    window="gui.fit.calibrations:calibrations_of",
 )

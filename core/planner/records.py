@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Literal
 
 from devexplorer.core.planner.serving_records import ServingFit, ServingSpec
+from devexplorer.core.records import Calibration
 from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
-from devexplorer.core.records.calibration import Calibration
 from devexplorer.core.records.objects import ObjectSnapshot
 
 Bound = Literal["compute", "bandwidth", "launches", "link"]

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import msgspec
 
 from devexplorer.core.base import DevExplorerError
+from devexplorer.core.codec import decoder
 from devexplorer.core.recording.feature import MAGIC
 from devexplorer.core.records import (
     AllocatorSample,
@@ -244,9 +245,9 @@ def _decode_each(plain: bytes) -> tuple[list[tuple[int, Recorded]], int]:
 
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
 _decode_header = msgspec.msgpack.Decoder(Header).decode
-_decode_entries = msgspec.msgpack.Decoder(list[tuple[int, Recorded]]).decode
+_decode_entries = decoder(list[tuple[int, Recorded]]).decode
 _decode_raw = msgspec.msgpack.Decoder(list[tuple[int, msgspec.Raw]]).decode
-_decode_record = msgspec.msgpack.Decoder(Recorded).decode
+_decode_record = decoder(Recorded).decode
 
 
 def _plain(payload: bytes) -> bytes:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
-from devexplorer.core.records.benchmark import BenchPoint
-from devexplorer.core.records.benchmark_messages import (
+from devexplorer.core.records.benchmark import (
     BeginBenchmark,
     BenchEnded,
+    BenchPoint,
     BenchPreparing,
     BenchReady,
     BenchStarted,

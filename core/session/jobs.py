@@ -4,21 +4,9 @@ no torch."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from devexplorer.core.records import (
-    AllReduceRow,
-    Answer,
-    BandwidthRow,
-    BenchPoint,
-    BenchResult,
-    BenchSpec,
-    CalibrationRow,
-    Command,
-    MoveReport,
-    Steps,
-    SweepCell,
-)
+from devexplorer.core.records import Answer, BenchPoint, BenchResult, BenchSpec, Command, MoveReport, Steps
 
 
 @dataclass
@@ -33,14 +21,8 @@ class Run:
     points: int = 0
     rated: bool = False
     """Whether one of them had a throughput."""
-    cells: list[SweepCell] = field(default_factory=list)
-    """Shapes measured so far."""
-    rows: list[BandwidthRow] = field(default_factory=list)
-    """Copies measured so far."""
-    reductions: list[AllReduceRow] = field(default_factory=list)
-    """Sizes of an all-reduce measured so far."""
-    calibrations: list[CalibrationRow] = field(default_factory=list)
-    """Measurements of a calibration so far."""
+    parts: list[Any] = field(default_factory=list)
+    """Those of the result that are finished so far, of the type that its kind names."""
     started_unix_s: float | None = None
     result: BenchResult | None = None
     reason: str | None = None

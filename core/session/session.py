@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from devexplorer.core.base import BadInput, Clock, EventHandlers, handles
-from devexplorer.core.benchmark.run_recorder import RunRecorder
+from devexplorer.core.benchmark.conditions import RunRecorder
 from devexplorer.core.commands.registry import title_of
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.devices.cpu import CpuReader

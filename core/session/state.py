@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -15,7 +16,7 @@ import msgspec
 
 from devexplorer.core.base import MISSING, count_text, handles, sentence
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.feature import FeatureState, LastingState, Trouble, named
+from devexplorer.core.feature import FeatureState, LastingState, Trouble, benchmark_kinds, named
 from devexplorer.core.records import (
     AddVirtual,
     AllocatorSample,
@@ -378,14 +379,10 @@ class State(QueryResults):
             return Change.NOTHING
         run.latest = point
         run.points += 1
-        if point.cell is not None:
-            run.cells.append(point.cell)
-        if point.row is not None:
-            run.rows.append(point.row)
-        if point.reduction is not None:
-            run.reductions.append(point.reduction)
-        if point.calibration is not None:
-            run.calibrations.append(point.calibration)
+        if (part := point.finished) is not None:
+            with suppress(msgspec.ValidationError):  # a recording may hold anything
+                kind = benchmark_kinds()[str(run.spec.__struct_config__.tag)]
+                run.parts.append(msgspec.convert(part, kind.part) if isinstance(part, dict) else part)
         if point.tflops is not None:  # a copy has no throughput of this kind
             run.rated = True
             device.throughput.append(point.time_unix_s, (point.tflops,))

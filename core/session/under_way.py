@@ -7,15 +7,7 @@ from typing import NamedTuple
 
 from devexplorer.core.base import object_name
 from devexplorer.core.commands.registry import spec_of
-from devexplorer.core.records import (
-    BuildModel,
-    Command,
-    Load,
-    ModelSpec,
-    Move,
-    OpenModel,
-    StartBenchmark,
-)
+from devexplorer.core.records import BuildModel, Command, Load, Move, OpenModel, StartBenchmark
 from devexplorer.core.session.jobs import steps_of
 
 
@@ -59,8 +51,7 @@ def verb_of(command: Command) -> str:
 def objects_of(command: Command) -> Iterator[str]:
     """Names that a command is addressed to; not all of them need be objects."""
     for step in steps_of(command):
-        target = step.spec.target if isinstance(step, StartBenchmark) and isinstance(step.spec, ModelSpec) else None
-        target = target or getattr(step, "target", None)
+        target = getattr(step.spec if isinstance(step, StartBenchmark) else step, "target", None)
         yield from map(object_name, getattr(step, "targets", ()))
         if isinstance(target, str):
             yield object_name(target)

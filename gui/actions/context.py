@@ -26,7 +26,7 @@ from devexplorer.gui.actions.dragging import places_of
 from devexplorer.gui.forms.far_side import Wanted
 
 if TYPE_CHECKING:
-    from devexplorer.core.records import Calibration, Command
+    from devexplorer.core.records import Command
     from devexplorer.core.session.session import Session
     from devexplorer.gui.forms.dialog import FormDialog
     from devexplorer.gui.forms.far_side import FarSide
@@ -201,10 +201,6 @@ class WindowContext(QObject):
     """Another machine is shown (`Machine`)."""
     machines_changed = Signal()
     """The list of machines, which of them is shown, or the state of a link is another."""
-    calibrations_changed = Signal(object)
-    """Other cards are calibrated (tuple of `Calibration`)."""
-    calibration_removed = Signal(str)
-    """The user wants to remove the calibration of this name."""
 
     stirred = Signal()
     """Something is under way that goes on with each beat: beat quickly."""
@@ -252,8 +248,6 @@ class WindowContext(QObject):
         """What is selected in the tree."""
         self.device: str | None = None
         """The device whose card is selected."""
-        self.calibrations: tuple[Calibration, ...] = ()
-        """Those that are saved on this machine."""
         self.machine = Machine()
         """The machine that is shown, or that a recording hides."""
         self.unseen: tuple[Machine, ...] = ()
@@ -273,6 +267,8 @@ class WindowContext(QObject):
         self.virtual_spec: str | None = None
         """The virtual GPUs that the window was started with."""
         self.session: Session | None = None
+        self.settings_folder: Path
+        """Where they are remembered; the application sets it."""
         self.folder = ""
         """Where the last file was chosen."""
         self.far: FarSide | None = None

@@ -16,8 +16,9 @@ from PySide6.QtWidgets import QLabel, QProgressBar, QSizePolicy, QWidget
 
 from devexplorer.core.base import BadInput, Clock, Findings, sentence
 from devexplorer.core.benchmark.kinds import devices_of, kind_name
-from devexplorer.core.records import BenchSpec, Calibration
+from devexplorer.core.records import BenchSpec
 from devexplorer.core.session import Run, State
+from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.benchmark.runs import done_share, remaining_text, runs_document, where
 from devexplorer.gui.forms.device_choice import DeviceChoice
 from devexplorer.gui.forms.page import FormPage
@@ -44,10 +45,6 @@ class BenchPage(FormPage, Generic[Spec]):
     """A `tuple[BenchSpec, ...]`."""
     stop_requested = Signal(object)
     """A run's number, or None: all."""
-    virtual_offered = Signal()
-    """Virtual GPUs are wanted, where there is nothing to compare with."""
-    removal_requested = Signal(str)
-    """The saved calibration of this name is not wanted any more."""
 
     def __init__(self, state: State, clock: Clock = time.time) -> None:
         super().__init__(state)
@@ -117,8 +114,8 @@ class BenchPage(FormPage, Generic[Spec]):
         """Show these, the newest first; there is at least one."""
         raise NotImplementedError
 
-    def set_calibrations(self, calibrations: Sequence[Calibration]) -> None:
-        """Those that are saved, for the page that lists them."""
+    def follow(self, context: WindowContext) -> None:
+        """It is in this window from now on."""
 
     @property
     def selected_active(self) -> Run | None:

@@ -11,7 +11,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QMenu, QToolButton
 
 from devexplorer.core.base import MISSING, bytes_text, flops_cell_text, flops_text, number_text, rate_texts
-from devexplorer.core.benchmark.kinds.matmul import product_text, product_tip
+from devexplorer.core.benchmark.matmul_kind import product_text, product_tip
 from devexplorer.core.benchmark.published import best, verdict
 from devexplorer.core.benchmark.spec import (
     check_fits,

@@ -14,23 +14,13 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QShowEvent
 
 from devexplorer.core.base import Clock
-from devexplorer.core.benchmark.kinds import KINDS, kind_name
-from devexplorer.core.records import Calibration
+from devexplorer.core.benchmark.kinds import kind_name
+from devexplorer.core.feature import benchmark_kinds
 from devexplorer.core.session import State
+from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.matmul import MatmulPage
 from devexplorer.gui.forms.page import FormPages
-
-PAGES = {
-    "matmul": "devexplorer.gui.benchmark.matmul:MatmulPage",
-    "sweep": "devexplorer.gui.benchmark.sweep:SweepPage",
-    "bandwidth": "devexplorer.gui.benchmark.bandwidth:BandwidthPage",
-    "scaling": "devexplorer.gui.benchmark.scaling:ScalingPage",
-    "model": "devexplorer.gui.benchmark.model:ModelPage",
-    "allreduce": "devexplorer.gui.benchmark.allreduce:AllReducePage",
-    "calibrate": "devexplorer.gui.benchmark.calibrate:CalibratePage",
-}
-"""The page of every kind, in the order in which they are offered. Its module is loaded when it is first shown."""
 
 
 class BenchmarkPanel(FormPages[BenchPage[Any]]):
@@ -38,26 +28,23 @@ class BenchmarkPanel(FormPages[BenchPage[Any]]):
 
     start_requested = Signal(object)
     stop_requested = Signal(object)
-    virtual_offered = Signal()
-    """The empty state of scaling: add two virtual GPUs."""
-    removal_requested = Signal(str)
-    """The name of a saved calibration."""
 
     def __init__(self, state: State, clock: Clock = time.time) -> None:
         self._state, self._clock = state, clock
         self._age: Callable[[], str] = str
         self._device: str | None = None
-        self._calibrations: tuple[Calibration, ...] = ()
-        super().__init__({kind: (kind.capitalize(), KINDS[kind].meaning) for kind in PAGES}, self._new_page)
+        self._context: WindowContext | None = None
+        super().__init__(
+            {name: (name.capitalize(), kind.meaning) for name, kind in benchmark_kinds().items()}, self._new_page
+        )
         self.refresh()
 
     def _new_page(self, kind: str) -> BenchPage[Any]:
-        page: BenchPage[Any] = resolve_name(PAGES[kind])(self._state, self._clock)
+        page: BenchPage[Any] = resolve_name(benchmark_kinds()[kind].page)(self._state, self._clock)
         page.start_requested.connect(self.start_requested)
         page.stop_requested.connect(self.stop_requested)
-        page.virtual_offered.connect(self.virtual_offered)
-        page.removal_requested.connect(self.removal_requested)
-        page.set_calibrations(self._calibrations)
+        if self._context is not None:
+            page.follow(self._context)
         page.devices.prefer(self._device)
         page.set_moment(self._clock, self._age)
         return page
@@ -81,11 +68,11 @@ class BenchmarkPanel(FormPages[BenchPage[Any]]):
         for page in self.pages.values():
             page.devices.prefer(device)
 
-    def set_calibrations(self, calibrations: tuple[Calibration, ...]) -> None:
-        """Those that are saved."""
-        self._calibrations = calibrations
+    def follow(self, context: WindowContext) -> None:
+        """It is in this window from now on."""
+        self._context = context
         for page in self.pages.values():
-            page.set_calibrations(calibrations)
+            page.follow(context)
 
     def refresh(self) -> None:
         """Show devices and runs as they are now. A page that is not shown is brought up to date when it is."""

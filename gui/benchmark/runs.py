@@ -6,18 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from devexplorer.core.base import MISSING, left_text, seconds_text
-from devexplorer.core.benchmark.kinds import devices_of, kind_of
-from devexplorer.core.benchmark.kinds.documents import benchmark_document
-from devexplorer.core.benchmark.measuring import STOPPED_EARLY
-from devexplorer.core.records import (
-    BandwidthResult,
-    BandwidthRow,
-    BenchResult,
-    BenchSpec,
-    SweepCell,
-    SweepResult,
-    SweepSpec,
-)
+from devexplorer.core.benchmark.kinds import benchmark_document, devices_of, kind_of
+from devexplorer.core.benchmark.statistics import STOPPED_EARLY
+from devexplorer.core.records import BenchResult, BenchSpec
 from devexplorer.core.session import Run, State
 from devexplorer.core.telemetry.device_facts import held_down
 from devexplorer.gui.widgets.table import Cell
@@ -61,14 +52,6 @@ def remaining_text(runs: Iterable[Run], now_unix_s: float) -> str:
     if not known:
         return "warming up" if any(run.started_unix_s is None for run in runs) else ""
     return left_text(max(known))
-
-
-def cells_of(run: Run) -> tuple[SweepCell, ...]:
-    """What a sweep has measured, an earlier run's part included."""
-    if isinstance(run.result, SweepResult):
-        return run.result.cells
-    done = run.spec.done if isinstance(run.spec, SweepSpec) else ()
-    return (*done, *run.cells)
 
 
 def state_cell(run: Run, *more: str) -> Cell:
@@ -135,8 +118,3 @@ def runs_document(results: Iterable[BenchResult]) -> str:
 def title(run: Run) -> str:
     """A run in a few words, for a list of runs of its kind."""
     return kind_of(run.spec).choice_text(run.spec, where(run.spec))
-
-
-def rows_of(run: Run) -> tuple[BandwidthRow, ...]:
-    """What a bandwidth run has measured."""
-    return run.result.rows if isinstance(run.result, BandwidthResult) else tuple(run.rows)

@@ -14,13 +14,10 @@ if TYPE_CHECKING:
 def _connect(context: WindowContext, page: BenchmarkPanel) -> None:
     page.start_requested.connect(context.controller.benchmark)
     page.stop_requested.connect(context.controller.stop_benchmark)
-    page.virtual_offered.connect(context.controller.add_two_virtual)
     page.set_moment(context.now, lambda: context.age)
     page.set_device(context.device)
     context.device_selected.connect(page.set_device)
-    page.set_calibrations(context.calibrations)
-    context.calibrations_changed.connect(page.set_calibrations)
-    page.removal_requested.connect(context.calibration_removed)
+    page.follow(context)
 
 
 TAB: TabSpec[BenchmarkPanel] = TabSpec(

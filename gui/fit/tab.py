@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from devexplorer.core.session import Change
 from devexplorer.gui.actions import TabSpec, WindowContext, follow_selection, lazy_page
+from devexplorer.gui.fit.calibrations import calibrations_of
 
 if TYPE_CHECKING:
     from devexplorer.gui.fit.page import FitPanel
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
 def _connect(context: WindowContext, page: FitPanel) -> None:
     follow_selection(context, page)
     page.views.published.in_background = context.in_background
-    page.set_calibrations(context.calibrations)
-    context.calibrations_changed.connect(page.set_calibrations)
+    calibrations = calibrations_of(context)
+    page.set_calibrations(calibrations.saved)
+    calibrations.changed.connect(page.set_calibrations)
 
 
 TAB = TabSpec(

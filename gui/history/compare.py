@@ -17,11 +17,11 @@ from PySide6.QtGui import QColor, QContextMenuEvent, QPainter, QPen
 from PySide6.QtWidgets import QDialog, QFrame, QWidget
 
 from devexplorer.core.base import MISSING, count_text, number_text, rate_texts
-from devexplorer.core.benchmark.figures import Figure
+from devexplorer.core.benchmark.kind import Figure
 from devexplorer.core.benchmark.kinds import title
-from devexplorer.core.benchmark.statistics import Verdict
 from devexplorer.core.history.compare import Cell as Compared
 from devexplorer.core.history.compare import Comparison
+from devexplorer.core.history.difference import Verdict
 from devexplorer.core.records import StoredRun
 from devexplorer.core.session import State
 from devexplorer.gui.history.rows import device_text, run_colour, when_text

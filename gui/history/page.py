@@ -26,7 +26,7 @@ from PySide6.QtWidgets import (
 )
 
 from devexplorer.core.base import DevExplorerError, count_text, sentence
-from devexplorer.core.benchmark.kinds import KINDS
+from devexplorer.core.feature import benchmark_kinds
 from devexplorer.core.history.compare import MOST_RUNS, Comparison, compare, refusal
 from devexplorer.core.records import StoredRun
 from devexplorer.core.session import State
@@ -246,7 +246,9 @@ class HistoryPanel(QWidget):
             tip="Words that all occur somewhere in a run: what was measured, device, host, versions, tags",
             clear=True,
         )
-        self.kind = Choice("kind of benchmark", [(None, "all kinds", ""), *((name, name, "") for name in KINDS)])
+        self.kind = Choice(
+            "kind of benchmark", [(None, "all kinds", ""), *((name, name, "") for name in benchmark_kinds())]
+        )
         self.count = ElidedLabel(words="dim")
         self.compare_button = push_button("Compare", self.compare, look="primary")
         self.tags_button = push_button("Tags…", self._ask_tags)

@@ -12,24 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from devexplorer.core.bandwidth.kind import LEAST_COPY_BYTES, TRAFFIC, BandwidthResult, BandwidthRow
 from devexplorer.core.base import bytes_text, number_text, rate_texts, shape_text
 from devexplorer.core.benchmark.kinds import title
-from devexplorer.core.benchmark.kinds.bandwidth import LEAST_COPY_BYTES, TRAFFIC
 from devexplorer.core.benchmark.published import verdict
 from devexplorer.core.benchmark.spec import PRODUCTS, operand_bytes
 from devexplorer.core.history.filter import device_of
-from devexplorer.core.records import (
-    BandwidthResult,
-    BandwidthRow,
-    BenchResult,
-    DeviceInfo,
-    MatmulResult,
-    ScalingResult,
-    Spread,
-    StoredRun,
-    SweepCell,
-    SweepResult,
-)
+from devexplorer.core.records import BenchResult, DeviceInfo, MatmulResult, Spread, StoredRun
+from devexplorer.core.scaling.kind import ScalingResult
+from devexplorer.core.sweep.kind import SweepCell, SweepResult
 from devexplorer.gui.history.rows import device_here, published
 
 

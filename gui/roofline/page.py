@@ -14,11 +14,13 @@ from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QWidget
 
+from devexplorer.core.bandwidth.kind import LEAST_COPY_BYTES, BandwidthRow
 from devexplorer.core.base import MISSING, bytes_text, count_text, flops_cell_text, flops_text, number_text
-from devexplorer.core.benchmark.kinds.bandwidth import LEAST_COPY_BYTES
+from devexplorer.core.benchmark.kinds import kind_name
 from devexplorer.core.history.filter import device_of
-from devexplorer.core.records import BandwidthRow, BenchResult, ModelSpec, StoredRun, SweepSpec
+from devexplorer.core.records import BenchResult, StoredRun
 from devexplorer.core.session import Run, State
+from devexplorer.core.sweep.kind import SweepSpec
 from devexplorer.gui.history.rows import datasheet_tip, percent_cell
 from devexplorer.gui.roofline.figures import (
     Ceiling,
@@ -201,7 +203,7 @@ class RooflinePanel(QWidget):
                 seen.add(_mark(run.result))
                 points += points_of(run.result, device, run.id, run.conditions.started_unix_s)
                 copies += inner_copies(run.result, device)
-                left_out += isinstance(run.result.spec, ModelSpec)
+                left_out += kind_name(run.result) == "model"
         self._kept = (points, copies, seen, left_out)
 
     def _draw(self) -> None:
@@ -213,9 +215,7 @@ class RooflinePanel(QWidget):
             new = [run.result for run in now if run.result is not None and _mark(run.result) not in seen]
             points = [*points, *(point for result in new for point in points_of(result, target.id)), *_unfinished(now)]
             copies = [*copies, *(row for result in new for row in inner_copies(result, target.id))]
-            drawn = roofline(
-                target, points, copies, left_out + sum(isinstance(result.spec, ModelSpec) for result in new)
-            )
+            drawn = roofline(target, points, copies, left_out + sum(kind_name(result) == "model" for result in new))
         if drawn == self.drawn:
             return  # a benchmark that runs says something thirty times a second, and seldom something of this
         self.drawn = drawn
@@ -316,4 +316,4 @@ def _unfinished(runs: Iterable[Run]) -> Iterable[Point]:
     """Shapes of sweeps that still run."""
     for run in runs:
         if isinstance(run.spec, SweepSpec) and run.result is None:
-            yield from cell_points(run.cells, run.spec.dtype)
+            yield from cell_points(run.parts, run.spec.dtype)

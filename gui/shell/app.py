@@ -34,7 +34,6 @@ from devexplorer.core.session.background import Background
 from devexplorer.core.session.crash import install_hooks
 from devexplorer.core.session.poll import PollResult
 from devexplorer.gui.actions import Controller
-from devexplorer.gui.shell.calibrations import Calibrations
 from devexplorer.gui.shell.heartbeat import BEAT_MS, Heartbeat, Source
 from devexplorer.gui.shell.leaving import Leaving
 from devexplorer.gui.shell.main_window import MainWindow
@@ -98,7 +97,7 @@ class App:
         self._data_folder = data_folder
         self.background = Background(self.put)
         context.in_background = self.background.ask
-        self.calibrations = Calibrations(context, settings_file.path.parent, self.window)
+        context.settings_folder = settings_file.path.parent
         context.stirred.connect(self._stir)
         self.leaving = Leaving(self)
         self.window.may_close = self.leaving.may_close
@@ -146,7 +145,6 @@ class App:
         here = self.shown.here
         self.session = here.session = session
         session.data_folder = self._data_folder
-        session.on_run.append(self.calibrations.keep)
         session.start()
         if self.shown.machine is here:
             self.window.context.set_session(session)

@@ -41,7 +41,7 @@ from devexplorer.gui.widgets import (
 )
 
 if TYPE_CHECKING:
-    from devexplorer.core.benchmark.kinds.kind import BenchmarkKind
+    from devexplorer.core.benchmark.kind import BenchmarkKind
 
 FIRST = "memory_used_bytes"
 """What is shown until something else is chosen: the one thing that every device has."""

@@ -12,8 +12,7 @@ from PySide6.QtGui import QIcon, QKeyEvent
 from PySide6.QtWidgets import QApplication, QComboBox, QLayout, QLayoutItem, QLineEdit, QMenu, QSizePolicy, QWidget
 
 from devexplorer.core.base import parse_dtype
-from devexplorer.core.benchmark.checking import mixed_clocks
-from devexplorer.core.benchmark.spec import check_product
+from devexplorer.core.benchmark.spec import check_product, mixed_clocks
 from devexplorer.core.session import Device, State
 from devexplorer.gui.widgets.icons import icon
 from devexplorer.gui.widgets.layouts import hbox, holder, line_edit

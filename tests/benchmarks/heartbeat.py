@@ -25,9 +25,10 @@ import numpy as np
 from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication
 
-from devexplorer.core.records import MatmulSpec, SweepSpec
+from devexplorer.core.records import MatmulSpec
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import SettingsFile
+from devexplorer.core.sweep.kind import SweepSpec
 from devexplorer.gui.shell.app import App
 from devexplorer.gui.shell.heartbeat import BEAT_MS, Heartbeat
 

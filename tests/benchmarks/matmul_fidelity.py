@@ -24,8 +24,8 @@ import torch
 from torch.utils.benchmark import Timer
 
 from devexplorer.core.benchmark.matmul import MatmulRun, Product, operands, product
-from devexplorer.core.benchmark.statistics import range_over_median
 from devexplorer.core.benchmark.timing import CpuTimer
+from devexplorer.core.history.difference import range_over_median
 from devexplorer.core.records import MatmulSpec
 
 SIZES = (128, 256, 512, 1024, 2048, 4096)

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from devexplorer.core.allreduce.kind import AllReduceSpec, Rendezvous
+from devexplorer.core.allreduce.ranks import RANK
+from devexplorer.core.allreduce.run import AllReduceRun, check_allreduce
 from devexplorer.core.base import Unavailable
-from devexplorer.core.benchmark.allreduce.check import check_allreduce
-from devexplorer.core.benchmark.allreduce.ranks import RANK
-from devexplorer.core.benchmark.allreduce.run import AllReduceRun
 from devexplorer.core.devices.backend import DeviceRegistry
-from devexplorer.core.records import AllReduceSpec, BenchPoint, Rendezvous
+from devexplorer.core.records import BenchPoint
 
 KIB = 1 << 10
 SMALL = AllReduceSpec(devices=("cpu",), ranks=3, sizes=(4 * KIB,), seconds=0.01, iterations=4, limit_seconds=20)

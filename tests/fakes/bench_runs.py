@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from devexplorer.core.bandwidth.kind import BandwidthRow
 from devexplorer.core.records import (
-    BandwidthRow,
     BenchEnded,
     BenchPoint,
     BenchPreparing,
@@ -15,11 +15,9 @@ from devexplorer.core.records import (
     BenchStarted,
     DeviceInfo,
     Spread,
-    SweepCell,
-    SweepResult,
-    SweepSpec,
 )
 from devexplorer.core.session.state import State
+from devexplorer.core.sweep.kind import SweepCell, SweepResult, SweepSpec
 
 NOW = 1_800_000_000.0
 GIB = 1 << 30
@@ -77,7 +75,7 @@ def measure(state: State, number: int, cells: Iterable[SweepCell], total: int = 
         point(
             state,
             number,
-            cell=one,
+            part=one,
             tflops=one.tflops.median if one.tflops else None,
             done=done / total if total else None,
         )

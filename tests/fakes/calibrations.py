@@ -6,20 +6,13 @@ import threading
 from dataclasses import replace
 from typing import Any
 
-from devexplorer.core.benchmark.calibrate.run import CalibrateRun
 from devexplorer.core.benchmark.kinds import kind_of
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.engine.benchmarks import make_runner
-from devexplorer.core.records import (
-    CalibrateResult,
-    CalibrateSpec,
-    Calibration,
-    CalibrationFactor,
-    CalibrationRow,
-    Conditions,
-    Spread,
-)
+from devexplorer.core.planner.calibrate.records import CalibrateResult, CalibrateSpec, CalibrationRow
+from devexplorer.core.planner.calibrate.run import CalibrateRun
+from devexplorer.core.records import Calibration, CalibrationFactor, Conditions, Spread
 
 MEASURED_UNIX_S = 1_795_780_800.0
 """Noon of 27 November 2026 in Greenwich, which is that day everywhere but on the date line."""

@@ -11,8 +11,8 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
-from devexplorer.core.benchmark.allreduce import rank
-from devexplorer.core.benchmark.allreduce.messages import Order, Reply
+from devexplorer.core.allreduce import rank
+from devexplorer.core.allreduce.messages import Order, Reply
 
 FAULT, _, NUMBER = os.environ["RANK_FAULT"].partition(":")
 

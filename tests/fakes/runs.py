@@ -7,27 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
+from devexplorer.core.bandwidth.kind import BandwidthResult, BandwidthRow, BandwidthSpec
 from devexplorer.core.benchmark.statistics import noise, spread
 from devexplorer.core.history.store import Store
-from devexplorer.core.records import (
-    BandwidthResult,
-    BandwidthRow,
-    BandwidthSpec,
-    BenchResult,
-    Conditions,
-    DeviceWall,
-    MatmulResult,
-    MatmulSpec,
-    ModelResult,
-    ModelSpec,
-    ScalingResult,
-    ScalingSpec,
-    Spread,
-    StoredRun,
-    SweepCell,
-    SweepResult,
-    SweepSpec,
-)
+from devexplorer.core.model_steps.kind import ModelResult, ModelSpec
+from devexplorer.core.records import BenchResult, Conditions, MatmulResult, MatmulSpec, Spread, StoredRun
+from devexplorer.core.scaling.kind import DeviceWall, ScalingResult, ScalingSpec
+from devexplorer.core.sweep.kind import SweepCell, SweepResult, SweepSpec
 
 BEGAN = 1_800_000_000.0
 

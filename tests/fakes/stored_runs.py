@@ -4,26 +4,11 @@ from __future__ import annotations
 
 import math
 
-from devexplorer.core.records import (
-    BandwidthResult,
-    BandwidthRow,
-    BandwidthSpec,
-    BenchResult,
-    Conditions,
-    DeviceInfo,
-    DeviceWall,
-    MatmulResult,
-    MatmulSpec,
-    ModelResult,
-    ModelSpec,
-    ScalingResult,
-    ScalingSpec,
-    Spread,
-    StoredRun,
-    SweepCell,
-    SweepResult,
-    SweepSpec,
-)
+from devexplorer.core.bandwidth.kind import BandwidthResult, BandwidthRow, BandwidthSpec
+from devexplorer.core.model_steps.kind import ModelResult, ModelSpec
+from devexplorer.core.records import BenchResult, Conditions, DeviceInfo, MatmulResult, MatmulSpec, Spread, StoredRun
+from devexplorer.core.scaling.kind import DeviceWall, ScalingResult, ScalingSpec
+from devexplorer.core.sweep.kind import SweepCell, SweepResult, SweepSpec
 
 BEGAN_UNIX_S = 1_794_900_000.0
 H200 = DeviceInfo(

@@ -1,8 +1,5 @@
 """A benchmark outside the product: counting. Its records, its runner and its kind, as for a new kind; its page is in
-`toy_benchmark_page`.
-
-The link decodes the union of `core.records.benchmark`, to which a new kind adds its records. The toy cannot be added at
-run time, so `register` passes events on without encoding."""
+`toy_benchmark_page`."""
 
 from __future__ import annotations
 
@@ -14,21 +11,33 @@ import msgspec
 import pytest
 
 from devexplorer.core.base import Findings
-from devexplorer.core.benchmark.figures import UNITS, Figure, Headline, exact, figure
-from devexplorer.core.benchmark.kinds import KINDS
-from devexplorer.core.benchmark.kinds.entries import Entry, read_result, read_spec, write
-from devexplorer.core.benchmark.kinds.kind import DEVICE, BenchmarkKind, Option, RunInputs, named_devices
+from devexplorer.core.benchmark.kind import (
+    DEVICE,
+    UNITS,
+    BenchmarkKind,
+    Entry,
+    Figure,
+    Headline,
+    Option,
+    RunInputs,
+    exact,
+    figure,
+    named_devices,
+    read_result,
+    read_spec,
+    write,
+)
 from devexplorer.core.devices.backend import DeviceRegistry
-from devexplorer.core.engine import local
-from devexplorer.core.records.benchmark import BaseResult, BenchPoint, Conditions
+from devexplorer.core.feature import benchmark_kinds
+from devexplorer.core.records.benchmark import BaseResult, BaseSpec, BenchPoint, Conditions
 
 
-class ToySpec(msgspec.Struct, frozen=True, kw_only=True, tag="toy"):
+class ToySpec(BaseSpec, tag="toy"):
     device: str
     rounds: int = 3
 
 
-class ToyResult(BaseResult, frozen=True, kw_only=True, omit_defaults=True, tag="toy"):
+class ToyResult(BaseResult, tag="toy"):
     spec: ToySpec
     per_second: float
 
@@ -67,6 +76,7 @@ class ToyRunner:
 
 class ToyKind(BenchmarkKind[ToySpec, ToyResult]):
     spec, result, entry = ToySpec, ToyResult, ToyEntry
+    page = "fakes.toy_benchmark_page:ToyPage"
     title, about, meaning = "Toys", "count to a number", "Counting: how soon it is done"
     columns = ("device", ">rounds", ">per second")
     options = (DEVICE, Option("--rounds", "how far to count (default 3)", "N"))
@@ -105,5 +115,4 @@ class ToyKind(BenchmarkKind[ToySpec, ToyResult]):
 
 def register(monkeypatch: pytest.MonkeyPatch) -> None:
     """Register the toy for one test."""
-    monkeypatch.setitem(KINDS, "toy", ToyKind())
-    monkeypatch.setattr(local, "over_the_link", lambda event, _joiner: [event])
+    monkeypatch.setitem(benchmark_kinds(), "toy", ToyKind())

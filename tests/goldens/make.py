@@ -32,10 +32,10 @@ from fakes.nvml import FakeCard, FakeNvml
 from fakes.scripts import Here as ScriptedSession
 
 from devexplorer.core.alerts.rules import Rule
+from devexplorer.core.allreduce.kind import AllReduceSpec
+from devexplorer.core.bandwidth.kind import BandwidthSpec
 from devexplorer.core.benchmark import conditions
-from devexplorer.core.benchmark.calibrate.store import CalibrationStore, calibration_of
-from devexplorer.core.benchmark.conditions import HostInfo
-from devexplorer.core.benchmark.run_recorder import RunRecorder
+from devexplorer.core.benchmark.conditions import HostInfo, RunRecorder
 from devexplorer.core.devices import cpu
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.engine.link import decode_event
@@ -43,22 +43,17 @@ from devexplorer.core.engine.process import EngineProcess
 from devexplorer.core.experiments.records import Crossover, Replicate, TimeWork
 from devexplorer.core.history.export import write_csv, write_json
 from devexplorer.core.history.store import Store
-from devexplorer.core.records import (
-    AllReduceSpec,
-    BandwidthSpec,
-    CalibrateResult,
-    CalibrateSpec,
-    MatmulSpec,
-    ModelSpec,
-    OpenModel,
-    ScalingSpec,
-    SweepSpec,
-)
+from devexplorer.core.model_steps.kind import ModelSpec
+from devexplorer.core.planner.calibrate.records import CalibrateResult, CalibrateSpec
+from devexplorer.core.planner.calibrate.store import CalibrationStore, calibration_of
+from devexplorer.core.records import MatmulSpec, OpenModel
 from devexplorer.core.records import laboratory as lab
 from devexplorer.core.records import messages as said
+from devexplorer.core.scaling.kind import ScalingSpec
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import FarFile, KnownMachine, Place, Settings, SettingsFile
 from devexplorer.core.split.records import InsertHops, Join, PlanSplit, Split
+from devexplorer.core.sweep.kind import SweepSpec
 from goldens import reading
 
 HERE = Path(__file__).resolve().parent

@@ -22,7 +22,6 @@ from fakes.scripts import PROBE, look
 
 from devexplorer.core.alerts.state import alerts_of
 from devexplorer.core.base.python_names import variable
-from devexplorer.core.benchmark.calibrate.store import CalibrationStore
 from devexplorer.core.benchmark.kinds import figures, kind_name
 from devexplorer.core.cli.run import main
 from devexplorer.core.devices.catalog import Catalog
@@ -36,6 +35,7 @@ from devexplorer.core.history.store_thread import read_runs
 from devexplorer.core.memory.snapshot_file import load
 from devexplorer.core.memory.snapshot_rows import digest
 from devexplorer.core.memory.state import MemoryState
+from devexplorer.core.planner.calibrate.store import CalibrationStore
 from devexplorer.core.planner.state import FitState
 from devexplorer.core.recording.format import Recorded
 from devexplorer.core.recording.reader import open_recording

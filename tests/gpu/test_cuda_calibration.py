@@ -8,9 +8,9 @@ import torch
 from fakes.calibrations import calibrated
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.benchmark.calibrate.solving import combined
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend
+from devexplorer.core.planner.calibrate.solving import combined
 
 pytestmark = [
     pytest.mark.gpu,

@@ -14,7 +14,8 @@ from devexplorer.core.benchmark.matmul import tf32_products
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.engine.benchmarks import make_runner
-from devexplorer.core.records import MatmulResult, MatmulSpec, SweepResult, SweepSpec
+from devexplorer.core.records import MatmulResult, MatmulSpec
+from devexplorer.core.sweep.kind import SweepResult, SweepSpec
 
 pytestmark = [
     pytest.mark.gpu,

@@ -21,21 +21,14 @@ os.environ.setdefault("QT_QPA_PLATFORM", "xcb" if os.environ.get("DISPLAY") else
 from pages import Stage
 from PySide6.QtWidgets import QApplication, QWidget
 
+from devexplorer.core.allreduce.kind import AllReduceSpec
+from devexplorer.core.bandwidth.kind import BandwidthSpec
 from devexplorer.core.experiments.records import Ask, Crossover, Replicate, TimeWork
-from devexplorer.core.records import (
-    AllReduceSpec,
-    BandwidthSpec,
-    BuildModel,
-    CalibrateSpec,
-    Check,
-    Forward,
-    MatmulSpec,
-    ModelSpec,
-    Move,
-    ScalingSpec,
-    StartBenchmark,
-    SweepSpec,
-)
+from devexplorer.core.model_steps.kind import ModelSpec
+from devexplorer.core.planner.calibrate.records import CalibrateSpec
+from devexplorer.core.records import BuildModel, Check, Forward, MatmulSpec, Move, StartBenchmark
+from devexplorer.core.scaling.kind import ScalingSpec
+from devexplorer.core.sweep.kind import SweepSpec
 from devexplorer.gui.shell.layouts import LAYOUTS
 from devexplorer.gui.shell.main_window import TABS
 from devexplorer.gui.widgets import theme as themes

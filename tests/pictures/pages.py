@@ -30,10 +30,11 @@ from PySide6.QtWidgets import QApplication, QDialog, QPushButton, QWidget
 from devexplorer.core.machines.host.starting import reach, serve_command
 from devexplorer.core.machines.host.wire import SocketStream
 from devexplorer.core.machines.ssh.records import Report
-from devexplorer.core.records import BuildModel, Check, Command, Forward, MatmulSpec, Move, StartBenchmark, SweepSpec
+from devexplorer.core.records import BuildModel, Check, Command, Forward, MatmulSpec, Move, StartBenchmark
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import KnownMachine, SettingsFile
 from devexplorer.core.split.records import InsertHops
+from devexplorer.core.sweep.kind import SweepSpec
 from devexplorer.gui.environments.python_choice import open_dialog
 from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.machines.actions import connect

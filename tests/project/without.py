@@ -20,6 +20,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 
 from devexplorer.core.feature import features
 
@@ -46,7 +47,10 @@ def parts(name: str) -> Parts:
     for one in names:
         feature = features()[one]
         folders += [f"core/{one}", f"tests/core/{one}", f"tests/scenarios/{one}", f"core/learn/exercises/{one}.py"]
-        for page in (feature.tab, feature.actions):
+        pages = [feature.tab, feature.actions]
+        if feature.benchmark:
+            pages.append(resolve_name(f"devexplorer.{feature.benchmark}").page.removeprefix("devexplorer."))
+        for page in pages:
             if page.startswith("gui."):
                 folder = page.split(".")[1]
                 folders += [f"gui/{folder}", f"tests/gui/{folder}"]
@@ -100,6 +104,7 @@ sys.meta_path[:] = [one for one in sys.meta_path if not getattr(one, "__module__
 IMPORT_ALL = """
 import importlib
 from pathlib import Path
+from pkgutil import resolve_name
 for path in sorted([*Path("core").rglob("*.py"), *Path("gui").rglob("*.py")]):
     name = ".".join(("devexplorer", *path.with_suffix("").parts)).removesuffix(".__init__")
     if not name.endswith("__main__") and ".cluster." not in name:

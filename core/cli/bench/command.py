@@ -16,17 +16,16 @@ from typing import Any
 
 from rich.console import Console
 
-from devexplorer.core.base import MISSING, Unavailable
-from devexplorer.core.benchmark.kinds import kind_of
-from devexplorer.core.benchmark.kinds.condition_rows import all_conditions
-from devexplorer.core.benchmark.kinds.documents import benchmark_document
+from devexplorer.core.base import MISSING
+from devexplorer.core.benchmark.condition_rows import all_conditions
+from devexplorer.core.benchmark.kinds import benchmark_document, kind_of
 from devexplorer.core.cli.bench.arguments import specs
 from devexplorer.core.cli.bench.beside import Beside
 from devexplorer.core.cli.bench.run import Finished, Outcome, run_all
 from devexplorer.core.cli.terminal.common_arguments import of_features
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.output import console, print_document, quiet_stdout, table
-from devexplorer.core.cli.terminal.refusal import refuse, say
+from devexplorer.core.cli.terminal.refusal import refuse
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.records import BenchSpec, Conditions
 
@@ -93,7 +92,6 @@ def _measured(
             if not arguments.no_store:
                 for keeper in keepers:
                     keeper.keep(*finished)
-                _keep(finished, quiet=arguments.json)
 
         beside = stack.enter_context(Beside(infos, checked, nvml))
         terminal = console()
@@ -104,16 +102,6 @@ def _measured(
             keep,
             terminal=terminal if terminal.is_terminal and not arguments.json else None,
         )
-
-
-def _keep(finished: Finished, *, quiet: bool) -> None:
-    """What a run gives beside its place in the history; a disk that does not take it is no reason to lose the run."""
-    try:
-        kept = kind_of(finished.result).keep(*finished)
-        if kept and not quiet:
-            say(kept)
-    except Unavailable as error:
-        say(str(error))
 
 
 def _print_results(out: Console, finished: Sequence[Finished]) -> None:

@@ -6,10 +6,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from devexplorer.core.allreduce.kind import Rendezvous
 from devexplorer.core.fleet.events import BlocksMeasured, CardKey, FleetEvent, GroupEnded, GroupStarted, MeasureOrder
 from devexplorer.core.fleet.hosts.measurements import Share
 from devexplorer.core.fleet.records import MeasuredKind
-from devexplorer.core.records import Rendezvous
 
 PORTS = range(20_000, 32_000)
 """One of them is where ranks of several machines meet: above those of services, below those that systems give away."""

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from devexplorer.core.allreduce.kind import AllReduceSpec, Rendezvous
+from devexplorer.core.bandwidth.kind import BandwidthSpec
 from devexplorer.core.base import BadInput
 from devexplorer.core.fleet.events import MeasureOrder
 from devexplorer.core.fleet.records import MeasuredKind
-from devexplorer.core.records import (
-    AllReduceSpec,
-    BandwidthSpec,
-    BenchSpec,
-    DeviceInfo,
-    MatmulSpec,
-    ModelSpec,
-    Rendezvous,
-)
+from devexplorer.core.model_steps.kind import ModelSpec
+from devexplorer.core.records import BenchSpec, DeviceInfo, MatmulSpec
 
 SIDES = ((24 << 30, 8192), (4 << 30, 4096), (0, 1024))
 """Least memory in bytes, and the side of the square products of such cards: large enough to fill them."""

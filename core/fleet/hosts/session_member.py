@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from devexplorer.core.bandwidth.kind import BandwidthResult
 from devexplorer.core.base import BadInput
 from devexplorer.core.fleet.check.plan import ONE_BY_ONE
 from devexplorer.core.fleet.events import (
@@ -23,7 +24,6 @@ from devexplorer.core.fleet.hosts.measurements import Share, spec_of
 from devexplorer.core.fleet.records import MeasuredKind
 from devexplorer.core.records import (
     Answer,
-    BandwidthResult,
     BeginBenchmark,
     BenchEnded,
     BenchPoint,
@@ -271,7 +271,7 @@ class _Run:
     def take(self, point: BenchPoint) -> None:
         """A block."""
         rate = _RATE[self.order.kind](point)
-        repeats = point.row is not None or point.reduction is not None  # its rate is the median of what came before
+        repeats = point.finished is not None  # its rate is the median of what came before
         if rate is None or (repeats and self._any):
             return
         if self._soaked_s < self.order.soak_s:

@@ -67,8 +67,7 @@ class _RunEvents:
                 self.started = event
             case BenchPoint():
                 self.latest = event
-                parts = (event.cell, event.row, event.reduction, event.calibration)
-                if any(part is not None for part in parts):
+                if event.finished is not None:
                     self.finished.append(event)
             case BenchEnded():
                 self.ended = event

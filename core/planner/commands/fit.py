@@ -12,12 +12,12 @@ from typing import Any
 from msgspec.structs import asdict
 
 from devexplorer.core.base import AUTOCAST, OPTIMIZERS, parse_dtype, parse_input_shapes, parse_model_dtype
-from devexplorer.core.benchmark.calibrate.store import CalibrationStore
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.options import current_folder, target
 from devexplorer.core.cli.terminal.output import console, print_document
 from devexplorer.core.cli.terminal.waiting import waiting
 from devexplorer.core.devices.planned_profiles import parse_planned
+from devexplorer.core.planner.calibrate.store import CalibrationStore
 from devexplorer.core.planner.commands.fit_print import print_report
 from devexplorer.core.planner.commands.fit_serving_print import print_serving
 from devexplorer.core.planner.records import Fit, FitBytes, FitCard, FitReport, FitSpec

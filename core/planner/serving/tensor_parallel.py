@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from devexplorer.core.allreduce.ring import ring_seconds
 from devexplorer.core.base import BadInput
-from devexplorer.core.benchmark.allreduce.ring import ring_seconds
 from devexplorer.core.devices.profiles import Profile
 
 COLUMNS = ("colwise", "colwise_gather_output", "colwise_rep", "packed_colwise")

@@ -156,16 +156,18 @@ def palette_choices(
 
 def measuring_choices(context: WindowContext) -> list[Choice]:
     """Each kind of benchmark: its form."""
-    from devexplorer.core.benchmark.kinds import KINDS  # all of these when the palette is opened
+    from devexplorer.core.feature import benchmark_kinds  # all of these when the palette is opened
     from devexplorer.gui.actions.palette import Choice
-    from devexplorer.gui.benchmark.page import PAGES
 
     def show(kind: str) -> None:
         page = BENCHMARK.show(context)
         page.show_page(kind)
         page.rail.choices[kind].setFocus(Qt.FocusReason.TabFocusReason)
 
-    return [Choice(f"Benchmark: {kind}", "", True, partial(show, kind), KINDS[kind].meaning) for kind in PAGES]
+    return [
+        Choice(f"Benchmark: {name}", "", True, partial(show, name), kind.meaning)
+        for name, kind in benchmark_kinds().items()
+    ]
 
 
 def reading_choices(context: WindowContext) -> list[Choice]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from devexplorer.core.benchmark.conditions import HostInfo
-from devexplorer.core.benchmark.run_recorder import RunRecorder
+from devexplorer.core.benchmark.conditions import HostInfo, RunRecorder
 from devexplorer.core.records import (
     BenchEnded,
     BenchPreparing,

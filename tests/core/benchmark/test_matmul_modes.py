@@ -7,8 +7,7 @@ from fakes.played_timer import PlayedTimer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devexplorer.core.benchmark.matmul import MatmulRun, Product
-from devexplorer.core.benchmark.matmul_modes import PARTS, Burst, Live, Sustained, warm_up
+from devexplorer.core.benchmark.matmul import PARTS, Burst, Live, MatmulRun, Product, Sustained, warm_up
 from devexplorer.core.records import MatmulResult, MatmulSpec
 
 FLOP = 2 * 16**3

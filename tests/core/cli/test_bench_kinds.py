@@ -9,7 +9,7 @@ import signal
 import pytest
 from fakes.command_line import NONE, T4S, Document, Json, Refusal, has, strictly
 
-from devexplorer.core.benchmark.kinds import documents
+from devexplorer.core.benchmark.kinds import run_documents
 from devexplorer.core.cli.bench import run as bench_run
 from devexplorer.core.cli.run import main
 from devexplorer.core.devices.profiles import load_profiles
@@ -298,7 +298,7 @@ def test_every_kind_is_kept_in_the_history(document: Document, kind: str, option
     runs = document("bench", kind, *options.split(), "--tag", f"kept {kind}")["runs"]
     with Store() as store:
         (kept,) = [run for run in store.runs() if run.tags == (f"kept {kind}",)]
-    assert documents.run_documents(kept.result, kept.conditions) == runs
+    assert run_documents(kept.result, kept.conditions) == runs
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 
 import pytest
 
+from devexplorer.core.bandwidth.kind import BandwidthSpec
 from devexplorer.core.base import BadInput
 from devexplorer.core.benchmark.kinds import kind_of
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.bench.arguments import specs
 from devexplorer.core.cli.terminal.findings import Findings
-from devexplorer.core.records import BandwidthSpec, BenchSpec, DeviceInfo, MatmulSpec, ModelSpec, ScalingSpec, SweepSpec
+from devexplorer.core.model_steps.kind import ModelSpec
+from devexplorer.core.records import BenchSpec, DeviceInfo, MatmulSpec
+from devexplorer.core.scaling.kind import ScalingSpec
+from devexplorer.core.sweep.kind import SweepSpec
 
 
 def asked(line: str) -> list[BenchSpec]:

@@ -28,12 +28,12 @@ from fakes.command_line import (
 from fakes.nvml import FakeCard, FakeNvml
 
 import devexplorer
-from devexplorer.core.benchmark.kinds import KINDS
 from devexplorer.core.cli import env as env_module
 from devexplorer.core.cli.run import main
 from devexplorer.core.cli.terminal.common_arguments import window_options
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE
 from devexplorer.core.devices.nvml.library import Nvml
+from devexplorer.core.feature import benchmark_kinds
 
 pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left")
 
@@ -332,7 +332,7 @@ def test_the_window_is_named_where_it_cannot_be_opened(refusal: Refusal) -> None
     assert "PySide6" in refusal("tour")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", benchmark_kinds())
 def test_the_help_of_a_benchmark_shows_what_it_takes_and_nothing_else(
     kind: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -340,7 +340,7 @@ def test_the_help_of_a_benchmark_shows_what_it_takes_and_nothing_else(
         main(["bench", kind, "--help"])
     assert ended.value.code == 0
     shown = set(re.findall(r"(?m)^  (--[a-z-]+)", capfd.readouterr().out))
-    takes = {option.flag for option in KINDS[kind].options}
+    takes = {option.flag for option in benchmark_kinds()[kind].options}
     away = {f"--{option.name}" for option in window_options() if option.away}
     assert shown == takes | away | {"--virtual", "--python", "--tag", "--no-store", "--json"}
 
@@ -349,7 +349,7 @@ def test_the_help_of_all_benchmarks_shows_every_option(capfd: pytest.CaptureFixt
     with pytest.raises(SystemExit):
         main(["bench", "--help"])
     shown = capfd.readouterr().out
-    assert all(option.flag in shown for kind in KINDS.values() for option in kind.options)
+    assert all(option.flag in shown for kind in benchmark_kinds().values() for option in kind.options)
     assert "bench BENCHMARK --help" in " ".join(shown.split())
 
 

@@ -13,6 +13,7 @@ import torch
 from fakes.cuda import GIB, FakeCudaTorch, FakeGpu, FakeLibcuda
 from fakes.nvml import MIB, FakeCard, FakeNvml
 
+from devexplorer.core.bandwidth.kind import BandwidthSpec
 from devexplorer.core.base import BadInput, DoesNotFit, Unavailable
 from devexplorer.core.base.time_limit import any_abandoned
 from devexplorer.core.benchmark.kinds import kind_of
@@ -23,16 +24,11 @@ from devexplorer.core.devices.cpu import CpuFacts, CpuReader
 from devexplorer.core.devices.cuda_driver import CudaDriver
 from devexplorer.core.devices.nvml.library import Nvml, free_bytes
 from devexplorer.core.devices.torch_devices import TorchBackend, arch_reason, torch_facts
-from devexplorer.core.records import (
-    BandwidthSpec,
-    BenchSpec,
-    CalibrateSpec,
-    DeviceInfo,
-    MatmulSpec,
-    ModelSpec,
-    ScalingSpec,
-    SweepSpec,
-)
+from devexplorer.core.model_steps.kind import ModelSpec
+from devexplorer.core.planner.calibrate.records import CalibrateSpec
+from devexplorer.core.records import BenchSpec, DeviceInfo, MatmulSpec
+from devexplorer.core.scaling.kind import ScalingSpec
+from devexplorer.core.sweep.kind import SweepSpec
 
 T4 = FakeGpu("aaaaaaaa-0000-0000-0000-000000000001")
 A10 = FakeGpu("bbbbbbbb-0000-0000-0000-000000000002", b"NVIDIA A10", 22 * GIB, (8, 6), 72, (0, 0x5E, 0))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from fakes.cuda import AcceleratorError
 
+from devexplorer.core.bandwidth.kind import BandwidthSpec
 from devexplorer.core.base import BadInput, DoesNotFit
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.devices.backend import DeviceRegistry
@@ -18,9 +19,9 @@ from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.engine import benchmarks as module
 from devexplorer.core.engine.benchmarks import Benchmarks, given_inputs, model_copy
 from devexplorer.core.engine.engine import Engine
+from devexplorer.core.model_steps.kind import ModelResult, ModelSpec
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.records import (
-    BandwidthSpec,
     BenchEnded,
     BenchPoint,
     BenchPreparing,
@@ -33,16 +34,12 @@ from devexplorer.core.records import (
     Log,
     MatmulResult,
     MatmulSpec,
-    ModelResult,
-    ModelSpec,
     ObjectSnapshot,
-    ScalingResult,
-    ScalingSpec,
     Spread,
     StartBenchmark,
-    SweepResult,
-    SweepSpec,
 )
+from devexplorer.core.scaling.kind import ScalingResult, ScalingSpec
+from devexplorer.core.sweep.kind import SweepResult, SweepSpec
 from devexplorer.core.virtual.device.machine import VirtualMachine
 from devexplorer.core.workspace.workspace import Workspace
 
@@ -358,7 +355,7 @@ def test_a_sweep_of_a_hundred_shapes_on_a_virtual_gpu(bench: Bench) -> None:
     assert ended.result.seconds > 10, "simulated seconds, which nobody waited for"
     points = [event for event in bench.events if isinstance(event, BenchPoint)]
     assert len(points) == 100, "the window is not flooded"
-    assert all(point.cell is not None for point in points)
+    assert all(point.part is not None for point in points)
 
 
 def test_a_scaling_run_goes_through_the_same_door(bench: Bench) -> None:

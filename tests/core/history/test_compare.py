@@ -7,10 +7,10 @@ import pytest
 from fakes.runs import around, bandwidth, matmul, model, samples, scaling, stored, sweep
 
 from devexplorer.core.base import BadInput
+from devexplorer.core.benchmark.condition_rows import all_conditions, condition_rows
 from devexplorer.core.benchmark.kinds import figures, title
-from devexplorer.core.benchmark.kinds.condition_rows import all_conditions, condition_rows
-from devexplorer.core.benchmark.statistics import Verdict
 from devexplorer.core.history.compare import MOST_RUNS, Cell, compare, refusal, speed_text
+from devexplorer.core.history.difference import Verdict
 
 
 def cell(first: object, second: object) -> Cell:

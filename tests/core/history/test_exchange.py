@@ -14,20 +14,15 @@ import pytest
 from fakes.disk import full_disk
 from fakes.runs import BEGAN, around, bandwidth, conditions, matmul, model, samples, scaling, stored, sweep
 
+from devexplorer.core.bandwidth.kind import BandwidthResult
 from devexplorer.core.base import BadInput, Unavailable
-from devexplorer.core.benchmark.kinds.documents import benchmark_document, run_documents
+from devexplorer.core.benchmark.kinds import benchmark_document, run_documents
 from devexplorer.core.history.export import COLUMNS, write_csv, write_json
 from devexplorer.core.history.report import report_html
 from devexplorer.core.history.store import Store
 from devexplorer.core.history.store_thread import MOST_BYTES, import_file, parse_runs, read_runs
-from devexplorer.core.records import (
-    BandwidthResult,
-    BenchResult,
-    MatmulResult,
-    StoredRun,
-    SweepCell,
-    SweepResult,
-)
+from devexplorer.core.records import BenchResult, MatmulResult, StoredRun
+from devexplorer.core.sweep.kind import SweepCell, SweepResult
 
 RUNS = (
     stored(matmul(samples(100), parts_tflops=(99.0,) * 8, drift=-0.01, datasheet_tflops=125.0), 1, tags=("baseline",)),
@@ -63,6 +58,24 @@ def test_an_export_comes_back_as_it_was(tmp_path: Path, store: Store) -> None:
     assert import_file(path, store) == "5 runs imported from runs.json."
     assert [content(run) for run in reversed(store.runs())] == [content(run) for run in RUNS]
     assert all(run.imported for run in store.runs())
+
+
+def test_runs_of_a_benchmark_that_is_not_here_are_counted_and_left_out(tmp_path: Path, store: Store) -> None:
+    path, document = written(tmp_path)
+    document["history"][0]["result"]["type"] = "triathlon"
+    path.write_text(json.dumps(document))
+    left = "1 run left out: this DevExplorer has no benchmark triathlon."
+    assert import_file(path, store) == f"4 runs imported from runs.json. {left}"
+    path.write_text(
+        json.dumps(
+            {
+                "schema": 1,
+                "runs": [{**run, "benchmark": "triathlon"} for run in document["runs"][:1]]
+                + [{**document["runs"][1], "benchmark": "sweep"}],
+            }
+        )
+    )
+    assert left in import_file(path, store)
 
 
 def test_the_runs_of_an_export_are_those_of_the_command_line(tmp_path: Path) -> None:
@@ -238,7 +251,7 @@ WRONG: list[tuple[bytes, str]] = [
     (b'{"schema": 2, "runs": []}', "schema 2; this version reads schema 1"),
     (b'{"schema": 1, "runs": []}', "no run in it"),
     (b'{"schema": 1, "runs": [], "history": [{}]}', "run 1: Object missing required field `result`"),
-    (b'{"schema": 1, "benchmark": "triathlon", "runs": [{}]}', "run 1: there is no benchmark 'triathlon'"),
+    (b'{"schema": 1, "benchmark": "triathlon", "runs": [{}]}', "there is no benchmark 'triathlon'"),
     (one_run(dtype=None), "run 2: Expected `str`"),
     (one_run(tflops={"median": "fast"}), "run 2: Expected `float`"),
     (one_run(tflops={"median": -1.0, "p20": -2.0, "p80": 0.0}), "p20 ≤ median ≤ p80"),

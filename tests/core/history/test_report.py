@@ -15,7 +15,8 @@ from fakes.runs import BEGAN, around, bandwidth, matmul, model, samples, scaling
 
 from devexplorer.core.base import BadInput, Unavailable
 from devexplorer.core.history.report import MOST_ROWS, Bar, Curve, bars, curves, nice_step, report_html, write_report
-from devexplorer.core.records import StoredRun, SweepCell
+from devexplorer.core.records import StoredRun
+from devexplorer.core.sweep.kind import SweepCell
 
 RUNS = (
     stored(matmul(samples(100, seed=1)), 1, tags=("baseline",)),

@@ -6,7 +6,7 @@ import pytest
 from fakes import runs
 from fakes.look_records import ENGINE
 
-from devexplorer.core.benchmark.measuring import STOPPED_EARLY
+from devexplorer.core.benchmark.statistics import STOPPED_EARLY
 from devexplorer.core.records import (
     Answer,
     BenchEnded,

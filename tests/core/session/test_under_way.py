@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from devexplorer.core.model_steps.kind import ModelSpec
 from devexplorer.core.records import (
     BuildModel,
     Check,
     Command,
     Forward,
     MatmulSpec,
-    ModelSpec,
     Move,
     NewTensor,
     Remove,

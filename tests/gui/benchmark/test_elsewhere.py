@@ -13,8 +13,12 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records import BandwidthSpec, ModelResult, ModelSpec, ScalingSpec, StartBenchmark, SweepSpec
+from devexplorer.core.bandwidth.kind import BandwidthSpec
+from devexplorer.core.model_steps.kind import ModelResult, ModelSpec
+from devexplorer.core.records import StartBenchmark
+from devexplorer.core.scaling.kind import ScalingSpec
 from devexplorer.core.session.state import State
+from devexplorer.core.sweep.kind import SweepSpec
 from devexplorer.gui.actions import Controller
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.shell.bars.status_bar import StatusBar

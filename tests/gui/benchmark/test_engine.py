@@ -66,7 +66,7 @@ def measure(qtbot: QtBot, panel: BenchmarkPanel, state: State, engine: LocalEngi
             take(state, event)
             panel.refresh()
             run = state.runs.get(number)  # the job begins before its run
-            if stop_after is not None and run is not None and len(run.cells) + len(run.rows) == stop_after:
+            if stop_after is not None and run is not None and len(run.parts) == stop_after:
                 engine.send(StopBenchmark(run=number))
                 stop_after = None
         QApplication.processEvents()

@@ -12,13 +12,12 @@ from fakes.toy_benchmark_page import ToyPage
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.benchmark.kinds import KINDS
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.engine.local import LocalEngine
+from devexplorer.core.feature import benchmark_kinds
 from devexplorer.core.records import Conditions, EngineDevices, Event, StartBenchmark, StoredRun
 from devexplorer.core.session.state import State
-from devexplorer.gui.benchmark import page as benchmark_page
-from devexplorer.gui.benchmark.page import PAGES, BenchmarkPanel
+from devexplorer.gui.benchmark.page import BenchmarkPanel
 from devexplorer.gui.history.page import HistoryPanel
 from devexplorer.gui.history.rows import history_row
 
@@ -28,17 +27,14 @@ DEADLINE_S = 30.0
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalEngine]:
     register(monkeypatch)
-    monkeypatch.setitem(benchmark_page.PAGES, "toy", "fakes.toy_benchmark_page:ToyPage")
     with LocalEngine(None) as engine:
         yield engine
 
 
-def test_every_kind_has_a_page() -> None:
-    assert list(benchmark_page.PAGES) == list(KINDS)
-
-
 def test_only_the_page_on_show_is_loaded(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(benchmark_page, "PAGES", {**dict.fromkeys(KINDS, "nowhere:Page"), "matmul": PAGES["matmul"]})
+    for name, kind in benchmark_kinds().items():
+        if name != "matmul":
+            monkeypatch.setattr(type(kind), "page", "nowhere:Page")
     panel = BenchmarkPanel(State())
     qtbot.addWidget(panel)
     assert panel.page is panel.matmul

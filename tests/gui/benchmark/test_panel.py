@@ -13,7 +13,7 @@ from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.base import MISSING
-from devexplorer.core.benchmark.measuring import STOPPED_EARLY
+from devexplorer.core.benchmark.statistics import STOPPED_EARLY
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records import (
     BenchEnded,
@@ -24,12 +24,12 @@ from devexplorer.core.records import (
     DeviceSample,
     MatmulResult,
     MatmulSpec,
-    ScalingSpec,
     Spread,
-    SweepSpec,
 )
+from devexplorer.core.scaling.kind import ScalingSpec
 from devexplorer.core.session.jobs import Run
 from devexplorer.core.session.state import State
+from devexplorer.core.sweep.kind import SweepSpec
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.page import BenchmarkPanel
 from devexplorer.gui.widgets.table import Cell, Column, RowsModel, TableRow

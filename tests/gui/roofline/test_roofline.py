@@ -14,21 +14,13 @@ from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from devexplorer.core.bandwidth.kind import BandwidthResult
 from devexplorer.core.benchmark.spec import PRODUCTS
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.records import (
-    BandwidthResult,
-    BenchEnded,
-    BenchPoint,
-    BenchPreparing,
-    BenchStarted,
-    ScalingResult,
-    Spread,
-    StoredRun,
-    SweepCell,
-    SweepResult,
-)
+from devexplorer.core.records import BenchEnded, BenchPoint, BenchPreparing, BenchStarted, Spread, StoredRun
+from devexplorer.core.scaling.kind import ScalingResult
 from devexplorer.core.session.state import State
+from devexplorer.core.sweep.kind import SweepCell, SweepResult
 from devexplorer.gui.charts.roofline_canvas import between
 from devexplorer.gui.plots.curves import decades
 from devexplorer.gui.roofline.figures import Roofline, inner_copies, intensity, key_of, points_of, roofline, targets
@@ -374,7 +366,7 @@ def test_shapes_of_a_sweep_appear_while_it_runs(qtbot: QtBot) -> None:
     panel._state.apply(BenchStarted(run=1, time_unix_s=1.0))
     for number, side in enumerate((256, 512), 1):
         cell = SweepCell(side, side, side, spread(40.0 * number), 10)
-        panel._state.apply(BenchPoint(run=1, device="cuda:0", time_unix_s=2.0, tflops=40.0, cell=cell))
+        panel._state.apply(BenchPoint(run=1, device="cuda:0", time_unix_s=2.0, tflops=40.0, part=cell))
         panel.refresh()
         assert len(panel.drawn.points) == number
 

@@ -26,9 +26,9 @@ from devexplorer.core.records import (
     DeviceSample,
     MatmulResult,
     MatmulSpec,
-    ScalingSpec,
     Spread,
 )
+from devexplorer.core.scaling.kind import ScalingSpec
 from devexplorer.core.session.state import Marker, State
 from devexplorer.gui.plots.curve_item import LiveCurve, LiveCurves
 from devexplorer.gui.plots.device_plot import DevicePlot

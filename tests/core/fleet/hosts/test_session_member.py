@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from devexplorer.core.allreduce.kind import AllReduceSpec
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.fleet.events import (
     BlocksMeasured,
@@ -21,8 +22,8 @@ from devexplorer.core.fleet.hosts.joint_start import LEAD_S, PATIENCE_S, JointSt
 from devexplorer.core.fleet.hosts.measurements import Share, spec_of
 from devexplorer.core.fleet.hosts.session_member import SessionMember
 from devexplorer.core.fleet.records import MeasuredKind
+from devexplorer.core.model_steps.kind import ModelSpec
 from devexplorer.core.records import (
-    AllReduceSpec,
     Answer,
     BeginBenchmark,
     BenchEnded,
@@ -37,7 +38,6 @@ from devexplorer.core.records import (
     Event,
     JobEnded,
     MatmulSpec,
-    ModelSpec,
     StartBenchmark,
     StopBenchmark,
 )

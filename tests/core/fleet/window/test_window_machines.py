@@ -12,6 +12,7 @@ import pytest
 from fakes.fleet_tables import NOW, info, sample
 from fakes.hosts import READY
 
+from devexplorer.core.allreduce.kind import AllReduceSpec
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.fleet.check.fleet_check import FleetCheck
 from devexplorer.core.fleet.check.plan import CheckPlan
@@ -21,7 +22,6 @@ from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.fleet.window.window_machines import Known, WindowMachines, address_towards
 from devexplorer.core.machines.window.link import Link
 from devexplorer.core.records import (
-    AllReduceSpec,
     BeginBenchmark,
     BenchEnded,
     BenchPoint,

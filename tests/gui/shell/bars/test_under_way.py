@@ -13,6 +13,7 @@ from PySide6.QtGui import QColor
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
+from devexplorer.core.model_steps.kind import ModelSpec
 from devexplorer.core.records import (
     BenchPreparing,
     BenchStarted,
@@ -22,7 +23,6 @@ from devexplorer.core.records import (
     JobEnded,
     JobProgress,
     JobStarted,
-    ModelSpec,
     Move,
     StartBenchmark,
 )

@@ -1,0 +1,1 @@
+"""All-reduce: the sum of a tensor of every rank, in every rank."""

@@ -1,0 +1,7 @@
+"""All-reduce: the sum of a tensor of every rank, in every rank. Data; any thread."""
+
+from __future__ import annotations
+
+from devexplorer.core.feature import Feature
+
+FEATURE = Feature(benchmark="core.allreduce.kind:AllReduceKind")

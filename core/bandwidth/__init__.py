@@ -1,0 +1,1 @@
+"""Bandwidth: copies between and within devices."""

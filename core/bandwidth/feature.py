@@ -1,0 +1,7 @@
+"""Bandwidth: copies between and within devices. Data; any thread."""
+
+from __future__ import annotations
+
+from devexplorer.core.feature import Feature
+
+FEATURE = Feature(benchmark="core.bandwidth.kind:BandwidthKind")

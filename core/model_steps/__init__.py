@@ -1,0 +1,1 @@
+"""Model steps: how many samples a second a model takes."""

@@ -1,0 +1,280 @@
+"""The run of a calibration: one measurement after the other, each factor from those before it. Runs on the thread that
+runs the benchmark, and starts none.
+
+Kernels are timed one by one behind work that keeps the card busy while the host launches them, on a cold cache; on a
+virtual GPU by its simulated clock, where one iteration is enough. Only the host's own time is read off a stream of tiny
+operations that nothing keeps waiting.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import nullcontext
+from typing import NamedTuple
+
+from devexplorer.core.bandwidth.copying import Case, Copier
+from devexplorer.core.base import Clock, Unavailable
+from devexplorer.core.benchmark.matmul import tf32_products, warm_up
+from devexplorer.core.benchmark.runner import Runner
+from devexplorer.core.benchmark.statistics import BLOCK_SECONDS, Samples, block_length, noise, spread
+from devexplorer.core.benchmark.timing import Block, BlockTimer, Operation
+from devexplorer.core.devices.profiles import Profile
+from devexplorer.core.planner.calibrate.probes import SIZES, Probe, Sizes, addition, convolutions, products
+from devexplorer.core.planner.calibrate.records import CalibrateResult, CalibrateSpec, CalibrationRow
+from devexplorer.core.planner.calibrate.solving import (
+    combined,
+    compute_factors,
+    host_factors,
+    kernel_factors,
+    link_factors,
+    memory_factors,
+)
+from devexplorer.core.records import BenchPoint
+from devexplorer.core.virtual.device.calibration import HOST, KERNEL, LINK
+from devexplorer.core.virtual.device.cost import Roofline, overlapped, transfer_seconds
+from devexplorer.core.virtual.device.work import Call
+
+GROUP = 32
+"""Tiny operations that are timed together."""
+AHEAD_SECONDS = 0.002
+"""What keeps the card busy before each timed kernel, at least: in this time a slow host launches a group."""
+WARM_UP_SHARE = 0.2
+"""Of the time of a measurement, before it."""
+MOST_GROWTH = 4
+"""Of a block over the one before it, whose time may have been a mistake."""
+NOTHING = "it takes too small a part of the measured time to tell"
+
+Points = Generator[BenchPoint, None, None]
+
+
+class Timed(NamedTuple):
+    """What came out of one measurement."""
+
+    samples: list[float]
+    """Seconds of one kernel, operation or copy."""
+    iterations: int
+    seconds: float
+
+    def rates(self, amount: float) -> Timed:
+        """The same as a rate, where so much is done in one of them."""
+        return self._replace(samples=[amount / each for each in self.samples])
+
+
+Measurement = Generator[BenchPoint, None, Timed]
+
+
+class CalibrateRun(Runner[CalibrateSpec]):
+    """`card` is the profile that the factors are relative to. Each measurement has its own tensors."""
+
+    def __init__(
+        self,
+        spec: CalibrateSpec,
+        run: int,
+        card: Profile,
+        timer: BlockTimer,
+        copier: Copier,
+        stopped: Callable[[], bool],
+        clock: Clock = time.time,
+        *,
+        flush: Callable[[str], Operation] | None = None,
+        sizes: Sizes = SIZES,
+    ) -> None:
+        """`flush`, called with the device, makes what overwrites its cache."""
+        super().__init__(spec, run, clock, simulated=timer.simulated, on_cpu=spec.device == "cpu")
+        self._card, self._timer, self._copier, self._stopped = card, timer, copier, stopped
+        self._flush, self._sizes = flush, sizes
+        self._ahead: Operation | None = None
+        self._rows: list[CalibrationRow] = []
+        self._factors: dict[str, float] = {}
+        self._probes: list[Probe] = []
+        self._points = self._all()
+
+    def prepare(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Choose the kernels, and make what keeps the card busy."""
+        device, simulated, model = self.spec.device, self.simulated, Roofline(self._card)
+        self._probes = [
+            *products(device, self._card, model, self._sizes, simulated=simulated),
+            *convolutions(device, self._card, model, self._sizes, simulated=simulated),
+        ]
+        if self._flush is not None:
+            flush = self._flush(device)
+            flush()
+            each = self._timer.block(flush, 1).seconds
+            times = max(math.ceil(AHEAD_SECONDS / each), 1) if each > 0 else 1
+            self._ahead = lambda: [flush() for _ in range(times)]
+
+    def step(self) -> BenchPoint | None:
+        """One block, or the end of a measurement; None after the last, or when it was stopped."""
+        return next(self._points, None)
+
+    def result(self, *, stopped: bool, failure: str | None = None) -> CalibrateResult | None:
+        """The finished measurements; None when there is not one."""
+        self._points.close()
+        if not self._rows:
+            return None
+        compared = [row.verified for row in self._rows if row.verified is not None]
+        return CalibrateResult(
+            card=self._card.model,
+            rows=tuple(self._rows),
+            seconds=sum(row.seconds for row in self._rows),
+            iterations=sum(row.iterations for row in self._rows),
+            verified=all(compared) if compared else None,
+            **self._shared(stopped, failure),
+        )
+
+    # --- one measurement after the other
+
+    @property
+    def _count(self) -> int:
+        """Measurements: the kernels, memory, a tiny kernel, a stream of them, both directions of the link."""
+        return len(self._probes) + 5
+
+    def _all(self) -> Points:
+        for part in (self._small, self._computing, self._link):
+            yield from part()
+            if self._stopped():
+                return
+
+    def _small(self) -> Points:
+        """Memory, and what a kernel and a launch take beside their work."""
+        tiny = addition(self.spec.device, self._sizes.tiny, simulated=self.simulated)
+        made = tiny.make()
+        kernels = yield from self._timed(lambda: [made.operation() for _ in range(GROUP)], "tiny kernels", GROUP)
+        launches = yield from self._timed(made.operation, "tiny operations", launches=True)
+        if self._stopped():
+            return
+        right = made.verify()
+        probe = addition(self.spec.device, self._sizes.elements, simulated=self.simulated)
+        long = probe.make()
+        timed = yield from self._timed(long.operation, probe.text)
+        if self._stopped():
+            return
+        on_device, model = spread(kernels.samples).median, Roofline(self._card)
+        found = memory_factors(self._card, probe.work, timed.samples, tiny.work, on_device)
+        yield self._rate(probe, timed, probe.work.nbytes / 1e9, "GB/s", found, long.verify())
+        found = kernel_factors(self._card, tiny.work, kernels.samples, self._factors)
+        yield self._row(KERNEL, "tiny kernel", kernels, model.seconds(tiny.work), found, right)
+        found = host_factors(launches.samples, on_device)
+        modelled = overlapped(model.seconds(tiny.work), model.call_seconds(Call.FORWARD))
+        yield self._row(HOST, "tiny operation", launches, modelled, found, right)
+
+    def _computing(self) -> Points:
+        """Products, then the convolutions on the same units."""
+        for probe in self._probes:
+            with tf32_products() if probe.tf32 else nullcontext():
+                try:
+                    made = probe.make()
+                except Unavailable as error:
+                    yield self._refused(probe.factor, probe.text, error)
+                    continue
+                timed = yield from self._timed(made.operation, probe.text)
+                if self._stopped():
+                    return
+                right = made.verify()
+            del made
+            others = {name: value for name, value in self._factors.items() if name != probe.factor}
+            found = compute_factors(self._card, probe.work, timed.samples, others)
+            yield self._rate(probe, timed, probe.work.flop / 1e12, "TFLOP/s", found, right)
+
+    def _link(self) -> Points:
+        """Copies from and to pinned memory of the host."""
+        nbytes, device = self._sizes.copied, self.spec.device
+        modelled = nbytes / transfer_seconds(self._card, None, nbytes) / 1e9
+        for source, destination in (("cpu", device), (device, "cpu")):
+            case = Case(source, destination, nbytes, pinned=None if device == "cpu" else True)
+            try:
+                legs = self._copier.legs(case)
+            except Unavailable as error:
+                yield self._refused(LINK, case.text, error)
+                continue
+            measure, _ = self._copier.measures(case, legs)
+            timed = yield from self._blocks(measure, case.text)
+            wrong = None if self._stopped() else self._copier.wrong_bytes(case, legs)
+            if wrong is None:
+                return
+            del legs, measure
+            found = link_factors(self._card, nbytes, timed.samples)
+            yield self._row(LINK, case.text, timed.rates(nbytes / 1e9), modelled, found, wrong == 0, "GB/s")
+
+    # --- timing
+
+    def _timed(self, operation: Operation, text: str, each: int = 1, *, launches: bool = False) -> Measurement:
+        """Samples of one of the `each` kernels in an operation; `launches`: in a stream, with what the host takes."""
+        if not self.simulated:
+            warm_up(self._timer, operation, self._share * WARM_UP_SHARE, BLOCK_SECONDS, self._stopped)
+        about = 0.0
+
+        def measure(count: int) -> Block:
+            nonlocal about
+            if launches:
+                return self._timer.block(operation, count)
+            block = self._timer.on_device(operation, count, about, self._ahead)
+            about = block.seconds / block.iterations
+            return block
+
+        return (yield from self._blocks(measure, text, each))
+
+    def _blocks(self, measure: Callable[[int], Block], text: str, each: int = 1) -> Measurement:
+        """For this measurement's share of the time; once on a virtual GPU, where it is always the same."""
+        samples, iterations, seconds, spent, length = Samples[float](), 0, 0.0, 0.0, 1
+        while not self._stopped() and (not iterations or (spent < self._share and not self.simulated)):
+            block = measure(length)
+            samples.add(sample / each for sample in block.samples)
+            iterations, seconds = iterations + block.iterations * each, seconds + block.seconds
+            spent += block.spent
+            length = min(block_length(block.spent / block.iterations), MOST_GROWTH * length)
+            done = min((len(self._rows) + min(spent / self._share, 1.0)) / self._count, 1.0)
+            yield self._point(text, iterations=block.iterations, seconds=block.seconds, done=done)
+        return Timed(samples.kept, iterations, seconds)
+
+    @property
+    def _share(self) -> float:
+        """Seconds of one measurement."""
+        return self.spec.seconds / self._count / (1 + WARM_UP_SHARE)
+
+    # --- rows
+
+    def _rate(
+        self, probe: Probe, timed: Timed, amount: float, unit: str, found: Sequence[float], right: bool
+    ) -> BenchPoint:
+        """The row of a kernel that does so much of the unit."""
+        modelled = amount / Roofline(self._card).seconds(probe.work)
+        return self._row(probe.factor, probe.text, timed.rates(amount), modelled, found, right, unit)
+
+    def _row(
+        self,
+        factor: str,
+        text: str,
+        timed: Timed,
+        modelled: float,
+        found: Sequence[float],
+        right: bool,
+        unit: str = "s",
+    ) -> BenchPoint:
+        """Keep a row and its factor."""
+        row = CalibrationRow(
+            factor=factor,
+            text=text,
+            unit=unit,
+            measured=spread(timed.samples),
+            modelled=modelled,
+            value=spread(found) if found else None,
+            reason=None if found else NOTHING,
+            noise=None if self.simulated else noise(timed.samples),
+            iterations=timed.iterations,
+            seconds=timed.seconds,
+            verified=right,
+        )
+        return self._ended(row)
+
+    def _refused(self, factor: str, text: str, error: Exception) -> BenchPoint:
+        """The row of what cannot be measured here."""
+        return self._ended(CalibrationRow(factor=factor, text=text, reason=str(error)))
+
+    def _ended(self, row: CalibrationRow) -> BenchPoint:
+        self._rows.append(row)
+        self._factors = {factor.name: factor.value for factor in combined(self._rows)}
+        done = min(len(self._rows) / self._count, 1.0)
+        return self._point(row.text, part=row, iterations=row.iterations, seconds=row.seconds, done=done)

@@ -1,0 +1,1 @@
+"""Scaling: the same job on several devices at once, and one after the other."""

@@ -1,0 +1,1 @@
+"""Sweeps: products of many shapes on one device, and the search for the fastest."""

@@ -1,0 +1,1 @@
+"""The page All-reduce of the Benchmark tab. Main thread only."""

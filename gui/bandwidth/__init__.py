@@ -1,0 +1,1 @@
+"""The page Bandwidth of the Benchmark tab. Main thread only."""

@@ -1,0 +1,1 @@
+"""The page Model steps of the Benchmark tab. Main thread only."""

@@ -1,0 +1,1 @@
+"""The page Scaling of the Benchmark tab. Main thread only."""

@@ -1,0 +1,1 @@
+"""The page Sweeps of the Benchmark tab. Main thread only."""
