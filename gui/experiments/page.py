@@ -16,13 +16,13 @@ from devexplorer.core.records import Row
 from devexplorer.core.session import Done, State
 from devexplorer.gui.actions import row_of
 from devexplorer.gui.charts.size_curve import Point, Series, SizeCurve
+from devexplorer.gui.charts.wall_bars import Bar, WallBars
 from devexplorer.gui.experiments.actions import QUESTIONS
 from devexplorer.gui.forms.device_choice import AlikeDevices, DeviceField
 from devexplorer.gui.forms.page import FormPages
 from devexplorer.gui.objects.command_page import ExperimentPage
 from devexplorer.gui.plots.canvas import Ticks
 from devexplorer.gui.plots.curves import Unit
-from devexplorer.gui.scaling.wall_bars import Bar, WallBars
 from devexplorer.gui.widgets import CPU, EDGE_PX, ElidedLabel, FactsTable, Role, device_dash, holder, line_edit, vbox
 from devexplorer.gui.widgets.form_fields import Choice
 

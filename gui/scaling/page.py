@@ -15,8 +15,8 @@ from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.runs import is_simulated
 from devexplorer.gui.benchmark.summary import Summary, beside
+from devexplorer.gui.charts.wall_bars import Bar, WallBars
 from devexplorer.gui.forms.device_choice import AlikeDevices
-from devexplorer.gui.scaling.wall_bars import Bar, WallBars
 from devexplorer.gui.widgets import CPU, can_add_virtual, line_edit
 from devexplorer.gui.widgets.form_fields import DtypeEdit, free_bytes, mixed_clocks_of
 

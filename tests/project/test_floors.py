@@ -9,6 +9,7 @@ import subprocess
 import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
@@ -96,8 +97,10 @@ def test_what_a_feature_has_is_imported_by_those_that_need_it() -> None:
     """By itself, by features that name it, by its exercises: so it can be taken out."""
     folders = {name: {f"core.{name}"} for name in features()}
     for name, feature in features().items():
-        pages = (page for page in (feature.tab, feature.actions) if page.startswith("gui."))
-        folders[name] |= {".".join(page.split(".")[:2]) for page in pages}
+        pages = [feature.tab, feature.actions]
+        if feature.benchmark:
+            pages.append(resolve_name(f"devexplorer.{feature.benchmark}").page.removeprefix("devexplorer."))
+        folders[name] |= {".".join(page.split(".")[:2]) for page in pages if page.startswith("gui.")}
     found = []
     for top in ("core", "gui"):
         for path in (ROOT / top).rglob("*.py"):

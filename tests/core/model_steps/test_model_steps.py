@@ -118,7 +118,7 @@ def test_without_values_a_step_costs_and_takes_what_it_does_with_them(
     def fails(*_: object) -> nn.Module:
         raise RuntimeError("no values")
 
-    monkeypatch.setattr(model_steps, "clone_model", fails)
+    monkeypatch.setattr(ModelRun, "_without_values", fails)
     _, with_values = measured(run_of(registry, target=name, device="vgpu:0", train=train, optimizer="adam", batch=3))
     assert with_values.step_seconds.median == pytest.approx(without.step_seconds.median, rel=1e-3)
     assert with_values.flop_per_step == without.flop_per_step

@@ -34,8 +34,8 @@ from devexplorer.core.records import (
     Offer,
 )
 from devexplorer.core.session.state import State
+from devexplorer.gui.charts.wall_bars import GROUP, NAME
 from devexplorer.gui.experiments.page import ExperimentsPanel
-from devexplorer.gui.scaling.wall_bars import GROUP, NAME
 from devexplorer.gui.widgets.theme import DARK, LIGHT, device_colour, set_theme
 
 LEFT = Qt.MouseButton.LeftButton

@@ -18,7 +18,7 @@ from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.scaling.kind import DeviceWall, ScalingResult, ScalingSpec
 from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.page import BenchmarkPanel
-from devexplorer.gui.scaling.wall_bars import BARS
+from devexplorer.gui.charts.wall_bars import BARS
 
 LEFT = Qt.MouseButton.LeftButton
 BOTH = ("vgpu:0", "vgpu:1")

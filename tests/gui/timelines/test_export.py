@@ -34,11 +34,11 @@ from devexplorer.gui.actions import Controller, WindowContext
 from devexplorer.gui.charts.histogram import Histogram
 from devexplorer.gui.charts.size_curve import Series as SizeSeries
 from devexplorer.gui.charts.size_curve import SizeCurve
+from devexplorer.gui.charts.wall_bars import Bar, WallBars
 from devexplorer.gui.plots.figure import PNG_SCALE, Figure
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.roofline.figures import Ceiling, Point, Roofline, Target
 from devexplorer.gui.roofline.picture import RooflinePicture
-from devexplorer.gui.scaling.wall_bars import Bar, WallBars
 from devexplorer.gui.sweep.heat_map import HeatMap
 from devexplorer.gui.timelines.export import Choice, ExportDialog, PlotExport
 from devexplorer.gui.timelines.slot import PlotSlot

@@ -21,7 +21,7 @@ from devexplorer.core.records import DeviceSample, Values
 from devexplorer.core.session.marker import Marker
 from devexplorer.gui.charts.histogram import Histogram
 from devexplorer.gui.charts.size_curve import Series, SizeCurve
-from devexplorer.gui.scaling.wall_bars import Bar, WallBars
+from devexplorer.gui.charts.wall_bars import Bar, WallBars
 from devexplorer.gui.sweep.heat_map import HeatMap
 from devexplorer.gui.widgets import number_texts
 from devexplorer.gui.widgets.figures_dialog import FiguresDialog

@@ -1,4 +1,4 @@
-"""What tests of benchmarks share."""
+"""What tests of all-reduces share."""
 
 from __future__ import annotations
 
