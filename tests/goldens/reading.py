@@ -28,7 +28,7 @@ from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.engine.link import EVENT_LIMIT, Joiner, decode_command, decode_event, read_payload
 from devexplorer.core.engine.local import LocalEngine
 from devexplorer.core.experiments.state import ExperimentState
-from devexplorer.core.feature import command_types, event_types
+from devexplorer.core.feature import benchmark_kinds, command_types, event_types
 from devexplorer.core.fleet.report.history import TABLE, stored_checks
 from devexplorer.core.history.store import Store
 from devexplorer.core.history.store_thread import read_runs
@@ -41,8 +41,6 @@ from devexplorer.core.recording.format import Recorded
 from devexplorer.core.recording.reader import open_recording
 from devexplorer.core.recording.timeline import RecordingTimeline, apply_record
 from devexplorer.core.records import (
-    BenchResult,
-    BenchSpec,
     BuildModel,
     CheckpointCompared,
     CompareCheckpoint,
@@ -122,8 +120,8 @@ def tags() -> dict[str, dict[str, list[str]]]:
         "commands": command_types(),
         "events": event_types(),
         "recorded": get_args(Recorded),
-        "benchmarks": get_args(BenchSpec),
-        "results": get_args(BenchResult),
+        "benchmarks": [kind.spec for kind in benchmark_kinds().values()],
+        "results": [kind.result for kind in benchmark_kinds().values()],
     }
     return {
         group: {type_tag(kind): sorted(kind.__struct_encode_fields__) for kind in kinds}
