@@ -1,7 +1,7 @@
 """A card's own factors in place of the cost model's averages: which parameters each of them changes. No torch; any
 thread.
 
-A factor is measured over modelled: the parameters that it stands for are multiplied by it. `core.benchmark.calibrate`
+A factor is measured over modelled: the parameters that it stands for are multiplied by it. `core.planner.calibrate`
 measures them.
 """
 
