@@ -13,7 +13,7 @@ from functools import cache
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from devexplorer.core.base import EventHandlers
+from devexplorer.core.base import BadInput, EventHandlers
 from devexplorer.core.features import FEATURES
 from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
 from devexplorer.core.records.messages import KERNEL_COMMANDS, KERNEL_EVENTS, KERNEL_RESULTS, Event
@@ -51,6 +51,10 @@ class CommandSpec:
     """Its `name` is that of what it makes: a replay gives the name that was chosen then."""
     in_script: bool = True
     """The Python of its answer is part of the session's script."""
+    replaces: bool = False
+    """It puts another workspace in the place of what is here: that of the file `path`, where it has one."""
+    repeatable: bool = True
+    """It can be part of a session that another window repeats."""
     verb: str = ""
     """What is done to its objects meanwhile, in one word: "moving"; empty: "working"."""
 
@@ -183,6 +187,13 @@ class Feature:
     ways_out: str = ""
     """Given an error that is about where the parts of a model are, and the command that it ended, says what can be
     done: words, and offers (`core.commands.refusals`)."""
+    pythons: str = ""
+    """The module that runs ours in another Python (`core.environments.pythons`); one feature has it."""
+    engine: str = ""
+    """Begins what it does by itself in the engine's process."""
+    outdated: str = ""
+    """Given the workspace and the name of a model, says which files have changed since it was made of them, and how it
+    is made again: words, and offers; empty where none has. One feature has it."""
     hops: str = ""
     """Makes the hooks that let activations follow the parts of a model, of the model and the devices
     (`core.models.CrossingHooks`); one feature has it."""
@@ -193,7 +204,7 @@ class Feature:
     marks: tuple[tuple[bytes, str], ...] = ()
     """How files begin that only it knows, and their kinds."""
     opens: tuple[tuple[str, str], ...] = ()
-    """Kinds of files that it opens (`core.files.kinds`), each with the function that does: it gets the context of the
+    """Kinds of files that it opens, each with the function that does: it gets the context of the
     window, the path, and of which file of another machine this is a copy, if so."""
 
 
@@ -207,6 +218,19 @@ def named(attribute: str) -> list[Any]:
     """What the features name as their `tab`, `actions`, `state` and so on, imported now."""
     names = [getattr(feature, attribute) for feature in features().values()]
     return [resolve_name(f"devexplorer.{name}") for name in names if name]
+
+
+def pythons() -> Any:
+    """The module that runs ours in another Python. Raises `BadInput` where there is none."""
+    for module in named("pythons"):
+        return module
+    raise BadInput("this DevExplorer has no other Python environments than its own")
+
+
+def kind_of_head(head: bytes) -> str | None:
+    """The kind of a file that begins so, where a feature knows it."""
+    marks = (mark for feature in features().values() for mark in feature.marks)
+    return next((kind for start, kind in marks if head.startswith(start)), None)
 
 
 def opener(kind: str | None) -> Callable[..., object] | None:

@@ -25,4 +25,6 @@ FEATURES = (
     "recording",
     "history",
     "exporter",
+    "files",
+    "environments",
 )

@@ -104,11 +104,6 @@ def _place(place: argparse.ArgumentParser) -> None:
     json_option(place)
 
 
-def _show(show: argparse.ArgumentParser) -> None:
-    show.add_argument("path", metavar="FILE", help="a file of tensors, the index of a checkpoint, or a folder with one")
-    json_option(show)
-
-
 def _install_desktop(desktop: argparse.ArgumentParser) -> None:
     add_options(desktop, ("--remove", None, "take away what it wrote"))
     json_option(desktop)
@@ -129,9 +124,6 @@ KERNEL_WORDS = (
         "cli.place:place",
         elsewhere=True,
         one_kind=True,
-    ),
-    CliCommand(
-        "show", "list the tensors of a checkpoint, with nothing of it run", _show, "cli.show:show", elsewhere=True
     ),
     CliCommand("env", "versions and drivers, for bug reports", json_option, "cli.env:env", elsewhere=True),
     CliCommand(

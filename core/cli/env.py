@@ -16,8 +16,7 @@ from devexplorer.core.cli.devices import machine
 from devexplorer.core.cli.terminal.output import print_document
 from devexplorer.core.devices.nvml.library import START_LIMIT_S, Card, Nvml
 from devexplorer.core.devices.nvml.processes import in_pid_namespace
-from devexplorer.core.environments.environment import Environment, find
-from devexplorer.core.environments.finding import short
+from devexplorer.core.feature import named
 
 PACKAGES = (
     "torch",
@@ -64,7 +63,7 @@ def facts(virtual_spec: str | None) -> dict[str, object]:
         "cards": [_card(card) for card in cards],
         "problems": catalog.problems,
         "variables": {name: _readable(os.environ.get(name)) for name in VARIABLES},
-        "environments": [_environment(found) for found in find()],
+        "environments": [found for module in named("pythons") for found in module.described()],
     }
 
 
@@ -79,12 +78,6 @@ def _card(card: Card) -> dict[str, object]:
         "broken": card.broken,
     }
     return {"nvml_index": number, **modes}
-
-
-def _environment(found: Environment) -> dict[str, str]:
-    """As `--python` takes it."""
-    path = short(found.python, dict(os.environ))
-    return {"path": path, "kind": found.kind, "version": found.version, "torch": found.torch}
 
 
 def _mode(value: object) -> str:

@@ -21,22 +21,24 @@ def run_elsewhere(arguments: argparse.Namespace) -> None:
     """
     if "__start__" in vars(devexplorer):  # it is there already
         return
-    named = _chosen() if arguments.python is None else arguments.python
-    if named is None:
+    path = _chosen() if arguments.python is None else arguments.python
+    if path is None:
         return
-    from devexplorer.core.environments.environment import environ_for, given, is_own
-    from devexplorer.core.environments.preparing import prepare  # tarfile, hashlib: only for this
+    from devexplorer.core.feature import named, pythons  # only for this
 
-    python = given(named).python
-    if is_own(python):
+    if arguments.python is None and not named("pythons"):
+        return
+    python = pythons().named(path)
+    if python is None:
         return
     if arguments.python is None:
         say_chosen(python, "this folder")
-    command = [*prepare(python, ProgressMonitor(_tell)), "devexplorer.core.cli", *arguments.argv]
+    prefix, environ = pythons().start(python, ProgressMonitor(_tell))
+    command = [*prefix, "devexplorer.core.cli", *arguments.argv]
     sys.stdout.flush()
     sys.stderr.flush()
     try:
-        os.execve(python, command, environ_for(python))
+        os.execve(python, command, environ)
     except OSError as error:
         raise BadInput(f"{python} cannot be started: {error.strerror or error}") from error
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 import torch
@@ -257,3 +258,28 @@ def undo(workspace: Workspace, command: Undo, progress: ProgressMonitor) -> Comm
     else:
         answer = move_messages.taken_back(title, undone.removed)
     return CommandResult(answer, changed, removed=undone.removed, report=undone.report, undid=undid)
+
+
+class Blueprint(NamedTuple):
+    """What makes a model of the workspace again in another process."""
+
+    source: str
+    folder: str
+    inputs: str
+    dtype: str | None
+    """None: that of its source."""
+
+
+def blueprint(target: Target, extras: Extras) -> Blueprint | None:
+    """That of a model; None where its source is unknown. `BadInput` for a tensor."""
+    dtypes = {dtype_name(item.dtype) for item in target.module.parameters() if item.is_floating_point()}
+    source = extras.recipe or extras.source
+    if source is None:
+        return None
+    own_code = extras.recipe is None
+    return Blueprint(
+        source=source,
+        folder=extras.folder if own_code else "",
+        inputs=extras.inputs or (extras.guessed if own_code else ""),
+        dtype=dtypes.pop() if len(dtypes) == 1 and dtypes != {"float32"} else None,
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -23,7 +23,7 @@ from devexplorer.core.base import (
     shape_text,
     variable,
 )
-from devexplorer.core.commands.registry import refused_title, spec_of, title_of
+from devexplorer.core.commands.registry import refused_title, spec_of, target_device, title_of
 from devexplorer.core.devices.accelerator import failed
 from devexplorer.core.feature import named
 from devexplorer.core.models import Dispatched, Operand, RunFailed
@@ -31,22 +31,22 @@ from devexplorer.core.records import (
     AddVirtual,
     Answer,
     Backward,
-    BuildModel,
     Check,
     Combine,
     Command,
     Fact,
     Forward,
-    Load,
     Move,
     NewTensor,
     Offer,
-    OpenModel,
     Steps,
     TrainStep,
 )
 from devexplorer.core.workspace import Refused, StepFailed
 from devexplorer.core.workspace.tensors import CombineFailed
+
+if TYPE_CHECKING:
+    from devexplorer.core.workspace import Workspace
 
 _RUNS: dict[type, str] = {Forward: "run forward", Backward: "run backward", TrainStep: "step"}
 """Commands that run a model on an input, as buttons call them."""
@@ -107,9 +107,12 @@ def refusal(error: Exception, command: Command | None = None) -> Answer:
             " and are simulated."
         )
         virtual = AddVirtual(spec=VIRTUAL_SPEC)
-        if (there := _on_virtual(command)) is not None:
-            both = Steps(commands=(virtual, there))
-            offers.append(Offer(f"Add virtual GPUs and use {there.device}", both))
+        kind, _, index = ("" if command is None else target_device(command) or "").strip().lower().partition(":")
+        if kind == "cuda" and index in ("", "0", "1"):
+            device = f"vgpu:{index or 0}"
+            instead: Any = command
+            both = Steps(commands=(virtual, msgspec.structs.replace(instead, device=device, request=0)))
+            offers.append(Offer(f"Add virtual GPUs and use {device}", both))
         offers.append(Offer(f"Add virtual GPUs ({VIRTUAL_SPEC})", virtual))
         if isinstance(command, NewTensor) and not command.fall_back:
             offers.append(Offer("Create it on the CPU", _on_cpu(command)))
@@ -123,6 +126,25 @@ def refusal(error: Exception, command: Command | None = None) -> Answer:
         offers=tuple(offers),
         subject=_subject(command),
     )
+
+
+def with_rebuilding(workspace: Workspace, answer: Answer, command: Command) -> Answer:
+    """The answer to a command that failed. Where files have changed since the model was made of them, that comes
+    first."""
+    last = command.commands[-1] if isinstance(command, Steps) else command
+    if not isinstance(last, (Forward, Backward, TrainStep, Check)):
+        return answer
+    words, offers = rebuilding(workspace, object_name(last.target))
+    return msgspec.structs.replace(answer, words=f"{answer.words} {words}".rstrip(), offers=(*offers, *answer.offers))
+
+
+def rebuilding(workspace: Workspace, name: str) -> tuple[str, tuple[Offer, ...]]:
+    """Which files have changed since the model was made of them, as a sentence, and the way out; empty where none
+    has."""
+    for outdated in named("outdated"):
+        found: tuple[str, tuple[Offer, ...]] = outdated(workspace, name)
+        return found
+    return "", ()
 
 
 class Parts(NamedTuple):
@@ -306,16 +328,6 @@ def _combine_failed(error: CombineFailed, command: Command | None) -> Parts:
 def _copy_and_combine(name: str, device: str, command: Command | None, dtype: str | None = None) -> Offer:
     copy = Move(targets=(name,), device=device, dtype=dtype, copy=True)
     return _and_again(f"Copy {name} {f'as {dtype}' if dtype else f'to {device}'}", copy, command)
-
-
-def _on_virtual(command: Command | None) -> BuildModel | Load | Move | NewTensor | OpenModel | None:
-    """The same on the virtual GPU that stands for the card; None where there is none for it."""
-    if not isinstance(command, BuildModel | Load | Move | NewTensor | OpenModel):
-        return None
-    kind, _, number = command.device.strip().lower().partition(":")
-    if kind != "cuda" or number not in ("", "0", "1"):
-        return None
-    return msgspec.structs.replace(command, device=f"vgpu:{number or 0}", request=0)
 
 
 def _on_cpu(command: NewTensor) -> NewTensor:

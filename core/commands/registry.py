@@ -7,7 +7,6 @@ window reads the titles and what the journal repeats, and must not load torch.
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,13 +15,7 @@ import msgspec
 
 from devexplorer.core.base import NO_PROGRESS, ProgressMonitor, objects_text
 from devexplorer.core.feature import CommandSpec, Text, command_specs
-from devexplorer.core.records import (
-    Command,
-    NewWorkspace,
-    OpenWorkspace,
-    RunModelCode,
-    SaveWorkspace,
-)
+from devexplorer.core.records import Command
 from devexplorer.core.records import benchmark as runs
 from devexplorer.core.records import laboratory as lab
 from devexplorer.core.records import messages as msg
@@ -44,6 +37,11 @@ def title_of(command: object) -> str:
 def refused_title(command: object | None) -> str:
     """The title of the answer to a command that was refused or failed."""
     return "That did not work" if command is None else _text(spec_of(command).refused, command)
+
+
+def target_device(command: object) -> str | None:
+    """The device that tensors go to with it, where that is one."""
+    return getattr(command, "device", None) if spec_of(command).undoable else None
 
 
 def _text(text: Text, command: object) -> str:
@@ -98,14 +96,6 @@ def _not_moved(command: msg.Move) -> str:
     return f"{objects_text(command.targets)} {'was' if len(command.targets) == 1 else 'were'} not {done}"
 
 
-def _loading(command: lab.Load) -> str:
-    sent = command.sent_from
-    if sent is None:
-        return "loading a file"
-    name = os.path.basename(sent.path)
-    return f"copying {os.path.splitext(name)[0] if sent.objects else name} from {sent.machine}"
-
-
 _changing = partial(CommandSpec, undoable=True, replayed=True)
 """A change of the workspace that can be repeated."""
 _creating = partial(_changing, names_result=True)
@@ -114,13 +104,6 @@ _creating = partial(_changing, names_result=True)
 SPECS: tuple[CommandSpec, ...] = (
     # objects
     _creating(msg.BuildModel, "building {c.recipe}", "No model was built", "commands.objects:build", verb="building"),
-    _creating(
-        lab.OpenModel,
-        lambda c: f"opening {os.path.basename(c.source)}",
-        "No model was opened",
-        "commands.models:open_model",
-        verb="opening",
-    ),
     _creating(
         msg.NewTensor,
         lambda c: f"creating {c.name or 'a tensor'}",
@@ -167,53 +150,6 @@ SPECS: tuple[CommandSpec, ...] = (
     CommandSpec(runs.BeginBenchmark, "beginning"),
     CommandSpec(runs.StopBenchmark, "stopping"),
     CommandSpec(msg.Cancel, "stopping"),
-    # files
-    CommandSpec(
-        lab.Save,
-        lambda c: f"saving {objects_text(c.targets) if c.targets else 'everything'}",
-        "Nothing was saved",
-        "files.save:save",
-        verb="saving",
-    ),
-    CommandSpec(
-        SaveWorkspace,
-        lambda c: f"saving {os.path.basename(c.path)}",
-        "The workspace was not saved",
-        "commands.workspace_file:save_workspace",
-    ),
-    _changing(
-        OpenWorkspace,
-        lambda c: f"opening {os.path.basename(c.path)}",
-        "The workspace was not opened",
-        "commands.workspace_file:open_workspace",
-    ),
-    _changing(
-        NewWorkspace,
-        "emptying the workspace",
-        "There is no new workspace",
-        "commands.workspace_file:new_workspace",
-    ),
-    _changing(
-        RunModelCode,
-        "building {c.target}",
-        "{c.target} was not built",
-        "commands.rebuild:run_model_code",
-    ),
-    CommandSpec(lab.ListFile, "looking into a file", "The file could not be read", "files.listing:list_file"),
-    _changing(lab.Load, _loading, "Nothing was loaded", "files.load:load", verb="loading"),
-    CommandSpec(
-        lab.CompareCheckpoint,
-        "comparing a checkpoint with {c.target}",
-        "The checkpoint could not be read",
-        "files.into_model:compare",
-    ),
-    _changing(
-        lab.LoadCheckpoint,
-        "loading a checkpoint into {c.target}",
-        "Nothing was loaded",
-        "files.into_model:load_checkpoint",
-        verb="loading",
-    ),
     # parameters
     CommandSpec(
         lab.Describe,

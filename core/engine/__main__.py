@@ -19,7 +19,7 @@ from functools import partial
 from os import _exit as leave  # while a user's model is imported, `os._exit` raises (core.models.guard)
 from typing import BinaryIO, NoReturn
 
-from devexplorer.core.base import Clock, LinkError, module_prefix
+from devexplorer.core.base import Clock, LinkError
 from devexplorer.core.engine.link import (
     CANNOT_START,
     COMMAND_LIMIT,
@@ -29,6 +29,7 @@ from devexplorer.core.engine.link import (
     pieces,
     read_payload,
 )
+from devexplorer.core.feature import named
 from devexplorer.core.records import Event, Log
 from devexplorer.core.telemetry.mailbox import Mailbox
 
@@ -104,10 +105,8 @@ def main() -> NoReturn:
     writer = _Writer(events)
     capture_output(writer.send)
     _stand_back()
-    if "-m" not in module_prefix():
-        from devexplorer.core.environments.in_use import keep_in_use  # tarfile, hashlib: only in another Python
-
-        keep_in_use()
+    for begin in named("engine"):
+        begin()
     try:
         from devexplorer.core.engine.engine import Engine  # imports torch: about a second, with the link already open
 

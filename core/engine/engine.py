@@ -28,8 +28,7 @@ from devexplorer.core.base import (
     typed_line,
 )
 from devexplorer.core.commands.devices import add_gpus
-from devexplorer.core.commands.rebuild import with_rebuilding
-from devexplorer.core.commands.refusals import refusal
+from devexplorer.core.commands.refusals import refusal, with_rebuilding
 from devexplorer.core.commands.registry import dispatch, title_of
 from devexplorer.core.devices import accelerator
 from devexplorer.core.devices.backend import DeviceRegistry

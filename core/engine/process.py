@@ -43,6 +43,7 @@ from devexplorer.core.engine.link import (
     frame,
     read_payload,
 )
+from devexplorer.core.feature import pythons
 from devexplorer.core.records import Command, EngineLost, EnginePaused, EventSink, Log
 
 GRACE_SECONDS = 0.7
@@ -201,12 +202,8 @@ class EngineProcess:
         """The process, and where its events come from."""
         command, environ = self._command or module_command("devexplorer.core.engine"), self._environ
         if self._python is not None:
-            from devexplorer.core.environments.environment import environ_for, given
-            from devexplorer.core.environments.preparing import prepare  # importlib.metadata, tarfile: only for this
-
-            python = given(self._python).python
-            prefix = prepare(python, ProgressMonitor(self._tell, self._is_unwanted))
-            command, environ = [*prefix, "devexplorer.core.engine"], environ_for(python)
+            prefix, environ = pythons().start(self._python, ProgressMonitor(self._tell, self._is_unwanted))
+            command = [*prefix, "devexplorer.core.engine"]
         readable, writable = os.pipe()  # standard output belongs to whatever that Python prints as it starts
         events: BinaryIO = os.fdopen(readable, "rb")
         try:

@@ -16,9 +16,9 @@ import devexplorer
 from devexplorer.core.base import BadInput
 from devexplorer.core.environments import finding
 from devexplorer.core.environments import probe as probing
-from devexplorer.core.records.environments import Environment as Environment
-from devexplorer.core.records.environments import Probe as Probe
-from devexplorer.core.records.environments import ProbedDevice as ProbedDevice
+from devexplorer.core.environments.records import Environment as Environment
+from devexplorer.core.environments.records import Probe as Probe
+from devexplorer.core.environments.records import ProbedDevice as ProbedDevice
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_TORCH = (2, 4)

@@ -7,6 +7,7 @@ folder that is missing, unreadable or strange; such a folder is passed over.
 import glob
 import os
 import re
+import shutil
 
 MOST = 200
 """Environments that are listed; a machine with more has them made by a program."""
@@ -19,8 +20,6 @@ CONDA_BASES = (
     "~/miniconda3", "~/anaconda3", "~/miniforge3", "~/mambaforge", "~/micromamba", "~/.local/share/mamba",
     "/opt/conda", "/opt/miniconda3", "/opt/anaconda3", "/opt/miniforge3",
 )  # fmt: skip
-VENV_HOMES = ("$WORKON_HOME", "~/.virtualenvs", "~/.local/share/virtualenvs", "~/.cache/pypoetry/virtualenvs")
-"""Where virtualenvwrapper, pipenv and poetry keep theirs."""
 
 
 def find(folder: str, environ: "dict[str, str]") -> "list[dict[str, str]]":
@@ -86,16 +85,10 @@ def _candidates(folder: str, environ: "dict[str, str]") -> "list[tuple[str, str,
     conda = environ.get("CONDA_PREFIX", "")
     if conda:
         rows.append(("active", environ.get("CONDA_DEFAULT_ENV") or short(conda, environ), conda))
-    rows += _of_project(folder, environ)
-    on_path = _on_path(environ)
-    rows += [row for row in on_path if row[0] == "module"]
-    rows += _of_conda(environ)
-    rows += _of_homes(environ)
-    rows += _of_uv(environ)
-    rows += _of_pyenv(environ)
+    rows += _of_project(folder, environ) + _of_conda(environ) + _of_uv(environ)
     if folder == _home("~", environ):
         rows += _of_projects(folder, environ)
-    return rows + [row for row in on_path if row[0] != "module"]
+    return rows + _on_path(environ)
 
 
 def _of_project(folder: str, environ: "dict[str, str]") -> "list[tuple[str, str, str]]":
@@ -139,12 +132,6 @@ def _of_conda(environ: "dict[str, str]") -> "list[tuple[str, str, str]]":
     return rows
 
 
-def _of_homes(environ: "dict[str, str]") -> "list[tuple[str, str, str]]":
-    """Virtual environments that are kept together."""
-    homes = [environ.get(home[1:], "") if home.startswith("$") else _home(home, environ) for home in VENV_HOMES]
-    return [("venv", os.path.basename(path), path) for home in homes if home for path in _below(home)]
-
-
 def _of_uv(environ: "dict[str, str]") -> "list[tuple[str, str, str]]":
     """The Pythons that uv has installed."""
     data = environ.get("XDG_DATA_HOME") or _home("~/.local/share", environ)
@@ -152,26 +139,18 @@ def _of_uv(environ: "dict[str, str]") -> "list[tuple[str, str, str]]":
     return [("uv", os.path.basename(path), path) for path in _below(home) if not os.path.islink(path)]
 
 
-def _of_pyenv(environ: "dict[str, str]") -> "list[tuple[str, str, str]]":
-    root = environ.get("PYENV_ROOT") or _home("~/.pyenv", environ)
-    newest = sorted(
-        _below(root, "versions"), key=lambda path: [int(n) for n in re.findall("[0-9]+", path)], reverse=True
-    )
-    return [("pyenv", os.path.basename(path), path) for path in newest]
-
-
 def _on_path(environ: "dict[str, str]") -> "list[tuple[str, str, str]]":
-    """What `python3`, `python` and `python3.N` mean in this environment; those of loaded modules are called so."""
-    modules = [name for name in environ.get("LOADEDMODULES", "").split(":") if name]
+    """What `python3` and `python` mean in this environment, loaded modules included."""
+    folders = [
+        folder
+        for folder in environ.get("PATH", "").split(os.pathsep)
+        if os.path.isabs(folder) and os.path.basename(folder) != "shims"  # pyenv's: programs that look for another
+    ]
     rows = []
-    for folder in environ.get("PATH", "").split(os.pathsep):
-        if not os.path.isabs(folder) or os.path.basename(folder) == "shims":  # pyenv's: programs that look for another
-            continue
-        exact = [path for path in _entries(folder) if re.search(r"/python3\.[0-9]+$", path)]
-        for path in [os.path.join(folder, "python3"), os.path.join(folder, "python"), *reversed(exact)]:
-            if _can_be_run(path):
-                module = next((name for name in modules if name.replace("/", os.sep) in path), "")
-                rows.append(("module", module, path) if module else ("path", path, path))
+    for name in ("python3", "python"):
+        found = shutil.which(name, path=os.pathsep.join(folders)) if folders else None
+        if found:
+            rows.append(("path", found, found))
     return rows
 
 
@@ -191,7 +170,7 @@ def version_of(python: str) -> str:
         if conda:
             return conda.group(1)
     real = os.path.realpath(python)
-    home = re.search(r"\d+\.\d+\.\d+", os.path.basename(os.path.dirname(os.path.dirname(real))))  # pyenv's, uv's
+    home = re.search(r"\d+\.\d+\.\d+", os.path.basename(os.path.dirname(os.path.dirname(real))))  # uv's
     named = re.search(r"python(\d+\.\d+)$", os.path.basename(real))
     if home:
         return home.group()

@@ -1,5 +1,5 @@
-"""The packages that our code needs and another environment lacks, as folders beside that environment: nothing is
-installed into it. Any thread; copies files and starts pip.
+"""Makes another Python ready to run our code: asks it what it has, and puts our code and the packages that it lacks
+into folders of the cache; nothing is installed into it. Any thread; copies files and starts pip.
 
 First what we have ourselves and what fits that Python is copied, which needs no network. The rest is fetched by a pip:
 that of the environment, or uv, or the one that every Python brings along for its virtual environments.
@@ -23,9 +23,12 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from devexplorer.core.base import NO_PROGRESS, ProgressMonitor, Unavailable, list_text
-from devexplorer.core.environments.cache_folder import kept
-from devexplorer.core.environments.environment import Probe, environ_for, numbers
+from devexplorer.core.base import NO_PROGRESS, ProgressMonitor, Unavailable, list_text, module_prefix
+from devexplorer.core.environments import code_cache
+from devexplorer.core.environments import probe as probing
+from devexplorer.core.environments.code_cache import kept
+from devexplorer.core.environments.environment import Probe, environ_for, is_own, numbers, refusal, refused
+from devexplorer.core.environments.environment import probe as ask
 
 NEEDED = {
     "msgspec": "0.20",
@@ -44,8 +47,26 @@ KIND = "packages"
 INSTALL_S = 180.0
 """numpy is 20 MB."""
 ASK_S = 0.1
-FORMER_LINUX = {"manylinux1": 5, "manylinux2010": 12, "manylinux2014": 17}
-"""Former names of `manylinux_2_N`: the N of the oldest glibc 2.N."""
+
+
+START_S = 15.0
+"""For Python to start and say what it has, without torch."""
+
+
+def prepare(python: str, progress: ProgressMonitor = NO_PROGRESS, *, limit_s: float = START_S) -> list[str]:
+    """The command that runs one of our modules there, when the module's name and its arguments follow. What it reports
+    is only what takes long: nothing where all is there.
+
+    Raises `BadInput` for a Python that cannot be used, `Unavailable` when nothing can be kept or fetched, `Cancelled`.
+    """
+    if is_own(python):
+        return module_prefix()
+    about = ask(python, limit_s, with_torch=False, stop=progress.cancelled)
+    progress.stop_if_cancelled("nothing has changed")
+    if (reason := refusal(about)) is not None:
+        raise refused(python, reason)
+    bootstrap = code_cache.folder() / code_cache.BOOTSTRAP
+    return [python, "-P", str(bootstrap), *provide(python, about, progress).options()]
 
 
 class Folders(NamedTuple):
@@ -141,7 +162,7 @@ def _copy(name: str, probe: Probe, folder: Path) -> bool:
         return False
     tags = re.findall(r"(?m)^Tag: (\S+)$", ours.read_text("WHEEL") or "")
     files = ours.files
-    if not files or numbers(ours.version) < numbers(NEEDED[name]) or not any(fits(tag, probe) for tag in tags):
+    if not files or numbers(ours.version) < numbers(NEEDED[name]) or not _fits(tags, probe):
         return False
     for file in files:
         source = Path(str(ours.locate_file(file)))
@@ -153,35 +174,19 @@ def _copy(name: str, probe: Probe, folder: Path) -> bool:
     return True
 
 
-def fits(tag: str, probe: Probe) -> bool:
-    """Whether a wheel with this tag, `cp311-abi3-manylinux_2_17_x86_64`, can be used in that Python."""
-    python, abi, platform = tag.split("-")
-    if (abi, platform) == ("none", "any"):
-        return python.startswith(("py3", "py2.py3"))
-    version = re.fullmatch(r"cp(\d)(\d+)", python)
-    if version is None:
-        return False
-    exact = f"cp{_short(probe)}" + ("t" if probe.free_threaded else "")
-    since = tuple(map(int, version.groups()))
-    stable = abi == "abi3" and not probe.free_threaded and since <= numbers(probe.version)
-    return (stable or (python, abi) == (f"cp{_short(probe)}", exact)) and _fits_platform(platform, probe)
+def _fits(tags: Sequence[str], probe: Probe) -> bool:
+    """Whether what these wheels hold can be used in that Python: they have no compiled code, or it is as this one."""
+    if all(tag.endswith("-none-any") for tag in tags):
+        return True
+    ours = probing.about_python()
+    same = all(getattr(probe, name) == ours[name] for name in ("platform", "free_threaded"))
+    versions = numbers(probe.version)[:2], numbers(str(ours["version"]))[:2]
+    return same and versions[0] == versions[1] and _glibc(probe.libc) >= _glibc(str(ours["libc"]))
 
 
-def _fits_platform(platform: str, probe: Probe) -> bool:
-    system, _, machine = probe.platform.partition("-")
-    linux = re.fullmatch(r"(?:manylinux_2_(\d+)|(manylinux\d+))_(\w+)", platform)
-    if linux is not None:
-        least = int(linux[1]) if linux[1] else FORMER_LINUX.get(linux[2], sys.maxsize)
-        glibc = re.fullmatch(r"glibc 2\.(\d+)", probe.libc)
-        return system == "linux" and linux[3] == machine and glibc is not None and int(glibc[1]) >= least
-    own = _own_platform()
-    return platform == own and probe.platform.replace("-", "_").replace(".", "_") == own and "linux" not in platform
-
-
-def _own_platform() -> str:
-    import sysconfig
-
-    return sysconfig.get_platform().replace("-", "_").replace(".", "_")
+def _glibc(libc: str) -> tuple[int, ...]:
+    name, _, version = libc.partition(" ")
+    return numbers(version) if name == "glibc" else ()
 
 
 # --- from an index ------------------------------------------------------------------------------------------------
@@ -215,14 +220,14 @@ def _has_pip() -> bool:
 def _elsewhere(probe: Probe) -> list[str]:
     """Options of pip for a Python that is not the one that runs it."""
     system, _, machine = probe.platform.partition("-")
-    glibc = re.fullmatch(r"glibc 2\.(\d+)", probe.libc)
     platforms = [probe.platform.replace("-", "_").replace(".", "_")]
-    if system == "linux" and glibc is not None:
-        platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(int(glibc[1]), 4, -1)]
-        platforms += [f"{name}_{machine}" for name in reversed(FORMER_LINUX)]
-    abis = [f"cp{_short(probe)}" + ("t" if probe.free_threaded else ""), "abi3", "none"]
+    if system == "linux":
+        minor = (*_glibc(probe.libc), 0, 0)[1]
+        platforms = [f"manylinux_2_{number}_{machine}" for number in (28, 27, 24) if minor >= number]
+        platforms += [f"manylinux2014_{machine}"]  # pip knows the older ones that this stands for
     options = ["--implementation", "cp", "--python-version", ".".join(probe.version.split(".")[:2])]
-    options += [word for abi in abis for word in ("--abi", abi)]
+    if probe.free_threaded:
+        options += ["--abi", f"cp{_short(probe)}t", "--abi", "none"]
     return options + [word for platform in platforms for word in ("--platform", platform)]
 
 

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from devexplorer.core.base import expression, quoted, variable
 from devexplorer.core.files.manifest import SEPARATOR
-from devexplorer.core.records import ListFile, LoadCheckpoint, Save
+from devexplorer.core.files.records import ListFile, LoadCheckpoint, Save
 from devexplorer.core.virtual.device.accounting import KIND
 
 if TYPE_CHECKING:
-    from devexplorer.core.files.gathering import Gathered, Item
+    from devexplorer.core.files.save import Gathered, Item
 
 _TORCH = "import torch"
 TENSORS, STATE, OWN = "_tensors", "_state", "_own"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from devexplorer.core.base import BadInput, DevExplorerError, count_text
-from devexplorer.core.feature import features
+from devexplorer.core.feature import kind_of_head
 
 MODEL, TENSORS, RECORDING, SNAPSHOT, WORKSPACE = "model", "tensors", "recording", "snapshot", "workspace"
 SCRIPT = "script"
@@ -151,9 +151,7 @@ def recognise(path: Path) -> FileKind:
         return FileKind(path, None, f"{path.name} is empty.")
     if suffix == ".ipynb":
         return _notebook(path)
-    marks = (mark for feature in features().values() for mark in feature.marks)
-    known = next((kind for start, kind in marks if head.startswith(start)), None)
-    kind = known or _by_content(head, size, suffix)
+    kind = kind_of_head(head) or _by_content(head, size, suffix)
     if kind is not None:
         return FileKind(path, kind)
     foreign = foreign_format(head, suffix)

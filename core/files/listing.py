@@ -12,9 +12,10 @@ from devexplorer.core.files.entries import TensorFile, shown
 from devexplorer.core.files.load import MOST_TENSORS
 from devexplorer.core.files.manifest import SEPARATOR
 from devexplorer.core.files.opening import opened
+from devexplorer.core.files.records import FileContents, FileEntry, FileListed, ListFile, Load
 from devexplorer.core.files.sent import as_known, origin, with_origin
 from devexplorer.core.models import dtype_name
-from devexplorer.core.records import Answer, Fact, FileContents, FileEntry, FileListed, ListFile, Load, Offer
+from devexplorer.core.records import Answer, Fact, Offer
 from devexplorer.core.workspace import CommandResult, Workspace
 
 LISTED = 5000

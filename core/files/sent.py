@@ -10,15 +10,8 @@ import msgspec
 
 from devexplorer.core.files.entries import TensorFile
 from devexplorer.core.files.manifest import SEPARATOR
-from devexplorer.core.records import (
-    ListFile,
-    Load,
-    LoadCheckpoint,
-    OpenWorkspace,
-    Save,
-    SaveWorkspace,
-    SentFrom,
-)
+from devexplorer.core.files.records import ListFile, Load, LoadCheckpoint, OpenWorkspace, Save, SaveWorkspace
+from devexplorer.core.records import SentFrom
 
 C = TypeVar("C", ListFile, Load, LoadCheckpoint, OpenWorkspace)
 Writes = TypeVar("Writes", Save, SaveWorkspace)

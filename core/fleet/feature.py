@@ -5,7 +5,17 @@ from __future__ import annotations
 from devexplorer.core.feature import Feature
 
 FEATURE = Feature(
-    needs=("alerts", "allreduce", "bandwidth", "exporter", "history", "machines", "model_steps"),
+    needs=(
+        "alerts",
+        "allreduce",
+        "bandwidth",
+        "environments",
+        "exporter",
+        "files",
+        "history",
+        "machines",
+        "model_steps",
+    ),
     tab="gui.fleet.tab:TAB",
     actions="gui.fleet.actions:actions",
 )

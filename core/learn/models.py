@@ -1,24 +1,12 @@
-"""Exercises about models, parameters and files. Data; main thread."""
+"""Exercises about models and parameters. Data; main thread."""
 
 from __future__ import annotations
 
 from devexplorer.core.base import object_name
 from devexplorer.core.learn import checks
-from devexplorer.core.learn.checks import built, did, either, elsewhere, moved, newest, refused, row_of, there
-from devexplorer.core.learn.exercise import FILES, MODELS, PARAMETERS, Evidence, Exercise, Step
-from devexplorer.core.records import (
-    Backward,
-    Check,
-    Describe,
-    EditElement,
-    Forward,
-    Initialise,
-    ListFile,
-    Load,
-    NewTensor,
-    Save,
-    Tie,
-)
+from devexplorer.core.learn.checks import built, did, elsewhere, moved, newest, refused, row_of, there
+from devexplorer.core.learn.exercise import MODELS, PARAMETERS, Evidence, Exercise, Step
+from devexplorer.core.records import Backward, Check, Describe, EditElement, Forward, Initialise, NewTensor, Tie
 
 
 def _lines_found(evidence: Evidence) -> set[str]:
@@ -54,9 +42,6 @@ def _still_tied(evidence: Evidence) -> bool:
 
 def _model_moved(models: set[str]) -> checks.Check:
     return moved(lambda r, c: r.parameters and models & set(c.targets))
-
-
-_file_refused = either(refused(ListFile), refused(Load))
 
 
 _TO_A_GPU = Step("Move it to a GPU", "Select it, Ctrl+1", moved(lambda r, c: r.parameters and elsewhere(r.destination)))
@@ -274,38 +259,6 @@ EXERCISES = (
                 "Select it, Shift+F",
                 did(Backward, lambda c: c.target.startswith("data-pitfall")),
             ),
-        ),
-    ),
-    Exercise(
-        "save-load",
-        "Saving and loading",
-        FILES,
-        "A state dict is tensors with names: it can be loaded without running any code, and onto any device"
-        " (map_location).",
-        (
-            _build("mlp"),
-            Step("Save its state dict", "Select it, Ctrl+Shift+S, file, Save", did(Save, lambda c: c.form != "module")),
-            Step(
-                "Load one tensor of the file onto a GPU",
-                "File, Load tensors, file, to device: a GPU, click one tensor, Load",
-                did(Load, lambda c: elsewhere(c.device) and len(c.entries) == 1),
-            ),
-        ),
-        two_devices=True,
-    ),
-    Exercise(
-        "whole-model",
-        "Why not torch.save(model)",
-        FILES,
-        "A whole model in a file is a pickle: it needs its class to load, and loading it can run anything.",
-        (
-            _build("mlp"),
-            Step(
-                "Save the whole model",
-                "Select it, Ctrl+Shift+S, form: a whole model, file, Save",
-                did(Save, lambda c: c.form == "module"),
-            ),
-            Step("Try to load it: it is refused", "File, Load tensors, file: the same", _file_refused),
         ),
     ),
 )

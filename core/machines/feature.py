@@ -6,6 +6,7 @@ from __future__ import annotations
 from devexplorer.core.feature import Feature
 
 FEATURE = Feature(
+    needs=("environments", "files"),
     tab="gui.machines.tab:TAB",
     actions="gui.machines.actions:actions",
     layout="gui.machines.tab:LAYOUT",

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import msgspec
 
+from devexplorer.core.environments.records import Environment, Probe
 from devexplorer.core.records.base import Record
 from devexplorer.core.records.benchmark import StoredRun
 from devexplorer.core.records.devices import DeviceInfo, Problem
-from devexplorer.core.records.environments import Environment, Probe
 from devexplorer.core.records.messages import Command, Event
 
 PROTOCOL = 2

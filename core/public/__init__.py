@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 from devexplorer.core import former_names
 
 if TYPE_CHECKING:
-    from devexplorer.core.commands.opened import OpenedWorkspace
     from devexplorer.core.doctor.testing import assert_placement_clean
     from devexplorer.core.files.opening import tensors
+    from devexplorer.core.files.rebuild import hand_over
+    from devexplorer.core.files.workspace_commands import OpenedWorkspace
     from devexplorer.core.isolation import notebook
     from devexplorer.core.models import samples
-    from devexplorer.core.models.handover import hand_over
     from devexplorer.core.models.inputs import sample_inputs
     from devexplorer.core.models.run import first_tensor, total
     from devexplorer.core.planner.records import FitSpec
@@ -50,12 +50,12 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "FitSpec": "planner.records",
-    "OpenedWorkspace": "commands.opened",
+    "OpenedWorkspace": "files.workspace_commands",
     "ServingSpec": "planner.serving_records",
     "add_virtual_gpus": "virtual.backend",
     "assert_placement_clean": "doctor.testing",
     "first_tensor": "models.run",
-    "hand_over": "models.handover",
+    "hand_over": "files.rebuild",
     "move_lazily": "virtual.backend",
     "notebook": "isolation",
     "planned": "planner.worker.ask",

@@ -59,23 +59,11 @@ from devexplorer.core.records.doctor import (
     Uncompiled,
 )
 from devexplorer.core.records.laboratory import (
-    CheckpointCompared,
     ClearGradients,
-    CompareCheckpoint,
-    Comparison,
     Describe,
-    FileContents,
-    FileEntry,
-    FileListed,
     Initialise,
-    KeyMismatch,
-    ListFile,
-    Load,
-    LoadCheckpoint,
     MakeOptimizer,
     MoveOptimizer,
-    OpenModel,
-    Save,
     SetRequiresGrad,
     SetTraining,
     Tie,
@@ -104,6 +92,7 @@ from devexplorer.core.records.messages import (
     JobEnded,
     JobProgress,
     JobStarted,
+    Kept,
     Log,
     Move,
     Moved,
@@ -125,10 +114,3 @@ from devexplorer.core.records.messages import (
     UndoState,
 )
 from devexplorer.core.records.objects import CastError, Hop, MoveReport, ObjectSnapshot, Row
-from devexplorer.core.records.workspace_file import (
-    NewWorkspace,
-    OpenWorkspace,
-    RunModelCode,
-    SaveWorkspace,
-    WorkspaceFile,
-)

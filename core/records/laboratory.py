@@ -1,171 +1,15 @@
-"""Commands of the placement laboratory and what answers them: own models, files, parameters. Any thread.
+"""Commands about parameters and training, and what answers them. Any thread.
 
-Those of the doctor, the planner and workspace files are in separate modules; the lists below hold them too. A target
-is `name`, or `name:path` for a module, parameter or buffer of a model.
+Those of the doctor are in a separate module; the lists below hold them too. A target is `name`, or `name:path` for a
+module, parameter or buffer of a model.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from devexplorer.core.records.base import BaseCommand, BaseEvent, Record, SentFrom
+from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
 from devexplorer.core.records.doctor import Checked
-from devexplorer.core.records.workspace_file import (
-    NewWorkspace,
-    OpenWorkspace,
-    RunModelCode,
-    SaveWorkspace,
-    WorkspaceFile,
-)
-
-# --- own models
-
-
-class OpenModel(BaseCommand, tag="OpenModel"):
-    """Build a model from the user's code or a library.
-
-    `source` is one of `package.module:factory`, `path/to/file.py:factory`, `torchvision:resnet50`, `transformers:gpt2`
-    or `transformers:path/to/config.json`, the last three with options behind a question mark:
-    `transformers:gpt2?n_layer=2`. The window asks before it sends one that runs code of the user's; the engine tries it
-    in a separate process first.
-    """
-
-    source: str
-    folder: str = ""
-    """The folder that is importable while it is built; empty: the engine's current one."""
-    name: str | None = None
-    device: str = "cpu"
-    dtype: str | None = None
-    seed: int = 0
-    inputs: str = ""
-    """Shapes of what forward gets, as `--input` takes them: `2x16:int64,4x12`; empty: a guess is made when it runs."""
-
-
-class CompareCheckpoint(BaseCommand, tag="CompareCheckpoint"):
-    """Say what a checkpoint would do to a model, without loading it. Answered with `CheckpointCompared`."""
-
-    target: str
-    path: str
-    strip: str = ""
-    """A prefix to remove from the file's keys: `module.`, as DataParallel leaves it."""
-
-
-class LoadCheckpoint(BaseCommand, tag="LoadCheckpoint"):
-    """Load the values of a checkpoint into a model, each to where its tensor is."""
-
-    target: str
-    path: str
-    strip: str = ""
-    partial: bool = False
-    """Load what fits and leave the rest; without it, keys that are missing, unexpected or of another shape are a
-    refusal."""
-    sent_from: SentFrom | None = None
-
-
-class KeyMismatch(msgspec.Struct, frozen=True):
-    """A key whose shape differs."""
-
-    key: str
-    model: tuple[int, ...]
-    file: tuple[int, ...]
-
-
-class Comparison(Record):
-    """A checkpoint compared with a model."""
-
-    target: str
-    path: str
-    strip: str
-    matching: int
-    missing: tuple[str, ...]
-    """Keys of the model that the file has not; at most a thousand are named, `missing_count` counts all."""
-    unexpected: tuple[str, ...]
-    """Keys of the file that the model has not."""
-    mismatched: tuple[KeyMismatch, ...]
-    casts: tuple[str, ...] = ()
-    """Keys whose dtype would change on loading, with both dtypes."""
-    missing_count: int = 0
-    unexpected_count: int = 0
-    mismatched_count: int = 0
-    suggested_strip: str | None = None
-    """A prefix that would make more keys match."""
-    bytes: int = 0
-
-
-class CheckpointCompared(BaseEvent, tag="CheckpointCompared"):
-    """What was asked with `CompareCheckpoint`."""
-
-    comparison: Comparison
-
-
-# --- files
-
-
-class Save(BaseCommand, tag="Save"):
-    """Write objects to a file, whole or not at all."""
-
-    targets: tuple[str, ...]
-    """Tensors, models (their state dicts) or parts of models; empty: everything in the workspace."""
-    path: str
-    form: str = "safetensors"
-    """`safetensors`, `pt` (a state dict, a tensor, or a dict of them, with torch.save) or `module` (a whole model with
-    torch.save)."""
-    named: bool = False
-    """Keys begin with the name of their object, also where there is only one: `Load` makes the object again."""
-    overwrite: bool = False
-    sent_to: SentFrom | None = None
-    """The file of another machine that this one is brought to."""
-
-
-class ListFile(BaseCommand, tag="ListFile"):
-    """Say what a file of tensors holds, without loading it. Answered with `FileListed`."""
-
-    path: str
-    sent_from: SentFrom | None = None
-
-
-class Load(BaseCommand, tag="Load"):
-    """Load tensors of a file as objects of the workspace."""
-
-    path: str
-    entries: tuple[str, ...] = ()
-    """Keys to load; empty: all."""
-    device: str = "cpu"
-    name: str | None = None
-    """Name of the one tensor; with several: the beginning of their names."""
-    sent_from: SentFrom | None = None
-
-
-class FileEntry(msgspec.Struct, frozen=True):
-    """One tensor of a file, or one module of a workspace file."""
-
-    key: str
-    shape: tuple[int, ...]
-    dtype: str
-    bytes: int
-
-
-class FileContents(Record):
-    """What a file holds."""
-
-    path: str
-    form: str
-    """`safetensors`, `pt`, `pickle`, `sharded`, `workspace`, `npy`."""
-    entries: tuple[FileEntry, ...]
-    bytes: int
-    count: int
-    """Tensors in it; at most five thousand are listed."""
-    saved_on: str | None = None
-    """Devices on which the tensors were when they were saved, as far as the file says."""
-
-
-class FileListed(BaseEvent, tag="FileListed"):
-    """What was asked with `ListFile`."""
-
-    contents: FileContents
-
-
-# --- parameters
 
 
 class Describe(BaseCommand, tag="Describe"):
@@ -288,16 +132,6 @@ class MoveOptimizer(BaseCommand, tag="MoveOptimizer"):
 
 
 LABORATORY_COMMANDS: tuple[type[BaseCommand], ...] = (
-    OpenModel,
-    CompareCheckpoint,
-    LoadCheckpoint,
-    Save,
-    ListFile,
-    Load,
-    SaveWorkspace,
-    OpenWorkspace,
-    NewWorkspace,
-    RunModelCode,
     Describe,
     Initialise,
     Tie,
@@ -311,9 +145,6 @@ LABORATORY_COMMANDS: tuple[type[BaseCommand], ...] = (
 )
 
 LABORATORY_RESULTS: tuple[type[BaseEvent], ...] = (
-    CheckpointCompared,
-    FileListed,
-    WorkspaceFile,
     ValuesDescribed,
     Checked,
 )

@@ -286,6 +286,13 @@ class Answer(BaseEvent, tag="Answer"):
     time_unix_s: float = 0.0
 
 
+class Kept(BaseEvent):
+    """What the workspace holds is kept outside the engine: it was saved, or opened from there."""
+
+    again: Command
+    """What brings it back."""
+
+
 class SideEffects(BaseEvent, tag="SideEffects"):
     """What the command did that a replay would not repeat, in short phrases ("running statistics changed by a forward
     pass")."""

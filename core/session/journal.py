@@ -15,26 +15,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from devexplorer.core.base import object_name
 from devexplorer.core.commands.registry import spec_of, title_of
-from devexplorer.core.records import (
-    Answer,
-    ClearGradients,
-    Command,
-    Forward,
-    Move,
-    NewWorkspace,
-    OpenWorkspace,
-    Remove,
-    RunModelCode,
-    Steps,
-)
+from devexplorer.core.records import Answer, ClearGradients, Command, Forward, Move, Remove, Steps
 from devexplorer.core.session.jobs import steps_of
-from devexplorer.core.session.script import Action
+
+
+class Action(NamedTuple):
+    """One action of the session."""
+
+    title: str
+    """`mlp is now on vgpu:1`."""
+    words: str
+    code: str
+    """The equivalent Python."""
+    time_unix_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the session ran on."""
+
+    python_version: str = ""
+    torch_version: str = ""
+    virtual_spec: str | None = None
+    """Virtual GPUs present from the start."""
+    visible_devices: str | None = None
+    """The CUDA_VISIBLE_DEVICES that was chosen; None: as inherited."""
 
 
 @dataclass(slots=True, eq=False)
@@ -62,7 +73,7 @@ class Entry:
     @property
     def path(self) -> str | None:
         """The workspace file that brings everything back."""
-        return self.again.path if isinstance(self.again, OpenWorkspace) else None
+        return None if self.again is None else _opened(self.again)
 
     @property
     def made(self) -> str | None:
@@ -110,8 +121,7 @@ class Journal:
         action = None
         if answer is not None and answer.code and spec_of(command).in_script:
             action = Action(answer.title, answer.words, answer.code, answer.time_unix_s)
-        replaces = isinstance(command, NewWorkspace | OpenWorkspace)
-        entry = Entry(_named(command, created), created, tuple(effects), action, again, replaces)
+        entry = Entry(_named(command, created), created, tuple(effects), action, again, spec_of(command).replaces)
         files = [file for file in self._entries if redone and file.undone and _same(file.undone[-1], entry)]
         for file in files:
             del file.undone[-1]
@@ -149,9 +159,10 @@ class Journal:
     def commands(self) -> tuple[Command, ...]:
         """What made the workspace what it is, in order; empty where part of it came from a workspace file."""
         commands = [entry.command for entry in self._entries]
-        new = next((at for at in reversed(range(len(commands))) if isinstance(commands[at], NewWorkspace)), 0)
+        empty = [at for at, one in enumerate(commands) if spec_of(one).replaces and _opened(one) is None]
+        new = empty[-1] if empty else 0
         commands = [command for at, command in enumerate(commands) if at >= new or not spec_of(command).undoable]
-        if any(isinstance(command, OpenWorkspace) for command in commands):
+        if any(_opened(command) is not None for command in commands):
             return ()
         return tuple(command for command in commands if all(map(can_repeat, steps_of(command))))
 
@@ -198,7 +209,7 @@ class Journal:
         between = before[others[-1] + 1 :] if others else before
         return all(
             (entry.replayed or not entry.changes)
-            and not (entry.effects or entry.in_file or isinstance(entry.command, OpenWorkspace))
+            and not (entry.effects or entry.in_file or _opened(entry.command) is not None)
             for entry in between
         )
 
@@ -237,7 +248,12 @@ class Journal:
 def can_repeat(command: Command) -> bool:
     """Whether a command can be part of a session that is repeated: it changes the workspace, or what that needs."""
     spec = spec_of(command)
-    return (spec.undoable or spec.replayed) and not isinstance(command, OpenWorkspace | NewWorkspace | RunModelCode)
+    return (spec.undoable or spec.replayed) and spec.repeatable
+
+
+def _opened(command: Command) -> str | None:
+    """The workspace file that a command opens."""
+    return getattr(command, "path", None) if spec_of(command).replaces else None
 
 
 def _same(entry: Entry, other: Entry) -> bool:

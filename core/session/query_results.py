@@ -1,30 +1,14 @@
-"""Results of queries about objects: values, files, checkpoints, diagnoses. The part of the state that the laboratory
+"""Results of queries about objects: values, diagnoses. The part of the state that the laboratory
 fills. Lives on the main thread; no Qt, no torch.
 """
 
 from __future__ import annotations
 
 from devexplorer.core.base import EventHandlers, handles, object_name
-from devexplorer.core.records import (
-    Answer,
-    Check,
-    Checked,
-    CheckpointCompared,
-    Comparison,
-    Diagnosis,
-    Event,
-    FileContents,
-    FileListed,
-    ObjectSnapshot,
-    Row,
-    Undid,
-    ValuesDescribed,
-    WorkspaceFile,
-)
+from devexplorer.core.records import Answer, Check, Checked, Diagnosis, Event, ObjectSnapshot, Row, ValuesDescribed
 from devexplorer.core.records.messages import KERNEL_RESULTS
 from devexplorer.core.session.change import Change
 from devexplorer.core.session.jobs import Done
-from devexplorer.core.session.unsaved import Unsaved
 
 
 class QueryResults(EventHandlers):
@@ -36,9 +20,6 @@ class QueryResults(EventHandlers):
         """The latest description of the values of each target."""
         self._described_in: dict[str, ObjectSnapshot | None] = {}
         """The object that contained the target at that time."""
-        self.comparison: Comparison | None = None
-        self.file: FileContents | None = None
-        """The file that was listed last."""
         self.diagnoses: dict[str, Diagnosis] = {}
         """The latest diagnosis of each model."""
         self.checked_as: dict[str, ObjectSnapshot | None] = {}
@@ -46,7 +27,6 @@ class QueryResults(EventHandlers):
         self._parts_differ: dict[str, tuple[ObjectSnapshot, ObjectSnapshot, bool]] = {}
         self.check_failures: dict[str, Answer] = {}
         """Why the latest check of a model failed, if it did."""
-        self.unsaved = Unsaved()
 
     def values_are_old(self, target: str) -> bool:
         """Whether the object has changed since the values of the target were described."""
@@ -67,39 +47,14 @@ class QueryResults(EventHandlers):
         """Those of models that are as they were checked."""
         return {name: diagnosis for name, diagnosis in self.diagnoses.items() if not self.check_is_old(name)}
 
-    @property
-    def workspace_file(self) -> WorkspaceFile | None:
-        """The file that the workspace was saved to or opened from last."""
-        return self.unsaved.file
-
-    @property
-    def unsaved_work(self) -> bool:
-        """Whether closing the window would lose what could be saved."""
-        return bool(self.objects) and self.unsaved.changed
-
-    @property
-    def lost_anyway(self) -> tuple[str, ...]:
-        """What closing the window would lose though everything is saved."""
-        return self.unsaved.lost if self.objects else ()
-
-    @handles(Undid)
-    def _undid(self, event: Undid) -> Change:
-        return Change.LABORATORY if self.unsaved.undid(event.of) else Change.NOTHING
-
     @handles(*KERNEL_RESULTS)
     def _result_arrived(self, event: Event) -> Change:
         match event:
             case ValuesDescribed(values=values):
                 self.values[values.target] = event
                 self._described_in[values.target] = self.objects.get(object_name(values.target))
-            case CheckpointCompared():
-                self.comparison = event.comparison
-            case FileListed():
-                self.file = event.contents
             case Checked(target=target):
                 self.diagnoses[target], self.checked_as[target] = event.diagnosis, self.objects.get(target)
-            case WorkspaceFile():
-                self.unsaved.in_file(event)
         return Change.LABORATORY
 
     def check_ended(self, command: Check, done: Done) -> None:

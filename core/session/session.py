@@ -43,6 +43,7 @@ from devexplorer.core.records import (
     JobEnded,
     JobProgress,
     JobStarted,
+    Kept,
     Moved,
     ObjectChanged,
     Rebuilt,
@@ -50,13 +51,10 @@ from devexplorer.core.records import (
     Remove,
     SideEffects,
     Undid,
-    WorkspaceFile,
 )
 from devexplorer.core.session.device_sources import DeviceSources
-from devexplorer.core.session.journal import Entry, Journal
+from devexplorer.core.session.journal import Action, Entry, Journal, Surroundings
 from devexplorer.core.session.poll import MOST_EVENTS, PollResult
-from devexplorer.core.session.script import Action, Surroundings, notebook, script
-from devexplorer.core.session.script_file import with_commands
 from devexplorer.core.telemetry.drm_sampler import DrmSampler
 from devexplorer.core.telemetry.mailbox import Mailbox
 from devexplorer.core.telemetry.sampler import Sampler
@@ -118,14 +116,12 @@ class Session(EventHandlers):
         self._journal = Journal()
         self._sent: dict[int, Sent] = {}
         """Commands that have not ended, by their numbers."""
-        self._file_on_its_way: WorkspaceFile | None = None
-        """The workspace as it was saved for another machine, until it has arrived there."""
         self._rebuild = Rebuild(self._journal, self._send_numbered)
         self._rebuild_due = False
         self._ended_because: str | None = None
         """Why the engine was ended on purpose."""
         self._given_up = False
-        self._surroundings = Surroundings()
+        self.surroundings = Surroundings()
         self._running_visible = os.environ.get(VARIABLE)
         """The variable in the engine that runs, or that is about to."""
         self._visible_before: str | None = None
@@ -178,24 +174,10 @@ class Session(EventHandlers):
         """All actions that were not undone, with their Python, the oldest first."""
         return self._journal.actions
 
-    def script(self, *, to_repeat: bool = False) -> str:
-        """The session as a Python script; `to_repeat`: with what lets a window repeat it."""
-        text = script(self.actions, self._surroundings)
-        return with_commands(text, self._journal.commands, self._surroundings) if to_repeat else text
-
-    def notebook(self) -> str:
-        """The same as a Jupyter notebook."""
-        return notebook(self.actions, self._surroundings)
-
-    def workspace_arrived(self, request: int) -> None:
-        """The file that this `SaveWorkspace` wrote for another machine is whole there: the workspace is that file's
-        from now on. Raises `BadInput` when the workspace was made again meanwhile: nobody knows whether it is the
-        same."""
-        file = self._file_on_its_way
-        if file is None or file.request != request:
-            raise BadInput("the engine was restarted while the file was being sent; save again to be sure")
-        self._file_on_its_way = None
-        self.put(msgspec.structs.replace(file, on_its_way=False))
+    @property
+    def commands(self) -> tuple[Command, ...]:
+        """What made the workspace what it is, in order; empty where part of it came from a workspace file."""
+        return self._journal.commands
 
     def _pass_on(self, event: Event) -> None:
         """What engine and samplers say. Any thread."""
@@ -321,6 +303,8 @@ class Session(EventHandlers):
             if isinstance(event, JobEnded):
                 self._asides.pop(event.request, None)
             return []
+        if isinstance(event, Kept) and event.request in self._sent:
+            self._sent[event.request].again = event.again
         shown: list[Event] | None = self.handle(event)
         if shown is not None:
             return shown
@@ -337,7 +321,7 @@ class Session(EventHandlers):
     def _engine_ready(self, event: EngineReady) -> list[Event] | None:
         self._running_visible, self._devices.due = event.cuda_visible_devices, True
         spec = self._virtual_spec if event.virtual_beside is None else None
-        self._surroundings = Surroundings(event.python_version, event.torch_version, spec, self._visible_devices)
+        self.surroundings = Surroundings(event.python_version, event.torch_version, spec, self._visible_devices)
         if self._ended_because is not None:
             self._engine.kill()  # asked for while it was starting, when there was no process to end yet
         elif self._rebuild_due:
@@ -380,13 +364,6 @@ class Session(EventHandlers):
             sent.command = msgspec.structs.replace(event.command, request=event.request)
             sent.redone = True
 
-    @handles(WorkspaceFile)
-    def _in_a_file(self, event: WorkspaceFile) -> None:
-        if (sent := self._sent.get(event.request)) is not None:
-            sent.again = event.again
-        if event.on_its_way:
-            self._file_on_its_way = event
-
     @handles(Answer)
     def _answered(self, answer: Answer) -> None:
         if answer.failed:
@@ -416,7 +393,6 @@ class Session(EventHandlers):
         elif (culprit := self._rebuild.died()) is not None:  # a second time would end the same way
             reason = f"{reason} That happened while {culprit} again; it is left out from now on."
         self._sent.clear()
-        self._file_on_its_way = None
         for request, take in tuple(self._asides.items()):
             take(JobEnded(request=request, ok=False, time_unix_s=now))
         self._asides.clear()

@@ -15,7 +15,6 @@ from devexplorer.core.base import Clock, replacing
 from devexplorer.core.base.chosen_python import FILE, settings_file
 from devexplorer.core.base.chosen_python import KnownMachine as KnownMachine
 from devexplorer.core.feature import feature_settings
-from devexplorer.core.records import OpenModel
 
 _Pixels = Annotated[int, msgspec.Meta(ge=-100_000, le=100_000)]
 _Size = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
@@ -29,15 +28,6 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
     width: _Size
     height: _Size
     maximised: bool = False
-
-
-class FarFile(msgspec.Struct, frozen=True):
-    """A file of another machine."""
-
-    machine: str
-    path: str
-    here: bool = False
-    """The file is on this machine, and holds the workspace of that one."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,14 +56,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     right_plot: str = "tflops"
     monitor_plots: tuple[str, ...] = ()
     """What the plots of the layout Monitor show, from above; empty: what the devices report."""
-    trusted_folders: tuple[str, ...] = ()
-    """Folders whose Python may run when a model is opened from there."""
-    recent_models: tuple[tuple[str, str], ...] = ()
-    """Models that were opened last, as earlier versions kept them: source and folder of `OpenModel`."""
-    opened_models: tuple[OpenModel, ...] = ()
-    """Models that were opened last, with every choice; the newest first."""
-    recent_files: tuple[str | FarFile, ...] = ()
-    """Files of any kind that were opened or saved last, the newest first; a path is one of this machine."""
     machines: tuple[KnownMachine, ...] = ()
     """Machines that were connected, the newest first."""
     pythons: dict[str, str] = {}

@@ -290,8 +290,6 @@ class State(QueryResults):
     @handles(UndoState)
     def _undo_state(self, event: UndoState) -> Change:
         self.undo = event
-        job = self.jobs.get(event.request)
-        self.unsaved.follow(event, None if job is None else job.command)
         return Change.UNDO
 
     @handles(JobStarted)
@@ -427,7 +425,6 @@ class State(QueryResults):
         self.objects.clear()
         self.row_tables.keep({})
         self.undo = UndoState(title=None, kept_bytes=0)
-        self.unsaved.engine_lost()
         self.forget_all()
         for part in self._parts.values():
             part.forget_all()
@@ -460,7 +457,6 @@ class State(QueryResults):
 
     @handles(Rebuilt)
     def _rebuilt(self, event: Rebuilt) -> Change:
-        self.unsaved.rebuilt(event)
         if not (event.restored or event.lost):
             self.answer = Answer(title="The engine was restarted", words="It runs again.")
             return Change.ANSWER

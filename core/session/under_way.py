@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from devexplorer.core.base import object_name
-from devexplorer.core.commands.registry import spec_of
-from devexplorer.core.records import BuildModel, Command, Load, Move, OpenModel, StartBenchmark
+from devexplorer.core.commands.registry import spec_of, target_device
+from devexplorer.core.records import Command, Move, StartBenchmark
 from devexplorer.core.session.jobs import steps_of
 
 
@@ -59,5 +59,5 @@ def objects_of(command: Command) -> Iterator[str]:
 
 def device_of(command: Command) -> str | None:
     """Where its tensors go; None: nowhere, or to several."""
-    goals = {step.device for step in steps_of(command) if isinstance(step, Move | BuildModel | OpenModel | Load)}
+    goals = set(map(target_device, steps_of(command))) - {None}
     return (goals.pop() or None) if len(goals) == 1 else None

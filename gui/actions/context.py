@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import numpy as np
 from PySide6.QtCore import QObject, Qt, Signal
-from PySide6.QtWidgets import QDialog, QFileDialog, QMenu, QWidget
+from PySide6.QtWidgets import QDialog, QFileDialog, QMenu, QPushButton, QWidget
 
 from devexplorer.core.base import object_name
 from devexplorer.core.records import ObjectSnapshot, Row
 from devexplorer.core.session import Change, Machine, Settings, State
-from devexplorer.core.session.settings import FarFile
 from devexplorer.gui.actions.controller import Controller
 from devexplorer.gui.actions.dragging import places_of
 from devexplorer.gui.forms.far_side import Wanted
@@ -133,18 +132,7 @@ class Selection:
         return model
 
 
-MOST_RECENT = 10
 InBackground = Callable[[str, Callable[[], Any], Callable[[Any], None]], None]
-
-
-class RecentFile(NamedTuple):
-    """A file that was opened or saved."""
-
-    path: Path
-    machine: str = ""
-    """Where it is; empty: on this one."""
-    of: str = ""
-    """The machine whose workspace it holds, where that is another one and the file is here."""
 
 
 class WindowWork(NamedTuple):
@@ -186,6 +174,31 @@ class OtherMachines:
         """At its end."""
 
 
+class WorkKeeper:
+    """What the window asks about work that would be lost with it; a feature that can save it says more."""
+
+    def keep_copies(self, session: Session, folder: Path | None = None) -> None:
+        """From now on keep a copy of unsaved work there, in case the window crashes, and offer the one of a window that
+        has."""
+
+    def make_way(self) -> None:
+        """The user wants something of the engine."""
+
+    def beat(self) -> None:
+        """At each beat of the window."""
+
+    def copy(self) -> bool:
+        """Make a copy now, if there is work of which there is none; returns whether one is being made."""
+        return False
+
+    def may_close(self) -> bool:
+        """Whether nothing would be lost; else the user is asked."""
+        return True
+
+    def end(self, *, unasked: bool) -> None:
+        """At its end; `unasked`: the user could not be asked."""
+
+
 class WindowContext(QObject):
     """One per window. Attributes hold what is current; signals say when that changes."""
 
@@ -220,8 +233,10 @@ class WindowContext(QObject):
     tour_requested = Signal()
     beaten = Signal()
     """After each beat of the window."""
-    script_chosen = Signal(object)
-    """File for the session as Python (Path); a notebook if it ends in `.ipynb`."""
+    file_used = Signal(object, bool)
+    """A file of the machine shown was opened or saved (Path); whether it is one of this machine, whichever is shown."""
+    layout_opened = Signal(object)
+    """Show a layout that was saved with a file (`Settings` with its fields)."""
     files_chosen = Signal(object)
     """Files of any kind to open (list of Path), of this machine."""
     far_files_chosen = Signal(object)
@@ -261,9 +276,13 @@ class WindowContext(QObject):
         """Put a line above the panels, hidden."""
         self.add_status: Callable[[QWidget], object]
         """Put something into the status bar, on the right."""
+        self.file_menu: QMenu
+        self.again: QPushButton
+        """Beside the heading of the objects, hidden: for what brings back the last ones."""
         self.shown: Shown
         """Which machine is shown, or what in its place; the application sets it."""
         self.others = OtherMachines()
+        self.work = WorkKeeper()
         self.virtual_spec: str | None = None
         """The virtual GPUs that the window was started with."""
         self.session: Session | None = None
@@ -325,32 +344,9 @@ class WindowContext(QObject):
         if self.settings != before:
             self.settings_changed.emit(self.settings)
 
-    @property
-    def recent_files(self) -> tuple[RecentFile, ...]:
-        """Files of any kind that were opened or saved, the newest first."""
-        files = []
-        for one in self.settings.recent_files:
-            if isinstance(one, str):
-                files.append(RecentFile(Path(one)))
-            elif one.here:
-                files.append(RecentFile(Path(one.path), of=one.machine))
-            else:
-                files.append(RecentFile(Path(one.path), one.machine))
-        return tuple(files)
-
-    def remember_file(self, path: Path, *, here: bool = False, of: str = "") -> None:
-        """A file of the machine shown was opened or saved; `here`: one of this machine, whichever is shown; `of`:
-        one of this machine that holds the workspace of that one."""
-        name = str(path)
-        file: str | FarFile = FarFile(of, name, here=True) if of else name
-        if not (of or here or self.far is None):
-            file = FarFile(self.far.name, name)
-        others = (item for item in self.settings.recent_files if item != file)
-        self.save_settings(recent_files=(file, *others)[:MOST_RECENT])
-
-    def trust_of(self, folder: str) -> str:
-        """A folder of the machine shown, as `Settings.trusted_folders` has it."""
-        return folder if self.far is None else f"{self.far.name}:{folder}"
+    def remember(self, **fields: Any) -> None:
+        """The same of what features remember."""
+        self.save_settings(of_features={**self.settings.of_features, **fields})
 
     # --- dialogs
 

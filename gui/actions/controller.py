@@ -4,11 +4,13 @@ thread, no widgets."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from devexplorer.core.base import object_name
 from devexplorer.core.records import (
     AddVirtual,
     Backward,
+    BaseCommand,
     BenchSpec,
     BuildModel,
     Cancel,
@@ -18,7 +20,6 @@ from devexplorer.core.records import (
     Move,
     Remove,
     Row,
-    RunModelCode,
     StartBenchmark,
     StopBenchmark,
 )
@@ -44,8 +45,8 @@ class Controller:
         self.selection = selection
         self._send = send
         self._say = say
-        self.run_code: Callable[[RunModelCode], object] = send
-        """What asks before the user's code runs again; the window sets it."""
+        self.asks: dict[type[BaseCommand], Callable[[Any, Callable[[Any], object]], object]] = {}
+        """What features ask before commands of theirs are sent: given the command, and what sends it."""
 
     # --- why something cannot be done now (None: it can) --------------------------------------------------------------
 
@@ -102,11 +103,12 @@ class Controller:
         return self.why_no_engine() or (None if self.state.active_runs else "No benchmark is running.")
 
     def send(self, command: Command) -> None:
-        """Send any command to the engine; one that runs the user's code again after a question, as needed."""
-        if isinstance(command, RunModelCode):
-            self.run_code(command)
-        else:
+        """Send any command to the engine; one that a feature asks about first, after the question."""
+        ask = self.asks.get(type(command))
+        if ask is None:
             self._send(command)
+        else:
+            ask(command, self._send)
 
     # --- what can be done
     # ----------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ def _connect(context: WindowContext, page: AlertsPanel) -> None:
 
 
 def _set_rules(context: WindowContext, rules: tuple[Rule, ...]) -> None:
-    context.save_settings(of_features={**context.settings.of_features, SETTING: rules})
+    context.remember(**{SETTING: rules})
     context.redraw(Change.ALERTS)
 
 

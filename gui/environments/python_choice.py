@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal, Protocol
 
 from PySide6.QtCore import QTimer, Signal
 from PySide6.QtWidgets import QWidget
@@ -19,20 +19,43 @@ from devexplorer.core.base import MISSING, BadInput, count_text, sentence
 from devexplorer.core.base.chosen_python import choice
 from devexplorer.core.environments.environment import refusal
 from devexplorer.core.environments.finding import short
-from devexplorer.core.records.environments import Environment, Probe
+from devexplorer.core.environments.records import Environment, Probe
 from devexplorer.core.session import State
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.forms.dialog import FormDialog
-from devexplorer.gui.forms.far_side import THIS_MACHINE, Pythons
+from devexplorer.gui.forms.far_side import THIS_MACHINE
 from devexplorer.gui.widgets import Colour, ElidedLabel, Role, check_box, hbox, push_button
 from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
 
-if TYPE_CHECKING:
-    pass
-
-
 Found = Callable[[tuple[Environment, ...]], None]
 Probed = Callable[[Probe], None]
+
+
+class Pythons(Protocol):
+    """The Python environments of one machine."""
+
+    name: str
+    """Of the machine, as a sentence says it: `on NAME`."""
+    folder: str
+    """Where the user works there."""
+
+    @property
+    def current_python(self) -> str:
+        """The interpreter that runs the engine now; empty: it is not known."""
+
+    def remember_python(self, python: str) -> None:
+        """Have the engine start in this one the next time the user works there."""
+
+    def find_pythons(
+        self, folder: str, then: Callable[[tuple[Environment, ...]], None], failed: Callable[[str], None]
+    ) -> None:
+        """Those that concern somebody who works in that folder."""
+
+    def given_python(self, path: str, then: Callable[[Environment], None], failed: Callable[[str], None]) -> None:
+        """The one that this path names, of an interpreter or of a folder."""
+
+    def probe_python(self, python: str, then: Callable[[Probe], None]) -> None:
+        """What one of them has; it is started for that."""
 
 
 class PythonsHere:
@@ -281,7 +304,8 @@ def _devices(probe: Probe) -> str:
 
 def open_dialog(context: WindowContext) -> PythonDialog:
     """Choose, then restart the engine."""
-    pythons: Pythons = PythonsHere(context) if context.far is None else context.far
+    far: Any = context.far
+    pythons: Pythons = PythonsHere(context) if far is None else far
     dialog = PythonDialog(context.state, pythons, context.window)
     dialog.chosen.connect(partial(_use, context, pythons))
     dialog.browse_requested.connect(partial(_browse, context, dialog))

@@ -4,27 +4,19 @@ opened."""
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
-
-from PySide6.QtWidgets import QDialog
 
 from devexplorer.core.files.kinds import SUFFIXES
-from devexplorer.core.session import Change
 from devexplorer.gui.actions import FILE, ActionSpec, WindowContext
-from devexplorer.gui.files.models import ModelOpener
-from devexplorer.gui.files.unsaved_copy import UnsavedCopy
-from devexplorer.gui.files.workspace_file import WorkspaceFiles
-from devexplorer.gui.forms.far_side import CopiedFile
+from devexplorer.gui.files.files_of_window import files_of
+from devexplorer.gui.files.opening import ANSWERS, load_tensors
 
 ALL_KINDS = f"Workspaces, models, tensors, recordings, snapshots ({' '.join(f'*{suffix}' for suffix in SUFFIXES)})"
-ANSWERS = Change.LABORATORY | Change.ANSWER | Change.JOBS
-"""What brings the answers that dialogs about files wait for."""
 
 
-def actions(
-    context: WindowContext, models: ModelOpener, workspaces: WorkspaceFiles, copy: UnsavedCopy
-) -> list[ActionSpec]:
+def actions(context: WindowContext) -> list[ActionSpec]:
     """The actions, in the order of the menu."""
+    files = files_of(context)
+    models, workspaces, copy = files.models, files.workspaces, files.copy
     c, selection = context.controller, context.selection
 
     def why_nothing_to_save() -> str | None:
@@ -67,20 +59,6 @@ def actions(
 def _open_files(context: WindowContext) -> None:
     kinds = f"{ALL_KINDS};;All files (*)"
     context.choose_files("Open", kinds, context.files_chosen.emit, several=True, far=context.far_files_chosen.emit)
-
-
-def load_tensors(context: WindowContext, file: Path | CopiedFile | None = None) -> QDialog:
-    """Choose tensors of a file; `file`: of this one. A copy is removed when nothing is loaded from it."""
-    from devexplorer.gui.files.load_file import LoadFileDialog
-
-    dialog = LoadFileDialog(context.state, context.window)
-    context.ask(dialog, ANSWERS)
-    if isinstance(file, Path):
-        dialog.file.set_path(str(file))
-    elif file is not None:
-        dialog.file.set_sent(file)
-        dialog.rejected.connect(file.remove)
-    return dialog
 
 
 def _load_checkpoint(context: WindowContext) -> None:

@@ -9,15 +9,9 @@ from typing import Generic, TypeVar
 from PySide6.QtWidgets import QAbstractItemView, QCheckBox, QComboBox, QWidget
 
 from devexplorer.core.base import bytes_text, count_text, shape_text
-from devexplorer.core.records import (
-    Command,
-    CompareCheckpoint,
-    Comparison,
-    FileContents,
-    ListFile,
-    Load,
-    LoadCheckpoint,
-)
+from devexplorer.core.files.records import CompareCheckpoint, Comparison, FileContents, ListFile, Load, LoadCheckpoint
+from devexplorer.core.files.state import FilesState
+from devexplorer.core.records import Command
 from devexplorer.core.session import State
 from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.forms.file_field import FileField
@@ -142,7 +136,7 @@ class LoadFileDialog(FileQuestionDialog[FileContents]):
         self._check()
 
     def _latest(self) -> FileContents | None:
-        return self._state.file
+        return self._state.part(FilesState).listed
 
     def _question(self, path: str) -> ListFile:
         return ListFile(path=path, sent_from=self.file.sent_from)
@@ -209,7 +203,7 @@ class CheckpointDialog(FileQuestionDialog[Comparison]):
         self._check()
 
     def _latest(self) -> Comparison | None:
-        return self._state.comparison
+        return self._state.part(FilesState).comparison
 
     def _question(self, path: str) -> CompareCheckpoint:
         return CompareCheckpoint(target=self._target, path=path, strip=self.strip.text().strip())

@@ -1,12 +1,12 @@
 """Opens the user's own models: asks what, and says that its code will run; asks before it runs again. Main thread only.
 
-To open a model is to let the code of its folder run until the window is closed; `Settings.trusted_folders` are allowed
+To open a model is to let the code of its folder run until the window is closed; folders that are trusted are allowed
 for good.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +16,9 @@ from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QDialog
 from shiboken6 import isValid
 
-from devexplorer.core.records import Load, LoadCheckpoint, OpenModel, RunModelCode
-from devexplorer.gui.actions import MOST_RECENT, WindowContext
+from devexplorer.core.files.records import Load, LoadCheckpoint, OpenedModels, OpenModel, RecentModels, RunModelCode
+from devexplorer.gui.actions import WindowContext
+from devexplorer.gui.files.recent import MOST_RECENT, remember_file
 
 if TYPE_CHECKING:
     from devexplorer.core.isolation.model_classes import Candidate
@@ -38,18 +39,19 @@ class ModelOpener(QObject):
         """Folders whose code was opened from the dialog, which says what it runs."""
         context.state_changed.connect(self._remember)
         context.machine_shown.connect(self._forget)
-        self._run_code = context.controller.run_code
-        context.controller.run_code = self._ask_to_rebuild
+        context.controller.asks[RunModelCode] = self._ask_to_rebuild
 
     @property
     def recent(self) -> tuple[OpenModel, ...]:
         """Models of this machine that were opened, the newest first, with what was chosen then."""
         if self._context.far is not None:
             return ()
-        settings = self._context.settings
-        known = {(item.source, item.folder) for item in settings.opened_models}
-        older = (OpenModel(source=one[0], folder=one[1]) for one in settings.recent_models if one not in known)
-        return (*settings.opened_models, *older)[:MOST_RECENT]
+        remembered = self._context.settings.of_features
+        opened: OpenedModels = remembered.get("opened_models", ())
+        earlier: RecentModels = remembered.get("recent_models", ())
+        known = {(item.source, item.folder) for item in opened}
+        older = (OpenModel(source=one[0], folder=one[1]) for one in earlier if one not in known)
+        return (*opened, *older)[:MOST_RECENT]
 
     def open(self, path: Path | None = None) -> QDialog:
         """Choose a model; `path`: in this file, with what was chosen when it was opened last."""
@@ -95,13 +97,13 @@ class ModelOpener(QObject):
         from devexplorer.core.isolation.model_source import describe  # when first needed
 
         code = describe(command.source, command.folder, self._context.machine.name)
-        self._allowed.add(self._context.trust_of(code.folder))
+        self._allowed.add(trust_of(self._context, code.folder))
         self._context.controller.send(command)
 
-    def _ask_to_rebuild(self, command: RunModelCode) -> None:
+    def _ask_to_rebuild(self, command: RunModelCode, run: Callable[[RunModelCode], object]) -> None:
         """Models of a workspace file were asked about by who sends this."""
         item = self._context.state.objects.get(command.target)
-        send = partial(self._run_code, command)
+        send = partial(run, command)
         if not command.again or item is None or item.source is None:
             send()
         else:
@@ -109,7 +111,7 @@ class ModelOpener(QObject):
             from devexplorer.gui.files.questions import ask_to_run
 
             code = describe(item.source, item.folder, self._context.machine.name)
-            if self._context.trust_of(code.folder) in self._allowed:
+            if trust_of(self._context, code.folder) in self._allowed:
                 send()
             else:
                 ask_to_run(self._context, code, send)
@@ -125,17 +127,17 @@ class ModelOpener(QObject):
         self._done_count = state.done_count
         for done in list(state.done)[len(state.done) - new :] if new > 0 else ():
             if done.ok and isinstance(done.command, Load | LoadCheckpoint) and done.command.sent_from is None:
-                self._context.remember_file(Path(done.command.path).absolute())
+                remember_file(self._context, Path(done.command.path).absolute())
             if not isinstance(done.command, OpenModel):
                 continue
             command = replace(done.command, request=0, name=None)
             self._failed = None if done.ok else command
             if done.ok and (path := _file_of(command)) is not None:
-                self._context.remember_file(path)
+                remember_file(self._context, path)
             if done.ok and self._context.far is None:
                 source = command.source, command.folder
                 others = (item for item in self.recent if (item.source, item.folder) != source)
-                self._context.save_settings(opened_models=(command, *others)[:MOST_RECENT], recent_models=())
+                self._context.remember(opened_models=(command, *others)[:MOST_RECENT], recent_models=())
 
 
 def _file_of(command: OpenModel) -> Path | None:
@@ -144,3 +146,8 @@ def _file_of(command: OpenModel) -> Path | None:
 
     path = Path(command.folder, command.source.partition("?")[0].rpartition(":")[0])
     return path.absolute() if path.suffix in CODE_SUFFIXES else None
+
+
+def trust_of(context: WindowContext, folder: str) -> str:
+    """A folder of the machine shown, as it is remembered where its code may run."""
+    return folder if context.far is None else f"{context.far.name}:{folder}"

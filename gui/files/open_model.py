@@ -11,9 +11,9 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QComboBox, QSpinBox, QWidget
 
 from devexplorer.core.base import BadInput, sentence
+from devexplorer.core.files.records import OpenModel
 from devexplorer.core.isolation.model_classes import Candidate
 from devexplorer.core.isolation.model_source import CODE_SUFFIXES, describe, file_of
-from devexplorer.core.records import OpenModel
 from devexplorer.core.session import State
 from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.forms.file_field import FileField

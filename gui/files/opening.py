@@ -19,17 +19,21 @@ from PySide6.QtWidgets import QDialog
 from devexplorer.core.base import BadInput, count_text, list_text, sentence
 from devexplorer.core.feature import opener
 from devexplorer.core.files.kinds import MODEL, RECORDING, SCRIPT, SNAPSHOT, TENSORS, WORKSPACE, FileKind, recognise
-from devexplorer.core.records import AddVirtual, Command, ListFile, OpenModel, SetThreads, Steps
-from devexplorer.core.session import steps_of
+from devexplorer.core.files.records import ListFile, OpenModel
+from devexplorer.core.files.state import FilesState
+from devexplorer.core.records import AddVirtual, Command, SetThreads, Steps
+from devexplorer.core.session import Change, steps_of
 from devexplorer.gui.actions import WindowContext
-from devexplorer.gui.files.actions import load_tensors
 from devexplorer.gui.files.models import ModelOpener
+from devexplorer.gui.files.recent import remember_file
 from devexplorer.gui.files.workspace_file import WorkspaceFiles
 from devexplorer.gui.forms.far_side import CopiedFile, FarSide
 
 if TYPE_CHECKING:
-    from devexplorer.core.session.script_file import SavedSession
+    from devexplorer.core.files.script import SavedSession
 
+ANSWERS = Change.LABORATORY | Change.ANSWER | Change.JOBS
+"""What brings the answers that dialogs about files wait for."""
 SENT = (SNAPSHOT, TENSORS, WORKSPACE)
 """Files that the engine reads from wherever they are."""
 
@@ -61,7 +65,7 @@ class Opening(QObject):
         if far is self._context.far:
             for file in files:
                 if file.kind is not None:
-                    self._context.remember_file(file.path)
+                    remember_file(self._context, file.path)
             known = [file if file.kind else file._replace(reason=f"On {far.name}: {file.reason}") for file in files]
             self._open_known(known, far)
 
@@ -71,7 +75,7 @@ class Opening(QObject):
         for file in files:
             if file.kind not in (None, RECORDING):
                 of = far.name if far is not None and file.kind == WORKSPACE else ""
-                self._context.remember_file(file.path.absolute(), here=True, of=of)
+                remember_file(self._context, file.path.absolute(), here=True, of=of)
         self._open_known(files)
 
     def _open_known(self, files: Sequence[FileKind], far: FarSide | None = None) -> None:
@@ -105,7 +109,7 @@ class Opening(QObject):
                 )
         refused = next((file.path for file in files if file.kind is None), None)
         live = far is None and self._context.controller.why_no_engine() is None
-        if refused is not None and live and self._context.state.file is not None:
+        if refused is not None and live and self._context.state.part(FilesState).listed is not None:
             # the inspector still tells of a file that was looked into: the engine's refusal takes its place
             self._context.controller.send(ListFile(path=str(refused)))
         if lines:
@@ -173,6 +177,20 @@ class Opening(QObject):
         self._next()
 
 
+def load_tensors(context: WindowContext, file: Path | CopiedFile | None = None) -> QDialog:
+    """Choose tensors of a file; `file`: of this one. A copy is removed when nothing is loaded from it."""
+    from devexplorer.gui.files.load_file import LoadFileDialog
+
+    dialog = LoadFileDialog(context.state, context.window)
+    context.ask(dialog, ANSWERS)
+    if isinstance(file, Path):
+        dialog.file.set_path(str(file))
+    elif file is not None:
+        dialog.file.set_sent(file)
+        dialog.rejected.connect(file.remove)
+    return dialog
+
+
 def _recognise_to_send(far: str, path: Path) -> FileKind:
     """What a file of this machine is that is to be opened on another one. Any thread."""
     from devexplorer.core.isolation.model_classes import beside  # when there is another machine
@@ -209,7 +227,7 @@ def repeat_session(context: WindowContext, path: Path, was_read: Callable[[], No
 
 
 def _read(path: Path) -> SavedSession | str:
-    from devexplorer.core.session.script_file import commands_of  # when first needed
+    from devexplorer.core.files.script import commands_of  # when first needed
 
     try:
         return commands_of(path)

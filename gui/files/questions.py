@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QCheckBox, QWidget
 
+from devexplorer.core.files.records import TrustedFolders
 from devexplorer.core.isolation.model_source import WhatRuns
 from devexplorer.gui.actions import WindowContext
+from devexplorer.gui.files.models import trust_of
 from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.widgets import Role, label, push_button
 
@@ -40,14 +42,15 @@ class TrustDialog(FormDialog):
 
 def ask_to_run(context: WindowContext, code: WhatRuns, run: Callable[[], object]) -> None:
     """Run what needs this code, once the user allows it; code in a folder that is trusted is not asked about."""
-    folder, trusted = context.trust_of(code.folder), context.settings.trusted_folders
+    folder = trust_of(context, code.folder)
+    trusted: TrustedFolders = context.settings.of_features.get("trusted_folders", ())
     if not code.own_code or folder in trusted:
         run()
         return
 
     def allowed(remember: bool) -> None:
         if remember:
-            context.save_settings(trusted_folders=(*trusted, folder))
+            context.remember(trusted_folders=(*trusted, folder))
         run()
 
     dialog = TrustDialog(code, context.window)

@@ -1,53 +1,95 @@
-"""The menu of the files that were opened last, and the button for the last workspace. Main thread; whether they are
-still there is looked up elsewhere: a disk can be slow."""
+"""The files that were opened last: their menu, their lines of the palette, and the button for the last workspace. Main
+thread; whether they are still there is looked up on another one: a disk can be slow."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QMenu, QPushButton
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QMenu
 
+from devexplorer.core.files.records import FarFile, RecentFiles
 from devexplorer.gui.actions import WindowContext
-from devexplorer.gui.actions.context import RecentFile
-from devexplorer.gui.files.workspace_file import SUFFIX
 from devexplorer.gui.widgets import EDGE_PX, why_not_live
 
+if TYPE_CHECKING:
+    from devexplorer.gui.actions.palette import Choice
+
+MOST_RECENT = 10
+SUFFIX = "devexplorer"
 AGAIN_PX = 240
 """Width of the button for the newest workspace, at most."""
 FOLDER_PX = 260
 """Of a folder in the menu: a wider menu would not fit beside that of the toolbar; the tooltip has all of it."""
 
 
+class RecentFile(NamedTuple):
+    """A file that was opened or saved."""
+
+    path: Path
+    machine: str = ""
+    """Where it is; empty: on this one."""
+    of: str = ""
+    """The machine whose workspace it holds, where that is another one and the file is here."""
+
+
+def recent_files(context: WindowContext) -> tuple[RecentFile, ...]:
+    """Files of any kind that were opened or saved, the newest first."""
+    files = []
+    for one in context.settings.of_features.get("recent_files", ()):
+        if isinstance(one, str):
+            files.append(RecentFile(Path(one)))
+        elif one.here:
+            files.append(RecentFile(Path(one.path), of=one.machine))
+        else:
+            files.append(RecentFile(Path(one.path), one.machine))
+    return tuple(files)
+
+
+def remember_file(context: WindowContext, path: Path, here: bool = False, of: str = "") -> None:
+    """A file of the machine shown was opened or saved; `here`: one of this machine, whichever is shown; `of`: one of
+    this machine that holds the workspace of that one."""
+    name = str(path)
+    file: str | FarFile = FarFile(of, name, here=True) if of else name
+    if not (of or here or context.far is None):
+        file = FarFile(context.far.name, name)
+    known: RecentFiles = context.settings.of_features.get("recent_files", ())
+    context.remember(recent_files=(file, *(item for item in known if item != file))[:MOST_RECENT])
+
+
+def choices(context: WindowContext) -> list[Choice]:
+    """For the palette: what each is called, where it is, what opens it."""
+    from devexplorer.gui.actions.palette import Choice  # when the palette is opened
+
+    menu = context.window.findChild(RecentMenu)
+    assert isinstance(menu, RecentMenu)
+    return [
+        Choice(f"Open recent {file.path.name}", _place(file, str(file.path.parent)), True, partial(menu.open, file))
+        for file in recent_files(context)
+        if not menu.is_missing(file)
+    ]
+
+
 class RecentMenu(QMenu):
-    """Filled whenever it is shown; `Settings.recent_files` has the files, the newest first."""
+    """Filled whenever it is shown."""
 
-    look_wanted = Signal(object)
-    """Which of these files of this machine are missing (tuple of Path)? Whoever answers calls `show_missing`."""
-
-    def __init__(self, context: WindowContext, again: QPushButton) -> None:
-        """`again` opens the newest workspace; shown while there are no objects."""
+    def __init__(self, context: WindowContext) -> None:
         super().__init__("Open recent", context.window, toolTipsVisible=True)
         self._context = context
         self._missing: frozenset[Path] = frozenset()
-        self._again = again
+        self._again = again = context.again
+        """Opens the newest workspace; shown while there are no objects."""
         self._newest: RecentFile | None = None
         again.setMaximumWidth(AGAIN_PX)
         again.clicked.connect(self._open_newest)
         context.state_changed.connect(self._offer)
         context.settings_changed.connect(self._offer)
-        self.aboutToShow.connect(self._fill)
+        context.file_used.connect(partial(remember_file, context))
+        self.aboutToShow.connect(self._fill_and_look)
         self._fill()
-
-    def choices(self) -> list[tuple[str, str, Callable[[], None]]]:
-        """For the palette: what it is called, where it is, what opens it."""
-        return [
-            (f"Open recent {file.path.name}", _place(file, str(file.path.parent)), partial(self.open, file))
-            for file in self._context.recent_files
-            if not self._is_missing(file)
-        ]
 
     def open(self, file: RecentFile) -> None:
         """Open it by what it is, on its machine."""
@@ -72,7 +114,7 @@ class RecentMenu(QMenu):
         for action in self.actions():
             file = action.data()
             if isinstance(file, RecentFile):
-                there = not self._is_missing(file)
+                there = not self.is_missing(file)
                 action.setEnabled(there)
                 action.setToolTip(_place(file, str(file.path)) if there else f"{file.path} is not there any more.")
 
@@ -83,8 +125,8 @@ class RecentMenu(QMenu):
     def _offer(self) -> None:
         """Bring the button up to date."""
         shown = "" if self._context.far is None else self._context.far.name
-        known = (file for file in self._context.recent_files if (file.machine or file.of) == shown)
-        newest = next((file for file in known if file.path.name.endswith(SUFFIX) and not self._is_missing(file)), None)
+        known = (file for file in recent_files(self._context) if (file.machine or file.of) == shown)
+        newest = next((file for file in known if file.path.name.endswith(SUFFIX) and not self.is_missing(file)), None)
         state = self._context.state
         self._again.setVisible(newest is not None and not state.objects and why_not_live(state) is None)
         if newest is not None and newest != self._newest:
@@ -95,12 +137,13 @@ class RecentMenu(QMenu):
             self._again.setAccessibleName(words)
             self._again.setToolTip(_place(newest, str(newest.path)))
 
-    def _is_missing(self, file: RecentFile) -> bool:
+    def is_missing(self, file: RecentFile) -> bool:
+        """Whether it was not there when that was looked up last."""
         return not file.machine and file.path in self._missing
 
     def _fill(self) -> None:
         self.clear()
-        files = self._context.recent_files
+        files = recent_files(self._context)
         for file in files:
             home = (
                 str(file.path.parent).replace(str(Path.home()), "~", 1) if not file.machine else str(file.path.parent)
@@ -110,9 +153,16 @@ class RecentMenu(QMenu):
             action.setData(file)
         if files:
             self.addSeparator()
-        self.addAction("Clear", partial(self._context.save_settings, recent_files=())).setEnabled(bool(files))
+        self.addAction("Clear", partial(self._context.remember, recent_files=())).setEnabled(bool(files))
         self.show_missing(self._missing)
-        self.look_wanted.emit(tuple(file.path for file in files if not file.machine))
+
+    def _fill_and_look(self) -> None:
+        """Fill it, and see which files of this machine are still there."""
+        self._fill()
+        paths = [file.path for file in recent_files(self._context) if not file.machine]
+        self._context.in_background(
+            "recent", lambda: frozenset(path for path in paths if not os.path.exists(path)), self.show_missing
+        )
 
 
 def _place(file: RecentFile, path: str) -> str:

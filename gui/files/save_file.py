@@ -8,7 +8,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QCheckBox, QComboBox, QWidget
 
 from devexplorer.core.base import bytes_text, count_text, object_name
-from devexplorer.core.records import Save
+from devexplorer.core.files.records import Save
 from devexplorer.core.session import State
 from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.forms.far_side import THIS_MACHINE, FarSide

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QPlainTextEdit, QWidget
 
 from devexplorer.core.base import count_text
 from devexplorer.core.session import State
-from devexplorer.core.session.script import Action
+from devexplorer.core.session.journal import Action
 from devexplorer.gui.widgets import EDGE_PX, Colours, Role, font, hbox, label, push_button, splitter, vbox
 from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, RowsModel, RowsTable, TableRow
 
@@ -78,7 +78,7 @@ class SessionPanel(QWidget):
             return
         self._shown = actions
         self.model.set_rows([_row(number, action) for number, action in enumerate(actions)])
-        script = self._source.script() if self._source is not None and actions else ""
+        script = self._source.listener("files").script() if self._source is not None and actions else ""
         self._write(script)
         self._places = _places(script, actions)
         self.words.setText(f"{count_text(len(actions), 'action')}. Undone actions are left out." if actions else "")

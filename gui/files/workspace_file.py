@@ -11,20 +11,21 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject
 
 from devexplorer.core.base import BadInput, count_text
-from devexplorer.core.records import NewWorkspace, OpenWorkspace, RunModelCode, SaveWorkspace
+from devexplorer.core.files.records import NewWorkspace, OpenWorkspace, RunModelCode, SaveWorkspace
+from devexplorer.core.files.state import FilesState
 from devexplorer.core.session import Change, Settings
 from devexplorer.gui.actions import WindowContext
+from devexplorer.gui.files.recent import SUFFIX, recent_files, remember_file
 
 if TYPE_CHECKING:
-    from devexplorer.core.records import WorkspaceFile
+    from devexplorer.core.files.records import WorkspaceFile
     from devexplorer.core.session import Done
     from devexplorer.gui.files.questions import LossQuestion, SaveQuestion
     from devexplorer.gui.forms.far_side import CopiedFile
 
-SUFFIX = "devexplorer"
 LAYOUT = ("layout", "splitters", "span_s", "left_plot", "right_plot", "monitor_plots")
 """Fields of `Settings` that a workspace file has."""
 ALWAYS = "Someone else may have written a workspace file: its code is asked about each time, whatever the folder."
@@ -44,9 +45,6 @@ class Loss(NamedTuple):
 
 class WorkspaceFiles(QObject):
     """`new`, `open`, `save`, `save_as`; knows which file the workspace is that of."""
-
-    layout_opened = Signal(object)
-    """The layout of a file that was opened (`Settings` with its fields)."""
 
     def __init__(self, context: WindowContext) -> None:
         super().__init__(context)
@@ -69,9 +67,13 @@ class WorkspaceFiles(QObject):
         context.machine_shown.connect(self._machine_shown)
 
     @property
+    def _files(self) -> FilesState:
+        return self._context.state.part(FilesState)
+
+    @property
     def path(self) -> Path | None:
         """The file that the workspace was saved to or opened from last."""
-        event = self._context.state.workspace_file
+        event = self._files.workspace_file
         return None if event is None or not event.path else Path(event.path)
 
     @property
@@ -80,16 +82,16 @@ class WorkspaceFiles(QObject):
 
         What that one says is not enough to write a file here: the user has chosen this file for that machine before.
         """
-        event, far = self._context.state.workspace_file, self._context.far
+        event, far = self._files.workspace_file, self._context.far
         if far is None or event is None or event.sent_from is None or event.sent_from.machine != platform.node():
             return None
-        known = (file.path for file in self._context.recent_files if file.of == far.name)
+        known = (file.path for file in recent_files(self._context) if file.of == far.name)
         return next((path for path in known if str(path) == event.sent_from.path), None)
 
     @property
     def _name(self) -> str:
         """Of that file, or of the one of another machine that has it; empty: there is none."""
-        event = self._context.state.workspace_file
+        event = self._files.workspace_file
         if event is None or event.sent_from is None:
             return "" if self.path is None else self.path.name
         return PurePath(event.sent_from.path).name
@@ -140,7 +142,7 @@ class WorkspaceFiles(QObject):
                 before.remove()
 
         def arrived(request: int) -> None:
-            self._context.remember_file(place, of=far.name)
+            remember_file(self._context, place, of=far.name)
             self._when_arrived = None if saved is None else (request, saved)
 
         command = SaveWorkspace(path="", layout=self.layout())
@@ -183,19 +185,19 @@ class WorkspaceFiles(QObject):
     def _none(self, loss: Loss, go: Callable[[], object], saved: Callable[[], object]) -> bool:
         """Whether nothing would be lost. Else the user is asked: `go` does it all the same, `saved` tries again once
         everything is saved. While it is being saved there is nothing to ask yet."""
-        state, window = self._context.state, self._context.window
+        state, files, window = self._context.state, self._files, self._context.window
         if state.running(SaveWorkspace) is not None:
             self._when_saved, self._saved_before = saved, self._last_save()
             self._context.hint("The workspace is being saved first.")
             return False
-        if not (state.unsaved_work or state.lost_anyway):
+        if not (files.unsaved_work or files.lost_anyway):
             return True
         if self._question is not None:
             return False
         from devexplorer.gui.files.questions import LossQuestion, SaveQuestion  # when first needed
 
         question: SaveQuestion | LossQuestion
-        if state.unsaved_work:
+        if files.unsaved_work:
             count = len(state.objects)
             words = f"{count_text(count, 'object')} {'is' if count == 1 else 'are'} not saved to a file."
             if self._name:
@@ -204,7 +206,7 @@ class WorkspaceFiles(QObject):
             question.accepted.connect(partial(self._save_first, saved))
             question.discarded.connect(go)
         else:
-            question = LossQuestion(f"{loss.accept} anyway?", loss.accept, state.lost_anyway, window)
+            question = LossQuestion(f"{loss.accept} anyway?", loss.accept, files.lost_anyway, window)
             question.accepted.connect(go)
         self._question = question
         question.finished.connect(self._answered)
@@ -276,20 +278,20 @@ class WorkspaceFiles(QObject):
 
     def _follow(self, changes: Change) -> None:
         window = self._context.window
-        if changes & Change.LABORATORY and self._context.state.workspace_file is not self._seen:
+        if changes & Change.LABORATORY and self._files.workspace_file is not self._seen:
             self._file_changed()
         if changes & (Change.UNDO | Change.OBJECTS | Change.LABORATORY):
-            window.setWindowModified(self._context.state.unsaved_work)
+            window.setWindowModified(self._files.unsaved_work)
         if (then := self._when_saved) is not None and (saved := self._last_save()) is not self._saved_before:
             self._when_saved = None  # if it failed, the answer says why, and everything stays
             if saved is not None and saved.ok:
                 then()
 
     def _file_changed(self) -> None:
-        event = self._seen = self._context.state.workspace_file
+        event = self._seen = self._files.workspace_file
         path, arrived = self.path, self._when_arrived
         if path is not None:
-            self._context.remember_file(path)
+            remember_file(self._context, path)
         self._show_title()
         if event is not None and arrived is not None and event.request == arrived[0]:
             self._when_arrived = None
@@ -303,7 +305,7 @@ class WorkspaceFiles(QObject):
 
     def _machine_shown(self) -> None:
         """Its file was opened before: the window stays as it is."""
-        self._seen = self._arranged = self._context.state.workspace_file
+        self._seen = self._arranged = self._files.workspace_file
         self._when_saved = self._when_arrived = None
         self._show_title()
 
@@ -322,4 +324,4 @@ class WorkspaceFiles(QObject):
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self._context.hint("The layout in the file is damaged; the window stays as it is.")
             return
-        self.layout_opened.emit(settings)
+        self._context.layout_opened.emit(settings)

@@ -12,11 +12,9 @@ if TYPE_CHECKING:
     from PySide6.QtCore import QObject
     from PySide6.QtWidgets import QDialog, QWidget
 
-    from devexplorer.core.files.kinds import FileKind
     from devexplorer.core.isolation.model_classes import Candidate
     from devexplorer.core.records import SentFrom
     from devexplorer.core.records.base import BaseCommand
-    from devexplorer.core.records.environments import Environment, Probe
 
     Saving = BaseCommand
 
@@ -66,35 +64,11 @@ class KnownFiles(Protocol):
         """The path from the root on."""
 
 
-class Pythons(Protocol):
-    """The Python environments of one machine."""
+class FarSide(Protocol):
+    """Another machine. Nothing waits: answers come at a later beat."""
 
     name: str
-    """Of the machine, as a sentence says it: `on NAME`."""
-    folder: str
-    """Where the user works there."""
-
-    @property
-    def current_python(self) -> str:
-        """The interpreter that runs the engine now; empty: it is not known."""
-
-    def remember_python(self, python: str) -> None:
-        """Have the engine start in this one the next time the user works there."""
-
-    def find_pythons(
-        self, folder: str, then: Callable[[tuple[Environment, ...]], None], failed: Callable[[str], None]
-    ) -> None:
-        """Those that concern somebody who works in that folder."""
-
-    def given_python(self, path: str, then: Callable[[Environment], None], failed: Callable[[str], None]) -> None:
-        """The one that this path names, of an interpreter or of a folder."""
-
-    def probe_python(self, python: str, then: Callable[[Probe], None]) -> None:
-        """What one of them has; it is started for that."""
-
-
-class FarSide(Pythons, Protocol):
-    """Another machine. Nothing waits: answers come at a later beat."""
+    """As a sentence says it: `on NAME`."""
 
     def files(self, parent: QObject, listed: Callable[[], object]) -> KnownFiles:
         """What is known of its files, as long as `parent` exists; `listed` is called when it is more."""
@@ -114,8 +88,8 @@ class FarSide(Pythons, Protocol):
         `elsewhere`: a file of this machine would do as well, and that chooses it. `more`: `kinds` as Qt writes filters;
         `formats`, `name` and `ask` as `SaveDialog` takes them."""
 
-    def recognise(self, paths: Sequence[Path], then: Callable[[list[FileKind]], object]) -> None:
-        """What these files of it are."""
+    def recognise(self, paths: Sequence[Path], then: Callable[[list[Any]], object]) -> None:
+        """What these files of it are (`FileKind` of the feature `files`)."""
 
     def models_in(self, path: Path, then: Callable[[list[Candidate]], object]) -> None:
         """What makes models in this file."""

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from PySide6.QtCore import QObject
 
 from devexplorer.core.base import printable
-from devexplorer.core.records import Cancel, Save, SaveWorkspace, SentFrom
+from devexplorer.core.files.records import Save, SaveWorkspace
+from devexplorer.core.records import Cancel, SentFrom
 from devexplorer.core.session import State
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.forms.far_side import CopiedFile

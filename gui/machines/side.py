@@ -11,7 +11,9 @@ from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QDialog, QWidget
 
 from devexplorer.core.base import BadInput, sentence
+from devexplorer.core.environments.records import Environment, Probe
 from devexplorer.core.files.kinds import FileKind
+from devexplorer.core.files.script import marked
 from devexplorer.core.isolation.model_classes import Candidate
 from devexplorer.core.machines.records import (
     FindModels,
@@ -22,8 +24,6 @@ from devexplorer.core.machines.records import (
     Text,
     WriteScript,
 )
-from devexplorer.core.records.environments import Environment, Probe
-from devexplorer.core.session.script import marked
 from devexplorer.core.session.settings import KnownMachine
 from devexplorer.gui.forms.far_side import Wanted
 from devexplorer.gui.machines.far_file_dialog import FarFileDialog, FarFiles

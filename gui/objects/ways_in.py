@@ -67,6 +67,10 @@ class WaysIn(QWidget):
         middle.setLayout(column)
         hbox(None, (middle, 100), None, margins=(EDGE_PX, 4, EDGE_PX, 4), parent=self)
 
+    def leave_out(self, name: str) -> None:
+        """Do not offer this way."""
+        self.buttons.pop(name).deleteLater()
+
     def say(self, text: str, state: State) -> None:
         """Why there is nothing here; the ways that can be gone now."""
         show_text(self.sentence, text)

@@ -82,7 +82,7 @@ class Replaying(QObject):
 
         if isinstance(file, Path):
             path, copy, known_as = file, None, ""
-            self._context.remember_file(file.absolute(), here=True)
+            self._context.file_used.emit(file.absolute(), True)
         else:
             path, copy, known_as = file.path, file, file.name
         self._fits = False
@@ -177,7 +177,7 @@ class Replaying(QObject):
         machine = self._context.machine
         where = "" if machine.is_here else f" on {machine.name}"
         path = path if where else path.absolute()
-        self._context.remember_file(path)
+        self._context.file_used.emit(path, False)
         self._offered = machine, path
         self._context.banner.say(f"Recorded to {path.name}{where}.", passing=True, about=RECORDED, action="Open")
 

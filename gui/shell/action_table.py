@@ -9,8 +9,6 @@ from devexplorer.core.feature import named
 from devexplorer.gui.actions import FILE, ActionSpec, WindowContext
 from devexplorer.gui.benchmark import actions as benchmark
 from devexplorer.gui.devices import actions as devices
-from devexplorer.gui.environments import actions as environments
-from devexplorer.gui.files import actions as files
 from devexplorer.gui.objects import actions as objects
 from devexplorer.gui.objects import training_actions as training
 from devexplorer.gui.objects.ways_in import GUIDED
@@ -29,8 +27,6 @@ def action_table(context: WindowContext, window: MainWindow) -> list[ActionSpec]
         *devices.actions(context),
         *benchmark.actions(context),
         *(action for actions in named("actions") for action in actions(context)),
-        *files.actions(context, window.models, window.workspaces, window.unsaved_copy),
-        *environments.actions(context),
         *(action for tab in window.bottom_dock.specs for action in tab.actions(context)),
         *_window_actions(context, window),
     ]

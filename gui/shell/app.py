@@ -20,7 +20,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from PySide6.QtCore import QMessageLogContext, QtMsgType, qInstallMessageHandler
 from PySide6.QtWidgets import QApplication
 
+from devexplorer.core.feature import named
 from devexplorer.core.records import Command, Event, EventSink, Log
 from devexplorer.core.session import Change, Machine, Settings, SettingsFile, State
 from devexplorer.core.session.background import Background
@@ -92,8 +92,6 @@ class App:
         context.restart_requested.connect(self._restart_engine)
         context.tour_requested.connect(self.take_tour)
         self.window.hidden_changed.connect(self._set_hidden)
-        context.script_chosen.connect(self._script_chosen)
-        self.window.recent.look_wanted.connect(self._look_for)
         self._data_folder = data_folder
         self.background = Background(self.put)
         context.in_background = self.background.ask
@@ -109,7 +107,7 @@ class App:
         assert session is not None, "nothing can be sent before the session's engine is ready"
         if self.window.context.others.takes(command):
             return 0
-        self.leaving.make_way()
+        self.window.context.work.make_way()
         self._stir()
         return session.send(command)
 
@@ -128,7 +126,9 @@ class App:
         from devexplorer.core.base.chosen_python import current_folder, for_folder, is_there
 
         python = for_folder(self.window.context.settings.pythons, current_folder())
-        if python is not None and not is_there(python):
+        if python is None or not named("pythons"):
+            return None
+        if not is_there(python):
             self.window.say(f"The Python that was chosen for this folder, {python}, is no longer there.", error=True)
             return None
         return python
@@ -173,7 +173,7 @@ class App:
     def _beaten(self) -> None:
         self.window.context.others.beat()
         if self.files and (self.state.engine is not None or self.state.engine_words == "engine stopped"):
-            self.window.opening.open(self.files)
+            self.window.context.files_chosen.emit(self.files)
             self.files = ()
         self.background.deliver()
         # also behind a recording that is shown; while nothing happens there is nothing to give way to
@@ -202,31 +202,6 @@ class App:
             window = self.window
             self._plot_export = PlotExport(window.context, window.axis, self._slots, self.background.start)
         self._plot_export.ask(kind, picture)
-
-    def _script_chosen(self, path: Path) -> None:
-        """The session as a script, or as a notebook where the name ends so."""
-        far, notebook = self.window.context.far, path.suffix == ".ipynb"
-        if far is not None:
-            far.script(notebook=notebook, then=partial(self.write_script, path))
-        elif self.session is not None:
-            self.write_script(path, self.session.notebook() if notebook else self.session.script(to_repeat=True))
-
-    def write_script(self, path: Path, text: str) -> None:
-        """Save it without waiting for a disk."""
-        from devexplorer.core.session.script import write  # when it is asked for
-
-        def work() -> str:
-            write(path, text)
-            return f"{path} does again what was done and not undone here."
-
-        self.background.start("script", "The session is saved as Python", work)
-
-    def _look_for(self, paths: tuple[Path, ...]) -> None:
-        """See which of the recent files are still there, without waiting for their disk."""
-        menu = self.window.recent
-        self.background.ask(
-            "recent", lambda: frozenset(path for path in paths if not os.path.exists(path)), menu.show_missing
-        )
 
     def take_tour(self) -> None:
         """Show the tour in this window."""
@@ -338,7 +313,7 @@ def _run(
         session = Session(virtual_spec=virtual_spec, python=python or app.remembered_python())
         app.connect(session)
         if guide is None:
-            app.leaving.keep_copies(session)
+            app.window.context.work.keep_copies(session)
 
     def begin() -> None:
         try:

@@ -10,17 +10,19 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from devexplorer.core.base import BadInput, DevExplorerError
+from devexplorer.core.base import BadInput, DevExplorerError, open_regular
 from devexplorer.core.cli.arguments import elsewhere, parse
 from devexplorer.core.cli.quick_start import quick_start
 from devexplorer.core.cli.run import NO_THREAD, WINDOW_COMMANDS, can_start_threads, ended, run
 from devexplorer.core.cli.terminal.common_arguments import away, window_options
 from devexplorer.core.cli.terminal.refusal import refuse
+from devexplorer.core.feature import kind_of_head, pythons
 
 if TYPE_CHECKING:
     from devexplorer.gui.actions import WindowContext
@@ -46,9 +48,7 @@ def launch(argv: list[str] | None = None) -> int:
             parse_virtual(arguments.virtual)  # said here in one line, not later by the engine
         python = None if option is not None else arguments.python
         if python is not None:
-            from devexplorer.core.environments.environment import given
-
-            given(python)  # likewise
+            pythons().named(python)  # likewise
         missing = missing_display()
         if missing is not None:
             if arguments.command != "tour":
@@ -113,10 +113,9 @@ def _instead(arguments: argparse.Namespace, files: tuple[Path, ...]) -> tuple[st
             option.check(word, arguments)
             return option.run, word
         if option.kind and len(files) == 1:
-            from devexplorer.core.files.kinds import recognise  # when there is a file to look at
-
-            if recognise(files[0]).kind == option.kind:
-                return option.run, str(files[0])
+            with suppress(OSError, BadInput), open_regular(files[0]) as file:
+                if kind_of_head(file.read(64)) == option.kind:
+                    return option.run, str(files[0])
     return None
 
 

@@ -34,12 +34,6 @@ from devexplorer.gui.benchmark import tab as benchmark
 from devexplorer.gui.devices import tab as devices
 from devexplorer.gui.devices.actions import add_virtual_gpus
 from devexplorer.gui.devices.panel import DevicesPanel
-from devexplorer.gui.files import tab as files
-from devexplorer.gui.files.models import ModelOpener
-from devexplorer.gui.files.opening import Opening
-from devexplorer.gui.files.recent import RecentMenu
-from devexplorer.gui.files.unsaved_copy import UnsavedCopy
-from devexplorer.gui.files.workspace_file import WorkspaceFiles
 from devexplorer.gui.forms.dropped_files import dropped_files
 from devexplorer.gui.log import tab as log
 from devexplorer.gui.objects import tab as objects
@@ -89,7 +83,6 @@ _TABS: tuple[TabSpec[Any], ...] = (
     benchmark.TAB,
     devices.DETAILS,
     devices.PROCESSES,
-    files.TAB,
     log.TAB,
 )
 TABS = tuple(sorted((*_TABS, *named("tab")), key=attrgetter("order")))
@@ -110,15 +103,11 @@ class MainWindow(ExportingWindow):
     ) -> None:
         super().__init__()
         self.setWindowTitle("DevExplorer[*]")
-        self.setAcceptDrops(True)  # files; what is dragged within the window is for the device cards
         self.state, self.controller = state, controller
         state.follow(settings)
         self.context = WindowContext(self, state, controller, settings, self.hint)
         self.axis = TimeAxis()
         self.axis.set_span(settings.span_s)
-        self.models = ModelOpener(self.context)
-        self.workspaces = WorkspaceFiles(self.context)
-        self.opening = Opening(self.context, self.models, self.workspaces)
         self.bottom_dock = BottomDock(self.context, tabs)
         self.objects = ObjectsPanel(state)
         self.devices = DevicesPanel(state)
@@ -135,14 +124,15 @@ class MainWindow(ExportingWindow):
         self.banner = self.status.banner
         self.context.axis, self.context.banner = self.axis, self.banner
         self.context.add_bar, self.context.add_status = self.add_bar, self.status.add
+        self.context.again = self.objects.again
         self.context.notifications = Notifications(self.windowIcon(), lambda: self.context.settings.notifications)
-        self.unsaved_copy = UnsavedCopy(self.context, self.banner)
         self.specs: list[ActionSpec] = action_table(self.context, self)
         self.actions_by_id = make_qactions(self.specs, self)
         refresh(self.specs, self.actions_by_id)
         self.toolbar = Toolbar(controller, self.specs, self.actions_by_id)
-        self.recent = RecentMenu(self.context, self.objects.again)
-        self.toolbar.open_button.menu().insertMenu(self.actions_by_id["save_workspace"], self.recent)
+        self.context.file_menu = self.toolbar.open_button.menu()
+        if "open_model" not in self.actions_by_id:  # of a feature that is not there
+            self.objects.empty.leave_out("open")
         copy_menu = self.toolbar.buttons["copy"].menu()
         copy_menu.aboutToShow.connect(lambda: self.context.others.offer(copy_menu))
         self.news = News(self.context)
@@ -161,7 +151,6 @@ class MainWindow(ExportingWindow):
         self._kept_focus = KeptFocus(self.workbench, self)
         self._on_screen = OnScreen(self)
         self.context.current_settings = self.settings
-        self.workspaces.layout_opened.connect(self._show_saved_layout)
         self._connect()
         self._bind_move_keys()
         self._restore()
@@ -206,7 +195,7 @@ class MainWindow(ExportingWindow):
         if way == "build":
             self.toolbar.buttons["build"].showMenu()
         elif way == "open":
-            self.models.open()
+            self.actions_by_id["open_model"].trigger()
         elif way == "watch":
             self.workbench.show_layout("monitor")
         else:
@@ -224,6 +213,7 @@ class MainWindow(ExportingWindow):
         self.devices.selected.connect(self.context.select_device)
         self.devices.menu_requested.connect(self._device_menu)
         self.context.settings_changed.connect(self.state.follow)
+        self.context.layout_opened.connect(self._show_saved_layout)
         self.context.device_selected.connect(self.inspector.set_device)
         self.context.device_requested.connect(self.devices.choose)
         self.context.target_requested.connect(self.objects.select_near)
@@ -240,7 +230,8 @@ class MainWindow(ExportingWindow):
         self.context.work_changed.connect(self.status.show_work)
         self.status.session.clicked.connect(self.bottom_dock.show_apart)
         self.status.start.clicked.connect(self.context.restart_requested)
-        self.status.python.clicked.connect(self.actions_by_id["python"].trigger)
+        if "python" in self.actions_by_id:
+            self.status.python.clicked.connect(self.actions_by_id["python"].trigger)
 
     # --- what the heartbeat calls
 
@@ -327,7 +318,7 @@ class MainWindow(ExportingWindow):
         """Open the command palette."""
         from devexplorer.gui.actions.palette import CommandPalette
 
-        choices = palette_choices(self.specs, self.controller, self.recent.choices())
+        choices = palette_choices(self.specs, self.controller)
         choices += measuring_choices(self.context) + reading_choices(self.context)
         self.context.open_dialog(CommandPalette(choices, self))
 
@@ -404,7 +395,8 @@ class MainWindow(ExportingWindow):
         if files:
             event.setDropAction(Qt.DropAction.CopyAction)  # the file stays where it is
             event.accept()
-            QTimer.singleShot(0, self, lambda: self.opening.open(files))  # accept the drop before a modal dialog opens
+            # accept the drop before a modal dialog opens
+            QTimer.singleShot(0, self, lambda: self.context.files_chosen.emit(files))
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """What no widget has taken: a digit that Qt's shortcuts do not hear on this keyboard."""

@@ -10,6 +10,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog
 
 from devexplorer.core.machines.window.machines import FarMachine
+from devexplorer.gui.files.files_of_window import files_of
 from devexplorer.gui.machines.far_file_dialog import FarFileDialog
 from devexplorer.gui.machines.room import room_of
 from fakes.two_machines import TwoMachines
@@ -56,14 +57,14 @@ class Desk(TwoMachines):
 
     def recent(self) -> list[str]:
         """The lines of Open recent."""
-        menu = self.window.recent
+        menu = files_of(self.window.context).recent
         menu.popup(QPoint(0, 0))
         lines = [action.text() for action in menu.actions() if action.text()][:-1]
         menu.close()
         return lines
 
     def choose_recent(self, number: int) -> None:
-        menu = self.window.recent
+        menu = files_of(self.window.context).recent
         menu.popup(QPoint(0, 0))
         menu.setActiveAction(menu.actions()[number])
         QTest.keyClick(menu, Qt.Key.Key_Return)  # a click counts only where the pointer was not before the menu opened

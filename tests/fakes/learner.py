@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from PySide6.QtCore import Qt
@@ -12,8 +13,6 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QPushButton, QTableView
 
 from devexplorer.core.records import Remove
-from devexplorer.gui.files.load_file import LoadFileDialog
-from devexplorer.gui.files.save_file import SaveFileDialog
 from devexplorer.gui.learn.page import LearnPanel
 from devexplorer.gui.objects.new_tensor import NewTensorDialog
 from fakes.hands import CTRL, LEFT, SHIFT, Hands
@@ -114,6 +113,8 @@ class Learner(Hands):
 
     def save(self, form: str, name: str) -> Path:
         """Ctrl+Shift+S for the selection."""
+        from devexplorer.gui.files.save_file import SaveFileDialog
+
         self.press(Key.Key_S, CTRL | SHIFT)
         dialog = self.dialog(SaveFileDialog)
         self.pick(dialog.form_choice, form)
@@ -121,8 +122,10 @@ class Learner(Hands):
         self.click(dialog.accept_button)
         return self.folder / name
 
-    def load(self, path: Path) -> LoadFileDialog:
+    def load(self, path: Path) -> Any:
         """File, Load tensors, the path; returns when the engine has listed the file."""
+        from devexplorer.gui.files.load_file import LoadFileDialog
+
         self.menu(self.window.toolbar.open_button, "Load tensors…")
         dialog = self.dialog(LoadFileDialog)
         self.write(dialog.file.edit, str(path))

@@ -10,6 +10,7 @@ import os
 import runpy
 import socket
 import sys
+from contextlib import suppress
 from typing import Any
 
 LOADED = (
@@ -17,7 +18,7 @@ LOADED = (
     "torch._dynamo",  # what any optimizer imports
     "devexplorer.core.doctor.examine",
     "devexplorer.core.planner.run",
-    "devexplorer.core.commands.opened",
+    "devexplorer.core.files.workspace_commands",
 )
 LONGEST = 1 << 20
 """Bytes of an order."""
@@ -82,7 +83,8 @@ def _become(order: Order) -> None:
 
 if __name__ == "__main__":
     for name in LOADED:
-        importlib.import_module(name)
+        with suppress(ModuleNotFoundError):  # of a feature that was taken out
+            importlib.import_module(name)
     gc.collect()
     gc.freeze()
     _door = socket.socket(fileno=int(sys.argv[1]))

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from devexplorer.core.base.python_names import variable
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.records import Answer, Command, Event, JobEnded, Rebuilt
-from devexplorer.core.session.script import write
 from devexplorer.core.session.session import Session
 from fakes.engine import EngineHere
 
@@ -106,12 +105,12 @@ def look(name: str, thing: nn.Module | Tensor) -> Any:
 def script_gives_the_same(here: Here, folder: Path) -> str:
     """Run the session's Python in a new process, without a warning, and compare every object bit by bit; returns the
     Python."""
-    text = here.session.script()
+    text = here.session.listener("files").script()
     workspace = here.engine.engine.workspace
     names = {name: variable(name) for name in workspace.names}
     expected = {name: look(name, workspace.get(name)) for name in names}
     out, path = folder / "seen.json", folder / "session.py"
-    write(path, text + PROBE.replace("__OUT__", repr(str(out))).replace("__NAMES__", repr(names)))
+    path.write_text(text + PROBE.replace("__OUT__", repr(str(out))).replace("__NAMES__", repr(names)))
     ran = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120, cwd=folder)
     said, _, _at_the_end = ran.stderr.partition("nanobind: leaked")  # triton beside torch 2.15
     assert (ran.returncode, said) == (0, ""), f"{ran.stderr[-3000:]}\n{text}"

@@ -41,17 +41,19 @@ from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.engine.link import decode_event
 from devexplorer.core.engine.process import EngineProcess
 from devexplorer.core.experiments.records import Crossover, Replicate, TimeWork
+from devexplorer.core.files import records as rec
+from devexplorer.core.files.records import FarFile, OpenModel
 from devexplorer.core.history.export import write_csv, write_json
 from devexplorer.core.history.store import Store
 from devexplorer.core.model_steps.kind import ModelSpec
 from devexplorer.core.planner.calibrate.records import CalibrateResult, CalibrateSpec
 from devexplorer.core.planner.calibrate.store import CalibrationStore, calibration_of
-from devexplorer.core.records import MatmulSpec, OpenModel
+from devexplorer.core.records import MatmulSpec
 from devexplorer.core.records import laboratory as lab
 from devexplorer.core.records import messages as said
 from devexplorer.core.scaling.kind import ScalingSpec
 from devexplorer.core.session.session import Session
-from devexplorer.core.session.settings import FarFile, KnownMachine, Place, Settings, SettingsFile
+from devexplorer.core.session.settings import KnownMachine, Place, Settings, SettingsFile
 from devexplorer.core.split.records import InsertHops, Join, PlanSplit, Split
 from devexplorer.core.sweep.kind import SweepSpec
 from goldens import reading
@@ -244,13 +246,13 @@ def saved(folder: Path) -> None:
     try:
         for command in (
             said.NewTensor(name="x", fill="rand", shape=(2, 20), seed=3),
-            lab.SaveWorkspace(path=str(folder / "copy.devexplorer"), copy_of="/home/user/work.devexplorer"),
+            rec.SaveWorkspace(path=str(folder / "copy.devexplorer"), copy_of="/home/user/work.devexplorer"),
             said.NewTensor(name="y", fill="randn", shape=(2, 3), device="vgpu:1", seed=4, requires_grad=True),
             said.NewTensor(name="table", fill="text", text="[[1, 2.5], [3, -4]]", dtype="float64"),
-            lab.OpenModel(source="misplaced.py:Net", folder=str(WORK), name="net", inputs="4x12", seed=2),
+            rec.OpenModel(source="misplaced.py:Net", folder=str(WORK), name="net", inputs="4x12", seed=2),
             lab.MakeOptimizer(target="net", kind="adamw", learning_rate=0.01),
             lab.TrainStep(target="net"),
-            lab.Save(targets=("table", "net", "x"), path=str(folder / "tensors.safetensors")),
+            rec.Save(targets=("table", "net", "x"), path=str(folder / "tensors.safetensors")),
             said.BuildModel(recipe="mlp", seed=1, dtype="float16", device="vgpu:1"),
             lab.SetRequiresGrad(targets=("mlp:0",), on=False),
             said.BuildModel(recipe="lazy-mlp", device="vgpu:0"),
@@ -258,7 +260,7 @@ def saved(folder: Path) -> None:
             lab.Tie(first="nested:0.block 0.0.weight", second="nested:0.block 2.0.weight"),
             lab.SetTraining(target="nested:0.block 1", on=False),
             Split(target="nested", device_map=NESTED),
-            lab.SaveWorkspace(path=str(folder / "workspace.devexplorer"), layout=LAYOUT),
+            rec.SaveWorkspace(path=str(folder / "workspace.devexplorer"), layout=LAYOUT),
         ):
             here.do(command)
     finally:
@@ -304,21 +306,21 @@ def write_settings(folder: Path) -> None:
                     Rule(metric="temperature_c", raise_at=80.0, clear_at=75.0, seconds=4.0),
                     Rule(metric="memory_used_percent", enabled=False, raise_at=90.0, clear_at=85.0, seconds=2.0),
                     Rule(metric="power_w", raise_at=250.0, clear_at=240.0, seconds=5.0, devices=("nvml:0", "vgpu:1")),
-                )
-            },
-            trusted_folders=("/home/user/models",),
-            recent_models=(("net.py:Net", "/home/user/models"), ("torchvision:resnet50", "")),
-            opened_models=(
-                OpenModel(
-                    source="net.py:Net", folder="/home/user/models", name="net", seed=3, inputs="2x16:int64,4x12"
                 ),
-                OpenModel(source="transformers:gpt2?n_layer=2", device="vgpu:0", dtype="float16"),
-            ),
-            recent_files=(
-                "/home/user/work.devexplorer",
-                FarFile(machine="gpu-server", path="/data/night.devrec"),
-                FarFile(machine="gpu-server", path="/home/user/here.devexplorer", here=True),
-            ),
+                "trusted_folders": ("/home/user/models",),
+                "recent_models": (("net.py:Net", "/home/user/models"), ("torchvision:resnet50", "")),
+                "opened_models": (
+                    OpenModel(
+                        source="net.py:Net", folder="/home/user/models", name="net", seed=3, inputs="2x16:int64,4x12"
+                    ),
+                    OpenModel(source="transformers:gpt2?n_layer=2", device="vgpu:0", dtype="float16"),
+                ),
+                "recent_files": (
+                    "/home/user/work.devexplorer",
+                    FarFile(machine="gpu-server", path="/data/night.devrec"),
+                    FarFile(machine="gpu-server", path="/home/user/here.devexplorer", here=True),
+                ),
+            },
             machines=(KnownMachine(host="gpu-server", python="/opt/torch/bin/python"), KnownMachine(host="user@far")),
             pythons={"/home/user/models": "/home/user/venv/bin/python"},
             learned=("devices", "move-a-tensor"),
@@ -372,8 +374,8 @@ def script(folder: Path) -> dict[str, Any]:
             lab.ClearGradients(target="mlp"),
         ):
             here.do(command)
-        (folder / "session.py").write_text(here.session.script(to_repeat=True), encoding="utf-8")
-        (folder / "session.ipynb").write_text(here.session.notebook(), encoding="utf-8")
+        (folder / "session.py").write_text(here.session.listener("files").script(to_repeat=True), encoding="utf-8")
+        (folder / "session.ipynb").write_text(here.session.listener("files").notebook(), encoding="utf-8")
         names = here.engine.engine.workspace.names
     finally:
         here.close()

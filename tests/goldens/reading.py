@@ -29,6 +29,9 @@ from devexplorer.core.engine.link import EVENT_LIMIT, Joiner, decode_command, de
 from devexplorer.core.engine.local import LocalEngine
 from devexplorer.core.experiments.state import ExperimentState
 from devexplorer.core.feature import benchmark_kinds, command_types, event_types
+from devexplorer.core.files.records import CheckpointCompared, CompareCheckpoint, Load, OpenWorkspace, WorkspaceFile
+from devexplorer.core.files.script import commands_of
+from devexplorer.core.files.state import FilesState
 from devexplorer.core.fleet.report.history import TABLE, stored_checks
 from devexplorer.core.history.store import Store
 from devexplorer.core.history.store_thread import read_runs
@@ -42,19 +45,13 @@ from devexplorer.core.recording.reader import open_recording
 from devexplorer.core.recording.timeline import RecordingTimeline, apply_record
 from devexplorer.core.records import (
     BuildModel,
-    CheckpointCompared,
-    CompareCheckpoint,
     EngineDevices,
     EngineLost,
     Event,
-    Load,
     ObjectChanged,
     ObjectSnapshot,
-    OpenWorkspace,
     StoredRun,
-    WorkspaceFile,
 )
-from devexplorer.core.session.script_file import commands_of
 from devexplorer.core.session.settings import SettingsFile, saved_form
 from devexplorer.core.session.state import State
 from devexplorer.core.split.state import SplitState
@@ -239,8 +236,8 @@ def _known(state: State) -> dict[str, Any]:
             field: value for field, value in plain(state.undo).items() if field not in ("command", "contents")
         },  # came later
         "values": {target: plain(found.values) for target, found in state.values.items()},
-        "comparison": plain(state.comparison),
-        "file": plain(state.file),
+        "comparison": plain(state.part(FilesState).comparison),
+        "file": plain(state.part(FilesState).listed),
         "split_plans": {target: plain(plan) for target, plan in state.part(SplitState).plans.items()},
         "crossings": {target: plain(hops) for target, hops in state.part(SplitState).hops.items()},
         "work": plain(state.part(ExperimentState).work),

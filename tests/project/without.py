@@ -3,10 +3,10 @@
     python tests/project/without.py NAME [NAME …] [--quick | --whole]      features of core/features.py; `all`: each
 
 A copy of what git knows loses the folders of the feature (in core, gui and tests), its line in core/features.py, its
-names in core/public, its exercises and its scenarios; and likewise of every feature that needs it. Nothing else is
-edited. Then import contracts, types and the import of every module have to hold; with `--quick` not the types, which
-take longest (.ci/run does that for all features); with `--whole` also `devices`, `place`, `bench matmul`, the tour, and
-the tests of the kernel. Exit code 1 where something does not.
+names in core/public, its exercises, its scenarios, and other tests that import it; and likewise of every feature that
+needs it. Nothing else is edited. Then import contracts, types and the import of every module have to hold; with
+`--quick` not the types, which take longest (.ci/run does that for all features); with `--whole` also `devices`,
+`place`, `bench matmul`, the tour, and the tests that are left. Exit code 1 where something does not.
 """
 
 from __future__ import annotations
@@ -82,6 +82,11 @@ def take_out(folder: Path, gone: Parts) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
+    packages = [name.replace("/", ".") for name in gone.folders if name.startswith(("core/", "gui/"))]
+    imports = re.compile(rf"^ *(from|import) devexplorer\.({'|'.join(map(re.escape, packages))})\b", re.MULTILINE)
+    for test in (folder / "tests").rglob("test_*.py"):
+        if imports.search(test.read_text()):
+            test.unlink()
     lines = folder / "core/features.py"
     text = lines.read_text()
     for name in gone.names:

@@ -17,6 +17,7 @@ from ray.exceptions import RayError
 
 from devexplorer.core.base import LinkError, first_line
 from devexplorer.core.engine.link import frame
+from devexplorer.core.files.records import Load
 from devexplorer.core.fleet.cluster.messages import (
     Attached,
     CancelMeasuring,
@@ -35,7 +36,7 @@ from devexplorer.core.fleet.events import GroupEnded
 from devexplorer.core.fleet.hosts.host_fleet import HostFleet, Member
 from devexplorer.core.machines.records import ForgetCopy, PlaceCopy, SaveCopy, Text
 from devexplorer.core.machines.window.link import CannotReach
-from devexplorer.core.records import Answer, Command, Event, JobEnded, Load, SentFrom
+from devexplorer.core.records import Answer, Command, Event, JobEnded, SentFrom
 
 STEP_S = 0.05
 RESERVE_S = 10.0

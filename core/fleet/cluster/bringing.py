@@ -13,7 +13,7 @@ from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from devexplorer.core.base import Unavailable, first_line
-from devexplorer.core.environments import cache_folder, code_cache, packages, whole_folders
+from devexplorer.core.environments import code_cache, packages, whole_folders
 from devexplorer.core.environments import probe as probing
 from devexplorer.core.environments.environment import Probe, as_probe, refusal
 from devexplorer.core.machines.window.link import CannotReach
@@ -47,7 +47,7 @@ def bring(node: str) -> str:
 
 
 def _packed(about: Probe, need: packages.Need) -> bytes:
-    return cache_folder.packed_folder(packages.folder(None, about, need))
+    return code_cache.packed_folder(packages.folder(None, about, need))
 
 
 def _keep(node: str, kind: str, name: str, archive: Callable[[], bytes]) -> str:

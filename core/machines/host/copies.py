@@ -21,9 +21,10 @@ import platformdirs
 import psutil
 
 from devexplorer.core.base import BadInput
+from devexplorer.core.files.records import Save
 from devexplorer.core.machines.host.files import FileWork, Reply
 from devexplorer.core.machines.records import Done, ForgetCopy, PlaceCopy, Result, SaveCopy, Text
-from devexplorer.core.records import Answer, BaseEvent, Cancel, JobEnded, Save
+from devexplorer.core.records import Answer, BaseEvent, Cancel, JobEnded
 
 if TYPE_CHECKING:
     from devexplorer.core.session.session import Session

@@ -23,13 +23,15 @@ from types import FrameType
 import platformdirs
 
 from devexplorer.core.base import Clock, DevExplorerError, moment_text
-from devexplorer.core.environments.in_use import keep_in_use
+from devexplorer.core.environments.code_cache import keep_in_use
+from devexplorer.core.files.autosave import Autosave, Found, discard
+from devexplorer.core.files.records import OpenWorkspace
+from devexplorer.core.files.state import FilesState
 from devexplorer.core.machines.host.known import Known
 from devexplorer.core.machines.host.server import Server
 from devexplorer.core.machines.host.socket_folder import HostError, Place, locked, make, peer
 from devexplorer.core.machines.host.starting import find
-from devexplorer.core.records import Answer, Event, Offer, OpenWorkspace
-from devexplorer.core.session.autosave import Autosave, Found, discard
+from devexplorer.core.records import Answer, Event, Offer
 from devexplorer.core.session.background import Background
 from devexplorer.core.session.crash import install_hooks
 from devexplorer.core.session.session import Session
@@ -189,7 +191,7 @@ class UnsavedCopy:
         state, found = self._known.state, self._found
         if found is None or state.engine is None:
             return
-        file = state.workspace_file
+        file = state.part(FilesState).workspace_file
         if not self._offered:
             self._offered = True
             self._offer(found)
@@ -198,8 +200,8 @@ class UnsavedCopy:
 
     def is_lacking(self) -> bool:
         """Whether there is unsaved work, and no copy of it: it is too large, say, or the disk is full."""
-        state = self._known.state
-        return state.engine is not None and state.unsaved_work and self._autosave.copied != state.unsaved.contents
+        state, files = self._known.state, self._known.state.part(FilesState)
+        return state.engine is not None and files.unsaved_work and self._autosave.copied != files.contents
 
     def make_way(self) -> None:
         """A window wants something of the engine."""
@@ -211,7 +213,7 @@ class UnsavedCopy:
         while self._autosave.copy() and self._monotonic() < until:
             go_on()
         state = self._known.state
-        self._autosave.end(keep=state.engine is None or state.unsaved_work)
+        self._autosave.end(keep=state.engine is None or state.part(FilesState).unsaved_work)
         self._background.join(1.0)
 
     def _take(self, found: Found | None) -> None:

@@ -14,6 +14,8 @@ from devexplorer.core.base import object_name
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.engine.link import pieces
 from devexplorer.core.feature import result_types
+from devexplorer.core.files.records import WorkspaceFile
+from devexplorer.core.files.state import FilesState
 from devexplorer.core.machines.past import past_readings
 from devexplorer.core.machines.records import DevicesChanged, Happened, PastEvents, PastMark, PastReadings
 from devexplorer.core.records import (
@@ -33,7 +35,6 @@ from devexplorer.core.records import (
     Rebuilt,
     UndoState,
     ValuesDescribed,
-    WorkspaceFile,
 )
 from devexplorer.core.records.base import Record
 from devexplorer.core.session.poll import PollResult
@@ -95,6 +96,7 @@ class Known:
 
     def __init__(self) -> None:
         self.state = State()
+        self._files = self.state.part(FilesState)
         self._retained = RetainedEvents()
         self._catalog: Catalog | None = None
         self._runs: dict[int, _RunEvents] = {}
@@ -204,8 +206,8 @@ class Known:
         for snapshot in state.objects.values():
             yield ObjectChanged(snapshot=snapshot)
         yield from self._results.values()
-        if self._lost is None and state.workspace_file is not None:
-            yield state.workspace_file
+        if self._lost is None and self._files.workspace_file is not None:
+            yield self._files.workspace_file
         yield self._undo()
         if self._answer is not None:
             yield self._answer
@@ -217,13 +219,13 @@ class Known:
 
     def _undo(self) -> UndoState:
         """As if it had come with the file of the workspace, where that holds everything: so a window knows it too."""
-        file, changed = self.state.workspace_file, self.state.unsaved.changed
+        file, changed = self._files.workspace_file, self._files.changed
         return replace(self.state.undo, request=0 if file is None or changed else file.request)
 
     def _before_loss(self) -> Iterator[Event]:
         """What the workspace was when the engine ended: whether its file had everything decides what is said of it when
         it is rebuilt."""
-        file, changed = self.state.workspace_file, self.state.unsaved.was_changed
+        file, changed = self._files.workspace_file, self._files.was_changed
         if file is not None:
             yield file
         yield UndoState(title=None, kept_bytes=0, contents=int(changed or file is not None),

@@ -75,7 +75,7 @@ class Questions:
             RestartEngine: lambda _: session.restart_engine(),
             SetVisibleDevices: lambda asked: session.set_visible_devices(asked.value),
             SetPython: lambda asked: session.set_python(asked.path or None),
-            WorkspaceArrived: lambda asked: session.workspace_arrived(asked.request),
+            WorkspaceArrived: lambda asked: session.listener("files").arrived(asked.request),
         }
         """Those of which there is nothing to be said once they are done."""
 
@@ -155,7 +155,8 @@ class Questions:
         return Done()
 
     def _write_script(self, _: Client, question: WriteScript, __: Answer) -> Result:
-        return Text(text=self._session.notebook() if question.notebook else self._session.script(to_repeat=True))
+        files = self._session.listener("files")
+        return Text(text=files.notebook() if question.notebook else files.script(to_repeat=True))
 
 
 def _said(reply: Answer) -> Callable[[str, bool], None]:

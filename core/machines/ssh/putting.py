@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from devexplorer.core.base import ProgressMonitor, Unavailable
-from devexplorer.core.environments import cache_folder, code_cache, packages
+from devexplorer.core.environments import code_cache, packages
 from devexplorer.core.environments.environment import Probe, is_likely, refusal
 from devexplorer.core.machines.ssh.connection import Connection
 from devexplorer.core.machines.ssh.records import Step
@@ -75,7 +75,7 @@ def _need(connection: Connection, python: str, about: Probe, need: packages.Need
         request = {"do": "install", "python": python, "wanted": need.wanted, "seconds": INSTALL_S}
         where = {"kind": packages.KIND, "name": need.name, "without": []}
         return str(connection.ask(request | where, INSTALL_S + UNPACK_S))
-    return _put(connection, "packages", packages.KIND, need.name, cache_folder.packed_folder(folder))
+    return _put(connection, "packages", packages.KIND, need.name, code_cache.packed_folder(folder))
 
 
 def _there(connection: Connection, kind: str, name: str) -> str | None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 from msgspec.structs import replace
 
 from devexplorer.core.base import bytes_text, objects_text, sentence
+from devexplorer.core.files.records import Load
 from devexplorer.core.machines.host.copies import Copies
 from devexplorer.core.machines.host.files import FileWork
 from devexplorer.core.machines.records import (
@@ -28,7 +29,7 @@ from devexplorer.core.machines.records import (
     Text,
     WriteFile,
 )
-from devexplorer.core.records import Command, Load, SentFrom
+from devexplorer.core.records import Command, SentFrom
 
 if TYPE_CHECKING:
     from pathlib import Path

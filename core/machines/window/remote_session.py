@@ -19,6 +19,7 @@ from devexplorer.core.base import Clock, count_text, sentence
 from devexplorer.core.commands.registry import title_of
 from devexplorer.core.devices.cuda_visible_devices import checked
 from devexplorer.core.engine.link import frame
+from devexplorer.core.files.script import marked, script
 from devexplorer.core.machines.host.wire import Wire
 from devexplorer.core.machines.records import (
     ANSWERED_WITH,
@@ -42,9 +43,9 @@ from devexplorer.core.machines.window.untrusted import visible
 from devexplorer.core.machines.window.uplink import Begin, Uplink
 from devexplorer.core.records import Answer, BeginBenchmark, Command, EngineReady, Event, JobEnded, Log
 from devexplorer.core.records.base import Record
+from devexplorer.core.session.journal import Action, Surroundings
 from devexplorer.core.session.past import Past
 from devexplorer.core.session.poll import MOST_EVENTS, PollResult
-from devexplorer.core.session.script import Action, Surroundings, marked, script
 
 R = TypeVar("R", bound=Result)
 MOST_PAST = 2
@@ -101,7 +102,7 @@ class RemoteSession:
         self._hidden = False
         self._engine: EngineReady | None = None
         self._known_actions = 0
-        self.listeners: dict[str, Any] = {"recording": self}
+        self.listeners: dict[str, Any] = {"recording": self, "files": self}
         self.on_history: Callable[[HistoryChanged], None] = lambda changed: None
         """Told when the runs of that machine's history are others."""
         self.on_drained: Callable[[PollResult], None] | None = None

@@ -97,8 +97,9 @@ def context_menu(
         submenu.setToolTipsVisible(True)
         fill_menu(submenu, title, specs, actions)
     menu.addSeparator()
-    menu.addAction(actions["save"])
-    menu.addAction(actions["remove"])
+    for action_id in ("save", "remove"):
+        if action_id in actions:
+            menu.addAction(actions[action_id])
     return menu
 
 
@@ -133,10 +134,8 @@ def device_menu(context: WindowContext, device: str, legends: Sequence[Legend]) 
     return menu
 
 
-def palette_choices(
-    specs: Sequence[ActionSpec], controller: Controller, recent: Sequence[tuple[str, str, Callable[[], object]]]
-) -> list[Choice]:
-    """Everything that can be done: the action table, a move to each device, each sample model, each recent file."""
+def palette_choices(specs: Sequence[ActionSpec], controller: Controller) -> list[Choice]:
+    """Everything that can be done: the action table, a move to each device, each sample model."""
     from devexplorer.gui.actions.palette import Choice  # when the palette is opened
 
     state, choices = controller.state, []
@@ -150,7 +149,6 @@ def palette_choices(
     why = controller.why_no_engine()
     for name, description in recipes.items():
         choices.append(Choice(f"Build {name}", why or description, why is None, partial(controller.build, name)))
-    choices += [Choice(text, folder, True, run) for text, folder, run in recent]
     return choices
 
 

@@ -14,8 +14,9 @@ from places import Place, place_of
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.doctor.code.patches import apply, digest_of, patched
+from devexplorer.core.files.records import OpenModel, RunModelCode
 from devexplorer.core.models import samples
-from devexplorer.core.records import ApplyPatch, Check, Checked, Finding, OpenModel, RunModelCode
+from devexplorer.core.records import ApplyPatch, Check, Checked, Finding
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 

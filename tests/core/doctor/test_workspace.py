@@ -19,6 +19,7 @@ from devexplorer.core.base import NO_PROGRESS, BadInput, DevExplorerError, Progr
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.doctor.commands import check as doctor
 from devexplorer.core.doctor.examine import examine
+from devexplorer.core.files.records import OpenModel
 from devexplorer.core.records import (
     Answer,
     Backward,
@@ -32,7 +33,6 @@ from devexplorer.core.records import (
     MakeOptimizer,
     Move,
     NewTensor,
-    OpenModel,
     TrainStep,
     Undo,
 )

@@ -17,7 +17,7 @@ import pytest
 
 import devexplorer
 from devexplorer.core.base import Unavailable, module_command
-from devexplorer.core.environments import cache_folder, code_cache
+from devexplorer.core.environments import code_cache
 
 OWN_PACKAGES = os.pathsep.join(path for path in sys.path if path.endswith("site-packages"))
 
@@ -86,20 +86,20 @@ def test_a_folder_that_a_cleaner_has_thinned_is_made_again(cache: Path) -> None:
 
 def test_three_are_kept_and_those_that_may_be_in_use(cache: Path) -> None:
     for number, days in enumerate((9, 0.5, 2, 3, 4)):
-        age(cache_folder.kept("code", str(number), lambda folder: None), days)
+        age(code_cache.kept("code", str(number), lambda folder: None), days)
     (cache / "code" / ".new-left").mkdir()
     age(cache / "code" / ".new-left", 2)
-    cache_folder.kept("code", "newest", lambda folder: None)
+    code_cache.kept("code", "newest", lambda folder: None)
     assert {path.name for path in (cache / "code").iterdir()} == {"newest", "1", "2", "3"}
 
 
 def test_two_windows_at_once_both_have_it(cache: Path) -> None:
     def fill(folder: Path) -> None:
         if not (cache / "code" / "same").exists():
-            cache_folder.kept("code", "same", lambda folder: (folder / "file").touch() or None)
+            code_cache.kept("code", "same", lambda folder: (folder / "file").touch() or None)
         (folder / "file").touch()
 
-    folder = cache_folder.kept("code", "same", fill)
+    folder = code_cache.kept("code", "same", fill)
     assert (folder / "file").exists()
     assert [path.name for path in folder.parent.iterdir()] == ["same"]
 
@@ -108,7 +108,7 @@ def test_two_windows_at_once_both_have_it(cache: Path) -> None:
 def test_many_windows_at_once_all_have_one_folder_that_stays(cache: Path, damaged: bool) -> None:
     count = 8
     if damaged:
-        (cache_folder.kept("code", "same", lambda folder: (folder / "file").write_text("former")) / "file").unlink()
+        (code_cache.kept("code", "same", lambda folder: (folder / "file").write_text("former")) / "file").unlink()
     ready, found = threading.Barrier(count), []
 
     def fill(folder: Path) -> None:
@@ -116,7 +116,7 @@ def test_many_windows_at_once_all_have_one_folder_that_stays(cache: Path, damage
         ready.wait()
 
     def window() -> None:
-        folder = cache_folder.kept("code", "same", fill)
+        folder = code_cache.kept("code", "same", fill)
         found.append((folder / "file").stat().st_ino)
 
     windows = [threading.Thread(target=window) for _ in range(count)]
@@ -135,10 +135,10 @@ def test_a_full_or_read_only_home_leaves_the_temporary_folder(cache: Path, tmp_p
         if folder.is_relative_to(cache):
             raise OSError(code, os.strerror(code))
 
-    folder = cache_folder.kept("code", "x", fill)
+    folder = code_cache.kept("code", "x", fill)
     assert folder == tmp_path / "tmp" / f"devexplorer-{os.getuid()}" / "code" / "x"
     assert folder.parents[1].stat().st_mode & 0o777 == 0o700
-    assert cache_folder.kept("code", "x", pytest.fail) == folder
+    assert code_cache.kept("code", "x", pytest.fail) == folder
     assert list((cache / "code").iterdir()) == []
 
 
@@ -147,7 +147,7 @@ def test_no_place_at_all_is_told_in_one_line(cache: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(Unavailable, match=r"nothing can be kept in .* é/devexplorer \(no space is left\) or in .*"):
-        cache_folder.kept("code", "x", fill)
+        code_cache.kept("code", "x", fill)
 
 
 def test_a_folder_that_others_could_have_made_is_not_used(cache: Path, tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_folder_that_others_could_have_made_is_not_used(cache: Path, tmp_path:
     (shared / "code" / "x").mkdir(parents=True)
     shared.chmod(0o777)
     with pytest.raises(Unavailable, match="others may write to it"):
-        cache_folder.kept("code", "x", lambda folder: None)
+        code_cache.kept("code", "x", lambda folder: None)
 
 
 def test_our_modules_run_although_another_devexplorer_is_there(cache: Path, tmp_path: Path) -> None:
@@ -207,10 +207,10 @@ def test_code_of_the_user_s_may_start_processes_that_import_the_main_module(cach
 
 
 def test_what_an_engine_runs_with_is_in_use_as_long_as_it_runs(cache: Path) -> None:
-    packages = cache_folder.kept("packages", "x", lambda folder: None)
+    packages = code_cache.kept("packages", "x", lambda folder: None)
     folder = code_cache.folder()
     text = (
-        "import threading, time, os; from devexplorer.core.environments.in_use import keep_in_use; keep_in_use()\n"
+        "import threading, time, os; from devexplorer.core.environments.code_cache import keep_in_use; keep_in_use()\n"
         f"while os.stat({str(packages)!r}).st_mtime < 1e9: time.sleep(0.01)\n"
         "print([thread.name for thread in threading.enumerate()])"
     )

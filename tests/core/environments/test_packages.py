@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput, Cancelled, ProgressMonitor, Unavailable
-from devexplorer.core.environments import code_cache, environment, packages, preparing
+from devexplorer.core.environments import code_cache, environment, packages
 from devexplorer.core.environments.environment import Probe
 
 ROOT = Path(__file__).parents[3]
@@ -92,36 +92,6 @@ def test_what_is_lacking(probe: Probe, missing: tuple[str, ...], too_old: tuple[
     assert (packages.missing(probe), packages.too_old(probe)) == (missing, too_old)
 
 
-@pytest.mark.parametrize(
-    ("tag", "fits"),
-    [
-        ("py3-none-any", True),
-        ("py2.py3-none-any", True),
-        ("py2-none-any", False),
-        ("cp312-cp312-manylinux_2_17_x86_64", True),
-        ("cp312-cp312-manylinux2014_x86_64", True),
-        ("cp312-cp312-manylinux_2_35_x86_64", False),
-        ("cp312-cp312-manylinux_2_17_aarch64", False),
-        ("cp312-cp312-musllinux_1_2_x86_64", False),
-        ("cp312-cp312-linux_x86_64", False),  # built on some machine, for that machine
-        ("cp312-cp312t-manylinux_2_17_x86_64", False),
-        ("cp311-cp311-manylinux_2_17_x86_64", False),
-        ("cp36-abi3-manylinux_2_12_x86_64", True),
-        ("cp313-abi3-manylinux_2_12_x86_64", False),
-        ("pp310-pypy310_pp73-manylinux_2_17_x86_64", False),
-    ],
-)
-def test_which_wheels_fit_a_python(tag: str, fits: bool) -> None:
-    assert packages.fits(tag, PROBE) is fits
-
-
-def test_a_python_without_the_lock_takes_no_stable_interface() -> None:
-    probe = replace(PROBE, free_threaded=True)
-    assert packages.fits("cp312-cp312t-manylinux_2_17_x86_64", probe)
-    assert not packages.fits("cp36-abi3-manylinux_2_12_x86_64", probe)
-    assert not packages.fits("cp312-cp312-musllinux_1_2_x86_64", replace(PROBE, libc=""))
-
-
 def test_nothing_is_made_for_an_environment_that_has_all(cache: Path) -> None:
     assert packages.provide("/usr/bin/python", PROBE) == (None, None)
     assert not cache.exists()
@@ -170,12 +140,19 @@ def test_without_pip_the_one_that_python_brings_along_does_it(wheels: Path) -> N
 
 
 def test_wheels_for_another_machine_are_fetched_here(wheels: Path) -> None:
-    for tag in ("cp312-cp312-manylinux_2_31_aarch64", "cp312-cp312-manylinux_2_34_aarch64", "cp311-cp311-linux_x86_64"):
-        wheel(wheels, "msgspec", "0.20" if "31" in tag.split("-")[2] else "0.21", tag)
-    probe = replace(without("msgspec"), platform="linux-aarch64")
+    for version, tag in (
+        ("0.20", "cp312-cp312-manylinux_2_28_aarch64"),
+        ("0.21", "cp312-cp312-manylinux_2_34_aarch64"),
+        ("0.22", "cp311-cp311-manylinux_2_28_aarch64"),
+        ("0.23", "cp312-cp312-linux_x86_64"),
+    ):
+        wheel(wheels, "msgspec", version, tag)
+    wheel(wheels, "psutil", "7.0", "cp36-abi3-manylinux2014_aarch64")
+    probe = replace(without("msgspec", "psutil"), platform="linux-aarch64")
     folder = packages.provide(None, probe).after
     assert folder is not None
     assert (folder / "msgspec-0.20.dist-info").exists()
+    assert (folder / "psutil-7.0.dist-info").exists()
 
 
 def test_a_failure_is_one_line_and_leaves_nothing(cache: Path, wheels: Path) -> None:
@@ -196,15 +173,15 @@ def test_fetching_can_be_cancelled(cache: Path, tmp_path: Path) -> None:
 
 
 def test_a_python_is_made_ready(tmp_path: Path) -> None:
-    assert preparing.prepare(sys.executable) == [sys.executable, "-P", "-m"]
+    assert packages.prepare(sys.executable) == [sys.executable, "-P", "-m"]
     python = tmp_path / "my python"
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     python.chmod(0o755)
-    *start, bootstrap = preparing.prepare(str(python))
+    *start, bootstrap = packages.prepare(str(python))
     assert (start, bootstrap) == ([str(python), "-P"], str(code_cache.folder() / code_cache.BOOTSTRAP))
     python.write_text("#!/bin/sh\necho wrong; exit 1\n")
     with pytest.raises(BadInput, match="my python cannot be used: it is not a Python that answers: wrong"):
-        preparing.prepare(str(python))
+        packages.prepare(str(python))
     python.write_text("#!/bin/sh\nsleep 99\n")
     with pytest.raises(Cancelled):
-        preparing.prepare(str(python), ProgressMonitor(cancelled=lambda: True))
+        packages.prepare(str(python), ProgressMonitor(cancelled=lambda: True))

@@ -16,20 +16,16 @@ from torch import Tensor, nn
 from devexplorer.core.base import BadInput, Cancelled, DoesNotFit, ProgressMonitor
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.files import entries
-from devexplorer.core.files.safe_file import SafeFile
-from devexplorer.core.records import (
-    BuildModel,
+from devexplorer.core.files.records import (
     CheckpointCompared,
     CompareCheckpoint,
     Comparison,
-    Forward,
     KeyMismatch,
     LoadCheckpoint,
-    Move,
-    Redo,
     Save,
-    Undo,
 )
+from devexplorer.core.files.safe_file import SafeFile
+from devexplorer.core.records import BuildModel, Forward, Move, Redo, Undo
 
 
 @pytest.fixture(params=["cpu", "vgpu"])

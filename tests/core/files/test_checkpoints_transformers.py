@@ -12,7 +12,8 @@ import torch
 from places import Place, place_of
 from torch import nn
 
-from devexplorer.core.records import LoadCheckpoint, Save, Undo
+from devexplorer.core.files.records import LoadCheckpoint, Save
+from devexplorer.core.records import Undo
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")

@@ -21,16 +21,8 @@ from devexplorer.core.base import BadInput, DoesNotFit
 from devexplorer.core.base import python_names as names
 from devexplorer.core.files import pickle_tree, symbols
 from devexplorer.core.files.load import name_for
-from devexplorer.core.records import (
-    BuildModel,
-    Command,
-    CompareCheckpoint,
-    FileListed,
-    ListFile,
-    Load,
-    LoadCheckpoint,
-    Remove,
-)
+from devexplorer.core.files.records import CompareCheckpoint, FileListed, ListFile, Load, LoadCheckpoint
+from devexplorer.core.records import BuildModel, Command, Remove
 
 ALLOCATION_LIMIT = 8 << 20
 

@@ -15,21 +15,9 @@ from torch import Tensor, nn
 from devexplorer.core.base import BadInput, Cancelled, DoesNotFit, ProgressMonitor
 from devexplorer.core.files import entries
 from devexplorer.core.files.opening import opened
+from devexplorer.core.files.records import FileListed, ListFile, Load, LoadCheckpoint, Save
 from devexplorer.core.models import samples
-from devexplorer.core.records import (
-    BuildModel,
-    FileListed,
-    ListFile,
-    Load,
-    LoadCheckpoint,
-    Move,
-    NewTensor,
-    Redo,
-    Remove,
-    Save,
-    SentFrom,
-    Undo,
-)
+from devexplorer.core.records import BuildModel, Move, NewTensor, Redo, Remove, SentFrom, Undo
 
 
 @pytest.fixture(params=["cpu", "vgpu"])

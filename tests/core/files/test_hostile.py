@@ -21,7 +21,8 @@ from places import Place, place_of
 from torch import nn
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.records import BuildModel, CompareCheckpoint, ListFile, Load, LoadCheckpoint, Save
+from devexplorer.core.files.records import CompareCheckpoint, ListFile, Load, LoadCheckpoint, Save
+from devexplorer.core.records import BuildModel
 
 
 @pytest.fixture(scope="module")

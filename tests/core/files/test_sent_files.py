@@ -14,22 +14,11 @@ from places import Place, place_of
 from safetensors.torch import load_file, save_file
 
 from devexplorer.core.base import BadInput
+from devexplorer.core.files.records import FileListed, ListFile, Load, OpenWorkspace, Save, SaveWorkspace, WorkspaceFile
+from devexplorer.core.files.state import FilesState
 from devexplorer.core.memory import snapshot_file
 from devexplorer.core.memory.records import OpenSnapshot, SnapshotOpened
-from devexplorer.core.records import (
-    Answer,
-    Command,
-    FileListed,
-    ListFile,
-    Load,
-    NewTensor,
-    OpenWorkspace,
-    Save,
-    SaveWorkspace,
-    SentFrom,
-    UndoState,
-    WorkspaceFile,
-)
+from devexplorer.core.records import Answer, Command, NewTensor, SentFrom, UndoState
 from devexplorer.core.session.state import State
 
 COPY = "0f0f"
@@ -81,7 +70,7 @@ def test_a_workspace_that_was_sent_has_no_file_here(
     state = State()
     state.apply(event)
     state.apply(UndoState(title=None, kept_bytes=0, contents=5))
-    assert not state.unsaved_work, "it is in the file of the other machine"
+    assert not state.part(FilesState).unsaved_work, "it is in the file of the other machine"
 
     monkeypatch.chdir(tmp_path)
     (folder / "work.devexplorer").rename(tmp_path / "work.devexplorer")
@@ -148,15 +137,15 @@ def test_a_workspace_that_is_saved_for_another_machine_is_saved_once_it_is_there
     state = State()
     state.apply(event)
     state.apply(host.workspace.history.state())
-    assert state.unsaved.changed
+    assert state.part(FilesState).changed
     state.apply(UndoState(title="more", kept_bytes=0, contents=contents + 1))
     state.apply(replace(event, on_its_way=False))
-    assert state.workspace_file is not None
-    assert state.unsaved.changed, "what was done since is in no file"
+    assert state.part(FilesState).workspace_file is not None
+    assert state.part(FilesState).changed, "what was done since is in no file"
     state.apply(UndoState(title="undone", kept_bytes=0, contents=contents))
-    assert not state.unsaved.changed
+    assert not state.part(FilesState).changed
     state.apply(UndoState(request=event.request, title="a window that comes later", kept_bytes=0, contents=contents))
-    assert not state.unsaved.changed
+    assert not state.part(FilesState).changed
 
 
 def test_a_copy_of_unsaved_work_knows_the_file_of_the_other_machine(host: Place, folder: Path) -> None:

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput, ProgressMonitor
 from devexplorer.core.commands.registry import dispatch
-from devexplorer.core.records import BuildModel, CheckpointCompared, CompareCheckpoint, LoadCheckpoint, Undo
+from devexplorer.core.files.records import CheckpointCompared, CompareCheckpoint, LoadCheckpoint
+from devexplorer.core.records import BuildModel, Undo
 
 STATE = {
     "0.weight": torch.rand(256, 20), "0.bias": torch.rand(256), "2.weight": torch.rand(10, 256),

@@ -21,6 +21,7 @@ from torch import nn
 from devexplorer.core.base import BadInput, Cancelled, ProgressMonitor
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.files.kinds import WORKSPACE_CHECKSUM, WORKSPACE_MARK, WORKSPACE_START
+from devexplorer.core.files.records import Load, OpenModel, OpenWorkspace, RunModelCode, SaveWorkspace, WorkspaceFile
 from devexplorer.core.files.workspace_format import UNSET
 from devexplorer.core.models import samples
 from devexplorer.core.models.samples import vision
@@ -29,19 +30,13 @@ from devexplorer.core.records import (
     BuildModel,
     Forward,
     Initialise,
-    Load,
     MakeOptimizer,
     Move,
     NewTensor,
-    OpenModel,
-    OpenWorkspace,
     Remove,
-    RunModelCode,
-    SaveWorkspace,
     SetTraining,
     TrainStep,
     Undo,
-    WorkspaceFile,
 )
 from devexplorer.core.virtual.backend import install
 

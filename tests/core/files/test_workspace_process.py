@@ -14,14 +14,13 @@ from fakes.equality import everything
 from places import place_of
 from torch import nn
 
+from devexplorer.core.files.records import OpenModel, SaveWorkspace
 from devexplorer.core.records import (
     Backward,
     BuildModel,
     MakeOptimizer,
     Move,
     NewTensor,
-    OpenModel,
-    SaveWorkspace,
     SetRequiresGrad,
     SetTraining,
     TrainStep,
@@ -50,7 +49,8 @@ OPEN = """
 import json, sys
 from fakes.equality import everything
 from places import place_of
-from devexplorer.core.records import Forward, OpenWorkspace, RunModelCode, TrainStep
+from devexplorer.core.files.records import OpenWorkspace, RunModelCode
+from devexplorer.core.records import Forward, TrainStep
 with place_of("cpu") as place:
     words = place.do(OpenWorkspace(path=sys.argv[1])).answer.words
     stored = type(place.workspace.get("own")).__name__

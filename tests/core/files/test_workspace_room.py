@@ -12,7 +12,8 @@ from places import Place, place_of
 
 from devexplorer.core.base import BadInput, Cancelled, DoesNotFit, ProgressMonitor
 from devexplorer.core.commands.registry import dispatch
-from devexplorer.core.records import NewTensor, OpenWorkspace, Remove, SaveWorkspace, Undo
+from devexplorer.core.files.records import OpenWorkspace, SaveWorkspace
+from devexplorer.core.records import NewTensor, Remove, Undo
 from devexplorer.core.virtual.backend import meta_empty
 from devexplorer.core.virtual.device.machine import VirtualMachine
 

@@ -18,7 +18,8 @@ from places import Place, place_of
 from torch import nn
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.records import BuildModel, Load, NewTensor, Save
+from devexplorer.core.files.records import Load, Save
+from devexplorer.core.records import BuildModel, NewTensor
 
 FORMS = ["safetensors", "pt", "module"]
 

@@ -11,6 +11,7 @@ from places import Place, place_of
 from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput
+from devexplorer.core.files.records import OpenModel
 from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.models import samples
 from devexplorer.core.models.builders import Recipe
@@ -18,7 +19,7 @@ from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.inputs import parse_inputs, sample_inputs, sampled, specs_for, tensors_for
 from devexplorer.core.models.run import RunFailed, first_tensor, run, total
 from devexplorer.core.models.samples.input_spec import specs_text
-from devexplorer.core.records import Backward, Forward, OpenModel
+from devexplorer.core.records import Backward, Forward
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 

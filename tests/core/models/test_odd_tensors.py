@@ -12,6 +12,7 @@ from places import Place, place_of
 from torch import Tensor, nn
 
 from devexplorer.core.experiments.records import Ask
+from devexplorer.core.files.records import OpenModel, Save
 from devexplorer.core.records import (
     Backward,
     ClearGradients,
@@ -23,10 +24,8 @@ from devexplorer.core.records import (
     MakeOptimizer,
     Move,
     NewTensor,
-    OpenModel,
     Redo,
     Remove,
-    Save,
     SetRequiresGrad,
     TrainStep,
     Undo,

@@ -13,10 +13,11 @@ from places import place_of
 from devexplorer.core.base import BadInput, Cancelled, ProgressMonitor
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.doctor.ask import diagnosed
+from devexplorer.core.files.records import OpenModel
 from devexplorer.core.planner.commands import plan_fit as planner
 from devexplorer.core.planner.records import FitPlanned, FitSpec, PlanFit
 from devexplorer.core.planner.worker.ask import planned
-from devexplorer.core.records import BuildModel, DoctorRequest, OpenModel
+from devexplorer.core.records import BuildModel, DoctorRequest
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 

@@ -3,7 +3,6 @@
 from devexplorer.core.experiments.records import Ask, Replicate
 from devexplorer.core.memory.records import ReleaseCache
 from devexplorer.core.records import (
-    AddVirtual,
     Answer,
     Backward,
     BuildModel,
@@ -13,10 +12,7 @@ from devexplorer.core.records import (
     MatmulSpec,
     Move,
     NewTensor,
-    NewWorkspace,
-    OpenWorkspace,
     Remove,
-    SaveWorkspace,
     StartBenchmark,
     Steps,
     Undo,
@@ -97,9 +93,6 @@ def test_questions_are_shown_and_not_replayed_and_commands_without_python_are_no
 
 def test_everything_that_can_be_repeated_is() -> None:
     commands: list[Command] = [
-        lab.OpenModel(source="a.py:f", name="m"),
-        lab.LoadCheckpoint(target="m", path="a"),
-        lab.Load(path="a"),
         lab.Initialise(target="m", rule="ones"),
         lab.Tie(first="m:a", second="m:b"),
         lab.Untie(target="m:b"),
@@ -164,9 +157,9 @@ def test_what_was_asked_about_something_that_was_undone_is_no_part_of_the_sessio
     journal = Journal()
     journal.add(BUILD, "mlp", answer=told("built"))
     journal.add(Ask(target="mlp", question="type"), answer=told("asked"))
-    journal.add(lab.OpenModel(source="net.py:Net", request=2), "net", answer=told("opened"))
+    journal.add(BuildModel(recipe="mlp", request=2), "net", answer=told("opened"))
     journal.add(Forward(target="net"), answer=told("ran"))
-    journal.add(lab.Save(targets=("net",), path="net.safetensors"), answer=told("saved"))
+    journal.add(lab.Describe(target="net:0.weight"), answer=told("saved"))
     journal.take_back(2)
     assert titles(journal) == ["built", "asked"], "net(x) without net would end the script"
 
@@ -185,57 +178,3 @@ def test_of_several_steps_those_are_repeated_that_can_be() -> None:
     assert journal.lost() == ["net, running statistics changed: it cannot be repeated"]
     journal.take_back(3)
     assert titles(journal) == ["added"]
-
-
-OPENS = OpenWorkspace(path="w.devexplorer", stamp="1", replace=True, code=("net",))
-
-
-def test_a_workspace_that_was_saved_is_where_a_replay_begins() -> None:
-    journal = Journal()
-    journal.add(AddVirtual(spec="T4"), answer=told("added"))
-    journal.add(BUILD, "mlp", answer=told("built"))
-    journal.add(Backward(target="mlp"), effects=["gradients of a backward pass"])
-    journal.add(SaveWorkspace(path="w.devexplorer"), again=OPENS)
-    journal.add(move("vgpu:0"))
-    assert replayed(journal) == [AddVirtual(spec="T4"), OPENS, move("vgpu:0")]
-    assert journal.lost() == [], "the file has the gradients too"
-    journal.rebuilt()
-    assert replayed(journal) == [AddVirtual(spec="T4"), OPENS, move("vgpu:0")]
-    assert titles(journal) == ["added", "built"], "the session's script still begins at the beginning"
-
-
-def test_undoing_what_a_file_has_makes_it_no_beginning() -> None:
-    journal = Journal()
-    journal.add(BUILD, "mlp")
-    journal.add(move("vgpu:0", request=2))
-    journal.add(SaveWorkspace(path="w.devexplorer"), again=OPENS)
-    journal.take_back(2)
-    assert replayed(journal) == [BUILD]
-
-
-def test_a_workspace_that_was_opened_is_where_a_replay_begins_until_that_is_undone() -> None:
-    journal = Journal()
-    opened = OpenWorkspace(path="w.devexplorer", stamp="1", replace=True, request=3)
-    journal.add(BUILD, "mlp")
-    journal.add(opened, again=opened)
-    journal.take_back(3)
-    assert replayed(journal) == [BUILD]
-    journal.add(opened, again=opened)
-    assert replayed(journal) == [opened]
-
-
-def test_a_new_workspace_is_where_a_replay_begins_until_that_is_undone() -> None:
-    journal, new = Journal(), NewWorkspace(request=4)
-    journal.add(AddVirtual(spec="T4"), answer=told("added"))
-    journal.add(OPENS, again=OPENS)
-    journal.add(Forward(target="net", output="y"), "y", answer=told("ran"))
-    journal.add(new, again=NewWorkspace())
-    journal.take_back(4)
-    assert replayed(journal) == [AddVirtual(spec="T4"), OPENS]
-    assert titles(journal) == ["added", "ran"]
-    journal.add(new, again=NewWorkspace())
-    journal.add(BUILD, "mlp")
-    assert replayed(journal) == [AddVirtual(spec="T4"), new, BUILD]
-    assert journal.lost() == [], "what was removed is not missed"
-    assert journal.commands == (AddVirtual(spec="T4"), BUILD), "what a script repeats begins there too"
-    assert titles(journal) == ["added"], "nor does a script make what was replaced"

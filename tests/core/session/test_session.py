@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.devices.nvml.library import Card, Nvml
@@ -28,16 +27,12 @@ from devexplorer.core.records import (
     NewTensor,
     ObjectChanged,
     ObjectSnapshot,
-    OpenWorkspace,
     Rebuilt,
     Redid,
     Redo,
     Remove,
-    SaveWorkspace,
-    SentFrom,
     Undid,
     Undo,
-    WorkspaceFile,
 )
 from devexplorer.core.session.crash import install_hooks
 from devexplorer.core.session.session import RESTARTS, Session
@@ -474,41 +469,14 @@ def test_the_session_as_python_names_what_it_ran_on(stage: Stage) -> None:
         "x = torch.ones(())",
         5.0,
     )
-    assert "Python 3, PyTorch 2" in stage.session.script()
-    assert stage.session.script().endswith("# x is on cpu\nx = torch.ones(())\n")
-    assert '"x = torch.ones(())"' in stage.session.notebook()
-
-
-def test_a_workspace_for_another_machine_is_that_file_s_once_it_has_arrived(stage: Stage) -> None:
-    origin = SentFrom(machine="laptop", path="/home/ada/work.devexplorer")
-    stage.session.send(BuildModel(recipe="mlp"))
-    stage.acknowledge(stage.engine.sent[0], "mlp")
-
-    def save() -> WorkspaceFile:
-        stage.session.send(SaveWorkspace(path="/copies/work.devexplorer", sent_to=origin))
-        request = stage.engine.sent[-1].request
-        again = OpenWorkspace(path="/copies/work.devexplorer", replace=True, sent_from=origin)
-        file = WorkspaceFile(request=request, path="", sent_from=origin, again=again, on_its_way=True, contents=1)
-        stage.say(file, JobEnded(request=request, ok=True, time_unix_s=0))
-        return file
-
-    file = save()
-    with pytest.raises(BadInput, match="save again to be sure"):
-        stage.session.workspace_arrived(file.request + 1)
-    stage.session.workspace_arrived(file.request)
-    assert stage.session.drain().events == [replace(file, on_its_way=False)]
-    file = save()
-    stage.engine.kill()
-    stage.session.drain()
-    stage.say(READY)
-    (opening,) = stage.engine.sent
-    assert opening == replace(file.again, request=opening.request), "whether it has arrived or not"
-    with pytest.raises(BadInput, match="save again to be sure"):
-        stage.session.workspace_arrived(file.request)
+    around = stage.session.surroundings
+    assert (around.python_version, around.torch_version) == ("3", "2")
 
 
 @pytest.mark.parametrize("beside", [None, "this process can use cuda:0"])
-def test_a_script_makes_the_virtual_gpus_that_the_engine_was_started_with_where_it_has_them(beside: str | None) -> None:
+def test_the_session_has_the_virtual_gpus_that_the_engine_was_started_with_where_it_has_them(
+    beside: str | None,
+) -> None:
     engines: list[PlayedEngine] = []
 
     def make(put: Callable[[Event], None], *_: object, **__: object) -> PlayedEngine:
@@ -518,7 +486,7 @@ def test_a_script_makes_the_virtual_gpus_that_the_engine_was_started_with_where_
     session = Session(virtual_spec="2x Tesla T4", make_engine=make, nvml=Nvml())
     engines[-1].put(msgspec.structs.replace(READY, virtual_beside=beside))
     session.drain()
-    assert ("add_virtual_gpus" in session.script()) == (beside is None)
+    assert session.surroundings.virtual_spec == ("2x Tesla T4" if beside is None else None)
     assert session.close()
 
 

@@ -36,7 +36,7 @@ MATMUL = StartBenchmark(spec=MatmulSpec(device="vgpu:0", m=8, n=8, k=8))
         (BuildModel(recipe="mlp", device="vgpu:0"), "building", [], "vgpu:0"),
         (MODEL, "measuring", ["mlp"], None),
         (MATMUL, "measuring", [], None),
-        (NewTensor(), "working", [], None),
+        (NewTensor(), "working", [], "cpu"),
         (Remove(names=("x",)), "working", [], None),
     ],
 )

@@ -11,7 +11,8 @@ from fakes.equality import everything
 from places import Place, place_of
 from torch import Tensor, nn
 
-from devexplorer.core.records import BuildModel, Forward, Move, NewTensor, OpenWorkspace, SaveWorkspace
+from devexplorer.core.files.records import OpenWorkspace, SaveWorkspace
+from devexplorer.core.records import BuildModel, Forward, Move, NewTensor
 from devexplorer.core.session.journal import Journal
 from devexplorer.core.split.records import InsertHops, Join, Split
 

@@ -14,7 +14,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QMenu, QPushButton
 
-from devexplorer.core.records import Check, Checked, OpenModel
+from devexplorer.core.files.records import OpenModel
+from devexplorer.core.records import Check, Checked
 from devexplorer.core.session.state import Change
 from devexplorer.gui.doctor.finding import FINDING, PLACE, PatchDialog
 from devexplorer.gui.doctor.page import DoctorPanel
@@ -226,7 +227,7 @@ def test_a_failed_forward_offers_to_rebuild_the_model_of_a_file_that_was_edited(
     hands.select("mlp")
     action = hands.window.actions_by_id["rebuild"]
     assert (action.isEnabled(), action.toolTip()) == (False, "This model was not opened from a Python file or module.")
-    hands.window.context.save_settings(trusted_folders=(str(tmp_path),))
+    hands.window.context.remember(trusted_folders=(str(tmp_path),))
     hands.session.send(OpenModel(source=f"{file}:Net", folder=str(tmp_path), inputs="2x8"))
     hands.until(lambda: "net" in hands.state.objects and not hands.state.jobs, "opened")
     hands.select("net")

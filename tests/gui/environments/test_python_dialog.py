@@ -14,7 +14,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
-from devexplorer.core.records.environments import Environment, Probe, ProbedDevice
+from devexplorer.core.environments.records import Environment, Probe, ProbedDevice
 from devexplorer.gui.environments import python_choice
 from devexplorer.gui.environments.python_choice import PythonDialog
 

@@ -21,9 +21,10 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QLineEdit
 
-from devexplorer.core.commands import workspace_file
+from devexplorer.core.files import workspace_commands
+from devexplorer.core.files.records import SaveWorkspace
 from devexplorer.core.files.workspace_writing import write
-from devexplorer.core.records import SaveWorkspace
+from devexplorer.gui.files.files_of_window import files_of
 from devexplorer.gui.files.questions import LossQuestion, SaveQuestion
 
 Start = Callable[[], Hands]
@@ -113,7 +114,7 @@ def test_the_window_stays_or_is_saved_and_closes_itself(start: Start, tmp_path: 
     assert loss.windowTitle() == "Close anyway?"
     assert loss.words.text() == "These would be lost:\n• the graph that computed y"
     QTest.keyClick(loss, Qt.Key.Key_Return)  # an Enter too many
-    hands.until(lambda: hands.window.workspaces._question is None, "answered")
+    hands.until(lambda: files_of(hands.window.context).workspaces._question is None, "answered")
     assert hands.window.isVisible()
     assert not hands.window.close()
     hands.click(hands.dialog(LossQuestion).accept_button)
@@ -153,7 +154,7 @@ def test_a_window_that_is_being_saved_closes_itself_and_asks_only_if_that_failed
             raise outcome
         return write(*given)
 
-    monkeypatch.setattr(workspace_file, "write", held)
+    monkeypatch.setattr(workspace_commands, "write", held)
     work(hands)
     for fails in (True, False):
         let_go.clear()
@@ -175,9 +176,9 @@ def test_a_window_that_is_being_saved_closes_itself_and_asks_only_if_that_failed
 
 def test_a_copy_is_offered_after_a_crash_and_is_unsaved_work_until_it_is_saved(start: Start, tmp_path: Path) -> None:
     hands, folder = start(), tmp_path / "autosave"
-    hands.app.leaving.keep_copies(hands.session, folder)
+    hands.window.context.work.keep_copies(hands.session, folder)
     hands.app.background.join(10)
-    autosave = hands.app.leaving.autosave
+    autosave = files_of(hands.window.context).copy.autosave
     assert autosave is not None
     work(hands)
     hands.press(Qt.Key.Key_S, CTRL)
@@ -192,11 +193,11 @@ def test_a_copy_is_offered_after_a_crash_and_is_unsaved_work_until_it_is_saved(s
     assert (hands.state.answer, hands.state.done_count) == (answer, done), "nothing of it is seen"
     assert hands.window.isWindowModified(), "a copy is no file of the user's"
     copy.rename(copy.with_name(f"{platform.node()}-{2**22 + 1}-1.devexplorer"))  # as a window that is gone has left it
-    hands.window.workspaces._lose = True
+    files_of(hands.window.context).workspaces._lose = True
     hands.end()
 
     again = start()
-    again.app.leaving.keep_copies(again.session, folder)
+    again.window.context.work.keep_copies(again.session, folder)
     banner = again.window.banner
     again.until(banner.isVisible, "offered")
     assert banner.words.full_text.startswith(
@@ -221,13 +222,15 @@ def test_a_copy_can_be_discarded(start: Start, tmp_path: Path) -> None:
     hands, folder = start(), tmp_path / "autosave"
     folder.mkdir()
     (folder / f"{platform.node()}-{2**22 + 1}-1.devexplorer").write_text("damaged")
-    hands.app.leaving.keep_copies(hands.session, folder)
+    hands.window.context.work.keep_copies(hands.session, folder)
     hands.until(hands.window.banner.isVisible, "offered")
     hands.click(hands.window.banner.action_button)
     hands.until(lambda: hands.state.answer is not None and hands.state.answer.failed, "refused")
     assert len(list(folder.iterdir())) == 1, "what could not be opened stays"
     assert hands.window.actions_by_id["restore_copy"].isEnabled()
-    hands.window.unsaved_copy.offer(hands.window.unsaved_copy.found, hands.app.leaving.autosave)  # type: ignore[arg-type]
+    copy = files_of(hands.window.context).copy
+    assert copy.found is not None
+    copy.offer(copy.found)
     hands.click(hands.window.banner.close_button)
     assert hands.app.background.join(10)
     assert list(folder.iterdir()) == []
@@ -240,6 +243,7 @@ import json, os, signal, sys
 from pathlib import Path
 from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication
+from devexplorer.core.files.state import FilesState
 from devexplorer.core.records import NewTensor
 from devexplorer.gui.files.questions import SaveQuestion
 from devexplorer.gui.shell.app import open_window
@@ -257,7 +261,7 @@ def look():
     if step[0] == 0 and window.state.engine is not None:
         step[0] = 1
         window.controller.send(NewTensor(name="t", shape=(4,)))
-    elif step[0] == 1 and window.state.unsaved_work and (sys.argv[1] == "at once" or copied()):
+    elif step[0] == 1 and window.state.part(FilesState).unsaved_work and (sys.argv[1] == "at once" or copied()):
         step[0] = 2
         os.kill(os.getpid(), signal.SIGTERM)
 timer = QTimer()

@@ -10,25 +10,23 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFileDialog
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.isolation.model_classes import Candidate
-from devexplorer.core.isolation.model_source import describe
-from devexplorer.core.records import (
-    Answer,
+from devexplorer.core.files.records import (
     CheckpointCompared,
     CompareCheckpoint,
     Comparison,
     FileContents,
     FileEntry,
     FileListed,
-    Initialise,
     KeyMismatch,
     ListFile,
     Load,
     LoadCheckpoint,
     OpenModel,
-    Row,
     Save,
 )
+from devexplorer.core.isolation.model_classes import Candidate
+from devexplorer.core.isolation.model_source import describe
+from devexplorer.core.records import Answer, Initialise, Row
 from devexplorer.core.session.state import State
 from devexplorer.gui.files.load_file import CheckpointDialog, LoadFileDialog
 from devexplorer.gui.files.open_model import KINDS, OpenModelDialog

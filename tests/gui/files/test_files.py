@@ -18,6 +18,7 @@ from PySide6.QtWidgets import QApplication, QComboBox, QDialog, QFileDialog, QLi
 
 from devexplorer.gui.files.load_file import CheckpointDialog, LoadFileDialog
 from devexplorer.gui.files.save_file import SaveFileDialog
+from devexplorer.gui.files.tab import save_session
 
 
 @pytest.fixture
@@ -166,7 +167,7 @@ def test_the_kind_of_file_decides_how_it_ends(hands: Hands, tmp_path: Path) -> N
 
 def test_a_session_that_cannot_be_written_says_why(hands: Hands, tmp_path: Path) -> None:
     hands.build("mlp")
-    hands.window.context.script_chosen.emit(tmp_path / "nowhere" / "session.py")
+    save_session(hands.window.context, tmp_path / "nowhere" / "session.py")
     hands.until(lambda: "could not be written" in hands.window.inspector.words.text(), "said")
 
 

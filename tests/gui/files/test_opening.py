@@ -19,19 +19,12 @@ from PySide6.QtGui import QDragEnterEvent, QDragMoveEvent, QDropEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QWidget
 
+from devexplorer.core.files.records import FileContents, FileListed, ListFile, OpenModel
 from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.memory.records import OpenSnapshot
-from devexplorer.core.records import (
-    Answer,
-    EngineLost,
-    FileContents,
-    FileListed,
-    JobEnded,
-    JobStarted,
-    ListFile,
-    OpenModel,
-)
+from devexplorer.core.records import Answer, EngineLost, JobEnded, JobStarted
 from devexplorer.core.session.session import PollResult
+from devexplorer.gui.files.files_of_window import files_of
 from devexplorer.gui.files.load_file import LoadFileDialog
 from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.recording.replaying import Replaying
@@ -272,7 +265,7 @@ def test_no_part_of_the_window_keeps_a_dropped_file_to_itself(
         quiet.window.bottom_dock.show_page(spec.name)
         quiet.settle()
     opened: list[list[Path]] = []
-    monkeypatch.setattr(quiet.window.opening, "open", opened.append)
+    monkeypatch.setattr(files_of(quiet.window.context).opening, "open", opened.append)
     data = QMimeData()
     data.setUrls([QUrl.fromLocalFile(str(files / "a.npy"))])
     copy, left, none = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
@@ -444,7 +437,7 @@ def press(quiet: QuietWindow, key: Qt.Key) -> None:
 
 
 def test_a_model_that_could_not_be_opened_is_not_among_the_recent_ones(quiet: QuietWindow) -> None:
-    models = quiet.window.models
+    models = files_of(quiet.window.context).models
     for number, (source, ok) in enumerate((("good.py:make", True), ("bad.py:make", False), ("good.py:Other", True)), 1):
         command = OpenModel(source=source, folder="/somewhere")
         quiet.window.controller.send(command)
@@ -456,9 +449,10 @@ def test_a_model_that_could_not_be_opened_is_not_among_the_recent_ones(quiet: Qu
         )
     good = tuple(OpenModel(source=f"good.py:{name}", folder="/somewhere") for name in ("Other", "make"))
     assert models.recent == good
-    assert quiet.window.settings().opened_models == good
+    assert quiet.window.settings().of_features["opened_models"] == good
 
 
 def test_what_earlier_versions_remembered_is_still_offered(quiet: QuietWindow) -> None:
-    quiet.window.context.save_settings(recent_models=(("net.py:Net", "/somewhere"), ("torchvision:resnet50", "")))
-    assert [one.source for one in quiet.window.models.recent] == ["net.py:Net", "torchvision:resnet50"]
+    quiet.window.context.remember(recent_models=(("net.py:Net", "/somewhere"), ("torchvision:resnet50", "")))
+    recent = files_of(quiet.window.context).models.recent
+    assert [one.source for one in recent] == ["net.py:Net", "torchvision:resnet50"]

@@ -12,10 +12,11 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
-from devexplorer.core.records import OpenWorkspace, WorkspaceFile
+from devexplorer.core.files.records import OpenWorkspace, WorkspaceFile
 from devexplorer.core.session.settings import SettingsFile
-from devexplorer.gui.actions import MOST_RECENT
 from devexplorer.gui.actions.palette import CommandPalette
+from devexplorer.gui.files.files_of_window import files_of
+from devexplorer.gui.files.recent import MOST_RECENT, remember_file
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def quiet(qapp: QApplication, tmp_path: Path) -> Iterator[QuietWindow]:
 
 def lines(quiet: QuietWindow) -> list[tuple[str, bool]]:
     """The menu as it is shown: its lines, and whether each can be chosen."""
-    menu = quiet.window.recent
+    menu = files_of(quiet.window.context).recent
     menu.popup(quiet.window.pos())
     quiet.answered()
     found = [(action.text().split("\t")[0], action.isEnabled()) for action in menu.actions() if action.text()]
@@ -39,16 +40,16 @@ def test_what_was_opened_or_saved_is_listed_the_newest_first(quiet: QuietWindow,
     assert lines(quiet) == [("Clear", False)]
     for name in ("a.npy", "b&w.npy"):
         (tmp_path / name).write_bytes(b"\x93NUMPY....")
-        quiet.window.opening.open([tmp_path / name])
+        files_of(quiet.window.context).opening.open([tmp_path / name])
         quiet.answered()
         QApplication.activeModalWidget().close()
         quiet.settle()
     saved = tmp_path / "gone.devexplorer"
     quiet.tell(WorkspaceFile(path=str(saved), again=OpenWorkspace(path=str(saved))))
-    quiet.window.opening.open([tmp_path / "missing.npy"])
+    files_of(quiet.window.context).opening.open([tmp_path / "missing.npy"])
     quiet.answered()
     assert lines(quiet) == [("gone.devexplorer", False), ("b&&w.npy", True), ("a.npy", True), ("Clear", True)]
-    menu = quiet.window.recent
+    menu = files_of(quiet.window.context).recent
     assert "is not there any more" in menu.actions()[0].toolTip()
     chosen: list[list[Path]] = []
     quiet.window.context.files_chosen.connect(chosen.append)
@@ -73,7 +74,7 @@ def test_what_was_opened_or_saved_is_listed_the_newest_first(quiet: QuietWindow,
     QApplication.activeModalWidget().close()
 
     assert not quiet.window.objects.again.isVisible(), "the only workspace is gone"
-    quiet.window.context.remember_file(tmp_path / "week&3.devexplorer")
+    remember_file(quiet.window.context, tmp_path / "week&3.devexplorer")
     quiet.tell()
     assert quiet.window.objects.again.text() == "Open week&&3.devexplorer"
     QTest.mouseClick(quiet.window.objects.again, Qt.MouseButton.LeftButton)
@@ -86,12 +87,12 @@ def test_what_was_opened_or_saved_is_listed_the_newest_first(quiet: QuietWindow,
 
 def test_it_is_remembered_limited_and_cleared(quiet: QuietWindow, tmp_path: Path, qapp: QApplication) -> None:
     for number in range(MOST_RECENT + 3):
-        quiet.window.context.remember_file(tmp_path / f"{number}.pt")
+        remember_file(quiet.window.context, tmp_path / f"{number}.pt")
     quiet.app.stop()
-    assert len(SettingsFile(tmp_path / "settings").load().recent_files) == MOST_RECENT
+    assert len(SettingsFile(tmp_path / "settings").load().of_features["recent_files"]) == MOST_RECENT
     again = QuietWindow(qapp, tmp_path / "settings")
     assert [text for text, _ in lines(again)] == [*(f"{12 - at}.pt" for at in range(MOST_RECENT)), "Clear"]
-    again.window.recent.actions()[-1].trigger()
+    files_of(again.window.context).recent.actions()[-1].trigger()
     assert lines(again) == [("Clear", False)]
     again.close()
 

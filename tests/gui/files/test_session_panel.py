@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.session.script import Action, Surroundings, script
+from devexplorer.core.files.script import script
+from devexplorer.core.session.journal import Action, Surroundings
 from devexplorer.core.session.state import State
 from devexplorer.gui.files.session_code import SessionPanel
 
@@ -14,6 +15,9 @@ class Done:
 
     def __init__(self) -> None:
         self.actions: tuple[Action, ...] = ()
+
+    def listener(self, _feature: str) -> Done:
+        return self
 
     def script(self) -> str:
         return script(self.actions, Surroundings())

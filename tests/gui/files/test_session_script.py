@@ -13,7 +13,9 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.records import Remove
+from devexplorer.gui.files.files_of_window import files_of
 from devexplorer.gui.files.questions import TrustDialog
+from devexplorer.gui.files.tab import save_session
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -40,12 +42,12 @@ def test_a_session_is_saved_opened_and_undone_as_one(me: Learner, tmp_path: Path
     me.offer()
     me.until(lambda: me.where(x) == {"vgpu:0"} and not me.state.jobs, "moved and run")
     context = me.window.context
-    dialog = me.window.opening._models.open(tmp_path / "mine.py")
+    dialog = files_of(me.window.context).opening._models.open(tmp_path / "mine.py")
     me.until(lambda: dialog.accept_button.isEnabled(), "its class was found")
     me.click(dialog.accept_button)
     me.until(lambda: "net" in me.state.objects and not me.state.jobs, "opened")
     script = tmp_path / "session.py"
-    context.script_chosen.emit(script)
+    save_session(context, script)
     me.until(script.is_file, "saved")
 
     me.session.send(Remove(names=tuple(me.state.objects)))
@@ -71,7 +73,7 @@ def test_a_session_that_does_not_fit_what_is_here_changes_nothing(me: Learner, t
     me.build_model("tied")
     me.build_model("mlp")
     script = tmp_path / "session.py"
-    me.window.context.script_chosen.emit(script)
+    save_session(me.window.context, script)
     me.until(script.is_file, "saved")
     me.session.send(Remove(names=("tied",)))
     me.until(lambda: list(me.state.objects) == ["mlp"] and not me.state.jobs, "one removed")

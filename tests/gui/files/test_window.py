@@ -13,7 +13,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog
 
-from devexplorer.core.records import OpenModel
+from devexplorer.core.files.records import OpenModel
 from devexplorer.core.session.settings import SettingsFile
 from devexplorer.gui.files.open_model import KINDS, OpenModelDialog
 
@@ -98,8 +98,8 @@ def test_the_dialog_says_what_runs_and_nothing_else_asks(start: Start, tmp_path:
 
     hands.end()
     saved = SettingsFile(tmp_path / "settings").load()
-    assert saved.trusted_folders == (), "the next window asks before it runs the code again"
-    assert saved.opened_models == (OpenModel(source=f"{path}:small", folder=str(path.parent)),)
+    assert "trusted_folders" not in saved.of_features, "the next window asks before it runs the code again"
+    assert saved.of_features["opened_models"] == (OpenModel(source=f"{path}:small", folder=str(path.parent)),)
 
 
 OPTIONS = """
@@ -116,7 +116,7 @@ def other():
 def test_a_recent_file_is_opened_with_what_was_chosen_before(start: Start, tmp_path: Path) -> None:
     path = _file(tmp_path / "mine", OPTIONS)
     hands = start("Tesla T4")
-    hands.window.context.save_settings(trusted_folders=(str(path.parent),))
+    hands.window.context.remember(trusted_folders=(str(path.parent),))
     hands.menu(hands.window.toolbar.open_button, "Open a model…")
     dialog = hands.dialog(OpenModelDialog)
     hands.write(dialog.file.edit, str(path))

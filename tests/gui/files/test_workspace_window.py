@@ -15,8 +15,10 @@ from PySide6.QtWidgets import QApplication, QFileDialog, QLineEdit, QPushButton
 
 from devexplorer.core.files.workspace_format import SavedDevice
 from devexplorer.core.files.workspace_writing import collect, write
+from devexplorer.gui.files.files_of_window import files_of
 from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.files.questions import SaveQuestion, TrustDialog
+from devexplorer.gui.files.recent import remember_file
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -98,14 +100,14 @@ def test_a_file_brings_its_layout_with_it(start: Start, tmp_path: Path) -> None:
     assert bench.stack.choices == plots
     assert list(bench.splitters["measure rows"].kept) == rows
 
-    hands.window.workspaces._lose = True
+    files_of(hands.window.context).workspaces._lose = True
     hands.window.context.save_settings(layout="explore", splitters={}, monitor_plots=())
     settings = hands.window.context.settings
     hands.end()
     hands.app.settings_file.save(settings)
     again = start()
     assert again.window.workbench.layout_shown.name == "explore"
-    again.window.context.remember_file(path)
+    remember_file(again.window.context, path)
     open_again(again, path)
     again.until(lambda: again.window.workbench.layout_shown.name == "monitor", "in another window too")
     assert again.window.workbench.stack.choices == plots
@@ -133,7 +135,7 @@ def test_unsaved_work_is_replaced_only_when_asked(start: Start, tmp_path: Path) 
     assert question().windowTitle() == "Save before opening work.devexplorer?"
     assert question().words.text() == "work.devexplorer does not have the latest changes."
     QTest.keyClick(question(), Qt.Key.Key_Escape)
-    hands.until(lambda: window.workspaces._question is None, "Escape leaves everything as it is")
+    hands.until(lambda: files_of(window.context).workspaces._question is None, "Escape leaves everything as it is")
     assert set(hands.state.objects) == {"mlp", "lenet"}
     open_again(hands, path)
     assert answer(lambda: hands.click(question().discard_button)) == "work.devexplorer is open"
@@ -177,7 +179,7 @@ def test_cards_that_are_missing_are_the_cpu_until_virtual_ones_are_chosen(start:
     tensors = tuple(replace(tensor, device=f"cuda:{at % 2}") for at, tensor in enumerate(made.manifest.tensors))
     cards = tuple(SavedDevice(id=f"cuda:{at}", name="Tesla T4") for at in range(2))
     write(path, made._replace(manifest=replace(made.manifest, tensors=tensors, devices=cards)), lambda _: None)  # type: ignore[arg-type]
-    hands.window.context.remember_file(path)
+    remember_file(hands.window.context, path)
     open_again(hands, path)
     words = hands.window.inspector.words
     hands.until(lambda: "cuda:0 (Tesla T4) is not here: what was on it is on cpu." in words.text(), "said")
@@ -202,12 +204,12 @@ def test_the_code_of_a_model_from_a_file_runs_after_a_yes_even_in_a_trusted_fold
     hands.write(dialog.factory, "Net")
     hands.click(dialog.accept_button)
     hands.until(lambda: "net" in hands.state.objects and not hands.state.jobs, "opened")
-    hands.window.context.save_settings(trusted_folders=(str(folder),))
+    hands.window.context.remember(trusted_folders=(str(folder),))
     hands.point("net")
     hands.press(Qt.Key.Key_1, CTRL)
     hands.on("net", "vgpu:0")
     save(hands, path)
-    assert hands.window.context.settings.trusted_folders == (str(folder),)
+    assert hands.window.context.settings.of_features["trusted_folders"] == (str(folder),)
     hands.end()
     (folder / "ran").unlink()
 

@@ -17,34 +17,32 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFileDialog
 
 from devexplorer.core.files.kinds import WORKSPACE_START
+from devexplorer.core.files.records import (
+    FarFile,
+    FileContents,
+    FileEntry,
+    FileListed,
+    ListFile,
+    Load,
+    OpenModel,
+    OpenWorkspace,
+    SaveWorkspace,
+    WorkspaceFile,
+)
+from devexplorer.core.files.script import script, with_commands
+from devexplorer.core.files.state import FilesState
 from devexplorer.core.machines.window.link import CannotReach
 from devexplorer.core.memory import snapshot_file
 from devexplorer.core.memory.records import OpenSnapshot
 from devexplorer.core.recording.feature import MAGIC
-from devexplorer.core.records import (
-    BuildModel,
-    FileContents,
-    FileEntry,
-    FileListed,
-    JobEnded,
-    JobStarted,
-    ListFile,
-    Load,
-    ObjectChanged,
-    OpenModel,
-    OpenWorkspace,
-    SaveWorkspace,
-    SentFrom,
-    Steps,
-    UndoState,
-    WorkspaceFile,
-)
-from devexplorer.core.session.script import Surroundings, script
-from devexplorer.core.session.script_file import with_commands
-from devexplorer.core.session.settings import FarFile, SettingsFile
+from devexplorer.core.records import BuildModel, JobEnded, JobStarted, ObjectChanged, SentFrom, Steps, UndoState
+from devexplorer.core.session.journal import Surroundings
+from devexplorer.core.session.settings import SettingsFile
+from devexplorer.gui.files.files_of_window import files_of
 from devexplorer.gui.files.load_file import LoadFileDialog
 from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.files.questions import SaveQuestion
+from devexplorer.gui.files.recent import choices, recent_files
 from devexplorer.gui.machines.copies import CopyDialog
 from devexplorer.gui.machines.far_file_dialog import FarFileDialog
 from devexplorer.gui.machines.room import room_of
@@ -65,7 +63,7 @@ def test_a_file_of_another_machine_is_listed_with_it_and_opens_there(desk: Desk,
     far_file, here_file = desk.there / "weights.npy", tmp_path / "mine.npy"
     for path in (far_file, here_file):
         np.save(path, np.ones(3))
-    desk.window.opening.open([here_file])
+    files_of(desk.window.context).opening.open([here_file])
     desk.dialog(LoadFileDialog).reject()
     desk.show_far()
     desk.choose_there(far_file)
@@ -82,8 +80,7 @@ def test_a_file_of_another_machine_is_listed_with_it_and_opens_there(desk: Desk,
     assert desk.context.machine is desk.far, "its machine is shown"
     assert (dialog.file.path, dialog.file.machine) == (far_file, "forge")
     dialog.reject()
-    title, place, _ = desk.window.recent.choices()[0]
-    assert (title, place) == ("Open recent weights.npy", f"forge: {desk.there}")
+    assert choices(desk.window.context)[0][:2] == ("Open recent weights.npy", f"forge: {desk.there}")
 
     room_of(desk.context).register.remove(desk.far)
     desk.choose_recent(0)
@@ -92,7 +89,11 @@ def test_a_file_of_another_machine_is_listed_with_it_and_opens_there(desk: Desk,
         "weights.npy is on forge, which is not connected: choose it in the menu Machine, then open the file."
     )
     assert desk.app.settings_file.save(desk.window.settings()) is None
-    assert SettingsFile(tmp_path).load().recent_files == (FarFile("forge", str(far_file)), str(here_file))
+    saved = SettingsFile(tmp_path).load().of_features
+    assert saved["recent_files"] == (
+        FarFile("forge", str(far_file)),
+        str(here_file),
+    )
 
 
 def test_a_file_that_is_not_there_is_said_with_its_machine(desk: Desk) -> None:
@@ -268,7 +269,7 @@ def test_tensors_of_this_machine_are_sent_and_loaded_there(desk: Desk, tmp_path:
         JobEnded(request=load.request, ok=True, time_unix_s=1.0),
     )
     desk.until(lambda: desk.state.done)
-    assert [(file.path, file.machine) for file in desk.context.recent_files] == [(tmp_path / "mine.npy", "")]
+    assert [(file.path, file.machine) for file in recent_files(desk.context)] == [(tmp_path / "mine.npy", "")]
 
     desk.context.files_chosen.emit([file])
     dialog = desk.dialog(LoadFileDialog)
@@ -289,7 +290,7 @@ def test_a_workspace_of_this_machine_takes_the_place_of_that_of_the_other_after_
         UndoState(title="x", kept_bytes=0, contents=3),
         JobEnded(ok=True, time_unix_s=1.0),
     )
-    desk.until(lambda: desk.state.unsaved_work)
+    desk.until(lambda: desk.state.part(FilesState).unsaved_work)
     for answer in ("cancel", "discard"):
         desk.context.files_chosen.emit([file])
         question = desk.dialog(SaveQuestion)
@@ -316,7 +317,7 @@ def test_a_snapshot_of_this_machine_is_sent(desk: Desk, tmp_path: Path) -> None:
     file = tmp_path / "snap.pickle"
     snapshot_file.save({"segments": [], "device_traces": []}, str(file))
     desk.show_far()
-    desk.window.opening.open([file])
+    files_of(desk.window.context).opening.open([file])
     desk.until(lambda: desk.host.engine.sent)
     (command,) = desk.host.engine.sent
     assert isinstance(command, OpenSnapshot)

@@ -13,6 +13,8 @@ from fakes.two_machines import FarWayFake, TwoMachines
 from PySide6.QtWidgets import QApplication, QDialog
 
 from devexplorer.core.base import left_text
+from devexplorer.core.files.records import OpenWorkspace, WorkspaceFile
+from devexplorer.core.files.state import FilesState
 from devexplorer.core.machines.records import Control
 from devexplorer.core.machines.window.link import CannotReach
 from devexplorer.core.records import (
@@ -26,11 +28,11 @@ from devexplorer.core.records import (
     MatmulSpec,
     ObjectChanged,
     ObjectSnapshot,
-    OpenWorkspace,
     UndoState,
-    WorkspaceFile,
 )
 from devexplorer.gui.benchmark.page import BenchmarkPanel
+from devexplorer.gui.files.recent import recent_files
+from devexplorer.gui.files.tab import save_session
 from devexplorer.gui.history.room import history_of
 from devexplorer.gui.machines.actions import begin_there
 from devexplorer.gui.machines.connect_dialog import ConnectDialog
@@ -85,7 +87,7 @@ def test_each_machine_keeps_what_is_its_own(two: TwoMachines, tmp_path: Path) ->
     two.window.axis.set_span(30.0)
 
     path = tmp_path / "session.py"
-    context.script_chosen.emit(path)
+    save_session(context, path)
     two.until(path.exists)
     assert "A session of DevExplorer" in path.read_text()
 
@@ -276,13 +278,13 @@ def test_what_was_opened_and_done_there_before_does_not_happen_again_here(two: T
         JobEnded(ok=True, time_unix_s=1.0),
     ]
     two.host.say(*command_ended)
-    two.until(lambda: far.aside.workspace_file is not None)
+    two.until(lambda: far.aside.part(FilesState).workspace_file is not None)
     two.window.axis.set_span(600.0)
     room_of(two.window.context).register.show(far)
     two.until(lambda: two.state.engine is not None)
     assert two.window.windowTitle() == "DevExplorer on forge: work.devexplorer[*]"
     assert two.window.axis.span_s == 600.0, "the layout of a file that was opened before"
-    assert two.window.context.recent_files == ()
+    assert recent_files(two.window.context) == ()
 
 
 def test_dialogs_name_the_machine_that_they_are_about(two: TwoMachines) -> None:

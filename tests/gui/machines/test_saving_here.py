@@ -16,6 +16,8 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QComboBox, QPushButton
 
 from devexplorer.core.files.kinds import WORKSPACE_START
+from devexplorer.core.files.records import FarFile, OpenWorkspace, Save, SaveWorkspace, WorkspaceFile
+from devexplorer.core.files.state import FilesState
 from devexplorer.core.machines.window.link import CannotReach
 from devexplorer.core.memory.records import SaveSnapshot
 from devexplorer.core.records import (
@@ -26,15 +28,11 @@ from devexplorer.core.records import (
     JobEnded,
     JobStarted,
     ObjectChanged,
-    OpenWorkspace,
-    Save,
-    SaveWorkspace,
     SentFrom,
     UndoState,
-    WorkspaceFile,
 )
-from devexplorer.core.session.settings import FarFile
 from devexplorer.gui.files.questions import SaveQuestion
+from devexplorer.gui.files.recent import choices, remember_file
 from devexplorer.gui.files.save_file import SaveFileDialog
 from devexplorer.gui.forms.save_dialog import SaveDialog
 from devexplorer.gui.history.page import HistoryPanel
@@ -69,7 +67,7 @@ class SavingDesk(Desk):
             UndoState(title="x", kept_bytes=0, contents=self.contents),
             JobEnded(ok=True, time_unix_s=1.0),
         )
-        self.until(lambda: self.state.unsaved_work)
+        self.until(lambda: self.state.part(FilesState).unsaved_work)
 
     def act(self, name: str) -> None:
         self.window.actions_by_id[name].trigger()
@@ -125,7 +123,7 @@ class SavingDesk(Desk):
         self.act("save_workspace")
         place = self.choose_here("work.devexplorer")
         self.write(WORKSPACE)
-        self.until(lambda: not self.state.unsaved_work)
+        self.until(lambda: not self.state.part(FilesState).unsaved_work)
         return place
 
     def copies_there(self) -> list[Path]:
@@ -158,19 +156,19 @@ def test_a_workspace_is_saved_here_and_again_to_the_same_place(desk: SavingDesk)
     assert Path(first.path).parent.parent.parent.parent == desk.folder / "copies", (
         "it is no file of that machine's user"
     )
-    desk.until(lambda: not desk.state.unsaved_work)
+    desk.until(lambda: not desk.state.part(FilesState).unsaved_work)
     assert place.read_bytes() == WORKSPACE
     assert desk.said == f"work.devexplorer was saved on this machine ({len(WORKSPACE)} B, verified)."
     assert (desk.window.windowTitle(), desk.window.isWindowModified()) == (MODIFIED, False)
     assert desk.copies_there() == [Path(first.path)], "with it the workspace is made again after a crash of the engine"
-    assert desk.context.settings.recent_files == (FarFile("forge", str(place), here=True),)
+    assert desk.context.settings.of_features["recent_files"] == (FarFile("forge", str(place), here=True),)
 
     desk.change()
     assert desk.window.isWindowModified()
     desk.act("save_workspace")
     second = desk.write(WORKSPACE + b"more")
     assert second.sent_to == origin
-    desk.until(lambda: not desk.state.unsaved_work)
+    desk.until(lambda: not desk.state.part(FilesState).unsaved_work)
     assert place.read_bytes() == WORKSPACE + b"more"
     desk.until(lambda: desk.copies_there() == [Path(second.path)])
     assert not desk.left_over()
@@ -183,11 +181,11 @@ def test_what_is_changed_while_the_file_is_on_its_way_is_not_saved(desk: SavingD
     desk.write(LONG)
     desk.contents += 1
     desk.host.say(UndoState(title="y", kept_bytes=0, contents=desk.contents))
-    desk.until(lambda: desk.state.workspace_file)
-    assert desk.state.unsaved_work
+    desk.until(lambda: desk.state.part(FilesState).workspace_file)
+    assert desk.state.part(FilesState).unsaved_work
     assert desk.window.isWindowModified()
     desk.host.say(UndoState(title="x", kept_bytes=0, contents=desk.contents - 1))
-    desk.until(lambda: not desk.state.unsaved_work)
+    desk.until(lambda: not desk.state.part(FilesState).unsaved_work)
 
 
 def test_a_window_that_comes_later_knows_whose_the_workspace_is(desk: SavingDesk) -> None:
@@ -197,7 +195,7 @@ def test_a_window_that_comes_later_knows_whose_the_workspace_is(desk: SavingDesk
     desk.far = desk.add()
     desk.show_far()
     desk.until(lambda: desk.window.windowTitle() == MODIFIED)
-    assert not desk.state.unsaved_work
+    assert not desk.state.part(FilesState).unsaved_work
     desk.change()
     desk.act("save_workspace")
     command = desk.command()
@@ -213,11 +211,11 @@ def test_a_machine_cannot_name_a_file_here_that_the_user_has_not_chosen_for_it(
 ) -> None:
     if path == "known":  # a workspace of this machine
         path = str(tmp_path / "mine.devexplorer")
-        desk.context.remember_file(Path(path), here=True)
+        remember_file(desk.context, Path(path), here=True)
     desk.begin()
     origin = SentFrom(machine=platform.node(), path=path)
     desk.host.say(WorkspaceFile(path="", sent_from=origin, again=OpenWorkspace(path="x"), request=9))
-    desk.until(lambda: desk.state.workspace_file)
+    desk.until(lambda: desk.state.part(FilesState).workspace_file)
     desk.act("save_workspace")
     dialog = desk.dialog(FarFileDialog)
     assert dialog.name.text() == Path(path).name, "where to is asked for"
@@ -237,7 +235,7 @@ def test_a_workspace_that_was_opened_from_here_is_saved_back(desk: SavingDesk, t
     desk.change()
     desk.act("save_workspace")
     desk.write(LONG)
-    desk.until(lambda: not desk.state.unsaved_work)
+    desk.until(lambda: not desk.state.part(FilesState).unsaved_work)
     assert file.read_bytes() == LONG
     assert len(desk.copies_there()) == 2, "an Undo of the opening, and a Redo, find what was opened"
 
@@ -250,7 +248,7 @@ def test_recent_files_say_whose_workspace_it_is_and_open_it_there(desk: SavingDe
     (line,) = desk.recent()
     assert line.startswith("work.devexplorer\t")
     assert line.endswith(" workspace of forge")
-    assert desk.window.recent.choices()[0][1] == f"{place.parent}, workspace of forge"
+    assert choices(desk.window.context)[0][1] == f"{place.parent}, workspace of forge"
     desk.choose_recent(0)
     assert desk.context.machine is desk.far, "its machine is shown"
     opening = desk.command()
@@ -277,7 +275,7 @@ def test_save_in_the_question_saves_here_and_goes_on(desk: SavingDesk) -> None:
     desk.write(LONG)
     desk.until(lambda: desk.host.engine.sent)
     assert type(desk.command()).__name__ == "NewWorkspace"
-    assert not desk.state.unsaved_work
+    assert not desk.state.part(FilesState).unsaved_work
 
 
 # --- what goes wrong
@@ -309,7 +307,7 @@ def test_cancel_leaves_the_file_that_was_there(desk: SavingDesk, monkeypatch: py
             desk.ends(command, words="Cancelled.")
         desk.until(lambda: not desk.left_over())
         assert place.read_bytes() == WORKSPACE
-        assert desk.state.unsaved_work
+        assert desk.state.part(FilesState).unsaved_work
 
 
 def test_a_connection_that_breaks_for_a_while_costs_nothing(desk: SavingDesk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,7 +324,7 @@ def test_a_connection_that_breaks_for_a_while_costs_nothing(desk: SavingDesk, mo
     assert not place.exists()
     desk.route.refuse = None
     desk.far.session.reconnect()
-    desk.until(lambda: not desk.state.unsaved_work)
+    desk.until(lambda: not desk.state.part(FilesState).unsaved_work)
     assert place.read_bytes() == LONG
 
 
@@ -345,7 +343,7 @@ def test_a_connection_that_is_lost_is_one_line_and_nothing_half_written(desk: Sa
     )
     desk.until(lambda: not desk.left_over())
     assert place.read_bytes() == WORKSPACE
-    assert desk.state.unsaved_work
+    assert desk.state.part(FilesState).unsaved_work
 
 
 def test_what_cannot_be_written_there_or_here_is_one_line(desk: SavingDesk, tmp_path: Path) -> None:
@@ -365,7 +363,7 @@ def test_what_cannot_be_written_there_or_here_is_one_line(desk: SavingDesk, tmp_
     desk.write(LONG)
     desk.until(lambda: desk.said.startswith("work.devexplorer could"))
     assert desk.said == f"work.devexplorer could not be saved on this machine. {place} is a folder."
-    assert desk.state.unsaved_work
+    assert desk.state.part(FilesState).unsaved_work
 
 
 def test_an_engine_that_ends_meanwhile_leaves_the_workspace_unsaved(desk: SavingDesk) -> None:
@@ -379,7 +377,7 @@ def test_an_engine_that_ends_meanwhile_leaves_the_workspace_unsaved(desk: Saving
         "work.devexplorer is saved, but forge does not know that it is. The engine was restarted while the file was"
         " being sent; save again to be sure."
     )
-    assert desk.state.workspace_file is None
+    assert desk.state.part(FilesState).workspace_file is None
 
 
 def test_the_window_closes_once_everything_is_saved(desk: SavingDesk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -427,7 +425,7 @@ def test_the_selection_is_saved_here(desk: SavingDesk) -> None:
     desk.until(place.exists)
     assert place.read_bytes() == LONG
     desk.until(lambda: not desk.copies_there())
-    assert desk.state.unsaved_work, "no workspace file"
+    assert desk.state.part(FilesState).unsaved_work, "no workspace file"
 
 
 def test_an_allocator_snapshot_is_saved_here(desk: SavingDesk) -> None:

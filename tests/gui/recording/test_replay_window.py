@@ -369,11 +369,13 @@ def test_what_is_recorded_here_can_be_opened_here(driver: Driver, tmp_path: Path
     assert "exists already" in driver.window.banner.words.full_text
     assert tee.recording is not None, "the one that runs goes on"
     here = {name: device.info.name for name, device in driver.state.devices.items()}
+    used: list[Path] = []
+    driver.window.context.file_used.connect(lambda used_path, _here: used.append(used_path))
     replaying_of(driver.window.context).stop()
     assert tee.recording is None
     banner = driver.window.banner
     assert banner.words.full_text == "Recorded to here.devx."
-    assert driver.window.context.recent_files[0].path == path
+    assert used == [path], "it is one of the recent files"
     driver.until(lambda: tee._ending[0].closed, "the file has its end")
     driver.window.axis.set_span(3600)
     QTest.mouseClick(banner.action_button, Qt.MouseButton.LeftButton)

@@ -259,7 +259,7 @@ def test_the_palette_runs_what_it_finds_and_says_why_not(start: Start) -> None:
     QTest.keyClicks(palette.field, "mlp build")  # type: ignore[attr-defined]
     QTest.keyClick(palette.field, Qt.Key.Key_Return)  # type: ignore[attr-defined]
     driver.until(lambda: "mlp" in driver.state.objects)
-    choices = palette_choices(driver.window.specs, driver.window.controller, ())
+    choices = palette_choices(driver.window.specs, driver.window.controller)
     reasons = {choice.text: choice.detail for choice in choices if not choice.enabled}
     assert reasons["Redo"] == "Nothing has been undone."
 

@@ -28,7 +28,7 @@ from devexplorer.core.records import (
     ObjectChanged,
     Remove,
 )
-from devexplorer.gui.files.open_model import OpenModelDialog
+from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.objects.ways_in import GUIDED
 from devexplorer.gui.shell.guide import MOVE, Guide, Step
 
@@ -321,7 +321,7 @@ def test_the_ways_in_lead_to_the_samples_the_dialog_and_monitor(me: Newcomer) ->
     me.click(buttons["build"])
     assert opened == ["samples"]
     me.click(buttons["open"])
-    QTest.keyClick(me.dialog(OpenModelDialog), Qt.Key.Key_Escape)
+    QTest.keyClick(me.dialog(FormDialog), Qt.Key.Key_Escape)
     me.click(buttons["watch"])
     assert me.window.workbench.layout_shown.name == "monitor"
 

@@ -19,7 +19,7 @@ from PySide6.QtWidgets import QApplication
 from devexplorer.gui.shell.app import open_window
 qt = QApplication(sys.argv[:1])
 FAR = tuple(f"devexplorer.core.{room}" for room in ("machines.host", "machines.ssh", "machines.records",
-    "machines.window.machines", "environments"))
+    "machines.window.machines", "environments.environment"))
 def look():
     shown = [window for window in qt.topLevelWidgets() if window.isVisible()]
     if not any(getattr(window, "state", None) and window.state.devices for window in shown):
@@ -58,9 +58,9 @@ launch.launch([])
 """What is loaded when the window has been painted and answers for the first time."""
 LATER = re.compile(
     r"torch|psutil|pynvml|sqlite3|platformdirs|importlib\.metadata|PySide6\.QtNetwork|PySide6\.QtDBus"
-    r"|devexplorer\.core\.(environments|engine|commands\.(?!registry)|workspace"
+    r"|devexplorer\.core\.(engine|commands\.(?!registry)|workspace"
     r"|benchmark|models|virtual|isolation|session\.session)"
-    r"|devexplorer\.core\.(doctor|planner|memory|experiments|fleet|split|learn|recording|history)\.(?!findings|(feature|records|serving_records|state|command_line)$)"
+    r"|devexplorer\.core\.(doctor|planner|memory|experiments|fleet|split|learn|recording|history|environments|files)\.(?!findings|kinds|(feature|records|serving_records|state|command_line)$)"
     r"|devexplorer\.core\.machines\.(?!(feature|command_line|window|window\.link|window\.words)$)"
     r"|devexplorer\.gui\.\w+\.\w*(page|dialog)|devexplorer\.gui\.charts|devexplorer\.gui\.shell\.(tour|guide)"
 )

@@ -23,6 +23,7 @@ import pytest
 from fakes.ray_cluster import SETTINGS, RayCluster, bare_python, ray_cluster  # noqa: F401 - a fixture
 from fakes.sshd import HOST, Sshd, sshd  # noqa: F401 - a fixture
 
+from devexplorer.core.files.records import Save
 from devexplorer.core.fleet.check.fleet_check import FleetCheck
 from devexplorer.core.fleet.check.plan import CheckPlan
 from devexplorer.core.fleet.cluster.cluster_fleet import ClusterFleet
@@ -32,7 +33,7 @@ from devexplorer.core.fleet.events import FleetEvent, GroupStarted
 from devexplorer.core.fleet.records import MeasuredKind, Verdict
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.machines.window.link import CannotReach
-from devexplorer.core.records import NewTensor, Save
+from devexplorer.core.records import NewTensor
 
 PATIENCE_S = 120.0
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")

@@ -18,6 +18,8 @@ import pytest
 from fakes.sshd import HOST, Sshd, sshd  # noqa: F401 - a fixture
 
 from devexplorer.core.files.kinds import WORKSPACE, recognise
+from devexplorer.core.files.records import OpenWorkspace, SaveWorkspace
+from devexplorer.core.files.state import FilesState
 from devexplorer.core.machines.host import listing
 from devexplorer.core.machines.records import WorkspaceArrived
 from devexplorer.core.machines.window.file_copying import Bringing, End, FileCopying, HereFiles
@@ -39,9 +41,7 @@ from devexplorer.core.records import (
     JobEnded,
     MatmulSpec,
     Move,
-    OpenWorkspace,
     Rebuilt,
-    SaveWorkspace,
     SentFrom,
     StartBenchmark,
     StoredRun,
@@ -183,8 +183,9 @@ def test_a_day_on_another_machine(far: Far, sshd: Sshd, tmp_path: Path) -> None:
     origin = SentFrom(machine="laptop", path="/home/ada/day.devexplorer")
     far.do(OpenWorkspace(path=str(sent), replace=True, sent_from=origin))
     assert far.devices_of("mlp") == {"vgpu:0"}
-    assert far.state.workspace_file is not None
-    assert (far.state.workspace_file.path, far.state.workspace_file.sent_from) == ("", origin)
+    file = far.state.part(FilesState).workspace_file
+    assert file is not None
+    assert (file.path, file.sent_from) == ("", origin)
     assert here.close()
     assert not brought.exists()
 
@@ -193,7 +194,7 @@ def test_a_workspace_is_saved_here_though_the_network_fails(far: Far, sshd: Sshd
     far.until(lambda: far.state.engine)
     far.do(BuildModel(recipe="resnet18", seed=1))
     far.do(Forward(target="resnet18", output="y"))
-    assert far.state.unsaved_work
+    assert far.state.part(FilesState).unsaved_work
     place, here = tmp_path / "day.devexplorer", HereFiles(None, tmp_path / "cache")
     origin = SentFrom(machine="laptop", path=str(place))
     requests: list[int] = []
@@ -207,7 +208,7 @@ def test_a_workspace_is_saved_here_though_the_network_fails(far: Far, sshd: Sshd
     bringing = Bringing(str(place), place.name, *ends, write, lambda: None, keep=True)
     bringing.start()
     far.until(lambda: here.beat() or bringing.done_bytes)
-    assert far.state.unsaved_work, "it has not arrived"
+    assert far.state.part(FilesState).unsaved_work, "it has not arrived"
     assert not place.exists()
     sshd.vanish()
     far.until(lambda: here.beat() or far.session.link.state == "reconnecting")
@@ -217,9 +218,10 @@ def test_a_workspace_is_saved_here_though_the_network_fails(far: Far, sshd: Sshd
     assert bringing.stage == "sent", bringing.problem
     assert not list(tmp_path.glob(".*.part"))
     far.session.ask(WorkspaceArrived(request=requests[0]), lambda _: None)
-    far.until(lambda: not far.state.unsaved_work)
-    assert far.state.workspace_file is not None
-    assert (far.state.workspace_file.path, far.state.workspace_file.sent_from) == ("", origin)
+    far.until(lambda: not far.state.part(FilesState).unsaved_work)
+    file = far.state.part(FilesState).workspace_file
+    assert file is not None
+    assert (file.path, file.sent_from) == ("", origin)
 
     # what cannot be repeated comes back after the end of the engine there: the copy has it
     far.session.restart_engine()

@@ -17,8 +17,8 @@ from fakes.command_line import Document
 from fakes.hosts import PATIENCE_S, READY, HostHere, WindowHere, short_folder
 
 from devexplorer.core.cli.run import main
-from devexplorer.core.environments.code_cache import BOOTSTRAP
-from devexplorer.core.environments.in_use import note_use
+from devexplorer.core.environments.code_cache import BOOTSTRAP, note_use
+from devexplorer.core.files.records import OpenWorkspace, SaveWorkspace
 from devexplorer.core.machines.host import listing
 from devexplorer.core.machines.host.daemon import IDLE_S, Daemon, Listener, UnsavedCopy
 from devexplorer.core.machines.host.proxy import proxy
@@ -26,18 +26,7 @@ from devexplorer.core.machines.host.starting import find, last_line, reach
 from devexplorer.core.machines.host.wire import SocketStream
 from devexplorer.core.machines.records import PROTOCOL, RecordingChanged, SnapshotEnd, StartRecording, StopRecording
 from devexplorer.core.machines.window.remote_session import RemoteSession
-from devexplorer.core.records import (
-    Answer,
-    Event,
-    JobEnded,
-    Log,
-    NewTensor,
-    ObjectChanged,
-    ObjectSnapshot,
-    OpenWorkspace,
-    SaveWorkspace,
-    UndoState,
-)
+from devexplorer.core.records import Answer, Event, JobEnded, Log, NewTensor, ObjectChanged, ObjectSnapshot, UndoState
 
 COMMAND = [sys.executable, "-P", host_process.__file__]
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from fakes.hosts import READY, HostHere, WindowHere
 
+from devexplorer.core.files.records import OpenWorkspace, WorkspaceFile
+from devexplorer.core.files.state import FilesState
 from devexplorer.core.machines.records import SnapshotEnd
 from devexplorer.core.records import (
     BuildModel,
@@ -16,11 +18,9 @@ from devexplorer.core.records import (
     JobEnded,
     ObjectChanged,
     ObjectSnapshot,
-    OpenWorkspace,
     Rebuilt,
     Undid,
     UndoState,
-    WorkspaceFile,
 )
 from devexplorer.core.session.state import State
 
@@ -66,9 +66,9 @@ def known(window: WindowHere) -> State:
 
 
 def check(state: State, *, changed: bool) -> None:
-    assert state.workspace_file is not None
-    assert state.workspace_file.path == "/far/w.devexplorer"
-    assert state.unsaved_work is changed
+    assert state.part(FilesState).workspace_file is not None
+    assert state.part(FilesState).workspace_file.path == "/far/w.devexplorer"
+    assert state.part(FilesState).unsaved_work is changed
 
 
 def rebuilt(host: HostHere) -> None:
@@ -103,7 +103,7 @@ def test_while_the_engine_is_lost_and_while_it_is_rebuilt(host: HostHere, change
         host.say(READY)
     window, state = follow(host)
     assert (state.engine is not None) is ready
-    assert state.workspace_file is not None
+    assert state.part(FilesState).workspace_file is not None
     if not ready:
         host.say(READY)
         window.wait_for(EngineReady)

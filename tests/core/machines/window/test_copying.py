@@ -16,10 +16,12 @@ from fakes.disk import files_in
 from fakes.engine import EngineHere
 
 from devexplorer.core.devices.nvml.library import Nvml
+from devexplorer.core.files.records import Save
+from devexplorer.core.files.script import script
 from devexplorer.core.machines.records import Chunk, ForgetCopy, Question, ReadFile, Result
 from devexplorer.core.machines.window.file_copying import PIECE_BYTES, Copying, End, FileCopying, HereFiles
-from devexplorer.core.records import Answer, BuildModel, Command, JobEnded, NewTensor, Save, UndoState
-from devexplorer.core.session.script import Surroundings, script
+from devexplorer.core.records import Answer, BuildModel, Command, JobEnded, NewTensor, UndoState
+from devexplorer.core.session.journal import Surroundings
 from devexplorer.core.session.session import Session
 
 

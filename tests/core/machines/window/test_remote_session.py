@@ -46,8 +46,8 @@ from devexplorer.core.records import (
 )
 from devexplorer.core.records.base import Record
 from devexplorer.core.session import State
+from devexplorer.core.session.journal import Action
 from devexplorer.core.session.past import fill
-from devexplorer.core.session.script import Action
 from devexplorer.core.session.session import Session
 
 
@@ -147,7 +147,7 @@ def test_what_is_there_is_known_and_commands_are_carried_out_there(far: Far) -> 
         JobEnded(request=request, ok=True, time_unix_s=2.0),
     )
     far.until(lambda: not far.state.jobs)
-    assert "# mlp was built\nmlp = build()" in far.session.script()
+    assert "# mlp was built\nmlp = build()" in far.session.listener("files").script()
     link = far.session.link
     assert (link.state, link.holder, link.machine) == ("connected", None, far.host.server.machine)
 
@@ -415,7 +415,7 @@ def test_what_is_asked_is_answered_at_a_beat(far: Far) -> None:
     far.session.ask(ListFolder(path="/no/such folder"), lambda _: None, refused.append)
     far.until(lambda: texts and refused)
     assert texts[0].startswith('"""A session of DevExplorer')
-    lines = far.session.script().splitlines()
+    lines = far.session.listener("files").script().splitlines()
     assert lines[0] == "# -*- coding: utf-8 -*-"
     assert lines[1].startswith(f"# This came from {far.session.name} and was not checked")
     assert "no/such folder" in refused[0]

@@ -10,19 +10,16 @@ import torch
 from places import Place
 from torch import Tensor, nn
 
-from devexplorer.core.records import (
-    BuildModel,
+from devexplorer.core.files.records import (
     CheckpointCompared,
     CompareCheckpoint,
     FileListed,
     ListFile,
     Load,
     LoadCheckpoint,
-    NewTensor,
-    Remove,
     Save,
-    Undo,
 )
+from devexplorer.core.records import BuildModel, NewTensor, Remove, Undo
 
 FORMS = pytest.mark.parametrize("form", ["safetensors", "pt"])
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import os
 import time
-from typing import NamedTuple
 
 import msgspec
 import torch
 
 from devexplorer.core.base import BadInput, Findings, ProgressMonitor, count_text, python_names
 from devexplorer.core.commands import messages
+from devexplorer.core.files.records import OpenModel
 from devexplorer.core.isolation.model_classes import meant
 from devexplorer.core.isolation.model_source import Source, parse
 from devexplorer.core.models import Extras, builders, dtype_name, model_dtype, parse_inputs, split_by_hand
-from devexplorer.core.records import Answer, Fact, ObjectSnapshot, Offer, OpenModel
+from devexplorer.core.records import Answer, Fact, ObjectSnapshot, Offer
 from devexplorer.core.workspace import (
     CommandResult,
     CreateChange,
@@ -121,29 +121,4 @@ def _answer(made: builders.Made, snapshot: ObjectSnapshot, command: OpenModel, s
     where = " and ".join(snapshot.bytes_by_device) or command.device
     return Answer(
         title=f"{snapshot.name} is on {where}", words=text, facts=tuple(facts), code=code, subject=snapshot.name
-    )
-
-
-class Blueprint(NamedTuple):
-    """What makes a model of the workspace again in another process."""
-
-    source: str
-    folder: str
-    inputs: str
-    dtype: str | None
-    """None: that of its source."""
-
-
-def blueprint(target: Target, extras: Extras) -> Blueprint | None:
-    """That of a model; None where its source is unknown. `BadInput` for a tensor."""
-    dtypes = {dtype_name(item.dtype) for item in target.module.parameters() if item.is_floating_point()}
-    source = extras.recipe or extras.source
-    if source is None:
-        return None
-    own_code = extras.recipe is None
-    return Blueprint(
-        source=source,
-        folder=extras.folder if own_code else "",
-        inputs=extras.inputs or (extras.guessed if own_code else ""),
-        dtype=dtypes.pop() if len(dtypes) == 1 and dtypes != {"float32"} else None,
     )

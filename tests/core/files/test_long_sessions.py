@@ -12,6 +12,7 @@ from fakes.scripts import Here, bound_beside, look, script_gives_the_same
 from torch import nn
 
 from devexplorer.core.experiments.records import Ask, Replicate
+from devexplorer.core.files import records as rec
 from devexplorer.core.records import (
     Backward,
     BuildModel,
@@ -54,7 +55,7 @@ def first_half(folder: Path) -> list[Command]:
     weights = str(folder / "the weights.safetensors")
     return [
         NewTensor(name="ids", fill="text", text="[[3, 1, 4, 1], [5, 9, 2, 6]]", dtype="int64"),
-        lab.OpenModel(source=SOURCES["llama-tiny"], name="llama", seed=1),
+        rec.OpenModel(source=SOURCES["llama-tiny"], name="llama", seed=1),
         lab.SetTraining(target="llama", on=False),
         Undo(),
         Redo(),
@@ -64,13 +65,13 @@ def first_half(folder: Path) -> list[Command]:
         Undo(),
         Undo(),
         Split(target="llama", device_map={"": "vgpu:0", "model.layers.1": "vgpu:1"}),
-        lab.Save(targets=("llama",), path=weights),
+        rec.Save(targets=("llama",), path=weights),
         lab.Initialise(target=f"llama:{embedding}", rule="normal", options={"std": 0.5}, seed=3),
-        lab.LoadCheckpoint(target="llama", path=weights),
+        rec.LoadCheckpoint(target="llama", path=weights),
         Undo(),
         lab.Untie(target=f"llama:{head}"),
         lab.Tie(first=f"llama:{embedding}", second=f"llama:{head}"),
-        lab.OpenModel(
+        rec.OpenModel(
             source=f"{folder}/own models.py:net?width=6", name="own one", device="vgpu:1", seed=4, inputs="3x20"
         ),
         NewTensor(name="x", fill="randn", shape=(3, 20), device="vgpu:1", seed=5, requires_grad=True),
@@ -84,7 +85,7 @@ def first_half(folder: Path) -> list[Command]:
         Undo(),
         Move(targets=("own one",), device="vgpu:0", copy=True),
         Replicate(target="own one2", devices=("vgpu:0", "cpu")),
-        lab.Load(
+        rec.Load(
             path=weights,
             entries=("model.norm.weight", "model.layers.0.input_layernorm.weight"),
             name="norm",
@@ -121,7 +122,7 @@ SECOND_HALF: list[Command] = [
     Move(targets=("own one",), device="vgpu:0", optimizer=True),
     lab.TrainStep(target="own one"),
     Backward(target="llama", input="ids"),
-    lab.Save(targets=(), path="everything.safetensors"),
+    rec.Save(targets=(), path="everything.safetensors"),
 ]
 """Forwards and backwards leave results that only they can create."""
 

@@ -13,6 +13,9 @@ import psutil
 import pytest
 from fakes.look_records import ENGINE
 
+from devexplorer.core.files.autosave import INTERVAL_S, MOST_BYTES, QUIET_S, Autosave, discard
+from devexplorer.core.files.records import NewWorkspace, OpenWorkspace, SaveWorkspace, WorkspaceFile
+from devexplorer.core.files.state import FilesState
 from devexplorer.core.records import (
     Answer,
     BaseEvent,
@@ -27,19 +30,14 @@ from devexplorer.core.records import (
     Log,
     MatmulSpec,
     Move,
-    NewWorkspace,
     ObjectChanged,
     ObjectRemoved,
     ObjectSnapshot,
-    OpenWorkspace,
     Rebuilt,
-    SaveWorkspace,
     Undid,
     Undo,
     UndoState,
-    WorkspaceFile,
 )
-from devexplorer.core.session.autosave import INTERVAL_S, MOST_BYTES, QUIET_S, Autosave, discard
 from devexplorer.core.session.state import State
 
 
@@ -107,69 +105,72 @@ def desk(tmp_path: Path) -> Desk:
 
 def test_work_is_what_neither_a_file_nor_build_would_bring_back(desk: Desk) -> None:
     state = desk.state
-    assert not state.unsaved_work
+    assert not state.part(FilesState).unsaved_work
     desk.build(1)
-    assert not state.unsaved_work, "Build makes it again"
+    assert not state.part(FilesState).unsaved_work, "Build makes it again"
     desk.move(2)
-    assert state.unsaved_work
+    assert state.part(FilesState).unsaved_work
     desk.move(1)
-    assert not state.unsaved_work, "undone"
+    assert not state.part(FilesState).unsaved_work, "undone"
     desk.move(3)
     desk.file("/w", 3)
-    assert not state.unsaved_work
+    assert not state.part(FilesState).unsaved_work
     desk.build(4)
-    assert state.unsaved_work, "the file does not have it"
+    assert state.part(FilesState).unsaved_work, "the file does not have it"
     desk.move(3)
-    assert not state.unsaved_work
+    assert not state.part(FilesState).unsaved_work
     desk.did(Move(targets=("mlp",), device="cpu"), 5, ObjectRemoved(name="mlp"))
-    assert not state.unsaved_work, "nothing is here"
+    assert not state.part(FilesState).unsaved_work, "nothing is here"
 
 
 def test_a_copy_that_is_opened_is_still_unsaved(desk: Desk) -> None:
     desk.build(1)
     desk.file("/w", 2, copy=True)
-    assert desk.state.unsaved_work
+    assert desk.state.part(FilesState).unsaved_work
     [command] = desk.after(QUIET_S)
     assert isinstance(command, SaveWorkspace)
     assert (command.copy_of, command.layout) == ("/w", "layout")
     desk.file("/w", 2)
-    assert not desk.state.unsaved_work
+    assert not desk.state.part(FilesState).unsaved_work
 
 
 def test_a_new_workspace_has_no_file_until_it_is_undone(desk: Desk) -> None:
     state = desk.state
     desk.build(1)
     desk.file("/w", 1)
-    before = state.workspace_file
+    before = state.part(FilesState).workspace_file
     new = WorkspaceFile(request=desk.requests + 1, path="", again=NewWorkspace(), opened=True)
     desk.did(NewWorkspace(), 2, ObjectRemoved(name="mlp"), new)
-    assert (state.workspace_file, state.unsaved_work) == (new, False)
+    assert (state.part(FilesState).workspace_file, state.part(FilesState).unsaved_work) == (new, False)
     desk.build(3)
-    assert not state.unsaved_work, "Build makes it again, and there is no file"
+    assert not state.part(FilesState).unsaved_work, "Build makes it again, and there is no file"
     desk.move(4)
-    assert state.unsaved_work
+    assert state.part(FilesState).unsaved_work
     [command] = desk.after(QUIET_S)
     assert isinstance(command, SaveWorkspace)
     assert command.copy_of == ""
     desk.did(Undo(), 1, Undid(of=new.request))
-    assert (state.workspace_file, state.unsaved_work) == (before, False)
+    assert (state.part(FilesState).workspace_file, state.part(FilesState).unsaved_work) == (before, False)
     desk.build(5)
-    assert state.unsaved_work, "its file does not have it"
+    assert state.part(FilesState).unsaved_work, "its file does not have it"
 
 
 def test_what_a_file_cannot_hold_is_known_while_it_has_everything_else(desk: Desk) -> None:
-    state = desk.state
+    files = desk.state.part(FilesState)
     desk.build(1)
     desk.file("/w", 1, lost=("the graph that computed y",))
-    assert (state.unsaved_work, state.lost_anyway) == (False, ("the graph that computed y",))
+    assert (files.unsaved_work, files.lost_anyway) == (
+        False,
+        ("the graph that computed y",),
+    )
     desk.move(2)
-    assert (state.unsaved_work, state.lost_anyway) == (True, ()), "the next Save says what it cannot hold"
+    assert (files.unsaved_work, files.lost_anyway) == (True, ()), "the next Save says what it cannot hold"
     desk.move(1)
-    assert state.lost_anyway
+    assert files.lost_anyway
     desk.state.apply(EngineLost(reason="", will_restart=True, time_unix_s=0.0))
     desk.build(1)
     desk.state.apply(Rebuilt(restored=("mlp",), lost=()))
-    assert (state.unsaved_work, state.lost_anyway) == (False, ()), "it is gone"
+    assert (files.unsaved_work, files.lost_anyway) == (False, ()), "it is gone"
 
 
 @pytest.mark.parametrize(("changed", "lost"), [(False, ()), (False, ("t: gone",)), (True, ())])
@@ -183,7 +184,7 @@ def test_after_a_crash_of_the_engine_the_same_is_saved_as_before(
     desk.state.apply(EngineLost(reason="", will_restart=True, time_unix_s=0.0))
     desk.build(1)
     desk.state.apply(Rebuilt(restored=("mlp",), lost=lost))
-    assert desk.state.unsaved_work is (changed or bool(lost))
+    assert desk.state.part(FilesState).unsaved_work is (changed or bool(lost))
 
 
 def test_a_copy_is_made_at_a_quiet_moment_and_not_too_often(desk: Desk) -> None:

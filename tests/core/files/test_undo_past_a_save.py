@@ -11,6 +11,7 @@ import torch
 from fakes.engine import EngineHere
 
 from devexplorer.core.devices.nvml.library import Nvml
+from devexplorer.core.files.records import OpenWorkspace, SaveWorkspace
 from devexplorer.core.records import (
     BuildModel,
     Command,
@@ -19,11 +20,9 @@ from devexplorer.core.records import (
     JobEnded,
     Move,
     NewTensor,
-    OpenWorkspace,
     Rebuilt,
     Redo,
     Remove,
-    SaveWorkspace,
     Undo,
 )
 from devexplorer.core.records import laboratory as lab

@@ -11,13 +11,18 @@ import tokenize
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
+from typing import cast
 
+import msgspec
 import numpy as np
 import pytest
 from fakes.scripts import Here, bound_beside, script_gives_the_same
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.experiments.records import Ask, Crossover, Replicate, TimeWork
+from devexplorer.core.files import records as rec
+from devexplorer.core.files.records import OpenWorkspace, RunModelCode, SaveWorkspace
+from devexplorer.core.files.script import SessionFiles, marked, notebook, script, write
 from devexplorer.core.records import (
     AddVirtual,
     Backward,
@@ -25,19 +30,20 @@ from devexplorer.core.records import (
     Combine,
     Command,
     EditElement,
+    EngineLost,
     Forward,
     Move,
     NewTensor,
-    OpenWorkspace,
     Redo,
     Remove,
-    RunModelCode,
-    SaveWorkspace,
+    SentFrom,
     SetThreads,
     Undo,
 )
 from devexplorer.core.records import laboratory as lab
-from devexplorer.core.session.script import Action, Surroundings, marked, notebook, script, write
+from devexplorer.core.session.journal import Action, Surroundings
+from devexplorer.core.session.poll import PollResult
+from devexplorer.core.session.session import Session
 from devexplorer.core.split.records import InsertHops, Join, PlanSplit, Split
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -116,11 +122,11 @@ def commands(folder: Path) -> list[Command]:
         Replicate(target="mlp", devices=("vgpu:0", "vgpu:1")),
         TimeWork(device="vgpu:0", size=32, iterations=2),
         Crossover(device="vgpu:0", sizes=(16, 32)),
-        lab.Save(targets=("mlp",), path=str(folder / "mlp.safetensors")),
-        lab.Load(path=str(folder / "mlp.safetensors"), name="loaded", device="vgpu:1"),
-        lab.LoadCheckpoint(target="mlp2", path=str(folder / "mlp.safetensors")),
-        lab.CompareCheckpoint(target="mlp2", path=str(folder / "mlp.safetensors")),
-        lab.OpenModel(source="mine.py:factory", folder=str(folder), name="mine", device="vgpu:1", seed=8, inputs="3x4"),
+        rec.Save(targets=("mlp",), path=str(folder / "mlp.safetensors")),
+        rec.Load(path=str(folder / "mlp.safetensors"), name="loaded", device="vgpu:1"),
+        rec.LoadCheckpoint(target="mlp2", path=str(folder / "mlp.safetensors")),
+        rec.CompareCheckpoint(target="mlp2", path=str(folder / "mlp.safetensors")),
+        rec.OpenModel(source="mine.py:factory", folder=str(folder), name="mine", device="vgpu:1", seed=8, inputs="3x4"),
         Forward(target="mine"),
         Backward(target="mine"),
     ]
@@ -271,7 +277,7 @@ def test_a_session_that_opened_a_workspace_defines_what_was_in_it(here: Here, tm
         BuildModel(recipe="two-towers", name="towers"),
         Split(target="towers", device_map={"query": "vgpu:0", "item": "vgpu:1"}),
         InsertHops(target="towers"),
-        lab.OpenModel(source="mine.py:Net?in_features=4&out_features=3", folder=str(tmp_path), name="my net", seed=8),
+        rec.OpenModel(source="mine.py:Net?in_features=4&out_features=3", folder=str(tmp_path), name="my net", seed=8),
         EditElement(target="my net:bias", index=(1,), value=0.5),
         NewTensor(name="x", fill="randn", shape=(2, 20), device="vgpu:1", seed=3),
         SaveWorkspace(path=path),
@@ -309,7 +315,7 @@ def test_a_session_that_began_with_a_copy_of_unsaved_work_says_so(here: Here, tm
     here.do(BuildModel(recipe="mlp"))
     here.do(SaveWorkspace(path=path, copy_of=""))
     here.do(OpenWorkspace(path=path, replace=True, copy=True))
-    ended = ran_alone(here.session.script(), tmp_path)
+    ended = ran_alone(here.session.listener("files").script(), tmp_path)
     assert (ended.returncode, "save the workspace" in ended.stderr) == (1, True)
 
 
@@ -318,3 +324,42 @@ def ran_alone(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, str(folder / "alone.py")], capture_output=True, text=True, timeout=120, cwd=folder
     )
+
+
+class PlayedSession:
+    """What `SessionFiles` asks of a session."""
+
+    actions: tuple[Action, ...] = (Action("x is on cpu", "A tensor.", "x = torch.ones(())", 5.0),)
+    commands: tuple[Command, ...] = ()
+    surroundings = Surroundings("3.12", "2.9", "2x Tesla T4")
+
+    def __init__(self) -> None:
+        self.events: list[object] = []
+
+    def put(self, event: object) -> None:
+        self.events.append(event)
+
+
+def test_the_session_as_python_names_what_it_ran_on() -> None:
+    files = SessionFiles(cast(Session, PlayedSession()))
+    assert "Python 3.12, PyTorch 2.9" in files.script()
+    assert "add_virtual_gpus" in files.script()
+    assert files.script().endswith("# x is on cpu\nx = torch.ones(())\n")
+    assert '"x = torch.ones(())"' in files.notebook()
+
+
+def test_a_workspace_for_another_machine_is_that_file_s_once_it_has_arrived() -> None:
+    session = PlayedSession()
+    files = SessionFiles(cast(Session, session))
+    origin = SentFrom(machine="laptop", path="/home/ada/work.devexplorer")
+    again = rec.OpenWorkspace(path="/copies/work.devexplorer", replace=True, sent_from=origin)
+    file = rec.WorkspaceFile(request=7, path="", sent_from=origin, again=again, on_its_way=True, contents=1)
+    files.drained(PollResult([file], None))
+    with pytest.raises(BadInput, match="save again to be sure"):
+        files.arrived(8)
+    files.arrived(7)
+    assert session.events == [msgspec.structs.replace(file, on_its_way=False)]
+    files.drained(PollResult([file], None))
+    files.drained(PollResult([EngineLost(reason="", will_restart=True, time_unix_s=0.0)], None))
+    with pytest.raises(BadInput, match="save again to be sure"):
+        files.arrived(7)

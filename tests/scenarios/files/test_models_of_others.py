@@ -10,20 +10,8 @@ from fakes.other_models import BLOCK, LAYERS, SOURCES, TIED, TYPES
 from places import Place
 from torch import Tensor, nn
 
-from devexplorer.core.records import (
-    EditElement,
-    FileListed,
-    Forward,
-    ListFile,
-    LoadCheckpoint,
-    Move,
-    NewTensor,
-    OpenModel,
-    Redo,
-    Save,
-    SetTraining,
-    Undo,
-)
+from devexplorer.core.files.records import FileListed, ListFile, LoadCheckpoint, OpenModel, Save
+from devexplorer.core.records import EditElement, Forward, Move, NewTensor, Redo, SetTraining, Undo
 from devexplorer.core.split.records import Hopped, Join, PlanSplit, Split, SplitPlanned
 from devexplorer.core.workspace.command_result import CommandResult
 

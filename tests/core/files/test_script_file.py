@@ -8,23 +8,10 @@ import pytest
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.files.kinds import MODEL, SCRIPT, recognise
-from devexplorer.core.records import (
-    AddVirtual,
-    Answer,
-    BuildModel,
-    Check,
-    Command,
-    Forward,
-    Move,
-    OpenWorkspace,
-    RunModelCode,
-    Save,
-    SetThreads,
-    Steps,
-)
-from devexplorer.core.session.journal import Journal
-from devexplorer.core.session.script import Surroundings, script
-from devexplorer.core.session.script_file import MARK, commands_of, with_commands
+from devexplorer.core.files.records import OpenWorkspace, RunModelCode, Save
+from devexplorer.core.files.script import MARK, commands_of, script, with_commands
+from devexplorer.core.records import AddVirtual, Answer, BuildModel, Check, Command, Forward, Move, SetThreads, Steps
+from devexplorer.core.session.journal import Journal, Surroundings
 
 SESSION: tuple[Command, ...] = (
     SetThreads(threads=2),

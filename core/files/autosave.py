@@ -21,7 +21,9 @@ import platformdirs
 import psutil
 
 from devexplorer.core.base import Clock
-from devexplorer.core.records import Answer, BaseEvent, Cancel, Command, EventSink, JobEnded, Log, SaveWorkspace
+from devexplorer.core.files.records import SaveWorkspace
+from devexplorer.core.files.state import FilesState
+from devexplorer.core.records import Answer, BaseEvent, Cancel, Command, EventSink, JobEnded, Log
 from devexplorer.core.session.state import State
 
 MOST_BYTES = 1 << 30
@@ -84,25 +86,27 @@ class Autosave:
             self._running, self.copied, self._refused = 0, None, None
         if state.engine is None or self._running:
             return
-        contents = state.unsaved.contents
+        files = state.part(FilesState)
+        contents = files.contents
         if contents != self._contents or state.jobs or state.active_runs:
             self._contents, self._quiet_since_s = contents, now
-        if not state.unsaved.changed:
+        if not files.changed:
             self._drop()
         elif now >= max(self._quiet_since_s + QUIET_S, self._due_s):
             self.copy()
 
     def copy(self) -> bool:
         """Make a copy now, if there is work of which there is none; returns whether one is being made."""
-        contents = self._state().unsaved.contents
-        if not self._state().unsaved_work or contents in (self.copied, self._refused):
+        files = self._state().part(FilesState)
+        contents = files.contents
+        if not files.unsaved_work or contents in (self.copied, self._refused):
             return bool(self._running)
         if not self._running:
             with suppress(OSError):  # the engine says what is wrong with the folder
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._writing, self._began_s = contents, self._clock()
             command = SaveWorkspace(path=str(self._path), overwrite=True, most_bytes=MOST_BYTES, layout=self._layout())
-            if (file := self._state().workspace_file) is not None:
+            if (file := files.workspace_file) is not None:
                 command = msgspec.structs.replace(command, copy_of=file.path, copy_of_far=file.sent_from)
             self._running = self._send(command, self.take)
         return True

@@ -1,16 +1,20 @@
-"""Carries out `SaveWorkspace`, `OpenWorkspace` and `NewWorkspace`. Runs on the jobs thread."""
+"""Carries out `SaveWorkspace`, `OpenWorkspace` and `NewWorkspace`; and opens a workspace file in the Python of a
+session. Runs on the jobs thread."""
 
 from __future__ import annotations
 
 import os
 import traceback
 import uuid
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from devexplorer.core.base import (
+    NO_PROGRESS,
     BadInput,
     DevExplorerError,
     DoesNotFit,
@@ -24,10 +28,12 @@ from devexplorer.core.base import (
 )
 from devexplorer.core.commands.devices import add_gpus
 from devexplorer.core.commands.objects import remove
-from devexplorer.core.commands.rebuild import NO_HOPS, built
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import MAX_DEVICES, load_profiles, name_words
+from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.files.entries import Ticker
+from devexplorer.core.files.rebuild import NO_HOPS, built, run_model_code
+from devexplorer.core.files.records import NewWorkspace, OpenWorkspace, RunModelCode, SaveWorkspace, WorkspaceFile
 from devexplorer.core.files.save import HEADER_BYTES
 from devexplorer.core.files.sent import as_known, as_named, destination, goes_to, origin, with_origin
 from devexplorer.core.files.workspace_format import LAYOUT_LIMIT, Manifest, SavedDevice
@@ -36,16 +42,8 @@ from devexplorer.core.files.workspace_reading import WorkspaceFile as OpenedFile
 from devexplorer.core.files.workspace_writing import collect, write
 from devexplorer.core.files.writing import checked_path, written
 from devexplorer.core.models import StoredModule
-from devexplorer.core.records import (
-    Answer,
-    Fact,
-    NewWorkspace,
-    Offer,
-    OpenWorkspace,
-    Remove,
-    SaveWorkspace,
-    WorkspaceFile,
-)
+from devexplorer.core.records import Answer, Fact, Offer, Remove
+from devexplorer.core.virtual import backend
 from devexplorer.core.workspace import CommandResult, CreateChange, Refused, Workspace
 from devexplorer.core.workspace.offload import ReplaceChange, offloaded_bytes
 from devexplorer.core.workspace.parameters.optimizers import optimizer_variable
@@ -285,3 +283,41 @@ def _complete(
     if lone:
         notes.append(f"{list_text(lone)}: the tensors are here; the file does not know what made the model.")
     return complete
+
+
+class OpenedWorkspace:
+    """The objects of a file on the devices that they were on; virtual GPUs that are missing are added.
+
+    Code of the user's runs for the models in `code`, and for others at `run_code`; a model whose code has not run has
+    its tensors alone. Warns where the file is not the one with this `stamp`. Raises `BadInput` for a file that cannot
+    be opened, and where a model's code makes another model now.
+    """
+
+    def __init__(self, path: str, *, stamp: str = "", code: Sequence[str] = (), virtual: bool = False) -> None:
+        with opened_workspace(path) as file:
+            if stamp and file.manifest.stamp != stamp:
+                warnings.warn(f"{path} was saved again since the session opened it: it has other values", stacklevel=2)
+        cards = backend.installed()
+        self._workspace = Workspace(DeviceRegistry([TorchBackend(), *([] if cards is None else [cards])]))
+        command = OpenWorkspace(path=str(Path(path).absolute()), code=tuple(code), virtual=virtual)
+        with self._workspace.history.transaction(command):
+            open_workspace(self._workspace, command, NO_PROGRESS)
+
+    def __getitem__(self, name: str) -> Any:
+        """The tensor or model of that name."""
+        return self._workspace.get(name)
+
+    def optimizer(self, name: str) -> Any:
+        """The optimizer of the model of that name, with its state."""
+        return self._workspace.extras(name).optimizer
+
+    def hops(self, name: str) -> Any:
+        """What brings activations to the parts of the model; `remove()` takes it away."""
+        return self._workspace.extras(name).hops
+
+    def run_code(self, name: str) -> Any:
+        """The model of that name, built by its code, with the very tensors of the file."""
+        command = RunModelCode(target=name)
+        with self._workspace.history.transaction(command):
+            run_model_code(self._workspace, command, NO_PROGRESS)
+        return self[name]

@@ -9,7 +9,8 @@ import torch
 from places import Place
 from torch import nn
 
-from devexplorer.core.records import BuildModel, ListFile, Load, LoadCheckpoint, Save
+from devexplorer.core.files.records import ListFile, Load, LoadCheckpoint, Save
+from devexplorer.core.records import BuildModel
 
 
 def test_a_whole_model_is_written_with_a_warning_and_its_code(place: Place, tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 thread; no torch.
 
 Each action's answer carries the equivalent Python. Here the pieces are joined: imports once at the top, then virtual
-GPUs, then each piece below a comment or a cell with its description.
+GPUs, then each piece below a comment or a cell with its description. A window opens a script again from the commands in
+its last line, so that none of its Python is run.
 """
 
 from __future__ import annotations
@@ -12,35 +13,21 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from devexplorer.core.base import BadInput, printable, replacing
-
-
-class Action(NamedTuple):
-    """One action of the session."""
-
-    title: str
-    """`mlp is now on vgpu:1`."""
-    words: str
-    code: str
-    """The equivalent Python."""
-    time_unix_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What the session ran on."""
-
-    python_version: str = ""
-    torch_version: str = ""
-    virtual_spec: str | None = None
-    """Virtual GPUs present from the start."""
-    visible_devices: str | None = None
-    """The CUDA_VISIBLE_DEVICES that was chosen; None: as inherited."""
+from devexplorer.core.codec import converted
+from devexplorer.core.feature import Listener, command_types
+from devexplorer.core.files.records import WorkspaceFile
+from devexplorer.core.records import AddVirtual, Command, EngineLost
+from devexplorer.core.session import steps_of
+from devexplorer.core.session.journal import Action, Surroundings, can_repeat
+from devexplorer.core.session.poll import PollResult
+from devexplorer.core.session.session import Session
 
 
 class _Piece(NamedTuple):
@@ -186,3 +173,114 @@ def _text_cell(name: str, title: str, words: str) -> dict[str, object]:
 def _code_cell(name: str, code: str) -> dict[str, object]:
     source = code.splitlines(keepends=True)
     return {"cell_type": "code", "execution_count": None, "id": name, "metadata": {}, "outputs": [], "source": source}
+
+
+# --- what repeats it in a window
+
+MARK = "# Commands for DevExplorer, which can open this file: "
+MOST_BYTES = 64 << 20
+
+
+def with_commands(text: str, commands: Sequence[Command], around: Surroundings) -> str:
+    """A script with what repeats it in its last line, a comment."""
+    if around.virtual_spec:
+        commands = (AddVirtual(spec=around.virtual_spec), *commands)
+    if not commands:
+        return text
+    return (
+        f"{text}\n{MARK}{msgspec.json.encode([msgspec.structs.replace(one, request=0) for one in commands]).decode()}\n"
+    )
+
+
+class SavedSession(NamedTuple):
+    """What a script has."""
+
+    commands: tuple[Command, ...]
+    left_out: int
+    """Commands of features that are not here, or of a newer version."""
+
+
+def commands_of(path: Path) -> SavedSession:
+    """The commands of a script. Raises `BadInput` with one line where it has none that could be repeated."""
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise BadInput(f"the file {path.name} is too large for a session's script")
+        lines = path.read_text(encoding="utf-8").rstrip().rsplit("\n", 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"the file {path.name} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if not lines[-1].startswith(MARK):
+        raise BadInput(f"the file {path.name} has nothing that can be repeated here; run it with Python")
+    try:
+        saved: list[dict[str, Any]] = _decode_saved(lines[-1].removeprefix(MARK))
+        known = [command for command in saved if _is_known(command)]
+        commands = tuple(_command(command) for command in known)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInput(f"the last line of {path.name} is damaged; run it with Python") from error
+    if saved and not known:
+        raise BadInput(
+            f"the commands of {path.name} are of a newer version, or of features that are not here; run it with Python"
+        )
+    for command in commands:
+        if not all(map(can_repeat, steps_of(command))):
+            raise BadInput(f"the file {path.name} was changed: it has a command that is no part of a session")
+    return SavedSession(commands, len(saved) - len(known))
+
+
+_decode_saved = msgspec.json.Decoder(list[dict[str, Any]]).decode
+
+
+def _is_known(saved: object) -> bool:
+    """Whether it, and all that it consists of, are commands here; what is no command at all is damaged, not unknown."""
+    if not isinstance(saved, dict):
+        return True
+    tag, parts = saved.get("type"), saved.get("commands")
+    if not isinstance(tag, str) or not isinstance(parts, list):
+        return not isinstance(tag, str) or tag in _tags()
+    return tag in _tags() and all(map(_is_known, parts))
+
+
+@cache
+def _tags() -> set[object]:
+    return {kind.__struct_config__.tag for kind in command_types()}
+
+
+def _command(saved: dict[str, Any]) -> Command:
+    command: Command = converted(saved, Command)
+    return command
+
+
+class SessionFiles(Listener):
+    """The session of this machine as Python, and whether its workspace has arrived where it was saved for."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._on_its_way: WorkspaceFile | None = None
+        """The workspace as it was saved for another machine, until it is there."""
+
+    def script(self, *, to_repeat: bool = False) -> str:
+        """The session as a Python script; `to_repeat`: with what lets a window repeat it."""
+        session = self.session
+        text = script(session.actions, session.surroundings)
+        return with_commands(text, session.commands, session.surroundings) if to_repeat else text
+
+    def notebook(self) -> str:
+        """The same as a Jupyter notebook."""
+        return notebook(self.session.actions, self.session.surroundings)
+
+    def drained(self, result: PollResult) -> None:
+        """Note a file that is being sent."""
+        for event in result.events:
+            if isinstance(event, EngineLost):
+                self._on_its_way = None
+            elif isinstance(event, WorkspaceFile) and event.on_its_way:
+                self._on_its_way = event
+
+    def arrived(self, request: int) -> None:
+        """The file that this `SaveWorkspace` wrote for another machine is whole there: the workspace is that file's
+        from now on. Raises `BadInput` when the workspace was made again meanwhile: nobody knows whether it is the
+        same."""
+        file = self._on_its_way
+        if file is None or file.request != request:
+            raise BadInput("the engine was restarted while the file was being sent; save again to be sure")
+        self._on_its_way = None
+        self.session.put(msgspec.structs.replace(file, on_its_way=False))

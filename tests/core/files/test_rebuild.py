@@ -11,8 +11,9 @@ import torch
 from places import Place, place_of
 from torch import nn
 
-from devexplorer.core.commands.rebuild import with_rebuilding
+from devexplorer.core.commands.refusals import with_rebuilding
 from devexplorer.core.engine.engine import SnapshotDiffer
+from devexplorer.core.files.records import OpenModel, RunModelCode
 from devexplorer.core.records import (
     Answer,
     BuildModel,
@@ -20,8 +21,6 @@ from devexplorer.core.records import (
     Forward,
     MakeOptimizer,
     Move,
-    OpenModel,
-    RunModelCode,
     SetTraining,
     Steps,
     TrainStep,

@@ -14,7 +14,8 @@ from safetensors.torch import load_file
 
 from devexplorer.core.engine.process import EngineProcess
 from devexplorer.core.environments.environment import environ_for, probe
-from devexplorer.core.environments.preparing import prepare
+from devexplorer.core.environments.packages import prepare
+from devexplorer.core.files.records import Save
 from devexplorer.core.models import samples
 from devexplorer.core.models.inputs import sample_inputs
 from devexplorer.core.records import (
@@ -29,7 +30,6 @@ from devexplorer.core.records import (
     Forward,
     JobEnded,
     Move,
-    Save,
 )
 
 WAIT_S = 120.0

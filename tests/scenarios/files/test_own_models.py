@@ -12,7 +12,8 @@ from fakes.other_models import BLOCK, LAYERS, SOURCES, TIED, TYPES
 from places import Place
 from torch import nn
 
-from devexplorer.core.records import Backward, Forward, Move, OpenModel, Redo, Undo
+from devexplorer.core.files.records import OpenModel
+from devexplorer.core.records import Backward, Forward, Move, Redo, Undo
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 

@@ -27,22 +27,13 @@ from devexplorer.core.base import BadInput, DevExplorerError, DoesNotFit, Progre
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.engine.local import LocalEngine
 from devexplorer.core.engine.process import EngineProcess
+from devexplorer.core.files.records import OpenModel
 from devexplorer.core.isolation import parent
 from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.models import loading, trial
 from devexplorer.core.models.builders import Recipe
 from devexplorer.core.models.trial import Trials, tried
-from devexplorer.core.records import (
-    Answer,
-    Cancel,
-    EngineLost,
-    Event,
-    JobEnded,
-    JobProgress,
-    Log,
-    ObjectChanged,
-    OpenModel,
-)
+from devexplorer.core.records import Answer, Cancel, EngineLost, Event, JobEnded, JobProgress, Log, ObjectChanged
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
