@@ -339,6 +339,20 @@ def test_mig_is_switched_under_our_feet(watch: Watch) -> None:
     until(lambda: not watch.sampler.problems)
 
 
+def test_a_hot_added_card_is_found(nvml_library: NvmlLibrary, watching: Callable[..., Watch]) -> None:
+    held = {"0000:1b:00.0", "0000:27:00.0"}
+    watch = watching(driver_cards=lambda: frozenset(held))
+    nvml_library.list_new_cards_only_after_start()
+    watch.sampler.start()
+    watch.goes_on("nvml:1")
+    nvml_library.add("t4")
+    held.add("0000:33:00.0")
+    watch.goes_on("nvml:2")
+    assert [card.uuid for card in watch.sampler.cards] == UUIDS
+    until(lambda: any(len(event.affinities) == 3 for event in list(watch.events) if isinstance(event, Topology)))
+    assert watch.sampler.problems == ()
+
+
 def test_a_card_that_is_taken_out_stays_visible_as_a_problem(watch: Watch) -> None:
     watch.library.unplug(1)
     until(lambda: known(watch.last("nvml:1")) == {})

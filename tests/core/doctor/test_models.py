@@ -24,23 +24,18 @@ PITFALLS = {
     "data-pitfall": "cut-from-autograd",
     "noise-pitfall": "default-device",
 }
-LARGE = {"vgg11-bn": "1x3x32x32", "vgg16-bn": "1x3x32x32", "resnet18": "1x3x64x64", "resnet50": "1x3x64x64"}
+LARGE = {"vgg11-bn": "1x3x32x32", "resnet18": "1x3x64x64"}
+DEEPER = {"vgg16-bn", "resnet50"}
+"""Of the same blocks."""
 TINY = "hidden_size=16&num_hidden_layers=2&num_attention_heads=2&intermediate_size=24&vocab_size=60"
 TOKENS = "pad_token_id=0&bos_token_id=1&eos_token_id=2"
 CONFIGURATIONS = (
     f"bert?{TINY}",
-    f"bert?{TINY}&head=sequence-classification",
-    f"roberta?{TINY}&{TOKENS}",
-    f"electra?{TINY}&embedding_size=16",
-    "distilbert?dim=16&n_layers=2&n_heads=2&hidden_dim=24&vocab_size=60",
     "albert?hidden_size=16&embedding_size=8&num_hidden_layers=2&num_attention_heads=2&intermediate_size=24&vocab_size=60",
     f"gpt2?n_layer=2&n_embd=16&n_head=2&vocab_size=60&{TOKENS}",
     f"gpt_neox?{TINY}&{TOKENS}",
     f"opt?hidden_size=16&num_hidden_layers=2&num_attention_heads=2&ffn_dim=24&vocab_size=60&word_embed_proj_dim=16&{TOKENS}",
     f"llama?{TINY}&num_key_value_heads=2&{TOKENS}",
-    f"mistral?{TINY}&num_key_value_heads=2&{TOKENS}",
-    f"qwen2?{TINY}&num_key_value_heads=2&{TOKENS}",
-    f"phi?{TINY}&{TOKENS}",
     "t5?num_layers=2&d_model=16&d_kv=8&num_heads=2&d_ff=24&vocab_size=60",
     "bart?d_model=16&encoder_layers=1&decoder_layers=1&encoder_attention_heads=2&decoder_attention_heads=2&encoder_ffn_dim=24"
     "&decoder_ffn_dim=24&vocab_size=60&pad_token_id=0&bos_token_id=1&eos_token_id=2&decoder_start_token_id=2&forced_eos_token_id=2",
@@ -108,7 +103,7 @@ def test_nothing_is_found_where_nothing_is_wrong(case: Case, diagnosis: Diagnosi
     assert diagnosis.operations > 0
 
 
-@pytest.mark.parametrize("name", sorted(samples.recipes()))
+@pytest.mark.parametrize("name", sorted(samples.recipes().keys() - DEEPER))
 def test_sample_models(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vision, "VGG_FEATURES", 64)  # its layers are what counts
     diagnosis = examine(DoctorRequest(source=name, device="vgpu:0", train=True, inputs=LARGE.get(name, "")))
