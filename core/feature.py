@@ -210,8 +210,13 @@ class Feature:
 
 @cache
 def features() -> dict[str, Feature]:
-    """Each by its folder, in the order of the list."""
-    return {name: resolve_name(f"devexplorer.core.{name}.feature:FEATURE") for name in FEATURES}
+    """Each by its folder, in the order of the list. Raises ImportError where one needs another that is not in it."""
+    found: dict[str, Feature] = {name: resolve_name(f"devexplorer.core.{name}.feature:FEATURE") for name in FEATURES}
+    for name, feature in found.items():
+        for needed in feature.needs:
+            if needed not in found:
+                raise ImportError(f"{name} needs {needed}, which core/features.py does not list")
+    return found
 
 
 def named(attribute: str) -> list[Any]:

@@ -426,12 +426,15 @@ class DeviceCard(DeviceItem):
         return width
 
     def _paint_readings(self, painter: QPainter, line: QRect) -> None:
-        """The readings side by side: first at the left, last at the right, the rest evenly between."""
+        """The readings side by side: first at the left, last at the right, the rest evenly between. Where there is no
+        room for all, the last are left to the tooltip."""
         each = [
             [(text, role) for text, role in zip(reading, READING_ROLES, strict=True) if text]
             for reading in self.texts.readings
         ]
         widths = [sum(text_width(*part) + READING_GAP_PX for part in parts) for parts in each]
+        while len(widths) > 1 and sum(widths) - READING_GAP_PX > line.width():
+            del each[-1], widths[-1]
         gap = (line.width() + READING_GAP_PX - sum(widths)) // max(len(widths) - 1, 1)
         x = line.left()
         for parts, width in zip(each, widths, strict=True):

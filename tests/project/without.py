@@ -4,9 +4,9 @@
 
 A copy of what git knows loses the folders of the feature (in core, gui and tests), its line in core/features.py, its
 names in core/public, its exercises, its scenarios, and other tests that import it; and likewise of every feature that
-needs it. Nothing else is edited. Then import contracts, types and the import of every module have to hold; with
-`--quick` not the types, which take longest (.ci/run does that for all features); with `--whole` also `devices`,
-`place`, `bench matmul`, the tour, and the tests that are left. Exit code 1 where something does not.
+needs it. Nothing else is edited. Then import contracts, the import of every module, types and the import of every test
+that is left have to hold; with `--quick` not the last two, which take longest (.ci/run does that for all features);
+with `--whole` also `devices`, `place`, `bench matmul`, the tour, and those tests. Exit code 1 where something does not.
 """
 
 from __future__ import annotations
@@ -120,17 +120,18 @@ for path in sorted([*Path("core").rglob("*.py"), *Path("gui").rglob("*.py")]):
 def checks(how: str) -> list[tuple[str, list[str]]]:
     """What is run in the copy: its name, and the command."""
     found = [("contracts", ["lint-imports", "--no-cache"]), ("imports", [sys.executable, "-c", IMPORT_ALL])]
+    kernel = [*sorted(f"--ignore=tests/{name}" for name in FAR), "-p", "no:cacheprovider", "-q"]
     if how != "quick":
         found.append(("types", [sys.executable, "-m", "mypy", "-p", "devexplorer"]))
+        found.append(("imports of tests", [sys.executable, "-m", "pytest", *kernel, "--collect-only", "tests"]))
     if how == "whole":
         line = [sys.executable, "-m", "devexplorer.core.cli"]
-        kernel = [*sorted(f"--ignore=tests/{name}" for name in FAR), "-p", "no:cacheprovider", "-q", "-n", "auto"]
         found += [
             ("devices", [*line, "devices", "--json"]),
             ("place", [*line, "place", "mlp", "--device", "vgpu:0", "--virtual", "Tesla T4"]),
             ("bench", [*line, "bench", "matmul", "--device", "cpu", "--size", "256", "--seconds", "1"]),
             ("tour", [sys.executable, "-m", "devexplorer.gui.shell.main", "tour", "--virtual", "2x Tesla T4"]),
-            ("tests", [sys.executable, "-m", "pytest", *kernel, "tests"]),
+            ("tests", [sys.executable, "-m", "pytest", *kernel, "-n", "auto", "tests"]),
         ]
     return found
 

@@ -88,14 +88,14 @@ def test_the_rail_and_its_keys_switch_and_each_layout_has_its_tabs(quiet: QuietW
 
 def test_a_page_is_shown_in_the_layout_that_has_it_and_a_layout_has_its_last_page_again(quiet: QuietWindow) -> None:
     dock, workbench = quiet.window.bottom_dock, quiet.window.workbench
-    dock.show_page("doctor")
+    dock.show_page("values")
     assert shown(quiet) == "explore"
-    dock.show_page("roofline")
-    assert (shown(quiet), dock.current) == ("measure", "roofline")
+    dock.show_page("benchmark")
+    assert (shown(quiet), dock.current) == ("measure", "benchmark")
     workbench.show_layout("explore")
-    assert dock.current == "doctor"
+    assert dock.current == "values"
     workbench.show_layout("measure")
-    assert dock.current == "roofline"
+    assert dock.current == "benchmark"
 
 
 def test_the_session_and_the_log_are_in_a_window_of_their_own_from_everywhere(quiet: QuietWindow) -> None:

@@ -37,9 +37,6 @@ from devexplorer.gui.charts.size_curve import SizeCurve
 from devexplorer.gui.charts.wall_bars import Bar, WallBars
 from devexplorer.gui.plots.figure import PNG_SCALE, Figure
 from devexplorer.gui.plots.time_axis import TimeAxis
-from devexplorer.gui.roofline.figures import Ceiling, Point, Roofline, Target
-from devexplorer.gui.roofline.picture import RooflinePicture
-from devexplorer.gui.sweep.heat_map import HeatMap
 from devexplorer.gui.timelines.export import Choice, ExportDialog, PlotExport
 from devexplorer.gui.timelines.slot import PlotSlot
 from devexplorer.gui.widgets import ExportingWindow
@@ -273,7 +270,7 @@ def size_curve() -> QWidget:
 
 
 def heat_map() -> QWidget:
-    heat = HeatMap()
+    heat = pytest.importorskip("devexplorer.gui.sweep.heat_map").HeatMap()
     heat.set_grid([64, 128], [32], "n", "m")
     heat.add({(0, 0): 1.5, (1, 0): None})
     return heat
@@ -287,11 +284,12 @@ def histogram() -> QWidget:
 
 
 def roofline() -> QWidget:
-    made = RooflinePicture()
-    target = Target("a", "vgpu:0", "Tesla T4", True)
+    figures = pytest.importorskip("devexplorer.gui.roofline.figures")
+    made = pytest.importorskip("devexplorer.gui.roofline.picture").RooflinePicture()
+    target = figures.Target("a", "vgpu:0", "Tesla T4", True)
     spread = Spread(4.0, 4.0, 4.0)
-    points = (Point(100.0, 4.0, "float16", "a product", "64×64×64", spread),)
-    made.set_roofline(Roofline(target, points, (Ceiling("float16", points[0], None, ""),)), 0)
+    points = (figures.Point(100.0, 4.0, "float16", "a product", "64×64×64", spread),)
+    made.set_roofline(figures.Roofline(target, points, (figures.Ceiling("float16", points[0], None, ""),)), 0)
     return made
 
 
