@@ -78,7 +78,7 @@ class MatmulKind(BenchmarkKind[MatmulSpec, MatmulResult]):
     """Products of one shape on one device."""
 
     spec, result, entry = MatmulSpec, MatmulResult, MatmulEntry
-    page = "devexplorer.gui.benchmark.matmul:MatmulPage"
+    page = "devexplorer.gui.benchmark.page:MatmulPage"
     title, about = "Matrix products", "measure matrix products"
     meaning = "Matrix products of one shape: how fast the device computes"
     running = "benchmark"

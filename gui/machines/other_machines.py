@@ -3,15 +3,21 @@ link of the one shown stands. Main thread only."""
 
 from __future__ import annotations
 
+import platform
+from collections import deque
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from msgspec.structs import replace
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtGui import QActionGroup
 from PySide6.QtWidgets import QFrame
 
+from devexplorer.core.base import printable
+from devexplorer.core.files.records import Save, SaveWorkspace
 from devexplorer.core.machines.window.link import link_of
 from devexplorer.core.machines.window.words import (
     age_text,
@@ -22,24 +28,27 @@ from devexplorer.core.machines.window.words import (
     state_words,
     why,
 )
+from devexplorer.core.records import Cancel, SentFrom
+from devexplorer.core.session import State
 from devexplorer.core.session.machine import Machine
 from devexplorer.gui.actions import MACHINE, OtherMachines, WindowContext, fill_menu, refresh
+from devexplorer.gui.forms.far_side import CopiedFile
 from devexplorer.gui.machines.actions import reconnect
-from devexplorer.gui.machines.copies import Copies
-from devexplorer.gui.machines.file_copies import FileCopies
-from devexplorer.gui.machines.room import room_of
+from devexplorer.gui.machines.copies import Copies, CopyDialog
+from devexplorer.gui.machines.room import MachineRoom, room_of
 from devexplorer.gui.widgets import ElidedLabel, Sign, hbox, push_button, show_text
 
 if TYPE_CHECKING:
     from PySide6.QtWidgets import QMenu
 
+    from devexplorer.core.machines.window.file_copying import FileCopying
     from devexplorer.core.machines.window.link import Link
     from devexplorer.core.machines.window.machines import FarMachine, Machines
     from devexplorer.core.records import Command
-    from devexplorer.gui.forms.far_side import FarSide
+    from devexplorer.core.session.machine import Machine
+    from devexplorer.gui.forms.far_side import FarSide, Saving
     from devexplorer.gui.machines.side import Side
     from devexplorer.gui.shell.main_window import MainWindow
-
 
 ALONE = "Machine"
 NAME_PX = 132
@@ -259,3 +268,273 @@ class MachinesOfWindow(OtherMachines):
 def begin(context: WindowContext) -> None:
     """The window can show other machines."""
     context.others = MachinesOfWindow(context)
+
+
+# Files that are opened or saved where they are not: those of this machine are sent to the one shown, those of that
+# one are brought here. One after the other, with progress and a cancel. Main thread; nothing waits.
+
+Then = Callable[[CopiedFile], object]
+Written = Callable[[str], None]
+"""Gets nothing when the file is whole, or one sentence that says what went wrong."""
+Begin = Callable[[str, Written], None]
+"""Has a file written to this path there; `Written` gets nothing, or one sentence that says what went wrong."""
+
+
+class FileCopies(QObject):
+    """`send` or `bring` a file to open it: what was asked for gets its copy, unless another machine is shown by then.
+    `save` or `fetch` what the machine shown writes for this one: it arrives whichever is shown."""
+
+    def __init__(self, context: WindowContext) -> None:
+        super().__init__(context)
+        self._context = context
+        self._room = room_of(context)
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._copying: FileCopying | SavingHere | None = None
+        self._saves: list[SavingHere] = []
+        """Those that wait or are under way, in their order."""
+        self._closes = False
+        """The window closes once everything is saved."""
+        self.folders: dict[str, str] = {}
+        """Where the last file was chosen on each machine."""
+        context.beaten.connect(self._look)
+
+    def send(self, path: Path, then: Then, place: Path | None = None) -> None:
+        self._queue(partial(self._begin, self._room.machines[0], self._room.shown, path, then, place))
+
+    def bring(self, path: Path, then: Then) -> None:
+        self._queue(partial(self._begin, self._room.shown, self._room.machines[0], path, then))
+
+    def save(
+        self,
+        place: Path,
+        command: Saving,
+        *,
+        written: Then | None = None,
+        arrived: Callable[[int], object] = lambda request: None,
+    ) -> None:
+        from devexplorer.core.machines.records import WorkspaceArrived
+
+        machine = self._shown_far()
+
+        def saved() -> None:
+            arrived(writing.request)
+            if isinstance(command, SaveWorkspace):
+                machine.ask(WorkspaceArrived(request=writing.request), answered)
+
+        def answered(answer: object) -> None:
+            if isinstance(answer, str):
+                words = f"{place.name} is saved, but {machine.name} does not know that it is. {answer}"
+                self._context.hint(words)
+
+        def whole(path: str) -> None:
+            if written is not None:
+                origin = SentFrom(machine=platform.node(), path=str(place))
+                written(CopiedFile(Path(path), origin, self._forgets(machine, path)))
+
+        writing = WritingCommand(machine, command, place, whole)
+        self._save(machine, place, writing.begin, writing, saved, keep=written is not None)
+
+    def fetch(self, place: Path, write: Callable[[str, Callable[[str], None]], None]) -> None:
+        self._save(self._shown_far(), place, write)
+
+    def keeps_open(self) -> bool:
+        """Whether something is still being saved here; the window closes once it is."""
+        if self._saves:
+            self._closes = True
+            self._saves[0].show()
+            self._context.hint(f"The window closes when {self._saves[0].name} is saved.")
+        return bool(self._saves)
+
+    def _shown_far(self) -> FarMachine:
+        return next(machine for machine in self._room.others if machine is self._room.shown)
+
+    def _forgets(self, machine: Machine, path: str) -> Callable[[], None]:
+        """What removes a copy there."""
+        from devexplorer.core.machines.records import ForgetCopy
+
+        ask = self._room.end_of(machine).ask
+        return lambda: ask(ForgetCopy(path=path), lambda _: None)
+
+    def _save(
+        self,
+        machine: FarMachine,
+        place: Path,
+        write: Begin,
+        command: WritingCommand | None = None,
+        arrived: Callable[[], None] = lambda: None,
+        *,
+        keep: bool = False,
+    ) -> None:
+        def over(saving: SavingHere) -> None:
+            self._saves.remove(saving)
+            self._copying = None
+            if saving.saved:
+                arrived()
+            self._closes = self._closes and saving.saved
+            if self._closes and not self._saves:
+                self._context.window.close()
+            self._next()
+
+        def begin() -> None:
+            self._copying = saving
+            saving.start()
+
+        saving = SavingHere(self._context, self._room, machine, place, write, over, command, keep=keep)
+        self._saves.append(saving)
+        self._queue(begin)
+
+    def _look(self) -> None:
+        if self._saves:
+            self._saves[0].look()
+
+    def _queue(self, begin: Callable[[], None]) -> None:
+        self._waiting.append(begin)
+        self._next()
+
+    def _next(self) -> None:
+        if self._copying is None and self._waiting:
+            self._waiting.popleft()()
+
+    def _begin(self, source: Machine, target: Machine, path: Path, then: Then, place: Path | None = None) -> None:
+        from devexplorer.core.machines.window.file_copying import FileCopying  # with the first copy
+
+        far = target if source.is_here else source
+        ends = self._room.end_of(source), self._room.end_of(target)
+        dialog = CopyDialog(self._context)
+        name = path.name.encode(errors="replace").decode()  # a name that is no text cannot cross the link
+        arrived = partial(self._arrived, source, target, path, then)
+        copying = self._copying = FileCopying(str(path), name, *ends, arrived, dialog.refresh, str(place or ""))
+        dialog.follow(copying, f"Open {printable(name)} {'on' if source.is_here else 'from'} {far.name}")
+        dialog.over.connect(partial(self._over, copying))
+        dialog.show_late()
+        copying.start()
+
+    def _arrived(self, source: Machine, target: Machine, path: Path, then: Then, place: str) -> None:
+        origin = SentFrom(machine=platform.node() if source.is_here else source.name, path=str(path))
+        copied = CopiedFile(Path(place), origin, self._forgets(target, place))
+        far = target if source.is_here else source
+        if far is self._room.shown:
+            then(copied)
+        else:
+            copied.remove()
+            self._context.hint(f"{printable(path.name)} was not opened: {far.name} is no longer shown.")
+
+    def _over(self, copying: FileCopying) -> None:
+        self._copying = None
+        name = printable(copying.what)
+        if copying.stage == "cancelled":
+            self._context.hint(f"{name} was not opened.")
+        elif copying.stage == "failed":
+            self._context.hint(f"{name} could not be copied to {copying.target.name}. {copying.problem}")
+        self._next()
+
+
+class WritingCommand:
+    """A command to the engine there."""
+
+    def __init__(self, machine: FarMachine, command: Saving, place: Path, whole: Callable[[str], None]) -> None:
+        """`whole` gets the path there as soon as the file is."""
+        self._machine, self._command, self._place, self._whole = machine, command, place, whole
+        self.request = 0
+        """The number that it was sent with; 0: it was not."""
+        self._path = ""
+        self._written: Written | None = None
+
+    def begin(self, path: str, written: Written) -> None:
+        """See `Begin`."""
+        known_as = SentFrom(machine=platform.node(), path=str(self._place))
+        command = replace(self._command, path=path, sent_to=known_as)
+        if isinstance(command, Save | SaveWorkspace):
+            command = replace(command, overwrite=True)  # the copy; about the file here the dialog asked
+        self._path, self._written = path, written
+        self.request = self._machine.session.send(command)
+        if not self.request:
+            self._end(self._machine.session.why_not())
+
+    def look(self, state: State) -> None:
+        """The state of that machine has changed."""
+        if self._written is None:
+            return
+        done = next((one for one in reversed(state.done) if one.command.request == self.request), None)
+        if done is not None and done.ok:
+            self._whole(self._path)
+            self._end("")
+        elif done is not None:
+            self._end(done.answer.words if done.answer is not None else "The engine ended before the file was written.")
+        elif not self._machine.session.is_running(self.request):
+            self._end(f"The connection to {self._machine.name} broke before the file was written.")
+
+    def leave(self) -> None:
+        """The user does not want it any more."""
+        if self._written is not None and self.request:
+            self._written = None
+            self._machine.session.send(Cancel(job=self.request))
+
+    def _end(self, problem: str) -> None:
+        written, self._written = self._written, None
+        if written is not None:
+            written(problem)
+
+
+class SavingHere:
+    """`start`, then `look` at every change of the state."""
+
+    def __init__(
+        self,
+        context: WindowContext,
+        room: MachineRoom,
+        machine: FarMachine,
+        place: Path,
+        write: Begin,
+        over: Callable[[SavingHere], None],
+        command: WritingCommand | None,
+        *,
+        keep: bool,
+    ) -> None:
+        """`over` is called at the end. `command`: what writes it, where that is one. `keep`: the copy there stays."""
+        from devexplorer.core.machines.window.file_copying import Bringing  # with the first one
+
+        self._context, self._machine, self._command, self._over = context, machine, command, over
+        self._dialog = CopyDialog(context)
+        name = place.name.encode(errors="replace").decode()  # a name that is no text cannot cross the link
+        self.name = printable(name)
+        """Of the file."""
+        ends = room.end_of(machine), room.end_of(room.machines[0])
+        self._bringing = Bringing(str(place), name, *ends, write, self._dialog.refresh, keep=keep)
+        self._dialog.follow(self._bringing, f"Save {self.name} on this machine")
+        self._dialog.over.connect(self._end)
+
+    @property
+    def saved(self) -> bool:
+        """Whether the file is in its place."""
+        return self._bringing.stage == "sent"
+
+    def start(self) -> None:
+        """Begin."""
+        self._dialog.show_late()
+        self._bringing.start()
+
+    def show(self) -> None:
+        """Show how far it is."""
+        if not self._bringing.over:
+            self._dialog.show()
+
+    def look(self) -> None:
+        """Follow what writes, and say when nothing comes because there is no connection."""
+        if self._command is not None:
+            on_show = self._context.machine is self._machine and self._context.state.recording is None
+            self._command.look(self._context.state if on_show else self._machine.aside)
+        if not self._bringing.over:
+            self._dialog.wait_for("" if self._machine.link.live else self._machine.name)
+
+    def _end(self) -> None:
+        bringing = self._bringing
+        if bringing.stage == "cancelled":
+            if self._command is not None:
+                self._command.leave()
+            self._context.hint(f"{self.name} was not saved.")
+        elif bringing.stage == "failed":
+            self._context.hint(f"{self.name} could not be saved on this machine. {bringing.problem}")
+        else:
+            self._context.hint(f"{bringing.words}.")
+        self._over(self)

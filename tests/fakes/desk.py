@@ -11,8 +11,8 @@ from PySide6.QtWidgets import QApplication, QDialog
 
 from devexplorer.core.machines.window.machines import FarMachine
 from devexplorer.gui.files.files_of_window import files_of
-from devexplorer.gui.machines.far_file_dialog import FarFileDialog
 from devexplorer.gui.machines.room import room_of
+from devexplorer.gui.machines.side import FarFileDialog
 from fakes.two_machines import TwoMachines
 
 D = TypeVar("D", bound=QDialog)

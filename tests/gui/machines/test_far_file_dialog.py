@@ -20,8 +20,7 @@ from devexplorer.gui.files.load_file import LoadFileDialog
 from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.files.save_file import SaveFileDialog
 from devexplorer.gui.forms.far_side import Wanted
-from devexplorer.gui.machines.far_file_dialog import FarFileDialog
-from devexplorer.gui.machines.side import Side
+from devexplorer.gui.machines.side import FarFileDialog, Side
 
 LEFT = Qt.MouseButton.LeftButton
 Open = Callable[..., FarFileDialog]

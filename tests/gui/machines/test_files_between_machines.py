@@ -44,8 +44,8 @@ from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.files.questions import SaveQuestion
 from devexplorer.gui.files.recent import choices, recent_files
 from devexplorer.gui.machines.copies import CopyDialog
-from devexplorer.gui.machines.far_file_dialog import FarFileDialog
 from devexplorer.gui.machines.room import room_of
+from devexplorer.gui.machines.side import FarFileDialog
 from devexplorer.gui.recording.replaying import replaying_of
 
 LEFT = Qt.MouseButton.LeftButton

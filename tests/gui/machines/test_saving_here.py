@@ -37,8 +37,8 @@ from devexplorer.gui.files.save_file import SaveFileDialog
 from devexplorer.gui.forms.save_dialog import SaveDialog
 from devexplorer.gui.history.page import HistoryPanel
 from devexplorer.gui.machines.copies import CopyDialog
-from devexplorer.gui.machines.far_file_dialog import FarFileDialog
 from devexplorer.gui.machines.room import room_of
+from devexplorer.gui.machines.side import FarFileDialog
 from devexplorer.gui.memory.snapshot_files import save_snapshot
 
 MODIFIED = "DevExplorer on forge: work.devexplorer[*]"
