@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fakes.diagnoses import diagnosis, finding, some
+from fakes.diagnoses import some
 from fakes.doctor_models import PLAIN_TENSOR
 from fakes.hands import Hands
 from fakes.window import open_window
@@ -22,7 +22,6 @@ from devexplorer.gui.doctor.page import DoctorPanel
 from devexplorer.gui.files.questions import TrustDialog
 from devexplorer.gui.objects.cells import BADGES_ROLE, FINDING_ROLE
 from devexplorer.gui.shell.bars.menus import context_menu
-from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -108,18 +107,6 @@ def test_a_double_click_in_the_tree_shows_the_line(start: Start) -> None:
     assert hands.window.bottom_dock.page("doctor").finding.source.line == 6
 
 
-def test_a_chosen_finding_selects_its_module(start: Start) -> None:
-    hands = start("Tesla T4")
-    hands.build("mlp")
-    found = diagnosis(finding("2.scale"))
-    hands.state.apply(Checked(target="mlp", diagnosis=found))
-    hands.window.refresh(Change.LABORATORY, 0.0)
-    hands.select("mlp")
-    hands.window.bottom_dock.show_page("doctor")
-    hands.click(hands.window.bottom_dock.page("doctor").finding.path_button)
-    assert hands.window.objects.selected_targets() == ("mlp:2",)
-
-
 def test_check_has_a_key_a_line_in_the_menu_and_says_why_not(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     hands = start("Tesla T4")
     action = hands.window.actions_by_id["check"]
@@ -138,32 +125,6 @@ def test_check_has_a_key_a_line_in_the_menu_and_says_why_not(start: Start, monke
     hands.key(Qt.Key.Key_C)
     assert hands.tab_shown == "Doctor"
     assert Check(target="mlp", device="vgpu:0") in sent
-
-
-def test_the_window_is_no_wider_for_the_new_button(start: Start) -> None:
-    hands = start("Tesla T4")
-    hands.build("mlp")
-    told(hands, "mlp")
-    window = hands.window
-    window.bottom_dock.show_page("doctor")
-    for width in (1280, 1920, 1280):
-        window.resize(width, 800)
-        for _ in range(3):  # a row within the toolbar asks for its room, and gets it
-            QApplication.processEvents()
-        assert window.width() == width
-        buttons = [button for button in window.toolbar.findChildren(QPushButton) if button.isVisible()]
-        assert all(button.width() >= button.minimumSizeHint().width() for button in buttons)
-        assert max(button.geometry().right() for button in buttons) < width
-        assert toolbar_button(hands, "backward").text() == ("" if width == 1280 else "Backward")
-        assert toolbar_button(hands, "backward").accessibleName() == "Backward"
-        assert toolbar_button(hands, "check").text() == "Check"
-    assert window.minimumSizeHint().width() <= 1256
-    for theme in (
-        LIGHT,
-        DARK,
-    ):  # the page alone: restyling a whole application with many windows takes a minute
-        set_theme(theme)
-    assert window.bottom_dock.page("doctor").finding.source.line == 6
 
 
 def test_a_patch_is_shown_applied_and_checked_again(start: Start, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from fakes.host import hosted
 from fakes.look_records import ENGINE, state_with
 from fakes.stored_runs import H200, HERE_CPU, T4, bandwidth, fifty, matmul, model_run, scaling, spread, stored, sweep
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QFontMetrics
 from PySide6.QtWidgets import QApplication, QLineEdit
 from pytestqt.qtbot import QtBot
@@ -28,7 +28,7 @@ from devexplorer.gui.history.page import HistoryPanel
 from devexplorer.gui.history.rows import COLUMNS, TAGS, WIDTHS, history_row, short_when_text
 from devexplorer.gui.widgets import theme as themes
 from devexplorer.gui.widgets.table import PAD_PX
-from devexplorer.gui.widgets.theme import DARK, LIGHT
+from devexplorer.gui.widgets.theme import DARK
 
 LEFT = Qt.MouseButton.LeftButton
 COLUMN = {column.title: number for number, column in enumerate(COLUMNS)}
@@ -467,15 +467,6 @@ def test_deleting_is_asked_about_and_return_does_not_do_it(qtbot: QtBot) -> None
     assert not panel.delete_button.isEnabled()
 
 
-def test_escape_takes_the_question_away(qtbot: QtBot) -> None:
-    panel, source = panel_with(qtbot, stored(matmul(), 1))
-    click_row(qtbot, panel, 0)
-    qtbot.mouseClick(panel.delete_button, LEFT)
-    qtbot.keyClick(panel.question, Qt.Key.Key_Escape)
-    assert not panel.question.isVisible()
-    assert len(source.runs) == 1
-
-
 # --- comparing --------------------------------------------------------------------------------------------------------
 
 
@@ -486,21 +477,6 @@ def test_compare_says_what_it_needs(qtbot: QtBot) -> None:
     click_row(qtbot, panel, 1, Qt.KeyboardModifier.ControlModifier)
     assert not panel.compare_button.isEnabled()
     assert "measure different things" in panel.compare_button.toolTip()
-
-
-def test_two_runs_are_compared_the_older_first(qtbot: QtBot) -> None:
-    panel, _ = panel_with(qtbot, stored(matmul(823.0), 2), stored(matmul(798.0), 1))
-    click_row(qtbot, panel, 0)
-    click_row(qtbot, panel, 1, Qt.KeyboardModifier.ControlModifier)
-    assert panel.compare_button.text() == "Compare 2"
-    qtbot.mouseClick(panel.compare_button, LEFT)
-    dialog = panel.comparing
-    assert dialog is not None
-    assert dialog.isVisible()
-    comparison = dialog.comparison
-    assert comparison is not None
-    assert [run.id for run in comparison.runs] == [1, 2]
-    dialog.close()
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -569,28 +545,6 @@ def test_what_does_not_work_stays_in_sight(qtbot: QtBot) -> None:
 
 
 # --- looks ------------------------------------------------------------------------------------------------------------
-
-
-def test_both_themes_paint_tags_and_devices(qtbot: QtBot) -> None:
-    panel, _ = panel_with(
-        qtbot, stored(matmul(), 1, tags=("before", "a tag that is much too long for this column", "x"))
-    )
-    looks = []
-    for theme in (DARK, LIGHT):
-        themes.apply(QApplication.instance(), theme)
-        QApplication.processEvents()
-        image = panel.table.viewport().grab().toImage()
-        looks.append(image)
-        row = panel.table.visualRect(panel.model.index(0, COLUMN["device"]))
-        wanted = theme.devices[0]
-        places = (QPoint(x, y) for x in range(row.left(), row.right()) for y in range(row.top(), row.bottom()))
-        found = {image.pixelColor(place).name().upper() for place in places}
-        assert any(_near(colour, wanted) for colour in found)
-    assert looks[0] != looks[1]
-
-
-def _near(one: str, other: str) -> bool:
-    return all(abs(int(one[at : at + 2], 16) - int(other[at : at + 2], 16)) < 24 for at in (1, 3, 5))
 
 
 def test_devices_that_come_later_give_their_runs_a_colour(qtbot: QtBot) -> None:
