@@ -118,3 +118,8 @@ SERVING = ServingFit(
     decode_tokens_per_s_per_card=800.0,
 )
 """16 sequences on one card, of a model whose layers are half with a sliding window."""
+
+
+def helped(helps: tuple[Help, ...] = HELPS) -> FitReport:
+    """Of one card, with what would help."""
+    return report(FitSpec(source="transformers:gpt2", batch=8, train=True, gpus=("Tesla T4",)), helps)

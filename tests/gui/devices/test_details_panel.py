@@ -14,7 +14,7 @@ from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.session.state import State
 from devexplorer.gui.devices.details import DetailsPanel, FactsSheet
 from devexplorer.gui.widgets import EDGE_PX
-from devexplorer.gui.widgets.theme import LIGHT, THEMES, set_theme
+from devexplorer.gui.widgets.theme import THEMES, set_theme
 
 LEFT = Qt.MouseButton.LeftButton
 
@@ -71,16 +71,6 @@ def test_a_device_that_leaves_is_not_shown_any_more(qtbot: QtBot) -> None:
     assert panel.nothing.isVisible()
     assert panel.nothing.text() == "cuda:1 is not available."
     assert not panel.sheet.isVisible()
-
-
-def test_new_readings_change_texts_and_move_nothing(qtbot: QtBot) -> None:
-    state = server(1)
-    panel = panel_for(qtbot, state)
-    before = box_of(panel.sheet, "Power and heat", "temperature")
-    state.apply(server_sample(0, temperature_c=71.0))
-    panel.refresh()
-    assert value(panel, "Power and heat", "temperature") == "71 °C"
-    assert box_of(panel.sheet, "Power and heat", "temperature") == before
 
 
 def test_only_the_rows_that_changed_are_painted_again(qtbot: QtBot) -> None:
@@ -238,9 +228,3 @@ def test_a_warning_has_a_sign_and_the_colour_of_warnings(qtbot: QtBot, name: str
 def _near(image: QImage, x: int, y: int, colour: str) -> bool:
     wanted, there = QColor(colour), image.pixelColor(x, y)
     return all(abs(a - b) < 12 for a, b in zip(wanted.getRgb()[:3], there.getRgb()[:3], strict=True))
-
-
-def test_another_theme_colours_the_name_of_the_device(qtbot: QtBot) -> None:
-    panel = panel_for(qtbot, server(1))
-    set_theme(LIGHT)
-    assert LIGHT.devices[0] in panel.title.styleSheet()

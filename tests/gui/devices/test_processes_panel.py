@@ -7,7 +7,6 @@ import pytest
 from fakes.host import hosted
 from fakes.look_records import CPU, ENGINE, GIB, VGPU, server_card
 from PySide6.QtCore import QPoint, Qt
-from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -15,7 +14,6 @@ from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records import DeviceDetails, DeviceSample, Problem, ProcessUse
 from devexplorer.core.session.state import State
 from devexplorer.gui.devices.processes import COLUMNS, ProcessesPanel
-from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
 TITLES = [column.title for column in COLUMNS]
 TRAIN = ProcessUse(
@@ -97,14 +95,6 @@ def test_a_click_on_a_column_sorts_by_it_and_what_is_not_known_stays_last(qtbot:
     assert column(panel, "device") == ["cuda:1", "cuda:0", "cuda:0", "cuda:0"]
 
 
-def test_a_third_click_gives_the_first_order_back(qtbot: QtBot, state: State) -> None:
-    panel = shown_by(qtbot, state)
-    before = texts(panel)
-    for _ in range(3):
-        click_header(qtbot, panel, "MiB")
-    assert texts(panel) == before
-
-
 def test_the_chosen_process_stays_chosen_when_the_order_changes(qtbot: QtBot, state: State) -> None:
     panel = shown_by(qtbot, state)
     panel.table.selectRow(0)
@@ -148,14 +138,6 @@ def test_why_memory_or_share_are_not_known_is_in_the_tooltip(qtbot: QtBot, state
     assert panel.model.rows[1].cells[TITLES.index("GPU %")].tip == "not visible from here: the driver is too old"
 
 
-def test_a_command_line_with_tags_is_no_markup(qtbot: QtBot, state: State) -> None:
-    use(state, "cuda:0", msgspec.structs.replace(TRAIN, command="run <b>"))
-    panel = shown_by(qtbot, state)
-    command = panel.model.index(0, TITLES.index("command line"))
-    assert "<b>" in command.data(Qt.ItemDataRole.ToolTipRole)
-    assert column(panel, "command line")[0] == "run <b>"
-
-
 def test_nothing_to_list_is_said_in_a_sentence(qtbot: QtBot, state: State) -> None:
     state.set_catalog(Catalog(devices=(CPU, VGPU)))
     panel = shown_by(qtbot, state)
@@ -165,14 +147,6 @@ def test_nothing_to_list_is_said_in_a_sentence(qtbot: QtBot, state: State) -> No
     panel.refresh()
     assert panel.nothing.text() == "No process uses a GPU now."
     assert texts(panel) == []
-
-
-def test_devices_keep_their_colours_in_either_theme(qtbot: QtBot, state: State) -> None:
-    panel = shown_by(qtbot, state)
-    for theme in (DARK, LIGHT):
-        set_theme(theme)
-        colour = panel.model.index(0, 0).data(Qt.ItemDataRole.ForegroundRole)
-        assert colour == QColor(theme.devices[0])
 
 
 def test_what_a_process_uses_of_the_machine(qtbot: QtBot, state: State) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from fakes.bench_runs import CPU, T4S
 from fakes.fit_pages import begun, panel_for, planned, texts, type_into
-from fakes.fits import HELPS, fit, report
+from fakes.fits import HELPS, fit, helped, report
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QPushButton
 from pytestqt.qtbot import QtBot
@@ -105,7 +105,7 @@ def test_the_cards_that_are_here_come_first_and_the_one_that_was_asked_about_is_
 
 
 def test_a_help_can_be_used_at_once(qtbot, panel, state, sent):
-    planned(panel, state, report(msgspec.structs.replace(report().spec, gpus=(T4,), options=True), HELPS))
+    planned(panel, state, helped())
     type_into(qtbot, panel.form.model_edit, "lenet")  # the help is about the plan of the table all the same
     type_into(qtbot, panel.form.batch_edit, "nothing")
     first, second = panel.details.helps.lines
@@ -122,7 +122,7 @@ def test_a_help_can_be_used_at_once(qtbot, panel, state, sent):
 
 
 def test_what_would_help_is_above_the_fold_at_the_default_height(panel, state):
-    planned(panel, state, report(msgspec.structs.replace(report().spec, gpus=(T4,), options=True), HELPS))
+    planned(panel, state, helped())
     QApplication.processEvents()
     first = panel.details.helps.lines[0]
     for widget in (first.title, first.takes, first.button):
@@ -132,7 +132,7 @@ def test_what_would_help_is_above_the_fold_at_the_default_height(panel, state):
 
 
 def test_where_nothing_helps_it_says_so(panel, state):
-    planned(panel, state, report(msgspec.structs.replace(report().spec, gpus=(T4,), options=True), ()))
+    planned(panel, state, helped(()))
     assert panel.details.helps.nothing.isVisible()
     assert not panel.details.helps.ask_button.isVisible()
 
@@ -159,7 +159,7 @@ def test_return_on_a_card_asks_once_what_would_help(qtbot, panel, state, sent):
 
 
 def test_nothing_can_be_used_while_a_plan_is_under_way(panel, state):
-    planned(panel, state, report(msgspec.structs.replace(report().spec, gpus=(T4,), options=True), HELPS))
+    planned(panel, state, helped())
     assert panel.details.helps.lines[0].button.isEnabled()
     begun(panel, state, request=9)
     assert not panel.details.helps.lines[0].button.isEnabled()
@@ -167,7 +167,7 @@ def test_nothing_can_be_used_while_a_plan_is_under_way(panel, state):
 
 def test_tab_goes_through_the_helps_in_their_order(panel, state):
     behind = QPushButton("behind the tab", panel.parentWidget())  # made before the helps are
-    planned(panel, state, report(msgspec.structs.replace(report().spec, gpus=(T4,), options=True), HELPS * 2))
+    planned(panel, state, helped(HELPS * 2))
     chain, at = [panel.details], panel.details.nextInFocusChain()
     while at is not panel.details:
         chain.append(at)

@@ -19,7 +19,6 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.fit.page import FitPanel
 from devexplorer.gui.fit.step_roofline import step_figures
 from devexplorer.gui.fit.views import BATCH, EFFICIENCY, PUBLISHED, ROOFLINE, card_ranges
-from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
 T4 = "Tesla T4"
 H100 = "NVIDIA H100 80GB HBM3"
@@ -270,16 +269,6 @@ def test_whether_the_model_was_fitted_to_a_row_is_said(qtbot: QtBot, panel: FitP
         listed = view._steps[row.key].row
         assert row.cells[-1].text == ("yes" if fitted_to(listed) else "no")
     assert len(view.rows_model.rows) == sum(spec_of(row) is not None for row in published())
-
-
-@pytest.mark.parametrize("theme", [DARK, LIGHT])
-def test_every_view_is_painted_in_both_themes(qtbot: QtBot, panel: FitPanel, state: State, theme) -> None:
-    planned(panel, state, report())
-    select(panel, H100)
-    set_theme(theme)
-    for view in (ROOFLINE, BATCH, EFFICIENCY, PUBLISHED):
-        choose(qtbot, panel, view)
-        assert not panel.views.currentWidget().grab().toImage().isNull()
 
 
 def test_the_cards_that_were_late_are_planned_by_one_click_and_join_the_table(qtbot, panel, state, sent):

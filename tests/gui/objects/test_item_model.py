@@ -7,7 +7,6 @@ from PySide6.QtCore import QItemSelection, QModelIndex, QPersistentModelIndex, Q
 from pytestqt.modeltest import ModelTester
 
 from devexplorer.core.records import Row
-from devexplorer.gui.actions import decode, encode
 from devexplorer.gui.objects.cells import BADGES_ROLE, DEVICES_ROLE, TARGET_ROLE, Column, mib_text
 from devexplorer.gui.objects.item_model import ObjectsModel
 from devexplorer.gui.objects.visible import Options, Query
@@ -202,19 +201,6 @@ def test_small_sizes_never_read_as_nothing():
         "527.8",
     ]
     assert mib_text(16_666_400 * 1024) == "16,276", "five digits need no tenths, and have room"
-
-
-def test_dragging_carries_the_targets(tree: ObjectsModel):
-    tree.update(objects_of(mlp(), tensor("x")))
-    chosen = QItemSelection()
-    for target in ("mlp:hidden", "x"):
-        chosen.select(tree.index_of(target), tree.index_of(target))
-    assert decode(encode(tree.targets(chosen))) == ("mlp:hidden", "x")
-
-
-def test_a_name_with_a_space_is_one_name(tree: ObjectsModel):
-    tree.update(objects_of(model("m", module_row("", 0, "M", ("cpu",)), module_row("block 0", 1, "Linear", ("cpu",)))))
-    assert tree.index_of("m:block 0").data() == "block 0"
 
 
 # --- the filter ------------------------------------------------------------------------------------------------------
@@ -450,21 +436,6 @@ def big(layers: int):
         rows.append(module_row(f"layers.{layer}", 1, "Linear", ("cpu",)))
         rows += [tensor_row(f"layers.{layer}.{part}", 2) for part in ("weight", "bias", "scale", "shift", "mean")]
     return model("big", *rows)
-
-
-def test_sixty_thousand_rows_are_taken_over_and_filtered():
-    tree = ObjectsModel()  # not watched by Qt's tester, which walks through all rows at every change
-    before = big(10_000)
-    tree.update(objects_of(before))
-    moved = msgspec.structs.replace(
-        before, rows=(*before.rows[:-1], msgspec.structs.replace(before.rows[-1], devices=("vgpu:0",)))
-    )
-    changed = []
-    tree.dataChanged.connect(lambda first, last: changed.append(first.data(TARGET_ROLE)))
-    tree.update(objects_of(moved))
-    assert changed == ["big:layers.9999.mean"]
-    look_for(tree, "vgpu:0")
-    assert shown(tree) == ["big", "big:layers.9999", "big:layers.9999.mean"]
 
 
 def test_a_large_model_is_not_looked_through_before_it_is_opened():

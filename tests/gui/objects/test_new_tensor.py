@@ -211,14 +211,6 @@ def test_create_sends_the_command_and_closes(qtbot: QtBot, dialog: NewTensorDial
     assert dialog.result() == NewTensorDialog.DialogCode.Accepted
 
 
-def test_every_field_has_a_name_for_those_who_cannot_see_it(dialog: NewTensorDialog):
-    fields = (
-        dialog.name, dialog.fill, dialog.shape, dialog.values, dialog.dtype, dialog.device, dialog.requires_grad,
-        dialog.fall_back,
-    )  # fmt: skip
-    assert all(field.accessibleName() for field in fields)
-
-
 def test_nothing_is_wrong_before_something_is_typed(dialog: NewTensorDialog):
     dialog.show()
     for fill, words in (("text", "Enter the values"), ("file", "Choose a .npy file.")):

@@ -280,18 +280,6 @@ def test_the_toggle_groups_by_device_and_keeps_selection_and_what_is_open(qtbot:
     assert shown(panel) == ["mlp", "mlp:hidden", "mlp:hidden.weight", "mlp:hidden.bias", "mlp:out", "x"]
 
 
-def test_a_click_on_a_device_selects_what_is_there(qtbot: QtBot):
-    state = state_with(CPU, VGPU)
-    show(state, mlp(), tensor("x", "vgpu:0"), tensor("y"))
-    panel = panel_for(qtbot, state)
-    qtbot.mouseClick(panel.by_device, LEFT)
-    where = panel.tree.visualRect(
-        next(row for at in range(panel.model.rowCount()) if (row := panel.model.index(at, 0)).data() == "cpu")
-    ).center()
-    qtbot.mouseClick(panel.tree.viewport(), LEFT, pos=where)
-    assert panel.selected_targets() == ("mlp", "y")
-
-
 def test_what_was_open_before_a_filter_is_open_again_after_it(qtbot: QtBot):
     state = state_with(CPU)
     show(state, mlp(), tensor("x"))
@@ -330,19 +318,6 @@ def test_everything_that_matches_a_filter_can_be_selected_at_once(qtbot: QtBot):
     click(qtbot, panel, "mlp:hidden")
     click(qtbot, panel, "mlp:out", Qt.KeyboardModifier.ShiftModifier)
     assert panel.selected_targets() == ("mlp:hidden", "mlp:out")
-
-
-def test_gradients_are_hidden_by_a_click(qtbot: QtBot):
-    state = state_with(CPU)
-    show(state, mlp(gradients=True))
-    panel = panel_for(qtbot, state)
-    panel.expand("mlp:out")
-    panel.expand("mlp:out.bias")
-    assert shown(panel)[-1] == "mlp:out.bias.grad"
-    qtbot.mouseClick(panel.training_parts, LEFT)
-    assert shown(panel)[-1] == "mlp:out.bias"
-    qtbot.mouseClick(panel.training_parts, LEFT)
-    assert shown(panel)[-1] == "mlp:out.bias.grad"
 
 
 def large(layers: int = 1_000, device: str = "cpu"):

@@ -43,6 +43,12 @@ def panel(qtbot: QtBot, state: State) -> ValuesPanel:
     return panel
 
 
+def described(panel: ValuesPanel, state: State, found: Values, before: Values | None = None) -> None:
+    panel.set_selection((TARGET,))
+    state.apply(ValuesDescribed(values=found, before=before))
+    panel.refresh()
+
+
 def facts(panel: ValuesPanel) -> dict[str, str]:
     return {fact.label: fact.value for fact in panel.facts.facts}
 
@@ -65,9 +71,7 @@ def test_what_is_no_single_tensor_gets_a_sentence_and_no_button(panel: ValuesPan
 
 
 def test_statistics_are_next_to_the_histogram(panel: ValuesPanel, state: State):
-    panel.set_selection((TARGET,))
-    state.apply(ValuesDescribed(values=values(nans=2)))
-    panel.refresh()
+    described(panel, state, values(nans=2))
     assert panel.histogram.isVisible()
     assert facts(panel)["mean"] == "0.5"
     assert facts(panel)["NaN, Inf"] == "▲ 2, 0"
@@ -76,9 +80,7 @@ def test_statistics_are_next_to_the_histogram(panel: ValuesPanel, state: State):
 
 def test_a_narrow_page_shows_fewer_columns_of_the_first_values(panel: ValuesPanel, state: State):
     row = "  ".join(["-0.02031"] * 8)
-    panel.set_selection((TARGET,))
-    state.apply(ValuesDescribed(values=values(first=f"at [0]:\n{row}\n{row}")))
-    panel.refresh()
+    described(panel, state, values(first=f"at [0]:\n{row}\n{row}"))
     panel.resize(1400, 200)
     assert panel.first.text() == f"at [0]:\n{row}\n{row}"
     panel.resize(760, 200)
@@ -90,16 +92,12 @@ def test_a_narrow_page_shows_fewer_columns_of_the_first_values(panel: ValuesPane
 
 
 def test_simulated_values_say_so(panel: ValuesPanel, state: State):
-    panel.set_selection((TARGET,))
-    state.apply(ValuesDescribed(values=values(device="vgpu:0", simulated=True)))
-    panel.refresh()
+    described(panel, state, values(device="vgpu:0", simulated=True))
     assert facts(panel)["computed in"].endswith("(simulated)")
 
 
 def test_a_bar_tells_its_edges_and_its_count(panel: ValuesPanel, state: State):
-    panel.set_selection((TARGET,))
-    state.apply(ValuesDescribed(values=values()))
-    panel.refresh()
+    described(panel, state, values())
     histogram = panel.histogram
     histogram.repaint()
     width = histogram.width()
@@ -109,18 +107,14 @@ def test_a_bar_tells_its_edges_and_its_count(panel: ValuesPanel, state: State):
 
 
 def test_before_and_after_share_one_axis(panel: ValuesPanel, state: State):
-    panel.set_selection((TARGET,))
-    state.apply(ValuesDescribed(values=values(), before=values(low=-3.0, high=0.5)))
-    panel.refresh()
+    described(panel, state, values(), before=values(low=-3.0, high=0.5))
     assert panel.histogram.span == (-3.0, 1.0)
     set_theme(LIGHT)
     panel.histogram.repaint()
 
 
 def test_the_gradient_is_a_tick_away(panel: ValuesPanel, state: State):
-    panel.set_selection((TARGET,))
-    state.apply(ValuesDescribed(values=values()))
-    panel.refresh()
+    described(panel, state, values())
     assert not panel.gradient.isVisible()
     state.apply(ValuesDescribed(values=values(gradient=values(mean=-7.0))))
     panel.refresh()
@@ -129,18 +123,14 @@ def test_the_gradient_is_a_tick_away(panel: ValuesPanel, state: State):
 
 
 def test_values_without_an_order_have_no_histogram(panel: ValuesPanel, state: State):
-    panel.set_selection((TARGET,))
-    state.apply(ValuesDescribed(values=values(counts=(), mean=None)))
-    panel.refresh()
+    described(panel, state, values(counts=(), mean=None))
     assert not panel.histogram.isVisible()
     assert panel.none.isVisible()
     assert facts(panel)["mean"] == "—"
 
 
 def test_all_values_the_same_still_make_a_bar(panel: ValuesPanel, state: State):
-    panel.set_selection((TARGET,))
-    state.apply(ValuesDescribed(values=values(counts=(8,), low=2.0, high=2.0)))
-    panel.refresh()
+    described(panel, state, values(counts=(8,), low=2.0, high=2.0))
     panel.histogram.repaint()
     assert panel.histogram.span == (1.5, 2.5)
 
@@ -153,9 +143,7 @@ def test_what_is_gone_is_not_shown_any_more(panel: ValuesPanel, state: State):
 
 
 def test_a_sample_says_so_and_every_element_is_one_click(panel: ValuesPanel, state: State, qtbot: QtBot):
-    panel.set_selection((TARGET,))
-    state.apply(ValuesDescribed(values=values(sampled=4096)))
-    panel.refresh()
+    described(panel, state, values(sampled=4096))
     assert "from a sample of 4,096" in panel.sample.full_text
     assert facts(panel)["from a sample of"] == "4,096"  # where there is no room for the words
     with qtbot.waitSignal(panel.command_requested) as sent:

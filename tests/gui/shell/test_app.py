@@ -191,19 +191,6 @@ def test_memory_is_read_and_drawn(start: Start) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("size", "words"), [("0", "at least 1"), ("abc", "not a size"), ("200000", "needs"), ("-3", "at least 1")]
-)
-def test_bad_sizes_are_answered_inline(start: Start, size: str, words: str) -> None:
-    driver = start()
-    panel = driver.window.bottom_dock.page("benchmark")
-    panel.matmul.devices.choose(["vgpu:0"])
-    panel.matmul.size_edit.setText(size)
-    driver.click(panel.matmul.start_button)
-    assert words in panel.matmul.message.full_text
-    assert not driver.state.runs
-
-
 def test_a_lost_engine_is_said_and_the_workspace_comes_back(start: Start) -> None:
     driver = start()
     driver.build("mlp")
@@ -280,14 +267,6 @@ def test_the_layout_is_remembered(start: Start, tmp_path: Path) -> None:
     assert again.window.bottom_dock.current == "doctor"
 
 
-def test_a_configuration_folder_that_cannot_be_written_is_said_at_the_start(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("os.access", lambda *arguments: False)
-    driver = start(folder=tmp_path)
-    assert "not writable" in driver.window.banner.words.full_text
-
-
 def test_the_python_of_a_folder_is_remembered_as_long_as_it_is_there(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,21 +298,6 @@ def test_every_action_says_what_it_does_or_why_not(start: Start) -> None:
     driver.heartbeat.tick()
     for action in driver.window.actions_by_id.values():
         assert len(action.toolTip()) > 10, action.objectName()
-
-
-def test_two_engine_errors_are_one_banner(start: Start) -> None:
-    driver = start()
-    for number in range(3):
-        driver.session.put(_log(f"trouble {number}"))
-    driver.heartbeat.tick()
-    assert driver.window.banner.isVisible()
-    assert driver.window.banner.words.full_text == "trouble 2"
-
-
-def _log(text: str):  # type: ignore[no-untyped-def]
-    from devexplorer.core.records import Log
-
-    return Log(level="error", text=text, time_unix_s=0.0)
 
 
 @pytest.mark.parametrize("damaged", [b'{"theme": "light", ', b'{"theme": "\xff"}'])

@@ -1,4 +1,4 @@
-"""By keyboard alone: the main job, a check of the doctor, three exercises."""
+"""By keyboard alone: the main job and an exercise."""
 
 from __future__ import annotations
 
@@ -122,31 +122,11 @@ def test_the_main_job(me: Keyboard) -> None:
     me.on("mlp", "cpu")
 
 
-def test_a_check_of_the_doctor_and_its_findings(me: Keyboard) -> None:
-    add_virtual(me)
-    build(me, "list-pitfall")
-    select(me, "list-pitfall")
-    me.palette("check")
-    me.until(lambda: "list-pitfall" in me.state.diagnoses and not me.state.jobs, "checked")
-    me.palette("page doctor")
-    table = me.tab_to("Findings")
-    me.press(Key.Key_Home)
-    page = me.window.bottom_dock.page("doctor")
-    assert table.selected_key is not None
-    assert page.isVisible()
-
-
-def test_three_exercises(me: Keyboard) -> None:
+def test_an_exercise(me: Keyboard) -> None:
     add_virtual(me)
     me.press(Key.Key_4, ALT)
     panel = me.window.bottom_dock.page("learn")
     assert isinstance(panel, LearnPanel)
-    choose(me, panel, "this-machine")
-    me.press(Key.Key_Return)
-    me.write(str(len(me.state.usable_devices)))
-    me.press(Key.Key_Return)
-    me.until(lambda: "this-machine" in panel.learned)
-
     choose(me, panel, "new-tensor")
     for number, fill in enumerate(("ones", "Custom", "rand:"), start=1):
         me.palette("new tensor")
@@ -166,15 +146,6 @@ def test_three_exercises(me: Keyboard) -> None:
         me.press(Key.Key_Space)
         me.until(lambda done=number: panel.course.at >= done and not me.state.jobs, f"step {number}")
     assert "new-tensor" in panel.learned
-
-    choose(me, panel, "move-model")
-    build(me, "mlp")
-    select(me, "mlp")
-    me.press(Key.Key_1, CTRL)
-    me.on("mlp", "vgpu:0")
-    select(me, "mlp")
-    me.press(Key.Key_0, CTRL)
-    me.until(lambda: "move-model" in panel.learned)
 
 
 def choose(me: Keyboard, panel: LearnPanel, exercise_id: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,8 +22,6 @@ from devexplorer.gui.forms.glossary import GlossaryDialog
 from devexplorer.gui.shell.layouts import LAYOUTS, LOW_PX, SLACK_PX
 from devexplorer.gui.shell.main_window import TABS
 from devexplorer.gui.timelines.export import ExportDialog
-from devexplorer.gui.widgets import PAINT_MS
-from devexplorer.gui.widgets.form_fields import FormRow
 
 CARD = DeviceInfo(id="nvml:0", kind="nvml", name="NVIDIA A10", memory_total_bytes=24 << 30)
 READING = DeviceSample(
@@ -299,18 +296,6 @@ def test_layout_and_proportions_are_kept_for_the_next_start(qapp: QApplication, 
     again.close()
 
 
-@pytest.mark.parametrize("theme", range(3))
-def test_the_fields_of_a_form_are_whole_where_there_is_room(quiet: QuietWindow, theme: int) -> None:
-    for _ in range(theme):
-        quiet.window.change_theme()
-    quiet.window.bottom_dock.show_page("benchmark")
-    quiet.settle()
-    fields = quiet.window.bottom_dock.page("benchmark").matmul.findChild(FormRow)
-    assert fields is not None
-    assert fields.isVisible()
-    assert fields.height() >= fields.heightForWidth(fields.width())
-
-
 def test_an_unknown_layout_of_a_newer_version_is_the_first_one(qapp: QApplication, tmp_path: Path) -> None:
     SettingsFile(tmp_path).save(Settings(layout="orbit", splitters={"rows": [1, 2, 3], "orbit rows": [4]}))
     quiet = QuietWindow(qapp, tmp_path, CARD)
@@ -375,52 +360,6 @@ def test_the_stacked_plots_are_what_the_devices_report_and_can_be_more(quiet: Qu
     assert stack.choices == ("utilization_percent",)
     assert not stack.remove_button.isEnabled()
     assert len({id(slot.plot._axis) for slot in (*stack.slots, *quiet.window.slots)}) == 1, "one time axis"
-
-
-@pytest.mark.parametrize("size", [(1000, 650), (1366, 700)])
-def test_no_layout_makes_the_window_larger(quiet: QuietWindow, size: tuple[int, int]) -> None:
-    quiet.tell(READING)
-    quiet.resize(*size)
-    for layout in LAYOUTS:
-        quiet.window.workbench.show_layout(layout.name)
-        quiet.settle()
-        assert (quiet.window.width(), quiet.window.height()) == size, layout.name
-    stack = quiet.window.workbench.stack
-    quiet.window.workbench.show_layout("monitor")
-    while stack.add_button.isEnabled():
-        QTest.mouseClick(stack.add_button, Qt.MouseButton.LeftButton)
-    quiet.settle()
-    assert (quiet.window.width(), quiet.window.height()) == size, "more plots scroll"
-
-
-def test_after_a_switch_the_keyboard_is_in_the_window_and_tab_follows_the_eye(quiet: QuietWindow) -> None:
-    window = quiet.window
-    window.activateWindow()
-    for layout in ("measure", "explore", "monitor", "learn", "explore"):
-        window.workbench.show_layout(layout)
-        quiet.settle()
-        focus = QApplication.focusWidget()
-        assert focus is not None
-        assert focus.isVisible(), layout
-    QTest.qWait(2 * PAINT_MS)  # Tab is put in order after the paint
-    seen, widget = [], window.rail.buttons["explore"]
-    window.rail.buttons["explore"].setFocus()
-    end = time.monotonic() + 10
-    while time.monotonic() < end:
-        QTest.keyClick(QApplication.focusWidget(), Qt.Key.Key_Tab)
-        widget = QApplication.focusWidget()
-        if widget in seen:
-            break
-        seen.append(widget)
-    places = [
-        next(
-            (number for number, part in enumerate((window.rail, window.toolbar, window.devices, window.objects,
-             window.inspector, window.memory, window.throughput, window.bottom_dock, window.status))
-             if part.isAncestorOf(one)), None)
-        for one in seen if one is not None
-    ]  # fmt: skip
-    known = [place for place in places if place is not None]
-    assert known[: known.index(7)] == sorted(known[: known.index(7)]), "from the left and above"
 
 
 def test_the_palette_exports_what_monitor_shows(quiet: QuietWindow) -> None:

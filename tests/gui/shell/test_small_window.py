@@ -195,19 +195,6 @@ def test_an_open_menu_of_the_toolbar_does_not_outlive_the_engine(quiet: QuietWin
     assert QApplication.activePopupWidget() is None
 
 
-def test_the_height_of_the_tabs_is_remembered(quiet: QuietWindow, tmp_path: Path) -> None:
-    rows = quiet.window.workbench.splitters["unmeasured rows"]
-    quiet.resize(1440, 900)
-    grip = rows.handle(1)
-    QTest.mousePress(grip, Qt.MouseButton.LeftButton, pos=grip.rect().center())
-    QTest.mouseMove(grip, grip.rect().center() - QPoint(0, 70))
-    QTest.mouseRelease(grip, Qt.MouseButton.LeftButton, pos=grip.rect().center())
-    height = rows.sizes()[1]
-    assert height > 250
-    quiet.resize(*SIZE)  # where there is less room for it
-    assert quiet.window.settings().splitters["unmeasured rows"][1] == height
-
-
 def test_the_name_and_the_device_stay_in_sight_in_a_narrow_tree(quiet: QuietWindow) -> None:
     tree = quiet.window.objects.tree
     header = tree.header()

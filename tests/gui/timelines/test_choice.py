@@ -22,7 +22,7 @@ from devexplorer.core.session.state import State
 from devexplorer.gui.plots.areas import AreaItem
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.timelines.slot import MetricPlot, PartsPlot, PlotSlot, ThroughputPlot
-from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
+from devexplorer.gui.widgets.theme import DARK
 
 NOW = 1_800_000_000.0
 GIB = 1 << 30
@@ -82,6 +82,18 @@ def show(qtbot: QtBot, axis: TimeAxis) -> Show:
         return slot
 
     return make
+
+
+@pytest.fixture
+def state() -> State:
+    state = make_state("cuda:0")
+    fill(state, "cuda:0")
+    return state
+
+
+@pytest.fixture
+def slot(state: State, show: Show) -> PlotSlot:
+    return show(state)
 
 
 def entries(menu: QMenu) -> dict[str, bool]:
@@ -376,20 +388,14 @@ def test_a_selection_of_which_nothing_is_known_has_no_box(show: Show, axis: Time
     assert cursor_text(slot.plot) == "", "it has left the picture"
 
 
-def test_a_plain_drag_selects_nothing(show: Show, axis: TimeAxis) -> None:
-    state = make_state("cuda:0")
-    fill(state, "cuda:0")
-    slot = show(state)
+def test_a_plain_drag_selects_nothing(slot: PlotSlot, axis: TimeAxis) -> None:
     axis.set_paused(True)
     drag(slot, 0.5, 0.75, Qt.KeyboardModifier.NoModifier)
     assert axis.selection is None
     assert axis.left_s < -130, "it pans"
 
 
-def test_the_keyboard_selects_from_cursor_to_cursor(qtbot: QtBot, show: Show, axis: TimeAxis) -> None:
-    state = make_state("cuda:0")
-    fill(state, "cuda:0")
-    slot = show(state)
+def test_the_keyboard_selects_from_cursor_to_cursor(qtbot: QtBot, slot: PlotSlot, axis: TimeAxis) -> None:
     axis.set_cursor(-50.0)
     qtbot.keyClick(slot.plot.canvas, Qt.Key.Key_Return)
     axis.set_cursor(-40.0)
@@ -398,10 +404,7 @@ def test_the_keyboard_selects_from_cursor_to_cursor(qtbot: QtBot, show: Show, ax
     assert "here" in cursor_text(slot.plot)
 
 
-def test_the_menu_zooms_to_the_selection(show: Show, axis: TimeAxis) -> None:
-    state = make_state("cuda:0")
-    fill(state, "cuda:0")
-    slot = show(state)
+def test_the_menu_zooms_to_the_selection(slot: PlotSlot, axis: TimeAxis) -> None:
     assert not slot.time_control.zoom.isEnabled()
     axis.select(NOW - 60, NOW - 40)
     slot.time_control.zoom.trigger()
@@ -420,17 +423,6 @@ def test_a_selection_of_nothing_is_none_and_the_future_is_cut_off(axis: TimeAxis
     assert axis.selection == (NOW - 5, NOW)
 
 
-def test_another_theme_reaches_every_plot_of_the_slot(show: Show) -> None:
-    state = make_state("vgpu:0")
-    allocate(state, "vgpu:0", 200)
-    fill(state, "vgpu:0")
-    slot = show(state, "parts:vgpu:0")
-    set_theme(LIGHT)
-    slot.set_choice("memory_used_bytes")
-    slot.refresh(NOW)
-    assert slot.plot.canvas.grab().toImage().pixelColor(2, 2).name() == LIGHT.panel.lower()
-
-
 def test_many_devices_in_a_readout_say_simulated_once(show: Show, axis: TimeAxis) -> None:
     state = make_state(*(f"vgpu:{number}" for number in range(16)))
     for name in state.devices:
@@ -442,10 +434,7 @@ def test_many_devices_in_a_readout_say_simulated_once(show: Show, axis: TimeAxis
     assert cursor_text(slot.plot).count("vgpu:") == 16
 
 
-def test_a_plot_that_is_long_open_counts_time_from_a_nearer_moment(show: Show) -> None:
-    state = make_state("cuda:0")
-    fill(state, "cuda:0")
-    slot = show(state)
+def test_a_plot_that_is_long_open_counts_time_from_a_nearer_moment(slot: PlotSlot, state: State) -> None:
     for tick in range(5):
         state.apply(DeviceSample(device="cuda:0", time_unix_s=NOW + 90_000 + tick, memory_used_bytes=GIB))
     slot.refresh(NOW + 90_005)

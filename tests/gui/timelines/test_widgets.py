@@ -109,6 +109,19 @@ def show_throughput(qtbot: QtBot, axis: TimeAxis) -> ShowThroughput:
     return lambda state, width=900: drawn(hosted(qtbot, lambda _: ThroughputPlot(state, axis), width, 232))
 
 
+@pytest.fixture
+def state() -> State:
+    """A card that used one GiB all the time."""
+    state = make_state("cuda:0")
+    fill(state, "cuda:0", lambda age: GIB)
+    return state
+
+
+@pytest.fixture
+def plot(state: State, show: Show) -> MetricPlot:
+    return show(state)
+
+
 def drawn(plot: P) -> P:
     plot.refresh(NOW)
     QApplication.processEvents()  # header and axes find their sizes
@@ -172,10 +185,7 @@ def test_curves_are_made_once_and_get_data_only_when_there_are_new_ones(
     assert curves(plot) == made
 
 
-def test_time_passing_moves_the_curve_and_not_the_axis(show: Show) -> None:
-    state = make_state("cuda:0")
-    fill(state, "cuda:0", lambda age: GIB)
-    plot = show(state)
+def test_time_passing_moves_the_curve_and_not_the_axis(plot: MetricPlot) -> None:
     view = plot.canvas.view.childGroup
     before = plot._live.mapToItem(view, QPointF(0, 0)).x()
 
@@ -188,10 +198,7 @@ def test_time_passing_moves_the_curve_and_not_the_axis(show: Show) -> None:
     assert plot.step_s == math.inf
 
 
-def test_the_past_that_left_the_plot_is_dropped(show: Show) -> None:
-    state = make_state("cuda:0")
-    fill(state, "cuda:0", lambda age: GIB)
-    plot = show(state)
+def test_the_past_that_left_the_plot_is_dropped(plot: MetricPlot, state: State) -> None:
     for second in range(100):
         sample(state, "cuda:0", NOW + second, GIB)
         plot.refresh(NOW + second)
@@ -340,16 +347,6 @@ def test_a_narrow_plot_has_its_legend_below_the_header_and_names_what_it_shows(s
     assert not legend.left_over
 
 
-def test_a_narrow_legend_ends_with_the_menu_of_what_has_no_room(show: Show) -> None:
-    plot = show(make_state("cpu", *(f"vgpu:{index}" for index in range(16))), 310)
-    legend = plot.legend
-    more = legend.tab_stops()[-1]
-    last = [legend.buttons[name] for name in ("cpu", "vgpu:0")][-1]
-    assert legend.left_over
-    assert last.geometry().right() < more.x()
-    assert more.geometry().right() <= legend.width()
-
-
 def test_scale_to_capacity_and_back(show: Show) -> None:
     state = make_state("cuda:0", "cuda:1")
     fill(state, "cuda:0", lambda age: GIB / 2)
@@ -391,11 +388,9 @@ def test_markers_are_in_the_plot_while_they_are_in_view(show: Show) -> None:
     assert marker_labels(plot) == ["mlp → cuda:0"]
 
 
-def test_while_paused_the_picture_stands_still_and_shows_clock_times(show: Show, axis: TimeAxis) -> None:
-    state = make_state("cuda:0")
-    fill(state, "cuda:0", lambda age: GIB)
-    plot = show(state)
-
+def test_while_paused_the_picture_stands_still_and_shows_clock_times(
+    plot: MetricPlot, state: State, axis: TimeAxis
+) -> None:
     axis.set_paused(True)
     sample(state, "cuda:0", NOW + 5, 8 * GIB)
     plot.refresh(NOW + 5)
@@ -430,11 +425,7 @@ def test_a_paused_plot_can_be_panned_to_what_it_did_not_draw(show: Show, axis: T
     assert curve_data(plot, "cuda:0")[0][-1] == NOW - 1
 
 
-def test_a_history_that_restarts_replaces_the_old_one(show: Show) -> None:
-    state = make_state("cuda:0")
-    fill(state, "cuda:0", lambda age: GIB)
-    plot = show(state)
-
+def test_a_history_that_restarts_replaces_the_old_one(plot: MetricPlot, state: State) -> None:
     sample(state, "cuda:0", NOW - 3600, 2 * GIB)  # the system clock was set back
     plot.refresh(NOW - 3600)
 
@@ -644,18 +635,12 @@ def test_a_slow_device_is_shown_in_gflops(show_throughput: ShowThroughput) -> No
     assert y_ticks(plot)[-1] == "75"
 
 
-def test_another_theme_recolours_everything(show: Show) -> None:
-    state = make_state("cuda:0")
-    fill(state, "cuda:0", lambda age: GIB)
-    plot = show(state)
-
+def test_another_theme_recolours_everything(plot: MetricPlot) -> None:
     set_theme(LIGHT)
     plot.refresh(NOW)
-
     [curve] = curves(plot)
     assert curve.pen.color() == QColor(LIGHT.devices[0])
-    image = plot.canvas.grab().toImage()
-    assert image.pixelColor(2, 2) == QColor(LIGHT.panel)
+    assert plot.canvas.grab().toImage().pixelColor(2, 2) == QColor(LIGHT.panel)
 
 
 def test_a_hidden_plot_draws_nothing_and_catches_up(qtbot: QtBot, show: Show) -> None:
@@ -669,13 +654,6 @@ def test_a_hidden_plot_draws_nothing_and_catches_up(qtbot: QtBot, show: Show) ->
     plot.show()
     plot.refresh(NOW)
     assert len(curve_data(plot, "cuda:0")[0]) > 100
-
-
-def test_every_control_of_a_plot_has_a_name(show: Show, show_throughput: ShowThroughput) -> None:
-    state = make_state("cpu")
-    memory, throughput = show(state), show_throughput(state)
-    for widget in (memory.canvas, memory.legend, memory.legend.buttons["cpu"], memory.scale_button, throughput.canvas):
-        assert widget.accessibleName()
 
 
 def test_the_time_control_chooses_the_span_and_says_that_it_is_paused(qtbot: QtBot, axis: TimeAxis) -> None:

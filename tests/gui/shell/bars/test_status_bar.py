@@ -3,6 +3,7 @@ stopped."""
 
 from __future__ import annotations
 
+import pytest
 from fakes.host import hosted
 from fakes.look_records import CPU, ENGINE, VGPU, state_with
 from PySide6.QtWidgets import QApplication
@@ -89,17 +90,19 @@ def test_a_benchmark_says_how_long_it_takes_and_is_stopped(qtbot: QtBot):
     assert sent == [StopBenchmark()]
 
 
-def test_several_benchmarks_are_one_line_and_those_without_an_end_have_none(qtbot: QtBot):
+@pytest.mark.parametrize(
+    ("runs", "words"),
+    [
+        ([("vgpu:0", 30.0, True), ("cpu", None, True)], "benchmark on 2 devices"),
+        ([("cpu", 30.0, False)], "benchmark on cpu, warming up"),
+        ([("vgpu:0", 660.0, True)], "benchmark on vgpu:0, 11 min left"),
+    ],
+)
+def test_what_is_said_of_benchmarks(qtbot: QtBot, runs: list[tuple[str, float | None, bool]], words: str):
     state = state_with(CPU, VGPU)
-    run(state, 3, "vgpu:0", seconds=30)
-    run(state, 4, "cpu", seconds=None)
-    assert bar_for(qtbot, state, START + 10).job.full_text == "benchmark on 2 devices"
-
-
-def test_a_benchmark_that_has_not_begun_warms_up(qtbot: QtBot):
-    state = state_with(CPU)
-    run(state, 3, "cpu", started=False)
-    assert bar_for(qtbot, state, START + 1).job.full_text == "benchmark on cpu, warming up"
+    for number, (device, seconds, started) in enumerate(runs, start=3):
+        run(state, number, device, seconds, started=started)
+    assert bar_for(qtbot, state, START + 10).job.full_text == words
 
 
 def test_a_job_is_shown_before_a_benchmark(qtbot: QtBot):
@@ -140,9 +143,3 @@ def test_in_a_narrow_window_no_text_is_cut_short(qtbot: QtBot):
         QApplication.processEvents()
         assert all("…" not in label.text() for label in (bar.engine, bar.versions, bar.job, bar.undo))
         assert "CUDA_VISIBLE_DEVICES unset" in bar.versions.toolTip()
-
-
-def test_the_time_left_of_a_long_benchmark_is_in_minutes_as_on_its_page(qtbot: QtBot):
-    state = state_with(CPU, VGPU)
-    run(state, 3, "vgpu:0", 660.0)
-    assert bar_for(qtbot, state, START + 10).job.full_text == "benchmark on vgpu:0, 11 min left"
