@@ -96,17 +96,6 @@ def test_bandwidth_from_one_device_to_another_both_ways(document: Document) -> N
         check_ended(run)
 
 
-def test_bandwidth_of_everything_that_is_here(document: Document) -> None:
-    (run,) = document("bench", "bandwidth", "--bytes", "64K", "--seconds", "0.02")["runs"]
-    assert (run["source"], run["destination"], run["bytes"], run["pinned"], run["simulated"]) == (
-        "cpu",
-        "cpu",
-        65536,
-        None,
-        False,
-    )
-
-
 def test_bandwidth_in_words(capfd: pytest.CaptureFixture[str]) -> None:
     argv = [
         "bench",
@@ -174,11 +163,6 @@ def test_scaling_of_two_virtual_gpus(document: Document) -> None:
     slowed = power_share(load_profiles()["Tesla T4"]) ** -math.log(cost_parameters()["power"])
     burst = run["parallel_seconds"] / slowed
     assert burst == pytest.approx(0.34, rel=0.12), "two T4 took that long in the tutorial, before 70 W held them back"
-
-
-def test_scaling_takes_the_virtual_gpus_by_default(document: Document) -> None:
-    (run,) = document("bench", "scaling", "--virtual", T4S, "--size", "64", "--iterations", "10")["runs"]
-    assert run["devices"] == ["vgpu:0", "vgpu:1"]
 
 
 def test_scaling_in_words(capfd: pytest.CaptureFixture[str]) -> None:

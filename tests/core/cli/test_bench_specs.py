@@ -126,12 +126,6 @@ def test_what_is_refused_in_one_line(line: str, words: str) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_everything_that_is_wrong_is_said_at_once() -> None:
-    with pytest.raises(BadInput) as error:
-        asked("model --batch-size 0 --seconds x --autocast int8 --size 8")
-    assert len(error.value.findings) == 4
-
-
 CPU = DeviceInfo(id="cpu", kind="cpu", name="cpu")
 CUDA = tuple(DeviceInfo(id=f"cuda:{n}", kind="cuda", name="card") for n in range(2))
 BROKEN = DeviceInfo(id="nvml:2", kind="nvml", name="card", usable=False)

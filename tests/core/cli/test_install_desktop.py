@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import configparser
-import os
 import shlex
 import shutil
 import subprocess
@@ -122,11 +121,6 @@ def test_remove_takes_away_exactly_what_was_written(
     assert capfd.readouterr().out == f"nothing of DevExplorer is installed in {folder}\n"
 
 
-def test_it_can_be_repeated_and_leaves_no_temporary_file(folder: Path, document: Document) -> None:
-    assert document("install-desktop") == document("install-desktop")
-    assert len([path for path in folder.rglob("*") if path.is_file()]) == len(WRITTEN)
-
-
 def test_a_folder_that_cannot_be_written_gets_one_line_and_nothing_is_written(folder: Path, refusal: Refusal) -> None:
     folder.mkdir()
     (folder / "mime").write_text("a file where a folder has to be")
@@ -226,9 +220,3 @@ def test_the_desktop_knows_both_types_by_name_and_renamed_files_by_what_is_in_th
         assert first in magic
     assert main(["install-desktop", "--remove"]) == 0
     assert "devexplorer" not in (folder / "mime" / "globs2").read_text(encoding="utf-8")
-
-
-def test_both_documents_are_well_formed_for_another_parser(folder: Path) -> None:
-    lint = tool("xmllint")
-    assert main(["install-desktop"]) == 0
-    subprocess.run([lint, "--noout", folder / TYPES, folder / METADATA], timeout=60, check=True, env={**os.environ})

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from fakes.command_line import CLI, T4S, Document, Refusal, strictly
+from fakes.command_line import T4S, Document, Refusal, strictly
 from fakes.other_models import SOURCES, TIED
 
 from devexplorer.core.cli.run import main
@@ -94,13 +93,6 @@ def test_a_file_or_module_without_a_name_is_told_what_is_in_it(
     assert f"'{target}' names no model; write {target}:Net or {target}:Leaves" in told
 
 
-@pytest.mark.usefixtures("warm_processes")
-def test_a_process_that_the_code_would_end_does_not_look_like_success(nets: Path) -> None:
-    ran = subprocess.run([*CLI, "place", "cli_nets:gone", "--json"], cwd=nets.parent, capture_output=True, text=True)
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert "it called os._exit(0)" in ran.stderr
-
-
 def bench(*argv: str) -> int:
     return main(["bench", "model", *argv, "--json", "--no-store", "--seconds", "0.02"])
 
@@ -123,14 +115,6 @@ def test_bench_takes_shapes_and_their_batch(nets: Path, capfd: pytest.CaptureFix
     assert "its forward takes x, and no guess worked" in capfd.readouterr().err
 
 
-def test_bench_of_a_configuration(document: Document) -> None:
-    (run,) = document("bench", "model", SOURCES["gpt2-tiny"], "--no-store", "--seconds", "0.02", "--batch-size", "2")[
-        "runs"
-    ]
-    assert run["samples_per_s"]["median"] > 0
-    assert run["flop_per_step"] > 0
-
-
 @pytest.mark.parametrize(("target", "words"), [("Leaves", "sys.exit(0)"), ("Gone", "os._exit(0)")])
 def test_a_forward_that_would_end_the_process_is_no_success(
     nets: Path, capfd: pytest.CaptureFixture[str], target: str, words: str
@@ -139,10 +123,6 @@ def test_a_forward_that_would_end_the_process_is_no_success(
     out, err = capfd.readouterr()
     assert out == ""
     assert words in err
-
-
-def test_shapes_mean_nothing_to_other_benchmarks(refusal: Refusal) -> None:
-    assert "--input means nothing to bench matmul" in refusal("bench", "matmul", "--input", "2x3")
 
 
 ASKS = {

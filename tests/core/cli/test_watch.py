@@ -5,9 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import signal
-import sys
-import threading
 from contextlib import ExitStack
 from typing import Any
 
@@ -18,14 +15,11 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from devexplorer.core.base import running_text
-from devexplorer.core.cli.terminal.stopping import Stopping
 from devexplorer.core.cli.watch import command as watch_module
 from devexplorer.core.cli.watch.command import document
 from devexplorer.core.cli.watch.table import Reading, WatchTable
 from devexplorer.core.records import DeviceSample, ProcessUse
-from devexplorer.core.telemetry.sampler import Sampler
 
-CLI = [sys.executable, "-m", "devexplorer.core.cli"]
 CONTRACT = (
     "schema", "time_unix_s", "device", "memory_used_bytes", "memory_total_bytes", "utilization_percent",
     "temperature_c", "power_w",
@@ -228,47 +222,3 @@ def test_a_lost_card_keeps_its_line_and_says_what_happened(capfd: pytest.Capture
     assert (good["problem"], good["temperature_c"]) == (None, 61)
     out, _ = run(capfd, fake, "--count", "1")
     assert "✕" in next(line for line in out.splitlines() if line.startswith("nvml:0"))
-
-
-@pytest.mark.usefixtures("cpu_build")
-def test_a_card_that_hangs_delays_no_other(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeNvml(FakeCard(uuid=UUID.format(1)), FakeCard(uuid=UUID.format(2)))
-    read_round = Sampler.read_round
-    rounds: list[int] = []
-    gates: list[threading.Event] = []
-
-    def impatient(sampler: Any, *_: object, **__: object) -> list[DeviceSample]:
-        rounds.append(1)
-        if len(rounds) == 2:
-            gates.append(fake.block("nvmlDeviceGetPowerUsage", card=0))
-        sampler._patience_s = 0.05  # of a call
-        found = read_round(sampler, patience_s=0.2)
-        if len(rounds) == 3:
-            gates[0].set()
-        return found
-
-    monkeypatch.setattr(Sampler, "read_round", impatient)
-    out, _ = run(capfd, fake, "--count", "3", "--json")
-    documents = [json.loads(line) for line in out.splitlines()]
-    assert [content["device"] for content in documents] == ["cpu", "nvml:0", "nvml:1"] * 3
-    hung, good = documents[4], documents[5]
-    assert "does not answer" in hung["problem"]
-    assert hung["temperature_c"] == 61, "its last reading"
-    assert hung["time_unix_s"] < good["time_unix_s"]
-    assert hung["age_s"] > 0
-    assert good["age_s"] is None
-    assert good["temperature_c"] == 61
-
-
-def test_waiting_ends_at_once_on_request_and_handlers_are_put_back() -> None:
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    with Stopping() as stopping:
-        assert not stopping.wait(0.01)
-        assert stopping.exit_code == 0
-        timer = threading.Timer(0.05, signal.raise_signal, [signal.SIGTERM])
-        timer.start()
-        assert stopping.wait(3600)
-        timer.join()
-        assert stopping.exit_code == 143
-        assert signal.getsignal(signal.SIGTERM) == before[1], "a second one ends the program"
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before

@@ -260,15 +260,3 @@ def test_a_slow_card_delays_no_other_and_shows_how_old_its_reading_is(monkeypatc
                 break
         else:
             pytest.fail("it is current again when the call has returned")
-
-
-def test_a_name_that_hangs_is_said_under_the_table(capfd: pytest.CaptureFixture[str]) -> None:
-    fake = FakeNvml(FakeCard(uuid=UUID.format(1)), FakeCard(uuid=UUID.format(2)))
-    fake.block("nvmlDeviceGetName", card=1)
-    assert watch(parse(["watch", "--count", "1"]), without_limits(fake, limit_s=0.05)) == 0
-    fake.release()
-    out = capfd.readouterr().out.splitlines()
-    assert "— nvml:1 name: nvmlDeviceGetName did not answer within 0.05 s" in out
-    row = next(line for line in out if line.startswith("nvml:1"))
-    assert "NVIDIA card 1" in row
-    assert "36/70" in row

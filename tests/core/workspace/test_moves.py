@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,12 +20,6 @@ from devexplorer.core.workspace.parts import ParameterPart, Part, plain_copy
 from devexplorer.core.workspace.targets import Target
 from devexplorer.core.workspace.timing import Timing
 from devexplorer.core.workspace.workspace import Workspace
-
-
-@pytest.fixture
-def place() -> Iterator[Place]:
-    with place_of("vgpu") as made:
-        yield made
 
 
 class Forty(nn.Module):
@@ -182,20 +175,6 @@ def test_an_edit_after_a_cast_is_undone_before_it(place: Place) -> None:
     assert (bias[0].item(), bias.dtype) == (torch.tensor(before).half().item(), torch.float16)
     place.do(Undo())
     assert (bias[0].item(), bias.dtype) == (before, torch.float32)
-
-
-def test_originals_leave_when_the_undo_budget_is_full(place: Place) -> None:
-    workspace = Workspace(place.registry, undo_budget_bytes=1000)
-    small, large = torch.rand(100), torch.rand(1000)
-    workspace.add("small", small)
-    workspace.add("large", large)
-    for name, kept in (("small", 400), ("large", 0)):
-        report = dispatch(workspace, Move(targets=(name,), device="cpu", dtype="half")).report
-        assert report is not None
-        assert report.kept_for_undo_bytes == kept
-    assert workspace.history.state().title is None
-    with pytest.raises(BadInput, match="nothing to undo"):
-        workspace.history.undo()
 
 
 def test_several_objects_move_together_or_not_at_all(place: Place) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from places import Place, place_of
@@ -24,12 +22,6 @@ from devexplorer.core.records import (
     Undo,
 )
 from devexplorer.core.workspace.workspace import Workspace
-
-
-@pytest.fixture
-def place() -> Iterator[Place]:
-    with place_of("vgpu") as made:
-        yield made
 
 
 def model(place: Place, name: str = "mlp") -> nn.Module:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -15,7 +14,6 @@ from devexplorer.core.base import BadInput
 from devexplorer.core.models.run import RunFailed
 from devexplorer.core.records import (
     BuildModel,
-    Initialise,
     MakeOptimizer,
     Move,
     MoveOptimizer,
@@ -27,12 +25,6 @@ from devexplorer.core.records import (
     Undo,
 )
 from devexplorer.core.workspace.workspace import Workspace
-
-
-@pytest.fixture
-def place() -> Iterator[Place]:
-    with place_of("vgpu") as made:
-        yield made
 
 
 def model(place: Place, name: str = "mlp") -> nn.Module:
@@ -287,10 +279,3 @@ def test_over_the_budget_the_step_is_made_and_said_to_be_final(place: Place) -> 
     assert "cannot be undone" in answer.words
     assert everything(small) != before
     assert workspace.history.state().title is None
-
-
-def test_a_model_that_was_initialised_again_still_trains(place: Place) -> None:
-    place.do(BuildModel(recipe="mlp"))
-    place.do(MakeOptimizer(target="mlp"))
-    place.do(Initialise(target="mlp", rule="kaiming-normal"))
-    assert not place.answer(TrainStep(target="mlp")).failed

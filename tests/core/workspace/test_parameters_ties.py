@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
-from places import Place, place_of
+from places import Place
 from torch import nn
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.records import BuildModel, MakeOptimizer, Move, NewTensor, Redo, Tie, TrainStep, Undo, Untie
-
-
-@pytest.fixture
-def place() -> Iterator[Place]:
-    with place_of("vgpu") as made:
-        yield made
 
 
 def model(place: Place, name: str) -> nn.Module:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from places import Place, place_of
+from places import Place
 from torch import Tensor, nn
 
 from devexplorer.core.base import ProgressMonitor
@@ -17,12 +16,6 @@ from devexplorer.core.records import Backward, BuildModel, Combine, Forward, Mov
 from devexplorer.core.workspace.workspace import Workspace
 
 STATISTICS = "running statistics changed by a forward pass"
-
-
-@pytest.fixture
-def place() -> Iterator[Place]:
-    with place_of("vgpu") as made:
-        yield made
 
 
 def test_what_a_run_leaves_behind_is_named(place: Place) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from places import Place, place_of
+from places import Place
 from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput, DoesNotFit
@@ -16,29 +15,11 @@ from devexplorer.core.workspace.moves import Mover
 from devexplorer.core.workspace.targets import Target
 
 
-@pytest.fixture
-def place() -> Iterator[Place]:
-    with place_of("vgpu") as made:
-        yield made
-
-
 def with_table() -> nn.Module:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     model.register_buffer("table", torch.arange(3.0))
     model[1].register_buffer("table", model.table)
     return model
-
-
-def test_a_buffer_tied_to_a_module_outside_the_moved_part_stays_tied(place: Place) -> None:
-    model = with_table()
-    place.workspace.add("m", model)
-    place.do(Move(targets=("m:1",), device="vgpu:0"))
-    assert model.table is model[1].table
-    assert str(model.table.device) == "vgpu:0"
-    assert model[0].weight.device.type == "cpu"
-    place.do(Undo())
-    assert model.table is model[1].table
-    assert model.table.device.type == "cpu"
 
 
 def test_a_buffer_tied_to_another_object_stays_tied_and_that_object_is_reported_as_changed(place: Place) -> None:
@@ -105,33 +86,6 @@ def sparse_gradient() -> nn.Module:
     model = nn.Embedding(4, 2, sparse=True)
     model(torch.tensor([1])).sum().backward()
     return model
-
-
-@pytest.mark.parametrize("copy", [False, True])
-@pytest.mark.parametrize(
-    ("thing", "words"),
-    [
-        (torch.eye(3).to_sparse(), "'x' is sparse_coo; only dense tensors can be moved, and to_dense.* makes one"),
-        (torch.empty(3, device="meta"), "'x' has no values"),
-    ],
-)
-def test_special_tensors_are_refused_in_words_before_anything_changes(
-    place: Place, thing: Tensor, words: str, copy: bool
-) -> None:
-    place.workspace.add("x", thing)
-    place.do(NewTensor(name="y", shape=(2,)))
-    with pytest.raises(BadInput, match=words):
-        place.do(Move(targets=("y", "x"), device="vgpu:0", copy=copy))
-    assert place.workspace.get("x") is thing
-    assert place.snapshot("y").bytes_by_device == {"cpu": 8}
-    assert place.workspace.names == ("x", "y")
-
-
-@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
-def test_a_quantised_tensor_is_refused_in_words(place: Place) -> None:
-    place.workspace.add("x", torch.quantize_per_tensor(torch.rand(3), 0.1, 0, torch.qint8))
-    with pytest.raises(BadInput, match="'x' is quantised"):
-        place.do(Move(targets=("x",), device="vgpu:0"))
 
 
 def test_a_sparse_gradient_is_refused_in_words_and_has_no_other_effect(place: Place) -> None:

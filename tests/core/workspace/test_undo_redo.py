@@ -3,7 +3,7 @@ device memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -31,12 +31,6 @@ from devexplorer.core.records import (
 from devexplorer.core.workspace.changes import CreateChange, ObjectChange, Undone
 from devexplorer.core.workspace.moves import Mover
 from devexplorer.core.workspace.workspace import Workspace
-
-
-@pytest.fixture
-def place() -> Iterator[Place]:
-    with place_of("vgpu") as made:
-        yield made
 
 
 def bits(t: Tensor) -> list[int]:
@@ -229,22 +223,6 @@ def test_of_two_models_that_share_a_parameter_the_removed_one_frees_what_is_its_
     place.do(Undo())
     assert first.weight is second.weight is weight
     assert fingerprint(place) == before
-
-
-def test_an_optimizers_state_leaves_the_device_with_its_model_and_returns(place: Place) -> None:
-    model = nn.Linear(4, 4).to("vgpu:0")
-    place.workspace.add("m", model)
-    optimizer = torch.optim.Adam(model.parameters())
-    place.workspace.extras("m").optimizer = optimizer
-    model(torch.ones(1, 4).to("vgpu:0")).sum().backward()
-    optimizer.step()
-    place.workspace.publish("m")
-    before = {key: (str(value.device), bits(value)) for key, value in optimizer.state[model.weight].items()}
-    place.do(Remove(names=("m",)))
-    assert place.allocated("vgpu:0") == 0
-    place.do(Undo())
-    assert {key: (str(value.device), bits(value)) for key, value in optimizer.state[model.weight].items()} == before
-    assert ("vgpu:0", True) in {(device, bool(values)) for device, values in before.values()}
 
 
 def test_what_a_cast_left_for_undo_leaves_the_device_with_the_object(place: Place) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +30,6 @@ from devexplorer.core.records import (
 from devexplorer.core.virtual.backend import meta_empty
 from devexplorer.core.virtual.device.machine import VirtualMachine
 from devexplorer.core.workspace.tensors import try_all_gpus, try_gpu
-
-
-@pytest.fixture
-def place() -> Iterator[Place]:
-    with place_of("vgpu") as made:
-        yield made
 
 
 def tensor(place: Place, name: str) -> Tensor:
@@ -238,16 +231,6 @@ def test_try_gpu(place: Place) -> None:
 
 
 # removing
-
-
-def test_removing_frees_the_devices_also_of_what_undo_keeps(place: Place) -> None:
-    place.do(BuildModel(recipe="lstm", device="vgpu:0"))
-    place.do(Forward(target="lstm"))
-    place.do(Move(targets=("lstm",), device="vgpu:1", dtype="half"))
-    place.do(Remove(names=("lstm",)))
-    assert place.allocated("vgpu:0") == place.allocated("vgpu:1") == 0
-    assert place.workspace.history.state().title == "the removal of lstm"
-    assert place.workspace.history.state().kept_bytes > 0
 
 
 def test_removing_several_is_all_or_nothing(place: Place) -> None:
