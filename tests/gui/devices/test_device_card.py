@@ -115,6 +115,11 @@ def test_what_holds_the_clocks_down_is_on_the_card_and_an_idle_card_is_none_of_i
         assert card_texts(card).held == ""
 
 
+def test_a_device_name_with_tags_is_no_markup(qtbot: QtBot):
+    panel = panel_for(qtbot, state_with(CPU, msgspec.structs.replace(CUDA, name="<img src=x>")))
+    assert "<img" in panel.items["cuda:0"].tip()
+
+
 # --- drops ---------------------------------------------------------------------------------------------------------
 
 
