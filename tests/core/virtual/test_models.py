@@ -132,6 +132,15 @@ def test_gradients_of_the_composed_cells_are_those_of_the_cpu(kind, bias):
 # ----------------------------------------------------------------------------------------------------
 
 
+def test_tied_parameters_stay_tied_and_count_once(virtual):
+    shared = nn.Linear(64, 64, bias=False)
+    model = nn.Sequential(shared, nn.ReLU(), shared).to("vgpu:1")
+    assert model[0].weight is model[2].weight
+    assert virtual.gpu("vgpu:1").memory.allocated_bytes == 64 * 64 * 4
+    model(torch.ones(1, 64, device="vgpu:1")).sum().backward()
+    assert str(model[0].weight.grad.device) == "vgpu:1"
+
+
 def test_the_swap_flag_is_set_only_inside():
     assert not torch.__future__.get_swap_module_params_on_conversion()
     with swapping():
