@@ -427,7 +427,7 @@ class DeviceCard(DeviceItem):
 
     def _paint_readings(self, painter: QPainter, line: QRect) -> None:
         """The readings side by side: first at the left, last at the right, the rest evenly between. Where there is no
-        room for all, the last are left to the tooltip."""
+        room for all, the last are left to the inspector."""
         each = [
             [(text, role) for text, role in zip(reading, READING_ROLES, strict=True) if text]
             for reading in self.texts.readings
