@@ -76,7 +76,7 @@ def titles(window: MainWindow) -> list[str]:
 def test_it_is_among_the_tabs_the_menus_and_the_palette(window: MainWindow) -> None:
     assert titles(window) == ["Values", "Split", "Doctor", "Fit", "Toy"]
     assert window.actions_by_id["page toy"] in window.toolbar.open_button.menu().actions()
-    assert "Toy" in [choice.text for choice in palette_choices(window.specs, window.controller, ())]
+    assert "Toy" in [choice.text for choice in palette_choices(window.specs, window.controller)]
 
 
 def test_its_key_shows_it_and_makes_its_page_then(window: MainWindow) -> None:
