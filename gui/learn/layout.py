@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from devexplorer.gui.actions.layout import ACROSS, DOWN, PLOTS, Layout, Split
 
-EXERCISE = Split("exercise", DOWN, ("exercise", "inspector"), (0, 0.3), (200, 120), 0)
+EXERCISE = Split("exercise", DOWN, ("exercise", "inspector"), (0, 280), (200, 120), 0)
 ROW = Split("row", ACROSS, ("devices", "objects"), (276, 0), (240, 280), 1)
 BESIDE_IT = Split("rows", DOWN, (ROW, PLOTS, "pages"), (0.355, 0, 0.376), (150, 150, 150), 1)
 LAYOUT = Layout(

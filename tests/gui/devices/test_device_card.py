@@ -23,7 +23,7 @@ from fakes.look_records import (
 )
 from msgspec.structs import replace
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt
-from PySide6.QtGui import QColor, QDragEnterEvent, QDragLeaveEvent, QDropEvent, QFontMetrics, QRegion
+from PySide6.QtGui import QColor, QDragEnterEvent, QDragLeaveEvent, QDropEvent, QFontMetrics, QImage, QRegion
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -85,6 +85,21 @@ def test_the_cpu_shows_its_threads_and_a_simulated_card_what_a_card_shows():
     texts = card_texts(state.devices["vgpu:0"])
     assert texts.simulated
     assert [reading.after or reading.before for reading in texts.readings] == ["util", "°C", "W"]
+
+
+def test_a_reading_without_room_is_not_painted_over_another(qtbot: QtBot):
+    state = state_with(CPU, CUDA)
+    panel = panel_for(qtbot, state)
+    card = panel.items["cuda:0"]
+
+    def picture(power_w: float) -> QImage:
+        sample(state, "cuda:0", GIB, utilization_percent=100.0, temperature_c=100.0, power_w=power_w)
+        panel.refresh_texts()
+        return card.grab().toImage()
+
+    assert picture(1000.0) != picture(1100.0)
+    card.resize(130, card.height())
+    assert picture(1000.0) == picture(1100.0)
 
 
 def test_reasons_are_on_the_card_and_in_its_tooltip():
