@@ -9,7 +9,6 @@ import sys
 
 import devexplorer
 from devexplorer.core.base import BadInput, ProgressMonitor, printable
-from devexplorer.core.cli.quick_start import quick_start
 from devexplorer.core.cli.terminal.refusal import say
 
 
@@ -44,7 +43,6 @@ def run_elsewhere(arguments: argparse.Namespace) -> None:
 
 
 def _chosen() -> str | None:
-    quick_start()  # msgspec reads the settings
     from devexplorer.core.base.chosen_python import chosen, current_folder, for_folder, is_there
 
     python = for_folder(chosen().pythons, current_folder())

@@ -17,7 +17,6 @@ from devexplorer.core.base import BadInput, DevExplorerError, without_cards
 from devexplorer.core.base.time_limit import any_abandoned
 from devexplorer.core.cli.arguments import cli_commands, elsewhere, parse
 from devexplorer.core.cli.other_python import run_elsewhere
-from devexplorer.core.cli.quick_start import quick_start
 from devexplorer.core.cli.terminal.common_arguments import away
 from devexplorer.core.cli.terminal.interrupt import INTERRUPTED
 from devexplorer.core.cli.terminal.refusal import refuse, say
@@ -142,8 +141,6 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
     """The function of a command, or of what carries it out elsewhere, imported for it."""
     if name == "version":
         return _version
-    if name == "watch":
-        quick_start()
     run = cli_commands()[name].run if name in cli_commands() else name
     command: Callable[[argparse.Namespace], int] = resolve_name(f"devexplorer.core.{run}")
     return command

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from devexplorer.core.base import BadInput, DevExplorerError, open_regular
 from devexplorer.core.cli.arguments import elsewhere, parse
-from devexplorer.core.cli.quick_start import quick_start
 from devexplorer.core.cli.run import NO_THREAD, WINDOW_COMMANDS, can_start_threads, ended, run
 from devexplorer.core.cli.terminal.common_arguments import away, window_options
 from devexplorer.core.cli.terminal.refusal import refuse
@@ -62,11 +61,14 @@ def launch(argv: list[str] | None = None) -> int:
         return refuse(str(error))
 
     gc.disable()  # the heartbeat will collect; the imports below are a tenth faster without collections in between
-    quick_start()
     from devexplorer.gui.shell.font_scale import make_application
 
     import_plainly()
     application = make_application(sys.argv[:1])
+    # Here, not forty frames deeper, where Python 3.11 maps and unmaps a piece of stack at every call of numpy's typing
+    # that crosses its end: a fortieth of the time until the window answers.
+    import numpy  # noqa: F401
+
     from devexplorer.gui.shell.app import open_window
 
     try:

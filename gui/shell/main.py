@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from devexplorer.core.cli.quick_start import quick_start
 from devexplorer.core.cli.terminal import interrupt
 
 
@@ -9,6 +10,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run DevExplorer; returns the exit code. Without `argv` the process is all ours, its Ctrl-C too."""
     if argv is None:
         interrupt.end_quietly()
+    quick_start()  # before what the next line imports
     from devexplorer.gui.shell.launch import launch
 
     try:

@@ -38,8 +38,9 @@ sys.exit(open_window(virtual_spec="2x Tesla T4"))
 
 ANSWER = """
 import json, linecache, os, sys
+from devexplorer.gui.shell import main
+main.main(["--version"])  # before PySide is imported, as in the application
 from devexplorer.gui.shell import launch
-launch.parse([])  # before PySide is imported, as in the application
 from devexplorer.gui.shell import font_scale
 from PySide6.QtCore import QTimer
 make, known = font_scale.make_application, set(sys.modules)
@@ -57,7 +58,7 @@ launch.launch([])
 """
 """What is loaded when the window has been painted and answers for the first time."""
 LATER = re.compile(
-    r"torch|psutil|pynvml|sqlite3|platformdirs|importlib\.metadata|PySide6\.QtNetwork|PySide6\.QtDBus"
+    r"torch|typing_extensions|psutil|pynvml|sqlite3|platformdirs|importlib\.metadata|PySide6\.QtNetwork|PySide6\.QtDBus"
     r"|devexplorer\.core\.(engine|commands\.(?!registry)|workspace"
     r"|benchmark|models|virtual|isolation|session\.session)"
     r"|devexplorer\.core\.(doctor|planner|memory|experiments|fleet|split|learn|recording|history|environments|files)\.(?!findings|kinds|(feature|records|serving_records|state|command_line)$)"
@@ -173,7 +174,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """What a window has loaded when it answers: modules, and those whose source was read."""
     done = run(ANSWER, tmp_path_factory.mktemp("home"))
     assert done.returncode == 0, done.stderr
-    result: dict[str, list[str]] = json.loads(done.stdout)
+    result: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
     return result
 
 
