@@ -8,10 +8,11 @@ named, as `package.module:name` below devexplorer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import msgspec
 
 from devexplorer.core.base import BadInput, EventHandlers
 from devexplorer.core.features import FEATURES
@@ -31,8 +32,7 @@ Text = str | Callable[[Any], str]
 """A title that names fields of the command `c`, or what makes one from the command."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommandSpec:
+class CommandSpec(msgspec.Struct, frozen=True):
     """One kind of command."""
 
     record: type[BaseCommand]
@@ -42,7 +42,6 @@ class CommandSpec:
     """The title of the answer when it failed: "mlp was not moved"."""
     handler: Handler | str | None = None
     """What carries it out, or where that is: `package.module:function` below core. None: the engine itself does."""
-    _: KW_ONLY
     undoable: bool = False
     """What it changes is one step of Undo, and is reverted when it fails half-way."""
     replayed: bool = False
@@ -154,8 +153,7 @@ class LastingState(FeatureState):
         """The time before the first reading."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Feature:
+class Feature(Record):
     """What one feature adds."""
 
     needs: tuple[str, ...] = ()

@@ -8,15 +8,13 @@ panels in another arrangement, so that the pages are high enough.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 from PySide6.QtCore import Qt
 
 ACROSS, DOWN = Qt.Orientation.Horizontal, Qt.Orientation.Vertical
 
 
-@dataclass(frozen=True)
-class Split:
+class Split(msgspec.Struct, frozen=True):
     """Parts side by side or one below the other."""
 
     name: str
@@ -35,8 +33,7 @@ class Split:
         return tuple(name for part in self.parts for name in (part.panels if isinstance(part, Split) else (part,)))
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True):
     """One place to work."""
 
     name: str

@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pkgutil import resolve_name
 from typing import Any, Generic, Protocol, TypeVar, cast
 
+import msgspec
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QApplication, QMenu, QWidget
@@ -26,8 +26,7 @@ SELECTION_MENUS = (PARAMETERS, MODEL, SPLIT, ASK)
 """Those that are about the selection."""
 
 
-@dataclass(frozen=True)
-class ActionSpec:
+class ActionSpec(msgspec.Struct, frozen=True):
     """One action: its texts, its key, why it is disabled (None: it is enabled), what it does, which menu it is in."""
 
     id: str
@@ -88,8 +87,7 @@ class Page(Protocol):
 P_co = TypeVar("P_co", bound=Page, covariant=True)
 
 
-@dataclass(frozen=True)
-class TabSpec(Generic[P_co]):
+class TabSpec(msgspec.Struct, Generic[P_co], frozen=True):
     """A tab. Its page is made when the tab is first shown; nothing may rely on it before."""
 
     name: str

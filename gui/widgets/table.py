@@ -7,9 +7,9 @@ Rows are known by a key, so that a table that grows at its top or changes a cell
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
 from PySide6.QtCore import QAbstractItemModel, QAbstractTableModel, QModelIndex, QPersistentModelIndex, QRect, Qt
 from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import (
@@ -33,8 +33,7 @@ Index = QModelIndex | QPersistentModelIndex
 _NOWHERE = QModelIndex()
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """The header of a column: its title, what the title means, whether the column has numbers."""
 
     title: str
@@ -47,8 +46,7 @@ def numbers(title: str, tip: str = "") -> Column:
     return Column(title, tip, is_number=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(msgspec.Struct, frozen=True):
     """One text, its colour (a tone, or the palette index of a device; empty: the usual one) and its tooltip, which is
     shown as it is, never as rich text."""
 
@@ -57,8 +55,7 @@ class Cell:
     tip: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TableRow:
+class TableRow(msgspec.Struct, frozen=True):
     """One row: what it is known by, and one cell per column."""
 
     key: Hashable

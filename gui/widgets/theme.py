@@ -19,12 +19,12 @@ property is set before the first text (`QTipLabel` is polished when it is made).
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from string import Template
 from typing import Literal
 
+import msgspec
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontInfo, QGuiApplication, QPalette, QPen
 from PySide6.QtWidgets import QApplication
@@ -47,8 +47,7 @@ DISTINCT_DASHES: tuple[list[float], ...] = (
 CPU_DASHES, FIRST_SIMULATED_DASHES = [2.0, 2.0], [4.0, 3.0]
 
 
-@dataclass(frozen=True, slots=True)
-class Theme:
+class Theme(msgspec.Struct, frozen=True):
     """Every colour of the window as `#RRGGBB`."""
 
     name: str
