@@ -7,7 +7,7 @@ from devexplorer.core.feature import Feature
 
 FEATURE = Feature(
     events=(PastAlerts,),
-    state="core.alerts.state:AlertsState",
+    state="core.alerts.judging:AlertsState",
     tab="gui.alerts.tab:TAB",
     window="gui.alerts.news:AlertNews",
     device_menu="gui.alerts.tab:fill_device_menu",

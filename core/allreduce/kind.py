@@ -36,7 +36,7 @@ from devexplorer.core.records import BaseResult, BaseSpec, Conditions, DeviceInf
 from devexplorer.core.virtual.device.cost import NETWORK_GB_S
 
 if TYPE_CHECKING:
-    from devexplorer.core.benchmark.runner import Runner
+    from devexplorer.core.benchmark.timing import Runner
     from devexplorer.core.devices.backend import DeviceRegistry
 
 FACTOR = 2

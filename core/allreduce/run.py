@@ -29,9 +29,9 @@ from devexplorer.core.allreduce.ranks import LOOPBACK, RANK, Ranks, listen
 from devexplorer.core.allreduce.ring import ring_seconds
 from devexplorer.core.base import Clock, Unavailable, bytes_text, item_bytes, parse_seconds
 from devexplorer.core.benchmark.kind import exact
-from devexplorer.core.benchmark.runner import Runner
 from devexplorer.core.benchmark.spec import Checks
 from devexplorer.core.benchmark.statistics import Samples, block_length, spread
+from devexplorer.core.benchmark.timing import Runner
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.records import BenchPoint, Spread
 from devexplorer.core.virtual.device.machine import VirtualMachine

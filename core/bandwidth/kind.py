@@ -35,7 +35,7 @@ from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.records import BaseResult, BaseSpec, Conditions, DeviceInfo, Record, Spread
 
 if TYPE_CHECKING:
-    from devexplorer.core.benchmark.runner import Runner
+    from devexplorer.core.benchmark.timing import Runner
     from devexplorer.core.devices.backend import DeviceRegistry
 
 LEAST_COPY_BYTES = 64 << 20

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec.structs import fields
 
 from devexplorer.core.base import MISSING, number_text
-from devexplorer.core.benchmark.kinds import kind_of, title
+from devexplorer.core.benchmark.kind import kind_of, title
 from devexplorer.core.records import BenchSpec, Conditions, Spread, StoredRun
 
 

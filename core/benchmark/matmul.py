@@ -15,10 +15,9 @@ import numpy as np
 import torch
 
 from devexplorer.core.base import Clock, Unavailable, first_line, shape_text
-from devexplorer.core.benchmark.runner import Runner
 from devexplorer.core.benchmark.spec import BY_COLUMNS, FLUSH_BYTES
 from devexplorer.core.benchmark.statistics import LONGEST_BLOCK, Samples, noise, spread, thinned
-from devexplorer.core.benchmark.timing import Block, BlockTimer, Operation
+from devexplorer.core.benchmark.timing import Block, BlockTimer, Operation, Runner
 from devexplorer.core.devices import accelerator
 from devexplorer.core.records import BenchPoint, MatmulResult, MatmulSpec
 from devexplorer.core.virtual.backend import meta_empty

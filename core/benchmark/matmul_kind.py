@@ -46,7 +46,7 @@ from devexplorer.core.benchmark.statistics import FEWEST, MOST_SAMPLES, noise, n
 from devexplorer.core.records import Conditions, DeviceInfo, MatmulResult, MatmulSpec, Spread
 
 if TYPE_CHECKING:
-    from devexplorer.core.benchmark.runner import Runner
+    from devexplorer.core.benchmark.timing import Runner
     from devexplorer.core.devices.backend import DeviceRegistry
 
 SECONDS = {"live": 5.0, "burst": 2.0, "sustained": 10.0}

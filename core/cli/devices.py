@@ -21,8 +21,7 @@ from devexplorer.core.cli.torch_answers import TorchAnswers, TorchQuestion
 from devexplorer.core.cli.watch.devices import virtual_machine
 from devexplorer.core.devices import apple
 from devexplorer.core.devices.catalog import Catalog, join
-from devexplorer.core.devices.cpu import CpuReader
-from devexplorer.core.devices.cpu_busy import LEAST_S
+from devexplorer.core.devices.cpu import LEAST_S, CpuReader
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE
 from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.devices.nvml.library import START_LIMIT_S, Card, Nvml

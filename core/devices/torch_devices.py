@@ -22,10 +22,10 @@ from msgspec.structs import replace
 from devexplorer.core.base import BadInput, Clock, DoesNotFit, Unavailable, bytes_text, first_line
 from devexplorer.core.base.time_limit import TimeLimitError, call_within
 from devexplorer.core.devices import accelerator
+from devexplorer.core.devices.backend import choose_device
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.cuda_driver import CudaDriver
 from devexplorer.core.devices.cuda_memory import CudaMemory
-from devexplorer.core.devices.device_id import choose_device
 from devexplorer.core.records import AllocatorSample, DeviceInfo, DeviceSample, Problem
 
 # Whether a build of torch has code for a card, and a driver is new enough for a build. No torch, no thread.

@@ -18,11 +18,10 @@ from typing import Any
 from torch import nn
 
 from devexplorer.core.base import BadInput, Clock, Unavailable, python_names
-from devexplorer.core.benchmark.kind import RunInputs
-from devexplorer.core.benchmark.kinds import devices_of, kind_of
+from devexplorer.core.benchmark.kind import RunInputs, devices_of, kind_of
 from devexplorer.core.benchmark.matmul import tf32_products
-from devexplorer.core.benchmark.runner import Runner
 from devexplorer.core.benchmark.statistics import STOPPED_EARLY
+from devexplorer.core.benchmark.timing import Runner
 from devexplorer.core.devices.accelerator import is_out_of_memory
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.isolation.model_source import parse

@@ -33,7 +33,7 @@ from devexplorer.core.base import (
     module_command,
     sentence,
 )
-from devexplorer.core.devices.cpu_busy import CpuBusy
+from devexplorer.core.devices.cpu import CpuBusy
 from devexplorer.core.engine.link import (
     CANNOT_START,
     CUDA_BROKEN,

@@ -6,8 +6,7 @@ from __future__ import annotations
 from devexplorer.core.base import BadInput
 from devexplorer.core.benchmark.matmul import Product, product_maker
 from devexplorer.core.benchmark.spec import Checks, check_matmul
-from devexplorer.core.devices.backend import DeviceRegistry
-from devexplorer.core.devices.device_id import torch_module
+from devexplorer.core.devices.backend import DeviceRegistry, torch_module
 from devexplorer.core.records import MatmulSpec
 
 DTYPE = "float32"

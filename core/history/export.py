@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput, Clock, count_text
-from devexplorer.core.benchmark.kinds import dtype, figures, kind_name, run_documents, title
+from devexplorer.core.benchmark.kind import dtype, figures, kind_name, run_documents, title
 from devexplorer.core.history.filter import device_of
 from devexplorer.core.records import Spread, StoredRun
 from devexplorer.core.telemetry.export import replacing

@@ -8,7 +8,7 @@ import hashlib
 import msgspec
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.benchmark.kinds import title
+from devexplorer.core.benchmark.kind import title
 from devexplorer.core.records import BenchResult, Conditions, StoredRun
 
 MOST_TAGS, LONGEST_TAG = 20, 40

@@ -13,8 +13,7 @@ import numpy as np
 
 from devexplorer.core.base import LinkError
 from devexplorer.core.machines.records import PastReadings
-from devexplorer.core.telemetry.history import History
-from devexplorer.core.telemetry.rings import Floats
+from devexplorer.core.telemetry.history import Floats, History
 
 STEPS = ((3600.0, 20.0), (600.0, 4.0), (120.0, 1.0))
 """How many seconds ago steps of so many seconds begin."""

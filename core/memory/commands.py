@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from devexplorer.core.base import BadInput, Cancelled, ProgressMonitor, bytes_text, count_text, quoted
-from devexplorer.core.devices.device_id import torch_module
+from devexplorer.core.devices.backend import torch_module
 from devexplorer.core.memory import snapshot_file
 from devexplorer.core.memory.records import OpenSnapshot, RecordAllocator, ReleaseCache, SaveSnapshot, SnapshotOpened
 from devexplorer.core.memory.snapshot_rows import digest

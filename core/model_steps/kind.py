@@ -42,7 +42,7 @@ from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.records import BaseResult, BaseSpec, Conditions, Spread
 
 if TYPE_CHECKING:
-    from devexplorer.core.benchmark.runner import Runner
+    from devexplorer.core.benchmark.timing import Runner
     from devexplorer.core.devices.backend import DeviceRegistry
 
 

@@ -27,10 +27,9 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from devexplorer.core.base import AUTOCAST, OPTIMIZERS, BadInput, Clock, Unavailable, first_line, parse_seconds
-from devexplorer.core.benchmark.runner import Runner
 from devexplorer.core.benchmark.spec import Checks, free_bytes
 from devexplorer.core.benchmark.statistics import Samples, block_length, spread
-from devexplorer.core.benchmark.timing import Block, timer_for
+from devexplorer.core.benchmark.timing import Block, Runner, timer_for
 from devexplorer.core.devices import accelerator
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.model_steps.kind import ModelResult, ModelSpec

@@ -2,7 +2,6 @@
 own."""
 
 from devexplorer.core.models.builders import Builder, NamedBuilder, Recipe, builder_of
-from devexplorer.core.models.casts import cast_of, dtype_name, loses, model_dtype, refuse_value, torch_dtype
 from devexplorer.core.models.class_source import (
     ClassSource,
     Function,
@@ -20,7 +19,6 @@ from devexplorer.core.models.class_source import (
     stamp_of,
     tree_of,
 )
-from devexplorer.core.models.collector import no_collections
 from devexplorer.core.models.copies import clone_model, deep_copy
 from devexplorer.core.models.extras import CrossingHooks, Extras, FetchHook, fetches_inputs
 from devexplorer.core.models.guard import default_device, kept, settings_kept
@@ -51,11 +49,17 @@ from devexplorer.core.models.stored import Origin, StoredModule, adopt, every_sl
 from devexplorer.core.models.unmovable import (
     QUANTISED,
     Dispatched,
+    cast_of,
     crossings,
     dispatched,
+    dtype_name,
+    loses,
+    model_dtype,
     refuse_dispatched,
     refuse_not_dense,
     refuse_special,
+    refuse_value,
+    torch_dtype,
 )
 from devexplorer.core.models.walk import (
     CONTAINER_ITEMS,
@@ -71,6 +75,7 @@ from devexplorer.core.models.walk import (
     is_uninitialised,
     leaves_below,
     named_modules,
+    no_collections,
     parameters_and_buffers,
     size_of,
     split_by_hand,

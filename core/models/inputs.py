@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput, first_line, parse_input_shapes
 from devexplorer.core.models import samples
-from devexplorer.core.models.casts import torch_dtype
 from devexplorer.core.models.copies import clone_model, deep_copy
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.guard import settings_kept
 from devexplorer.core.models.guesses import Need, candidates, needs, vocabulary
 from devexplorer.core.models.samples.input_spec import InputSpec, specs_text
+from devexplorer.core.models.unmovable import torch_dtype
 from devexplorer.core.models.walk import bytes_of, is_lazy, is_uninitialised, parameters_and_buffers
 
 CHEAP_BYTES = 512 << 20

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.models.collector import no_collections
-from devexplorer.core.models.walk import device_id, every_tensor
+from devexplorer.core.models.walk import device_id, every_tensor, no_collections
 from devexplorer.core.records import ObjectUse
 from devexplorer.core.virtual.device.accounting import block_address
 from devexplorer.core.virtual.operators.tensor import VirtualTensor

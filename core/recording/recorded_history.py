@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from devexplorer.core.telemetry.history import MAX_STEP_BACK_S, History
+from devexplorer.core.telemetry.history import MAX_STEP_BACK_S, BinRing, Floats, History
 from devexplorer.core.telemetry.metrics import Metric
-from devexplorer.core.telemetry.rings import BinRing, Floats
 
 Integers = npt.NDArray[np.int64]
 MOST_BINS = 200_000

@@ -35,8 +35,7 @@ from devexplorer.core.records import (
     EngineReady,
 )
 from devexplorer.core.session import Device, Settings, State
-from devexplorer.core.telemetry.history import DEVICE_METRICS, GAP_S, READINGS, THROUGHPUT, TIERS
-from devexplorer.core.telemetry.rings import BinRing
+from devexplorer.core.telemetry.history import DEVICE_METRICS, GAP_S, READINGS, THROUGHPUT, TIERS, BinRing
 
 CHUNK_FRAMES = 64
 """Half a minute of a recording at 10 Hz."""

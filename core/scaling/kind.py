@@ -35,7 +35,7 @@ from devexplorer.core.benchmark.spec import parse_shape
 from devexplorer.core.records import BaseResult, BaseSpec, Conditions, DeviceInfo
 
 if TYPE_CHECKING:
-    from devexplorer.core.benchmark.runner import Runner
+    from devexplorer.core.benchmark.timing import Runner
     from devexplorer.core.devices.backend import DeviceRegistry
 
 

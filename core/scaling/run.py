@@ -24,10 +24,9 @@ from msgspec.structs import replace
 
 from devexplorer.core.base import Clock
 from devexplorer.core.benchmark.matmul import product_maker, warm_up
-from devexplorer.core.benchmark.runner import Runner
 from devexplorer.core.benchmark.spec import Checks, check_fits, check_matmul, free_bytes
 from devexplorer.core.benchmark.statistics import BLOCK_SECONDS, block_length
-from devexplorer.core.benchmark.timing import Operation, timer_for
+from devexplorer.core.benchmark.timing import Operation, Runner, timer_for
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.records import BenchPoint, MatmulSpec
 from devexplorer.core.scaling.kind import DeviceWall, ScalingResult, ScalingSpec

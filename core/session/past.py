@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from devexplorer.core.session.change import Change
-from devexplorer.core.telemetry.history import THROUGHPUT
-from devexplorer.core.telemetry.rings import Floats
+from devexplorer.core.telemetry.history import THROUGHPUT, Floats
 
 if TYPE_CHECKING:
     from devexplorer.core.session.state import State

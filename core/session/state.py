@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
-from devexplorer.core.base import MISSING, count_text, handles, sentence
+from devexplorer.core.base import MISSING, count_text, handles, objects_text, sentence
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.feature import FeatureState, LastingState, Trouble, benchmark_kinds, named
 from devexplorer.core.records import (
@@ -39,6 +39,7 @@ from devexplorer.core.records import (
     JobStarted,
     Log,
     Moved,
+    MoveReport,
     ObjectChanged,
     ObjectRemoved,
     Offer,
@@ -52,13 +53,31 @@ from devexplorer.core.records import (
 from devexplorer.core.records.base import BaseEvent
 from devexplorer.core.session.change import Change as Change
 from devexplorer.core.session.jobs import Done, Job, Run
-from devexplorer.core.session.marker import Marker as Marker
-from devexplorer.core.session.marker import marker_text
 from devexplorer.core.session.query_results import QueryResults
 from devexplorer.core.session.row_table import RowTables
 from devexplorer.core.session.settings import Settings
 from devexplorer.core.telemetry.history import THROUGHPUT, History, device_row
 from devexplorer.core.telemetry.memory_breakdown import ContextEstimator, MemoryParts, memory_parts
+
+
+class Marker(NamedTuple):
+    """A vertical line in both plots."""
+
+    time_unix_s: float
+    text: str
+    device: str | None
+    kind: str = ""
+    """`move`, `cast`, `copy`; empty for anything else."""
+
+
+def marker_text(report: MoveReport) -> str:
+    """`mlp → vgpu:0`, `mlp copied to vgpu:0`, `x cast to float16`; a cast that was undone is `x cast back`."""
+    names = objects_text(report.objects)
+    if report.kind == "cast":
+        return f"{names} cast {f'to {report.dtype}' if report.dtype else 'back'}"
+    there = f"copied to {report.destination}" if report.kind == "copy" else f"→ {report.destination}"
+    return f"{names} {there}{f', {report.dtype}' if report.dtype else ''}"
+
 
 LOG_LINES = 2000
 LEFT_S = 120.0

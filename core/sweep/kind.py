@@ -41,7 +41,7 @@ from devexplorer.core.benchmark.spec import free_bytes
 from devexplorer.core.records import BaseResult, BaseSpec, Conditions, DeviceInfo, Spread
 
 if TYPE_CHECKING:
-    from devexplorer.core.benchmark.runner import Runner
+    from devexplorer.core.benchmark.timing import Runner
     from devexplorer.core.devices.backend import DeviceRegistry
 
 SIZES = "256:2048:256"

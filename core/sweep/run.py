@@ -22,7 +22,6 @@ from msgspec.structs import replace
 from devexplorer.core.base import BadInput, Clock, Unavailable, parse_seconds, shape_text
 from devexplorer.core.benchmark.matmul import Burst, Product, real_product, warm_up
 from devexplorer.core.benchmark.ranges import MOST_SHAPES
-from devexplorer.core.benchmark.runner import Runner
 from devexplorer.core.benchmark.spec import (
     BY_COLUMNS,
     LARGEST_SIDE,
@@ -35,7 +34,7 @@ from devexplorer.core.benchmark.spec import (
     shape_problem,
 )
 from devexplorer.core.benchmark.statistics import BLOCK_SECONDS, spread
-from devexplorer.core.benchmark.timing import BlockTimer, Operation
+from devexplorer.core.benchmark.timing import BlockTimer, Operation, Runner
 from devexplorer.core.devices.accelerator import is_out_of_memory
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.records import BenchPoint, MatmulSpec

@@ -18,9 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from devexplorer.core.base import MISSING, Unavailable, atomic_files, count_text
-from devexplorer.core.telemetry.history import BY_ID, Window
+from devexplorer.core.telemetry.history import BY_ID, Floats, Window
 from devexplorer.core.telemetry.metrics import UNITS
-from devexplorer.core.telemetry.rings import Floats
 
 UNIT_NAMES = UNITS | {"tflops": "TFLOP/s"}
 """Units as the metadata of a Parquet file has them."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from devexplorer.core.base import bytes_text, list_text
-from devexplorer.core.devices.device_id import torch_module
+from devexplorer.core.devices.backend import torch_module
 from devexplorer.core.records import AllocatorSample, DeviceInfo
 from devexplorer.core.telemetry.memory_breakdown import MemoryParts
 

@@ -2,7 +2,7 @@
 
 from devexplorer.core.workspace.changes import CreateChange, ElementChange, ExchangeChange, MoveChange, ObjectChange
 from devexplorer.core.workspace.command_result import CommandResult, Handler, Refused, StepFailed
-from devexplorer.core.workspace.fit import check_new_model, check_sizes, model_sizes
+from devexplorer.core.workspace.plan import check_new_model, check_sizes, model_sizes
 from devexplorer.core.workspace.targets import Target, named_tensors
 from devexplorer.core.workspace.timing import Timing
 from devexplorer.core.workspace.workspace import Workspace

@@ -28,10 +28,9 @@ from devexplorer.core.base import (
 )
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models import deep_copy, device_id, dtype_name, loses, model_dtype, no_collections, torch_dtype
-from devexplorer.core.models.computed import cut_computed
+from devexplorer.core.models.walk import cut_computed
 from devexplorer.core.records import CastError, MoveReport
 from devexplorer.core.virtual.torch_api.lazy import move_uninitialised
-from devexplorer.core.workspace.fit import check_sizes
 from devexplorer.core.workspace.parts import (
     Bind,
     Copy,
@@ -43,7 +42,7 @@ from devexplorer.core.workspace.parts import (
     renew_flat_weights,
 )
 from devexplorer.core.workspace.pieces import DEVICE_PIECE_BYTES, pieces_together
-from devexplorer.core.workspace.plan import Plan, TensorOrigin, bind_nothing, to_origins, uniform
+from devexplorer.core.workspace.plan import Plan, TensorOrigin, bind_nothing, check_sizes, to_origins, uniform
 from devexplorer.core.workspace.targets import Target
 from devexplorer.core.workspace.timing import Timing
 

@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 
 from devexplorer.core.base import BadInput, DevExplorerError, Findings, first_line
-from devexplorer.core.devices.backend import DeviceRegistry
-from devexplorer.core.devices.device_id import parse_device
+from devexplorer.core.devices.backend import DeviceRegistry, parse_device
 from devexplorer.core.models import Operand, dtype_name, operand, torch_dtype
 from devexplorer.core.records import NewTensor
-from devexplorer.core.workspace.fit import check_sizes
+from devexplorer.core.workspace.plan import check_sizes
 
 SHAPED = ("ones", "zeros", "rand", "randn", "arange")
 """Fills that take a shape."""

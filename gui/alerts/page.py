@@ -10,9 +10,9 @@ from PySide6.QtCore import QModelIndex, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QWidget
 
+from devexplorer.core.alerts.judging import alerts_of
 from devexplorer.core.alerts.records import Alert
 from devexplorer.core.alerts.rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, figure_text
-from devexplorer.core.alerts.state import alerts_of
 from devexplorer.core.alerts.words import alert_message
 from devexplorer.core.base import MISSING, count_text, elapsed_text
 from devexplorer.core.session import State

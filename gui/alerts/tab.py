@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QMenu
 
+from devexplorer.core.alerts.judging import alerts_of
 from devexplorer.core.alerts.rules import SETTING, Rule
-from devexplorer.core.alerts.state import alerts_of
 from devexplorer.core.session import Change
 from devexplorer.gui.actions import TabSpec, WindowContext, lazy_page
 

@@ -15,7 +15,7 @@ from PySide6.QtGui import QGuiApplication, QShowEvent
 from PySide6.QtWidgets import QLabel, QProgressBar, QSizePolicy, QWidget
 
 from devexplorer.core.base import BadInput, Clock, Findings, sentence
-from devexplorer.core.benchmark.kinds import devices_of, kind_name
+from devexplorer.core.benchmark.kind import devices_of, kind_name
 from devexplorer.core.records import BenchSpec
 from devexplorer.core.session import Run, State
 from devexplorer.gui.actions import WindowContext

@@ -17,7 +17,7 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QMenu, QToolButton
 
 from devexplorer.core.base import MISSING, Clock, bytes_text, flops_cell_text, flops_text, number_text, rate_texts
-from devexplorer.core.benchmark.kinds import kind_name
+from devexplorer.core.benchmark.kind import kind_name
 from devexplorer.core.benchmark.matmul_kind import product_text, product_tip
 from devexplorer.core.benchmark.published import best, verdict
 from devexplorer.core.benchmark.spec import (

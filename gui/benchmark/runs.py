@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from devexplorer.core.base import MISSING, left_text, seconds_text
-from devexplorer.core.benchmark.kinds import benchmark_document, devices_of, kind_of
+from devexplorer.core.benchmark.kind import benchmark_document, devices_of, kind_of
 from devexplorer.core.benchmark.statistics import STOPPED_EARLY
 from devexplorer.core.records import BenchResult, BenchSpec
 from devexplorer.core.session import Run, State

@@ -19,7 +19,7 @@ from PySide6.QtWidgets import QGraphicsRectItem
 from devexplorer.core.base import MISSING, flops_text, number_text, seconds_text
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.planner.records import Fit, FitSpec, StepPart
-from devexplorer.core.virtual.device.terms import unit_of
+from devexplorer.core.virtual.device.cost import unit_of
 from devexplorer.gui.charts.roofline_canvas import RooflineCanvas
 from devexplorer.gui.plots.canvas import GRID_Z
 from devexplorer.gui.plots.curves import Floats

@@ -17,8 +17,7 @@ from PySide6.QtGui import QColor, QContextMenuEvent, QPainter, QPen
 from PySide6.QtWidgets import QDialog, QFrame, QWidget
 
 from devexplorer.core.base import MISSING, count_text, number_text, rate_texts
-from devexplorer.core.benchmark.kind import Figure
-from devexplorer.core.benchmark.kinds import title
+from devexplorer.core.benchmark.kind import Figure, title
 from devexplorer.core.history.compare import Cell as Compared
 from devexplorer.core.history.compare import Comparison
 from devexplorer.core.history.difference import Verdict

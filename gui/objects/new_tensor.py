@@ -14,7 +14,7 @@ from typing import NamedTuple
 from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QWidget
 
 from devexplorer.core.base import ITEM_BYTES, MISSING, BadInput, Findings, bytes_text, item_bytes, parse_dtype, sentence
-from devexplorer.core.devices.device_id import choose_device, parse_device
+from devexplorer.core.devices.backend import choose_device, parse_device
 from devexplorer.core.records import NewTensor
 from devexplorer.core.session import State
 from devexplorer.gui.forms.dialog import FormDialog

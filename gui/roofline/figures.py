@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from devexplorer.core.bandwidth.kind import LEAST_COPY_BYTES, TRAFFIC, BandwidthResult, BandwidthRow
 from devexplorer.core.base import bytes_text, number_text, rate_texts, shape_text
-from devexplorer.core.benchmark.kinds import title
+from devexplorer.core.benchmark.kind import title
 from devexplorer.core.benchmark.published import verdict
 from devexplorer.core.benchmark.spec import PRODUCTS, operand_bytes
 from devexplorer.core.history.filter import device_of

@@ -16,7 +16,7 @@ from PySide6.QtWidgets import QComboBox, QWidget
 
 from devexplorer.core.bandwidth.kind import LEAST_COPY_BYTES, BandwidthRow
 from devexplorer.core.base import MISSING, bytes_text, count_text, flops_cell_text, flops_text, number_text
-from devexplorer.core.benchmark.kinds import kind_name
+from devexplorer.core.benchmark.kind import kind_name
 from devexplorer.core.history.filter import device_of
 from devexplorer.core.records import BenchResult, StoredRun
 from devexplorer.core.session import Run, State

@@ -317,7 +317,7 @@ def _is_measured(window: MainWindow) -> bool:
 def _gpu_is_measured(window: MainWindow) -> bool:
     if not _is_measured(window):
         return False
-    from devexplorer.core.benchmark.kinds import devices_of  # loaded with the first run
+    from devexplorer.core.benchmark.kind import devices_of  # loaded with the first run
 
     return any(run.points and set(devices_of(run.spec)) - {"cpu"} for run in window.state.runs.values())
 

@@ -225,7 +225,7 @@ class ThroughputPlot(DevicePlot):
 
 
 def _kind(run: Run) -> BenchmarkKind[Any, Any]:
-    from devexplorer.core.benchmark.kinds import kind_of  # loaded with the first run: start-up does not wait for them
+    from devexplorer.core.benchmark.kind import kind_of  # loaded with the first run: start-up does not wait for them
 
     return kind_of(run.spec)
 

@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from devexplorer.core.devices.profiles import Profile, resource_rows
-from devexplorer.core.virtual.device.cost import KNEE
-from devexplorer.core.virtual.device.terms import Term, terms
+from devexplorer.core.virtual.device.cost import KNEE, Term, terms
 from devexplorer.core.virtual.device.work import Call, Work
 
 Floats = npt.NDArray[np.float64]

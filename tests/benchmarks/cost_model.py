@@ -26,8 +26,7 @@ from fit_cost_model import NO_SHAPE, held_tflops, product_of
 from devexplorer.core.base import MISSING, shape_text
 from devexplorer.core.benchmark.published import Published, published
 from devexplorer.core.devices.profiles import Profile, load_profiles
-from devexplorer.core.virtual.device.cost import Roofline
-from devexplorer.core.virtual.device.terms import architecture
+from devexplorer.core.virtual.device.cost import Roofline, architecture
 
 __all__ = ["NO_SHAPE", "checks", "predict", "table"]
 

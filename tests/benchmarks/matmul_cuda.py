@@ -14,7 +14,7 @@ import threading
 
 import torch
 
-from devexplorer.core.benchmark.kinds import kind_of
+from devexplorer.core.benchmark.kind import kind_of
 from devexplorer.core.benchmark.matmul import operands, product
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend

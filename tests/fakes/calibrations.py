@@ -6,7 +6,7 @@ import threading
 from dataclasses import replace
 from typing import Any
 
-from devexplorer.core.benchmark.kinds import kind_of
+from devexplorer.core.benchmark.kind import kind_of
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.engine.benchmarks import make_runner

@@ -20,9 +20,9 @@ import msgspec
 import torch
 from fakes.scripts import PROBE, look
 
-from devexplorer.core.alerts.state import alerts_of
+from devexplorer.core.alerts.judging import alerts_of
 from devexplorer.core.base.python_names import variable
-from devexplorer.core.benchmark.kinds import figures, kind_name
+from devexplorer.core.benchmark.kind import figures, kind_name
 from devexplorer.core.cli.run import main
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.engine.link import EVENT_LIMIT, Joiner, decode_command, decode_event, read_payload

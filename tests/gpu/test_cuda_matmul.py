@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from devexplorer.core.base import BadInput, Unavailable
-from devexplorer.core.benchmark.kinds import kind_of
+from devexplorer.core.benchmark.kind import kind_of
 from devexplorer.core.benchmark.matmul import tf32_products
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend

@@ -22,7 +22,7 @@ from devexplorer.core.devices.profiles import MAX_DEVICES, parse_virtual
 from devexplorer.core.records import AddVirtual, Command, Event, Log
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.state import Change, State
-from devexplorer.core.telemetry.rings import BinRing, RowRing
+from devexplorer.core.telemetry.history import BinRing, RowRing
 from devexplorer.gui.shell.app import App
 
 EXPECTED = (

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from devexplorer.core.benchmark.conditions import RunConditions, here
-from devexplorer.core.benchmark.kinds import devices_of
+from devexplorer.core.benchmark.kind import devices_of
 from devexplorer.core.devices.catalog import join
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.nvml.library import Nvml

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from devexplorer.core.base import MISSING
 from devexplorer.core.benchmark.condition_rows import all_conditions
-from devexplorer.core.benchmark.kinds import benchmark_document, kind_of
+from devexplorer.core.benchmark.kind import benchmark_document, kind_of
 from devexplorer.core.cli.bench.arguments import specs
 from devexplorer.core.cli.bench.beside import Beside
 from devexplorer.core.cli.bench.run import Finished, Outcome, run_all

@@ -18,8 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from devexplorer.core.base import number_text
-from devexplorer.core.benchmark.kind import point_rate
-from devexplorer.core.benchmark.kinds import kind_of
+from devexplorer.core.benchmark.kind import kind_of, point_rate
 from devexplorer.core.cli.bench.beside import Beside
 from devexplorer.core.cli.terminal.stopping import SIGNALS
 from devexplorer.core.records import (

@@ -8,24 +8,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from devexplorer.core.devices.nvml.arrays import nvmlDeviceGetRetiredPages
 from devexplorer.core.devices.nvml.fields import (
     COMPUTE_MODES,
+    ECC_LIFE,
     GRAPHICS_CLOCK_MAX,
     MEMORY_CLOCK_MAX,
     SM_CLOCK_MAX,
     VIDEO_CLOCK_MAX,
     celsius,
+    count,
+    fans,
     megahertz,
     named,
     nonempty_text,
+    one_fan,
     simple,
     watts,
     whole,
 )
 from devexplorer.core.devices.nvml.links import LINKS, with_traffic
-from devexplorer.core.devices.nvml.query import CardState, Query, QueryRunner
-from devexplorer.core.devices.nvml.slow_fields import ECC_LIFE, count, fans, one_fan
+from devexplorer.core.devices.nvml.query import CardState, Query, QueryRunner, nvmlDeviceGetRetiredPages
 from devexplorer.core.devices.nvml.topology import CPUS, numa_node
 from devexplorer.core.devices.plausible import in_range
 from devexplorer.core.records import DeviceDetails, DeviceSample

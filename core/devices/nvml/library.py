@@ -5,8 +5,7 @@ this package: callers need no try/except, and one failure never hides another fi
 
     query        one query and its failures
     listing      which cards and MIG instances there are
-    fields       quick fields, and what identifies a card
-    slow_fields  fields that change seldom or are expensive
+    fields       what is asked of a card often, and seldom
     processes    which processes use a card
     details      fields that hardly ever change
     links        NVLinks and their traffic
@@ -32,7 +31,7 @@ from msgspec.structs import replace
 
 from devexplorer.core.base import Clock
 from devexplorer.core.base.time_limit import CallTracker, TimeLimitError, driver_function, run_all
-from devexplorer.core.devices.nvml import fields, slow_fields
+from devexplorer.core.devices.nvml import fields
 from devexplorer.core.devices.nvml import topology as nvml_topology
 from devexplorer.core.devices.nvml.details import lost_details, missing, read_details
 from devexplorer.core.devices.nvml.listing import HANDLE, list_cards
@@ -306,9 +305,9 @@ class Nvml:
         with self._reading(card) as state:
             if state is not None:
                 values: dict[str, Any] = {}
-                self._runner.read(state, slow_fields.SINGLE, values)
-                values |= slow_fields.read_grouped(self._runner, state, self._clock())
-                self._runner.read(state, slow_fields.PCIE_THROUGHPUT, values)
+                self._runner.read(state, fields.SINGLE, values)
+                values |= fields.read_grouped(self._runner, state, self._clock())
+                self._runner.read(state, fields.PCIE_THROUGHPUT, values)
                 processes = read_processes(
                     self._runner,
                     state,
@@ -318,7 +317,7 @@ class Nvml:
                     self._process_load,
                     self._clock(),
                 )
-                values |= slow_fields.read_rates_again(self._runner, state, self._clock())
+                values |= fields.read_rates_again(self._runner, state, self._clock())
                 return DeviceSample(device=card.nvml_id, time_unix_s=0.0, **values, processes=processes)
         return DeviceSample(device=card.nvml_id, time_unix_s=0.0)
 

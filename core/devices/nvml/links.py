@@ -8,9 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from devexplorer.core.devices.nvml.fields import text
+from devexplorer.core.devices.nvml.fields import field_values, nvlink_fields, rate, text
 from devexplorer.core.devices.nvml.query import CardState, Query, QueryRunner
-from devexplorer.core.devices.nvml.slow_fields import field_values, nvlink_fields, rate
 from devexplorer.core.records import NvLink
 
 _VERSIONS = {1: "1.0", 2: "2.0", 3: "2.2", 4: "3.0", 5: "3.1", 6: "4.0", 7: "5.0", 8: "6.0"}

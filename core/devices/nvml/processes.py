@@ -14,8 +14,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from devexplorer.core.devices.nvml.arrays import nvmlDeviceGetProcessUtilization, running_processes
-from devexplorer.core.devices.nvml.query import CardState, Query, QueryRunner
+from devexplorer.core.devices.nvml.query import (
+    CardState,
+    Query,
+    QueryRunner,
+    nvmlDeviceGetProcessUtilization,
+    running_processes,
+)
 from devexplorer.core.devices.nvml_card import Card, ProcessFacts, ProcessLoad
 from devexplorer.core.devices.plausible import MOST_BYTES
 from devexplorer.core.records import ProcessUse

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from devexplorer.core.devices.catalog import bus_key
-from devexplorer.core.devices.nvml.arrays import affinity
 from devexplorer.core.devices.nvml.links import LINKS
-from devexplorer.core.devices.nvml.query import CardLostError, CardState, Query, QueryRunner
+from devexplorer.core.devices.nvml.query import CardLostError, CardState, Query, QueryRunner, affinity
 from devexplorer.core.records import NvLink, PeerLink
 
 _LEVELS = {

@@ -18,7 +18,7 @@ from devexplorer.core.cli.terminal.options import current_folder, target
 from devexplorer.core.cli.terminal.output import console, print_document
 from devexplorer.core.cli.terminal.refusal import refuse
 from devexplorer.core.cli.terminal.waiting import waiting
-from devexplorer.core.devices.device_id import parse_device
+from devexplorer.core.devices.backend import parse_device
 from devexplorer.core.doctor.ask import LIMIT_SECONDS, diagnosed
 from devexplorer.core.doctor.findings.rules import RULES, passes, verdict, without_gradient
 from devexplorer.core.records import CodeLines, Diagnosis, DoctorRequest, Finding, Unchecked, Uncompiled

@@ -29,7 +29,7 @@ from devexplorer.core.models import (
     state_tensors,
     unregistered,
 )
-from devexplorer.core.models.computed import computed_by_torch
+from devexplorer.core.models.walk import computed_by_torch
 from devexplorer.core.records import DeviceInfo, Diagnosis, Finding
 
 

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from devexplorer.core.isolation.source_location import kind_of
 from devexplorer.core.models import CONTAINER_ITEMS, RegisteredIds, file_of
-from devexplorer.core.models.computed import computed_by_torch
+from devexplorer.core.models.walk import computed_by_torch
 
 DEPTH = 6
 """How deep containers, functions and plain objects within each other are searched."""

@@ -18,7 +18,7 @@ from devexplorer.core.doctor.findings.collector import Effect
 from devexplorer.core.doctor.static.hidden import hidden
 from devexplorer.core.isolation.source_location import SourceLocation
 from devexplorer.core.models import RegisteredIds, named_modules
-from devexplorer.core.models.computed import computed_by_torch
+from devexplorer.core.models.walk import computed_by_torch
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
 
 SWEEP_AT = 20_000

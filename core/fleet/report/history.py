@@ -20,7 +20,7 @@ from devexplorer.core.fleet.simulated.fleet import SimulatedFleet
 from devexplorer.core.fleet.source import FleetSource
 from devexplorer.core.fleet.stored import CardMedian, StoredCheck
 from devexplorer.core.fleet.table import Card
-from devexplorer.core.history.file import SideRow
+from devexplorer.core.history.store import SideRow
 from devexplorer.core.records import DeviceInfo
 
 TABLE = "fleet_checks"

@@ -48,9 +48,8 @@ from devexplorer.core.machines.window.link import CannotReach, LinkState, Route
 from devexplorer.core.machines.window.untrusted import admitted, visible
 from devexplorer.core.records import AllocatorSample, DeviceSample, Event, Log
 from devexplorer.core.records.base import Record
-from devexplorer.core.session.marker import Marker
 from devexplorer.core.session.past import Past
-from devexplorer.core.session.state import State
+from devexplorer.core.session.state import Marker, State
 from devexplorer.core.telemetry.mailbox import Mailbox
 
 RETRY_S = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)

@@ -45,7 +45,7 @@ from devexplorer.core.records import CalibrationFactor, Conditions, DeviceInfo, 
 from devexplorer.core.virtual.device.calibration import MEMORY, TITLES
 
 if TYPE_CHECKING:
-    from devexplorer.core.benchmark.runner import Runner
+    from devexplorer.core.benchmark.timing import Runner
     from devexplorer.core.devices.backend import DeviceRegistry
 
 CALIBRATED_KINDS = ("cuda", "virtual")

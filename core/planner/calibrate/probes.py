@@ -19,9 +19,8 @@ from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.records import MatmulSpec
 from devexplorer.core.virtual.backend import meta_empty
 from devexplorer.core.virtual.device.calibration import CONVOLUTION, EIGHT_BIT
-from devexplorer.core.virtual.device.cost import Roofline
-from devexplorer.core.virtual.device.terms import EIGHT_BIT as EIGHT_BIT_DTYPES
-from devexplorer.core.virtual.device.terms import unit_of
+from devexplorer.core.virtual.device.cost import EIGHT_BIT as EIGHT_BIT_DTYPES
+from devexplorer.core.virtual.device.cost import Roofline, unit_of
 from devexplorer.core.virtual.device.work import Kind, Work
 from devexplorer.core.virtual.device.work import Product as ProductShape
 

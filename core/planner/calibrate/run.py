@@ -17,9 +17,8 @@ from typing import NamedTuple
 from devexplorer.core.bandwidth.copying import Case, Copier
 from devexplorer.core.base import Clock, Unavailable
 from devexplorer.core.benchmark.matmul import tf32_products, warm_up
-from devexplorer.core.benchmark.runner import Runner
 from devexplorer.core.benchmark.statistics import BLOCK_SECONDS, Samples, block_length, noise, spread
-from devexplorer.core.benchmark.timing import Block, BlockTimer, Operation
+from devexplorer.core.benchmark.timing import Block, BlockTimer, Operation, Runner
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.planner.calibrate.probes import SIZES, Probe, Sizes, addition, convolutions, products
 from devexplorer.core.planner.calibrate.records import CalibrateResult, CalibrateSpec, CalibrationRow

@@ -11,11 +11,16 @@ import torch
 
 from devexplorer.core.virtual.device.accounting import KIND, gpu_of
 from devexplorer.core.virtual.device.machine import VirtualGpu
-from devexplorer.core.virtual.device.meta_values import lose_values, with_its_values
 from devexplorer.core.virtual.device.work import Kind, Work
 from devexplorer.core.virtual.operators import attention, gradient_accumulation
 from devexplorer.core.virtual.operators.operations import Operation, aten
-from devexplorer.core.virtual.operators.tensor import VirtualTensor, new_tensor, run_operation
+from devexplorer.core.virtual.operators.tensor import (
+    VirtualTensor,
+    lose_values,
+    new_tensor,
+    run_operation,
+    with_its_values,
+)
 from devexplorer.core.virtual.operators.work import call_of
 
 Tensors: TypeAlias = Sequence[torch.Tensor]

@@ -14,13 +14,13 @@ from devexplorer.core.models import device_id, dtype_name, loses, state_tensors
 from devexplorer.core.records import Answer, Fact, MoveOptimizer, Offer
 from devexplorer.core.workspace.changes import ObjectChange, Undone
 from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.fit import check_sizes
 from devexplorer.core.workspace.parameters.optimizers import (
     optimizer_of,
     optimizer_variable,
     state_bytes,
     state_text,
 )
+from devexplorer.core.workspace.plan import check_sizes
 from devexplorer.core.workspace.workspace import Workspace
 
 

@@ -9,9 +9,9 @@ from devexplorer.core.base import BadInput, ProgressMonitor, bytes_text, express
 from devexplorer.core.models import device_id, dtype_name, held_by, is_uninitialised
 from devexplorer.core.records import Answer, Fact, Offer, Tie, Untie
 from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.fit import check_sizes
 from devexplorer.core.workspace.parameters.optimizers import offer_again
 from devexplorer.core.workspace.parts import renew_flat_weights
+from devexplorer.core.workspace.plan import check_sizes
 from devexplorer.core.workspace.targets import Target
 from devexplorer.core.workspace.workspace import Workspace
 

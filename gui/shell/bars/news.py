@@ -8,7 +8,7 @@ from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.records import Log
-from devexplorer.core.session.long_jobs import LongJobs
+from devexplorer.core.session.under_way import LongJobs
 from devexplorer.gui.actions import WindowContext
 
 RECENT_S = 60.0

@@ -53,7 +53,7 @@ def under_way(state: State, now_unix_s: float) -> UnderWay:
         if run is None:
             put(job.command, job.done, job.title, device_of(job.command) or "", part=job.part)
         elif not run.ended:
-            from devexplorer.core.benchmark.kinds import devices_of  # loaded with the first run
+            from devexplorer.core.benchmark.kind import devices_of  # loaded with the first run
             from devexplorer.gui.benchmark.runs import done_share
 
             put(job.command, done_share(run, now_unix_s), job.title, *devices_of(run.spec))
@@ -220,7 +220,7 @@ class StatusBar(QFrame):
         """Benchmarks have their curve and their tab for progress: here only where they run and how long they still
         take."""
         # Loaded with the first run: start-up does not wait for the kinds of benchmarks.
-        from devexplorer.core.benchmark.kinds import devices_of, kind_name, kind_of
+        from devexplorer.core.benchmark.kind import devices_of, kind_name, kind_of
         from devexplorer.gui.benchmark.runs import time_left
 
         devices = {name for run in runs for name in devices_of(run.spec)}

@@ -29,7 +29,7 @@ from devexplorer.core.alerts.rules import (
     new_rule,
 )
 from devexplorer.core.alerts.words import alert_message
-from devexplorer.core.devices.nvml.slow_fields import clock_reasons
+from devexplorer.core.devices.nvml.fields import clock_reasons
 from devexplorer.core.records import DeviceDetails, DeviceSample, Problem
 from devexplorer.core.telemetry.metrics import METRICS
 

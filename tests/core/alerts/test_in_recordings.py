@@ -7,8 +7,8 @@ from pathlib import Path
 from fakes import recordings
 from fakes.recordings import START_UNIX_S, frames, opened
 
+from devexplorer.core.alerts.judging import alerts_of
 from devexplorer.core.alerts.rules import SETTING, Rule
-from devexplorer.core.alerts.state import alerts_of
 from devexplorer.core.recording.format import end_frame
 from devexplorer.core.recording.reader import Recording
 from devexplorer.core.recording.timeline import RecordingTimeline, apply_record

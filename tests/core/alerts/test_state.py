@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from fakes.look_records import CPU, CUDA, state_with
 
+from devexplorer.core.alerts.judging import alerts_of
 from devexplorer.core.alerts.records import Alert, PastAlerts
 from devexplorer.core.alerts.rules import DEFAULT_RULES, SETTING, Rule, rules_of
-from devexplorer.core.alerts.state import alerts_of
 from devexplorer.core.records import DeviceSample
 from devexplorer.core.session import Settings, SettingsFile, State
 

@@ -19,7 +19,7 @@ from devexplorer.core.allreduce.ranks import Ranks, listen
 from devexplorer.core.allreduce.ring import ring_seconds
 from devexplorer.core.allreduce.run import check_allreduce
 from devexplorer.core.base import BadInput
-from devexplorer.core.benchmark.kinds import run_documents
+from devexplorer.core.benchmark.kind import run_documents
 from devexplorer.core.benchmark.statistics import STOPPED_EARLY
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import parse_virtual

@@ -18,7 +18,7 @@ from devexplorer.core.allreduce.messages import Setup
 from devexplorer.core.allreduce.ranks import RANK, listen
 from devexplorer.core.allreduce.ring import ring_seconds
 from devexplorer.core.base import Unavailable
-from devexplorer.core.benchmark.kinds import run_documents
+from devexplorer.core.benchmark.kind import run_documents
 from devexplorer.core.benchmark.statistics import STOPPED_EARLY
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend

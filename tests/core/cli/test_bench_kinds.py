@@ -9,14 +9,13 @@ import signal
 import pytest
 from fakes.command_line import NONE, T4S, Document, Json, Refusal, has, strictly
 
-from devexplorer.core.benchmark.kinds import run_documents
+from devexplorer.core.benchmark.kind import run_documents
 from devexplorer.core.cli.bench import run as bench_run
 from devexplorer.core.cli.run import main
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.history.store import Store
 from devexplorer.core.records import BenchEnded
-from devexplorer.core.virtual.device.cost import cost_parameters
-from devexplorer.core.virtual.device.terms import power_share
+from devexplorer.core.virtual.device.cost import cost_parameters, power_share
 
 pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left")
 

@@ -8,7 +8,7 @@ import pytest
 
 from devexplorer.core.bandwidth.kind import BandwidthSpec
 from devexplorer.core.base import BadInput
-from devexplorer.core.benchmark.kinds import kind_of
+from devexplorer.core.benchmark.kind import kind_of
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.bench.arguments import specs
 from devexplorer.core.cli.terminal.findings import Findings

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from fakes.nvml_library import NvmlLibrary
 
-from devexplorer.core.devices.nvml import arrays
+from devexplorer.core.devices.nvml import query
 
 READ_EVERYTHING = """
 import gc
@@ -61,15 +61,15 @@ def test_lists_are_those_of_pynvml(nvml_library: NvmlLibrary) -> None:
     with nvml_library.in_pynvml() as pynvml:
         pynvml.nvmlInit()
         handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-        ours = arrays.running_processes("Compute", 3)(pynvml, handle)
+        ours = query.running_processes("Compute", 3)(pynvml, handle)
         theirs = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
         assert [(one.pid, one.usedGpuMemory) for one in ours] == [(one.pid, one.usedGpuMemory) for one in theirs]
-        assert arrays.nvmlDeviceGetRetiredPages(pynvml, handle, 0) == pynvml.nvmlDeviceGetRetiredPages(handle, 0)
-        assert list(arrays.affinity(pynvml, "nvmlDeviceGetCpuAffinity", handle, 4)) == list(
+        assert query.nvmlDeviceGetRetiredPages(pynvml, handle, 0) == pynvml.nvmlDeviceGetRetiredPages(handle, 0)
+        assert list(query.affinity(pynvml, "nvmlDeviceGetCpuAffinity", handle, 4)) == list(
             pynvml.nvmlDeviceGetCpuAffinity(handle, 4)
         )
         nvml_library.processes(0, [])
-        assert arrays.running_processes("Compute", 3)(pynvml, handle) == []
+        assert query.running_processes("Compute", 3)(pynvml, handle) == []
         with pytest.raises(pynvml.NVMLError):
-            arrays.nvmlDeviceGetFieldValues(pynvml, None, [(1, 0)])
+            query.nvmlDeviceGetFieldValues(pynvml, None, [(1, 0)])
         pynvml.nvmlShutdown()

@@ -7,7 +7,7 @@ import importlib
 import pytest
 from fakes.nvml import FakeCard, FakeLink, FakeNvml, opened
 
-from devexplorer.core.devices.nvml import slow_fields
+from devexplorer.core.devices.nvml import fields as nvml_fields
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.records import DeviceSample
 
@@ -60,8 +60,8 @@ def test_a_healthy_card_answers_everything() -> None:
 
 
 def test_every_field_is_one_of_the_sample() -> None:
-    fields = {query.field for query in (*slow_fields.SINGLE, *slow_fields.PCIE_THROUGHPUT)} | {
-        item.query.field for item in slow_fields.GROUPED
+    fields = {query.field for query in (*nvml_fields.SINGLE, *nvml_fields.PCIE_THROUGHPUT)} | {
+        item.query.field for item in nvml_fields.GROUPED
     }
     assert fields <= set(DeviceSample.__struct_fields__)
 
@@ -76,16 +76,16 @@ def test_the_numbers_of_the_fields_are_the_driver_s() -> None:
         "ECC_SBE_VOL_TOTAL",
         "ECC_DBE_VOL_TOTAL",
     )
-    assert [one.id for one in slow_fields.GROUPED] == [getattr(real, f"NVML_FI_DEV_{name}") for name in names]
+    assert [one.id for one in nvml_fields.GROUPED] == [getattr(real, f"NVML_FI_DEV_{name}") for name in names]
     throughput = (real.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, 3), (real.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, 3)
-    assert slow_fields.nvlink_fields(3) == throughput
+    assert nvml_fields.nvlink_fields(3) == throughput
     bits = {
         getattr(real, name)
         for name in dir(real)
         if name.startswith(("nvmlClocksEventReason", "nvmlClocksThrottleReason"))
     }
     single = {bit for bit in bits if bit and bit & (bit - 1) == 0}
-    assert single == set(slow_fields._CLOCK_REASONS)
+    assert single == set(nvml_fields._CLOCK_REASONS)
 
 
 def test_one_value_that_fails_hides_no_other_and_asks_the_older_function() -> None:

@@ -16,7 +16,7 @@ from fakes.nvml import MIB, FakeCard, FakeNvml
 from devexplorer.core.bandwidth.kind import BandwidthSpec
 from devexplorer.core.base import BadInput, DoesNotFit, Unavailable
 from devexplorer.core.base.time_limit import any_abandoned
-from devexplorer.core.benchmark.kinds import kind_of
+from devexplorer.core.benchmark.kind import kind_of
 from devexplorer.core.commands.refusals import refusal
 from devexplorer.core.devices import torch_devices
 from devexplorer.core.devices.backend import Backend, DeviceRegistry

@@ -16,7 +16,7 @@ from devexplorer.core.doctor.code.origins import Origins
 from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.static.checks import StaticChecks
 from devexplorer.core.doctor.tracing import OpTracer, sources
-from devexplorer.core.models.collector import no_collections
+from devexplorer.core.models.walk import no_collections
 from devexplorer.core.virtual.backend import swapping
 from devexplorer.core.virtual.device.accounting import gpu_of
 

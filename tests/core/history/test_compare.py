@@ -8,7 +8,7 @@ from fakes.runs import around, bandwidth, matmul, model, samples, scaling, store
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.benchmark.condition_rows import all_conditions, condition_rows
-from devexplorer.core.benchmark.kinds import figures, title
+from devexplorer.core.benchmark.kind import figures, title
 from devexplorer.core.history.compare import MOST_RUNS, Cell, compare, refusal, speed_text
 from devexplorer.core.history.difference import Verdict
 

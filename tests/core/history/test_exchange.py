@@ -16,7 +16,7 @@ from fakes.runs import BEGAN, around, bandwidth, conditions, matmul, model, samp
 
 from devexplorer.core.bandwidth.kind import BandwidthResult
 from devexplorer.core.base import BadInput, Unavailable
-from devexplorer.core.benchmark.kinds import benchmark_document, run_documents
+from devexplorer.core.benchmark.kind import benchmark_document, run_documents
 from devexplorer.core.history.export import COLUMNS, write_csv, write_json
 from devexplorer.core.history.report import report_html
 from devexplorer.core.history.store import Store
@@ -150,7 +150,7 @@ def test_what_the_command_line_printed_is_read_too() -> None:
     "result", [sweep(), bandwidth(), scaling(), model(train=True)], ids=lambda result: type(result).__name__
 )
 def test_every_kind_of_document_is_one_run_with_the_same_figures(result: BenchResult) -> None:
-    from devexplorer.core.benchmark.kinds import figures
+    from devexplorer.core.benchmark.kind import figures
 
     (run,) = parse_runs(printed(result), BEGAN)
     assert type(run.result) is type(result)

@@ -17,8 +17,7 @@ from fakes.disk import full_disk, somebody_else
 from fakes.runs import BEGAN, again, conditions, filled, matmul, one_line, samples, sweep
 
 from devexplorer.core.base import Unavailable
-from devexplorer.core.history.file import APPLICATION_ID, HistoryFile
-from devexplorer.core.history.store import Store
+from devexplorer.core.history.store import APPLICATION_ID, HistoryFile, Store
 from devexplorer.core.history.store_thread import import_file
 
 

@@ -15,8 +15,7 @@ from devexplorer.core.planner.records import FitReport, FitSpec
 from devexplorer.core.planner.serving.plan import plan_serving
 from devexplorer.core.planner.serving_records import ServingSpec
 from devexplorer.core.planner.step_time import UNVERIFIED
-from devexplorer.core.virtual.device.cost import Roofline
-from devexplorer.core.virtual.device.terms import terms
+from devexplorer.core.virtual.device.cost import Roofline, terms
 from devexplorer.core.virtual.device.work import Kind, Product, Work
 
 pytestmark = pytest.mark.usefixtures("virtual")

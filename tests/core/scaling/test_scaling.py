@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from devexplorer.core.base import BadInput, DoesNotFit
 from devexplorer.core.benchmark import matmul
-from devexplorer.core.benchmark.kinds import figures, kind_of, run_documents
+from devexplorer.core.benchmark.kind import figures, kind_of, run_documents
 from devexplorer.core.benchmark.matmul import Product
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import parse_virtual

@@ -18,12 +18,12 @@ from devexplorer.core.telemetry.history import (
     MAX_STEP_BACK_S,
     READINGS,
     TIERS,
+    BinRing,
     History,
     device_row,
 )
 from devexplorer.core.telemetry.memory_breakdown import MemoryParts
 from devexplorer.core.telemetry.metrics import METRICS, Metric
-from devexplorer.core.telemetry.rings import BinRing
 
 START = 1_800_000_000.0
 POWER, HEAT = BY_ID["power_w"], BY_ID["temperature_c"]

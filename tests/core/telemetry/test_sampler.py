@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 import pytest
-from fakes.nvml import FakeCard, FakeNvml
+from fakes.nvml import FakeCard, FakeNvml, opened
 from hypothesis import given
 from hypothesis import strategies as st
 
 from devexplorer.core.devices.cpu import CpuFacts, CpuReader
 from devexplorer.core.devices.nvml.library import Card, Nvml
 from devexplorer.core.records import DeviceDetails, DeviceSample, Event, Problem
-from devexplorer.core.telemetry.sampler import FEWER_S, Sampler, next_due
+from devexplorer.core.telemetry.sampler import FEWER_S, CardReader, Sampler, Schedule, next_due
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000001"
 B = "GPU-bbbbbbbb-0000-0000-0000-000000000002"
@@ -389,3 +389,47 @@ def test_a_wall_clock_that_is_set_changes_only_the_stamps() -> None:
         until(lambda count=count: len(bench.samples("nvml:0")) > count + 3)  # type: ignore[misc]
         assert bench.samples("nvml:0")[-1].time_unix_s == now
     assert bench.sampler.stop(5.0)
+
+
+@pytest.fixture
+def put() -> list[Event]:
+    return []
+
+
+def reader_of(nvml: Nvml, put: list[Event]) -> CardReader:
+    (card,) = nvml.cards()
+    return CardReader(card, nvml, put.append, lambda reader: reader.card.nvml_id, Schedule(lambda: 0.0, lambda: 1.0))
+
+
+def tick(reader: CardReader) -> None:
+    """One tick with everything that it leaves for later."""
+    jobs: list[Callable[[], None]] = []
+    reader.tick(jobs.extend)
+    while jobs:
+        jobs.pop(0)()
+
+
+@pytest.mark.parametrize("function", ["read", "read_slow", "read_details"])
+def test_a_reading_that_fails_beyond_all_expectations_does_not_end_the_curve(
+    put: list[Event], monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    nvml, _ = opened(FakeNvml(FakeCard(uuid="GPU-aaaaaaaa-0000-0000-0000-000000000001")))
+    reader = reader_of(nvml, put)
+    with monkeypatch.context() as broken:
+
+        def fails(*_: object, **__: object) -> None:
+            raise RuntimeError("nobody expected this")
+
+        broken.setattr(nvml, function, fails)
+        assert reader.claim()
+        with pytest.raises(RuntimeError):
+            tick(reader)
+    assert reader.claim(), "it is free for the next tick"
+    tick(reader)
+    assert isinstance(put[-2 if isinstance(put[-1], DeviceDetails) else -1], DeviceSample)
+    assert reader.claim()
+    with monkeypatch.context() as broken:
+        broken.setattr(nvml, "read", fails)
+        with pytest.raises(RuntimeError):
+            reader.answer(lambda *_: None)
+    assert reader.claim()

@@ -14,9 +14,17 @@ from devexplorer.core.devices.board_model import TOO_HOT
 from devexplorer.core.devices.profiles import load_profiles, parse_virtual, resource_rows
 from devexplorer.core.telemetry.device_facts import held_down
 from devexplorer.core.virtual.device import cost
-from devexplorer.core.virtual.device.cost import Roofline, cost_parameters, overlapped, spread, transfer_seconds
+from devexplorer.core.virtual.device.cost import (
+    Roofline,
+    cost_parameters,
+    overlapped,
+    padded_flop,
+    power_share,
+    spread,
+    terms,
+    transfer_seconds,
+)
 from devexplorer.core.virtual.device.machine import CONTEXT_BYTES, VirtualMachine
-from devexplorer.core.virtual.device.terms import padded_flop, power_share, terms
 from devexplorer.core.virtual.device.work import Call, Kind, Pass, Product, Work
 
 T4 = load_profiles()["Tesla T4"]

@@ -10,6 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from torch.nn import functional
+
+from devexplorer.core.virtual.backend import meta_empty
+from devexplorer.core.virtual.device.memory import CachingAllocator, round_up
 
 FOLDER = Path(__file__).parents[2] / "soak" / "op_db"
 CONJUGATED = "values: Mismatched elements: 3 / 3 (100.0%)"
@@ -72,3 +77,113 @@ def test_a_process_that_ends_or_hangs_costs_its_case_alone_and_is_named(run, tmp
     assert answers["abort"] == "the process ended with -6"
     assert answers["hang"] == "no answer within 3 s"
     assert answers["add"]["counts"] == {"forward": {"equal": 1}}
+
+
+pytestmark = pytest.mark.usefixtures("virtual")
+
+ROWS, WIDE, NARROW = 4096, 1024, 256
+
+
+def made(*shape, dtype=torch.float32):
+    return meta_empty(shape, dtype, "vgpu:0")
+
+
+def beside(run):
+    """The most that was allocated while `run` ran, without what is alive before and its result; nothing else stays."""
+    before = torch.vgpu.memory_allocated()
+    torch.vgpu.reset_peak_memory_stats()
+    result = run()
+    after = torch.vgpu.memory_allocated()
+    most = torch.vgpu.max_memory_allocated()
+    tensors = result if isinstance(result, tuple) else (result,)
+    kept = sum(round_up(tensor.untyped_storage().nbytes()) for tensor in tensors if tensor is not None)
+    assert after - before == kept
+    return most - after
+
+
+def test_an_expanded_matrix_is_copied_for_cublas():
+    """The gradient of a sum is one number in every place: a stride of 0 is none that cuBLAS knows."""
+    weight, expanded = made(WIDE, NARROW), made(1).expand(ROWS, WIDE)
+    assert beside(lambda: expanded @ weight) == ROWS * WIDE * 4
+    assert beside(lambda: expanded.t() @ made(ROWS, NARROW).detach()) >= ROWS * WIDE * 4
+    batches, weights = made(1).expand(8, ROWS, WIDE), made(8, WIDE, NARROW)
+    assert beside(lambda: torch.bmm(batches, weights)) == 8 * ROWS * WIDE * 4
+
+
+@pytest.mark.parametrize(
+    "matrix",
+    [
+        lambda: made(ROWS, WIDE),
+        lambda: made(WIDE, ROWS).t(),
+        lambda: made(ROWS, 2 * WIDE)[:, :WIDE],
+        lambda: made(1, WIDE).expand(1, WIDE),
+    ],
+    ids=["rows", "columns", "part of wider rows", "one row"],
+)
+def test_what_cublas_can_read_is_not_copied(matrix):
+    weight, operand = made(WIDE, NARROW), matrix()
+    assert beside(lambda: operand @ weight) == 0
+
+
+def test_a_batch_whose_matrices_are_apart_is_no_copy_but_every_other_column_is():
+    heads = made(8, ROWS, 4, WIDE // 4).transpose(1, 2).flatten(0, 1)
+    assert beside(lambda: torch.bmm(heads, made(32, WIDE // 4, 8).detach())) <= 32 * WIDE // 4 * 8 * 4
+    scattered = made(ROWS, 2 * WIDE)[:, ::2]
+    assert beside(lambda: scattered @ made(WIDE, 1).detach()) >= ROWS * WIDE * 4
+
+
+def test_a_linear_layer_before_a_sum():
+    """In backward: the copy of the gradient, for each of its two products."""
+    layer, x = torch.nn.Linear(NARROW, WIDE, bias=False, device="vgpu:0"), made(ROWS, NARROW)
+    loss = layer(x).sum()
+    before = torch.vgpu.memory_allocated()
+    torch.vgpu.reset_peak_memory_stats()
+    loss.backward()
+    gradients = WIDE * NARROW * 4 + 512
+    assert torch.vgpu.max_memory_allocated() - before == gradients + ROWS * WIDE * 4
+
+
+def test_cudnn_gets_the_gradient_in_one_piece():
+    x, weight = made(8, 3, 64, 64).requires_grad_(), made(16, 3, 3, 3).requires_grad_()
+    out = functional.conv2d(x, weight, padding=1)
+    gradient = made(1).expand(out.shape)
+    assert beside(lambda: torch.autograd.grad(out, (x, weight), gradient)) == out.nbytes
+
+
+def test_the_gradient_of_a_large_embedding_is_summed_in_order():
+    """From 3,072 indices on they are sorted, and equal ones are summed in float32 first, ten at most in one sum."""
+    for rows, count in ((50000, 3072), (50000, 4096), (100, 4096)):
+        table = made(rows, 64, dtype=torch.float16).requires_grad_()
+        segments = min(rows, count)
+        sums = count // 10 + segments
+        parts = [*[8 * count] * 3, *[8 * segments] * 2, 8 * sums, sums * 64 * 4]
+        expected = sum(map(round_up, parts)) if count > 3072 else 0
+        indices = torch.zeros(count, dtype=torch.int64, device="vgpu:0")
+        out = functional.embedding(indices, table)
+        gradient = made(count, 64, dtype=torch.float16)
+        assert beside(lambda: torch.autograd.grad(out, (table,), gradient)) == expected  # noqa: B023
+
+
+def test_the_gradient_of_a_softmax_is_multiplied_with_its_result_first():
+    result, gradient = made(ROWS, WIDE).softmax(-1), made(ROWS, WIDE)
+    backward, log_backward = torch.ops.aten._softmax_backward_data, torch.ops.aten._log_softmax_backward_data
+    assert beside(lambda: backward(gradient, result, -1, torch.float32)) == ROWS * WIDE * 4
+    assert beside(lambda: log_backward(gradient, result, -1, torch.float32)) == 0
+    expanded = made(1).expand(ROWS, WIDE)
+    assert beside(lambda: backward(expanded, result, -1, torch.float32)) == ROWS * WIDE * 4, "the product is whole"
+    assert beside(lambda: log_backward(expanded, result, -1, torch.float32)) == ROWS * WIDE * 4
+
+
+def test_without_room_for_it_the_operation_runs_out_of_memory(virtual):
+    virtual.gpus[0].memory = CachingAllocator(24 << 20, 0)
+    expanded, weight = made(1).expand(2 * ROWS, WIDE), made(WIDE, NARROW)
+    with pytest.raises(torch.OutOfMemoryError):
+        expanded @ weight
+    small = made(1).expand(ROWS // 4, WIDE)
+    assert (small @ weight).shape == (ROWS // 4, NARROW), "nothing was left behind"
+
+
+def test_the_values_are_those_of_the_cpu():
+    x = torch.ones(1, device="vgpu:0").expand(8, 16)
+    weight = torch.arange(32.0, device="vgpu:0").view(16, 2)
+    assert (x @ weight).tolist() == (x.cpu() @ weight.cpu()).tolist()

@@ -15,8 +15,8 @@ from places import Place, place_of
 from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput, DevExplorerError, DoesNotFit, python_names
-from devexplorer.core.models.casts import loses
 from devexplorer.core.models.run import RunFailed
+from devexplorer.core.models.unmovable import loses
 from devexplorer.core.records import (
     Backward,
     BuildModel,

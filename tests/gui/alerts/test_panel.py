@@ -16,10 +16,9 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLabel, QMenu, QSpinBox, QWidget
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.alerts.judging import Alerts
+from devexplorer.core.alerts.judging import Alerts, AlertsState, alerts_of
 from devexplorer.core.alerts.records import Alert
 from devexplorer.core.alerts.rules import DEFAULT_RULES, NEW_ECC_ERRORS, QUANTITIES, Rule
-from devexplorer.core.alerts.state import AlertsState, alerts_of
 from devexplorer.core.records import DeviceSample, JobEnded, JobStarted, Problem
 from devexplorer.core.session.state import State
 from devexplorer.gui.alerts.news import QUIET_S, AlarmLine, AlertNews

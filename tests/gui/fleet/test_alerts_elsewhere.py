@@ -10,7 +10,7 @@ import pytest
 from fakes.two_machines import FarWayFake, TwoMachines
 from PySide6.QtWidgets import QApplication
 
-from devexplorer.core.alerts.state import alerts_of
+from devexplorer.core.alerts.judging import alerts_of
 from devexplorer.core.machines.window.machines import FarMachine
 from devexplorer.core.records import DeviceSample
 from devexplorer.gui.machines.room import room_of

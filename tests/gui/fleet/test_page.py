@@ -25,7 +25,7 @@ from devexplorer.core.fleet.check.plan import CheckPlan
 from devexplorer.core.fleet.cluster.ways import OverSsh
 from devexplorer.core.fleet.events import FleetEvent, FleetMachine, MachineChanged, Readings
 from devexplorer.core.fleet.records import Basis, MeasuredKind
-from devexplorer.core.history.file import SideRow
+from devexplorer.core.history.store import SideRow
 from devexplorer.core.records import DeviceSample
 from devexplorer.gui.fleet.actions import export, open_cluster
 from devexplorer.gui.fleet.dialogs import CheckDialog, ClusterDialog, SimulatedFleetDialog

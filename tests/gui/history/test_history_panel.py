@@ -17,7 +17,7 @@ from PySide6.QtGui import QFontMetrics
 from PySide6.QtWidgets import QApplication, QLineEdit
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.benchmark.kinds import kind_name, kind_of
+from devexplorer.core.benchmark.kind import kind_name, kind_of
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.history.filter import Filter, search_text
 from devexplorer.core.history.store import Store

@@ -18,7 +18,7 @@ from pytestqt.qtbot import QtBot
 
 from devexplorer.core.base import MISSING
 from devexplorer.core.records import DeviceSample, Values
-from devexplorer.core.session.marker import Marker
+from devexplorer.core.session.state import Marker
 from devexplorer.gui.charts.histogram import Histogram
 from devexplorer.gui.charts.size_curve import Series, SizeCurve
 from devexplorer.gui.charts.wall_bars import Bar, WallBars

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from devexplorer.core.devices.nvml.slow_fields import clock_reasons
+from devexplorer.core.devices.nvml.fields import clock_reasons
 from devexplorer.core.fleet.records import CauseId, LoadReadings, MeasuredKind
 from devexplorer.core.fleet.verdicts.causes import RULES, likely_causes
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.devices.device_id import choose_device, parse_device
+from devexplorer.core.devices.backend import choose_device, parse_device
 
 kinds = st.sampled_from(["cuda", "vgpu", "xpu", "npu"])
 
