@@ -8,6 +8,7 @@ import gzip
 import json
 import re
 import zipfile
+from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,6 +16,7 @@ import pytest
 from goldens import reading
 from goldens.reading import COMMANDS, GOLDENS, SECOND, as_then
 
+import devexplorer
 from devexplorer.core.files.kinds import RECORDING, SNAPSHOT, TENSORS, recognise
 from devexplorer.core.recording.format import Recorded
 from devexplorer.core.session.settings import Settings, saved_form
@@ -174,6 +176,25 @@ def test_the_script_places_everything_as_it_was(tmp_path: Path) -> None:
 
 def test_the_notebook_places_everything_as_it_was(tmp_path: Path) -> None:
     assert reading.run_notebook(GOLDENS / "session.ipynb", THEN["script"], tmp_path) == THEN["script"]
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("models.handover", "hand_over"),
+        ("commands.opened", "OpenedWorkspace"),
+        ("records.planner", "FitSpec"),
+        ("records.planner", "ServingSpec"),
+        ("planner.worker.ask", "planned"),
+        ("files.opening", "tensors"),
+        ("isolation", "notebook"),
+        ("models.inputs", "sample_inputs"),
+        ("models.run", "total"),
+    ],
+)
+def test_what_other_scripts_import_is_what_it_is_today(module: str, name: str) -> None:
+    """A script took these from where they were, until `devexplorer` itself had them."""
+    assert getattr(import_module(f"devexplorer.core.{module}"), name) is getattr(devexplorer, name)
 
 
 # --- output of commands
