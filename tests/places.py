@@ -17,7 +17,7 @@ from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.cuda_driver import CudaDriver
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.devices.torch_devices import TorchBackend
-from devexplorer.core.doctor.commands.device_mismatch import explain
+from devexplorer.core.feature import named
 from devexplorer.core.records import AddVirtual, Answer, Command, ObjectSnapshot
 from devexplorer.core.virtual.backend import install
 from devexplorer.core.workspace.command_result import CommandResult
@@ -72,6 +72,7 @@ class Place:
 def place_of(kind: str, spec: str = "2x Tesla T4") -> Iterator[Place]:
     """A new workspace; virtual GPUs are removed afterwards. All but `cuda` are machines without a card, whatever this
     one has."""
+    explain = next(iter(named("explains")), None)
     driver = None if kind == "cuda" else CudaDriver(FakeLibcuda())
     registry = DeviceRegistry([TorchBackend(driver=driver)])
     if kind == "cpu":

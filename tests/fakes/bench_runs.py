@@ -1,11 +1,13 @@
-"""Made-up benchmark runs for the tests of the Benchmark tab."""
+"""Made-up benchmark runs for the tests of the Benchmark tab. Without the feature of a kind, a test that makes a row of
+it skips."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from devexplorer.core.bandwidth.kind import BandwidthRow
+import pytest
+
 from devexplorer.core.records import (
     BenchEnded,
     BenchPoint,
@@ -17,7 +19,10 @@ from devexplorer.core.records import (
     Spread,
 )
 from devexplorer.core.session.state import State
-from devexplorer.core.sweep.kind import SweepCell, SweepResult, SweepSpec
+
+if TYPE_CHECKING:
+    from devexplorer.core.bandwidth.kind import BandwidthRow
+    from devexplorer.core.sweep.kind import SweepCell, SweepResult, SweepSpec
 
 NOW = 1_800_000_000.0
 GIB = 1 << 30
@@ -64,9 +69,10 @@ def finish(state: State, number: int, result: BenchResult | None, reason: str | 
 
 def cell(m: int, n: int, k: int, tflops: float | None = None) -> SweepCell:
     """A measured shape, or (without a figure) one that did not fit."""
+    kind = pytest.importorskip("devexplorer.core.sweep.kind")
     if tflops is None:
-        return SweepCell(m, n, k, reason="it does not fit")
-    return SweepCell(m, n, k, tflops=spread(tflops), iterations=100)
+        return kind.SweepCell(m, n, k, reason="it does not fit")
+    return kind.SweepCell(m, n, k, tflops=spread(tflops), iterations=100)
 
 
 def measure(state: State, number: int, cells: Iterable[SweepCell], total: int = 0) -> None:
@@ -85,13 +91,17 @@ def swept(
     number: int, spec: SweepSpec, cells: Iterable[SweepCell], *, stopped: bool = False, simulated: bool = False
 ) -> SweepResult:
     """The result of a sweep."""
-    return SweepResult(run=number, spec=spec, cells=tuple(cells), stopped=stopped, simulated=simulated, seconds=1.0)
+    kind = pytest.importorskip("devexplorer.core.sweep.kind")
+    return kind.SweepResult(
+        run=number, spec=spec, cells=tuple(cells), stopped=stopped, simulated=simulated, seconds=1.0
+    )
 
 
 def copy(source: str, destination: str, size: int, rate: float | None, **more: Any) -> BandwidthRow:
     """A copy at `rate` GB/s, or one that was not measured."""
+    kind = pytest.importorskip("devexplorer.core.bandwidth.kind")
     if rate is None:
-        return BandwidthRow(source=source, destination=destination, bytes=size, **more)
+        return kind.BandwidthRow(source=source, destination=destination, bytes=size, **more)
     seconds = size / rate / 1e9
     fields: dict[str, Any] = {"verified": True, "gb_per_s": spread(rate), "seconds": spread(seconds), "iterations": 20}
-    return BandwidthRow(source=source, destination=destination, bytes=size, **{**fields, **more})
+    return kind.BandwidthRow(source=source, destination=destination, bytes=size, **{**fields, **more})

@@ -1,5 +1,5 @@
-"""Something on every page of a `QuietWindow`: models, a split with its hops, a diagnosis, a plan, values, runs of every
-benchmark, alerts."""
+"""Something on every page of a `QuietWindow`: models, values, and of the features that there are a split with its hops,
+a diagnosis, a plan, runs of every benchmark, alerts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from devexplorer.core.feature import features
-from devexplorer.core.planner.records import FitPlanned
-from devexplorer.core.records import DeviceSample, Hop, ObjectChanged, UndoState, Values, ValuesDescribed
-from devexplorer.core.split.records import Hopped, SplitBlock, SplitPlan, SplitPlanned, SplitShare
+from devexplorer.core.records import BenchResult, DeviceSample, Hop, ObjectChanged, UndoState, Values, ValuesDescribed
 from devexplorer.gui.shell.layouts import LAYOUTS
 from devexplorer.gui.shell.main_window import TABS
-from fakes import bench_runs, diagnoses, fits, stored_runs
+from fakes import bench_runs, stored_runs
 from fakes.look_records import mlp, model, module_row, tensor_row
 from fakes.quiet_window import QuietWindow
 
@@ -30,6 +28,53 @@ def fill(quiet: QuietWindow) -> None:
     for at, place in enumerate(places):
         rows += [module_row(f"layers.{at}", 1, "Linear", (place,)), tensor_row(f"layers.{at}.weight", 2, place)]
     net = replace(model("net", *rows), hops=True, bytes_by_device=dict.fromkeys(cards, MIB))
+    values = Values(
+        target="mlp:hidden.weight", shape=(512, 1024), dtype="float32", device="cpu", elements=1 << 19,
+        simulated=False, mean=0.0, std=0.1, minimum=-1.0, maximum=1.0, counts=tuple(range(64)), low=-1.0, high=1.0,
+        first="0.10  0.20\n0.30  0.40", norm=3.0, seconds=0.1,
+    )  # fmt: skip
+    quiet.tell(
+        ObjectChanged(snapshot=net),
+        ObjectChanged(snapshot=mlp(gradients=True)),
+        ValuesDescribed(values=replace(values, gradient=values)),
+        UndoState(title="the move of net to vgpu:1", kept_bytes=MIB),
+        *(
+            DeviceSample(device=card, time_unix_s=quiet.now + second, temperature_c=99.0, simulated=True)
+            for card in cards
+            for second in range(9)
+        ),
+    )
+    if "split" in features():
+        _split(quiet, cards, places)
+    if "planner" in features():
+        from devexplorer.core.planner.records import FitPlanned
+        from fakes import fits
+
+        quiet.tell(FitPlanned(request=1, target="", report=fits.report(helps=fits.HELPS)))
+    if "doctor" in features():
+        from fakes import diagnoses
+
+        diagnoses.tell(quiet.state, diagnoses.some())
+    results: list[BenchResult] = [stored_runs.matmul(info=stored_runs.T4)]
+    for feature, make in (
+        ("sweep", stored_runs.sweep),
+        ("bandwidth", stored_runs.bandwidth),
+        ("scaling", stored_runs.scaling),
+        ("model_steps", stored_runs.model_run),
+    ):
+        if feature in features():
+            results.append(make(stored_runs.T4))
+    for run, result in enumerate(results):
+        bench_runs.begin(quiet.state, run, result.spec, simulated=True)
+        bench_runs.finish(quiet.state, run, replace(result, run=run))
+    quiet.now += 10
+    quiet.tell()
+    assert quiet.state.troubles() or "alerts" not in features()
+
+
+def _split(quiet: QuietWindow, cards: list[str], places: list[str]) -> None:
+    from devexplorer.core.split.records import Hopped, SplitBlock, SplitPlan, SplitPlanned, SplitShare
+
     blocks = [
         SplitBlock(path=f"layers.{at}", type="Linear", bytes=MIB, device=place, now=(place,))
         for at, place in enumerate(places)
@@ -41,34 +86,7 @@ def fill(quiet: QuietWindow) -> None:
             seconds=6e-6, simulated=True)
         for at in range(LAYERS - 1) if places[at] != places[at + 1]
     ]  # fmt: skip
-    values = Values(
-        target="mlp:hidden.weight", shape=(512, 1024), dtype="float32", device="cpu", elements=1 << 19,
-        simulated=False, mean=0.0, std=0.1, minimum=-1.0, maximum=1.0, counts=tuple(range(64)), low=-1.0, high=1.0,
-        first="0.10  0.20\n0.30  0.40", norm=3.0, seconds=0.1,
-    )  # fmt: skip
-    quiet.tell(
-        ObjectChanged(snapshot=net),
-        ObjectChanged(snapshot=mlp(gradients=True)),
-        SplitPlanned(plan=plan),
-        Hopped(target="net", hops=tuple(hops)),
-        FitPlanned(request=1, target="", report=fits.report(helps=fits.HELPS)),
-        ValuesDescribed(values=replace(values, gradient=values)),
-        UndoState(title="the move of net to vgpu:1", kept_bytes=MIB),
-        *(
-            DeviceSample(device=card, time_unix_s=quiet.now + second, temperature_c=99.0, simulated=True)
-            for card in cards
-            for second in range(9)
-        ),
-    )
-    diagnoses.tell(quiet.state, diagnoses.some())
-    results = [make(stored_runs.T4) for make in (stored_runs.sweep, stored_runs.bandwidth, stored_runs.scaling)]
-    results += [stored_runs.matmul(info=stored_runs.T4), stored_runs.model_run(stored_runs.T4)]
-    for run, result in enumerate(results):
-        bench_runs.begin(quiet.state, run, result.spec, simulated=True)
-        bench_runs.finish(quiet.state, run, replace(result, run=run))
-    quiet.now += 10
-    quiet.tell()
-    assert quiet.state.troubles() or "alerts" not in features()
+    quiet.tell(SplitPlanned(plan=plan), Hopped(target="net", hops=tuple(hops)))
 
 
 def every_page(quiet: QuietWindow) -> Iterator[tuple[str, str]]:

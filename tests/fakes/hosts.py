@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,12 +21,14 @@ from devexplorer.core.base import LinkError
 from devexplorer.core.codec import decoder
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.engine.link import frame
-from devexplorer.core.history.store_thread import StoreThread
 from devexplorer.core.machines.host.server import Server
 from devexplorer.core.machines.host.wire import SocketStream, Wire, read_hello, send_hello
 from devexplorer.core.machines.records import Ask, Control, Happened, Hello, Question, Reply, ToWindow
 from devexplorer.core.records import Command, EngineLost, EngineReady, Event
 from devexplorer.core.session.session import Session
+
+if TYPE_CHECKING:
+    from devexplorer.core.history.store_thread import StoreThread
 
 PATIENCE_S = 20.0
 READY = EngineReady(
@@ -78,8 +80,13 @@ class HostHere:
         self.now = 1000.0
         self.session = Session(make_engine=self._engine, nvml=Nvml(), clock=lambda: self.now)
         self.session.data_folder = folder
-        self.history: StoreThread = self.session.listener("history")
         self.server = Server(self.session, folder / "copies", clock=lambda: self.now, monotonic=lambda: self.now)
+
+    @property
+    def history(self) -> StoreThread:
+        """Of its runs."""
+        history: StoreThread = self.session.listener("history")
+        return history
 
     def _engine(self, put: Callable[[Event], None], *_: object, **options: object) -> SilentEngine:
         self.options.append(options)

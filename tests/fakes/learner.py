@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from PySide6.QtCore import Qt
@@ -13,10 +13,12 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QPushButton, QTableView
 
 from devexplorer.core.records import Remove
-from devexplorer.gui.learn.page import LearnPanel
 from devexplorer.gui.objects.new_tensor import NewTensorDialog
 from fakes.hands import CTRL, LEFT, SHIFT, Hands
 from fakes.window import open_window
+
+if TYPE_CHECKING:
+    from devexplorer.gui.learn.page import LearnPanel
 
 Key = Qt.Key
 SELDOM_S = 600.0

@@ -1,19 +1,24 @@
-"""Made-up benchmark runs, as the history stores them."""
+"""Made-up benchmark runs, as the history stores them. Without the feature of a kind, a test that makes a run of it
+skips."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+import pytest
 
-from devexplorer.core.bandwidth.kind import BandwidthResult, BandwidthRow, BandwidthSpec
 from devexplorer.core.benchmark.statistics import noise, spread
-from devexplorer.core.history.store import Store
-from devexplorer.core.model_steps.kind import ModelResult, ModelSpec
 from devexplorer.core.records import BenchResult, Conditions, MatmulResult, MatmulSpec, Spread, StoredRun
-from devexplorer.core.scaling.kind import DeviceWall, ScalingResult, ScalingSpec
-from devexplorer.core.sweep.kind import SweepCell, SweepResult, SweepSpec
+
+if TYPE_CHECKING:
+    from devexplorer.core.bandwidth.kind import BandwidthResult
+    from devexplorer.core.history.store import Store
+    from devexplorer.core.model_steps.kind import ModelResult
+    from devexplorer.core.scaling.kind import ScalingResult
+    from devexplorer.core.sweep.kind import SweepResult
 
 BEGAN = 1_800_000_000.0
 
@@ -45,34 +50,37 @@ def matmul(
 
 
 def sweep(device: str = "cuda:0", speed: float = 50.0) -> SweepResult:
+    kind = pytest.importorskip("devexplorer.core.sweep.kind")
     cells = (
-        SweepCell(256, 256, 256, around(speed / 4), 100),
-        SweepCell(512, 512, 512, around(speed), 90),
-        SweepCell(1 << 15, 512, 512, None, 0, "out of memory"),
+        kind.SweepCell(256, 256, 256, around(speed / 4), 100),
+        kind.SweepCell(512, 512, 512, around(speed), 90),
+        kind.SweepCell(1 << 15, 512, 512, None, 0, "out of memory"),
     )
-    spec = SweepSpec(device=device, dtype="float32", shapes=tuple((cell.m, cell.n, cell.k) for cell in cells))
-    return SweepResult(run=1, stopped=False, simulated=False, seconds=0.6, iterations=190, spec=spec, cells=cells)
+    spec = kind.SweepSpec(device=device, dtype="float32", shapes=tuple((cell.m, cell.n, cell.k) for cell in cells))
+    return kind.SweepResult(run=1, stopped=False, simulated=False, seconds=0.6, iterations=190, spec=spec, cells=cells)
 
 
 def bandwidth(device: str = "cuda:0", speed: float = 12.0) -> BandwidthResult:
+    kind = pytest.importorskip("devexplorer.core.bandwidth.kind")
     rows = tuple(
-        BandwidthRow(
+        kind.BandwidthRow(
             source="cpu", destination=device, bytes=size, pinned=pinned, gb_per_s=around(speed * (2 if pinned else 1)),
             seconds=around(size / speed / 1e9), iterations=20, verified=True,
         )
         for size in (1 << 12, 1 << 20)
         for pinned in (True, False)
     )  # fmt: skip
-    spec = BandwidthSpec(sources=("cpu",), destinations=(device,), sizes=(1 << 12, 1 << 20))
-    return BandwidthResult(
+    spec = kind.BandwidthSpec(sources=("cpu",), destinations=(device,), sizes=(1 << 12, 1 << 20))
+    return kind.BandwidthResult(
         run=2, stopped=False, simulated=False, seconds=1.0, iterations=80, spec=spec, rows=rows, verified=True
     )
 
 
 def scaling(parallel: float = 0.34, *, iterations: int = 1000) -> ScalingResult:
-    spec = ScalingSpec(devices=("vgpu:0", "vgpu:1"), iterations=iterations)
-    walls = (DeviceWall("vgpu:0", parallel * 0.98), DeviceWall("vgpu:1", parallel))
-    return ScalingResult(
+    kind = pytest.importorskip("devexplorer.core.scaling.kind")
+    spec = kind.ScalingSpec(devices=("vgpu:0", "vgpu:1"), iterations=iterations)
+    walls = (kind.DeviceWall("vgpu:0", parallel * 0.98), kind.DeviceWall("vgpu:1", parallel))
+    return kind.ScalingResult(
         run=3, stopped=False, simulated=True, seconds=1.2, iterations=4 * iterations, spec=spec,
         parallel_seconds=parallel,
         sequential_seconds=0.68, walls=walls,
@@ -80,8 +88,9 @@ def scaling(parallel: float = 0.34, *, iterations: int = 1000) -> ScalingResult:
 
 
 def model(speed: float = 900.0, target: str = "resnet18", **more: object) -> ModelResult:
-    spec = ModelSpec(target=target, device="cuda:0", **more)  # type: ignore[arg-type]
-    return ModelResult(
+    kind = pytest.importorskip("devexplorer.core.model_steps.kind")
+    spec = kind.ModelSpec(target=target, device="cuda:0", **more)  # type: ignore[arg-type]
+    return kind.ModelResult(
         run=4, stopped=False, simulated=False, seconds=5.0, iterations=400, spec=spec, samples_per_s=around(speed),
         step_seconds=around(8 / speed), flop_per_step=10**10, tflops=around(speed / 100), peak_memory_bytes=1 << 30,
     )  # fmt: skip
@@ -119,22 +128,21 @@ def stored(
 
 # a history
 
-RESULTS: tuple[BenchResult, ...] = (
-    matmul(samples(100)),
-    sweep(),
-    bandwidth(),
-    scaling(),
-    model(train=True, autocast="float16"),
-)
+
+def results() -> tuple[BenchResult, ...]:
+    """One of each kind."""
+    return matmul(samples(100)), sweep(), bandwidth(), scaling(), model(train=True, autocast="float16")
 
 
 def filled(store: Store) -> list[StoredRun]:
     """One run of each kind, a minute apart."""
-    return [store.add(result, conditions(number)) for number, result in enumerate(RESULTS)]
+    return [store.add(result, conditions(number)) for number, result in enumerate(results())]
 
 
 def again(path: Path) -> list[StoredRun]:
     """What a new process would read."""
+    from devexplorer.core.history.store import Store
+
     with Store(path) as other:
         return other.runs()
 

@@ -1,14 +1,20 @@
-"""Made-up runs of a history, for the tests of the panels that show them."""
+"""Made-up runs of a history, for the tests of the panels that show them. Without the feature of a kind, a test that
+makes a run of it skips."""
 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-from devexplorer.core.bandwidth.kind import BandwidthResult, BandwidthRow, BandwidthSpec
-from devexplorer.core.model_steps.kind import ModelResult, ModelSpec
+import pytest
+
 from devexplorer.core.records import BenchResult, Conditions, DeviceInfo, MatmulResult, MatmulSpec, Spread, StoredRun
-from devexplorer.core.scaling.kind import DeviceWall, ScalingResult, ScalingSpec
-from devexplorer.core.sweep.kind import SweepCell, SweepResult, SweepSpec
+
+if TYPE_CHECKING:
+    from devexplorer.core.bandwidth.kind import BandwidthResult
+    from devexplorer.core.model_steps.kind import ModelResult
+    from devexplorer.core.scaling.kind import ScalingResult
+    from devexplorer.core.sweep.kind import SweepResult
 
 BEGAN_UNIX_S = 1_794_900_000.0
 H200 = DeviceInfo(
@@ -113,11 +119,12 @@ def sweep(
     info: DeviceInfo = H200, dtype: str = "bfloat16", sides: tuple[int, ...] = (256, 512, 1024, 2048, 4096, 8192)
 ) -> SweepResult:
     """Squares, of which the last one does not fit."""
+    kind = pytest.importorskip("devexplorer.core.sweep.kind")
     peak, gb_s = info.datasheet_tflops.get(dtype, 1.0) * 0.8, (info.memory_gb_s or 30.0) * 0.9
-    cells = [SweepCell(side, side, side, spread(reached(side, peak, gb_s)), 50) for side in sides]
-    cells.append(SweepCell(1 << 20, 1 << 20, 1 << 20, reason="6.00 TiB are needed, 140.00 GiB are free"))
-    spec = SweepSpec(device=info.id, dtype=dtype, shapes=tuple((cell.m, cell.n, cell.k) for cell in cells))
-    return SweepResult(
+    cells = [kind.SweepCell(side, side, side, spread(reached(side, peak, gb_s)), 50) for side in sides]
+    cells.append(kind.SweepCell(1 << 20, 1 << 20, 1 << 20, reason="6.00 TiB are needed, 140.00 GiB are free"))
+    spec = kind.SweepSpec(device=info.id, dtype=dtype, shapes=tuple((cell.m, cell.n, cell.k) for cell in cells))
+    return kind.SweepResult(
         run=2,
         stopped=False,
         simulated=info.simulated,
@@ -132,6 +139,7 @@ def bandwidth(
     info: DeviceInfo = H200, gb_per_s: float = 2100.0, sizes: tuple[int, ...] = (1 << 16, 1 << 24, 1 << 28)
 ) -> BandwidthResult:
     """Copies from the host, and within the device, in which a size of `1 << 28` reaches `gb_per_s`."""
+    kind = pytest.importorskip("devexplorer.core.bandwidth.kind")
     rows = []
     for source in ("cpu", info.id):
         for size in sizes:
@@ -139,7 +147,7 @@ def bandwidth(
             rate = full / (1 + (1 << 20) / size)
             host = source == "cpu" and info.id != "cpu"
             rows.append(
-                BandwidthRow(
+                kind.BandwidthRow(
                     source=source,
                     destination=info.id,
                     bytes=size,
@@ -150,36 +158,40 @@ def bandwidth(
                     simulated=info.simulated,
                 )
             )
-    spec = BandwidthSpec(sources=("cpu", info.id), destinations=(info.id,), sizes=sizes, pinned=(True,))
-    return BandwidthResult(
+    spec = kind.BandwidthSpec(sources=("cpu", info.id), destinations=(info.id,), sizes=sizes, pinned=(True,))
+    return kind.BandwidthResult(
         run=3, stopped=False, simulated=info.simulated, seconds=0.9, spec=spec, rows=tuple(rows), verified=True
     )
 
 
 def scaling(first: DeviceInfo = H200, count: int = 2) -> ScalingResult:
     """Two jobs at once."""
+    kind = pytest.importorskip("devexplorer.core.scaling.kind")
     names = tuple(f"{first.id.split(':')[0]}:{number}" for number in range(count))
-    return ScalingResult(
+    return kind.ScalingResult(
         run=4,
         stopped=False,
         simulated=first.simulated,
         seconds=0.2,
-        spec=ScalingSpec(devices=names),
+        spec=kind.ScalingSpec(devices=names),
         parallel_seconds=0.31,
         sequential_seconds=0.6,
-        walls=tuple(DeviceWall(name, 0.3) for name in names),
+        walls=tuple(kind.DeviceWall(name, 0.3) for name in names),
     )
 
 
 def model_run(info: DeviceInfo = H200) -> ModelResult:
     """Training steps."""
-    return ModelResult(
+    kind = pytest.importorskip("devexplorer.core.model_steps.kind")
+    return kind.ModelResult(
         run=5,
         stopped=False,
         simulated=info.simulated,
         seconds=5.0,
         iterations=240,
-        spec=ModelSpec(target="vgg16-bn", device=info.id, batch=32, train=True, optimizer="adamw", autocast="bfloat16"),
+        spec=kind.ModelSpec(
+            target="vgg16-bn", device=info.id, batch=32, train=True, optimizer="adamw", autocast="bfloat16"
+        ),
         samples_per_s=spread(1530.0, 0.04),
         step_seconds=spread(0.021, 0.04),
         tflops=spread(142.0, 0.04),

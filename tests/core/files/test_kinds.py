@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from fakes import recordings
 from safetensors.torch import save_file
 
 from devexplorer.core.files.kinds import MODEL, RECORDING, SNAPSHOT, TENSORS, recognise
@@ -51,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
     torch.save({"w": torch.ones(2)}, tmp_path / "old.pth", _use_new_zipfile_serialization=False)
     np.save(tmp_path / "a.npy", np.ones(3))
     np.savez(tmp_path / "several.npz", a=np.ones(3))
-    recordings.write(tmp_path / "run.devrec", 5)
+    pytest.importorskip("fakes.recordings").write(tmp_path / "run.devrec", 5)
     (tmp_path / "snapshot.pickle").write_bytes(b"\x80\x04}\x8c\x08segments]s.")
     (tmp_path / "Nets.PY").write_text("def make(): ...\n")
     (tmp_path / "notes.txt").write_text("hello")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fakes.runs import BEGAN, RESULTS, again, conditions, filled, matmul, model, one_line, sweep
+from fakes.runs import BEGAN, again, conditions, filled, matmul, model, one_line, results, sweep
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.history.filter import Filter
@@ -34,7 +34,7 @@ def store(path: Path) -> Iterator[Store]:
 
 def test_every_kind_of_run_is_the_same_when_it_is_read_again(store: Store, path: Path) -> None:
     added = filled(store)
-    assert [run.result for run in added] == list(RESULTS)
+    assert [run.result for run in added] == list(results())
     assert again(path) == added[::-1], "the newest first"
     assert store.get(added[0].id) == added[0]
     assert (store.problem, store.notices()) == (None, ())
@@ -73,7 +73,7 @@ def test_runs_are_filtered(store: Store, wanted: Filter, expected: list[int]) ->
     filled_with_tags(store)
     found = [run.result for run in store.runs(wanted)]
     assert store.count(wanted) == len(expected)
-    assert found == [RESULTS[place] for place in expected]
+    assert found == [results()[place] for place in expected]
 
 
 def filled_with_tags(store: Store) -> list[StoredRun]:
@@ -82,7 +82,7 @@ def filled_with_tags(store: Store) -> list[StoredRun]:
         store.add(
             result, conditions(number, **(known if result.simulated else {})), ("night shift",) if number == 2 else ()
         )
-        for number, result in enumerate(RESULTS)
+        for number, result in enumerate(results())
     ]
 
 

