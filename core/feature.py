@@ -56,6 +56,10 @@ class CommandSpec(msgspec.Struct, frozen=True):
     """It can be part of a session that another window repeats."""
     verb: str = ""
     """What is done to its objects meanwhile, in one word: "moving"; empty: "working"."""
+    runs: str = ""
+    """It runs its `target`, a model, on its `input`; so buttons call that: "run forward"."""
+    clears: str = ""
+    """The side effect of earlier commands of which nothing is left after it, where its `target` is a whole object."""
 
     def resolve(self) -> Handler:
         """The function that carries it out."""
@@ -172,6 +176,8 @@ class Feature(Record):
     """Its `TabSpec`."""
     actions: str = ""
     """What makes its actions, given the context of the window."""
+    for_two: str = ""
+    """What makes offers about two selected things, given the state of the session and the two."""
     window: str = ""
     """Begins what it does by itself in a window, given the context of that."""
     device_menu: str = ""

@@ -46,7 +46,7 @@ from devexplorer.core.workspace import (
     tensors,
 )
 from devexplorer.core.workspace.offload import Removed, offload, offloaded_bytes
-from devexplorer.core.workspace.parameters.optimizer_state import after_move
+from devexplorer.core.workspace.optimizer_state import after_move
 from devexplorer.core.workspace.runs import Ran, run_command
 
 

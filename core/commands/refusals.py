@@ -30,7 +30,6 @@ from devexplorer.core.models import Dispatched, Operand, RunFailed
 from devexplorer.core.records import (
     AddVirtual,
     Answer,
-    Backward,
     Check,
     Combine,
     Command,
@@ -40,7 +39,6 @@ from devexplorer.core.records import (
     NewTensor,
     Offer,
     Steps,
-    TrainStep,
 )
 from devexplorer.core.workspace import Refused, StepFailed
 from devexplorer.core.workspace.tensors import CombineFailed
@@ -48,8 +46,6 @@ from devexplorer.core.workspace.tensors import CombineFailed
 if TYPE_CHECKING:
     from devexplorer.core.workspace import Workspace
 
-_RUNS: dict[type, str] = {Forward: "run forward", Backward: "run backward", TrainStep: "step"}
-"""Commands that run a model on an input, as buttons call them."""
 _COMBINES = {"+": "add", "-": "subtract", "*": "multiply", "@": "multiply"}
 VIRTUAL_SPEC = "2x Tesla T4"
 """What is offered where a second device is missing."""
@@ -99,8 +95,7 @@ def refusal(error: Exception, command: Command | None = None) -> Answer:
         offers += _ways_out(error, command)[1]
     if isinstance(error, Refused):
         facts = error.facts
-        again = command if isinstance(command, TrainStep) else None
-        offers = [_and_again(offer.label, offer.command, again) for offer in error.offers]
+        offers = [_and_again(offer.label, offer.command, command) for offer in error.offers]
     if isinstance(error, BadInput) and error.virtual_helps:
         words += (
             " A machine without that GPU can stand in for it: virtual GPUs have its memory, its speed and its rules,"
@@ -132,9 +127,9 @@ def with_rebuilding(workspace: Workspace, answer: Answer, command: Command) -> A
     """The answer to a command that failed. Where files have changed since the model was made of them, that comes
     first."""
     last = command.commands[-1] if isinstance(command, Steps) else command
-    if not isinstance(last, (Forward, Backward, TrainStep, Check)):
+    if not (spec_of(last).runs or isinstance(last, Check)):
         return answer
-    words, offers = rebuilding(workspace, object_name(last.target))
+    words, offers = rebuilding(workspace, object_name(getattr(last, "target", "")))
     return msgspec.structs.replace(answer, words=f"{answer.words} {words}".rstrip(), offers=(*offers, *answer.offers))
 
 
@@ -214,7 +209,7 @@ def _mixed_run(error: RunFailed, command: Command | None, layer: str, kind: str,
     words = f"{stopped}: {said}. PyTorch computes on one device at a time and moves nothing by itself."
     offers: list[Offer] = []
     code = ""
-    given = command.input if isinstance(command, Forward | Backward | TrainStep) else None
+    given = getattr(command, "input", None) if _verb(command) else None
     if any("not registered" in item.label for item in own):
         fix = "Hold layers in an nn.ModuleList and tensors in a buffer." if finding is None else finding.fix
         words += f" What is not registered does not follow .to(). {fix}"
@@ -254,7 +249,7 @@ def _said(error: Exception) -> Fact:
 def _casts(error: RunFailed, command: Command | None) -> list[Offer]:
     """Give the input the dtype of the layer that stopped, or the model that of its input, where those differ."""
     assert error.frame is not None
-    given = command.input if isinstance(command, Forward | Backward | TrainStep) else None
+    given = getattr(command, "input", None) if _verb(command) else None
     inputs = error.frame.operands
     came = {item.dtype for item in inputs}
     own = {item.dtype for item in error.operands[len(inputs) :]}
@@ -271,10 +266,15 @@ def _casts(error: RunFailed, command: Command | None) -> list[Offer]:
     ]
 
 
+def _verb(command: Command | None) -> str:
+    """What buttons call it, where it runs a model on an input; empty otherwise."""
+    return "" if command is None else spec_of(command).runs
+
+
 def _and_again(label: str, first: Command, command: Command | None) -> Offer:
     """Do this, and then what was refused."""
-    verb = _COMBINES[command.operator] if isinstance(command, Combine) else _RUNS.get(type(command))
-    if command is None or verb is None:
+    verb = _COMBINES[command.operator] if isinstance(command, Combine) else _verb(command)
+    if command is None or not verb:
         return Offer(label, first)
     return Offer(f"{label} and {verb}", Steps(commands=(first, msgspec.structs.replace(command, request=0))))
 
@@ -284,7 +284,8 @@ def _check_offers(error: RunFailed, model: str, command: Command | None) -> list
     device = next((device for device in (*error.model_devices, *error.devices) if device != "cpu"), None)
     if device is None:
         return []
-    check = Check(target=model, device=device, train=isinstance(command, Backward | TrainStep))
+    train = bool(_verb(command)) and not isinstance(command, Forward)
+    check = Check(target=model, device=device, train=train)
     return [Offer(f"Check {model} on {device}", check)]
 
 

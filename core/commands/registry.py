@@ -17,7 +17,6 @@ from devexplorer.core.base import NO_PROGRESS, ProgressMonitor, objects_text
 from devexplorer.core.feature import CommandSpec, Text, command_specs
 from devexplorer.core.records import Command
 from devexplorer.core.records import benchmark as runs
-from devexplorer.core.records import laboratory as lab
 from devexplorer.core.records import messages as msg
 
 if TYPE_CHECKING:
@@ -123,6 +122,7 @@ SPECS: tuple[CommandSpec, ...] = (
         "commands.objects:run",
         undoable=True,
         verb="running",
+        runs="run forward",
     ),
     CommandSpec(
         msg.Backward,
@@ -131,6 +131,7 @@ SPECS: tuple[CommandSpec, ...] = (
         "commands.objects:run",
         undoable=True,
         verb="running",
+        runs="run backward",
     ),
     _changing(
         msg.Steps,
@@ -150,57 +151,6 @@ SPECS: tuple[CommandSpec, ...] = (
     CommandSpec(runs.BeginBenchmark, "beginning"),
     CommandSpec(runs.StopBenchmark, "stopping"),
     CommandSpec(msg.Cancel, "stopping"),
-    # parameters
-    CommandSpec(
-        lab.Describe,
-        "looking at the values of {c.target}",
-        "There are no values to look at",
-        "workspace.parameters.describing:describe",
-    ),
-    _changing(
-        lab.Initialise, "initialising {c.target}", "Nothing was changed", "workspace.parameters.initialising:initialise"
-    ),
-    _changing(lab.Tie, "tying {c.second} to {c.first}", "Nothing was tied", "workspace.parameters.tying:tie"),
-    _changing(lab.Untie, "untying {c.target}", "Nothing was untied", "workspace.parameters.tying:untie"),
-    _changing(
-        lab.SetRequiresGrad,
-        lambda c: f"{'unfreezing' if c.on else 'freezing'} {objects_text(c.targets)}",
-        "Nothing was changed",
-        "workspace.parameters.flags:set_requires_grad",
-    ),
-    CommandSpec(
-        lab.ClearGradients,
-        "clearing the gradients of {c.target}",
-        "Nothing was changed",
-        "workspace.parameters.flags:clear_gradients",
-        undoable=True,
-    ),
-    _changing(
-        lab.SetTraining,
-        lambda c: f"putting {c.target} into {'training' if c.on else 'evaluation'} mode",
-        "Nothing was changed",
-        "workspace.parameters.flags:set_training",
-    ),
-    _changing(
-        lab.MakeOptimizer,
-        "giving {c.target} an optimizer",
-        "There is no optimizer",
-        "workspace.parameters.optimizers:make_optimizer",
-    ),
-    CommandSpec(
-        lab.TrainStep,
-        "training step of {c.target}",
-        "No step was made",
-        "workspace.parameters.training:train_step",
-        undoable=True,
-        verb="training",
-    ),
-    _changing(
-        lab.MoveOptimizer,
-        "moving the optimizer state of {c.target}",
-        "Nothing was moved",
-        "workspace.parameters.optimizer_state:move_optimizer",
-    ),
 )
 REGISTRY: dict[type, CommandSpec] = {spec.record: spec for spec in (*SPECS, *command_specs())}
 """Every command by its record."""

@@ -29,7 +29,7 @@ from devexplorer.core.base import (
 )
 from devexplorer.core.commands.devices import add_gpus
 from devexplorer.core.commands.refusals import refusal, with_rebuilding
-from devexplorer.core.commands.registry import dispatch, title_of
+from devexplorer.core.commands.registry import REGISTRY, dispatch, title_of
 from devexplorer.core.devices import accelerator
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.nvml.library import free_bytes
@@ -412,7 +412,9 @@ class Engine:
         targets = getattr(about, "targets", None) or (getattr(about, "target", None) or "",)
         name, _, path = targets[0].partition(":")
         part = path if len(targets) == 1 and name == answer.subject else ""
-        self.send(msgspec.structs.replace(answer, request=command.request, part=part, time_unix_s=self.clock()))
+        possible = tuple(offer for offer in answer.offers if type(offer.command) in REGISTRY)  # its feature may be out
+        answer = msgspec.structs.replace(answer, request=command.request, part=part, offers=possible)
+        self.send(msgspec.structs.replace(answer, time_unix_s=self.clock()))
 
     def _failed(self, command: Command, error: Exception) -> None:
         """Report the error; the workspace has already rolled back, as far as that was possible."""

@@ -20,7 +20,8 @@ import msgspec
 
 from devexplorer.core.base import LinkError
 from devexplorer.core.codec import any_command, any_event, decoder
-from devexplorer.core.records import BaseCommand, Command, Event, ObjectChanged, Row, RowsChanged, RowsFollow, Values
+from devexplorer.core.records import BaseCommand, Command, Event, ObjectChanged, Row, RowsChanged, RowsFollow
+from devexplorer.core.records.base import AnyNumbers
 
 CANNOT_START = 78
 """Exit code of an engine that would end the same way again: no torch, a broken one, a wrong specification."""
@@ -194,7 +195,7 @@ def sane(value: object, largest: float = LARGEST_NUMBER) -> bool:
     if isinstance(value, str):
         return len(value) <= LONGEST_TEXT
     if isinstance(value, msgspec.Struct):
-        limit = math.inf if isinstance(value, Values) else largest
+        limit = math.inf if isinstance(value, AnyNumbers) else largest
         return all(sane(getattr(value, name), limit) for name in value.__struct_fields__)
     if isinstance(value, tuple):
         return len(value) <= LONGEST_LIST and all(map(sane, value))

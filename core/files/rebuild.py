@@ -53,7 +53,7 @@ from devexplorer.core.records import (
     Unchecked,
 )
 from devexplorer.core.workspace import CommandResult, ExchangeChange, Workspace
-from devexplorer.core.workspace.parameters.optimizers import optimizer_variable
+from devexplorer.core.workspace.optimizer_state import optimizer_variable
 
 NO_HOPS = " Its hops are missing: this installation has none."
 _INDEX = re.compile(r"\[['\"]?(.*?)['\"]?\]")

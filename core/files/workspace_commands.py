@@ -46,7 +46,7 @@ from devexplorer.core.records import Answer, Fact, Offer, Remove
 from devexplorer.core.virtual import backend
 from devexplorer.core.workspace import CommandResult, CreateChange, Refused, Workspace
 from devexplorer.core.workspace.offload import ReplaceChange, offloaded_bytes
-from devexplorer.core.workspace.parameters.optimizers import optimizer_variable
+from devexplorer.core.workspace.optimizer_state import optimizer_variable
 
 
 def save_workspace(workspace: Workspace, command: SaveWorkspace, progress: ProgressMonitor) -> CommandResult:

@@ -4,4 +4,6 @@ from __future__ import annotations
 
 from devexplorer.core.feature import Feature
 
-FEATURE = Feature(tab="gui.learn.tab:TAB", layout="gui.learn.layout:LAYOUT", choices="gui.learn.tab:choices")
+FEATURE = Feature(
+    needs=("parameters",), tab="gui.learn.tab:TAB", layout="gui.learn.layout:LAYOUT", choices="gui.learn.tab:choices"
+)

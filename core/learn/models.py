@@ -6,7 +6,8 @@ from devexplorer.core.base import object_name
 from devexplorer.core.learn import checks
 from devexplorer.core.learn.checks import built, did, elsewhere, moved, newest, refused, row_of, there
 from devexplorer.core.learn.exercise import MODELS, PARAMETERS, Evidence, Exercise, Step
-from devexplorer.core.records import Backward, Check, Describe, EditElement, Forward, Initialise, NewTensor, Tie
+from devexplorer.core.parameters.records import Describe, Initialise, Tie
+from devexplorer.core.records import Backward, Check, EditElement, Forward, NewTensor
 
 
 def _lines_found(evidence: Evidence) -> set[str]:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from devexplorer.core.learn.checks import did, elsewhere, moved, newest, objects, refused, row_of
 from devexplorer.core.learn.exercise import DEVICES, TENSORS, Evidence, Exercise, Step
-from devexplorer.core.records import Combine, Move, NewTensor, SetRequiresGrad, SetThreads, Undo
+from devexplorer.core.parameters.records import SetRequiresGrad
+from devexplorer.core.records import Combine, Move, NewTensor, SetThreads, Undo
 
 _NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 ABSENT = "cuda:99"

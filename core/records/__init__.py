@@ -58,20 +58,6 @@ from devexplorer.core.records.doctor import (
     Unchecked,
     Uncompiled,
 )
-from devexplorer.core.records.laboratory import (
-    ClearGradients,
-    Describe,
-    Initialise,
-    MakeOptimizer,
-    MoveOptimizer,
-    SetRequiresGrad,
-    SetTraining,
-    Tie,
-    TrainStep,
-    Untie,
-    Values,
-    ValuesDescribed,
-)
 from devexplorer.core.records.messages import (
     AddVirtual,
     Answer,
@@ -96,6 +82,7 @@ from devexplorer.core.records.messages import (
     Log,
     Move,
     Moved,
+    MoveOptimizer,
     NewTensor,
     ObjectChanged,
     ObjectRemoved,

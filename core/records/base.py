@@ -24,6 +24,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, metaclass=RecordMeta):
     """A frozen record whose fields are named when it is made."""
 
 
+class AnyNumbers(Record):
+    """Holds numbers of the user's own, which can be of any size; those of all other records are checked on the link."""
+
+
 class BaseCommand(Record, forbid_unknown_fields=True):
     """Something to be done by the engine; `request` is chosen by the sender, unique per command."""
 

@@ -24,7 +24,7 @@ from devexplorer.core.records.benchmark import (
     StopBenchmark,
 )
 from devexplorer.core.records.devices import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem, Topology
-from devexplorer.core.records.laboratory import LABORATORY_COMMANDS, LABORATORY_RESULTS
+from devexplorer.core.records.doctor import Checked
 from devexplorer.core.records.objects import MoveReport, ObjectSnapshot, Row
 
 if TYPE_CHECKING:
@@ -158,6 +158,12 @@ class Steps(BaseCommand, tag="Steps"):
     title: str = ""
 
 
+class MoveOptimizer(BaseCommand, tag="MoveOptimizer"):
+    """Move the optimizer's state to where the parameters are that it belongs to."""
+
+    target: str
+
+
 KERNEL_COMMANDS: tuple[type[BaseCommand], ...] = (
     BuildModel,
     NewTensor,
@@ -176,7 +182,6 @@ KERNEL_COMMANDS: tuple[type[BaseCommand], ...] = (
     SetThreads,
     Cancel,
     Steps,
-    *LABORATORY_COMMANDS,
 )
 
 
@@ -412,7 +417,7 @@ KERNEL_EVENTS: tuple[type[Record], ...] = (
     Topology,
     AllocatorSample,
 )
-KERNEL_RESULTS = LABORATORY_RESULTS
+KERNEL_RESULTS = (Checked,)
 """Events that hold results about objects."""
 
 EventSink = Callable[[Event], None]

@@ -21,7 +21,7 @@ import msgspec
 
 from devexplorer.core.base import object_name
 from devexplorer.core.commands.registry import spec_of, title_of
-from devexplorer.core.records import Answer, ClearGradients, Command, Forward, Move, Remove, Steps
+from devexplorer.core.records import Answer, Command, Forward, Move, Remove, Steps
 from devexplorer.core.session.jobs import steps_of
 
 
@@ -224,11 +224,12 @@ class Journal:
             command = steps_of(entry.command)[-1]
             if isinstance(command, Forward) and command.output is not None:
                 reasons[entry.created or command.output] = "the result of a forward pass"
-            target = object_name(getattr(command, "target", ""))
+            title = getattr(command, "target", "")
+            target = object_name(title)
             for effect in entry.effects:
                 reasons[f"{target}, {effect}"] = "it cannot be repeated"
-            if isinstance(command, ClearGradients) and ":" not in command.target:  # nothing left to restore
-                reasons.pop(f"{target}, gradients of a backward pass", None)
+            if title == target:
+                reasons.pop(f"{target}, {spec_of(command).clears}", None)  # nothing left to restore
             if isinstance(command, Remove):
                 reasons = {key: why for key, why in reasons.items() if key.partition(",")[0] not in command.names}
         return [f"{name}: {why}" for name, why in reasons.items()]

@@ -1,12 +1,9 @@
-"""Results of queries about objects: values, diagnoses. The part of the state that the laboratory
-fills. Lives on the main thread; no Qt, no torch.
-"""
+"""Diagnoses of models: part of the state. Lives on the main thread; no Qt, no torch."""
 
 from __future__ import annotations
 
 from devexplorer.core.base import EventHandlers, handles, object_name
-from devexplorer.core.records import Answer, Check, Checked, Diagnosis, Event, ObjectSnapshot, Row, ValuesDescribed
-from devexplorer.core.records.messages import KERNEL_RESULTS
+from devexplorer.core.records import Answer, Check, Checked, Diagnosis, ObjectSnapshot, Row
 from devexplorer.core.session.change import Change
 from devexplorer.core.session.jobs import Done
 
@@ -16,10 +13,6 @@ class QueryResults(EventHandlers):
 
     def __init__(self) -> None:
         self.objects: dict[str, ObjectSnapshot] = {}
-        self.values: dict[str, ValuesDescribed] = {}
-        """The latest description of the values of each target."""
-        self._described_in: dict[str, ObjectSnapshot | None] = {}
-        """The object that contained the target at that time."""
         self.diagnoses: dict[str, Diagnosis] = {}
         """The latest diagnosis of each model."""
         self.checked_as: dict[str, ObjectSnapshot | None] = {}
@@ -27,10 +20,6 @@ class QueryResults(EventHandlers):
         self._parts_differ: dict[str, tuple[ObjectSnapshot, ObjectSnapshot, bool]] = {}
         self.check_failures: dict[str, Answer] = {}
         """Why the latest check of a model failed, if it did."""
-
-    def values_are_old(self, target: str) -> bool:
-        """Whether the object has changed since the values of the target were described."""
-        return target in self.values and self.objects.get(object_name(target)) is not self._described_in.get(target)
 
     def check_is_old(self, name: str) -> bool:
         """Whether the model has other parts than when it was checked; where they are does not matter."""
@@ -47,14 +36,9 @@ class QueryResults(EventHandlers):
         """Those of models that are as they were checked."""
         return {name: diagnosis for name, diagnosis in self.diagnoses.items() if not self.check_is_old(name)}
 
-    @handles(*KERNEL_RESULTS)
-    def _result_arrived(self, event: Event) -> Change:
-        match event:
-            case ValuesDescribed(values=values):
-                self.values[values.target] = event
-                self._described_in[values.target] = self.objects.get(object_name(values.target))
-            case Checked(target=target):
-                self.diagnoses[target], self.checked_as[target] = event.diagnosis, self.objects.get(target)
+    @handles(Checked)
+    def _checked(self, event: Checked) -> Change:
+        self.diagnoses[event.target], self.checked_as[event.target] = event.diagnosis, self.objects.get(event.target)
         return Change.LABORATORY
 
     def check_ended(self, command: Check, done: Done) -> None:
@@ -71,11 +55,10 @@ class QueryResults(EventHandlers):
         for results in (self.diagnoses, self.checked_as, self.check_failures):
             results.pop(name, None)
         self._parts_differ.pop(name, None)
-        self.values = {target: found for target, found in self.values.items() if object_name(target) != name}
 
     def forget_all(self) -> None:
         """Drop all results about objects."""
-        for results in (self.values, self.diagnoses, self.checked_as, self.check_failures):
+        for results in (self.diagnoses, self.checked_as, self.check_failures):
             results.clear()
         self._parts_differ.clear()
 

@@ -1,1 +1,1 @@
-"""The tree of tensors and models, the inspector and the values of a tensor. Main thread only."""
+"""The tree of tensors and models, and the inspector. Main thread only."""

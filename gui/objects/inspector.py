@@ -15,11 +15,12 @@ from PySide6.QtCore import QObject, Qt, QTimer, Signal
 from PySide6.QtWidgets import QScrollArea
 
 from devexplorer.core.base import MISSING, bytes_text, count_text, object_name, shape_text
-from devexplorer.core.records import Answer, Check, Combine, Command, Fact, ObjectSnapshot, Offer, Row, Tie
+from devexplorer.core.feature import named
+from devexplorer.core.records import Answer, Check, Combine, Command, Fact, ObjectSnapshot, Offer, Row
 from devexplorer.core.session import Column, Device, Ints, RowTable, State
 from devexplorer.core.telemetry.device_facts import facts
 from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS
-from devexplorer.gui.actions import Held, places_of, row_of
+from devexplorer.gui.actions import Held, places_of
 from devexplorer.gui.objects.answer_view import OfferButtons
 from devexplorer.gui.widgets import (
     EDGE_PX,
@@ -218,21 +219,14 @@ class InspectorPanel(Panel):
         self.pair.show_offers(self._offers_for_two())
 
     def _offers_for_two(self) -> tuple[Offer, ...]:
-        """Two tensors can be added, two parameters of a model that have one shape can be tied."""
+        """Two tensors can be added; features know more."""
         if why_not_live(self._state) is not None or len(self._selection) != 2:
             return ()
         left, right = self._selection
         objects = self._state.objects
         if all(one in objects and objects[one].kind != "model" for one in (left, right)):
             return (Offer(f"Add {left} + {right}", Combine(left=left, right=right)),)
-        first, second = row_of(self._state, left), row_of(self._state, right)
-        if first is None or second is None or object_name(left) != object_name(right):
-            return ()
-        if first.kind != "parameter" or second.kind != "parameter" or first.shape != second.shape:
-            return ()
-        if first.identity is not None and first.identity == second.identity:
-            return ()
-        return (Offer(f"Tie {second.path} to {first.path}", Tie(first=left, second=right)),)
+        return tuple(offer for offers in named("for_two") for offer in offers(self._state, left, right))
 
 
 def _same(some: dict[str, ObjectSnapshot], others: dict[str, ObjectSnapshot]) -> bool:

@@ -10,7 +10,6 @@ from devexplorer.gui.actions import FILE, ActionSpec, WindowContext
 from devexplorer.gui.benchmark import actions as benchmark
 from devexplorer.gui.devices import actions as devices
 from devexplorer.gui.objects import actions as objects
-from devexplorer.gui.objects import training_actions as training
 from devexplorer.gui.objects.ways_in import GUIDED
 from devexplorer.gui.plots.time_control import FORMATS
 from devexplorer.gui.shell.layouts import LAYOUTS
@@ -23,7 +22,6 @@ def action_table(context: WindowContext, window: MainWindow) -> list[ActionSpec]
     """All of them; `make_qactions` makes them real."""
     return [
         *objects.actions(context),
-        *training.actions(context),
         *devices.actions(context),
         *benchmark.actions(context),
         *(action for actions in named("actions") for action in actions(context)),

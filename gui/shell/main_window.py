@@ -36,7 +36,6 @@ from devexplorer.gui.devices.actions import add_virtual_gpus
 from devexplorer.gui.devices.panel import DevicesPanel
 from devexplorer.gui.forms.dropped_files import dropped_files
 from devexplorer.gui.log import tab as log
-from devexplorer.gui.objects import tab as objects
 from devexplorer.gui.objects.inspector import InspectorPanel
 from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.plots.time_axis import TimeAxis
@@ -79,7 +78,6 @@ if TYPE_CHECKING:
 # The tabs of the window, from left to right: the kernel's, and those that features name.
 
 _TABS: tuple[TabSpec[Any], ...] = (
-    objects.TAB,
     benchmark.TAB,
     devices.DETAILS,
     devices.PROCESSES,

@@ -19,7 +19,7 @@ import torch
 from turns import FEWEST, load
 
 from devexplorer.core.base import NO_PROGRESS
-from devexplorer.core.workspace.parameters.describing import SUM_ELEMENTS, figures, whole_moments
+from devexplorer.core.parameters.describing import SUM_ELEMENTS, figures, whole_moments
 from devexplorer.core.workspace.pieces import pieces
 
 BINS = 64

@@ -1,5 +1,5 @@
-"""Something on every page of a `QuietWindow`: models, values, and of the features that there are a split with its hops,
-a diagnosis, a plan, runs of every benchmark, alerts."""
+"""Something on every page of a `QuietWindow`: models, and of the features that there are values, a split with its
+hops, a diagnosis, a plan, runs of every benchmark, alerts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from devexplorer.core.feature import features
-from devexplorer.core.records import BenchResult, DeviceSample, Hop, ObjectChanged, UndoState, Values, ValuesDescribed
+from devexplorer.core.records import BenchResult, DeviceSample, Hop, ObjectChanged, UndoState
 from devexplorer.gui.shell.layouts import LAYOUTS
 from devexplorer.gui.shell.main_window import TABS
 from fakes import bench_runs, stored_runs
@@ -28,15 +28,9 @@ def fill(quiet: QuietWindow) -> None:
     for at, place in enumerate(places):
         rows += [module_row(f"layers.{at}", 1, "Linear", (place,)), tensor_row(f"layers.{at}.weight", 2, place)]
     net = replace(model("net", *rows), hops=True, bytes_by_device=dict.fromkeys(cards, MIB))
-    values = Values(
-        target="mlp:hidden.weight", shape=(512, 1024), dtype="float32", device="cpu", elements=1 << 19,
-        simulated=False, mean=0.0, std=0.1, minimum=-1.0, maximum=1.0, counts=tuple(range(64)), low=-1.0, high=1.0,
-        first="0.10  0.20\n0.30  0.40", norm=3.0, seconds=0.1,
-    )  # fmt: skip
     quiet.tell(
         ObjectChanged(snapshot=net),
         ObjectChanged(snapshot=mlp(gradients=True)),
-        ValuesDescribed(values=replace(values, gradient=values)),
         UndoState(title="the move of net to vgpu:1", kept_bytes=MIB),
         *(
             DeviceSample(device=card, time_unix_s=quiet.now + second, temperature_c=99.0, simulated=True)
@@ -44,6 +38,8 @@ def fill(quiet: QuietWindow) -> None:
             for second in range(9)
         ),
     )
+    if "parameters" in features():
+        _values(quiet)
     if "split" in features():
         _split(quiet, cards, places)
     if "planner" in features():
@@ -70,6 +66,17 @@ def fill(quiet: QuietWindow) -> None:
     quiet.now += 10
     quiet.tell()
     assert quiet.state.troubles() or "alerts" not in features()
+
+
+def _values(quiet: QuietWindow) -> None:
+    from devexplorer.core.parameters.records import Values, ValuesDescribed
+
+    values = Values(
+        target="mlp:hidden.weight", shape=(512, 1024), dtype="float32", device="cpu", elements=1 << 19,
+        simulated=False, mean=0.0, std=0.1, minimum=-1.0, maximum=1.0, counts=tuple(range(64)), low=-1.0, high=1.0,
+        first="0.10  0.20\n0.30  0.40", norm=3.0, seconds=0.1,
+    )  # fmt: skip
+    quiet.tell(ValuesDescribed(values=replace(values, gradient=values)))
 
 
 def _split(quiet: QuietWindow, cards: list[str], places: list[str]) -> None:

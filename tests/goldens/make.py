@@ -46,10 +46,10 @@ from devexplorer.core.files.records import FarFile, OpenModel
 from devexplorer.core.history.export import write_csv, write_json
 from devexplorer.core.history.store import Store
 from devexplorer.core.model_steps.kind import ModelSpec
+from devexplorer.core.parameters import records as lab
 from devexplorer.core.planner.calibrate.records import CalibrateResult, CalibrateSpec
 from devexplorer.core.planner.calibrate.store import CalibrationStore, calibration_of
-from devexplorer.core.records import MatmulSpec
-from devexplorer.core.records import laboratory as lab
+from devexplorer.core.records import MatmulSpec, MoveOptimizer
 from devexplorer.core.records import messages as said
 from devexplorer.core.scaling.kind import ScalingSpec
 from devexplorer.core.session.session import Session
@@ -183,7 +183,7 @@ def while_recording() -> Iterator[tuple[said.Command, bool]]:
     yield lab.MakeOptimizer(target="mlp", kind="adam", learning_rate=0.01), True
     yield lab.TrainStep(target="mlp", input="x"), True
     yield said.Move(targets=("mlp",), device="vgpu:1"), True
-    yield lab.MoveOptimizer(target="mlp"), True
+    yield MoveOptimizer(target="mlp"), True
     yield said.BuildModel(recipe="two-towers", name="towers", seed=6), True
     yield PlanSplit(target="towers", budgets={"vgpu:0": 2**20, "vgpu:1": 2**20}), True
     yield Split(target="towers", device_map={"query": "vgpu:0", "item": "vgpu:1"}), True
@@ -370,7 +370,7 @@ def script(folder: Path) -> dict[str, Any]:
             InsertHops(target="joined", on=False),
             Join(target="joined", device="vgpu:1"),
             lab.Untie(target="nested:0.block 2.0.weight"),
-            lab.MoveOptimizer(target="my tied-model"),
+            MoveOptimizer(target="my tied-model"),
             lab.ClearGradients(target="mlp"),
         ):
             here.do(command)

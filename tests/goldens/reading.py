@@ -38,6 +38,7 @@ from devexplorer.core.history.store_thread import read_runs
 from devexplorer.core.memory.snapshot_file import load
 from devexplorer.core.memory.snapshot_rows import digest
 from devexplorer.core.memory.state import MemoryState
+from devexplorer.core.parameters.state import ValuesState
 from devexplorer.core.planner.calibrate.store import CalibrationStore
 from devexplorer.core.planner.state import FitState
 from devexplorer.core.recording.format import Recorded
@@ -235,7 +236,7 @@ def _known(state: State) -> dict[str, Any]:
         "undo": {
             field: value for field, value in plain(state.undo).items() if field not in ("command", "contents")
         },  # came later
-        "values": {target: plain(found.values) for target, found in state.values.items()},
+        "values": {target: plain(found.values) for target, found in state.part(ValuesState).values.items()},
         "comparison": plain(state.part(FilesState).comparison),
         "file": plain(state.part(FilesState).listed),
         "split_plans": {target: plain(plan) for target, plan in state.part(SplitState).plans.items()},

@@ -8,7 +8,8 @@ import torch
 from places import Place
 from torch import Tensor
 
-from devexplorer.core.records import Move, NewTensor, SetRequiresGrad
+from devexplorer.core.parameters.records import SetRequiresGrad
+from devexplorer.core.records import Move, NewTensor
 
 
 def tensor(place: Place, name: str) -> Tensor:

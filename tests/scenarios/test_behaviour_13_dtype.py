@@ -7,7 +7,8 @@ import torch
 from places import Place
 from torch import nn
 
-from devexplorer.core.records import Answer, BuildModel, Describe, Move, NewTensor, Undo, ValuesDescribed
+from devexplorer.core.parameters.records import Describe, ValuesDescribed
+from devexplorer.core.records import Answer, BuildModel, Move, NewTensor, Undo
 
 VALUES = "[0.1, 1.0, 70000.0, 1e-10, -3.7]"
 

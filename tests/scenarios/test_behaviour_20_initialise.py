@@ -10,7 +10,8 @@ import torch
 from places import Place
 from torch import Tensor, nn
 
-from devexplorer.core.records import BuildModel, Describe, EditElement, Initialise, Move, Undo, Values, ValuesDescribed
+from devexplorer.core.parameters.records import Describe, Initialise, Values, ValuesDescribed
+from devexplorer.core.records import BuildModel, EditElement, Move, Undo
 
 
 def weight(place: Place) -> Tensor:

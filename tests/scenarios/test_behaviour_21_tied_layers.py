@@ -10,7 +10,8 @@ from places import Place
 from torch import nn
 
 from devexplorer.core.models import samples
-from devexplorer.core.records import Backward, BuildModel, EditElement, MakeOptimizer, Move, Tie, TrainStep, Untie
+from devexplorer.core.parameters.records import MakeOptimizer, Tie, TrainStep, Untie
+from devexplorer.core.records import Backward, BuildModel, EditElement, Move
 
 
 def tied(place: Place) -> nn.Module:

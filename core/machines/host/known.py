@@ -34,7 +34,6 @@ from devexplorer.core.records import (
     ObjectRemoved,
     Rebuilt,
     UndoState,
-    ValuesDescribed,
 )
 from devexplorer.core.records.base import Record
 from devexplorer.core.session.poll import PollResult
@@ -234,8 +233,4 @@ class Known:
 
 def _subject(event: Event) -> str:
     """The name of the object that a result is about; empty: it is the only one of its kind."""
-    match event:
-        case ValuesDescribed():
-            return object_name(event.values.target)
-        case _:
-            return object_name(getattr(event, "target", ""))
+    return object_name(getattr(event, "target", ""))

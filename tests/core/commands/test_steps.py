@@ -13,6 +13,7 @@ from devexplorer.core.base import ProgressMonitor
 from devexplorer.core.commands.registry import dispatch, title_of
 from devexplorer.core.engine.link import decode_command
 from devexplorer.core.engine.local import LocalEngine
+from devexplorer.core.parameters.records import TrainStep
 from devexplorer.core.records import (
     Answer,
     BuildModel,
@@ -23,7 +24,6 @@ from devexplorer.core.records import (
     NewTensor,
     ObjectChanged,
     Steps,
-    TrainStep,
     Undo,
 )
 from devexplorer.core.virtual.device.machine import VirtualMachine

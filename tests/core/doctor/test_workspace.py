@@ -20,6 +20,7 @@ from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.doctor.commands import check as doctor
 from devexplorer.core.doctor.examine import examine
 from devexplorer.core.files.records import OpenModel
+from devexplorer.core.parameters.records import MakeOptimizer, TrainStep
 from devexplorer.core.records import (
     Answer,
     Backward,
@@ -30,10 +31,8 @@ from devexplorer.core.records import (
     Diagnosis,
     DoctorRequest,
     Forward,
-    MakeOptimizer,
     Move,
     NewTensor,
-    TrainStep,
     Undo,
 )
 from devexplorer.core.split.records import Split

@@ -13,6 +13,7 @@ from torch import nn
 
 from devexplorer.core.experiments.records import Ask, Replicate
 from devexplorer.core.files import records as rec
+from devexplorer.core.parameters import records as lab
 from devexplorer.core.records import (
     Backward,
     BuildModel,
@@ -26,7 +27,6 @@ from devexplorer.core.records import (
     Remove,
     Undo,
 )
-from devexplorer.core.records import laboratory as lab
 from devexplorer.core.split.records import InsertHops, Join, Split
 
 pytestmark = pytest.mark.usefixtures("warm_processes")

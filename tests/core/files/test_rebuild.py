@@ -14,18 +14,8 @@ from torch import nn
 from devexplorer.core.commands.refusals import with_rebuilding
 from devexplorer.core.engine.engine import SnapshotDiffer
 from devexplorer.core.files.records import OpenModel, RunModelCode
-from devexplorer.core.records import (
-    Answer,
-    BuildModel,
-    Check,
-    Forward,
-    MakeOptimizer,
-    Move,
-    SetTraining,
-    Steps,
-    TrainStep,
-    Undo,
-)
+from devexplorer.core.parameters.records import MakeOptimizer, SetTraining, TrainStep
+from devexplorer.core.records import Answer, BuildModel, Check, Forward, Move, Steps, Undo
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 

@@ -23,6 +23,7 @@ from devexplorer.core.experiments.records import Ask, Crossover, Replicate, Time
 from devexplorer.core.files import records as rec
 from devexplorer.core.files.records import OpenWorkspace, RunModelCode, SaveWorkspace
 from devexplorer.core.files.script import SessionFiles, marked, notebook, script, write
+from devexplorer.core.parameters import records as lab
 from devexplorer.core.records import (
     AddVirtual,
     Backward,
@@ -40,7 +41,6 @@ from devexplorer.core.records import (
     SetThreads,
     Undo,
 )
-from devexplorer.core.records import laboratory as lab
 from devexplorer.core.session.journal import Action, Surroundings
 from devexplorer.core.session.poll import PollResult
 from devexplorer.core.session.session import Session

@@ -12,6 +12,7 @@ from fakes.engine import EngineHere
 
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.files.records import OpenWorkspace, SaveWorkspace
+from devexplorer.core.parameters import records as lab
 from devexplorer.core.records import (
     BuildModel,
     Command,
@@ -25,7 +26,6 @@ from devexplorer.core.records import (
     Remove,
     Undo,
 )
-from devexplorer.core.records import laboratory as lab
 from devexplorer.core.session.session import Session
 
 PATIENCE_S = 30.0

@@ -26,18 +26,8 @@ from devexplorer.core.files.workspace_format import UNSET
 from devexplorer.core.models import samples
 from devexplorer.core.models.samples import vision
 from devexplorer.core.models.stored import StoredModule
-from devexplorer.core.records import (
-    BuildModel,
-    Forward,
-    Initialise,
-    MakeOptimizer,
-    Move,
-    NewTensor,
-    Remove,
-    SetTraining,
-    TrainStep,
-    Undo,
-)
+from devexplorer.core.parameters.records import Initialise, MakeOptimizer, SetTraining, TrainStep
+from devexplorer.core.records import BuildModel, Forward, Move, NewTensor, Remove, Undo
 from devexplorer.core.virtual.backend import install
 
 pytestmark = pytest.mark.usefixtures("warm_processes")

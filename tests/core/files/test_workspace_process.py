@@ -15,16 +15,8 @@ from places import place_of
 from torch import nn
 
 from devexplorer.core.files.records import OpenModel, SaveWorkspace
-from devexplorer.core.records import (
-    Backward,
-    BuildModel,
-    MakeOptimizer,
-    Move,
-    NewTensor,
-    SetRequiresGrad,
-    SetTraining,
-    TrainStep,
-)
+from devexplorer.core.parameters.records import MakeOptimizer, SetRequiresGrad, SetTraining, TrainStep
+from devexplorer.core.records import Backward, BuildModel, Move, NewTensor
 from devexplorer.core.split.records import Split
 
 TESTS = Path(__file__).parents[2]
@@ -50,7 +42,8 @@ import json, sys
 from fakes.equality import everything
 from places import place_of
 from devexplorer.core.files.records import OpenWorkspace, RunModelCode
-from devexplorer.core.records import Forward, TrainStep
+from devexplorer.core.parameters.records import TrainStep
+from devexplorer.core.records import Forward
 with place_of("cpu") as place:
     words = place.do(OpenWorkspace(path=sys.argv[1])).answer.words
     stored = type(place.workspace.get("own")).__name__

@@ -13,6 +13,7 @@ from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.learn.checks import built, did, refused, there
 from devexplorer.core.learn.course import EXERCISES
 from devexplorer.core.learn.exercise import Course, Exercise, Step
+from devexplorer.core.parameters.records import Tie
 from devexplorer.core.records import (
     Answer,
     BuildModel,
@@ -29,7 +30,6 @@ from devexplorer.core.records import (
     ObjectSnapshot,
     Row,
     SetThreads,
-    Tie,
     Undo,
 )
 from devexplorer.core.session.state import COMMANDS, State

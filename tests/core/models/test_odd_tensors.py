@@ -13,23 +13,15 @@ from torch import Tensor, nn
 
 from devexplorer.core.experiments.records import Ask
 from devexplorer.core.files.records import OpenModel, Save
-from devexplorer.core.records import (
-    Backward,
+from devexplorer.core.parameters.records import (
     ClearGradients,
-    Combine,
-    Command,
     Describe,
-    EditElement,
     Initialise,
     MakeOptimizer,
-    Move,
-    NewTensor,
-    Redo,
-    Remove,
     SetRequiresGrad,
     TrainStep,
-    Undo,
 )
+from devexplorer.core.records import Backward, Combine, Command, EditElement, Move, NewTensor, Redo, Remove, Undo
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 

@@ -2,6 +2,7 @@
 
 from devexplorer.core.experiments.records import Ask, Replicate
 from devexplorer.core.memory.records import ReleaseCache
+from devexplorer.core.parameters import records as lab
 from devexplorer.core.records import (
     Answer,
     Backward,
@@ -11,13 +12,13 @@ from devexplorer.core.records import (
     Forward,
     MatmulSpec,
     Move,
+    MoveOptimizer,
     NewTensor,
     Remove,
     StartBenchmark,
     Steps,
     Undo,
 )
-from devexplorer.core.records import laboratory as lab
 from devexplorer.core.session.journal import Journal
 
 BUILD = BuildModel(recipe="mlp", name="mlp", seed=3)
@@ -99,7 +100,7 @@ def test_everything_that_can_be_repeated_is() -> None:
         lab.SetRequiresGrad(targets=("m",), on=False),
         lab.SetTraining(target="m", on=False),
         lab.MakeOptimizer(target="m"),
-        lab.MoveOptimizer(target="m"),
+        MoveOptimizer(target="m"),
         Replicate(target="m", devices=("cpu",)),
     ]
     journal = Journal()

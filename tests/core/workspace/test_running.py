@@ -11,20 +11,8 @@ import torch
 from places import Place, place_of
 from torch import Tensor, nn
 
-from devexplorer.core.records import (
-    Backward,
-    BuildModel,
-    Check,
-    Combine,
-    Command,
-    Forward,
-    MakeOptimizer,
-    Move,
-    NewTensor,
-    Redo,
-    TrainStep,
-    Undo,
-)
+from devexplorer.core.parameters.records import MakeOptimizer, TrainStep
+from devexplorer.core.records import Backward, BuildModel, Check, Combine, Command, Forward, Move, NewTensor, Redo, Undo
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 

@@ -8,19 +8,17 @@ from places import Place
 from torch import Tensor, nn
 
 from devexplorer.core.models.run import RunFailed
+from devexplorer.core.parameters.records import ClearGradients, Initialise, SetRequiresGrad
 from devexplorer.core.records import (
     Backward,
     BuildModel,
-    ClearGradients,
     Combine,
     Command,
     EditElement,
     Forward,
-    Initialise,
     Move,
     NewTensor,
     Redo,
-    SetRequiresGrad,
     Undo,
 )
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 from places import Place, place_of
 
-from devexplorer.core.records import BuildModel, MakeOptimizer, Move, Remove, TrainStep, Undo
+from devexplorer.core.parameters.records import MakeOptimizer, TrainStep
+from devexplorer.core.records import BuildModel, Move, Remove, Undo
 
 
 @pytest.fixture

@@ -26,13 +26,14 @@ from devexplorer.core.files.records import (
 )
 from devexplorer.core.isolation.model_classes import Candidate
 from devexplorer.core.isolation.model_source import describe
-from devexplorer.core.records import Answer, Initialise, Row
+from devexplorer.core.parameters.records import Initialise
+from devexplorer.core.records import Answer, Row
 from devexplorer.core.session.state import State
 from devexplorer.gui.files.load_file import CheckpointDialog, LoadFileDialog
 from devexplorer.gui.files.open_model import KINDS, OpenModelDialog
 from devexplorer.gui.files.questions import TrustDialog
 from devexplorer.gui.files.save_file import SaveFileDialog
-from devexplorer.gui.objects.initialise import RULES, InitialiseDialog
+from devexplorer.gui.parameters.initialise import RULES, InitialiseDialog
 
 LEFT = Qt.MouseButton.LeftButton
 

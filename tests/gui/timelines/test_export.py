@@ -15,6 +15,7 @@ from PySide6.QtWidgets import QApplication, QFileDialog, QMenu, QWidget
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.parameters.records import Values
 from devexplorer.core.records import (
     AllocatorSample,
     Answer,
@@ -25,16 +26,15 @@ from devexplorer.core.records import (
     Event,
     MatmulSpec,
     Spread,
-    Values,
 )
 from devexplorer.core.session.background import Background
 from devexplorer.core.session.settings import Settings
 from devexplorer.core.session.state import Change, State
 from devexplorer.gui.actions import Controller, WindowContext
-from devexplorer.gui.charts.histogram import Histogram
 from devexplorer.gui.charts.size_curve import Series as SizeSeries
 from devexplorer.gui.charts.size_curve import SizeCurve
 from devexplorer.gui.charts.wall_bars import Bar, WallBars
+from devexplorer.gui.parameters.histogram import Histogram
 from devexplorer.gui.plots.figure import PNG_SCALE, Figure
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.timelines.export import Choice, ExportDialog, PlotExport

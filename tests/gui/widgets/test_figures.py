@@ -17,11 +17,12 @@ from PySide6.QtWidgets import QApplication, QMenu
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.base import MISSING
-from devexplorer.core.records import DeviceSample, Values
+from devexplorer.core.parameters.records import Values
+from devexplorer.core.records import DeviceSample
 from devexplorer.core.session.state import Marker
-from devexplorer.gui.charts.histogram import Histogram
 from devexplorer.gui.charts.size_curve import Series, SizeCurve
 from devexplorer.gui.charts.wall_bars import Bar, WallBars
+from devexplorer.gui.parameters.histogram import Histogram
 from devexplorer.gui.sweep.heat_map import HeatMap
 from devexplorer.gui.widgets import number_texts
 from devexplorer.gui.widgets.figures_dialog import FiguresDialog

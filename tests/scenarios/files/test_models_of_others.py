@@ -11,7 +11,8 @@ from places import Place
 from torch import Tensor, nn
 
 from devexplorer.core.files.records import FileListed, ListFile, LoadCheckpoint, OpenModel, Save
-from devexplorer.core.records import EditElement, Forward, Move, NewTensor, Redo, SetTraining, Undo
+from devexplorer.core.parameters.records import SetTraining
+from devexplorer.core.records import EditElement, Forward, Move, NewTensor, Redo, Undo
 from devexplorer.core.split.records import Hopped, Join, PlanSplit, Split, SplitPlanned
 from devexplorer.core.workspace.command_result import CommandResult
 

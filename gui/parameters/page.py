@@ -14,10 +14,12 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from devexplorer.core.base import MISSING, bytes_text, seconds_text
-from devexplorer.core.records import Describe, Fact, Row, Values
+from devexplorer.core.parameters.records import Describe, Values
+from devexplorer.core.parameters.state import ValuesState
+from devexplorer.core.records import Fact, Row
 from devexplorer.core.session import State
 from devexplorer.gui.actions import row_of
-from devexplorer.gui.charts.histogram import Histogram
+from devexplorer.gui.parameters.histogram import Histogram
 from devexplorer.gui.widgets import (
     CENTRE,
     EDGE_PX,
@@ -76,7 +78,7 @@ class FirstValues(QLabel):
 
 
 class ValuesPanel(QWidget):
-    """Reads `state.values`; `set_selection` says what is selected."""
+    """Reads `ValuesState`; `set_selection` says what is selected."""
 
     command_requested = Signal(object)
     """A `Describe`."""
@@ -166,7 +168,7 @@ class ValuesPanel(QWidget):
         """Show what is known now."""
         if self._target is not None:
             self._row = self._find(self._target)  # it may have moved
-        described = None if self._target is None else self._state.values.get(self._target)
+        described = None if self._target is None else self._state.part(ValuesState).values.get(self._target)
         self._content.setVisible(described is not None)
         self.empty.setVisible(described is None)
         if described is None:
@@ -179,7 +181,7 @@ class ValuesPanel(QWidget):
         for button, words in self._tips.items():
             button.setEnabled(reason is None)
             button.setToolTip(reason or words)
-        self.old.setVisible(self._target is not None and self._state.values_are_old(self._target))
+        self.old.setVisible(self._target is not None and self._state.part(ValuesState).are_old(self._target))
         values = described.values
         self.exact.setVisible(values.sampled > 0)
         self.gradient.setVisible(values.gradient is not None)

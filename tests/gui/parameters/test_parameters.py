@@ -14,9 +14,10 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QMenu
 
+from devexplorer.core.parameters.state import ValuesState
 from devexplorer.core.records import Row
-from devexplorer.gui.objects.edit_element import EditElementDialog
-from devexplorer.gui.objects.initialise import RULES, InitialiseDialog
+from devexplorer.gui.parameters.edit_element import EditElementDialog
+from devexplorer.gui.parameters.initialise import RULES, InitialiseDialog
 from devexplorer.gui.recording.replaying import replaying_of
 
 HIDDEN = "mlp:0.weight"
@@ -89,7 +90,7 @@ def test_values_are_viewed_drawn_again_and_edited(hands: Hands) -> None:
     hands.write(dialog.numbers["value"], "0.25")
     QTest.keyClick(dialog.numbers["value"], Qt.Key.Key_Return)
     hands.until(lambda: _facts(hands)["mean"] == "0.25", "initialised")
-    found = hands.state.values[HIDDEN]
+    found = hands.state.part(ValuesState).values[HIDDEN]
     assert found.before is not None
     assert f"{found.before.mean:.6g}" == before["mean"]
 

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from devexplorer.core.base import BadInput, ProgressMonitor, count_text, seconds_text, shape_text
 from devexplorer.core.models import device_id, dtype_name, gradient_of, is_uninitialised
-from devexplorer.core.records import Answer, Describe, Offer, Values, ValuesDescribed
+from devexplorer.core.parameters.records import Describe, Values, ValuesDescribed
+from devexplorer.core.parameters.rows_text import rows_text
+from devexplorer.core.records import Answer, Offer
 from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.parameters.rows_text import rows_text
 from devexplorer.core.workspace.pieces import piece_elements, pieces
 from devexplorer.core.workspace.targets import Target
 from devexplorer.core.workspace.timing import Timing

@@ -11,17 +11,9 @@ from places import Place, place_of
 from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput, Cancelled, ProgressMonitor
-from devexplorer.core.records import (
-    BuildModel,
-    Initialise,
-    MakeOptimizer,
-    NewTensor,
-    Redo,
-    TrainStep,
-    Undo,
-    ValuesDescribed,
-)
-from devexplorer.core.workspace.parameters.initialising import RULES, initialise
+from devexplorer.core.parameters.initialising import RULES, initialise
+from devexplorer.core.parameters.records import Initialise, MakeOptimizer, TrainStep, ValuesDescribed
+from devexplorer.core.records import BuildModel, NewTensor, Redo, Undo
 
 
 @pytest.fixture

@@ -1,9 +1,8 @@
-"""Carries out `MakeOptimizer`; what an optimizer holds. Runs on the jobs thread."""
+"""Carries out `MakeOptimizer` and `MoveOptimizer`. Runs on the jobs thread."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 
 import torch
 
@@ -17,29 +16,20 @@ from devexplorer.core.base import (
     suggestion,
     variable,
 )
-from devexplorer.core.models import device_id, kind_of, state_tensors
+from devexplorer.core.models import dtype_name, kind_of
 from devexplorer.core.models import make_optimizer as new_optimizer
-from devexplorer.core.records import Answer, Fact, MakeOptimizer, Offer
+from devexplorer.core.parameters.records import MakeOptimizer
+from devexplorer.core.records import Answer, Fact, MoveOptimizer, Offer
 from devexplorer.core.workspace.command_result import CommandResult, Refused
+from devexplorer.core.workspace.optimizer_state import (
+    follow,
+    following_code,
+    optimizer_variable,
+    state_bytes,
+    state_text,
+    strays,
+)
 from devexplorer.core.workspace.workspace import Workspace
-
-
-def optimizer_variable(name: str) -> str:
-    """The Python variable of a model's optimizer; names of objects never begin with an underscore, so it is free."""
-    return f"_optimizer_{variable(name)}"
-
-
-def state_bytes(optimizer: torch.optim.Optimizer) -> dict[str, int]:
-    """Bytes of the state by device."""
-    totals = Counter[str]()
-    for _, _, value in state_tensors(optimizer):
-        totals[device_id(value.device)] += value.nbytes
-    return dict(sorted(totals.items()))
-
-
-def state_text(optimizer: torch.optim.Optimizer) -> str:
-    """`2.4 MiB on vgpu:0, 32 B on cpu`."""
-    return bytes_by_device_text(state_bytes(optimizer)) or "none yet"
 
 
 def optimizer_of(workspace: Workspace, title: str) -> torch.optim.Optimizer:
@@ -134,6 +124,39 @@ def _removed(workspace: Workspace, command: MakeOptimizer) -> CommandResult:
         title=f"{command.target} no longer has an optimizer",
         words=words,
         code=f"del {optimizer_variable(command.target)}",
+        subject=command.target,
+    )
+    return CommandResult(answer, workspace.snapshots([command.target]))
+
+
+def move_optimizer(workspace: Workspace, command: MoveOptimizer, progress: ProgressMonitor) -> CommandResult:
+    """Let the state follow its parameters, all of it or none."""
+    optimizer = optimizer_of(workspace, command.target)
+    found = strays(optimizer)
+    if not found:
+        words = "There is no state before the first step."
+        if state_bytes(optimizer):
+            words = f"The state is where its parameters are: {state_text(optimizer)}."
+        code = following_code(command.target)
+        return CommandResult(Answer(title="Nothing had to move", words=words, subject=command.target, code=code))
+    before = state_text(optimizer)
+    moved = follow(workspace, command.target, found, progress)
+    words = (
+        f"{count_text(len(found), 'tensor')} of its state, {bytes_text(moved)}, followed"
+        f" {'its' if len(found) == 1 else 'their'} "
+    )
+    words += "parameters. Counts of steps stay on the CPU, where PyTorch reads them. "
+    cast = next((stray for stray in found if stray.value.dtype != stray.dtype), None)
+    if cast is not None:
+        words += (
+            f"They were cast from {dtype_name(cast.value.dtype)} to {dtype_name(cast.dtype)} as well, the dtype of the"
+            " parameters. "
+        )
+    answer = Answer(
+        title=f"The optimizer state of {command.target} followed its parameters",
+        words=words.strip(),
+        facts=(Fact("before", before), Fact("after", state_text(optimizer))),
+        code=following_code(command.target),
         subject=command.target,
     )
     return CommandResult(answer, workspace.snapshots([command.target]))

@@ -27,18 +27,13 @@ from devexplorer.core.models import (
     size_of,
     total,
 )
-from devexplorer.core.records import Answer, Fact, MoveOptimizer, Offer, TrainStep
+from devexplorer.core.parameters.optimizers import offer_again, optimizer_of
+from devexplorer.core.parameters.records import TrainStep
+from devexplorer.core.parameters.rows_text import value_text
+from devexplorer.core.records import Answer, Fact, MoveOptimizer, Offer
 from devexplorer.core.workspace import run_code
 from devexplorer.core.workspace.command_result import CommandResult, Refused
-from devexplorer.core.workspace.parameters.optimizer_state import strays
-from devexplorer.core.workspace.parameters.optimizers import (
-    offer_again,
-    optimizer_of,
-    optimizer_variable,
-    state_bytes,
-    state_text,
-)
-from devexplorer.core.workspace.parameters.rows_text import value_text
+from devexplorer.core.workspace.optimizer_state import optimizer_variable, state_bytes, state_text, strays
 from devexplorer.core.workspace.runs import Ran, before_inputs, given_names, inputs_of, reached, run_model
 from devexplorer.core.workspace.targets import Target
 from devexplorer.core.workspace.workspace import Workspace

@@ -1,15 +1,13 @@
 """Commands about parameters and training, and what answers them. Any thread.
 
-Those of the doctor are in a separate module; the lists below hold them too. A target is `name`, or `name:path` for a
-module, parameter or buffer of a model.
+A target is `name`, or `name:path` for a module, parameter or buffer of a model.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
-from devexplorer.core.records.doctor import Checked
+from devexplorer.core.records.base import AnyNumbers, BaseCommand, BaseEvent
 
 
 class Describe(BaseCommand, tag="Describe"):
@@ -22,7 +20,7 @@ class Describe(BaseCommand, tag="Describe"):
     """Everything from every element, also where the tensor is so large that most of it would come from a sample."""
 
 
-class Values(Record):
+class Values(AnyNumbers):
     """The values of one tensor, computed where it is."""
 
     target: str
@@ -59,6 +57,11 @@ class ValuesDescribed(BaseEvent, tag="ValuesDescribed"):
 
     values: Values
     before: Values | None = None
+
+    @property
+    def target(self) -> str:
+        """What they are the values of."""
+        return self.values.target
 
 
 class Initialise(BaseCommand, tag="Initialise"):
@@ -123,28 +126,3 @@ class TrainStep(BaseCommand, tag="TrainStep"):
 
     target: str
     input: str | None = None
-
-
-class MoveOptimizer(BaseCommand, tag="MoveOptimizer"):
-    """Move the optimizer's state to where the parameters are that it belongs to."""
-
-    target: str
-
-
-LABORATORY_COMMANDS: tuple[type[BaseCommand], ...] = (
-    Describe,
-    Initialise,
-    Tie,
-    Untie,
-    SetRequiresGrad,
-    ClearGradients,
-    SetTraining,
-    MakeOptimizer,
-    TrainStep,
-    MoveOptimizer,
-)
-
-LABORATORY_RESULTS: tuple[type[BaseEvent], ...] = (
-    ValuesDescribed,
-    Checked,
-)

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from devexplorer.core.base import NO_PROGRESS, Cancelled, ProgressMonitor
-from devexplorer.core.workspace.parameters import describing as statistics
-from devexplorer.core.workspace.parameters.describing import Figures, figures
+from devexplorer.core.parameters import describing as statistics
+from devexplorer.core.parameters.describing import Figures, figures
 from devexplorer.core.workspace.pieces import pieces, pieces_together
 
 BINS = 10

@@ -25,10 +25,11 @@ from devexplorer.core.base import (
     variable,
 )
 from devexplorer.core.models import device_id, dtype_name, refuse_value
-from devexplorer.core.records import Answer, Event, Fact, Initialise, Values, ValuesDescribed
+from devexplorer.core.parameters.describing import refuse_without_values, values_of
+from devexplorer.core.parameters.records import Initialise, Values, ValuesDescribed
+from devexplorer.core.parameters.rows_text import value_text
+from devexplorer.core.records import Answer, Event, Fact
 from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.parameters.describing import refuse_without_values, values_of
-from devexplorer.core.workspace.parameters.rows_text import value_text
 from devexplorer.core.workspace.targets import Target
 from devexplorer.core.workspace.workspace import Workspace
 

@@ -13,8 +13,9 @@ from torch import nn
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.engine.local import LocalEngine
-from devexplorer.core.records import Backward, BuildModel, Describe, EditElement, NewTensor, Values, ValuesDescribed
-from devexplorer.core.workspace.parameters import describing as statistics
+from devexplorer.core.parameters import describing as statistics
+from devexplorer.core.parameters.records import Describe, Values, ValuesDescribed
+from devexplorer.core.records import Backward, BuildModel, EditElement, NewTensor
 
 
 def values_of(place: Place, target: str, **options: int) -> Values:

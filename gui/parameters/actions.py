@@ -1,21 +1,25 @@
-"""Actions on parameters and training: flags, ties, gradients, mode, optimizer. Main thread only."""
+"""Actions on parameters and training: values, flags, ties, gradients, mode, optimizer. Main thread only; a dialog's
+module is loaded when it is first opened."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from devexplorer.core.base import OPTIMIZERS, object_name
-from devexplorer.core.records import (
+from devexplorer.core.parameters.records import (
     ClearGradients,
+    Describe,
     MakeOptimizer,
-    MoveOptimizer,
     SetRequiresGrad,
     SetTraining,
     Tie,
     TrainStep,
     Untie,
 )
-from devexplorer.gui.actions import MODEL, PARAMETERS, ActionSpec, WindowContext
+from devexplorer.core.records import MoveOptimizer, Offer
+from devexplorer.core.session import State
+from devexplorer.gui.actions import MODEL, PARAMETERS, ActionSpec, WindowContext, row_of
+from devexplorer.gui.parameters.tab import TAB
 
 OPTIMIZER_TITLES = {**{kind: known.title for kind, known in OPTIMIZERS.items()}, "none": "No optimizer"}
 """Titles of the kinds of `MakeOptimizer`."""
@@ -69,6 +73,12 @@ def actions(context: WindowContext) -> list[ActionSpec]:
         )
 
     return [
+        ActionSpec("values", "Values", "Histogram and statistics of the selected tensor",
+                   partial(_show_values, context), selection.why_no_values, "V", menu=PARAMETERS),
+        ActionSpec("initialise", "Initialise…", "Give a parameter, or all weights of a module, new values",
+                   partial(initialise, context), selection.why_no_one_target, "I", menu=PARAMETERS),
+        ActionSpec("edit", "Edit an element…", "Set one element of the selected tensor or parameter",
+                   partial(edit_element, context), selection.why_no_values, "E", menu=PARAMETERS),
         ActionSpec("freeze", "Freeze", "requires_grad off: no gradient, no step", partial(set_requires_grad, False),
                    partial(why_no_flag, False), menu=PARAMETERS),
         ActionSpec("unfreeze", "Unfreeze", "requires_grad on", partial(set_requires_grad, True),
@@ -95,3 +105,43 @@ def actions(context: WindowContext) -> list[ActionSpec]:
             for kind, title in OPTIMIZER_TITLES.items()
         ),
     ]  # fmt: skip
+
+
+def offers_for_two(state: State, left: str, right: str) -> tuple[Offer, ...]:
+    """Two parameters of a model that have one shape can be tied."""
+    first, second = row_of(state, left), row_of(state, right)
+    if first is None or second is None or object_name(left) != object_name(right):
+        return ()
+    if first.kind != "parameter" or second.kind != "parameter" or first.shape != second.shape:
+        return ()
+    if first.identity is not None and first.identity == second.identity:
+        return ()
+    return (Offer(f"Tie {second.path} to {first.path}", Tie(first=left, second=right)),)
+
+
+def _show_values(context: WindowContext) -> None:
+    TAB.show(context)
+    tensors = context.selection.tensors()
+    if tensors:
+        context.controller.send(Describe(target=tensors[0]))
+
+
+def edit_element(context: WindowContext) -> None:
+    """Index and value of one element of the selected tensor."""
+    from devexplorer.gui.parameters.edit_element import EditElementDialog
+
+    (target,) = context.selection.tensors()
+    row = context.controller.row(target)
+    assert row is not None
+    assert row.shape is not None
+    context.ask(EditElementDialog(target, row.shape, context.window))
+
+
+def initialise(context: WindowContext) -> None:
+    """New initial values for what is selected."""
+    rows = context.selection.rows()
+    if len(rows) != 1:
+        return
+    from devexplorer.gui.parameters.initialise import InitialiseDialog
+
+    context.ask(InitialiseDialog(*rows[0], context.window))

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from PySide6.QtWidgets import QComboBox, QLineEdit, QSpinBox, QWidget
 
 from devexplorer.core.base import shape_text
-from devexplorer.core.records import Initialise, Row
+from devexplorer.core.parameters.records import Initialise
+from devexplorer.core.records import Row
 from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.widgets import check_box, give_room, label
 

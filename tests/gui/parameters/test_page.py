@@ -7,9 +7,10 @@ from fakes.look_records import CPU, ENGINE, VGPU, mlp, show, state_with
 from PySide6.QtCore import QPointF, Qt
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.records import Describe, ObjectRemoved, Values, ValuesDescribed
+from devexplorer.core.parameters.records import Describe, Values, ValuesDescribed
+from devexplorer.core.records import ObjectRemoved
 from devexplorer.core.session.state import State
-from devexplorer.gui.objects.values import ValuesPanel
+from devexplorer.gui.parameters.page import ValuesPanel
 from devexplorer.gui.widgets.theme import LIGHT, set_theme
 
 LEFT = Qt.MouseButton.LeftButton

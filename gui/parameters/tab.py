@@ -9,11 +9,11 @@ from devexplorer.core.session import Change
 from devexplorer.gui.actions import TabSpec, WindowContext, follow_selection, lazy_page
 
 if TYPE_CHECKING:
-    from devexplorer.gui.objects.values import ValuesPanel
+    from devexplorer.gui.parameters.page import ValuesPanel
 
 
 def _connect(context: WindowContext, page: ValuesPanel) -> None:
-    from devexplorer.gui.objects.actions import edit_element, initialise
+    from devexplorer.gui.parameters.actions import edit_element, initialise
 
     page.initialise_requested.connect(partial(initialise, context))
     page.edit_requested.connect(partial(edit_element, context))
@@ -21,7 +21,7 @@ def _connect(context: WindowContext, page: ValuesPanel) -> None:
 
 TAB = TabSpec(
     "values",
-    lazy_page("devexplorer.gui.objects.values:ValuesPanel", follow_selection, _connect),
+    lazy_page("devexplorer.gui.parameters.page:ValuesPanel", follow_selection, _connect),
     "explore",
     Change.LABORATORY | Change.OBJECTS | Change.ANSWER | Change.DEVICES | Change.ENGINE,
     tooltip="The values of a tensor: numbers, statistics, histogram",

@@ -8,19 +8,8 @@ from places import Place, place_of
 from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.records import (
-    Backward,
-    BuildModel,
-    ClearGradients,
-    Forward,
-    MakeOptimizer,
-    Move,
-    NewTensor,
-    Redo,
-    SetRequiresGrad,
-    SetTraining,
-    Undo,
-)
+from devexplorer.core.parameters.records import ClearGradients, MakeOptimizer, SetRequiresGrad, SetTraining
+from devexplorer.core.records import Backward, BuildModel, Forward, Move, NewTensor, Redo, Undo
 from devexplorer.core.workspace.workspace import Workspace
 
 

@@ -8,7 +8,8 @@ from places import Place
 from torch import nn
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.records import BuildModel, MakeOptimizer, Move, NewTensor, Redo, Tie, TrainStep, Undo, Untie
+from devexplorer.core.parameters.records import MakeOptimizer, Tie, TrainStep, Untie
+from devexplorer.core.records import BuildModel, Move, NewTensor, Redo, Undo
 
 
 def model(place: Place, name: str) -> nn.Module:

@@ -7,9 +7,10 @@ from torch import nn
 
 from devexplorer.core.base import BadInput, ProgressMonitor, bytes_text, expression, quoted, shape_text
 from devexplorer.core.models import device_id, dtype_name, held_by, is_uninitialised
-from devexplorer.core.records import Answer, Fact, Offer, Tie, Untie
+from devexplorer.core.parameters.optimizers import offer_again
+from devexplorer.core.parameters.records import Tie, Untie
+from devexplorer.core.records import Answer, Fact, Offer
 from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.parameters.optimizers import offer_again
 from devexplorer.core.workspace.parts import renew_flat_weights
 from devexplorer.core.workspace.plan import check_sizes
 from devexplorer.core.workspace.targets import Target

@@ -12,18 +12,8 @@ from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.models.run import RunFailed
-from devexplorer.core.records import (
-    BuildModel,
-    MakeOptimizer,
-    Move,
-    MoveOptimizer,
-    NewTensor,
-    Redo,
-    SetRequiresGrad,
-    Steps,
-    TrainStep,
-    Undo,
-)
+from devexplorer.core.parameters.records import MakeOptimizer, SetRequiresGrad, TrainStep
+from devexplorer.core.records import BuildModel, Move, MoveOptimizer, NewTensor, Redo, Steps, Undo
 from devexplorer.core.workspace.workspace import Workspace
 
 

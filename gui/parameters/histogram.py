@@ -9,7 +9,7 @@ import pyqtgraph as pg
 from PySide6.QtCore import QPointF, QSize, Qt
 from PySide6.QtGui import QAccessible
 
-from devexplorer.core.records import Values
+from devexplorer.core.parameters.records import Values
 from devexplorer.gui.plots.canvas import PlotCanvas
 from devexplorer.gui.plots.curve_item import CurveItem
 from devexplorer.gui.plots.curves import Floats, round_values

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput, Findings, ProgressMonitor, bytes_by_device_text, count_text, list_text
 from devexplorer.core.models import device_id, dtype_name, gradient_of, held_by, is_uninitialised, size_of
-from devexplorer.core.records import Answer, ClearGradients, Fact, SetRequiresGrad, SetTraining
+from devexplorer.core.parameters.records import ClearGradients, SetRequiresGrad, SetTraining
+from devexplorer.core.records import Answer, Fact
 from devexplorer.core.workspace.command_result import CommandResult
 from devexplorer.core.workspace.targets import Target
 from devexplorer.core.workspace.workspace import Workspace

@@ -1,0 +1,1 @@
+"""Values, new values, ties and flags of parameters; optimizers and training steps."""

@@ -1,1 +1,0 @@
-"""Parameters of models and tensors: their values, initial values, ties, flags, and the optimizers that change them."""
