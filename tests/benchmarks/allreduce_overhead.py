@@ -27,7 +27,7 @@ from turns import load
 
 from devexplorer.core.allreduce.messages import Order, Setup
 from devexplorer.core.allreduce.rank import take_interface, timed_block
-from devexplorer.core.allreduce.ranks import LOOPBACK, Ranks, listen
+from devexplorer.core.allreduce.run import LOOPBACK, Ranks, listen
 
 SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
 WITHIN = 0.05

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from turns import load
 
-from devexplorer.core.fleet.check.results import CheckResults
+from devexplorer.core.fleet.check.fleet_check import CheckResults
 from devexplorer.core.fleet.events import BlocksMeasured, GroupEnded, GroupStarted, MeasureOrder
 from devexplorer.core.fleet.hosts.host_fleet import HostFleet, Member
 from devexplorer.core.fleet.records import MeasuredKind

@@ -12,8 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from devexplorer.core.allreduce.kind import AllReduceSpec, Rendezvous
-from devexplorer.core.allreduce.ranks import RANK
-from devexplorer.core.allreduce.run import AllReduceRun, check_allreduce
+from devexplorer.core.allreduce.run import RANK, AllReduceRun, check_allreduce
 from devexplorer.core.base import Unavailable
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.records import BenchPoint

@@ -10,7 +10,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog
 
 from devexplorer.core.machines.window.machines import FarMachine
-from devexplorer.gui.files.files_of_window import files_of
+from devexplorer.gui.files.actions import files_of
 from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.machines.side import FarFileDialog
 from fakes.two_machines import TwoMachines

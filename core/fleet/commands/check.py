@@ -6,26 +6,28 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack
 
-from devexplorer.core.base import BadInput, Unavailable, parse_dtype, printable
+from devexplorer.core.base import MISSING, BadInput, Unavailable, list_text, parse_dtype, printable
 from devexplorer.core.cli.terminal.findings import Findings
-from devexplorer.core.cli.terminal.lines import is_styled
+from devexplorer.core.cli.terminal.lines import Line, cell_len, is_styled
 from devexplorer.core.cli.terminal.output import print_document
 from devexplorer.core.cli.terminal.refusal import say
 from devexplorer.core.cli.terminal.stopping import Stopping
 from devexplorer.core.cli.terminal.waiting import waiting
 from devexplorer.core.fleet.check.fleet_check import CheckReport, FleetCheck
 from devexplorer.core.fleet.check.plan import CheckPlan, measured_cards, parse_kinds, within_budget
-from devexplorer.core.fleet.commands.check_lines import check_lines
 from devexplorer.core.fleet.commands.choosing import measured
 from devexplorer.core.fleet.commands.gathering import CLOSE_S, gather
+from devexplorer.core.fleet.commands.lines import GAP, SIMULATED
 from devexplorer.core.fleet.records import Verdict
-from devexplorer.core.fleet.report.document import check_document
+from devexplorer.core.fleet.report.document import check_document, failures, interrupted_line, key_text
 from devexplorer.core.fleet.report.files import report_file, write_check
 from devexplorer.core.fleet.report.history import TABLE, as_row, fleet_name, former, kept, stored_checks
+from devexplorer.core.fleet.report.verdict_text import group_lines, line
 from devexplorer.core.fleet.source import MeasuringSource
 from devexplorer.core.fleet.stored import StoredCheck
 from devexplorer.core.fleet.table import FleetTable
@@ -135,3 +137,42 @@ def _print(report: CheckReport) -> None:
     styled = is_styled()
     lines = check_lines(report, width)
     sys.stdout.write("".join(f"{line.ansi() if styled else line.plain}\n" for line in lines))
+
+
+# A check of a fleet as lines of text: a card a line, then what concerns several.
+
+LEAST_VERDICT = 24
+"""Cells in which a verdict is folded; with less it is left to the terminal."""
+
+
+def check_lines(report: CheckReport, width: int | None = None) -> list[Line]:
+    """`width`: cells of a line on a terminal."""
+    rows = [("machine", "device", "name", "ratio", "verdict")]
+    for card in report.verdict.cards:
+        ratio = MISSING if card.ratio is None else f"{card.ratio:.3f}"
+        name = f"{card.name}{SIMULATED if card.simulated else ''}"
+        rows.append((printable(card.machine), card.device, printable(name), ratio, printable(line(card))))
+    cells = [max(map(cell_len, column)) for column in zip(*rows, strict=True)][:-1]
+    before = sum(cells) + GAP * len(cells)
+    room = None if width is None or width - before < LEAST_VERDICT else width - before
+    lines = []
+    for *texts, verdict in rows:
+        padded = [text + " " * (size - cell_len(text)) for text, size in zip(texts, cells, strict=True)]
+        folded = [verdict] if room is None else textwrap.wrap(verdict, room)
+        lines += [(" " * GAP).join([*padded, folded[0]]), *(" " * before + part for part in folded[1:])]
+    return [Line(lines[0], "dim"), *map(Line, lines[1:]), *(Line(printable(text)) for text in _together(report))]
+
+
+def _together(report: CheckReport) -> list[str]:
+    lines = [f"slow between {key_text(a)} and {key_text(b)}" for a, b in report.slow_links]
+    lines += [f"{machine} slows down what all machines do together" for machine in report.slow_machines]
+    lines += group_lines(report.verdict.groups)
+    lines += failures(report)
+    if report.cancelled:
+        lines.append(interrupted_line(report))
+    if report.left_out:
+        names = list_text([kind.value for kind in report.left_out])
+        lines.append(f"left out, for the budget of {report.plan.budget_s:g} s: {names}")
+    slow, failed = len(report.verdict.slow), len(report.verdict.failed)
+    also = f", {failed} failed" if failed else ""
+    return [*lines, f"{slow or 'no'} slow card{'' if slow == 1 else 's'} of {len(report.verdict.cards)}{also}"]

@@ -12,12 +12,15 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from typing import Any
 
 from devexplorer.core.alerts.rules import DEFAULT_RULES
+from devexplorer.core.base import list_text
+from devexplorer.core.base.times import moment_text
 from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.lines import is_styled
-from devexplorer.core.cli.terminal.output import console, print_document
-from devexplorer.core.cli.terminal.refusal import refuse
+from devexplorer.core.cli.terminal.output import console, print_document, table
+from devexplorer.core.cli.terminal.refusal import refuse, say
 from devexplorer.core.cli.terminal.stopping import Stopping
 from devexplorer.core.cli.watch.command import renews
 from devexplorer.core.exporter.watching import belongs_to_a_port, parse_port
@@ -26,10 +29,12 @@ from devexplorer.core.fleet.commands.check import check
 from devexplorer.core.fleet.commands.choosing import chosen
 from devexplorer.core.fleet.commands.document import fleet_document
 from devexplorer.core.fleet.commands.gathering import CLOSE_S, DRAIN_S, gather
-from devexplorer.core.fleet.commands.history import history
 from devexplorer.core.fleet.commands.lines import fleet_lines
+from devexplorer.core.fleet.report.history import TABLE, stored_checks
 from devexplorer.core.fleet.source import FleetSource
+from devexplorer.core.fleet.stored import StoredCheck
 from devexplorer.core.fleet.table import FleetTable
+from devexplorer.core.history.store import Store
 
 
 def fleet(arguments: argparse.Namespace) -> int:
@@ -151,3 +156,61 @@ def _lines(count: int | None, ending: ExitStack) -> Show:
             sys.stdout.flush()
 
     return write
+
+
+# `devexplorer fleet history`: the checks of fleets that were made, newest last.
+
+DEFAULT = 20
+
+
+def history(arguments: argparse.Namespace) -> int:
+    """Print them; returns 2 where the history cannot be read."""
+    findings = Findings()
+    count = findings.count(arguments.count, "--count") or DEFAULT
+    findings.demand_none()
+    with Store() as store:
+        checks, problem = stored_checks(store.rows(TABLE, count)), store.problem
+    if problem is not None:
+        say(problem)
+        return 2
+    if arguments.json:
+        print_document(checks=[_document(check) for check in checks])
+        return 0
+    rows = table(">check", "started", ">cards", "kinds", "slow", "failed")
+    for stored in checks:
+        cards = f"{stored.cards} (simulated)" if stored.simulated else str(stored.cards)
+        slow, failed = (list_text(list(names)) if names else "" for names in (stored.slow, stored.failed))
+        rows.add_row(str(stored.id), moment_text(stored.started_unix_s), cards, ", ".join(_kinds(stored)), slow, failed)
+    console().print(rows)
+    return 0
+
+
+def _kinds(check: StoredCheck) -> list[str]:
+    return list(dict.fromkeys(f"{median.kind.value} {median.dtype}".rstrip() for median in check.medians))
+
+
+def _document(check: StoredCheck) -> dict[str, Any]:
+    return {
+        "id": check.id,
+        "started_unix_s": check.started_unix_s,
+        "ended_unix_s": check.ended_unix_s,
+        "simulated": check.simulated,
+        "in_turn": check.in_turn,
+        "soaked": check.soaked,
+        "cards": check.cards,
+        "slow": check.slow,
+        "failed": check.failed,
+        "rates": [
+            {
+                "machine": median.machine,
+                "device": median.device,
+                "name": median.name,
+                "uuid": median.uuid,
+                "kind": median.kind.value,
+                "dtype": median.dtype or None,
+                "median": median.median,
+                "simulated": median.simulated,
+            }
+            for median in check.medians
+        ],
+    }

@@ -3,21 +3,26 @@ too."""
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from itertools import chain, count
 from typing import Any
 
 import torch
-from torch import overrides, serialization
+from torch import nn, overrides, serialization
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import saved_tensors_hooks
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils import _device
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from devexplorer.core.base import first_line
 from devexplorer.core.virtual.backend import installed
-from devexplorer.core.virtual.cuda.calls import DeviceCalls, concrete
 from devexplorer.core.virtual.cuda.cards import Cards
 from devexplorer.core.virtual.cuda.defaults import (
     imitate_amp,
@@ -28,12 +33,14 @@ from devexplorer.core.virtual.cuda.defaults import (
 )
 from devexplorer.core.virtual.cuda.functions import accelerator_functions, cuda_functions, device_classes
 from devexplorer.core.virtual.cuda.observer import Observer
-from devexplorer.core.virtual.cuda.parallel import imitate_data_parallel
+from devexplorer.core.virtual.cuda.on_cpu import OnCpu
 from devexplorer.core.virtual.cuda.patches import Patches
 from devexplorer.core.virtual.cuda.refused import refuse
-from devexplorer.core.virtual.cuda.streams import kinds
-from devexplorer.core.virtual.cuda.tensors import TYPES, speak_of_cuda, tensor_type
+from devexplorer.core.virtual.cuda.tensors import TYPES, dtype_of, speak_of_cuda, tensor_type
 from devexplorer.core.virtual.device.machine import VirtualGpu
+from devexplorer.core.virtual.device.streams import InOrder, Timed
+from devexplorer.core.virtual.operators.tensor import VirtualTensor
+from devexplorer.core.virtual.tensor_swap import set_data
 
 
 def names_cuda(error: BaseException) -> bool:
@@ -220,3 +227,304 @@ class _Marks:
 
     def __getattr__(self, name: str) -> Any:
         return lambda *args, **kwargs: 0
+
+
+# Sees every call of torch that names a device, and turns CUDA's into virtual GPUs'.
+
+_CONCRETE = frozenset({"cuda", "vgpu", "xpu", "mps"})
+
+
+def concrete(device: Any) -> bool:
+    """Whether this names an accelerator."""
+    if isinstance(device, torch.device):
+        return device.type in _CONCRETE
+    if isinstance(device, str):
+        return device.partition(":")[0] in _CONCRETE
+    return isinstance(device, int) and not isinstance(device, bool)
+
+
+class DeviceCalls(TorchFunctionMode):
+    """`cards` is None where CUDA is real or is not there: then it only looks."""
+
+    def __init__(self, observer: Observer, cards: Cards | None, active: Callable[[], bool]) -> None:
+        super().__init__()
+        self._observer = observer
+        self._cards = cards
+        self._active = active
+        self._special: dict[Any, Callable[..., Any]] = {
+            torch.Tensor.cuda: self._cuda,
+            torch.Tensor.to: self._to,
+            torch.Tensor.type: self._type,
+        }
+        if cards is not None:
+            self._special |= {
+                torch.Tensor.data.__set__: self._set_data,  # type: ignore[attr-defined]
+                torch.Tensor.pin_memory: self._pin_memory,
+                torch.Tensor.register_hook: self._hook,
+                torch.Tensor.register_post_accumulate_grad_hook: self._hook,
+            }
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not self._active():
+            return func(*args, **(kwargs or {}))
+        special = self._special.get(func)
+        if special is not None:
+            return special(func, args, kwargs or {})
+        if kwargs:
+            device = kwargs.get("device")
+            if device is not None and concrete(device):
+                kwargs = {**kwargs, "device": self._mapped(device, "device")}
+            return func(*args, **kwargs)
+        return func(*args)
+
+    def within(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that runs within this mode also where torch calls it from backward or on another thread, which
+        know no modes."""
+
+        @functools.wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if not self._active() or any(mode is self for mode in _get_current_function_mode_stack()):
+                return function(*args, **kwargs)
+            with self:
+                return function(*args, **kwargs)
+
+        return run
+
+    def _mapped(self, device: Any, argument: str | None = None) -> Any:
+        mapped = device if self._cards is None else self._cards.virtual(device)
+        self._observer.seen(sys._getframe(1), argument)
+        return mapped
+
+    def _cuda(self, func: Any, args: Any, kwargs: Any) -> Any:
+        device = args[1] if len(args) > 1 else kwargs.get("device")
+        if self._cards is None:
+            self._observer.seen(sys._getframe(1))
+            return func(*args, **kwargs)
+        options = {name: value for name, value in kwargs.items() if name in ("non_blocking", "memory_format")}
+        if len(args) > 2:
+            options["non_blocking"] = args[2]
+        where = self._mapped(torch.device("cuda", self._cards.current) if device is None else device)
+        return args[0].to(where, **options)
+
+    def _to(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if len(args) > 1 and concrete(args[1]):
+            args = (args[0], self._mapped(args[1]), *args[2:])
+        elif kwargs and concrete(kwargs.get("device")):
+            kwargs = {**kwargs, "device": self._mapped(kwargs["device"], "device")}
+        return func(*args, **kwargs)
+
+    def _type(self, func: Any, args: Any, kwargs: Any) -> Any:
+        wanted = args[1] if len(args) > 1 else kwargs.get("dtype")
+        dtype = dtype_of(wanted)
+        if dtype is not None:
+            self._observer.seen(sys._getframe(1))
+            if self._cards is not None:
+                return args[0].to(self._cards.virtual("cuda"), dtype)
+        result = func(*args, **kwargs)
+        if wanted is None and self._cards is not None and isinstance(result, str):
+            return result.replace("torch.vgpu.", "torch.cuda.")
+        return result
+
+    def _set_data(self, func: Any, args: Any, kwargs: Any) -> Any:
+        # `parameter.data = parameter.data.to("cuda:0")`: among real devices one tensor takes the place of another
+        tensor, value = args
+        if isinstance(value, VirtualTensor) and not isinstance(tensor, VirtualTensor):
+            return set_data(tensor, value)
+        return func(*args, **kwargs)
+
+    def _pin_memory(self, func: Any, args: Any, kwargs: Any) -> Any:
+        # The memory of a virtual GPU's host is the same everywhere: a copy is all that can be seen of
+        # pinning.
+        return func(args[0]) if isinstance(args[0], VirtualTensor) else args[0].detach().clone()
+
+    def _hook(self, func: Any, args: Any, kwargs: Any) -> Any:
+        hook = args[1] if len(args) > 1 else kwargs["hook"]
+        return func(args[0], self.within(hook))
+
+
+# Streams and events of virtual GPUs, on which everything is done when it returns.
+
+
+class _Current(threading.local):
+    def __init__(self) -> None:
+        self.streams: dict[int, Any] = {}
+
+
+def kinds(cards: Cards) -> dict[str, Any]:
+    """`torch.cuda.Stream`, `Event` and what goes with them, for these cards."""
+    numbers = count(1)
+    current = _Current()
+
+    class Stream(InOrder):
+        """Orders work of a card that is done in order anyway."""
+
+        def __init__(self, device: Any = None, priority: int = 0, **options: Any) -> None:
+            self.device_index = cards.ordinal(device)
+            self.device = cards.cuda(self.device_index)
+            self.priority = priority
+            self.stream_id = next(numbers)
+            self.cuda_stream = self.stream_id
+
+        def record_event(self, event: Any = None) -> Any:
+            """An event that has happened."""
+            event = Event() if event is None else event
+            event.record(self)
+            return event
+
+        def __enter__(self) -> Any:
+            return StreamContext(self).__enter__()
+
+        def __exit__(self, *error: Any) -> None:
+            current.streams.pop(self.device_index, None)
+
+    class StreamContext:
+        """`torch.cuda.stream(...)`: its card and stream are the current ones within."""
+
+        def __init__(self, stream: Any) -> None:
+            self.stream = stream
+            self._before: tuple[int, Any] = (0, None)
+
+        def __enter__(self) -> Any:
+            if self.stream is not None:
+                index = self.stream.device_index
+                self._before = cards.current, current.streams.get(index)
+                cards.current = index
+                current.streams[index] = self.stream
+            return self.stream
+
+        def __exit__(self, *_: object) -> None:
+            if self.stream is not None:
+                cards.current = self._before[0]
+                current.streams[self.stream.device_index] = self._before[1]
+
+    class Event(Timed):
+        """A moment on the simulated clock of a card."""
+
+        def __init__(
+            self,
+            enable_timing: bool = False,
+            blocking: bool = False,
+            interprocess: bool = False,
+            external: bool = False,
+        ) -> None:
+            self._timed, self._gpu, self._seconds = enable_timing, None, None
+            self.device: torch.device | None = None
+
+        def record(self, stream: Any = None) -> None:
+            """Note the time."""
+            index = cards.current if stream is None else stream.device_index
+            self.device, self._gpu = cards.cuda(index), cards.gpu(index)
+            self._seconds = self._gpu.clock.thread_seconds
+
+    def current_stream(device: Any = None) -> Any:
+        index = cards.ordinal(device)
+        return current.streams.get(index) or default_stream(index)
+
+    default: dict[int, Any] = {}
+
+    def default_stream(device: Any = None) -> Any:
+        index = cards.ordinal(device)
+        if index not in default:
+            default[index] = Stream(index)
+            default[index].stream_id = default[index].cuda_stream = 0
+        return default[index]
+
+    def set_stream(stream: Any) -> None:
+        if stream is not None:
+            cards.current = stream.device_index
+            current.streams[stream.device_index] = stream
+
+    return {
+        "Stream": Stream,
+        "Event": Event,
+        "StreamContext": StreamContext,
+        "stream": StreamContext,
+        "current_stream": current_stream,
+        "default_stream": default_stream,
+        "set_stream": set_stream,
+    }
+
+
+# `nn.DataParallel` on virtual GPUs: the batch split over the cards, one card after the other.
+
+
+def imitate_data_parallel(patches: Patches, cards: Cards) -> None:
+    """Let a `DataParallel` run each part of the batch with the parameters copied to its card, and bring the results
+    together."""
+
+    def forward(parallel: Any, *inputs: Any, **kwargs: Any) -> Any:
+        if any(isinstance(mode, OnCpu) for mode in _get_current_function_mode_stack()):
+            return parallel.module(*inputs, **kwargs)
+        devices = [cards.virtual(index) for index in parallel.device_ids]
+        first = devices[0]
+        for tensor in chain(parallel.module.parameters(), parallel.module.buffers()):
+            if tensor.device != first:
+                raise RuntimeError(
+                    f"module must have its parameters and buffers on device {parallel.src_device_obj} (device_ids[0])"
+                    f" but found one of them on device: {cards.spoken(tensor.device)}"
+                )
+        parts = _scattered((inputs, kwargs), devices, parallel.dim)
+        if len(devices) == 1 or len(parts) == 1:
+            arguments, named = parts[0]
+            return parallel.module(*arguments, **named)
+        replicas = [_replica(parallel.module, device) for device, _ in zip(devices, parts, strict=False)]
+        results = []
+        for replica, device, (arguments, named) in zip(replicas, devices, parts, strict=False):
+            before = cards.current
+            cards.current = device
+            try:
+                results.append(replica(*arguments, **named))
+            finally:
+                cards.current = before
+        return _gathered(results, cards.virtual(parallel.output_device), parallel.dim)
+
+    patches.call(nn.DataParallel, "forward", forward)
+
+
+def _replica(module: nn.Module, device: torch.device) -> nn.Module:
+    """A copy for one card, as `torch.nn.parallel.replicate` makes it: of each registered module another object with the
+    same attributes, its parameters plain tensors. What a list holds is still the module that was copied."""
+    originals = list(module.modules())
+    copies: dict[nn.Module, Any] = {original: original._replicate_for_data_parallel() for original in originals}
+    moved: dict[torch.Tensor, torch.Tensor] = {}
+    for original, copy in copies.items():
+        copy._former_parameters = {}
+        for name, child in original._modules.items():
+            copy._modules[name] = None
+            if child is not None:
+                setattr(copy, name, copies[child])
+        for name, parameter in original._parameters.items():
+            if parameter is None:
+                copy._parameters[name] = None
+                continue
+            if parameter not in moved:  # a tied one stays tied
+                there = parameter.to(device)
+                moved[parameter] = there.view_as(there) if there is parameter else there
+            setattr(copy, name, moved[parameter])
+            copy._former_parameters[name] = moved[parameter]
+        for name, buffer in original._buffers.items():
+            if buffer is not None:
+                copy._buffers[name] = buffer.to(device)
+    result: nn.Module = copies[module]
+    return result
+
+
+def _scattered(value: Any, devices: Sequence[torch.device], dim: int) -> list[Any]:
+    """A part for each card: tensors in equal pieces, as many as there are rows for; everything else is given to all."""
+    tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+    pieces = min((len(tensor.chunk(len(devices), dim)) for tensor in tensors), default=1)
+    return [_part(value, index, pieces, device, dim) for index, device in enumerate(devices[:pieces])]
+
+
+def _part(value: Any, index: int, pieces: int, device: torch.device, dim: int) -> Any:
+    return tree_map_only(torch.Tensor, lambda tensor: tensor.chunk(pieces, dim)[index].to(device), value)
+
+
+def _gathered(results: list[Any], device: torch.device, dim: int) -> Any:
+    def together(*items: Any) -> Any:
+        if not isinstance(items[0], torch.Tensor):
+            return items[0]
+        join = torch.stack if all(item.dim() == 0 for item in items) else partial(torch.cat, dim=dim)
+        return join([item.to(device) for item in items])
+
+    return tree_map(together, *results)

@@ -15,9 +15,8 @@ from msgspec.structs import replace
 from devexplorer.core.allreduce import rank
 from devexplorer.core.allreduce.kind import AllReduceResult, AllReduceSpec, Rendezvous
 from devexplorer.core.allreduce.messages import DTYPES, Order, Setup
-from devexplorer.core.allreduce.ranks import Ranks, listen
 from devexplorer.core.allreduce.ring import ring_seconds
-from devexplorer.core.allreduce.run import check_allreduce
+from devexplorer.core.allreduce.run import Ranks, check_allreduce, listen
 from devexplorer.core.base import BadInput
 from devexplorer.core.benchmark.kind import run_documents
 from devexplorer.core.benchmark.statistics import STOPPED_EARLY

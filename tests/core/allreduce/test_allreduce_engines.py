@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from devexplorer.core.allreduce import rank
 from devexplorer.core.allreduce.kind import AllReduceResult, AllReduceSpec, Rendezvous
 from devexplorer.core.allreduce.messages import Setup
-from devexplorer.core.allreduce.ranks import RANK, listen
 from devexplorer.core.allreduce.ring import ring_seconds
+from devexplorer.core.allreduce.run import RANK, listen
 from devexplorer.core.base import Unavailable
 from devexplorer.core.benchmark.kind import run_documents
 from devexplorer.core.benchmark.statistics import STOPPED_EARLY

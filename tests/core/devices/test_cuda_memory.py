@@ -9,8 +9,7 @@ from fakes.cuda import GIB, FakeCudaTorch, FakeGpu, FakeLibcuda
 
 from devexplorer.core.base import Unavailable
 from devexplorer.core.devices.cuda_driver import CudaDriver
-from devexplorer.core.devices.cuda_memory import LOOK_SECONDS, CudaMemory
-from devexplorer.core.devices.torch_devices import TorchBackend
+from devexplorer.core.devices.torch_devices import LOOK_SECONDS, CudaMemory, TorchBackend
 
 CARDS = (FakeGpu("aaaaaaaa-0000-0000-0000-000000000001"), FakeGpu("bbbbbbbb-0000-0000-0000-000000000002"))
 

@@ -13,9 +13,8 @@ from fakes.virtual import virtual
 from msgspec.structs import replace
 
 from devexplorer.core.doctor.ask import diagnosed
-from devexplorer.core.doctor.code.exchange import Change, exchanged
 from devexplorer.core.doctor.examine import examine
-from devexplorer.core.doctor.trials import alike, values_of
+from devexplorer.core.doctor.trials import Change, alike, exchanged, values_of
 from devexplorer.core.records import Diagnosis, DoctorRequest, Finding
 
 __all__ = ["examined", "virtual"]

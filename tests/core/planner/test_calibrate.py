@@ -18,9 +18,8 @@ from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import Profile, load_profiles
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.planner.calibrate.kind import card_of, check_calibrate
-from devexplorer.core.planner.calibrate.probes import Sizes, convolutions
 from devexplorer.core.planner.calibrate.records import CalibrateSpec, CalibrationRow
-from devexplorer.core.planner.calibrate.run import CalibrateRun
+from devexplorer.core.planner.calibrate.run import CalibrateRun, Sizes, convolutions
 from devexplorer.core.planner.calibrate.solving import combined, host_factors, without
 from devexplorer.core.records import DeviceInfo
 from devexplorer.core.virtual.device.calibration import SCALED

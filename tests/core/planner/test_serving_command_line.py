@@ -13,7 +13,7 @@ from rich.console import Console
 from devexplorer.core.base import ProgressMonitor
 from devexplorer.core.cli.run import main
 from devexplorer.core.planner.commands import fit
-from devexplorer.core.planner.commands.fit_serving_print import print_serving
+from devexplorer.core.planner.commands.fit import print_serving
 from devexplorer.core.planner.records import Fit, FitBytes, FitCard, FitReport, FitSpec
 from devexplorer.core.planner.serving_records import CacheLayers, ServingSpec
 

@@ -24,7 +24,7 @@ from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QLineEdit
 from devexplorer.core.files import workspace_commands
 from devexplorer.core.files.records import SaveWorkspace
 from devexplorer.core.files.workspace_writing import write
-from devexplorer.gui.files.files_of_window import files_of
+from devexplorer.gui.files.actions import files_of
 from devexplorer.gui.files.questions import LossQuestion, SaveQuestion
 
 Start = Callable[[], Hands]

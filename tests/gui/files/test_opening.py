@@ -24,7 +24,7 @@ from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.memory.records import OpenSnapshot
 from devexplorer.core.records import Answer, EngineLost, JobEnded, JobStarted
 from devexplorer.core.session.session import PollResult
-from devexplorer.gui.files.files_of_window import files_of
+from devexplorer.gui.files.actions import files_of
 from devexplorer.gui.files.load_file import LoadFileDialog
 from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.recording.replaying import Replaying

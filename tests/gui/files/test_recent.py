@@ -15,7 +15,7 @@ from PySide6.QtWidgets import QApplication
 from devexplorer.core.files.records import OpenWorkspace, WorkspaceFile
 from devexplorer.core.session.settings import SettingsFile
 from devexplorer.gui.actions.palette import CommandPalette
-from devexplorer.gui.files.files_of_window import files_of
+from devexplorer.gui.files.actions import files_of
 from devexplorer.gui.files.recent import MOST_RECENT, remember_file
 
 

@@ -13,7 +13,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.records import Remove
-from devexplorer.gui.files.files_of_window import files_of
+from devexplorer.gui.files.actions import files_of
 from devexplorer.gui.files.questions import TrustDialog
 from devexplorer.gui.files.tab import save_session
 

@@ -15,7 +15,7 @@ from PySide6.QtWidgets import QApplication, QFileDialog, QLineEdit, QPushButton
 
 from devexplorer.core.files.workspace_format import SavedDevice
 from devexplorer.core.files.workspace_writing import collect, write
-from devexplorer.gui.files.files_of_window import files_of
+from devexplorer.gui.files.actions import files_of
 from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.files.questions import SaveQuestion, TrustDialog
 from devexplorer.gui.files.recent import remember_file

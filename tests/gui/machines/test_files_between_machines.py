@@ -38,7 +38,7 @@ from devexplorer.core.recording.feature import MAGIC
 from devexplorer.core.records import BuildModel, JobEnded, JobStarted, ObjectChanged, SentFrom, Steps, UndoState
 from devexplorer.core.session.journal import Surroundings
 from devexplorer.core.session.settings import SettingsFile
-from devexplorer.gui.files.files_of_window import files_of
+from devexplorer.gui.files.actions import files_of
 from devexplorer.gui.files.load_file import LoadFileDialog
 from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.files.questions import SaveQuestion

@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from devexplorer.core.memory.records import AllocatorSnapshot, BlockRow, SegmentRow, SnapshotOpened, StackRow
 from devexplorer.core.session.state import State
-from devexplorer.gui.memory.snapshot import MOST_ROWS, SnapshotDialog, spans
+from devexplorer.gui.memory.snapshot_files import MOST_ROWS, SnapshotDialog, spans
 from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
 MIB = 1 << 20

@@ -9,9 +9,8 @@ import pytest
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.devices.profiles import parse_virtual
-from devexplorer.core.fleet.check.fleet_check import CheckReport, FleetCheck
+from devexplorer.core.fleet.check.fleet_check import CheckReport, CheckResults, FleetCheck
 from devexplorer.core.fleet.check.plan import CheckPlan, Step, parse_kinds, seconds_of, steps, within_budget
-from devexplorer.core.fleet.check.results import CheckResults
 from devexplorer.core.fleet.events import (
     BlocksMeasured,
     CardDetails,

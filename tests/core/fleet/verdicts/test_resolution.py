@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from devexplorer.core.fleet.records import CardMeasurement, FleetVerdict, GroupCase, GroupFinding, MeasuredKind
 from devexplorer.core.fleet.report.verdict_text import group_lines
-from devexplorer.core.fleet.verdicts.judge import judge
-from devexplorer.core.fleet.verdicts.resolution import rounded
+from devexplorer.core.fleet.verdicts.judge import judge, rounded
 
 
 def checked(cards: int, noise: Noise, *, blocks: int = 30, former_runs: int = 0, seed: int = 5) -> FleetVerdict:
