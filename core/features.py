@@ -7,6 +7,7 @@ Each is a folder of core, which holds a `feature.py` (`feature.py` beside this f
 
 FEATURES = (
     "parameters",
+    "watch",
     "split",
     "sweep",
     "bandwidth",

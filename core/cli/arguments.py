@@ -15,7 +15,6 @@ from devexplorer.core.cli.terminal.common_arguments import (
     TARGET,
     VIRTUAL,
     CliCommand,
-    WatchOption,
     add_options,
     away_options,
     json_option,
@@ -81,17 +80,6 @@ def _devices(devices: argparse.ArgumentParser) -> None:
     json_option(devices)
 
 
-def _watch(watch: argparse.ArgumentParser) -> None:
-    watch.add_argument("--interval", metavar="S", default="1", help="seconds between readings (default 1)")
-    add_options(
-        watch,
-        ("--count", "TICKS", "stop after so many readings"),
-        *((f"--{option.name}", option.metavar, option.help) for option in watch_options()),
-    )
-    watch.set_defaults(besides=watch_options())
-    json_option(watch, "print one JSON object for each device and reading, a line each")
-
-
 def _bench(bench: argparse.ArgumentParser) -> None:
     from devexplorer.core.cli.bench.arguments import bench_arguments  # numpy: only who measures waits for it
 
@@ -115,7 +103,6 @@ KERNEL_WORDS = (
     CliCommand(
         "devices", "list every device, and why one cannot be used", _devices, "cli.devices:devices", elsewhere=True
     ),
-    CliCommand("watch", "show live readings of every device", _watch, "cli.watch.command:watch", elsewhere=True),
     CliCommand("bench", "measure what a device does", _bench, "cli.bench.command:bench", elsewhere=True, one_kind=True),
     CliCommand(
         "place",
@@ -140,12 +127,6 @@ KERNEL_WORDS = (
 def cli_commands() -> dict[str, CliCommand]:
     """Every command by its word: the kernel's, then those of features."""
     return {command.name: command for command in (*KERNEL_WORDS, *of_features("COMMANDS"))}
-
-
-@cache
-def watch_options() -> tuple[WatchOption, ...]:
-    """Options of features for `watch`."""
-    return tuple(of_features("WATCH_OPTIONS"))
 
 
 def elsewhere() -> list[str]:

@@ -18,7 +18,6 @@ from devexplorer.core.base import MISSING, bytes_text, number_text, printable, r
 from devexplorer.core.base.plain import plain
 from devexplorer.core.cli.terminal.output import console, print_document, table
 from devexplorer.core.cli.torch_answers import TorchAnswers, TorchQuestion
-from devexplorer.core.cli.watch.devices import virtual_machine
 from devexplorer.core.devices import apple
 from devexplorer.core.devices.catalog import Catalog, join
 from devexplorer.core.devices.cpu import LEAST_S, CpuReader
@@ -31,7 +30,7 @@ from devexplorer.core.telemetry.device_facts import facts
 from devexplorer.core.telemetry.fact_rows import Group, Writer, label_width
 from devexplorer.core.telemetry.sampler import Sampler
 from devexplorer.core.telemetry.topology_text import matrix
-from devexplorer.core.virtual.device.machine import VirtualMachine
+from devexplorer.core.virtual.device.machine import VirtualMachine, machine_of
 from devexplorer.core.virtual.device.topology import topology
 
 # One device, and how devices are joined, as JSON objects and as text. Pure functions, any thread.
@@ -158,7 +157,7 @@ class Readings(NamedTuple):
 def machine(virtual_spec: str | None, nvml: Nvml, drm: Drm | None = None) -> Machine:
     """Look at everything there is, while torch is asked in a process of its own. Starts `nvml`; the caller closes
     it."""
-    simulated = virtual_machine(virtual_spec)
+    simulated = None if virtual_spec is None else machine_of(virtual_spec)
     question = TorchQuestion()
     try:
         nvml.start()

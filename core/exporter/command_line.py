@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from devexplorer.core.cli.terminal.common_arguments import WatchOption
+from devexplorer.core.watch.command_line import WatchOption
 
 WATCH_OPTIONS = (
     WatchOption(

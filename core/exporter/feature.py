@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from devexplorer.core.feature import Feature
 
-FEATURE = Feature()
+FEATURE = Feature(needs=("watch",))

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.cli.watch.devices import WatchedDevices
-from devexplorer.core.cli.watch.table import Reading
 from devexplorer.core.records import Event
+from devexplorer.core.watch.devices import WatchedDevices
+from devexplorer.core.watch.table import Reading
 
 
 class Served:

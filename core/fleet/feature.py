@@ -15,6 +15,7 @@ FEATURE = Feature(
         "history",
         "machines",
         "model_steps",
+        "watch",
     ),
     tab="gui.fleet.tab:TAB",
     actions="gui.fleet.actions:actions",

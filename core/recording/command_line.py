@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from devexplorer.core.cli.terminal.common_arguments import WatchOption, WindowOption
+from devexplorer.core.cli.terminal.common_arguments import WindowOption
+from devexplorer.core.watch.command_line import WatchOption
 
 
 def _check(word: str, _arguments: argparse.Namespace) -> None:

@@ -8,6 +8,7 @@ MAGIC = b"\x89DEVREC\r\n"
 """How a recording begins: not text, and broken by whatever changes line ends, as PNG's is."""
 
 FEATURE = Feature(
+    needs=("watch",),
     listener="core.recording.tee:RecordingTee",
     actions="gui.recording.actions:actions",
     marks=((MAGIC, "recording"),),

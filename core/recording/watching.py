@@ -10,10 +10,10 @@ from pathlib import Path
 
 from devexplorer.core.base import BadInput, bytes_text
 from devexplorer.core.cli.terminal.refusal import say
-from devexplorer.core.cli.watch.devices import WatchedDevices
-from devexplorer.core.cli.watch.table import Reading
 from devexplorer.core.recording.recorder import Recorder
 from devexplorer.core.records import Event
+from devexplorer.core.watch.devices import WatchedDevices
+from devexplorer.core.watch.table import Reading
 
 CLOSE_S = 2.0
 """For the disk to take the end of a recording."""

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from devexplorer.core.cli.run import main
-from devexplorer.core.cli.watch import devices as watch_devices
 from devexplorer.core.devices.without_torch import Build
+from devexplorer.core.feature import features
 from devexplorer.core.virtual.backend import install, unavailable
 
 T4S = "2x Tesla T4"
@@ -37,7 +37,8 @@ def no_virtual_gpus_left() -> Iterator[None]:
 @pytest.fixture
 def cpu_build(monkeypatch: pytest.MonkeyPatch) -> None:
     """`watch` takes the installed torch for a CPU build: cards have the names that NVML gives them."""
-    monkeypatch.setattr(watch_devices, "installed_build", lambda: Build("2.13.0"))
+    if "watch" in features():
+        monkeypatch.setattr("devexplorer.core.watch.devices.installed_build", lambda: Build("2.13.0"))
 
 
 def strictly(text: str) -> Json:

@@ -30,11 +30,10 @@ from devexplorer.core.base.time_limit import any_abandoned
 from devexplorer.core.cli import devices as devices_module
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.torch_answers import TorchAnswers
-from devexplorer.core.cli.watch.command import document
-from devexplorer.core.cli.watch.devices import WatchedDevices
 from devexplorer.core.devices.drm import Drm
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.plausible import RANGES
+from devexplorer.core.feature import features
 from fakes.nvml_library import NvmlLibrary
 
 ERROR_CODES = (*range(1, 30), 999)
@@ -289,13 +288,18 @@ def _devices() -> dict[str, Any]:
 
 
 def _watch() -> dict[str, Any]:
+    from devexplorer.core.watch.command import document
+    from devexplorer.core.watch.devices import WatchedDevices
+
     with WatchedDevices(None, 0.01, _nvml(), Drm(root=_NOWHERE), once=True) as devices:
         readings, _ = devices.read()
     made = [json.loads(json.dumps(document(reading))) for reading in readings]
     return {one["device"]: {**one, "missing": one["unavailable"]} for one in made}
 
 
-SURFACES: dict[str, Callable[[], dict[str, Any]]] = {"devices": _devices, "watch": _watch}
+SURFACES: dict[str, Callable[[], dict[str, Any]]] = {"devices": _devices}
+if "watch" in features():
+    SURFACES["watch"] = _watch
 
 
 # --- between pynvml and the driver

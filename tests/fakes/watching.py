@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from devexplorer.core.cli.arguments import parse
-from devexplorer.core.cli.watch import devices
-from devexplorer.core.cli.watch.command import watch
-from devexplorer.core.cli.watch.table import Reading
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.records import DeviceInfo, DeviceSample, ProcessUse
+from devexplorer.core.watch import devices
+from devexplorer.core.watch.command import watch
+from devexplorer.core.watch.table import Reading
 from fakes.nvml import FakeNvml
 
 GIB = 1 << 30

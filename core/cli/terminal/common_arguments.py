@@ -85,19 +85,6 @@ class BenchKeeper(NamedTuple):
     and its conditions, `close` ends it."""
 
 
-class WatchOption(NamedTuple):
-    """An option of `devexplorer watch`, followed by a word: what is done with the readings besides. A feature has its
-    own in the `WATCH_OPTIONS` of its `command_line.py`."""
-
-    name: str
-    metavar: str
-    help: str
-    run: str
-    """What does it, `package.module:class` below core, made of the word and all arguments: `begin` gets the devices and
-    what ends with the command, `take` what was read; `failed`: whether it has ended before. Or a function that only
-    checks the word, and returns None."""
-
-
 @cache
 def window_options() -> tuple[WindowOption, ...]:
     """Options of features for the window."""

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.cli.terminal.findings import Findings
-from devexplorer.core.cli.watch.devices import WatchedDevices
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.fleet.cluster.cluster_fleet import ClusterFleet
@@ -22,6 +21,7 @@ from devexplorer.core.fleet.hosts.local_fleet import LocalFleet
 from devexplorer.core.fleet.simulated.defects import parse_defect
 from devexplorer.core.fleet.simulated.fleet import MOST_NODES, SimulatedFleet
 from devexplorer.core.fleet.source import MeasuringSource
+from devexplorer.core.watch.devices import WatchedDevices
 
 # This machine as a fleet of one, read as `devexplorer watch` reads it. Main thread; the readers have threads of their
 # own.

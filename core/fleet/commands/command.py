@@ -22,7 +22,6 @@ from devexplorer.core.cli.terminal.lines import is_styled
 from devexplorer.core.cli.terminal.output import console, print_document, table
 from devexplorer.core.cli.terminal.refusal import refuse, say
 from devexplorer.core.cli.terminal.stopping import Stopping
-from devexplorer.core.cli.watch.command import renews
 from devexplorer.core.exporter.watching import belongs_to_a_port, parse_port
 from devexplorer.core.fleet.alerts import FleetAlerts, Raised
 from devexplorer.core.fleet.commands.check import check
@@ -35,6 +34,7 @@ from devexplorer.core.fleet.source import FleetSource
 from devexplorer.core.fleet.stored import StoredCheck
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.history.store import Store
+from devexplorer.core.watch.command import renews
 
 
 def fleet(arguments: argparse.Namespace) -> int:

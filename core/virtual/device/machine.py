@@ -26,7 +26,7 @@ from devexplorer.core.devices.board_model import (
 )
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.cuda_visible_devices import hidden_by, virtual_uuid, visible_cards
-from devexplorer.core.devices.profiles import MAX_DEVICES, Profile
+from devexplorer.core.devices.profiles import MAX_DEVICES, Profile, parse_virtual
 from devexplorer.core.records import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem
 from devexplorer.core.virtual.device.cost import Roofline, SimulatedClock
 from devexplorer.core.virtual.device.memory import CachingAllocator, Figures
@@ -306,3 +306,10 @@ class VirtualMachine:
     def advance(self, device: str, seconds: float) -> None:
         """Let a device be busy for `seconds` of its simulated time."""
         self.gpu(device).clock.advance(seconds)
+
+
+def machine_of(spec: str) -> VirtualMachine:
+    """The virtual GPUs of `--virtual`, as they are before anything runs on them; no torch is needed for that."""
+    machine = VirtualMachine()
+    machine.add(parse_virtual(spec))
+    return machine

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,15 +92,6 @@ def test_env_writes_modes_as_people_do_and_says_whose_problem_it_is(
 def test_env_survives_a_variable_that_is_no_text(document: Document, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_SESSION_TYPE", os.fsdecode(b"\xff"))
     assert document("env")["variables"]["XDG_SESSION_TYPE"] == "?"
-
-
-# --- watch
-
-
-def test_watch_without_a_terminal_prints_every_table(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["watch", "--count", "2", "--interval", "0.01"]) == 0
-    lines = capfd.readouterr().out.splitlines()
-    assert len([line for line in lines if line.startswith("cpu")]) == 2
 
 
 # --- place
@@ -205,14 +195,6 @@ def test_what_user_code_prints_stays_out_of_the_document(user_code: str, capfd: 
         ("place mlp --device cuda:9", "there is no device 'cuda:9' here"),
         ("place mlp --device cpu:1", "only one cpu"),
         ("place mlp --device gpu!", "is no device"),
-        ("watch --count 0", "--count '0' is not a whole number above 0"),
-        ("watch --count ²", "--count '²' is not a whole number above 0"),
-        ("watch --interval 0", "--interval: 0 seconds"),
-        ("watch --interval 1e300", "at most"),
-        ("watch --interval often", "--interval: 'often' is not a number"),
-        ("watch --interval ２", "--interval: '２' is not a number"),
-        ("watch --interval 1e-12", "too short"),
-        (f"watch --record {'n' * 300}/file", "there is no folder"),
         (f"place {'n' * 300}.py:f", "there is no file"),
         (f"place {'n' * 300}/m.py:f", "there is no file"),
         ("place mlp --input ４x8", "unrecognized"),
@@ -238,7 +220,7 @@ def test_wrong_virtual_gpus_get_one_line(refusal: Refusal, spec: str, words: str
     assert words in refusal("devices", "--virtual", spec)
 
 
-@pytest.mark.parametrize("command", ["devices", "env", "watch", "bench matmul", "place mlp"])
+@pytest.mark.parametrize("command", ["devices", "env", "bench matmul", "place mlp"])
 def test_every_command_refuses_an_unknown_virtual_gpu(refusal: Refusal, command: str) -> None:
     assert "there is no profile 'Voodoo'; there are" in refusal(*command.split(), "--virtual", "Voodoo")
 
@@ -247,17 +229,7 @@ def test_sizes_that_name_none_are_no_sizes(refusal: Refusal) -> None:
     assert "''" in refusal("bench", "sweep", "--sizes", "")
 
 
-def test_a_system_that_lets_no_thread_start_is_one_line(refusal: Refusal, monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", start)
-    assert "no further thread" in refusal("watch", "--count", "1")
-
-
 def test_everything_that_is_wrong_is_in_the_one_line(refusal: Refusal) -> None:
-    line = refusal("watch", "--interval", "0", "--count", "x", "--virtual", "Voodoo")
-    assert all(words in line for words in ("--interval", "--count", "Voodoo"))
     line = refusal("place", "mpl", "--device", "vgpu:1")
     assert all(words in line for words in ("mlp", "vgpu:1"))
 
@@ -300,22 +272,8 @@ def test_help_and_version_are_no_errors(capfd: pytest.CaptureFixture[str]) -> No
 # --- as a process
 
 
-def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    command = [*CLI, "watch", "--json", "--interval", "0.02"]
-    # No buffer: what it had read beyond the first line would be missing from the rest.
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        strictly(process.stdout.readline().decode())
-        process.stdout.close()
-        assert process.wait(20) == 0
-        assert process.stderr.read() == b""
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
-@pytest.mark.parametrize(
-    "argv", [["--version"], ["devices"], ["env", "--json"], ["watch", "--count", "1", "--interval", "0.02"]]
-)
+@pytest.mark.parametrize("argv", [["--version"], ["devices"], ["env", "--json"]])
 def test_a_disk_that_is_full_is_one_line(argv: list[str]) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run([*CLI, *argv], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)

@@ -16,8 +16,8 @@ from devexplorer.core.cli import env as env_module
 from devexplorer.core.cli.bench import command as bench_module
 from devexplorer.core.cli.run import main
 from devexplorer.core.cli.terminal.output import console, table
-from devexplorer.core.cli.watch import command as watch_module
 from devexplorer.core.devices.nvml.library import Nvml
+from devexplorer.core.watch import command as watch_module
 
 pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left", "cpu_build")
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 
 import pytest
-from fakes.command_line import CLI, strictly
 
 from devexplorer.core.cli.terminal import interrupt
 from devexplorer.core.cli.terminal.stopping import Stopping
@@ -41,21 +40,6 @@ def test_ctrl_c_in_the_middle_of_an_import_is_quiet(entry: str, module: str) -> 
         [sys.executable, "-c", entry, module, "place", "mlp"], capture_output=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
-
-
-def ignoring() -> None:
-    """What a shell does to a background program of a script."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def test_a_command_in_the_background_of_a_script_hears_of_ctrl_c_too() -> None:
-    argv = [*CLI, "watch", "--json", "--interval", "0.02"]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=ignoring) as process:
-        assert process.stdout is not None
-        strictly(process.stdout.readline().decode())
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
-    assert (process.returncode, err) == (130, b"")
 
 
 def test_who_waits_hears_of_a_signal_that_was_ignored_and_it_is_ignored_again_afterwards() -> None:

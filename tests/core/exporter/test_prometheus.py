@@ -18,12 +18,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.cli.arguments import parse
-from devexplorer.core.cli.watch import command as watch_module
-from devexplorer.core.cli.watch.command import watch
-from devexplorer.core.cli.watch.table import Reading
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.exporter.prometheus import LastReadings, PrometheusServer, this_machine
 from devexplorer.core.records import DeviceSample
+from devexplorer.core.watch import command as watch_module
+from devexplorer.core.watch.command import watch
+from devexplorer.core.watch.table import Reading
 
 
 def scrape(url: str) -> dict[str, list[Any]]:

@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 from devexplorer.core.base import MISSING, printable
 from devexplorer.core.cli.terminal.lines import Line, cell_len, set_cell_size
-from devexplorer.core.cli.watch.columns import (
+from devexplorer.core.records import DeviceInfo, DeviceSample, Problem, ProcessUse
+from devexplorer.core.watch.columns import (
     COLUMNS,
     PROCESS_COLUMNS,
     WIDER_PROCESS_COLUMNS,
     Column,
     ProcessColumn,
 )
-from devexplorer.core.records import DeviceInfo, DeviceSample, Problem, ProcessUse
 
 GIB, MIB = 1 << 30, 1 << 20
 GAP = 2

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from devexplorer.core.cli.watch.table import Reading
 from devexplorer.core.devices.catalog import Catalog, join
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE
@@ -27,6 +26,7 @@ from devexplorer.core.records import DeviceDetails, DeviceInfo, DeviceSample, Ev
 from devexplorer.core.telemetry.fact_rows import Writer
 from devexplorer.core.telemetry.metrics import is_empty_sample
 from devexplorer.core.telemetry.sampler import CALL_LIMIT_S, PATIENCE_S, Sampler
+from devexplorer.core.watch.table import Reading
 
 if TYPE_CHECKING:
     from devexplorer.core.devices.profiles import Profile
@@ -76,7 +76,11 @@ class WatchedDevices:
         self._build = installed_build()
         drm = drm or Drm()
         self._drm_cards = drm.cards()
-        self._virtual = virtual_machine(virtual_spec)
+        self._virtual: VirtualMachine | None = None
+        if virtual_spec is not None:
+            from devexplorer.core.virtual.device.machine import machine_of
+
+            self._virtual = machine_of(virtual_spec)
         self._cards: tuple[Card, ...] = ()
         self._found = self._joined()
         self._kernel_events: deque[Event] = deque()
@@ -252,18 +256,6 @@ def _is(card: Card, info: DeviceInfo) -> bool:
         if card.mig_instance is not None
         else card.index == info.nvml_index and info.parent is None
     )
-
-
-def virtual_machine(spec: str | None) -> VirtualMachine | None:
-    """The virtual GPUs of `--virtual`, as they are before anything runs on them; no torch is needed for that."""
-    if spec is None:
-        return None
-    from devexplorer.core.devices.profiles import parse_virtual
-    from devexplorer.core.virtual.device.machine import VirtualMachine
-
-    machine = VirtualMachine()
-    machine.add(parse_virtual(spec))
-    return machine
 
 
 def _why_nothing(info: DeviceInfo, sample: DeviceSample, problems: Sequence[Problem]) -> str:

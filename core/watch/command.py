@@ -23,10 +23,10 @@ from devexplorer.core.cli.terminal.findings import Findings
 from devexplorer.core.cli.terminal.lines import PLAIN, is_styled
 from devexplorer.core.cli.terminal.output import PIPE_COLUMNS, console, print_document
 from devexplorer.core.cli.terminal.stopping import Stopping
-from devexplorer.core.cli.watch.devices import WatchedDevices
-from devexplorer.core.cli.watch.table import Reading, WatchTable
 from devexplorer.core.devices.nvml.library import START_LIMIT_S, Nvml
 from devexplorer.core.records import DeviceSample
+from devexplorer.core.watch.devices import WatchedDevices
+from devexplorer.core.watch.table import Reading, WatchTable
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,15 +14,15 @@ import pytest
 from fakes.nvml import FakeCard, FakeNvml
 
 from devexplorer.core.cli.arguments import parse
-from devexplorer.core.cli.watch import devices as watch_devices
-from devexplorer.core.cli.watch.command import watch
-from devexplorer.core.cli.watch.table import Reading, WatchTable
 from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.recording.format import DeviceList, Entry
 from devexplorer.core.recording.reader import open_recording
 from devexplorer.core.records import DeviceDetails, DeviceSample, Topology
 from devexplorer.core.telemetry.sampler import Sampler
+from devexplorer.core.watch import devices as watch_devices
+from devexplorer.core.watch.command import watch
+from devexplorer.core.watch.table import Reading, WatchTable
 
 UUID = "GPU-aaaaaaaa-0000-0000-0000-00000000000{}"
 GIB = 1 << 30

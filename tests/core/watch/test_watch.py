@@ -15,10 +15,10 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from devexplorer.core.base import running_text
-from devexplorer.core.cli.watch import command as watch_module
-from devexplorer.core.cli.watch.command import document
-from devexplorer.core.cli.watch.table import Reading, WatchTable
 from devexplorer.core.records import DeviceSample, ProcessUse
+from devexplorer.core.watch import command as watch_module
+from devexplorer.core.watch.command import document
+from devexplorer.core.watch.table import Reading, WatchTable
 
 CONTRACT = (
     "schema", "time_unix_s", "device", "memory_used_bytes", "memory_total_bytes", "utilization_percent",

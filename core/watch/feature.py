@@ -1,0 +1,7 @@
+"""`devexplorer watch`: live readings in a terminal. Data; any thread."""
+
+from __future__ import annotations
+
+from devexplorer.core.feature import Feature
+
+FEATURE = Feature()
