@@ -1,14 +1,19 @@
 """What a feature adds to the kernel: commands and what carries them out, events, its part of the state, its tab and
-actions; and all that the features of the list have. Plain data; any thread, no torch, no Qt.
+actions; all that the features of the list have; decoders of records that hold commands, events or benchmarks of
+whichever feature. Plain data; any thread, no torch, no Qt.
 
 A feature's folder has a `feature.py` with a `FEATURE`. What is imported only when it is used (handlers, pages) is
 named, as `package.module:name` below devexplorer.
+
+A field that holds a command, an event or a benchmark is declared as `Command`, `Event`, `BenchSpec` or `BenchResult`;
+msgspec asks here what that is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -17,7 +22,8 @@ import msgspec
 from devexplorer.core.base import BadInput, EventHandlers
 from devexplorer.core.features import FEATURES
 from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
-from devexplorer.core.records.messages import KERNEL_COMMANDS, KERNEL_EVENTS, KERNEL_RESULTS, Event
+from devexplorer.core.records.benchmark import BenchResult, BenchSpec
+from devexplorer.core.records.messages import KERNEL_COMMANDS, KERNEL_EVENTS, KERNEL_RESULTS, Command, Event
 from devexplorer.core.records.objects import ObjectSnapshot
 
 if TYPE_CHECKING:
@@ -27,6 +33,7 @@ if TYPE_CHECKING:
     from devexplorer.core.session.poll import PollResult
     from devexplorer.core.session.session import Session
     from devexplorer.core.workspace import Handler
+
 
 Text = str | Callable[[Any], str]
 """A title that names fields of the command `c`, or what makes one from the command."""
@@ -287,3 +294,50 @@ def event_types() -> tuple[type[Record], ...]:
     """Every event."""
     others = (kind for feature in features().values() for kind in feature.events)
     return (*KERNEL_EVENTS, *others, *result_types())
+
+
+def one_of(types: tuple[Any, ...]) -> Any:
+    """The union of these types."""
+    return reduce(or_, types)
+
+
+def any_command() -> Any:
+    """The union of all commands."""
+    return one_of(command_types())
+
+
+def any_event() -> Any:
+    """The union of all events."""
+    return one_of(event_types())
+
+
+def any_spec() -> Any:
+    """The union of what all kinds of benchmarks measure."""
+    return one_of(tuple(kind.spec for kind in benchmark_kinds().values()))
+
+
+def any_result() -> Any:
+    """The union of the results of all kinds of benchmarks."""
+    return one_of(tuple(kind.result for kind in benchmark_kinds().values()))
+
+
+def decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    """Of msgpack, for records of this type."""
+    return msgspec.msgpack.Decoder(kind, dec_hook=_inner)
+
+
+def converted(value: object, kind: Any) -> Any:
+    """A record of this type from plain values, as JSON has them. Raises `msgspec.ValidationError`."""
+    return msgspec.convert(value, kind, dec_hook=_inner)
+
+
+def _inner(kind: type, value: object) -> Any:
+    if kind is Command:
+        return converted(value, any_command())
+    if kind is Event:
+        return converted(value, any_event())
+    if kind is BenchSpec:
+        return converted(value, any_spec())
+    if kind is BenchResult:
+        return converted(value, any_result())
+    raise NotImplementedError

@@ -43,7 +43,7 @@ from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.records import BenchPoint, BenchResult, BenchSpec
 from devexplorer.core.virtual.device.cost import overlapped
 from devexplorer.core.virtual.device.machine import VirtualMachine
-from devexplorer.core.virtual.operators.module_calls import module_calls
+from devexplorer.core.virtual.operators.work import module_calls
 
 Operation = Callable[[], object]
 MOST_EVENTS = 200

@@ -19,7 +19,7 @@ from typing import Protocol
 import msgspec
 
 from devexplorer.core.base import LinkError
-from devexplorer.core.codec import any_command, any_event, decoder
+from devexplorer.core.feature import any_command, any_event, decoder
 from devexplorer.core.records import BaseCommand, Command, Event, ObjectChanged, Row, RowsChanged, RowsFollow
 from devexplorer.core.records.base import AnyNumbers
 

@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from devexplorer.core.base import BadInput, printable, replacing
-from devexplorer.core.codec import converted
-from devexplorer.core.feature import Listener, command_types
+from devexplorer.core.feature import Listener, command_types, converted
 from devexplorer.core.files.records import WorkspaceFile
 from devexplorer.core.records import AddVirtual, Command, EngineLost
 from devexplorer.core.session import steps_of

@@ -34,7 +34,7 @@ from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput, Clock, Unavailable, first_line
 from devexplorer.core.benchmark.kind import dtype, kind_name
-from devexplorer.core.codec import any_result
+from devexplorer.core.feature import any_result
 from devexplorer.core.history.export import write_json
 from devexplorer.core.history.filter import Filter, checked_tags, device_of, digest, search_text, where
 from devexplorer.core.records import BenchResult, Conditions, StoredRun

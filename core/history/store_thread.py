@@ -22,8 +22,7 @@ from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput, DevExplorerError, bytes_text, count_text, sentence
 from devexplorer.core.benchmark.kind import figures, kind_name, kind_of, read_results
-from devexplorer.core.codec import any_result
-from devexplorer.core.feature import Listener, benchmark_kinds
+from devexplorer.core.feature import Listener, any_result, benchmark_kinds
 from devexplorer.core.history.export import SCHEMA, write_csv, write_json
 from devexplorer.core.history.filter import Filter, checked_tags, digest
 from devexplorer.core.history.report import write_report

@@ -44,7 +44,6 @@ from devexplorer.core.models.run import (
     tensors_in,
     total,
 )
-from devexplorer.core.models.storages import Held, Holdings, storage_address, storages_of
 from devexplorer.core.models.stored import Origin, StoredModule, adopt, every_slot
 from devexplorer.core.models.unmovable import (
     QUANTISED,
@@ -64,6 +63,8 @@ from devexplorer.core.models.unmovable import (
 from devexplorer.core.models.walk import (
     CONTAINER_ITEMS,
     ORDINARY,
+    Held,
+    Holdings,
     RegisteredIds,
     bytes_of,
     device_id,
@@ -79,6 +80,8 @@ from devexplorer.core.models.walk import (
     parameters_and_buffers,
     size_of,
     split_by_hand,
+    storage_address,
+    storages_of,
     type_name,
     unregistered,
 )

@@ -52,7 +52,7 @@ from devexplorer.core.split.crossings import DeviceCrossings
 from devexplorer.core.virtual.backend import backward_guard, meta_empty, swapping
 from devexplorer.core.virtual.operators.attention import taken_apart
 from devexplorer.core.virtual.operators.autocast import keeping_casts
-from devexplorer.core.virtual.operators.module_calls import module_calls
+from devexplorer.core.virtual.operators.work import module_calls
 
 # Lets a model compute the activations of its repeated blocks again in backward instead of keeping them. In the
 # planner's process.

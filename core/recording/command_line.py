@@ -22,7 +22,7 @@ WINDOW_OPTIONS = (
         "FILE",
         "open the window on a recording made with watch --record",
         _check,
-        "recording.replaying:open_recording",
+        "recording.actions:open_recording",
         kind="recording",
     ),
 )

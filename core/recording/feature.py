@@ -12,5 +12,5 @@ FEATURE = Feature(
     listener="core.recording.tee:RecordingTee",
     actions="gui.recording.actions:actions",
     marks=((MAGIC, "recording"),),
-    opens=(("recording", "gui.recording.replaying:open_recording"),),
+    opens=(("recording", "gui.recording.actions:open_recording"),),
 )

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import msgspec
 
 from devexplorer.core.base import DevExplorerError
-from devexplorer.core.codec import decoder
+from devexplorer.core.feature import decoder
 from devexplorer.core.recording.feature import MAGIC
 from devexplorer.core.records import (
     AllocatorSample,

@@ -2,7 +2,7 @@
 frozen records, made on any thread.
 
 The kernel has one kind of benchmark, matrix products; features add others (`Feature.benchmark`). A field that holds a
-specification or a result of any kind is declared as `BenchSpec` or `BenchResult`, and `core.codec` decodes it.
+specification or a result of any kind is declared as `BenchSpec` or `BenchResult`, and `core.feature` decodes it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 else:
 
     class BenchSpec(ABC):  # noqa: B024 - only to be recognised
-        """What to measure, of any kind: `core.codec` decodes what is declared so."""
+        """What to measure, of any kind: `core.feature` decodes what is declared so."""
 
     class BenchResult(ABC):  # noqa: B024
         """What was measured, the same way."""

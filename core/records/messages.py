@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 else:
 
     class Command(ABC):  # noqa: B024 - only to be recognised
-        """Any command, of the kernel or of a feature: `core.codec` decodes what is declared so."""
+        """Any command, of the kernel or of a feature: `core.feature` decodes what is declared so."""
 
     class Event(ABC):  # noqa: B024
         """Any event, the same way."""

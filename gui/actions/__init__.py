@@ -1,8 +1,18 @@
 """What the user can do: the table of actions and the controller behind it. Main thread only."""
 
 from devexplorer.gui.actions.context import OtherMachines, WindowContext, WindowWork, WorkKeeper
-from devexplorer.gui.actions.controller import TWO_T4, Controller
-from devexplorer.gui.actions.dragging import Held, Verdict, decode, encode, places_of, row_of, tensors_of, verdicts
+from devexplorer.gui.actions.controller import (
+    TWO_T4,
+    Controller,
+    Held,
+    Verdict,
+    decode,
+    encode,
+    places_of,
+    row_of,
+    tensors_of,
+    verdicts,
+)
 from devexplorer.gui.actions.tab import (
     ASK,
     FILE,

@@ -20,8 +20,7 @@ from PySide6.QtWidgets import QDialog, QFileDialog, QMenu, QPushButton, QWidget
 from devexplorer.core.base import object_name
 from devexplorer.core.records import ObjectSnapshot, Row
 from devexplorer.core.session import Change, Machine, Settings, State
-from devexplorer.gui.actions.controller import Controller
-from devexplorer.gui.actions.dragging import places_of
+from devexplorer.gui.actions.controller import Controller, places_of
 from devexplorer.gui.forms.far_side import Wanted
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from PySide6.QtCore import QEvent, QPointF, Qt
 from PySide6.QtGui import QColor, QContextMenuEvent, QKeyEvent, QMouseEvent, QPen
 
 from devexplorer.gui.plots.canvas import PlotCanvas
-from devexplorer.gui.plots.curve_item import CurveItem
-from devexplorer.gui.plots.curves import Floats, decades
+from devexplorer.gui.plots.curves import CurveItem, Floats, decades
 from devexplorer.gui.widgets import current_theme, offer_menu, text_width, theme_changed
 
 LEFT_PX, TICK_PX = 52, (60, 16)

@@ -17,10 +17,8 @@ from PySide6.QtCore import QEvent, QPointF, Qt, Signal
 from PySide6.QtGui import QAccessible, QColor, QKeyEvent, QPen
 from PySide6.QtWidgets import QSizePolicy
 
-from devexplorer.gui.plots.canvas import PlotCanvas, Ticks
-from devexplorer.gui.plots.cursor import Cursor, Reading
-from devexplorer.gui.plots.curve_item import CurveItem
-from devexplorer.gui.plots.curves import THROUGHPUT_UNITS, Unit, YScale
+from devexplorer.gui.plots.canvas import Cursor, PlotCanvas, Reading, Ticks
+from devexplorer.gui.plots.curves import THROUGHPUT_UNITS, CurveItem, Unit, YScale
 from devexplorer.gui.plots.markers import Line
 from devexplorer.gui.widgets import (
     Colour,

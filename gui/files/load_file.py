@@ -15,7 +15,7 @@ from devexplorer.core.records import Command
 from devexplorer.core.session import State
 from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.forms.file_field import FileField
-from devexplorer.gui.objects.visible import natural
+from devexplorer.gui.objects.arrangement import natural
 from devexplorer.gui.widgets import line_edit, push_button
 from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow, numbers
 

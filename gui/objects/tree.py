@@ -38,9 +38,16 @@ from PySide6.QtWidgets import (
 from devexplorer.core.base import objects_text
 from devexplorer.core.records import Finding
 from devexplorer.gui.actions import encode
-from devexplorer.gui.objects.cells import BADGES_ROLE, DEVICES_ROLE, FINDING_ROLE, PROGRESS_ROLE, Column
 from devexplorer.gui.objects.findings import place_text
-from devexplorer.gui.objects.item_model import Index, ObjectsModel
+from devexplorer.gui.objects.item_model import (
+    BADGES_ROLE,
+    DEVICES_ROLE,
+    FINDING_ROLE,
+    PROGRESS_ROLE,
+    Column,
+    Index,
+    ObjectsModel,
+)
 from devexplorer.gui.widgets import (
     RIGHT,
     Look,

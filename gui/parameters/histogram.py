@@ -11,8 +11,7 @@ from PySide6.QtGui import QAccessible
 
 from devexplorer.core.parameters.records import Values
 from devexplorer.gui.plots.canvas import PlotCanvas
-from devexplorer.gui.plots.curve_item import CurveItem
-from devexplorer.gui.plots.curves import Floats, round_values
+from devexplorer.gui.plots.curves import CurveItem, Floats, round_values
 from devexplorer.gui.widgets import (
     CPU,
     EDGE_PX,

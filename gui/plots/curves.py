@@ -1,16 +1,31 @@
-"""Arithmetic of the plots: how a curve is thinned, where its bins end, how the y axis is scaled.
+"""The curves of plots: how one is thinned, where its bins end, how the y axis is scaled (arithmetic, any thread); the
+items that paint lines and the area between two of them. Main thread.
 
-No widget, any thread. Arrays are `float64` of shape `(n,)`; times are unix seconds; NaN values are gaps.
+Arrays are `float64` of shape `(n,)`; times are unix seconds; NaN values are gaps.
+
+A line is one pixel of the layout wide on screens with several device pixels to each: a pen of one device pixel is a
+hair there, and a wider antialiased one costs twenty times as much as the thin one drawn twice, side by side.
+
+On the screen an area (the span from lowest to highest reading of each bin, a part of a stack) is painted as one bar per
+pixel column: filling a polygon of a thousand jagged corners takes Qt fifteen times as long
+(tests/benchmarks/timeline_memory.py). In a drawing, where there are no pixels, it is the polygon.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import reduce
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyqtgraph as pg
+from pyqtgraph.Qt.internals import PrimitiveArray
+from PySide6.QtCore import QRectF, Qt
+from PySide6.QtGui import QBrush, QColor, QPaintEngine, QPainter, QPainterPath, QPen, QPolygonF, QTransform
+from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
 from devexplorer.core.telemetry.metrics import UNITS
 
@@ -191,3 +206,176 @@ class YScale:
         digits = next((digits for digits in range(6) if math.isclose(step, round(step, digits))), 6)
         steps = range(round(self.top / self.step) + 1)
         return [(index * self.step, f"{index * step:.{digits}f}" if index else "0") for index in steps]
+
+
+class CurveItem(pg.PlotCurveItem):  # type: ignore[misc]
+    """A `PlotCurveItem` for cosmetic pens one pixel wide, of finite values and NaN."""
+
+    def paint(self, painter: QPainter, option: Any, widget: Any) -> None:
+        pen = self.opts["pen"]
+        for thin in _side_by_side(painter, pg.mkPen(pen)):
+            self.opts["pen"] = thin
+            super().paint(painter, option, widget)
+        self.opts["pen"] = pen
+
+
+class LiveCurve:
+    """A curve of a `LiveCurves`: what it is painted with, and whether it is."""
+
+    def __init__(self) -> None:
+        self.pen = QPen(Qt.PenStyle.NoPen)
+        """One pixel wide and cosmetic."""
+        self.is_shown = True
+        self.pieces: list[QPolygonF] = []
+        """Between two gaps."""
+        self.extent = QRectF()
+
+    def set_points(self, x: Floats, y: Floats) -> None:
+        """Arrays of shape `(n,)` in the plot's own coordinates, x rising; NaN in y is a gap."""
+        low = float(np.minimum.reduce(y)) if len(y) else math.nan  # NaN where there is one
+        if not math.isnan(low):
+            self.pieces = [pg.functions.arrayToQPolygonF(x, y)]
+            self.extent = QRectF(x[0], low, x[-1] - x[0], float(np.maximum.reduce(y)) - low)
+            return
+        known = np.flatnonzero(~np.isnan(y))
+        runs = np.split(known, np.flatnonzero(np.diff(known) > 1) + 1) if len(known) else []
+        self.pieces = [pg.functions.arrayToQPolygonF(x[run], y[run]) for run in runs]
+        self.extent = reduce(QRectF.united, (piece.boundingRect() for piece in self.pieces), QRectF())
+
+
+class LiveCurves(QGraphicsItem):
+    """All curves of a plot over time. One item: Qt asks each for its extent several times a picture, and asking in
+    Python costs as much as painting."""
+
+    def __init__(self, parent: QGraphicsItem) -> None:
+        super().__init__(parent)
+        self.setAcceptedMouseButtons(Qt.MouseButton.NoButton)
+        self.curves: list[LiveCurve] = []
+        """Those that are painted."""
+        self._extent = QRectF()
+
+    def show_curves(self, curves: Iterable[LiveCurve]) -> None:
+        """Paint these from now on, the first one lowest; called again whenever one of them changed."""
+        self.curves = [curve for curve in curves if curve.is_shown and curve.pieces]
+        self.prepareGeometryChange()
+        self._extent = reduce(QRectF.united, (curve.extent for curve in self.curves), QRectF())
+        self.update()
+
+    def boundingRect(self) -> QRectF:
+        return self._extent
+
+    def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        for curve in self.curves:
+            for thin in _side_by_side(painter, curve.pen):
+                painter.setPen(thin)
+                for piece in curve.pieces:
+                    painter.drawPolyline(piece)
+
+
+def _side_by_side(painter: QPainter, pen: QPen) -> Iterator[QPen]:
+    """The pens to draw a line with, one after the other; the painter is moved a little for each."""
+    device = painter.device()
+    ratio = round(device.devicePixelRatioF()) if device is not None else 1
+    if ratio < 2:
+        yield pen
+        return
+    placed, thin = painter.worldTransform(), _longer_dashes(pen, ratio)
+    for step in range(ratio):
+        aside = (step - (ratio - 1) / 2) / ratio
+        painter.setWorldTransform(placed * QTransform.fromTranslate(aside, aside))
+        yield thin
+    painter.setWorldTransform(placed)
+
+
+def straight_pen(colour: QColor | str | None, view: QWidget | None) -> QPen:
+    """For a line of pyqtgraph in `view`: straight ones cost nothing, however wide."""
+    return pg.mkPen(colour, width=1 if view is None else max(1, round(view.devicePixelRatioF())))  # type: ignore[no-any-return]
+
+
+def _longer_dashes(pen: QPen, factor: int) -> QPen:
+    pen = QPen(pen)
+    if dashes := pen.dashPattern():
+        pen.setDashPattern([factor * length for length in dashes])
+    return pen
+
+
+NONE = np.empty(0)
+
+
+class AreaItem(QGraphicsItem):
+    """Paints what lies between `low` and `high`, without outline; NaN is a gap."""
+
+    def __init__(self, parent: QGraphicsItem) -> None:
+        super().__init__(parent)
+        self.setAcceptedMouseButtons(Qt.MouseButton.NoButton)
+        self._brushes: tuple[QBrush, ...] = ()
+        self._x = self._low = self._high = NONE
+        self._rect = QRectF()
+        self._bars = PrimitiveArray(QRectF, 4)
+
+    def set_brushes(self, brushes: Sequence[QBrush]) -> None:
+        """Paint with these, one over the other."""
+        if tuple(brushes) != self._brushes:
+            self._brushes = tuple(brushes)
+            self.update()
+
+    def set_data(self, x: Floats, low: Floats, high: Floats) -> None:
+        """Show this area: arrays of shape `(n,)` in the plot's own coordinates, x rising."""
+        self.prepareGeometryChange()
+        self._x, self._low, self._high = x, low, high
+        known = ~(np.isnan(low) | np.isnan(high))
+        self._rect = QRectF()
+        if known.any():
+            left, bottom = float(x[known][0]), float(low[known].min())
+            self._rect = QRectF(left, bottom, float(x[known][-1]) - left, float(high[known].max()) - bottom)
+        self.update()
+
+    def boundingRect(self) -> QRectF:
+        return self._rect
+
+    def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
+        if self._rect.isNull():
+            return
+        on_pixels = painter.paintEngine().type() == QPaintEngine.Type.Raster
+        painter.save()
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
+        painter.setPen(Qt.PenStyle.NoPen)
+        path = None if on_pixels else painter.transform().map(self._path())
+        if path is None:
+            self._fill_bars(painter)
+        painter.resetTransform()  # in pixels: a hatch would be stretched with the axes
+        for brush in self._brushes:
+            painter.setBrush(brush)
+            if path is None:
+                painter.drawRects(*self._bars.drawargs())
+            else:
+                painter.drawPath(path)
+        painter.restore()
+
+    def _fill_bars(self, painter: QPainter) -> None:
+        """A bar for each pixel column whose middle lies in the area."""
+        to_px = painter.transform()
+        x = self._x * to_px.m11() + to_px.dx()
+        first, last = max(math.floor(x[0]), 0), min(math.ceil(x[-1]), painter.device().width())
+        middles = np.arange(first, max(last, first)) + 0.5
+        tops, bottoms = (
+            np.round(np.interp(middles, x, edge) * to_px.m22() + to_px.dy()) for edge in (self._high, self._low)
+        )
+        seen = ~(np.isnan(tops) | np.isnan(bottoms))
+        self._bars.resize(int(seen.sum()))
+        bars = self._bars.ndarray()
+        bars[:, 0], bars[:, 1], bars[:, 2] = middles[seen] - 0.5, tops[seen], 1.0
+        bars[:, 3] = bottoms[seen] - tops[seen]
+
+    def _path(self) -> QPainterPath:
+        """The same as polygons, in the plot's own coordinates."""
+        path = QPainterPath()
+        known = np.flatnonzero(~(np.isnan(self._low) | np.isnan(self._high)))
+        for run in np.split(known, np.flatnonzero(np.diff(known) > 1) + 1):
+            around = (
+                np.concatenate((self._x[run], self._x[run][::-1])),
+                np.concatenate((self._high[run], self._low[run][::-1])),
+            )
+            path.addPolygon(pg.functions.arrayToQPolygonF(*around))
+        return path

@@ -12,9 +12,7 @@ from PySide6.QtGui import QBrush, QColor, QPen
 from devexplorer.core.session import Device, State
 from devexplorer.core.telemetry.history import History
 from devexplorer.core.telemetry.metrics import Metric
-from devexplorer.gui.plots.areas import AreaItem
-from devexplorer.gui.plots.curve_item import LiveCurve, LiveCurves
-from devexplorer.gui.plots.curves import Floats, corners, highest, thin, to_edges
+from devexplorer.gui.plots.curves import AreaItem, Floats, LiveCurve, LiveCurves, corners, highest, thin, to_edges
 from devexplorer.gui.plots.legend import Entry
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.timeline_plot import Drawn, Series, TimelinePlot

@@ -24,14 +24,11 @@ from devexplorer.core.base import MISSING, bytes_text, number_text
 from devexplorer.core.session import Device, Marker, State
 from devexplorer.core.telemetry.history import History, Span
 from devexplorer.core.telemetry.metrics import Metric
-from devexplorer.gui.plots.canvas import Canvas, TimeViewBox
-from devexplorer.gui.plots.cursor import Cursor, Reading, SelectionItem
+from devexplorer.gui.plots.canvas import Canvas, Cursor, Reading, SelectionItem, TimeViewBox
 from devexplorer.gui.plots.curves import Floats, Unit, YScale, axis_units
 from devexplorer.gui.plots.legend import Entry, Legend, LegendRow
-from devexplorer.gui.plots.limits import limits
-from devexplorer.gui.plots.markers import DASHES, Line
-from devexplorer.gui.plots.time_axis import CLOCK_STEPS_S, TimeAxis, clock_text, duration_text
-from devexplorer.gui.plots.time_control import TimeNote
+from devexplorer.gui.plots.markers import DASHES, Line, limits
+from devexplorer.gui.plots.time_axis import CLOCK_STEPS_S, TimeAxis, TimeNote, clock_text, duration_text
 from devexplorer.gui.widgets import (
     EDGE_PX,
     EmptyState,

@@ -26,7 +26,7 @@ from PySide6.QtGui import (
 from devexplorer.core.base import MISSING, flops_text, number_text
 from devexplorer.gui.charts.roofline_canvas import Range, RooflineCanvas
 from devexplorer.gui.history.rows import when_text
-from devexplorer.gui.plots.cursor import ReadoutBox
+from devexplorer.gui.plots.canvas import ReadoutBox
 from devexplorer.gui.plots.curves import Floats
 from devexplorer.gui.roofline.figures import Ceiling, Point, Roofline, Target, point_words
 from devexplorer.gui.widgets import (

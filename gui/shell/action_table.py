@@ -10,8 +10,8 @@ from devexplorer.gui.actions import FILE, ActionSpec, WindowContext
 from devexplorer.gui.benchmark import actions as benchmark
 from devexplorer.gui.devices import actions as devices
 from devexplorer.gui.objects import actions as objects
-from devexplorer.gui.objects.ways_in import GUIDED
-from devexplorer.gui.plots.time_control import FORMATS
+from devexplorer.gui.objects.panel import GUIDED
+from devexplorer.gui.plots.time_axis import FORMATS
 from devexplorer.gui.shell.layouts import LAYOUTS
 
 if TYPE_CHECKING:

@@ -48,8 +48,7 @@ from devexplorer.gui.shell.bars.menus import (
     palette_choices,
     reading_choices,
 )
-from devexplorer.gui.shell.bars.news import News
-from devexplorer.gui.shell.bars.status_bar import StatusBar
+from devexplorer.gui.shell.bars.status_bar import News, StatusBar
 from devexplorer.gui.shell.bars.toolbar import Toolbar
 from devexplorer.gui.shell.bottom_dock import BottomDock
 from devexplorer.gui.shell.workbench import GAP_PX, KeptFocus, Workbench

@@ -27,8 +27,7 @@ from devexplorer.core.telemetry.export import Extract, write_bytes, write_csv, w
 from devexplorer.core.telemetry.history import DEVICE_METRICS, THROUGHPUT
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.plots.figure import Figure
-from devexplorer.gui.plots.time_axis import LONGEST_S, TimeAxis, clock_text, duration_text
-from devexplorer.gui.plots.time_control import FORMATS
+from devexplorer.gui.plots.time_axis import FORMATS, LONGEST_S, TimeAxis, clock_text, duration_text
 from devexplorer.gui.plots.timeline_plot import TimelinePlot
 from devexplorer.gui.timelines.slot import PlotSlot
 from devexplorer.gui.widgets import EDGE_PX, hbox, label, push_button, vbox
@@ -38,7 +37,7 @@ ROW_PX = 24
 THREAD = "export"
 READINGS, VALUES, PICTURE = "Export of readings", "Export of values", "Picture"
 Start = Callable[[str, str, Callable[[], str]], None]
-"""Name of the thread, title of the answer, the work: see `core.session.background.Background.start`."""
+"""Name of the thread, title of the answer, the work: see `core.session.machine.Background.start`."""
 
 
 class Choice(NamedTuple):

@@ -21,14 +21,11 @@ from devexplorer.core.session import Device, Run, State
 from devexplorer.core.telemetry.history import ALLOCATOR_METRICS, BY_ID, PART_METRICS, THROUGHPUT, History
 from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS
 from devexplorer.core.telemetry.metrics import METRICS, Metric
-from devexplorer.gui.plots.areas import AreaItem
-from devexplorer.gui.plots.curves import Floats, axis_units, highest, pooled, to_edges
+from devexplorer.gui.plots.curves import AreaItem, Floats, axis_units, highest, pooled, to_edges
 from devexplorer.gui.plots.device_plot import DevicePlot
 from devexplorer.gui.plots.legend import Entry
-from devexplorer.gui.plots.limits import MEMORY
-from devexplorer.gui.plots.markers import MARK
-from devexplorer.gui.plots.time_axis import TimeAxis
-from devexplorer.gui.plots.time_control import TimeControl
+from devexplorer.gui.plots.markers import MARK, MEMORY
+from devexplorer.gui.plots.time_axis import TimeAxis, TimeControl
 from devexplorer.gui.plots.timeline_plot import USUAL, Drawn, Series, TimelinePlot
 from devexplorer.gui.widgets import (
     EmptyState,

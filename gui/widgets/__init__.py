@@ -6,7 +6,6 @@ they are first shown.
 
 from devexplorer.gui.widgets.after_paint import PAINT_MS, after_paint
 from devexplorer.gui.widgets.banner import Banner
-from devexplorer.gui.widgets.code_view import CodeView, Colours
 from devexplorer.gui.widgets.facts import FactsTable
 from devexplorer.gui.widgets.figures import (
     ExportingWindow,
@@ -75,6 +74,7 @@ from devexplorer.gui.widgets.picture import (
     text_width,
 )
 from devexplorer.gui.widgets.screen_reader import announce, tell_chosen
+from devexplorer.gui.widgets.source_view import CodeView, Colours
 from devexplorer.gui.widgets.table import (
     PAD_PX,
     ROW_PX,

@@ -33,8 +33,8 @@ from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records import DeviceInfo, ObjectChanged, ObjectRemoved, ObjectSnapshot, Row, RowsChanged
 from devexplorer.core.session.state import State
 from devexplorer.gui.actions import verdicts
-from devexplorer.gui.objects.cells import Column
 from devexplorer.gui.objects.inspector import InspectorPanel
+from devexplorer.gui.objects.item_model import Column
 from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.widgets import theme
 

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from devexplorer.core.base import LinkError
-from devexplorer.core.codec import decoder
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.engine.link import frame
+from devexplorer.core.feature import decoder
 from devexplorer.core.machines.host.server import Server
 from devexplorer.core.machines.host.wire import SocketStream, Wire, read_hello, send_hello
 from devexplorer.core.machines.records import Ask, Control, Happened, Hello, Question, Reply, ToWindow

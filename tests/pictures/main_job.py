@@ -24,7 +24,7 @@ from PySide6.QtWidgets import QApplication, QMenu, QPushButton, QWidget
 
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import Settings, SettingsFile
-from devexplorer.gui.objects.ways_in import GUIDED
+from devexplorer.gui.objects.panel import GUIDED
 from devexplorer.gui.shell.app import App
 from devexplorer.gui.shell.bars.menus import second_device
 

@@ -8,8 +8,8 @@ from typing import BinaryIO, Generic, TypeVar
 import msgspec
 
 from devexplorer.core.base import LinkError
-from devexplorer.core.codec import decoder
 from devexplorer.core.engine.link import read_payload, sane
+from devexplorer.core.feature import decoder
 from devexplorer.core.fleet.events import FleetEvent, MeasureOrder
 from devexplorer.core.records.base import Record
 from devexplorer.core.records.messages import Command

@@ -26,8 +26,8 @@ from msgspec.structs import replace
 
 import devexplorer
 from devexplorer.core.base import BadInput, Clock, LinkError, sentence
-from devexplorer.core.codec import decoder
 from devexplorer.core.engine.link import frame, pieces
+from devexplorer.core.feature import decoder
 from devexplorer.core.machines.host.files import FileWork
 from devexplorer.core.machines.host.known import Known
 from devexplorer.core.machines.host.questions import Questions

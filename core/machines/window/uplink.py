@@ -19,9 +19,9 @@ from typing import Literal, NamedTuple
 
 import devexplorer
 from devexplorer.core.base import Clock, LinkError
-from devexplorer.core.codec import decoder
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.engine.link import Joiner
+from devexplorer.core.feature import decoder
 from devexplorer.core.machines.host.wire import Stream, Wire, read_hello, send_hello
 from devexplorer.core.machines.past import unpacked
 from devexplorer.core.machines.records import (

@@ -33,7 +33,7 @@ from devexplorer.core.planner.serving.tensor_parallel import Exchange, Split
 from devexplorer.core.planner.trace import Numbers, Trace
 from devexplorer.core.virtual.backend import meta_empty
 from devexplorer.core.virtual.operators.attention import has_flash
-from devexplorer.core.virtual.operators.module_calls import module_calls
+from devexplorer.core.virtual.operators.work import module_calls
 
 # Layers that are alike: two of each kind run, and the second stands for all others. In the planner's process.
 # A model of 80 equal layers takes as long as one of two so. In inference nothing of a layer but its output and its

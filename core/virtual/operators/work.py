@@ -1,13 +1,17 @@
-"""Reads off an operation and its tensors what the cost model has to know of it. Any thread."""
+"""Reads off an operation and its tensors what the cost model has to know of it, and counts calls of modules: what eager
+PyTorch spends in Python for each is a part of a small step's time. Any thread."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from devexplorer.core.virtual.device.work import Call, Kind, Pass, Product, Work
 
@@ -164,3 +168,19 @@ def _convolution_backward(dtype: str, flop: int, args: Sequence[Any]) -> tuple[W
         product = Product(weight.shape[0] // groups, math.prod(weight.shape[1:]), places, groups)
         works.append(Work(kind, each, nbytes, dtype, product, Pass.WEIGHT_GRADIENT, nchw))
     return tuple(works)
+
+
+@contextmanager
+def module_calls(on_call: Callable[[], None]) -> Iterator[None]:
+    """While this lasts, `on_call` is called before each forward of a module on the calling thread."""
+    here = threading.get_ident()
+
+    def called(module: Any, inputs: Any) -> None:
+        if threading.get_ident() == here:
+            on_call()
+
+    handle = register_module_forward_pre_hook(called)
+    try:
+        yield
+    finally:
+        handle.remove()

@@ -1,5 +1,6 @@
 """The line at the bottom: the engine and versions, or a message in their place; what is being done (with cancel), what
-Undo would do, the way to the session. What is being done is shown at the object or the device too. Main thread only."""
+Undo would do, the way to the session. What is being done is shown at the object or the device too. And what the window
+says by itself (`News`): long work that has ended, the latest error. Main thread only."""
 
 from __future__ import annotations
 
@@ -7,10 +8,11 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from PySide6.QtWidgets import QFrame, QProgressBar, QWidget
+from PySide6.QtCore import QObject
+from PySide6.QtWidgets import QApplication, QFrame, QProgressBar, QWidget
 
 from devexplorer.core.base import Clock, bytes_text, count_text, left_text
-from devexplorer.core.records import Command
+from devexplorer.core.records import Command, Log
 from devexplorer.core.session import (
     NOTHING_UNDER_WAY,
     Job,
@@ -22,7 +24,8 @@ from devexplorer.core.session import (
     objects_of,
     verb_of,
 )
-from devexplorer.gui.actions import Controller, WindowWork
+from devexplorer.core.session.under_way import LongJobs
+from devexplorer.gui.actions import Controller, WindowContext, WindowWork
 from devexplorer.gui.widgets import Banner, Role, ShrinkingLabel, hbox, holder, push_button, stack
 
 if TYPE_CHECKING:
@@ -235,3 +238,41 @@ class StatusBar(QFrame):
             left = ", warming up" if all(run.started_unix_s is None for run in runs) else ""
         self.job.say(f"{title} on {where}{left}")
         self.cancel.setText("Stop")
+
+
+RECENT_S = 60.0
+"""While a recording is shown, an older error is one of the recording: it is in the log, and is not announced
+now."""
+
+
+class News(QObject):
+    """Call each method when that part of the state has changed."""
+
+    def __init__(self, context: WindowContext) -> None:
+        super().__init__(context)
+        self._context, self._state, self._banner = context, context.state, context.banner
+        self.long_jobs = LongJobs(context.state)
+        self._mentioned: Log | None = None
+        """The error that the line in the status bar spoke of last."""
+        context.machine_shown.connect(self._machine_shown)
+
+    def jobs(self) -> None:
+        """Commands began or ended."""
+        if self._state.recording is None:
+            ended = self.long_jobs.ended()
+            if QApplication.activeWindow() is None:
+                self._context.notifications.show(ended)
+
+    def log(self) -> None:
+        """There are lines in the log that were not there."""
+        latest: Log | None = self._state.log[-1] if self._state.log else None
+        if latest is None or latest is self._mentioned:
+            return
+        self._mentioned = latest
+        if latest.level == "error" and (self._state.recording is None or time.time() - latest.time_unix_s < RECENT_S):
+            self._banner.say((latest.text.splitlines() or ["Unknown error."])[0], error=True)
+
+    def _machine_shown(self) -> None:
+        """What is over on the machine that is shown now is no news."""
+        self._mentioned = self._state.log[-1] if self._state.log else None
+        self.long_jobs.forget()

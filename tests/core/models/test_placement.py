@@ -9,10 +9,9 @@ import torch
 from places import Place, place_of
 from torch import nn
 
-from devexplorer.core.models import samples, storages
+from devexplorer.core.models import samples, walk
 from devexplorer.core.models.extras import Extras
-from devexplorer.core.models.storages import Held
-from devexplorer.core.models.walk import every_tensor
+from devexplorer.core.models.walk import Held, every_tensor
 from devexplorer.core.records import Backward, BuildModel, EditElement, Move, NewTensor, ObjectSnapshot, Row
 from devexplorer.core.workspace.placement import snapshot
 
@@ -181,7 +180,7 @@ def test_a_command_looks_only_at_the_objects_that_it_touches(place: Place, monke
     place.do(BuildModel(recipe="mlp"))
     place.do(BuildModel(recipe="tied"))
     looked_at: list[object] = []
-    monkeypatch.setattr(storages, "every_tensor", lambda thing: looked_at.append(thing) or every_tensor(thing))
+    monkeypatch.setattr(walk, "every_tensor", lambda thing: looked_at.append(thing) or every_tensor(thing))
     place.do(NewTensor(shape=(3,)))
     place.do(Move(targets=("tied",), device="vgpu:1"))
     place.do(EditElement(target="x", index=(0,), value=3))

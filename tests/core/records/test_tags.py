@@ -15,8 +15,7 @@ import msgspec
 import pytest
 
 import devexplorer.core.records
-from devexplorer.core.codec import any_command, any_event
-from devexplorer.core.feature import command_types, event_types, features
+from devexplorer.core.feature import any_command, any_event, command_types, event_types, features
 from devexplorer.core.recording.format import Recorded
 from devexplorer.core.records.base import BaseCommand, BaseEvent
 

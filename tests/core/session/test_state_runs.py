@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from devexplorer.core.bandwidth.kind import BandwidthRow, BandwidthSpec
-from devexplorer.core.codec import converted
 from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.feature import converted
 from devexplorer.core.records import BenchPoint, BenchPreparing, DeviceInfo, Spread
 from devexplorer.core.session.state import State
 from devexplorer.core.sweep.kind import SweepCell, SweepSpec

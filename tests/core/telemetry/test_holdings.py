@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from places import Place, place_of
 
-from devexplorer.core.models.storages import MOST_OBJECTS
+from devexplorer.core.models.walk import MOST_OBJECTS
 from devexplorer.core.records import BuildModel, Move, NewTensor, ObjectUse, Remove
 from devexplorer.core.virtual.device.machine import VirtualMachine
 

@@ -13,7 +13,7 @@ from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.engine.engine import AllocatorSampler
-from devexplorer.core.models.storages import Holdings
+from devexplorer.core.models.walk import Holdings
 from devexplorer.core.records import AllocatorSample, DeviceInfo, DeviceSample, Event, ObjectUse, ProcessUse
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS, ContextEstimator, MemoryParts, memory_parts

@@ -6,7 +6,7 @@ from fakes.look_records import CPU, CUDA, ENGINE, mlp, model, module_row, show, 
 
 from devexplorer.core.records import Move
 from devexplorer.gui.actions import Controller
-from devexplorer.gui.actions.dragging import movable, row_of, verdicts
+from devexplorer.gui.actions.controller import movable, row_of, verdicts
 
 
 def filled():

@@ -29,7 +29,7 @@ from pytestqt.qtbot import QtBot
 
 from devexplorer.core.records import Problem
 from devexplorer.core.session.state import State
-from devexplorer.gui.actions.dragging import MIME, Verdict, decode, encode, verdicts
+from devexplorer.gui.actions.controller import MIME, Verdict, decode, encode, verdicts
 from devexplorer.gui.devices.card import DeviceCard, DeviceItem, DeviceRow
 from devexplorer.gui.devices.card_text import card_texts, card_tooltip
 from devexplorer.gui.devices.panel import DevicesPanel

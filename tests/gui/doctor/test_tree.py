@@ -16,11 +16,10 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.records import Diagnosis, EngineLost, ObjectRemoved, ObjectSnapshot, RowsChanged
 from devexplorer.core.session.row_table import RowTable
 from devexplorer.core.session.state import State
-from devexplorer.gui.objects.cells import BADGES_ROLE, FINDING_ROLE, TARGET_ROLE, Column
+from devexplorer.gui.objects.arrangement import Options, Query
 from devexplorer.gui.objects.findings import Findings, holder, told
-from devexplorer.gui.objects.item_model import ObjectsModel
+from devexplorer.gui.objects.item_model import BADGES_ROLE, FINDING_ROLE, TARGET_ROLE, Column, ObjectsModel
 from devexplorer.gui.objects.panel import ObjectsPanel
-from devexplorer.gui.objects.visible import Options, Query
 from devexplorer.gui.widgets.theme import DARK, LIGHT, Theme, colour_of, set_theme, severity_tone
 
 LEFT = Qt.MouseButton.LeftButton

@@ -20,7 +20,7 @@ from devexplorer.core.session.state import Change
 from devexplorer.gui.doctor.finding import FINDING, PLACE, PatchDialog
 from devexplorer.gui.doctor.page import DoctorPanel
 from devexplorer.gui.files.questions import TrustDialog
-from devexplorer.gui.objects.cells import BADGES_ROLE, FINDING_ROLE
+from devexplorer.gui.objects.item_model import BADGES_ROLE, FINDING_ROLE
 from devexplorer.gui.shell.bars.menus import context_menu
 
 pytestmark = pytest.mark.usefixtures("warm_processes")

@@ -27,7 +27,7 @@ from devexplorer.core.session.session import PollResult
 from devexplorer.gui.files.actions import files_of
 from devexplorer.gui.files.load_file import LoadFileDialog
 from devexplorer.gui.files.open_model import OpenModelDialog
-from devexplorer.gui.recording.replaying import Replaying
+from devexplorer.gui.recording.actions import Replaying
 
 NETS = """from torch import nn
 class Block(nn.Module):

@@ -46,7 +46,7 @@ from devexplorer.gui.files.recent import choices, recent_files
 from devexplorer.gui.machines.copies import CopyDialog
 from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.machines.side import FarFileDialog
-from devexplorer.gui.recording.replaying import replaying_of
+from devexplorer.gui.recording.actions import replaying_of
 
 LEFT = Qt.MouseButton.LeftButton
 

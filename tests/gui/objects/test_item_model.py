@@ -7,9 +7,8 @@ from PySide6.QtCore import QItemSelection, QModelIndex, QPersistentModelIndex, Q
 from pytestqt.modeltest import ModelTester
 
 from devexplorer.core.records import Row
-from devexplorer.gui.objects.cells import BADGES_ROLE, DEVICES_ROLE, TARGET_ROLE, Column, mib_text
-from devexplorer.gui.objects.item_model import ObjectsModel
-from devexplorer.gui.objects.visible import Options, Query
+from devexplorer.gui.objects.arrangement import Options, Query
+from devexplorer.gui.objects.item_model import BADGES_ROLE, DEVICES_ROLE, TARGET_ROLE, Column, ObjectsModel, mib_text
 
 
 def shown(source: ObjectsModel, parent: QModelIndex | None = None) -> list[str]:

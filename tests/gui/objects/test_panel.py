@@ -9,9 +9,8 @@ from pytestqt.qtbot import QtBot
 
 from devexplorer.core.records import EngineLost, ObjectRemoved
 from devexplorer.core.session.state import State
-from devexplorer.gui.objects.cells import TARGET_ROLE, Column
-from devexplorer.gui.objects.panel import ObjectsPanel
-from devexplorer.gui.objects.ways_in import WAYS
+from devexplorer.gui.objects.item_model import TARGET_ROLE, Column
+from devexplorer.gui.objects.panel import WAYS, ObjectsPanel
 from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
 LEFT = Qt.MouseButton.LeftButton

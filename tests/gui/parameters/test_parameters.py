@@ -18,7 +18,7 @@ from devexplorer.core.parameters.state import ValuesState
 from devexplorer.core.records import Row
 from devexplorer.gui.parameters.edit_element import EditElementDialog
 from devexplorer.gui.parameters.initialise import RULES, InitialiseDialog
-from devexplorer.gui.recording.replaying import replaying_of
+from devexplorer.gui.recording.actions import replaying_of
 
 HIDDEN = "mlp:0.weight"
 

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QGraphicsItem, QGraphicsRectItem, QStyleOptionGrap
 from pytestqt.qtbot import QtBot
 
 from devexplorer import gui
-from devexplorer.gui.plots.curve_item import CurveItem, LiveCurve, LiveCurves
+from devexplorer.gui.plots.curves import CurveItem, LiveCurve, LiveCurves
 
 Covered = np.ndarray[tuple[int, int], np.dtype[np.uint8]]
 
@@ -49,7 +49,7 @@ def test_a_curve_is_one_pixel_of_the_layout_wide_and_keeps_its_dashes(qtbot: QtB
 
 def test_no_chart_draws_hairlines_on_such_a_screen() -> None:
     sources = {path.name: path.read_text() for folder in gui.__path__ for path in Path(folder).rglob("*.py")}
-    assert "curve_item.py" in sources
+    assert "curves.py" in sources
     assert not [name for name, text in sources.items() if re.search(r"Plot(Curve|Data)Item\(|canvas\.plot\(", text)]
 
 

@@ -27,7 +27,7 @@ from devexplorer.core.records import Command, DeviceSample, EngineReady, Event, 
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import SettingsFile
 from devexplorer.gui.devices.card_text import card_texts
-from devexplorer.gui.recording.replaying import replaying_of
+from devexplorer.gui.recording.actions import replaying_of
 from devexplorer.gui.shell.app import App
 from devexplorer.gui.shell.main import main
 
@@ -413,7 +413,7 @@ def test_the_button_says_how_long_it_records(
     recorder = SimpleNamespace(started_unix_s=100.0, bytes_written=3 << 20, path=Path("run.devrec"))
     tee = SimpleNamespace(recording=recorder)
     driver.window.context.session = SimpleNamespace(listener=lambda _: tee)  # type: ignore[assignment]
-    monkeypatch.setattr("devexplorer.gui.recording.replaying.time.time", lambda: 100.0 + seconds)
+    monkeypatch.setattr("devexplorer.gui.recording.actions.time.time", lambda: 100.0 + seconds)
     button = replaying_of(driver.window.context).button
     driver.window.context.texts_due.emit()
     assert button.isVisible()

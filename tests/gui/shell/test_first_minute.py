@@ -29,7 +29,7 @@ from devexplorer.core.records import (
     Remove,
 )
 from devexplorer.gui.forms.dialog import FormDialog
-from devexplorer.gui.objects.ways_in import GUIDED
+from devexplorer.gui.objects.panel import GUIDED
 from devexplorer.gui.shell.guide import MOVE, Guide, Step
 
 pytestmark = pytest.mark.usefixtures("warm_processes")

@@ -177,7 +177,7 @@ def test_files_are_handed_to_the_window_and_a_recording_alone_is_what_it_opens_o
         assert main(shlex.split(words)) == 0
         call = opened.pop()
         assert call["files"] == tuple(tmp_path / name for name in files), words
-        instead = None if replay is None else ("recording.replaying:open_recording", str(tmp_path / replay))
+        instead = None if replay is None else ("recording.actions:open_recording", str(tmp_path / replay))
         assert call["instead"] == instead, words
         assert call["theme"] == theme, words
         assert (call["virtual_spec"] is not None) == ("--virtual" in words)

@@ -31,7 +31,7 @@ from devexplorer.core.records import (
     Row,
 )
 from devexplorer.core.session.state import Marker
-from devexplorer.gui.objects.cells import Column
+from devexplorer.gui.objects.item_model import Column
 from devexplorer.gui.plots.timeline_plot import TimelinePlot
 from devexplorer.gui.shell.layouts import LAYOUTS
 from devexplorer.gui.widgets.form_fields import FormRow

@@ -22,7 +22,7 @@ from PySide6.QtWidgets import QApplication
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import SettingsFile
 from devexplorer.core.split.state import SplitState
-from devexplorer.gui.actions.dragging import encode
+from devexplorer.gui.actions.controller import encode
 from devexplorer.gui.devices.visible_devices import VisibleDevicesDialog
 from devexplorer.gui.shell.app import App
 

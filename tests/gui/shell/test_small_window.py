@@ -26,7 +26,7 @@ from devexplorer.core.records import (
     Row,
     UndoState,
 )
-from devexplorer.gui.recording.replaying import replaying_of
+from devexplorer.gui.recording.actions import replaying_of
 from devexplorer.gui.shell.layouts import LAYOUTS
 from devexplorer.gui.shell.main_window import TABS
 

@@ -16,7 +16,7 @@ from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.memory.records import OpenSnapshot
 from devexplorer.gui.memory.snapshot_files import SnapshotDialog
-from devexplorer.gui.recording.replaying import replaying_of
+from devexplorer.gui.recording.actions import replaying_of
 from devexplorer.gui.shell.main_window import TABS
 
 

@@ -19,7 +19,7 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample
 from devexplorer.core.session.state import State
-from devexplorer.gui.plots.areas import AreaItem
+from devexplorer.gui.plots.curves import AreaItem
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.timelines.slot import MetricPlot, PartsPlot, PlotSlot, ThroughputPlot
 from devexplorer.gui.widgets.theme import DARK

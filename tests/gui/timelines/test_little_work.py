@@ -12,7 +12,7 @@ from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records import DeviceInfo, DeviceSample
 from devexplorer.core.session.state import State
 from devexplorer.gui.plots.canvas import PlotCanvas
-from devexplorer.gui.plots.curve_item import LiveCurve
+from devexplorer.gui.plots.curves import LiveCurve
 from devexplorer.gui.plots.legend import LegendRow
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.timeline_plot import TimelinePlot

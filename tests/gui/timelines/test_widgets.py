@@ -30,10 +30,9 @@ from devexplorer.core.records import (
 )
 from devexplorer.core.scaling.kind import ScalingSpec
 from devexplorer.core.session.state import Marker, State
-from devexplorer.gui.plots.curve_item import LiveCurve, LiveCurves
+from devexplorer.gui.plots.curves import LiveCurve, LiveCurves
 from devexplorer.gui.plots.device_plot import DevicePlot
-from devexplorer.gui.plots.time_axis import TimeAxis
-from devexplorer.gui.plots.time_control import TOLD_S, TimeControl
+from devexplorer.gui.plots.time_axis import TOLD_S, TimeAxis, TimeControl
 from devexplorer.gui.timelines.slot import MetricPlot, ThroughputPlot
 from devexplorer.gui.timelines.stack import PlotStack
 from devexplorer.gui.widgets import ScrollArea

@@ -29,7 +29,7 @@ from pytestqt.qtbot import QtBot
 from devexplorer.gui.widgets import theme as themes
 
 GUI = Path(__file__).parents[3] / "gui"
-RICH = {"plots/cursor.py", "charts/size_curve.py"}
+RICH = {"plots/canvas.py", "charts/size_curve.py"}
 """Labels with tags of our own; both escape every text in them."""
 
 

@@ -27,7 +27,7 @@ from devexplorer.core.records import (
     StartBenchmark,
 )
 from devexplorer.gui.devices.card import DeviceItem
-from devexplorer.gui.objects.cells import BADGES_ROLE, Column
+from devexplorer.gui.objects.item_model import BADGES_ROLE, Column
 from devexplorer.gui.widgets import current_theme
 
 MOVE = Move(targets=("mlp:0",), device="vgpu:0")
