@@ -141,11 +141,8 @@ class Listener:
         """Whether readings are wanted as often while the window is hidden."""
         return False
 
-    def put(self, event: Event) -> None:
-        """What comes, also what the mailbox drops. Any thread; does not wait."""
-
     def drained(self, result: PollResult) -> None:
-        """What the window gets. Main thread."""
+        """What the window gets, where it is more than readings. Main thread."""
 
     def close(self, deadline_s: float) -> bool:
         """The session ends; False when something still runs at the deadline."""

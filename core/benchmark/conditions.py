@@ -177,7 +177,8 @@ class RunConditions(EventHandlers):
         self._infos: dict[str, DeviceInfo] = {}
         self._details: dict[str, DeviceDetails] = {}
         self._engine: EngineReady | None = None
-        self._watches: dict[int, ConditionsWatch] = {}
+        self.watches: dict[int, ConditionsWatch] = {}
+        """Of the runs that have not ended: without any, readings need not be handled."""
 
     def set_devices(self, devices: Iterable[DeviceInfo]) -> None:
         """What there is from now on."""
@@ -185,7 +186,7 @@ class RunConditions(EventHandlers):
 
     @handles(DeviceSample)
     def _sample(self, sample: DeviceSample) -> None:
-        for watch in self._watches.values():
+        for watch in self.watches.values():
             watch.see(sample)
 
     @handles(DeviceDetails)
@@ -198,16 +199,16 @@ class RunConditions(EventHandlers):
 
     @handles(BenchPreparing)
     def _preparing(self, event: BenchPreparing) -> None:
-        self._watches[event.run] = self._watch(event.spec)
+        self.watches[event.run] = self._watch(event.spec)
 
     @handles(BenchStarted)
     def _started(self, event: BenchStarted) -> None:
-        if event.run in self._watches:
-            self._watches[event.run].begin(event.time_unix_s)
+        if event.run in self.watches:
+            self.watches[event.run].begin(event.time_unix_s)
 
     def conditions(self, result: BenchResult, ended_unix_s: float) -> Conditions:
         """What was seen during the run of this result."""
-        watch = self._watches.get(result.run) or self._watch(result.spec)
+        watch = self.watches.get(result.run) or self._watch(result.spec)
         return watch.finish(ended_unix_s, torch_version=result.torch_version or None, threads=result.threads)
 
     def _watch(self, spec: BenchSpec) -> ConditionsWatch:
@@ -297,13 +298,13 @@ class RunRecorder(RunConditions):
 
     @handles(EngineLost)
     def _engine_lost(self, event: EngineLost) -> None:
-        self._watches.clear()
+        self.watches.clear()
 
     @handles(BenchEnded)
     def _ended(self, event: BenchEnded) -> None:
         if event.result is not None:
             self.keep(event.result, self.conditions(event.result, event.time_unix_s))
-        self._watches.pop(event.run, None)
+        self.watches.pop(event.run, None)
 
     def _find(self, find_here: Callable[[], HostInfo]) -> None:
         self._here = find_here()

@@ -70,6 +70,7 @@ class RecordingTee(Listener):
         for event in self._retained.events():
             recorder.put(event)
         self._recorder = recorder
+        self.session.on_event = (*self.session.on_event, self.put)
         self.session.set_pace()
 
     def stop_recording(self) -> None:
@@ -82,6 +83,7 @@ class RecordingTee(Listener):
             self._recorder.close(0.0)
             self._ending = [*(recorder for recorder in self._ending if not recorder.closed), self._recorder]
             self._recorder = None
+            self.session.on_event = tuple(tell for tell in self.session.on_event if tell != self.put)
 
     def _failed(self, problem: str) -> None:
         self.session.put(Log(level="error", text=problem, time_unix_s=time.time()))

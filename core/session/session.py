@@ -40,6 +40,7 @@ from devexplorer.core.records import (
     EngineLost,
     EngineReady,
     Event,
+    EventSink,
     JobEnded,
     JobProgress,
     JobStarted,
@@ -55,8 +56,8 @@ from devexplorer.core.records import (
 from devexplorer.core.session.device_sources import DeviceSources
 from devexplorer.core.session.journal import Action, Entry, Journal, Surroundings
 from devexplorer.core.session.poll import MOST_EVENTS, PollResult
-from devexplorer.core.telemetry.drm_sampler import DrmSampler
-from devexplorer.core.telemetry.mailbox import Mailbox
+from devexplorer.core.telemetry.drm_sampler import ENGINE_READS, DrmSampler
+from devexplorer.core.telemetry.mailbox import DROPPABLE, Mailbox
 from devexplorer.core.telemetry.sampler import Sampler
 
 if TYPE_CHECKING:
@@ -89,6 +90,8 @@ class Session(EventHandlers):
         self._clock, self._interval_s, self._hidden = clock, interval_s, False
         self.on_run: list[Callable[[BenchResult, Conditions], object]] = []
         """Told of every benchmark that has ended with a result."""
+        self.on_event: tuple[EventSink, ...] = ()
+        """Told of all that engine and samplers say, also of what the mailbox drops. Any thread; must not wait."""
         self.data_folder: Path | None = None
         """Where features keep what they have; None: where the user's data are."""
         self.run_recorder = RunRecorder(self._run_ended)
@@ -181,8 +184,8 @@ class Session(EventHandlers):
 
     def _pass_on(self, event: Event) -> None:
         """What engine and samplers say. Any thread."""
-        for listener in self.listeners.values():
-            listener.put(event)
+        for tell in self.on_event:
+            tell(event)
         self._mailbox.put(event)
 
     def put(self, event: Event) -> None:
@@ -240,11 +243,17 @@ class Session(EventHandlers):
             )
         if catalog is not None:
             self.run_recorder.set_devices(catalog.devices)
+        is_news = catalog is not None
         for event in events:
+            if not isinstance(event, DROPPABLE):
+                is_news = True
+            elif not self.run_recorder.watches:
+                continue
             self.run_recorder.handle(event)
         result = PollResult(events, catalog, more=bool(self._arrived))
-        for listener in self.listeners.values():
-            listener.drained(result)
+        if is_news:
+            for listener in self.listeners.values():
+                listener.drained(result)
         if self.on_drained is not None:
             self.on_drained(result)
         return result
@@ -257,7 +266,7 @@ class Session(EventHandlers):
 
     def completed(self, sample: DeviceSample) -> DeviceSample:
         """With what is known of the card besides. Any thread."""
-        return self._drm.completed(sample)
+        return self._drm.completed(sample) if sample.device.startswith(ENGINE_READS) else sample
 
     def set_hidden(self, hidden: bool) -> None:
         """The window is hidden: read once a second, unless somebody wants more."""

@@ -7,6 +7,7 @@ A feature gets all it needs from here, so that the window need not know the feat
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -37,6 +38,14 @@ if TYPE_CHECKING:
 NEWS: Final = ~(Change.SAMPLES | Change.DETAILS | Change.POINTS)
 MANY_ROWS: Final = 5_000
 """Columns of larger objects are read in steps by whoever sums them up, and not here, which would hold the window up."""
+
+
+def safely(redraw: Callable[..., object], *arguments: object) -> None:
+    """Redraw a part: one that fails does not keep the others from it."""
+    try:
+        redraw(*arguments)
+    except Exception:
+        sys.excepthook(*sys.exc_info())
 
 
 class Selection:
@@ -201,8 +210,6 @@ class WorkKeeper:
 class WindowContext(QObject):
     """One per window. Attributes hold what is current; signals say when that changes."""
 
-    state_changed = Signal(object)
-    """The state changed (`Change`) by more than readings and measured blocks, which come all the time."""
     targets_selected = Signal(object)
     """Other rows are selected in the tree (tuple of targets)."""
     device_selected = Signal(str)
@@ -301,6 +308,7 @@ class WindowContext(QObject):
         self.show_tab: Callable[[str], QWidget]
         """Bring a tab to the front and return its page; the bottom dock sets it."""
         self._refreshed: dict[Any, Change] = {}
+        self._following: list[tuple[Change, Callable[[], object]]] = []
 
     # --- what is current
 
@@ -334,8 +342,9 @@ class WindowContext(QObject):
         return self.machine.now()
 
     def redraw(self, changes: Change) -> None:
-        """Show these parts of the state now."""
+        """Show these parts of the state now: something changed them without an event."""
         self.redraw_requested.emit(changes)
+        self._tell(changes)
 
     def save_settings(self, **fields: Any) -> None:
         """Remember these fields of `Settings` for the next start."""
@@ -347,16 +356,28 @@ class WindowContext(QObject):
         """The same of what features remember."""
         self.save_settings(of_features={**self.settings.of_features, **fields})
 
-    # --- dialogs
+    # --- what changes
+
+    def follow(self, changes: Change, redraw: Callable[[], object]) -> None:
+        """Call this whenever one of these parts of the state has changed. Readings and measured blocks, which come all
+        the time, are not followed."""
+        self._following.append((changes, redraw))
 
     def refresh(self, changes: Change) -> None:
-        """Redraw the open dialogs that show what changed."""
-        for dialog, redraw in tuple(self._refreshed.items()):
-            if changes & redraw:
+        """Let those who follow what changed, and the open dialogs that show it, redraw."""
+        for dialog, shown in tuple(self._refreshed.items()):
+            if changes & shown:
                 dialog.refresh()
         if changes & NEWS:
-            self.state_changed.emit(changes)
+            self._tell(changes)
         self.beaten.emit()
+
+    def _tell(self, changes: Change) -> None:
+        for followed, redraw in self._following:
+            if changes & followed:
+                safely(redraw)
+
+    # --- dialogs
 
     def open_dialog(self, dialog: QDialog, redraw: Change = Change.NOTHING, *, about_machine: bool = False) -> QDialog:
         """Open a dialog without waiting for it; call its `refresh` when anything of `redraw` changes. `about_machine`:

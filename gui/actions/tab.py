@@ -34,10 +34,13 @@ class ActionSpec(msgspec.Struct, frozen=True):
     tooltip: str
     run: Callable[[], object]
     why_not: Callable[[], str | None] = lambda: None
+    """It is asked again when the selection, or something of `asks`, has changed."""
     key: str = ""
     menu: str = ""
     section: int = 0
     """Within the menu; there is a line between two sections."""
+    asks: Change = Change.OBJECTS | Change.ENGINE
+    """Parts of the state that `why_not` depends on."""
 
 
 def make_qactions(specs: Sequence[ActionSpec], parent: QWidget) -> dict[str, QAction]:

@@ -137,7 +137,7 @@ class AlertNews(QObject):
         self._unread: list[str] = []
         """Other machines whose alarms the line has still to say, the oldest first."""
         self._counts: dict[str, int] = {}
-        context.state_changed.connect(self._take)
+        context.follow(Change.ALERTS, self._take)
         context.beaten.connect(self._beat)
         context.texts_due.connect(self._line.refresh)
         context.machine_shown.connect(self._machine_shown)
@@ -159,12 +159,11 @@ class AlertNews(QObject):
                 lines.append(f"{whose}{alert_message(alert).rstrip('.')}.")  # no capital: it begins with a device's id
         self._context.notifications.show(lines, f"{ABOUT_OTHERS}{machine}" if machine else ABOUT)
 
-    def _take(self, changes: Change) -> None:
-        if changes & Change.ALERTS:
-            news = alerts_of(self._state).take_news()
-            if self._state.recording is None:  # alarms of a recording are past
-                self.tell(news)
-            self._line.changed(news)
+    def _take(self) -> None:
+        news = alerts_of(self._state).take_news()
+        if self._state.recording is None:  # alarms of a recording are past
+            self.tell(news)
+        self._line.changed(news)
 
     def _beat(self) -> None:
         if self._context.unseen or self._counts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from devexplorer.core.records import Check
+from devexplorer.core.session import Change
 from devexplorer.gui.actions import ActionSpec, WindowContext
 from devexplorer.gui.doctor.tab import TAB
 
@@ -17,5 +18,6 @@ def actions(context: WindowContext) -> list[ActionSpec]:
 
     return [
         ActionSpec("check", "Check", "Which line of the selected model would put a tensor on the wrong device",
-                   lambda: TAB.show(context).form.check(), why_no_check, "C", "check"),
+                   lambda: TAB.show(context).form.check(), why_no_check, "C", "check",
+                   asks=Change.OBJECTS | Change.JOBS | Change.ENGINE),
     ]  # fmt: skip

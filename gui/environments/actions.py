@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from devexplorer.core.session import Change
 from devexplorer.gui.actions import MACHINE, ActionSpec, WindowContext
 from devexplorer.gui.widgets import NOT_READY, why_fixed
 
@@ -12,7 +13,8 @@ def actions(context: WindowContext) -> list[ActionSpec]:
     """Of the menu of machines."""
     return [
         ActionSpec("python", "Python environment…", "Choose the Python, and with it the torch, that the engine runs in",
-                   partial(choose_python, context), partial(_why_no_python, context), menu=MACHINE),
+                   partial(choose_python, context), partial(_why_no_python, context), menu=MACHINE,
+                   asks=Change.ENGINE),
     ]  # fmt: skip
 
 

@@ -42,7 +42,8 @@ def actions(context: WindowContext) -> list[ActionSpec]:
 
     return [
         ActionSpec("new_workspace", "New workspace", "Remove every object and begin without a file; devices stay",
-                   workspaces.new, workspaces.why_not_new, "Ctrl+N", menu=FILE),
+                   workspaces.new, workspaces.why_not_new, "Ctrl+N", menu=FILE,
+                   asks=Change.OBJECTS | Change.LABORATORY | Change.ENGINE),
         ActionSpec("open", "Open…", "Workspaces, models, tensors, recordings, snapshots: any number at once",
                    partial(_open_files, context), key="Ctrl+O", menu=FILE),
         ActionSpec("save_workspace", "Save workspace", "Write everything to its workspace file", workspaces.save,
@@ -143,7 +144,7 @@ class UnsavedCopy(QObject, WorkKeeper):
         """The copy, until it was opened or discarded."""
         context.banner.action_chosen.connect(lambda about: self.restore() if about == ABOUT else None)
         context.banner.dismissed.connect(lambda about: self.discard() if about == ABOUT else None)
-        context.state_changed.connect(self._follow)
+        context.follow(Change.LABORATORY, self._follow)
 
     def keep_copies(self, session: Session, folder: Path | None = None) -> None:
         from devexplorer.core.files.autosave import Autosave, discard  # psutil: loaded behind the window
@@ -235,9 +236,9 @@ class UnsavedCopy(QObject, WorkKeeper):
         if self._context.banner.about == ABOUT:
             self._context.banner.clear()
 
-    def _follow(self, changes: Change) -> None:
+    def _follow(self) -> None:
         event = self._context.state.part(FilesState).workspace_file
-        if not changes & Change.LABORATORY or event is None or self.found is None or self.autosave is None:
+        if event is None or self.found is None or self.autosave is None:
             return
         again = event.again
         if event.opened and isinstance(again, OpenWorkspace) and again.path == str(self.found.path):

@@ -17,6 +17,7 @@ from PySide6.QtWidgets import QDialog
 from shiboken6 import isValid
 
 from devexplorer.core.files.records import Load, LoadCheckpoint, OpenedModels, OpenModel, RecentModels, RunModelCode
+from devexplorer.core.session import Change
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.files.recent import MOST_RECENT, remember_file
 
@@ -37,7 +38,7 @@ class ModelOpener(QObject):
         """How many commands had ended when the recent models were brought up to date."""
         self._allowed: set[str] = set()
         """Folders whose code was opened from the dialog, which says what it runs."""
-        context.state_changed.connect(self._remember)
+        context.follow(Change.JOBS, self._remember)
         context.machine_shown.connect(self._forget)
         context.controller.asks[RunModelCode] = self._ask_to_rebuild
 

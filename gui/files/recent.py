@@ -12,6 +12,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QMenu
 
 from devexplorer.core.files.records import FarFile, RecentFiles
+from devexplorer.core.session import Change
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.widgets import EDGE_PX, why_not_live
 
@@ -85,7 +86,7 @@ class RecentMenu(QMenu):
         self._newest: RecentFile | None = None
         again.setMaximumWidth(AGAIN_PX)
         again.clicked.connect(self._open_newest)
-        context.state_changed.connect(self._offer)
+        context.follow(Change.OBJECTS | Change.ENGINE, self._offer)
         context.settings_changed.connect(self._offer)
         context.file_used.connect(partial(remember_file, context))
         self.aboutToShow.connect(self._fill_and_look)

@@ -63,7 +63,7 @@ class WorkspaceFiles(QObject):
         self._copies: dict[str, CopiedFile] = {}
         """The workspace of each other machine as it was saved here last, there."""
         self._saved_before: Done | None = None
-        context.state_changed.connect(self._follow)
+        context.follow(Change.JOBS | Change.UNDO | Change.OBJECTS | Change.LABORATORY, self._follow)
         context.machine_shown.connect(self._machine_shown)
 
     @property
@@ -276,12 +276,10 @@ class WorkspaceFiles(QObject):
         dialog.finished.connect(self._next)
         self._context.open_dialog(dialog, about_machine=True)
 
-    def _follow(self, changes: Change) -> None:
-        window = self._context.window
-        if changes & Change.LABORATORY and self._files.workspace_file is not self._seen:
+    def _follow(self) -> None:
+        if self._files.workspace_file is not self._seen:
             self._file_changed()
-        if changes & (Change.UNDO | Change.OBJECTS | Change.LABORATORY):
-            window.setWindowModified(self._files.unsaved_work)
+        self._context.window.setWindowModified(self._files.unsaved_work)
         if (then := self._when_saved) is not None and (saved := self._last_save()) is not self._saved_before:
             self._when_saved = None  # if it failed, the answer says why, and everything stays
             if saved is not None and saved.ok:

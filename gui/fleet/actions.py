@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 from PySide6.QtCore import QObject
 
 from devexplorer.core.base import DevExplorerError, sentence
+from devexplorer.core.session import Change
 from devexplorer.gui.actions import MACHINE, ActionSpec, WindowContext
 
 if TYPE_CHECKING:
@@ -30,9 +31,11 @@ def actions(context: WindowContext) -> list[ActionSpec]:
         ActionSpec("fleet_cluster", "Ray cluster…", "Every card of a running Ray cluster, on the page Fleet",
                    partial(attach, context), menu=MACHINE, section=3),
         ActionSpec("fleet_check", "Check the fleet…", "Measure every card on the page Fleet and find the slow one",
-                   partial(check, context), partial(_why_no_check, context), menu=MACHINE, section=3),
+                   partial(check, context), partial(_why_no_check, context), menu=MACHINE, section=3,
+                   asks=Change.ENGINE),
         ActionSpec("fleet_report", "Export the check's report…", "What the last check of the fleet found, as one file"
-                   " for others", partial(export, context), partial(_why_no_report, context)),
+                   " for others", partial(export, context), partial(_why_no_report, context),
+                   asks=Change.ENGINE),
     ]  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from devexplorer.core.base import BadInput, sentence
 from devexplorer.core.machines.window.link import link_of
 from devexplorer.core.machines.window.words import state_words
+from devexplorer.core.session import Change
 from devexplorer.gui.actions import MACHINE, ActionSpec, WindowContext
 from devexplorer.gui.machines.room import room_of
 
@@ -40,11 +41,12 @@ def actions(context: WindowContext) -> list[ActionSpec]:
         ActionSpec("connect", "Connect…", "Show a server in this window, over your own ssh", partial(connect, context),
                    menu=MACHINE),
         ActionSpec("reconnect", "Reconnect", "Try to reach the shown machine again",
-                   lambda: reconnect(context, room.shown.name), why_not_lost, menu=MACHINE, section=1),
+                   lambda: reconnect(context, room.shown.name), why_not_lost, menu=MACHINE, section=1,
+                   asks=Change.ENGINE),
         ActionSpec("take_over", "Take over", "Control the shown machine from this window, which only watches it now",
-                   room.take_over, why_no_take_over, menu=MACHINE, section=1),
+                   room.take_over, why_no_take_over, menu=MACHINE, section=1, asks=Change.ENGINE),
         ActionSpec("disconnect", "Disconnect", "Leave the shown machine; what runs there goes on",
-                   lambda: room.leave(room.shown), why_not_far, menu=MACHINE, section=1),
+                   lambda: room.leave(room.shown), why_not_far, menu=MACHINE, section=1, asks=Change.ENGINE),
         ActionSpec("switch_machine", "Switch machine…", "Show another machine in this window, by its first letters",
                    partial(switch, context), key="Ctrl+Shift+M", menu=MACHINE, section=2),
     ]  # fmt: skip

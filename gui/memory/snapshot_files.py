@@ -80,11 +80,11 @@ class SnapshotViewer(QObject):
         self._dialog: SnapshotDialog | None = None
         self._shown: AllocatorSnapshot | None = None
         """A redraw of everything (a recording opened or closed, an engine lost) does not open it again."""
-        context.state_changed.connect(self._refresh)
+        context.follow(Change.LABORATORY, self._refresh)
 
-    def _refresh(self, changes: Change) -> None:
+    def _refresh(self) -> None:
         snapshot = self._context.state.part(MemoryState).snapshot
-        if not changes & Change.LABORATORY or snapshot is None or snapshot is self._shown:
+        if snapshot is None or snapshot is self._shown:
             return
         self._shown = snapshot
         if self._dialog is None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from functools import partial
 
 from devexplorer.core.records import Redo, Undo
+from devexplorer.core.session import Change
 from devexplorer.gui.actions import ActionSpec, WindowContext
 
 
@@ -22,9 +23,10 @@ def actions(context: WindowContext) -> list[ActionSpec]:
         ActionSpec("add", "Add tensors", "Add the two selected tensors", partial(c.combine, "+"), c.why_no_pair, "+"),
         ActionSpec("remove", "Remove", "Remove the selected objects and free their memory", c.remove,
                    c.why_no_selection, "Del"),
-        ActionSpec("undo", "Undo", "Take back the newest change", partial(c.send, Undo()), c.why_no_undo, "Ctrl+Z"),
+        ActionSpec("undo", "Undo", "Take back the newest change", partial(c.send, Undo()), c.why_no_undo, "Ctrl+Z",
+                   asks=Change.UNDO | Change.ENGINE),
         ActionSpec("redo", "Redo", "Repeat what was undone last", partial(c.send, Redo()), c.why_no_redo,
-                   "Ctrl+Shift+Z"),
+                   "Ctrl+Shift+Z", asks=Change.UNDO | Change.ENGINE),
     ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from PySide6.QtCore import QObject
 
 from devexplorer.core.base import BadInput, bytes_text, elapsed_text
-from devexplorer.core.session import Machine, Settings
+from devexplorer.core.session import Change, Machine, Settings
 from devexplorer.gui.actions import FILE, ActionSpec, WindowContext
 from devexplorer.gui.plots.time_axis import SPANS_S
 from devexplorer.gui.widgets import Role, font, push_button, set_look
@@ -149,7 +149,9 @@ class Replaying(QObject):
             size = "" if recorder.bytes_written is None else f"  {bytes_text(recorder.bytes_written)}"
             self.button.setText(f"■ Stop recording  {elapsed_text(time.time() - recorder.started_unix_s)}{size}")
             self.button.setToolTip(f"Everything is recorded to {recorder.path}")
-        self.button.setVisible(recorder is not None)
+        if self.button.isHidden() != (recorder is None):
+            self.button.setVisible(recorder is not None)
+            self._context.redraw(Change.ENGINE)
 
     def record(self, path: Path, *, overwrite: bool = True) -> None:
         """Record the machine shown from now on; a line in the status bar says why that cannot be."""
@@ -210,9 +212,10 @@ def actions(context: WindowContext) -> list[ActionSpec]:
 
     return [
         ActionSpec("record", "Record…", "Write every reading to a file that can be replayed", record,
-                   replaying.why_no_recording, "Ctrl+R"),
+                   replaying.why_no_recording, "Ctrl+R", asks=Change.ENGINE),
         ActionSpec("stop_recording", "Stop recording", "End the recording and close its file", replaying.stop,
-                   lambda: None if replaying.recorder is not None else "Nothing is being recorded."),
+                   lambda: None if replaying.recorder is not None else "Nothing is being recorded.",
+                   asks=Change.ENGINE),
         ActionSpec("replay", "Open a recording…", "Show a recording in this window, with a time slider", replay,
                    menu=FILE, section=2),
     ]  # fmt: skip

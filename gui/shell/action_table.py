@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from devexplorer.core.feature import named
+from devexplorer.core.session import Change
 from devexplorer.gui.actions import FILE, ActionSpec, WindowContext
 from devexplorer.gui.benchmark import actions as benchmark
 from devexplorer.gui.devices import actions as devices
@@ -56,7 +57,8 @@ def _window_actions(context: WindowContext, window: MainWindow) -> list[ActionSp
         ActionSpec("guided", "First steps: Move a model", "A guided minute: build, move, measure",
                    partial(window.begin, GUIDED), context.controller.why_no_engine),
         ActionSpec("tour", "Tour", "Watch the main job being done: build, move, measure, undo",
-                   context.tour_requested.emit, context.controller.why_no_tour),
+                   context.tour_requested.emit, context.controller.why_no_tour,
+                   asks=Change.OBJECTS | Change.RUNS | Change.ENGINE),
         ActionSpec("theme", "Next theme", "Dark, light or high contrast", window.change_theme, key="Ctrl+T"),
         *(ActionSpec(f"export {kind}", f"Export {words[:1].lower()}{words[1:]}…", "What the plots show, to a file",
                      partial(window.export_requested.emit, None, kind))

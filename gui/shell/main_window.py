@@ -6,7 +6,6 @@ Main thread only. Panels know the state, never each other and never the engine.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from operator import attrgetter
@@ -30,6 +29,7 @@ from PySide6.QtWidgets import QApplication, QWidget
 from devexplorer.core.feature import named
 from devexplorer.core.session import Change, Settings, State
 from devexplorer.gui.actions import ActionSpec, Controller, TabSpec, WindowContext, make_qactions, refresh
+from devexplorer.gui.actions.context import safely
 from devexplorer.gui.benchmark import tab as benchmark
 from devexplorer.gui.devices import tab as devices
 from devexplorer.gui.devices.actions import add_virtual_gpus
@@ -86,8 +86,6 @@ TABS = tuple(sorted((*_TABS, *named("tab")), key=attrgetter("order")))
 
 
 DEFAULT_SIZE_PX = (1440, 900)
-CONCERN_ACTIONS = ~(Change.SAMPLES | Change.POINTS | Change.LOG | Change.MARKERS)
-"""What can make something possible that was not. Made once: arithmetic of flags is slow."""
 
 
 class MainWindow(ExportingWindow):
@@ -123,6 +121,7 @@ class MainWindow(ExportingWindow):
         self.context.add_bar, self.context.add_status = self.add_bar, self.status.add
         self.context.again = self.objects.again
         self.context.notifications = Notifications(self.windowIcon(), lambda: self.context.settings.notifications)
+        self._follow_state()
         self.specs: list[ActionSpec] = action_table(self.context, self)
         self.actions_by_id = make_qactions(self.specs, self)
         refresh(self.specs, self.actions_by_id)
@@ -149,6 +148,7 @@ class MainWindow(ExportingWindow):
         self._on_screen = OnScreen(self)
         self.context.current_settings = self.settings
         self._connect()
+        self._follow_actions()
         self._bind_move_keys()
         self._restore()
 
@@ -230,35 +230,37 @@ class MainWindow(ExportingWindow):
         if "python" in self.actions_by_id:
             self.status.python.clicked.connect(self.actions_by_id["python"].trigger)
 
+    def _follow_state(self) -> None:
+        """The panels, in this order, before what features have."""
+        follow = self.context.follow
+        follow(Change.DEVICES, self.devices.refresh_devices)
+        follow(Change.DEVICES, self.objects.refresh_devices)
+        follow(Change.DEVICES, self._bind_move_keys)
+        # the tree shows the findings of the doctor
+        follow(Change.OBJECTS | Change.LABORATORY | Change.ENGINE, self.objects.refresh)
+        follow(Change.OBJECTS | Change.ANSWER | Change.ENGINE, self.inspector.refresh)
+        follow(Change.ENGINE | Change.UNDO | Change.JOBS | Change.RUNS, self.status.refresh)
+
+    def _follow_actions(self) -> None:
+        """What can be done, after everything that it depends on."""
+        follow = self.context.follow
+        follow(Change.DEVICES | Change.ENGINE, self.toolbar.refresh_menus)
+        for asks in {spec.asks for spec in self.specs}:
+            asking = [spec for spec in self.specs if spec.asks == asks]
+            follow(asks, partial(refresh, asking, self.actions_by_id))
+        follow(Change.OBJECTS | Change.DEVICES | Change.ENGINE, self.toolbar.refresh)
+
     # --- what the heartbeat calls
 
     def refresh(self, changes: Change, now_unix_s: float) -> None:
-        """Redraw what changed; the plots move with time anyway. A part that fails does not keep the others from it."""
+        """Redraw what changed; the plots move with time anyway."""
         self.axis.advance(now_unix_s)
-        redraws: list[tuple[bool | Change, Callable[[], None]]] = [
-            (self.memory.isVisible(), partial(self.memory.refresh, now_unix_s)),
-            (self.throughput.isVisible(), partial(self.throughput.refresh, now_unix_s)),
-            (True, partial(self.workbench.refresh, changes, now_unix_s)),
-            (changes & Change.DEVICES, self.devices.refresh_devices),
-            (changes & Change.DEVICES, self.objects.refresh_devices),
-            (changes & Change.DEVICES, self._bind_move_keys),
-            (changes & (Change.DEVICES | Change.ENGINE), self.toolbar.refresh_menus),
-            # the tree shows the findings of the doctor
-            (changes & (Change.OBJECTS | Change.LABORATORY | Change.ENGINE), self.objects.refresh),
-            (changes & (Change.OBJECTS | Change.ANSWER | Change.ENGINE), self.inspector.refresh),
-            (True, partial(self.bottom_dock.refresh, changes, now_unix_s)),
-            (True, partial(self.context.refresh, changes)),
-            (changes & (Change.JOBS | Change.ENGINE), self.news.jobs),
-            (changes & Change.LOG, self.news.log),
-            (changes & (Change.ENGINE | Change.UNDO | Change.JOBS | Change.RUNS), self.status.refresh),
-            (changes & CONCERN_ACTIONS, self.refresh_actions),
-        ]
-        for due, redraw in redraws:
-            if due:
-                try:
-                    redraw()
-                except Exception:
-                    sys.excepthook(*sys.exc_info())
+        for slot in self.slots:
+            if slot.isVisible():
+                safely(slot.refresh, now_unix_s)
+        safely(self.workbench.refresh, changes, now_unix_s)
+        safely(self.bottom_dock.refresh, changes, now_unix_s)
+        safely(self.context.refresh, changes)
 
     def refresh_texts(self) -> None:
         """Live numbers, once or twice a second."""

@@ -202,17 +202,17 @@ class PlotExport(QObject):
         self._context, self._axis, self._slots, self._start = context, axis, slots, start
         self._said = {context.state.recording is None: context.state.answer}
         """The latest of this machine, and of a recording: back from one, the other is no news."""
-        context.state_changed.connect(self._say_where)
+        context.follow(Change.ANSWER, self._say_where)
 
     @property
     def _shown(self) -> list[PlotSlot]:
         slots = self._slots()
         return [slot for slot in slots if slot.isVisible()] or [*slots]
 
-    def _say_where(self, changes: Change) -> None:
+    def _say_where(self) -> None:
         """What was written, and where: the panel of answers is not in every layout."""
         answer, live = self._context.state.answer, self._context.state.recording is None
-        if changes & Change.ANSWER and answer is not None and answer is not self._said.get(live):
+        if answer is not None and answer is not self._said.get(live):
             self._said[live] = answer
             if answer.title in (READINGS, VALUES, PICTURE):
                 self._context.hint(answer.words)

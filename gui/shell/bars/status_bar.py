@@ -15,6 +15,7 @@ from devexplorer.core.base import Clock, bytes_text, count_text, left_text
 from devexplorer.core.records import Command, Log
 from devexplorer.core.session import (
     NOTHING_UNDER_WAY,
+    Change,
     Job,
     Progress,
     Run,
@@ -254,6 +255,8 @@ class News(QObject):
         self.long_jobs = LongJobs(context.state)
         self._mentioned: Log | None = None
         """The error that the line in the status bar spoke of last."""
+        context.follow(Change.JOBS | Change.ENGINE, self.jobs)
+        context.follow(Change.LOG, self.log)
         context.machine_shown.connect(self._machine_shown)
 
     def jobs(self) -> None:
