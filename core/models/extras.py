@@ -90,7 +90,7 @@ class Extras:
     @property
     def outdated(self) -> tuple[str, ...]:
         """Those of the files that have changed since."""
-        return changed(self.files)
+        return changed(self.files) if self.files else ()
 
     def tensors(self) -> Iterator[Tensor]:
         """Tensors that belong to the object without being in it: the optimizer's state."""

@@ -1,16 +1,19 @@
 """What the window talks to: the engine process, the state, jobs, settings, the session as Python. Main thread; no Qt,
 no torch."""
 
-from devexplorer.core.session.jobs import Done, Job, Run, steps_of
+from devexplorer.core.session.jobs import (
+    NOTHING_UNDER_WAY,
+    Done,
+    Job,
+    Progress,
+    Run,
+    UnderWay,
+    device_of,
+    objects_of,
+    steps_of,
+    verb_of,
+)
 from devexplorer.core.session.machine import Machine
 from devexplorer.core.session.row_table import Column, Ints, Mask, RowTable, RowTables, Shape
 from devexplorer.core.session.settings import KnownMachine, Place, Settings, SettingsFile
 from devexplorer.core.session.state import LOG_LINES, Change, Device, Marker, State
-from devexplorer.core.session.under_way import (
-    NOTHING_UNDER_WAY,
-    Progress,
-    UnderWay,
-    device_of,
-    objects_of,
-    verb_of,
-)

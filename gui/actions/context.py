@@ -175,9 +175,6 @@ class OtherMachines:
         """Whether something is still being brought from one: the window closes once it is here."""
         return False
 
-    def beat(self) -> None:
-        """At each beat of the window."""
-
     def close(self, deadline_s: float) -> None:
         """At its end."""
 
@@ -191,9 +188,6 @@ class WorkKeeper:
 
     def make_way(self) -> None:
         """The user wants something of the engine."""
-
-    def beat(self) -> None:
-        """At each beat of the window."""
 
     def copy(self) -> bool:
         """Make a copy now, if there is work of which there is none; returns whether one is being made."""

@@ -166,16 +166,16 @@ class UnsavedCopy(QObject, WorkKeeper):
             folder,
         )
         context.in_background("autosave", self.autosave.look, found)
+        context.beaten.connect(self._beat)
 
     def make_way(self) -> None:
         if self.autosave is not None:
             self.autosave.make_way()
 
-    def beat(self) -> None:
+    def _beat(self) -> None:
         """Copy what should be, offer what was found."""
-        if self.autosave is None:
-            return
-        self.autosave.beat()
+        if self.autosave is not None:
+            self.autosave.beat()
         state = self._context.state
         is_shown = self._context.machine.is_here and state.recording is None
         if self._left is not None and state.engine is not None and is_shown:

@@ -36,7 +36,7 @@ class Copies(QObject):
         self._room = room_of(context)
         self._loading: list[tuple[Copying, Machine, int]] = []
         """What has arrived and is being loaded there: with that machine, and the command."""
-        context.beaten.connect(self._look)
+        self._room.beaten.connect(self._look)
 
     def offer(self, menu: QMenu) -> None:
         """List the other machines at the end of a menu; nothing where there is none."""

@@ -178,6 +178,7 @@ class MachinesOfWindow(OtherMachines):
         window = self._window = cast("MainWindow", context.window)
         self._room = room_of(window.context)
         self._room.make_register = self._make
+        self._room.beaten.connect(self._beat)
         self._files = FileCopies(window.context)
         self._copies = Copies(window.context)
         window.hidden_changed.connect(self.set_hidden)
@@ -230,10 +231,9 @@ class MachinesOfWindow(OtherMachines):
         for machine in self._room.others:
             machine.session.set_hidden(hidden or machine is not self._context.machine)
 
-    def beat(self) -> None:
+    def _beat(self) -> None:
         """Keep the links, and say what is not as it looks."""
-        if (machines := self._room.made) is None:
-            return
+        machines = self._room.register
         machines.beat()
         context, window = self._context, self._window
         replays = context.shown.instead is not None
@@ -296,7 +296,7 @@ class FileCopies(QObject):
         """The window closes once everything is saved."""
         self.folders: dict[str, str] = {}
         """Where the last file was chosen on each machine."""
-        context.beaten.connect(self._look)
+        self._room.beaten.connect(self._look)
 
     def send(self, path: Path, then: Then, place: Path | None = None) -> None:
         self._queue(partial(self._begin, self._room.machines[0], self._room.shown, path, then, place))

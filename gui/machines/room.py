@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from PySide6.QtCore import QObject, Signal
 
 from devexplorer.core.records import AddVirtual, Command, Move
+from devexplorer.core.session import Change
 from devexplorer.core.session.jobs import steps_of
 from devexplorer.core.session.settings import KnownMachine
 from devexplorer.gui.actions import WindowContext
@@ -38,6 +39,8 @@ class MachineRoom(QObject):
     changed = Signal()
     asked = Signal(object)
     """A machine that is being reconnected waits for the user (`Approach`)."""
+    beaten = Signal()
+    """After each beat of the window, once another machine was asked for."""
 
     def __init__(self, context: WindowContext) -> None:
         super().__init__(context)
@@ -55,7 +58,7 @@ class MachineRoom(QObject):
         """What is to be done with virtual GPUs beside the cards, once their engine is shown."""
         self._here: HereFiles | None = None
         """Answers for this machine; made with the first copy."""
-        context.beaten.connect(self._beat)
+        context.follow(Change.ENGINE, self._add_first)
         context.machines_changed.connect(self.follow)
 
     # --- what there is
@@ -63,6 +66,7 @@ class MachineRoom(QObject):
     @cached_property
     def register(self) -> Machines:
         """The list of machines; what it needs is loaded when the first of the others is asked for."""
+        self.context.beaten.connect(self._beat)
         return self.make_register()
 
     @property
@@ -201,18 +205,22 @@ class MachineRoom(QObject):
         if host not in self._first:  # whose dialog is open
             self.asked.emit(self._approaches[host])
 
+    def _add_first(self) -> None:
+        """The virtual GPUs that the window was started with; without CUDA cards the engine has them already."""
+        if self.context.virtual_spec and self.context.state.engine is not None:
+            self.takes(AddVirtual(spec=self.context.virtual_spec))
+            self.context.virtual_spec = None
+
     def _beat(self) -> None:
         """Take what ssh has said and asked, and what the disk of this machine has answered."""
         for approach in tuple(self._approaches.values()):
             approach.beat()
         if self._here is not None:
             self._here.beat()
-        if self.context.virtual_spec and self.context.state.engine is not None:
-            self.takes(AddVirtual(spec=self.context.virtual_spec))  # without CUDA cards the engine has them already
-            self.context.virtual_spec = None
         if (command := self._beside) is not None and self.shown.name == VIRTUAL and self.context.state.engine:
             self._beside = None
             self._carry_out_beside(command)
+        self.beaten.emit()
 
     def close(self, deadline_s: float) -> None:
         """Remove what was copied to this machine."""

@@ -77,9 +77,9 @@ class Leaving:
 
     def beat(self) -> None:
         """End the window once the copy is made that it waits for."""
-        work = self._app.window.context.work
-        work.beat()
-        if self._leave_by is not None and (time.monotonic() > self._leave_by or not work.copy()):
+        if self._leave_by is None:
+            return
+        if time.monotonic() > self._leave_by or not self._app.window.context.work.copy():
             self._exit()
 
     def may_close(self) -> bool:
@@ -233,7 +233,6 @@ class App:
         return self.heartbeat
 
     def _beaten(self) -> None:
-        self.window.context.others.beat()
         if self.files and (self.state.engine is not None or self.state.engine_words == "engine stopped"):
             self.window.context.files_chosen.emit(self.files)
             self.files = ()

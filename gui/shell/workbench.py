@@ -390,7 +390,7 @@ class Workbench(Stage):
 
     def show_progress(self, work: UnderWay) -> None:
         """Show long work in the table of Monitor."""
-        if self._seen("cards"):
+        if "cards" in vars(self):  # also while it cannot be seen: it is told once that work is over
             self.cards.show_progress(work)
 
     def refresh_texts(self) -> None:

@@ -48,6 +48,7 @@ class VirtualGpu:
         self.card = index if card is None else card
         self.id = f"vgpu:{index}"
         self.profile = profile
+        self._info = _device_info(self.id, self.card, profile)
         self.memory = CachingAllocator(profile.usable_bytes, CONTEXT_BYTES, index)
         self.clock = SimulatedClock()
         self.roofline = Roofline(profile)
@@ -73,7 +74,7 @@ class VirtualGpu:
 
     def info(self) -> DeviceInfo:
         """What this device is."""
-        return replace(_device_info(self.id, self.card, self.profile), memory_used_bytes=self.used_bytes)
+        return replace(self._info, memory_used_bytes=self.used_bytes)
 
     def details(self, time_unix_s: float) -> DeviceDetails:
         """The profile's multiprocessors, power limit and highest clock, and the temperature from which the modelled

@@ -25,7 +25,7 @@ from devexplorer.core.session import (
     objects_of,
     verb_of,
 )
-from devexplorer.core.session.under_way import LongJobs
+from devexplorer.core.session.jobs import LongJobs
 from devexplorer.gui.actions import Controller, WindowContext, WindowWork
 from devexplorer.gui.widgets import Banner, Role, ShrinkingLabel, hbox, holder, push_button, stack
 
@@ -115,6 +115,8 @@ class StatusBar(QFrame):
         self.undo = ShrinkingLabel(Role.LABEL, "dim", OTHER_PX)
         self.undo.about = KEPT_FOR_UNDO
         self._shown_job: int | None = None
+        self._under_way = NOTHING_UNDER_WAY
+        """What the panels show."""
         self._old = False
         """What is shown is not of now."""
         self._work: WindowWork | None = None
@@ -163,8 +165,10 @@ class StatusBar(QFrame):
         """Show the state as it is now."""
         state = self._state
         work = under_way(state, self._now()) if state.jobs else NOTHING_UNDER_WAY
-        for panel in self._also:
-            panel.show_progress(work)
+        if work != self._under_way:
+            self._under_way = work
+            for panel in self._also:
+                panel.show_progress(work)
         ready = state.engine
         live = state.recording is None and not self._old
         self.engine.say(

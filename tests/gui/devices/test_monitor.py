@@ -14,8 +14,8 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.feature import FeatureState, Trouble
 from devexplorer.core.records import DeviceSample, Problem, ProcessUse
+from devexplorer.core.session.jobs import Progress, UnderWay
 from devexplorer.core.session.state import State
-from devexplorer.core.session.under_way import Progress, UnderWay
 from devexplorer.gui.devices.monitor import COLUMNS, MonitorPanel
 
 REASON = "this torch (2.13.0) is a CPU build: it cannot use CUDA devices"

@@ -28,8 +28,8 @@ from devexplorer.core.records import (
     Steps,
 )
 from devexplorer.core.session import Progress, device_of, objects_of, verb_of
+from devexplorer.core.session.jobs import LongJobs
 from devexplorer.core.session.state import State
-from devexplorer.core.session.under_way import LongJobs
 
 MOVE = Move(targets=("mlp:0", "x"), device="vgpu:0")
 COPY = Move(targets=("x",), device="vgpu:1", copy=True)
