@@ -210,6 +210,7 @@ class UnsavedCopy(QObject, WorkKeeper):
             f"The last session ended unexpectedly. A copy of its unsaved work was kept at {when}.",
             about=ABOUT, action="Restore", dismiss="Discard",
         )  # fmt: skip
+        self._context.redraw(Change.ENGINE)  # it can be restored
 
     def why_none(self) -> str | None:
         """Reason when there is nothing to restore."""
