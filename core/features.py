@@ -8,6 +8,7 @@ Each is a folder of core, which holds a `feature.py` (`feature.py` beside this f
 FEATURES = (
     "parameters",
     "watch",
+    "charts",
     "split",
     "sweep",
     "bandwidth",

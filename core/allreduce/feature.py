@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from devexplorer.core.feature import Feature
 
-FEATURE = Feature(benchmark="core.allreduce.kind:AllReduceKind")
+FEATURE = Feature(needs=("charts",), benchmark="core.allreduce.kind:AllReduceKind")

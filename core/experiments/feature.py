@@ -7,6 +7,7 @@ from devexplorer.core.experiments.records import Ask, Crossover, CrossoverMeasur
 from devexplorer.core.feature import CommandSpec, Feature
 
 FEATURE = Feature(
+    needs=("charts",),
     commands=(
         CommandSpec(Ask, "asking {c.target}", "There is no answer", "experiments.ask:ask"),
         CommandSpec(

@@ -7,7 +7,7 @@ from devexplorer.core.feature import CommandSpec, Feature
 from devexplorer.core.planner.records import FitPlanned, PlanFit
 
 FEATURE = Feature(
-    needs=("files", "split", "bandwidth", "allreduce"),
+    needs=("files", "split", "bandwidth", "allreduce", "charts"),
     commands=(
         CommandSpec(
             PlanFit,

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from devexplorer.core.feature import Feature
 
-FEATURE = Feature(needs=("history", "bandwidth", "scaling", "sweep"), tab="gui.roofline.tab:TAB")
+FEATURE = Feature(needs=("history", "bandwidth", "scaling", "sweep", "charts"), tab="gui.roofline.tab:TAB")

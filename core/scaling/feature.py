@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from devexplorer.core.feature import Feature
 
-FEATURE = Feature(benchmark="core.scaling.kind:ScalingKind")
+FEATURE = Feature(needs=("charts",), benchmark="core.scaling.kind:ScalingKind")

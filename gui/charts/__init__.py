@@ -1,2 +1,1 @@
-"""Pictures of measured values that are not over time: heat map, histogram, curves over a size, bars. Main thread
-only."""
+"""Pictures of measured values that are not over time: heat map, curves over a size, bars. Main thread only."""

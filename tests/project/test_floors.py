@@ -95,7 +95,7 @@ def imported(path: Path) -> set[str]:
 
 def test_what_a_feature_has_is_imported_by_those_that_need_it() -> None:
     """By itself, by features that name it, by its exercises: so it can be taken out."""
-    folders = {name: {f"core.{name}"} for name in features()}
+    folders = {name: {f"core.{name}", f"gui.{name}"} for name in features()}
     for name, feature in features().items():
         pages = [feature.tab, feature.actions]
         if feature.benchmark:

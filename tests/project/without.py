@@ -46,7 +46,8 @@ def parts(name: str) -> Parts:
     folders = []
     for one in names:
         feature = features()[one]
-        folders += [f"core/{one}", f"tests/core/{one}", f"tests/scenarios/{one}", f"core/learn/exercises/{one}.py"]
+        folders += [f"{top}/{one}" for top in ("core", "gui", "tests/core", "tests/gui", "tests/scenarios")]
+        folders.append(f"core/learn/exercises/{one}.py")
         pages = [feature.tab, feature.actions]
         if feature.benchmark:
             pages.append(resolve_name(f"devexplorer.{feature.benchmark}").page.removeprefix("devexplorer."))
