@@ -125,6 +125,14 @@ def begun(state: State, exercise_id: str, steps: int = 0) -> Course:
 # --- the list
 
 
+@pytest.fixture
+def all_exercises() -> None:
+    """Those that are about features as well."""
+    for feature in ("experiments", "files", "scaling", "split"):
+        pytest.importorskip(f"devexplorer.core.learn.exercises.{feature}")
+
+
+@pytest.mark.usefixtures("all_exercises")
 def test_each_behaviour_has_an_exercise_of_its_own() -> None:
     ids = [one.id for one in EXERCISES]
     assert len(set(ids)) == len(ids) == 34
@@ -137,6 +145,7 @@ def test_exercises_of_a_topic_are_grouped() -> None:
     assert changes == len(set(topics)) - 1
 
 
+@pytest.mark.usefixtures("all_exercises")
 def test_the_documentation_lists_each_and_says_which_need_a_second_device() -> None:
     lines = (Path(__file__).parents[3] / "docs" / "learn.md").read_text(encoding="utf-8").splitlines()
     listed = [

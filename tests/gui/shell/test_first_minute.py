@@ -16,6 +16,7 @@ from PySide6.QtCore import QPoint, QRect, QSize, Qt, QTimer
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QPushButton, QTabBar, QWidget
 
+from devexplorer.core.feature import features
 from devexplorer.core.records import (
     DeviceInfo,
     DeviceSample,
@@ -320,8 +321,9 @@ def test_the_ways_in_lead_to_the_samples_the_dialog_and_monitor(me: Newcomer) ->
     menu.aboutToShow.connect(lambda: opened.append("samples"))
     me.click(buttons["build"])
     assert opened == ["samples"]
-    me.click(buttons["open"])
-    QTest.keyClick(me.dialog(FormDialog), Qt.Key.Key_Escape)
+    if "files" in features():
+        me.click(buttons["open"])
+        QTest.keyClick(me.dialog(FormDialog), Qt.Key.Key_Escape)
     me.click(buttons["watch"])
     assert me.window.workbench.layout_shown.name == "monitor"
 

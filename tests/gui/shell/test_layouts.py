@@ -96,6 +96,7 @@ def test_a_page_is_shown_in_the_layout_that_has_it_and_a_layout_has_its_last_pag
 
 
 def test_the_session_and_the_log_are_in_a_window_of_their_own_from_everywhere(quiet: QuietWindow) -> None:
+    pytest.importorskip("devexplorer.gui.files")
     window, dock = quiet.window, quiet.window.bottom_dock
     for layout in LAYOUTS:
         window.workbench.show_layout(layout.name)

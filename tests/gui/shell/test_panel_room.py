@@ -176,17 +176,17 @@ def test_the_pages_fold_by_key_and_unfold_by_menu(quiet: QuietWindow) -> None:
 def test_a_page_that_is_asked_for_is_seen_whatever_is_folded_or_enlarged(quiet: QuietWindow) -> None:
     window, dock, room = quiet.window, quiet.window.bottom_dock, quiet.window.workbench.room
     room.toggle_fold(dock, "Pages")
-    page = dock.show_page("doctor")
+    page = dock.show_page("values")
     quiet.settle()
     assert page.isVisible()
     room.enlarge(window.objects)
     quiet.settle()
     assert not page.isVisible()
-    dock.show_page("doctor")
+    dock.show_page("values")
     quiet.settle()
     assert page.isVisible()
     room.enlarge(dock)
-    dock.show_page("fit")
+    dock.show_page("values")
     quiet.settle()
     assert room.enlarged is dock, "the pages are what has the room"
 

@@ -10,6 +10,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLabel
 
+from devexplorer.core.feature import features
 from devexplorer.core.records import Event, Log
 from devexplorer.core.session.session import PollResult
 from devexplorer.core.session.settings import Settings
@@ -74,7 +75,9 @@ def titles(window: MainWindow) -> list[str]:
 
 
 def test_it_is_among_the_tabs_the_menus_and_the_palette(window: MainWindow) -> None:
-    assert titles(window) == ["Values", "Split", "Doctor", "Fit", "Toy"]
+    feature_of = {"Split": "split", "Doctor": "doctor", "Fit": "planner"}
+    there = [title for title, feature in feature_of.items() if feature in features()]
+    assert titles(window) == ["Values", *there, "Toy"]
     assert window.actions_by_id["page toy"] in window.toolbar.open_button.menu().actions()
     assert "Toy" in [choice.text for choice in palette_choices(window.specs, window.controller)]
 
