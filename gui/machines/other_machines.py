@@ -178,7 +178,6 @@ class MachinesOfWindow(OtherMachines):
         window = self._window = cast("MainWindow", context.window)
         self._room = room_of(window.context)
         self._room.make_register = self._make
-        self._room.beaten.connect(self._beat)
         self._files = FileCopies(window.context)
         self._copies = Copies(window.context)
         window.hidden_changed.connect(self.set_hidden)
@@ -192,6 +191,7 @@ class MachinesOfWindow(OtherMachines):
 
         self.bar = MachineBar()
         self._context.add_bar(self.bar)
+        self._room.beaten.connect(self._beat)
         return Machines(self._context.machine, self._context.shown.show, self._changed)
 
     def _changed(self) -> None:
