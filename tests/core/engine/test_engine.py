@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from devexplorer.core.base import BadInput
+from devexplorer.core.commands.registry import REGISTRY
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.engine import engine as engine_module
 from devexplorer.core.engine.engine import Engine
@@ -52,6 +53,7 @@ from devexplorer.core.records import (
     Remove,
     SetThreads,
     StartBenchmark,
+    Steps,
     StopBenchmark,
     Undo,
     UndoState,
@@ -107,6 +109,19 @@ def of(kind: type[Event], events: list[Event]) -> list[Event]:
 
 
 # --- how commands end
+
+
+def test_what_no_feature_carries_out_is_not_offered(local: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def offers() -> list[type[Command]]:
+        (answer,) = of(Answer, local.run(Combine(left="x", right="y")))
+        assert isinstance(answer, Answer)
+        return [type(offer.command) for offer in answer.offers]
+
+    for command in (X, Y):
+        local.run(command)
+    assert offers() == [Steps, Steps]
+    monkeypatch.delitem(REGISTRY, Steps)
+    assert offers() == []
 
 
 def test_it_announces_itself_and_its_devices_first() -> None:
