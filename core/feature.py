@@ -59,6 +59,8 @@ class CommandSpec(msgspec.Struct, frozen=True):
     """The Python of its answer is part of the session's script."""
     replaces: bool = False
     """It puts another workspace in the place of what is here: that of the file `path`, where it has one."""
+    question: bool = False
+    """Its answer is what was asked for, and no page shows it: the inspector unfolds it."""
     repeatable: bool = True
     """It can be part of a session that another window repeats."""
     verb: str = ""

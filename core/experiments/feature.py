@@ -9,7 +9,7 @@ from devexplorer.core.feature import CommandSpec, Feature
 FEATURE = Feature(
     needs=("charts",),
     commands=(
-        CommandSpec(Ask, "asking {c.target}", "There is no answer", "experiments.ask:ask"),
+        CommandSpec(Ask, "asking {c.target}", "There is no answer", "experiments.ask:ask", question=True),
         CommandSpec(
             Replicate,
             "replicating {c.target}",

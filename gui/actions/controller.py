@@ -298,11 +298,11 @@ class Controller:
 
     def forward(self) -> None:
         """Run the selected model, on the selected tensor if there is one."""
-        self._send(Forward(target=self._model(), input=self.selected_input()))
+        self._send(Forward(target=self._runnable(), input=self.selected_input()))
 
     def backward(self) -> None:
         """Forward and backward of the selected model."""
-        self._send(Backward(target=self._model(), input=self.selected_input()))
+        self._send(Backward(target=self._runnable(), input=self.selected_input()))
 
     def combine(self, operator: str) -> None:
         """Combine the two selected tensors."""
@@ -346,6 +346,12 @@ class Controller:
 
     def _model(self) -> str:
         return next(target for target in self.selection() if self._is_model(target))
+
+    def _runnable(self) -> str:
+        """The selected model, or module of one; of a tensor in it the whole model."""
+        target = self._model()
+        row = self.row(target)
+        return target if row is None or row.kind == "module" else object_name(target)
 
     def _tensors(self) -> list[str]:
         return [target for target in self.selection() if target in self.state.objects and not self._is_model(target)]

@@ -15,6 +15,7 @@ from PySide6.QtCore import QObject, Qt, QTimer, Signal
 from PySide6.QtWidgets import QScrollArea
 
 from devexplorer.core.base import MISSING, bytes_text, count_text, object_name, shape_text
+from devexplorer.core.commands.registry import spec_of
 from devexplorer.core.feature import named
 from devexplorer.core.records import Answer, Check, Combine, Command, Fact, ObjectSnapshot, Offer, Row
 from devexplorer.core.session import Column, Device, Ints, RowTable, State
@@ -134,7 +135,7 @@ class InspectorPanel(Panel):
         is_news = answer is not self.answer
         if answer is not None and is_news:
             alone = not (self._selection or self._device)
-            self.details.setChecked(answer.failed or self._unfolded or alone)
+            self.details.setChecked(answer.failed or self._unfolded or alone or self._was_question(answer))
             place = 0 if alone else place
         self.answer = answer
         self._show_facts()
@@ -190,10 +191,17 @@ class InspectorPanel(Panel):
 
     def _was_check(self, answer: Answer) -> bool:
         """Whether the Doctor tab shows it."""
-        commands: list[Command | None] = [done.command for done in self._state.done if done.answer is answer]
+        return not answer.failed and isinstance(self._command_of(answer), Check)
+
+    def _was_question(self, answer: Answer) -> bool:
+        command = self._command_of(answer)
+        return command is not None and spec_of(command).question
+
+    def _command_of(self, answer: Answer) -> Command | None:
         if (job := self._state.jobs.get(answer.request)) is not None:  # it is about to end
-            commands = [job.command]
-        return not answer.failed and len(commands) == 1 and isinstance(commands[0], Check)
+            return job.command
+        commands = [done.command for done in self._state.done if done.answer is answer]
+        return commands[0] if len(commands) == 1 else None
 
     def _show_facts(self) -> None:
         if self._device is not None and self._device not in self._state.devices:

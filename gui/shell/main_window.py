@@ -24,7 +24,7 @@ from PySide6.QtGui import (
     QShortcut,
     QShowEvent,
 )
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtWidgets import QApplication, QMenu, QWidget
 
 from devexplorer.core.feature import named
 from devexplorer.core.session import Change, Settings, State
@@ -138,6 +138,8 @@ class MainWindow(ExportingWindow):
         """Asks where something would be lost; the application sets it while there is an engine that can save."""
         self._move_shortcuts: list[QShortcut] = []
         self.rail = self.workbench.rail
+        self.rail.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+        self.rail.customContextMenuRequested.connect(self._rail_menu)
         self.workbench.arranged.connect(self._show_tools)
         self._show_tools()
         self._lay_out()
@@ -309,6 +311,12 @@ class MainWindow(ExportingWindow):
 
     def _context_menu(self, where: QPoint) -> None:
         context_menu(self, self.controller, self.specs, self.actions_by_id, self.context.others.offer).popup(where)
+
+    def _rail_menu(self, where: QPoint) -> None:
+        menu = QMenu(self)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        menu.addAction(self.actions_by_id["reset_layout"])
+        menu.popup(self.rail.mapToGlobal(where))
 
     def _device_menu(self, device: str, where: QPoint) -> None:
         device_menu(self.context, device, [slot.plot.legend for slot in self.slots]).popup(where)

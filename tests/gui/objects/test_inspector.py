@@ -25,6 +25,7 @@ from PySide6.QtWidgets import QAbstractScrollArea, QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.experiments.records import Ask
 from devexplorer.core.records import AddVirtual, Answer, Check, Combine, Fact, JobEnded, JobStarted, Offer, Undo
 from devexplorer.core.session.state import State, this_machine
 from devexplorer.gui.objects.inspector import InspectorPanel, device_facts, selection_facts
@@ -200,6 +201,18 @@ def test_what_a_check_found_is_one_line_that_leads_to_the_doctor(qtbot: QtBot):
         assert asked.args == ["mlp"]
         state.apply(JobEnded(request=7, ok=True, time_unix_s=2.0))
         panel.refresh()
+
+
+def test_the_answer_to_a_question_is_unfolded(qtbot: QtBot):
+    state = state_with(CPU)
+    show(state, mlp())
+    panel = panel_for(qtbot, state)
+    panel.set_selection(("mlp",))
+    question = Ask(target="mlp", question="is_leaf")
+    state.apply(JobStarted(request=8, title="asking", time_unix_s=1.0, command=question))
+    state.apply(Answer(request=8, title="It is", words="Because it is.", subject="mlp"))
+    panel.refresh()
+    assert panel.words.isVisible()
 
 
 def test_a_device_is_shown_in_place_of_the_selection_until_objects_are_selected_again(qtbot: QtBot):

@@ -123,6 +123,18 @@ def test_the_gradient_is_a_tick_away(panel: ValuesPanel, state: State):
     assert facts(panel)["mean"] == "-7"
 
 
+def test_the_row_of_a_gradient_shows_it_and_the_row_of_its_tensor_the_values_again(panel: ValuesPanel, state: State):
+    show(state, mlp(gradients=True))
+    described(panel, state, values())
+    panel.set_selection((f"{TARGET}.grad",))
+    assert panel.empty.button.isVisible(), "it was looked at before there was one"
+    state.apply(ValuesDescribed(values=values(gradient=values(mean=-7.0))))
+    panel.refresh()
+    assert facts(panel)["mean"] == "-7"
+    panel.set_selection((TARGET,))
+    assert facts(panel)["mean"] == "0.5"
+
+
 def test_values_without_an_order_have_no_histogram(panel: ValuesPanel, state: State):
     described(panel, state, values(counts=(), mean=None))
     assert not panel.histogram.isVisible()

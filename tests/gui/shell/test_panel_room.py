@@ -90,7 +90,14 @@ def test_a_layout_gets_its_first_places_and_sizes_back(quiet: QuietWindow) -> No
     QApplication.sendEvent(bench, QContextMenuEvent(QContextMenuEvent.Reason.Mouse, where, bench.mapToGlobal(where)))
     menu = QApplication.activePopupWidget()
     assert isinstance(menu, QMenu)
-    [line] = [action for action in menu.actions() if action.text() == "Reset the layout"]
+    assert [action.text() for action in menu.actions()].count("Reset the layout") == 1
+    menu.close()
+    rail = quiet.window.rail
+    place = rail.buttons["explore"].geometry().center()
+    QApplication.sendEvent(rail, QContextMenuEvent(QContextMenuEvent.Reason.Mouse, place, rail.mapToGlobal(place)))
+    menu = QApplication.activePopupWidget()
+    assert isinstance(menu, QMenu), "where the layouts are"
+    [line] = menu.actions()
     menu.close()
     line.trigger()
     quiet.settle()
