@@ -30,7 +30,7 @@ from devexplorer.core.cli.run import main
 from devexplorer.core.cli.terminal.common_arguments import window_options
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.feature import benchmark_kinds
+from devexplorer.core.feature import benchmark_kinds, features
 
 pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left")
 
@@ -249,7 +249,8 @@ def test_the_help_of_a_benchmark_shows_what_it_takes_and_nothing_else(
     shown = set(re.findall(r"(?m)^  (--[a-z-]+)", capfd.readouterr().out))
     takes = {option.flag for option in benchmark_kinds()[kind].options}
     away = {f"--{option.name}" for option in window_options() if option.away}
-    assert shown == takes | away | {"--virtual", "--python", "--tag", "--no-store", "--json"}
+    kept = {"--tag"} if "history" in features() else set()
+    assert shown == takes | away | kept | {"--virtual", "--python", "--no-store", "--json"}
 
 
 def test_the_help_of_all_benchmarks_shows_every_option(capfd: pytest.CaptureFixture[str]) -> None:

@@ -204,6 +204,7 @@ def test_an_optimizer_that_was_left_on_the_card_is_found_on_every_device(
     assert main(["place", "left_nets.py:trained", "--json", "--virtual", T4S]) == 0
     (left,) = strictly(capfd.readouterr().out)["optimizers"]
     assert left == {"path": "optimizer", "state": "vgpu:0", "parameters": "cpu"}
+    pytest.importorskip("devexplorer.core.doctor")
     for device in ("cpu", "vgpu:0", "vgpu:1"):
         assert main(["doctor", "left_nets.py:trained", "--json", "--device", device, "--virtual", T4S]) == 1
         problems = strictly(capfd.readouterr().out)["problems"]

@@ -253,6 +253,7 @@ def test_the_palette_runs_what_it_finds_and_says_why_not(start: Start) -> None:
 
 
 def test_the_layout_is_remembered(start: Start, tmp_path: Path) -> None:
+    pytest.importorskip("devexplorer.gui.doctor")
     driver = start(folder=tmp_path)
     driver.window.change_theme()
     driver.window.axis.set_span(30.0)

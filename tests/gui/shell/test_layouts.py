@@ -15,6 +15,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QWidget
 
 from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.feature import features
 from devexplorer.core.records import DeviceInfo, DeviceSample
 from devexplorer.core.session.settings import Settings, SettingsFile
 from devexplorer.gui.actions.palette import CommandPalette
@@ -74,16 +75,18 @@ def test_the_rail_and_its_keys_switch_and_each_layout_has_its_tabs(quiet: QuietW
     assert shown(quiet) == "monitor"
     assert tabs(quiet) == there("Device", "Memory", "Processes", "Topology", "Alerts")
     assert window.workbench.cards.isVisible()
-    QTest.keyClick(window, Qt.Key.Key_4, Qt.KeyboardModifier.AltModifier)
-    assert shown(quiet) == "learn"
-    assert window.bottom_dock.areas["learn"].isVisible()
-    assert window.objects.isVisible()
+    if "learn" in features():
+        QTest.keyClick(window, Qt.Key.Key_4, Qt.KeyboardModifier.AltModifier)
+        assert shown(quiet) == "learn"
+        assert window.bottom_dock.areas["learn"].isVisible()
+        assert window.objects.isVisible()
     QTest.keyClick(window, Qt.Key.Key_1, Qt.KeyboardModifier.AltModifier)
     assert window.objects.isVisible()
     assert window.rail.buttons["explore"].isChecked()
 
 
 def test_a_page_is_shown_in_the_layout_that_has_it_and_a_layout_has_its_last_page_again(quiet: QuietWindow) -> None:
+    pytest.importorskip("devexplorer.gui.parameters")
     dock, workbench = quiet.window.bottom_dock, quiet.window.workbench
     dock.show_page("values")
     assert shown(quiet) == "explore"
@@ -218,6 +221,7 @@ def beside(quiet: QuietWindow) -> bool:
 
 
 def test_in_a_low_window_the_pages_are_beside_the_plots_and_the_tree_shows_ten_rows(quiet: QuietWindow) -> None:
+    pytest.importorskip("devexplorer.gui.split")
     quiet.resize(1440, 900)
     assert not beside(quiet)
     quiet.resize(1366, 740)
@@ -243,6 +247,7 @@ def test_at_the_limit_nothing_goes_to_and_fro(quiet: QuietWindow) -> None:
 
 def test_another_arrangement_changes_nothing_but_places(quiet: QuietWindow) -> None:
     """Neither what has the keyboard, nor what is folded, has a window or is enlarged; each has its own proportions."""
+    pytest.importorskip("devexplorer.gui.split")
     window, room = quiet.window, quiet.window.workbench.room
     dock, page = window.bottom_dock, window.bottom_dock.show_page("split")
     rows = window.workbench.splitters["unmeasured rows"]
@@ -291,7 +296,8 @@ def test_layout_and_proportions_are_kept_for_the_next_start(qapp: QApplication, 
     SettingsFile(tmp_path).save(settings)
     again = QuietWindow(qapp, tmp_path, CARD)
     assert shown(again) == "measure"
-    assert again.window.toolbar.buttons["report"].isVisible()
+    if "history" in features():
+        assert again.window.toolbar.buttons["report"].isVisible()
     assert not again.window.toolbar.buttons["build"].isVisible()
     assert again.window.workbench.splitters["measure rows"].sizes()[1] == before[1] - 60
     again.close()
@@ -379,6 +385,8 @@ def test_the_palette_exports_what_monitor_shows(quiet: QuietWindow) -> None:
 
 
 def test_the_palette_finds_an_exercise_and_a_term_by_what_they_say(quiet: QuietWindow) -> None:
+    pytest.importorskip("devexplorer.gui.learn")
+
     def found(text: str) -> CommandPalette:
         quiet.window.show_palette()
         [palette] = [one for one in quiet.window.findChildren(CommandPalette) if one.isVisible()]

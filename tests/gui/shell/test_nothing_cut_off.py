@@ -212,6 +212,7 @@ def test_at_1366_every_page_is_whole(quiet: QuietWindow) -> None:
 
 @pytest.mark.parametrize("quiet", [2], indirect=True)
 def test_in_the_smallest_window_the_doctor_is_asked_without_scrolling(quiet: QuietWindow) -> None:
+    pytest.importorskip("devexplorer.gui.doctor")
     quiet.resize(*SMALLEST)
     form = quiet.window.bottom_dock.show_page("doctor").form
     quiet.settle()

@@ -95,6 +95,7 @@ def test_what_is_wrong_with_a_field_moves_no_control(quiet: QuietWindow) -> None
 
 
 def test_what_the_history_says_and_asks_moves_no_control(quiet: QuietWindow) -> None:
+    pytest.importorskip("devexplorer.gui.history")
     page = quiet.window.bottom_dock.show_page("history")
     page.set_source(Mock())
     page.show_runs(stored_runs.fifty()[:2], 2)

@@ -181,6 +181,7 @@ def test_the_pages_fold_by_key_and_unfold_by_menu(quiet: QuietWindow) -> None:
 
 
 def test_a_page_that_is_asked_for_is_seen_whatever_is_folded_or_enlarged(quiet: QuietWindow) -> None:
+    pytest.importorskip("devexplorer.gui.parameters")
     window, dock, room = quiet.window, quiet.window.bottom_dock, quiet.window.workbench.room
     room.toggle_fold(dock, "Pages")
     page = dock.show_page("values")

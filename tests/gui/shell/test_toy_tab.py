@@ -114,7 +114,7 @@ def test_it_is_redrawn_with_live_numbers_only_while_visible(window: MainWindow) 
     drawn = page.redraws
     window.refresh_texts()
     assert page.redraws == drawn + 1
-    window.bottom_dock.show_page("values")
+    window.bottom_dock.show_page("benchmark")
     window.refresh_texts()
     window.refresh(Change.JOBS, time.time())
     assert page.redraws == drawn + 1

@@ -426,7 +426,7 @@ def test_what_is_asked_is_answered_at_a_beat(far: Far) -> None:
 
 
 def test_the_history_there_has_the_same_interface(far: Far, tmp_path: Path) -> None:
-
+    pytest.importorskip("devexplorer.core.history")
     far.connect()
     history = FarHistory(far.session)
     shown: list[int] = []
