@@ -7,13 +7,7 @@ from devexplorer.core.learn import checks
 from devexplorer.core.learn.checks import built, did, elsewhere, moved, newest, refused, row_of, there
 from devexplorer.core.learn.exercise import MODELS, PARAMETERS, Evidence, Exercise, Step
 from devexplorer.core.parameters.records import Describe, Initialise, Tie
-from devexplorer.core.records import Backward, Check, EditElement, Forward, NewTensor
-
-
-def _lines_found(evidence: Evidence) -> set[str]:
-    """The lines that the doctor named in a sample model."""
-    found = [item for name, item in evidence.state.diagnoses.items() if name.startswith("noise-pitfall")]
-    return {f"{word}{finding.line}" for item in found for finding in item.problems for word in ("", "line ")}
+from devexplorer.core.records import Backward, EditElement, Forward, NewTensor
 
 
 def _build(recipe: str, words: str = "") -> Step:
@@ -156,29 +150,6 @@ EXERCISES = (
             _build("custom-layers"),
             Step("Run it", "Select it, F", did(Forward, lambda c: c.target.startswith("custom-layers"))),
         ),
-    ),
-    Exercise(
-        "doctor",
-        "Which line is it?",
-        MODELS,
-        "A tensor that forward makes without naming a device is on the CPU, wherever the model is. The doctor runs the"
-        " model on a device, in a separate process, and names the line.",
-        (
-            _build("noise-pitfall"),
-            Step(
-                "Move it to a GPU",
-                "Select it, Ctrl+1",
-                moved(lambda r, c: "noise-pitfall" in c.targets[0] and elsewhere(r.destination)),
-            ),
-            Step("Run it: it fails", "F", refused(Forward)),
-            Step(
-                "Let the doctor check it",
-                "C, or Check in the toolbar",
-                did(Check, lambda c: c.target.startswith("noise-pitfall")),
-            ),
-            Step("Which line of custom.py is it?", "Tab Doctor: the finding", answers=_lines_found),
-        ),
-        two_devices=True,
     ),
     Exercise(
         "vgg",

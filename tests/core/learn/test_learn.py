@@ -128,7 +128,7 @@ def begun(state: State, exercise_id: str, steps: int = 0) -> Course:
 @pytest.fixture
 def all_exercises() -> None:
     """Those that are about features as well."""
-    for feature in ("experiments", "files", "scaling", "split"):
+    for feature in ("doctor", "experiments", "files", "scaling", "split"):
         pytest.importorskip(f"devexplorer.core.learn.exercises.{feature}")
 
 

@@ -113,6 +113,7 @@ def cards() -> Iterator[Place]:
 
 
 def test_an_attribute_that_stayed_behind_is_named_with_the_line(cards: Place) -> None:
+    pytest.importorskip("devexplorer.core.doctor")
     cards.workspace.add("own", Masked())
     cards.do(Move(targets=("own",), device="vgpu:0"))
     answer = cards.answer(Forward(target="own", input="x"))
@@ -127,6 +128,7 @@ def test_an_attribute_that_stayed_behind_is_named_with_the_line(cards: Place) ->
 
 
 def test_a_tensor_that_forward_makes_on_the_cpu_is_to_blame_at_its_own_line(cards: Place) -> None:
+    pytest.importorskip("devexplorer.core.doctor")
     cards.workspace.add("own", Masked(noisy=True))
     cards.do(Move(targets=("own",), device="vgpu:0"))
     before = torch.get_rng_state()
