@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from devexplorer.core.cli import torch_answers
 from devexplorer.core.cli.torch_answers import TorchQuestion
@@ -110,25 +109,3 @@ def test_devices_and_env_work_where_torch_is_broken(other_torch: Any, nvml_libra
     text = command(environment, "env")
     assert words in text
     assert "Tesla T4" in text
-
-
-def test_watch_imports_neither_torch_nor_what_only_some_of_it_needs(nvml_library_path: Path) -> None:
-    code = (
-        "import runpy, sys\nsys.argv[1:] = ['watch', '--count', '1', '--json']\ntry:\n"
-        " runpy.run_module('devexplorer.core.cli', run_name='__main__')\nexcept SystemExit as ended:\n"
-        " assert ended.code == 0\nheavy = {'torch', 'numpy', 'rich', 'psutil', 'prometheus_client', 'dataclasses',"
-        " 'inspect'} & set(sys.modules)\nassert not heavy, heavy"
-    )
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(nvml_library_path.parent), "FAKE_NVML_CARDS": "2"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    kind = "nvml" if torch.version.cuda is None else "cuda"
-    assert [line["device"] for line in lines] == ["cpu", *(f"{kind}:{number}" for number in range(2))]
-    card = lines[1]
-    assert card["power_w"] is not None
-    assert card["nvlink_tx_bytes_s"] is not None, "a rate in a single reading"
-    empty = {field for field, value in card.items() if value is None} - {"problem", "age_s"}
-    assert empty == set(card["unavailable"]), "every null has its reason"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import cycle
 
 import pytest
-from fakes.driver_faults import ERROR_CODES, LIES, VANISHING, Bench, Case
+from fakes.driver_faults import ERROR_CODES, LIES, SURFACES, VANISHING, Bench, Case
 from fakes.nvml_library import NvmlLibrary
 
 
@@ -19,7 +19,7 @@ def bench(nvml_library: NvmlLibrary, cpu_build: None) -> Bench:
 def part(library: NvmlLibrary) -> Iterator[Case]:
     """Each function once with each kind of fault, every fourth hanging; codes, nonsense, losses and surfaces
     alternate."""
-    surfaces, codes, lies, things = cycle(("devices", "watch")), cycle(ERROR_CODES), cycle(LIES), cycle(VANISHING)
+    surfaces, codes, lies, things = cycle(SURFACES), cycle(ERROR_CODES), cycle(LIES), cycle(VANISHING)
     for number, function in enumerate(library.functions):
         if number % 4 == 1:  # hanging takes its time
             yield Case(next(surfaces), function, "hangs")
@@ -34,6 +34,7 @@ def test_no_fault_of_one_function_costs_more_than_what_it_tells(bench: Bench) ->
     assert not wrong
 
 
+@pytest.mark.skipif("watch" not in SURFACES, reason="its feature is not there")
 def test_the_check_itself_finds_what_it_is_for(bench: Bench) -> None:
     case = Case("watch", "nvmlDeviceGetFanSpeed_v2", "fails", 999)
     assert not bench.run_case(case).wrong, "an H200 has no fan"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
+import torch
 from fakes.command_line import CLI, Refusal, strictly
 
 from devexplorer.core.cli.run import main
@@ -88,3 +91,25 @@ def test_a_command_in_the_background_of_a_script_hears_of_ctrl_c_too() -> None:
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=20)
     assert (process.returncode, err) == (130, b"")
+
+
+def test_watch_imports_neither_torch_nor_what_only_some_of_it_needs(nvml_library_path: Path) -> None:
+    code = (
+        "import runpy, sys\nsys.argv[1:] = ['watch', '--count', '1', '--json']\ntry:\n"
+        " runpy.run_module('devexplorer.core.cli', run_name='__main__')\nexcept SystemExit as ended:\n"
+        " assert ended.code == 0\nheavy = {'torch', 'numpy', 'rich', 'psutil', 'prometheus_client', 'dataclasses',"
+        " 'inspect'} & set(sys.modules)\nassert not heavy, heavy"
+    )
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(nvml_library_path.parent), "FAKE_NVML_CARDS": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    kind = "nvml" if torch.version.cuda is None else "cuda"
+    assert [line["device"] for line in lines] == ["cpu", *(f"{kind}:{number}" for number in range(2))]
+    card = lines[1]
+    assert card["power_w"] is not None
+    assert card["nvlink_tx_bytes_s"] is not None, "a rate in a single reading"
+    empty = {field for field, value in card.items() if value is None} - {"problem", "age_s"}
+    assert empty == set(card["unavailable"]), "every null has its reason"
