@@ -159,6 +159,7 @@ class Upheaval(QObject):
 
 
 def test_panels_that_stay_on_show_are_neither_styled_nor_hidden_by_another_layout(quiet: QuietWindow) -> None:
+    pytest.importorskip("devexplorer.gui.learn")
     window = quiet.window
     window.workbench.show_layout("learn")
     quiet.settle()

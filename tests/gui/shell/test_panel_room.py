@@ -230,6 +230,7 @@ def test_a_plot_in_its_window_follows_also_when_the_layout_has_none(
 
 
 def test_a_panel_has_a_window_of_its_own_until_that_is_closed(quiet: QuietWindow) -> None:
+    pytest.importorskip("devexplorer.gui.learn")
     window, before = quiet.window, sizes(quiet)
     room = window.workbench.room
     room.detach(window.inspector, "Inspector")
