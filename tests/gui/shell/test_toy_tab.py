@@ -75,9 +75,9 @@ def titles(window: MainWindow) -> list[str]:
 
 
 def test_it_is_among_the_tabs_the_menus_and_the_palette(window: MainWindow) -> None:
-    feature_of = {"Split": "split", "Doctor": "doctor", "Fit": "planner"}
+    feature_of = {"Values": "parameters", "Split": "split", "Doctor": "doctor", "Fit": "planner"}
     there = [title for title, feature in feature_of.items() if feature in features()]
-    assert titles(window) == ["Values", *there, "Toy"]
+    assert titles(window) == [*there, "Toy"]
     assert window.actions_by_id["page toy"] in window.toolbar.open_button.menu().actions()
     assert "Toy" in [choice.text for choice in palette_choices(window.specs, window.controller)]
 
