@@ -46,7 +46,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of `end`: because values were wrong here."""
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RankReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a rank answers: once when it has found the others, once for each order."""
 
     kind: Literal["ready", "checked", "timed", "over", "failed"]

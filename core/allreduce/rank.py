@@ -27,7 +27,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from devexplorer.core.allreduce.messages import Order, Reply, Setup
+from devexplorer.core.allreduce.messages import Order, RankReply, Setup
 from devexplorer.core.base import Unavailable, first_line, typed_line
 
 PERIOD = 251
@@ -102,7 +102,7 @@ class Rank:
         """Where the tensors are over which the ranks agree."""
         self._tensor = torch.empty(0, dtype=self._dtype, device=self._device)
 
-    def carry_out(self, order: Order) -> Reply:
+    def carry_out(self, order: Order) -> RankReply:
         """One order, together with all other ranks."""
         if order.kind != "end":
             asked = GO_ON
@@ -112,15 +112,15 @@ class Rank:
             asked = END
         state = int(self._largest(asked))
         if state != GO_ON:
-            return Reply(kind="over", text="values are wrong in another engine's rank" if state == WRONG else "")
+            return RankReply(kind="over", text="values are wrong in another engine's rank" if state == WRONG else "")
         if order.modelled_seconds:
-            return Reply(kind="timed", seconds=self._largest(order.modelled_seconds))
+            return RankReply(kind="timed", seconds=self._largest(order.modelled_seconds))
         if self._tensor.numel() != order.count:
             self._tensor = torch.empty(0, dtype=self._dtype, device=self._device)  # given back before the next is made
             self._tensor = torch.empty(order.count, dtype=self._dtype, device=self._device)
         if order.kind == "check":
-            return Reply(kind="checked", wrong=self._check())
-        return Reply(kind="timed", seconds=self._largest(timed_block(self._tensor, order.iterations, self._wait)))
+            return RankReply(kind="checked", wrong=self._check())
+        return RankReply(kind="timed", seconds=self._largest(timed_block(self._tensor, order.iterations, self._wait)))
 
     def _check(self) -> int:
         world, dtype = self._setup.world_size, self._setup.dtype
@@ -249,7 +249,7 @@ def main() -> NoReturn:
     """Join the world and carry out orders until the engine closes standard input."""
     out, lock = int(sys.argv[1]), threading.Lock()
 
-    def say(reply: Reply) -> None:
+    def say(reply: RankReply) -> None:
         with lock:
             os.write(out, msgspec.json.encode(reply) + b"\n")
 
@@ -261,16 +261,16 @@ def main() -> NoReturn:
     try:
         join(setup)
         rank = Rank(setup)
-        reply = Reply(kind="ready")
+        reply = RankReply(kind="ready")
         while reply.kind != "over":
             say(reply)
             reply = rank.carry_out(orders.get())
         say(reply)
     except Unavailable as error:
-        say(Reply(kind="failed", text=str(error)))
+        say(RankReply(kind="failed", text=str(error)))
     except BaseException as error:
         text = short(error) if isinstance(error, RuntimeError) else typed_line(error)
-        say(Reply(kind="failed", text=text))
+        say(RankReply(kind="failed", text=text))
     os._exit(0)  # a process group that lost a rank can wait for ever to be taken down
 
 

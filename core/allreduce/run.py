@@ -31,7 +31,7 @@ from msgspec.structs import replace
 from torch import distributed
 
 from devexplorer.core.allreduce.kind import AllReduceResult, AllReduceRow, AllReduceSpec
-from devexplorer.core.allreduce.messages import CPU_RANKS, DTYPES, Order, Reply, Setup
+from devexplorer.core.allreduce.messages import CPU_RANKS, DTYPES, Order, RankReply, Setup
 from devexplorer.core.allreduce.ring import ring_seconds
 from devexplorer.core.base import Clock, Unavailable, bytes_text, item_bytes, list_text, module_command, parse_seconds
 from devexplorer.core.benchmark.kind import exact
@@ -141,7 +141,7 @@ class Ranks:
         longest = START_SECONDS + 2 * self._limit  # for what they import, then for each other
         return self._answers(stopped, longest, late=longest) is not None
 
-    def wait(self, stopped: Callable[[], bool]) -> dict[int, Reply] | None:
+    def wait(self, stopped: Callable[[], bool]) -> dict[int, RankReply] | None:
         """The reply of every rank; None when the run was stopped before. Raises `Unavailable`, in one line, when one of
         them fails, ends or stays silent, or when another engine has ended the run."""
         replies = self._answers(stopped, self._limit + SPARE_SECONDS, late=self._limit)
@@ -150,10 +150,10 @@ class Ranks:
             raise Unavailable(over.text or "another engine of this all-reduce has stopped it")
         return replies
 
-    def _answers(self, stopped: Callable[[], bool], seconds: float, late: float) -> dict[int, Reply] | None:
+    def _answers(self, stopped: Callable[[], bool], seconds: float, late: float) -> dict[int, RankReply] | None:
         """After `late` seconds it is a rank that says nothing that holds up the others."""
         began = time.monotonic()
-        replies: dict[int, Reply] = {}
+        replies: dict[int, RankReply] = {}
         while len(replies) < len(self._processes):
             if stopped():
                 return None
@@ -163,7 +163,7 @@ class Ranks:
                 raise Unavailable(self._why(replies, late=spent > late))
         return replies
 
-    def _read(self, ranks: set[int], milliseconds: int) -> dict[int, Reply]:
+    def _read(self, ranks: set[int], milliseconds: int) -> dict[int, RankReply]:
         """What some of these ranks have answered within that time; of one that has ended, that it failed."""
         waiting = select.poll()
         by_descriptor = {self._readable[rank]: rank for rank in ranks}
@@ -180,10 +180,10 @@ class Ranks:
                 self._data[rank] = bytearray(rest)
                 replies[rank] = _reply(bytes(line))
             elif not piece:
-                replies[rank] = Reply(kind="failed")
+                replies[rank] = RankReply(kind="failed")
         return replies
 
-    def _why(self, replies: Mapping[int, Reply], *, late: bool) -> str:
+    def _why(self, replies: Mapping[int, RankReply], *, late: bool) -> str:
         """What went wrong, in one line: of all that failed, the rank whose failure is not that of another. `late`: the
         time for an answer is over."""
         replies, end = dict(replies), time.monotonic() + GRACE_SECONDS
@@ -230,11 +230,11 @@ def _write(process: subprocess.Popen[bytes], line: bytes) -> None:
         pass  # it has ended; `wait` says how
 
 
-def _reply(line: bytes) -> Reply:
+def _reply(line: bytes) -> RankReply:
     try:
-        return msgspec.json.decode(line, type=Reply)
+        return msgspec.json.decode(line, type=RankReply)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return Reply(kind="failed", text="it wrote something else than an answer")
+        return RankReply(kind="failed", text="it wrote something else than an answer")
 
 
 MOST_RANKS = 4096

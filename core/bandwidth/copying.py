@@ -28,7 +28,7 @@ from torch import Tensor
 from devexplorer.core.bandwidth.kind import BandwidthSpec
 from devexplorer.core.base import Unavailable, bytes_text
 from devexplorer.core.benchmark.streams import streams_of
-from devexplorer.core.benchmark.timing import Block, BlockTimer, Operation, SynchronisedTimer, timer_for
+from devexplorer.core.benchmark.timing import BlockTimer, Operation, SynchronisedTimer, TimedBlock, timer_for
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.virtual.backend import meta_empty
 
@@ -38,7 +38,7 @@ multiple of 8."""
 
 Send = Callable[[Tensor, Tensor], object]
 """Called with a destination and a source of the same size: queues one copy."""
-Measure = Callable[[int], Block]
+Measure = Callable[[int], TimedBlock]
 """Makes so many copies and times them."""
 Leg = tuple[Tensor, Tensor]
 """Destination and source."""
@@ -237,15 +237,15 @@ def pattern(size: int, start: int, number: int) -> Tensor:
     return values.view(torch.uint8)[:size]
 
 
-def _seconds(block: Block) -> float:
+def _seconds(block: TimedBlock) -> float:
     return block.seconds
 
 
-def _in_turn(timers: Sequence[BlockTimer], moves: Sequence[Operation], count: int) -> Block:
+def _in_turn(timers: Sequence[BlockTimer], moves: Sequence[Operation], count: int) -> TimedBlock:
     """Copies of which each waits for the one before; samples are added as far as there are some of each."""
     blocks = [timer.block(move, count) for timer, move in zip(timers, moves, strict=True)]
     samples = tuple(map(sum, zip(*(block.samples for block in blocks), strict=False)))
-    return Block(count, sum(map(_seconds, blocks)), samples)
+    return TimedBlock(count, sum(map(_seconds, blocks)), samples)
 
 
 class TwoWays:
@@ -272,7 +272,7 @@ class TwoWays:
                         current.enter_context(card.on(stream))
                     move()
 
-    def block(self, count: int) -> Block:
+    def block(self, count: int) -> TimedBlock:
         """`count` copies in each direction between two events of the first card, before and after those of every
         stream."""
         self._wait()
@@ -286,7 +286,7 @@ class TwoWays:
         self._end.record(first)
         self._wait()
         seconds = self._start.elapsed_time(self._end) / 1e3
-        return Block(count, seconds, (seconds / count,))
+        return TimedBlock(count, seconds, (seconds / count,))
 
     def _wait(self) -> None:
         for card in self._cards:

@@ -17,7 +17,7 @@ import torch
 from devexplorer.core.base import Clock, Unavailable, first_line, shape_text
 from devexplorer.core.benchmark.spec import BY_COLUMNS, FLUSH_BYTES
 from devexplorer.core.benchmark.statistics import LONGEST_BLOCK, Samples, noise, spread, thinned
-from devexplorer.core.benchmark.timing import Block, BlockTimer, Operation, Runner
+from devexplorer.core.benchmark.timing import BlockTimer, Operation, Runner, TimedBlock
 from devexplorer.core.devices import accelerator
 from devexplorer.core.records import BenchPoint, MatmulResult, MatmulSpec
 from devexplorer.core.virtual.backend import meta_empty
@@ -72,7 +72,7 @@ class Live:
             shares.append(self.iterations / self.spec.iterations)
         return min(max(shares), 1.0) if shares else None
 
-    def step(self) -> Block | None:
+    def step(self) -> TimedBlock | None:
         """Measure one block; None when nothing is left to measure."""
         length = min(self._length(self.spec.block_seconds), self._left())
         if length < 1 or (self.spec.seconds is not None and self.spent >= self.spec.seconds):
@@ -91,7 +91,7 @@ class Live:
             LONGEST_BLOCK if self._flush is None else 1
         )  # too fast for the clock; or the first flush, which can take longest of all
 
-    def _measure(self, iterations: int) -> Block:
+    def _measure(self, iterations: int) -> TimedBlock:
         if self.one_by_one or self._flush is not None:
             block = self._timer.singly(self._operation, iterations, self._each, self._flush)
         else:
@@ -100,7 +100,7 @@ class Live:
         self._cost = block.spent / block.iterations
         return block
 
-    def _take(self, block: Block) -> Block:
+    def _take(self, block: TimedBlock) -> TimedBlock:
         self.samples.add(block.samples)
         self.iterations += block.iterations
         self.blocks += 1
@@ -140,7 +140,7 @@ class Sustained(Live):
         self._settle = SETTLE_SECONDS if spec.seconds is None else spec.seconds - self._window
         self._latest: deque[float] = deque(maxlen=STEADY_BLOCKS)
         self._parts: list[float] = []
-        self._part: list[Block] = []
+        self._part: list[TimedBlock] = []
         self._settling = self._settle > 0
         self._settled = 0.0
         """Seconds that settling took."""
@@ -159,7 +159,7 @@ class Sustained(Live):
         share = min((len(self._parts) + self._in_part() / (self._window / PARTS)) / PARTS, 1.0)
         return (self._settled + share * self._window) / (self._settled + self._window)
 
-    def step(self) -> Block | None:
+    def step(self) -> TimedBlock | None:
         """See `Live`."""
         if self._settling:
             block = self._take(self._measure(self._length(self.spec.block_seconds)))
@@ -233,7 +233,7 @@ Empty = Callable[..., torch.Tensor]
 """Called with a shape and `dtype=`."""
 
 
-class Product(NamedTuple):
+class MeasuredProduct(NamedTuple):
     """What is measured, and the question whether it is right."""
 
     operation: Operation
@@ -365,7 +365,7 @@ def agrees(dtype: str, device: str) -> bool:
     return matches(a, b, product(a, b, dtype)[1], dtype)
 
 
-def product_maker(*, simulated: bool) -> Callable[[MatmulSpec], Product]:
+def product_maker(*, simulated: bool) -> Callable[[MatmulSpec], MeasuredProduct]:
     """Makes products on a virtual GPU, or on a real device."""
     return virtual_product if simulated else real_product
 
@@ -376,21 +376,21 @@ def _operands_of(spec: MatmulSpec, make: MakeTensor) -> tuple[torch.Tensor, torc
     return operands(*spec.shape, spec.dtype, spec.device, make=make, **layout)  # type: ignore[arg-type]
 
 
-def real_product(spec: MatmulSpec) -> Product:
+def real_product(spec: MatmulSpec) -> MeasuredProduct:
     """Operands with values; what is verified is the very product that is measured. Raises what the device raises."""
     a, b = _operands_of(spec, random_tensor)
     operation, out = product(a, b, spec.dtype)
-    return Product(operation, partial(matches, a, b, out, spec.dtype))
+    return MeasuredProduct(operation, partial(matches, a, b, out, spec.dtype))
 
 
-def virtual_product(spec: MatmulSpec) -> Product:
+def virtual_product(spec: MatmulSpec) -> MeasuredProduct:
     """Operands without values: their memory is counted, each product pays its cost, and the CPU computes nothing.
 
     What is verified is a small product of the same dtype on the same device, with values.
     """
     a, b = _operands_of(spec, meta_empty)
     operation, _ = product(a, b, spec.dtype, partial(meta_empty, device=spec.device))
-    return Product(operation, partial(agrees, spec.dtype, spec.device))
+    return MeasuredProduct(operation, partial(agrees, spec.dtype, spec.device))
 
 
 def cache_flush(device: str) -> Operation:
@@ -412,7 +412,7 @@ class MatmulRun(Runner[MatmulSpec]):
         run: int,
         timer: BlockTimer,
         *,
-        make: Callable[[MatmulSpec], Product] = real_product,
+        make: Callable[[MatmulSpec], MeasuredProduct] = real_product,
         flush: Callable[[str], Operation] | None = None,
         datasheet_tflops: float | None = None,
         clock: Clock = time.time,

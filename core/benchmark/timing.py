@@ -59,7 +59,7 @@ SLICE_SECONDS = 0.02
 """A paced block of a virtual GPU is booked in slices of this length."""
 
 
-class Block(NamedTuple):
+class TimedBlock(NamedTuple):
     """One timed block."""
 
     iterations: int
@@ -86,16 +86,18 @@ class BlockTimer:
         """Seconds on the clock by which budgets are spent: the wall, or the simulated clock."""
         return time.perf_counter()
 
-    def block(self, operation: Operation, iterations: int) -> Block:
+    def block(self, operation: Operation, iterations: int) -> TimedBlock:
         """Call `operation` `iterations` times (at least 1), one right after the other, and time it."""
         raise NotImplementedError
 
-    def singly(self, operation: Operation, iterations: int, each: float, flush: Operation | None = None) -> Block:
+    def singly(self, operation: Operation, iterations: int, each: float, flush: Operation | None = None) -> TimedBlock:
         """Call `operation` at most `iterations` times, `flush` before each, and time each alone; `each`: about how long
         one takes."""
         raise NotImplementedError
 
-    def on_device(self, operation: Operation, iterations: int, each: float, ahead: Operation | None = None) -> Block:
+    def on_device(
+        self, operation: Operation, iterations: int, each: float, ahead: Operation | None = None
+    ) -> TimedBlock:
         """As `singly`, but what the device alone takes: where `ahead` keeps it busy for longer than the host needs to
         launch `operation`, launches are not in the figure."""
         return self.singly(operation, iterations, each, ahead)
@@ -104,7 +106,7 @@ class BlockTimer:
 class CpuTimer(BlockTimer):
     """Wall clock around the whole block, so that the figure is that of a bare loop."""
 
-    def block(self, operation: Operation, iterations: int) -> Block:
+    def block(self, operation: Operation, iterations: int) -> TimedBlock:
         """See `BlockTimer`."""
         self._wait()
         start = time.perf_counter()
@@ -112,9 +114,9 @@ class CpuTimer(BlockTimer):
             operation()
         self._wait()
         seconds = time.perf_counter() - start
-        return Block(iterations, seconds, (seconds / iterations,))
+        return TimedBlock(iterations, seconds, (seconds / iterations,))
 
-    def singly(self, operation: Operation, iterations: int, each: float, flush: Operation | None = None) -> Block:
+    def singly(self, operation: Operation, iterations: int, each: float, flush: Operation | None = None) -> TimedBlock:
         """See `BlockTimer`. Without a flush, as many iterations at once as the wall clock needs; a last group that
         would be shorter is left out."""
         if flush is not None:
@@ -130,7 +132,9 @@ class CpuTimer(BlockTimer):
             part = self.block(operation, group)
             samples.append(part.samples[0])
             seconds += part.seconds
-        return Block(len(samples) * group, seconds, tuple(samples), max(time.perf_counter() - start - seconds, 0.0))
+        return TimedBlock(
+            len(samples) * group, seconds, tuple(samples), max(time.perf_counter() - start - seconds, 0.0)
+        )
 
     def _wait(self) -> None:
         """Until the device has done all its work: the CPU has when a call returns."""
@@ -164,7 +168,7 @@ class EventTimer(BlockTimer):
             self._events.append(self._streams.event())
         return self._events[:count]
 
-    def block(self, operation: Operation, iterations: int) -> Block:
+    def block(self, operation: Operation, iterations: int) -> TimedBlock:
         """See `BlockTimer`."""
         with self._streams.here():
             group = -(-iterations // MOST_EVENTS)
@@ -177,9 +181,11 @@ class EventTimer(BlockTimer):
                 event.record()
             self._streams.wait()
             seconds = [before.elapsed_time(after) / 1e3 for before, after in pairwise(events)]
-        return Block(iterations, sum(seconds), tuple(spent / size for spent, size in zip(seconds, groups, strict=True)))
+        return TimedBlock(
+            iterations, sum(seconds), tuple(spent / size for spent, size in zip(seconds, groups, strict=True))
+        )
 
-    def singly(self, operation: Operation, iterations: int, each: float, flush: Operation | None = None) -> Block:
+    def singly(self, operation: Operation, iterations: int, each: float, flush: Operation | None = None) -> TimedBlock:
         """See `BlockTimer`. While the card flushes, the host queues what comes next: launching small products does not
         slow them down."""
         iterations = min(iterations, MOST_PAIRS)
@@ -197,7 +203,7 @@ class EventTimer(BlockTimer):
                 before.elapsed_time(after) / 1e3 for before, after in zip(events[::2], events[1::2], strict=True)
             )
         seconds = sum(samples)
-        return Block(iterations, seconds, samples, max(self.now() - start - seconds, 0.0))
+        return TimedBlock(iterations, seconds, samples, max(self.now() - start - seconds, 0.0))
 
 
 class AcceleratorTimer(EventTimer):
@@ -208,15 +214,19 @@ class AcceleratorTimer(EventTimer):
     until both were waited for.
     """
 
-    def block(self, operation: Operation, iterations: int) -> Block:
+    def block(self, operation: Operation, iterations: int) -> TimedBlock:
         """See `BlockTimer`."""
         self._streams.wait()  # queued work must not count in the wall's time
         start = self.now()
         block = super().block(operation, iterations)
         wall = self.now() - start
-        return block if _possible(block.samples, block.seconds, wall) else Block(iterations, wall, (wall / iterations,))
+        return (
+            block
+            if _possible(block.samples, block.seconds, wall)
+            else TimedBlock(iterations, wall, (wall / iterations,))
+        )
 
-    def singly(self, operation: Operation, iterations: int, each: float, flush: Operation | None = None) -> Block:
+    def singly(self, operation: Operation, iterations: int, each: float, flush: Operation | None = None) -> TimedBlock:
         """See `BlockTimer`."""
         start = self.now()
         block = super().singly(operation, iterations, each, flush)
@@ -250,7 +260,7 @@ class VirtualTimer(BlockTimer):
         """See `BlockTimer`."""
         return self._machine.clock_seconds(self._device)
 
-    def block(self, operation: Operation, iterations: int) -> Block:
+    def block(self, operation: Operation, iterations: int) -> TimedBlock:
         """See `BlockTimer`."""
         start = time.perf_counter()
         before, launched = self.now(), self._machine.host_seconds(self._device)
@@ -260,7 +270,7 @@ class VirtualTimer(BlockTimer):
         each = overlapped(busy, self._machine.host_seconds(self._device) - launched)
         if not self._paced:
             self._machine.advance(self._device, (iterations - 1) * busy)
-            return Block(iterations, iterations * each, (each,))
+            return TimedBlock(iterations, iterations * each, (each,))
         # Booked in slices while the wall passes, so that a reading in the middle of the block sees a busy device.
         booked, total = 1, iterations * each
         while booked < iterations and not self._stop.is_set():
@@ -269,18 +279,20 @@ class VirtualTimer(BlockTimer):
             booked += share
             self._stop.wait(max(booked * each - (time.perf_counter() - start), 0.0))
         self._stop.wait(max(total - (time.perf_counter() - start), 0.0) if booked == iterations else 0.0)
-        return Block(booked, booked * each, (each,))
+        return TimedBlock(booked, booked * each, (each,))
 
-    def singly(self, operation: Operation, iterations: int, each: float, flush: Operation | None = None) -> Block:
+    def singly(self, operation: Operation, iterations: int, each: float, flush: Operation | None = None) -> TimedBlock:
         """See `BlockTimer`. Nothing is flushed."""
         return self.block(operation, iterations)
 
-    def on_device(self, operation: Operation, iterations: int, each: float, ahead: Operation | None = None) -> Block:
+    def on_device(
+        self, operation: Operation, iterations: int, each: float, ahead: Operation | None = None
+    ) -> TimedBlock:
         """See `BlockTimer`: what one iteration keeps the card busy for."""
         before = self.now()
         operation()
         busy = self.now() - before
-        return Block(1, busy, (busy,))
+        return TimedBlock(1, busy, (busy,))
 
 
 def timer_for(device: str, registry: DeviceRegistry, stop: threading.Event, *, paced: bool = True) -> BlockTimer:

@@ -27,7 +27,7 @@ from devexplorer.core.devices.nvml.library import START_LIMIT_S, Card, Nvml
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.records import DeviceDetails, DeviceInfo, DeviceSample, Event, Problem, ProcessUse, Topology
 from devexplorer.core.telemetry.device_facts import facts
-from devexplorer.core.telemetry.fact_rows import Group, Writer, label_width
+from devexplorer.core.telemetry.fact_rows import FactGroup, Writer, label_width
 from devexplorer.core.telemetry.sampler import Sampler
 from devexplorer.core.telemetry.topology_text import matrix
 from devexplorer.core.virtual.device.machine import VirtualMachine, machine_of
@@ -92,7 +92,7 @@ def topology_document(topologies: Sequence[Topology]) -> dict[str, Any]:
     }
 
 
-def facts_in_short(groups: Sequence[Group]) -> str:
+def facts_in_short(groups: Sequence[FactGroup]) -> str:
     """What is known, a line each; then what is not, by its reason, so that a reason that holds for fifty figures is
     read once."""
     width = label_width(groups)
@@ -116,7 +116,7 @@ LISTING_S = 60.0
 """A listing ends by itself: each of its calls has a limit."""
 
 
-class Machine(NamedTuple):
+class MachineDevices(NamedTuple):
     """This machine's devices and what answers for them."""
 
     found: Catalog
@@ -144,7 +144,7 @@ class Machine(NamedTuple):
         )
 
 
-class Readings(NamedTuple):
+class DevicesReadings(NamedTuple):
     """One reading of everything, by device id."""
 
     found: Catalog
@@ -154,7 +154,7 @@ class Readings(NamedTuple):
     topologies: tuple[Topology, ...]
 
 
-def machine(virtual_spec: str | None, nvml: Nvml, drm: Drm | None = None) -> Machine:
+def machine(virtual_spec: str | None, nvml: Nvml, drm: Drm | None = None) -> MachineDevices:
     """Look at everything there is, while torch is asked in a process of its own. Starts `nvml`; the caller closes
     it."""
     simulated = None if virtual_spec is None else machine_of(virtual_spec)
@@ -167,11 +167,11 @@ def machine(virtual_spec: str | None, nvml: Nvml, drm: Drm | None = None) -> Mac
         torch_side = question.answers()
     finally:
         question.close()
-    here = Machine(Catalog(), drm, drm_cards, torch_side, simulated)
+    here = MachineDevices(Catalog(), drm, drm_cards, torch_side, simulated)
     return here._replace(found=here.joined(cards, nvml.problems))
 
 
-def read(here: Machine, nvml: Nvml, cpu: CpuReader) -> Readings:
+def read(here: MachineDevices, nvml: Nvml, cpu: CpuReader) -> DevicesReadings:
     """Read every device once; what a card does not answer in time is missing, with that reason. Closes `nvml`."""
     events: list[Event] = []
     sampler = Sampler(events.append, nvml, cpu, call_limit_s=nvml.limit_s)
@@ -198,7 +198,7 @@ def read(here: Machine, nvml: Nvml, cpu: CpuReader) -> Readings:
             samples[gpu.id] = here.virtual.device_sample(gpu.id, now)
             details[gpu.id] = gpu.details(now)
         topologies.append(topology([(gpu.id, gpu.profile) for gpu in here.virtual.gpus]))
-    return Readings(catalog, samples, details, tuple(topologies))
+    return DevicesReadings(catalog, samples, details, tuple(topologies))
 
 
 def devices(arguments: argparse.Namespace, nvml: Nvml | None = None, drm: Drm | None = None) -> int:
@@ -222,7 +222,7 @@ def devices(arguments: argparse.Namespace, nvml: Nvml | None = None, drm: Drm | 
     return 0
 
 
-def _document(readings: Readings) -> dict[str, Any]:
+def _document(readings: DevicesReadings) -> dict[str, Any]:
     catalog = readings.found
     described = [
         device_document(info, readings.samples.get(info.id), readings.details.get(info.id), catalog.problems)
@@ -237,7 +237,7 @@ def _document(readings: Readings) -> dict[str, Any]:
     }
 
 
-def _print(catalog: Catalog, readings: Readings | None, no_virtual_gpus: str | None) -> None:
+def _print(catalog: Catalog, readings: DevicesReadings | None, no_virtual_gpus: str | None) -> None:
     listing = table("device", "name", ">CUDA ordinal", ">nvidia-smi", ">memory", ">used", "cc", "usable", "uuid")
     for info in catalog.devices:
         listing.add_row(

@@ -11,10 +11,10 @@ from functools import partial
 import torch
 
 from devexplorer.core.base import MISSING, bytes_text, count_text, shape_text
-from devexplorer.core.cli.terminal.findings import Findings
+from devexplorer.core.cli.terminal.findings import TerminalFindings
 from devexplorer.core.cli.terminal.output import console, print_document, quiet_stdout, table
 from devexplorer.core.isolation.model_source import parse
-from devexplorer.core.models import Extras, Recipe, builder_of, crossings, device_id, named_modules
+from devexplorer.core.models import Extras, SourceRecipe, builder_of, crossings, device_id, named_modules
 from devexplorer.core.models.optimizers import left_behind
 from devexplorer.core.records import BuildModel, Move, ObjectSnapshot, Row
 
@@ -78,7 +78,7 @@ def _placed(
 ) -> tuple[ObjectSnapshot, list[Crossing], list[Left]]:
     from devexplorer.core.engine.local import LocalEngine
 
-    findings = Findings()
+    findings = TerminalFindings()
     builder = None if ":" in target else findings.checked(partial(builder_of, target, os.curdir), None)
     if not findings.check_virtual(virtual_spec):  # it is not known which devices there would be
         findings.demand_none()
@@ -115,7 +115,7 @@ def user_model(target: str) -> torch.nn.Module:
 
     Raises `BadInput` with the one thing that is wrong; whatever its code changed for the whole process is taken back.
     """
-    return Recipe(parse(target), os.curdir).make(cuda=True).model
+    return SourceRecipe(parse(target), os.curdir).make(cuda=True).model
 
 
 def _row(row: Row) -> dict[str, object]:

@@ -32,14 +32,14 @@ from devexplorer.core.doctor.subject import inputs_for, moved, text_of_tensors
 from devexplorer.core.doctor.tracing import OpTracer
 from devexplorer.core.doctor.tracing.again import forward_line
 from devexplorer.core.doctor.tracing.device_branches import Branches
-from devexplorer.core.doctor.trials import BY_DEVICE, Outcome, Trials, Values, alike, values_of, with_fixes
+from devexplorer.core.doctor.trials import BY_DEVICE, ComparedValues, Outcome, Trials, alike, values_of, with_fixes
 from devexplorer.core.doctor.working import (
     BACKWARD,
     FORWARD,
     MODES,
     STEP,
     CpuTwin,
-    Work,
+    ForwardWork,
     deep,
     eagerly,
     generators_kept,
@@ -118,8 +118,8 @@ class Doctor:
         """Whether the model is made in training mode."""
         self._modes: list[str] = []
         self._ended = False  # early
-        self._output: list[Values] | None = None
-        self._reference: list[Values] | None = None
+        self._output: list[ComparedValues] | None = None
+        self._reference: list[ComparedValues] | None = None
         self._parameters: frozenset[str] = frozenset()
 
     def diagnoses(self) -> Iterator[Diagnosis]:
@@ -294,15 +294,17 @@ class Doctor:
 
     # --- the run
 
-    def _ran(self, model: nn.Module, given: list[Tensor], origins: Origins, checks: StaticChecks) -> Work | None:
+    def _ran(self, model: nn.Module, given: list[Tensor], origins: Origins, checks: StaticChecks) -> ForwardWork | None:
         """Run it and watch; None where its forward failed, which is reported then."""
         inputs = self._there(model, given)
         branches = Branches(model, self._info)
-        weights: list[Values] | None = None
+        weights: list[ComparedValues] | None = None
         if self._trial or branches:
             self._parameters = frozenset(name for name, _ in model.named_parameters())
             weights = values_of(list(model.parameters()))
-        work = Work(model, self._request.train, self._info.id, self._progress, keep=self._trial or bool(branches))
+        work = ForwardWork(
+            model, self._request.train, self._info.id, self._progress, keep=self._trial or bool(branches)
+        )
         self._modes.append(MODES[self._request.train])
         known = len(self._collector.findings())
         seed_all(self._request.seed)
@@ -328,7 +330,7 @@ class Doctor:
             if tracing.run.irregular and failure.kind == "other":
                 failure = failure._replace(kind="imitation")
             if work.stage == BACKWARD and failure.place is None and failure.kind == "other":
-                again = Work(model, self._request.train, self._info.id)
+                again = ForwardWork(model, self._request.train, self._info.id)
                 failure = failure._replace(place=forward_line(functools.partial(again.run, inputs)))
             del inputs
             if work.stage != STEP and failure.kind == "other":
@@ -347,7 +349,9 @@ class Doctor:
             self._collector.not_checked("the backward", "nothing in what forward returns has a gradient to give.")
         return work
 
-    def _differs(self, ours: list[Values] | None, given: list[Tensor], weights: list[Values] | None) -> bool:
+    def _differs(
+        self, ours: list[ComparedValues] | None, given: list[Tensor], weights: list[ComparedValues] | None
+    ) -> bool:
         """Whether forward returns something else where there is only the CPU."""
         theirs = self._twin().output(self._converted(given), weights)
         return ours is not None and theirs is not None and not alike(ours, theirs, BY_DEVICE)
@@ -356,7 +360,7 @@ class Doctor:
         """Forward in the other mode, to find what only that does. Where that fails on the CPU as well, and the model is
         not even made in that mode, it says nothing."""
         training, collector = not self._request.train, self._collector
-        work = Work(model, self._request.train, self._info.id, self._progress, training=training)
+        work = ForwardWork(model, self._request.train, self._info.id, self._progress, training=training)
         known = len(collector.findings())
         with collector.in_mode(MODES[training]), warnings.catch_warnings(action="ignore"):  # nobody asked for this run
             inputs = self._there(model, given)
@@ -395,7 +399,7 @@ class Doctor:
         if not self._collector.found_now(AT_EVERY_CALL):
             return
         second = FindingCollector()
-        work = Work(model, self._request.train, self._info.id, training=training)
+        work = ForwardWork(model, self._request.train, self._info.id, training=training)
         try:
             with self._collector.ignoring():
                 inputs = self._there(model, given)

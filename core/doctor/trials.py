@@ -37,7 +37,7 @@ BY_DEVICE = 2e-2
 Key = tuple[str, str, int, str]
 
 
-class Values(NamedTuple):
+class ComparedValues(NamedTuple):
     """A tensor as it is compared: some of its values, on the CPU."""
 
     shape: tuple[int, ...]
@@ -51,15 +51,15 @@ class Outcome(NamedTuple):
     found: Diagnosis
     ended: bool
     """Whether the run ended before its end."""
-    output: list[Values] | None
+    output: list[ComparedValues] | None
     """What forward returned on the device; None: it did not, or that cannot be read."""
-    reference: list[Values] | None
+    reference: list[ComparedValues] | None
     """What it returns on the CPU; None where it fails there, or chance takes part."""
     parameters: frozenset[str]
     """Paths of the model's."""
 
 
-def values_of(output: Any) -> list[Values] | None:
+def values_of(output: Any) -> list[ComparedValues] | None:
     """Of every tensor in an output."""
     try:
         return [_values(item.detach()) for item in tensors_in(output)]
@@ -67,13 +67,13 @@ def values_of(output: Any) -> list[Values] | None:
         return None
 
 
-def _values(tensor: Tensor) -> Values:
+def _values(tensor: Tensor) -> ComparedValues:
     flat = (torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).reshape(-1)
     sample = flat[:: max(1, flat.numel() // MOST)].cpu()
-    return Values(tuple(tensor.shape), tensor.dtype, sample.double() if sample.is_floating_point() else sample)
+    return ComparedValues(tuple(tensor.shape), tensor.dtype, sample.double() if sample.is_floating_point() else sample)
 
 
-def alike(first: Sequence[Values], second: Sequence[Values], tolerance: float | None = None) -> bool:
+def alike(first: Sequence[ComparedValues], second: Sequence[ComparedValues], tolerance: float | None = None) -> bool:
     """Whether two outputs are the same within what devices differ by; with a `tolerance` also in other dtypes."""
     if [item.shape for item in first] != [item.shape for item in second]:
         return False
@@ -205,19 +205,19 @@ class Trials:
             self._longest = max(self._longest, time.monotonic() - began)
 
 
-def _changes(fixes: list[Fix]) -> dict[str, Change] | None:
+def _changes(fixes: list[Fix]) -> dict[str, FileChange] | None:
     """Each file with all of its fixes; None where two of them change one line."""
-    texts: dict[str, Change] = {}
+    texts: dict[str, FileChange] = {}
     for fix in fixes:
         known = texts.get(fix.file)
         after = fix.after if known is None else joined(fix.before, known.after, fix.after)
         if after is None:
             return None
-        texts[fix.file] = Change(fix.before, after)
+        texts[fix.file] = FileChange(fix.before, after)
     return texts
 
 
-def _former_lines(change: Change) -> dict[int, int]:
+def _former_lines(change: FileChange) -> dict[int, int]:
     """The number of each line after a change -> what it was before."""
     before, after = (io.StringIO(text, newline="\n").readlines() for text in change)
     former: dict[int, int] = {}
@@ -245,7 +245,7 @@ def _untrained(found: Diagnosis) -> set[str]:
 # while a block lasts.
 
 
-class Change(NamedTuple):
+class FileChange(NamedTuple):
     """A file before and after."""
 
     before: str
@@ -253,7 +253,7 @@ class Change(NamedTuple):
 
 
 @contextmanager
-def exchanged(changes: Mapping[str, Change]) -> Iterator[None]:
+def exchanged(changes: Mapping[str, FileChange]) -> Iterator[None]:
     """Within, these files (absolute names) are as their changes say, for who runs and for who reads them.
 
     Raises `SyntaxError` or `ValueError` where a text cannot take the place of the other.

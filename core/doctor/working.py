@@ -20,7 +20,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from devexplorer.core.base import BadInput, Report, no_report
 from devexplorer.core.doctor.failures import Failure, failure_of
 from devexplorer.core.doctor.findings.collector import FindingCollector
-from devexplorer.core.doctor.trials import Values, alike, values_of
+from devexplorer.core.doctor.trials import ComparedValues, alike, values_of
 from devexplorer.core.isolation.source_location import kind_of
 from devexplorer.core.models import Builder, error_text, let_go, named_modules, total
 from devexplorer.core.models.as_written import as_written
@@ -121,7 +121,7 @@ RATE = 1e-3
 """Of the step; small, so that values stay finite."""
 
 
-class Work:
+class ForwardWork:
     """One forward, in evaluation mode without gradients; or in training mode with the backward of the sum of its
     output, and a step."""
 
@@ -139,7 +139,7 @@ class Work:
         self._forward_only = training is not None or not train
         self._model, self._train, self._device, self._progress = model, train, device, progress
         self._keep = keep
-        self.output: list[Values] | None = None
+        self.output: list[ComparedValues] | None = None
         """What was kept."""
         self.stage = FORWARD
         """What is being done."""
@@ -215,7 +215,7 @@ class CpuTwin:
         train: bool,
         training: bool | None,
     ) -> None:
-        """`train`, `training`: see `Work`."""
+        """`train`, `training`: see `ForwardWork`."""
         self._builder, self._collector, self._seed, self._dtype = builder, collector, seed, dtype
         self._train, self._training = train, training
         self._model: nn.Module | None = None
@@ -234,7 +234,7 @@ class CpuTwin:
                 return (None, failure.description) if failure.kind in ("memory", "host") else (failure, "")
         return None, ""
 
-    def output(self, inputs: Sequence[Tensor], weights: list[Values] | None) -> list[Values] | None:
+    def output(self, inputs: Sequence[Tensor], weights: list[ComparedValues] | None) -> list[ComparedValues] | None:
         """What forward returns; None where it fails, or differs from the device by chance: other weights than these,
         random numbers in forward."""
         with OnCpu(), self._collector.ignoring():
@@ -250,13 +250,13 @@ class CpuTwin:
             return None
         return first if alike(own, weights) and alike(first, second) else None
 
-    def _made(self) -> Work:
+    def _made(self) -> ForwardWork:
         self._model = single(unwrapped(self._builder.build_on_cpu(self._seed), self._collector))
         if self._dtype is not None:
             self._model = self._model.to(self._dtype)
-        return Work(self._model, self._train, "cpu", keep=True, training=self._training)
+        return ForwardWork(self._model, self._train, "cpu", keep=True, training=self._training)
 
-    def _run(self, work: Work, inputs: Sequence[Tensor], seed: int) -> list[Values] | None:
+    def _run(self, work: ForwardWork, inputs: Sequence[Tensor], seed: int) -> list[ComparedValues] | None:
         torch.default_generator.manual_seed(seed)
         work.run([item.clone() for item in inputs])
         return work.output

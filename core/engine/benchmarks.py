@@ -25,7 +25,7 @@ from devexplorer.core.benchmark.timing import Runner
 from devexplorer.core.devices.accelerator import is_out_of_memory
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.isolation.model_source import parse
-from devexplorer.core.models import Recipe, deep_copy, samples
+from devexplorer.core.models import SourceRecipe, deep_copy, samples
 from devexplorer.core.records import (
     BenchEnded,
     BenchPreparing,
@@ -329,7 +329,7 @@ def model_copy(workspace: Workspace, target: str, *, own_code: bool = False) -> 
             raise BadInput(
                 f"'{target}' is your own code: open it first (it asks before it runs), then measure it by its name"
             )
-        return Recipe(source, "").make().model
+        return SourceRecipe(source, "").make().model
     if not samples.is_known(target):
         known = (*workspace.names, *samples.recipes())
         raise BadInput(f"there is no model '{target}'; {python_names.suggestion(target, known)}")

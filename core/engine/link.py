@@ -47,7 +47,7 @@ _decode_event: Callable[[bytes], Event] = decoder(any_event()).decode
 _decode_command: Callable[[bytes], Command] = decoder(any_command()).decode
 
 
-class Source(Protocol):
+class FrameSource(Protocol):
     """What frames are read from."""
 
     def read(self, size: int, /) -> bytes | None:
@@ -61,7 +61,7 @@ def frame(record: msgspec.Struct) -> bytes:
     return _LENGTH.pack(len(payload)) + payload
 
 
-def _read_exactly(stream: Source, count: int) -> bytes:
+def _read_exactly(stream: FrameSource, count: int) -> bytes:
     parts = bytearray()
     while len(parts) < count:
         part = stream.read(count - len(parts))
@@ -71,7 +71,7 @@ def _read_exactly(stream: Source, count: int) -> bytes:
     return bytes(parts)
 
 
-def read_payload(stream: Source, limit: int) -> bytes | None:
+def read_payload(stream: FrameSource, limit: int) -> bytes | None:
     """Read one frame's payload; None at the end of the stream between two frames.
 
     Raises `LinkError` when the frame is cut off or its length exceeds `limit`; the stream is of no use afterwards.

@@ -45,7 +45,7 @@ _SHORT = reprlib.Repr()
 _SHORT.maxlist = 3
 
 
-def numpy(asked: Asked) -> Answer:
+def numpy(asked: AskedTensor) -> Answer:
     """`x.numpy()`: the same memory on the CPU, a TypeError on a GPU."""
     tensor = asked.tensor
     try:
@@ -72,7 +72,7 @@ def numpy(asked: Asked) -> Answer:
     )
 
 
-def _no_array(asked: Asked, error: Exception) -> Answer:
+def _no_array(asked: AskedTensor, error: Exception) -> Answer:
     tensor = asked.tensor
     facts = [("requires_grad", str(tensor.requires_grad)), ("dtype", dtype_name(tensor.dtype))]
     if asked.device != "cpu":
@@ -108,7 +108,7 @@ def way_to_numpy(tensor: torch.Tensor) -> str:
     return f"{detach}.cpu(){convert}.numpy()"
 
 
-def cpu_numpy(asked: Asked) -> Answer:
+def cpu_numpy(asked: AskedTensor) -> Answer:
     """`x.cpu().numpy()`: a copy on the host; the original stays where it is."""
     tensor, way = asked.tensor, way_to_numpy(asked.tensor)
 
@@ -142,7 +142,7 @@ def cpu_numpy(asked: Asked) -> Answer:
     )
 
 
-def item(asked: Asked) -> Answer:
+def item(asked: AskedTensor) -> Answer:
     """`x.item()`: one element as a Python number, with the synchronisation that hides in it."""
     tensor = asked.tensor
     try:
@@ -171,7 +171,7 @@ def item(asked: Asked) -> Answer:
     )
 
 
-def tolist(asked: Asked) -> Answer:
+def tolist(asked: AskedTensor) -> Answer:
     """`x.tolist()`: nested lists of Python numbers, copied to the host first."""
     tensor = asked.tensor
     if tensor.numel() > MOST_IN_A_LIST:
@@ -199,7 +199,7 @@ def tolist(asked: Asked) -> Answer:
     )
 
 
-def _timed(asked: Asked, call: Callable[[], Any]) -> tuple[Any, str]:
+def _timed(asked: AskedTensor, call: Callable[[], Any]) -> tuple[Any, str]:
     """What the call returns, and its time on the clock of the device, in words."""
     timing = Timing(asked.workspace.registry, [asked.device])
     value = call()
@@ -210,7 +210,7 @@ def _timed(asked: Asked, call: Callable[[], Any]) -> tuple[Any, str]:
 # Questions about what and where something is: type(), is_leaf, device.
 
 
-def type_of_tensor(asked: Asked) -> Answer:
+def type_of_tensor(asked: AskedTensor) -> Answer:
     """`x.type()`: an old name that holds the dtype and the kind of device."""
     tensor, said = asked.tensor, asked.tensor.type()
     host, card = type_names(tensor)
@@ -272,7 +272,7 @@ def type_of_module(target: Target, module: nn.Module) -> Answer:
     )
 
 
-def is_leaf(asked: Asked) -> Answer:
+def is_leaf(asked: AskedTensor) -> Answer:
     """`x.is_leaf`: whether gradients arrive in the tensor itself."""
     tensor = asked.tensor
     made_by = None if tensor.grad_fn is None else tensor.grad_fn.name()
@@ -299,7 +299,7 @@ def is_leaf(asked: Asked) -> Answer:
     )
 
 
-def device_of_tensor(asked: Asked) -> Answer:
+def device_of_tensor(asked: AskedTensor) -> Answer:
     """`x.device`: where it is."""
     words = f"Its values are in the memory of {asked.device}, and what is computed with it alone is computed there."
     if asked.simulated:
@@ -379,7 +379,7 @@ def _of_tensor(workspace: Workspace, command: Ask, target: Target) -> Answer:
             f"'{command.target}' has no shape and no values before its first forward; run the model once, then ask"
             " again"
         )
-    asked = Asked(command.target, target.code(), tensor, workspace)
+    asked = AskedTensor(command.target, target.code(), tensor, workspace)
     try:
         return OF_TENSORS[command.question](asked)
     except DevExplorerError:
@@ -397,7 +397,7 @@ def _of_tensor(workspace: Workspace, command: Ask, target: Target) -> Answer:
 # A tensor that is asked one of Python's questions, and the answers to it.
 
 
-class Asked(NamedTuple):
+class AskedTensor(NamedTuple):
     """A tensor that is being asked."""
 
     target: str

@@ -4,7 +4,7 @@ Jobs thread."""
 from __future__ import annotations
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.benchmark.matmul import Product, product_maker
+from devexplorer.core.benchmark.matmul import MeasuredProduct, product_maker
 from devexplorer.core.benchmark.spec import Checks, check_matmul
 from devexplorer.core.devices.backend import DeviceRegistry, torch_module
 from devexplorer.core.records import MatmulSpec
@@ -27,7 +27,7 @@ def check_size(device: str, size: int, registry: DeviceRegistry) -> MatmulSpec:
     return spec
 
 
-def make_product(spec: MatmulSpec, registry: DeviceRegistry) -> Product:
+def make_product(spec: MatmulSpec, registry: DeviceRegistry) -> MeasuredProduct:
     """Operands on the device and what multiplies them; on a virtual GPU they have memory and cost, and no values."""
     return product_maker(simulated=registry.info(spec.device).simulated)(spec)
 

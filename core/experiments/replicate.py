@@ -171,7 +171,7 @@ class Replica(NamedTuple):
     name: str
     device: str
     bytes: int
-    part: Part
+    part: ReplicaPart
 
 
 class Replicas(NamedTuple):
@@ -185,7 +185,7 @@ class Replicas(NamedTuple):
     """Names of the inputs; empty: a sample."""
     source: str | None
     """What the model was made from."""
-    ran: Ran
+    ran: ReplicasRan
     statistics: bool
     """It has batch norm."""
     training: bool
@@ -308,30 +308,30 @@ def _code(done: Replicas) -> str:
 Inputs = list[Tensor]
 
 
-class Timed(NamedTuple):
+class TimedSeconds(NamedTuple):
     """Seconds on the wall, or on the clock of a simulated device."""
 
     seconds: float
     simulated: bool
 
 
-class Part(NamedTuple):
+class ReplicaPart(NamedTuple):
     """What one device did."""
 
     rows: int
-    copying: Timed
+    copying: TimedSeconds
     """Its rows to its device."""
-    forward: Timed
+    forward: TimedSeconds
 
 
-NOTHING = Part(0, Timed(0.0, False), Timed(0.0, False))
+NOTHING = ReplicaPart(0, TimedSeconds(0.0, False), TimedSeconds(0.0, False))
 """What a device does that gets no rows."""
 
 
-class Ran(NamedTuple):
+class ReplicasRan(NamedTuple):
     """What all of them did."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ReplicaPart, ...]
     """By device; one without rows had nothing to do."""
     outputs: tuple[Operand, ...]
     """The gathered ones."""
@@ -341,10 +341,10 @@ class Ran(NamedTuple):
     """Size of the largest value of that output."""
     unlike: int
     """Outputs whose shape is not that of the whole batch's: their batch is not dimension 0."""
-    gathering: Timed
-    alone: Timed
+    gathering: TimedSeconds
+    alone: TimedSeconds
     """The first device with the whole batch."""
-    together: Timed | None
+    together: TimedSeconds | None
     """All devices at once, with copies and gathering; None where their clocks have nothing in common."""
 
 
@@ -363,7 +363,7 @@ class ReplicaRun:
         self._explain = explain
         self._simulated = [registry.info(device).simulated for device in devices]
 
-    def all(self, inputs: Inputs, chunks: Sequence[Inputs]) -> Ran:
+    def all(self, inputs: Inputs, chunks: Sequence[Inputs]) -> ReplicasRan:
         """The whole batch on the first device, then each chunk on its own, then everything as one."""
         first = self._devices[0]
         working = list(zip(self._devices, self._copies, chunks, strict=False))
@@ -377,7 +377,7 @@ class ReplicaRun:
             for device, copied, chunk in working:
                 there, copying = self._timed(partial(_moved, chunk, device), device, chunk)
                 output, forward = self._timed(partial(self._forward, copied, there), device)
-                parts.append(Part(len(chunk[0]), copying, forward))
+                parts.append(ReplicaPart(len(chunk[0]), copying, forward))
                 outputs.append(output)
             gathered, gathering = self._timed(partial(_gathered, outputs, first), first, tree_flatten(outputs)[0])
             together = self._together(working, parts, gathering)
@@ -388,15 +388,17 @@ class ReplicaRun:
             for index, item in enumerate(tree_flatten(gathered)[0])
             if isinstance(item, Tensor)
         )
-        return Ran(tuple(parts), results, difference, largest, unlike, gathering, alone, together)
+        return ReplicasRan(tuple(parts), results, difference, largest, unlike, gathering, alone, together)
 
     def _together(
-        self, working: Sequence[tuple[str, nn.Module, Inputs]], parts: Sequence[Part], gathering: Timed
-    ) -> Timed | None:
+        self, working: Sequence[tuple[str, nn.Module, Inputs]], parts: Sequence[ReplicaPart], gathering: TimedSeconds
+    ) -> TimedSeconds | None:
         """All at once: launched on every device before any is waited for; None where the clocks have nothing in
         common."""
         if all(self._simulated):  # they share nothing, so the slowest one counts
-            return Timed(max(part.copying.seconds + part.forward.seconds for part in parts) + gathering.seconds, True)
+            return TimedSeconds(
+                max(part.copying.seconds + part.forward.seconds for part in parts) + gathering.seconds, True
+            )
         if any(self._simulated):
             return None
         self._wait()
@@ -407,17 +409,17 @@ class ReplicaRun:
         ]
         _gathered(outputs, self._devices[0])
         self._wait()
-        return Timed(time.perf_counter() - start, False)
+        return TimedSeconds(time.perf_counter() - start, False)
 
     def _forward(self, copied: nn.Module, inputs: Inputs) -> Any:
         return run.run(copied, self._path, inputs, explain=self._explain)
 
-    def _timed(self, work: Callable[[], Any], device: str, sources: Sequence[Any] = ()) -> tuple[Any, Timed]:
+    def _timed(self, work: Callable[[], Any], device: str, sources: Sequence[Any] = ()) -> tuple[Any, TimedSeconds]:
         """What ends on `device`; `sources` are the tensors that go there."""
         starts = {device_id(item.device) for item in sources if isinstance(item, Tensor)}
         timing = Timing(self._registry, [device], starts)
         result = work()
-        return result, Timed(timing.stop()[0], timing.simulated)
+        return result, TimedSeconds(timing.stop()[0], timing.simulated)
 
     def _wait(self) -> None:
         for device in self._devices:

@@ -37,7 +37,7 @@ MOST_ITERATIONS = 10_000
 DATASHEET_WORDS = "more than the {sheet} TFLOP/s of its datasheet, so it cannot be true"
 
 
-class Times(NamedTuple):
+class ProductTimes(NamedTuple):
     """Of so many products, on the wall or simulated."""
 
     launched: float
@@ -84,7 +84,7 @@ def _real(
     operation: Operation,
     iterations: int,
     stopped: Callable[[], bool] = lambda: False,
-) -> Times:
+) -> ProductTimes:
     """On the wall, of one and the same run: the second reading only waits longer than the first."""
     backend = registry.backend(device)
     backend.synchronize(device)
@@ -96,14 +96,14 @@ def _real(
             raise DevExplorerError("stopped; nothing was timed")
     launched = time.perf_counter() - start
     backend.synchronize(device)
-    return Times(launched, time.perf_counter() - start)
+    return ProductTimes(launched, time.perf_counter() - start)
 
 
-def _simulated(registry: DeviceRegistry, device: str, operation: Operation, iterations: int) -> Times:
+def _simulated(registry: DeviceRegistry, device: str, operation: Operation, iterations: int) -> ProductTimes:
     """As the cost model has it: a launch keeps the host busy for `launch_seconds`, the device's clock says when the
     work is done."""
     timer = timer_for(device, registry, threading.Event(), paced=False)
-    return Times(iterations * launch_seconds(), timer.block(operation, iterations).seconds)
+    return ProductTimes(iterations * launch_seconds(), timer.block(operation, iterations).seconds)
 
 
 def _answer(timed: WorkTimed, kind: str, datasheet: float | None) -> Answer:

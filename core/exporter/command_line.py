@@ -9,7 +9,7 @@ WATCH_OPTIONS = (
         "prometheus",
         "PORT",
         "serve the readings for Prometheus at 127.0.0.1:PORT/metrics",
-        "exporter.watching:Served",
+        "exporter.watching:ServedReadings",
     ),
     WatchOption(
         "address", "HOST", "where --prometheus listens (default 127.0.0.1)", "exporter.watching:belongs_to_a_port"

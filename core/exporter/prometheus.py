@@ -159,7 +159,7 @@ _CPU = (
 _ALL = (_Family("devexplorer_sample_timestamp_seconds", "Unix time of the reading that is served.", "time_unix_s"),)
 
 
-class Alert(NamedTuple):
+class RaisedAlert(NamedTuple):
     """What is raised of one device."""
 
     info: DeviceInfo
@@ -177,7 +177,7 @@ class MachineFigures(NamedTuple):
     """Whether a machine of a fleet is connected; None: not said, it is the one that serves."""
     read_unix_s: float | None = None
     """When one of its devices was read last."""
-    alerts: Sequence[Alert] = ()
+    alerts: Sequence[RaisedAlert] = ()
 
 
 def this_machine(figures: Figures) -> MachineFigures:
@@ -185,7 +185,7 @@ def this_machine(figures: Figures) -> MachineFigures:
     return MachineFigures({"Hostname": socket.gethostname()}, figures)
 
 
-class _Device(NamedTuple):
+class _ExportedDevice(NamedTuple):
     """One device of a machine."""
 
     info: DeviceInfo
@@ -237,10 +237,10 @@ class LastReadings(Collector):
         yield from (metric for metric in (reasons, alerts, up, age) if metric.samples)
 
 
-def _devices(machine: MachineFigures) -> Iterator[_Device]:
+def _devices(machine: MachineFigures) -> Iterator[_ExportedDevice]:
     uuids = {info.id: info.uuid for info, _ in machine.figures}
     for info, sample in machine.figures:
-        yield _Device(info, sample, {**_labels(info, uuids), **machine.labels})
+        yield _ExportedDevice(info, sample, {**_labels(info, uuids), **machine.labels})
 
 
 def _labels(info: DeviceInfo, uuids: Mapping[str, str | None]) -> dict[str, str]:

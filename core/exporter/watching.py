@@ -10,10 +10,10 @@ from contextlib import ExitStack
 from devexplorer.core.base import BadInput
 from devexplorer.core.records import Event
 from devexplorer.core.watch.devices import WatchedDevices
-from devexplorer.core.watch.table import Reading
+from devexplorer.core.watch.table import WatchReading
 
 
-class Served:
+class ServedReadings:
     """`begin`, then `take` after each reading."""
 
     failed = False
@@ -30,7 +30,7 @@ class Served:
         self._figures = this_machine
         self._served = serving(self._port, self._address, ending)
 
-    def take(self, readings: Sequence[Reading], _events: Iterable[Event]) -> None:
+    def take(self, readings: Sequence[WatchReading], _events: Iterable[Event]) -> None:
         """What is answered from now on."""
         self._served.machines = [self._figures([(reading.info, reading.sample) for reading in readings])]
 

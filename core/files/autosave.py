@@ -39,7 +39,7 @@ KEPT = 3
 _NAME = re.compile(r"\.?(?P<host>.*)-(?P<pid>\d+)-(?P<began>\d+)(-found)?\.devexplorer(\.\d+\.part)?")
 
 
-class Found(NamedTuple):
+class FoundCopy(NamedTuple):
     """A copy that a crashed window has left."""
 
     path: Path
@@ -146,10 +146,10 @@ class Autosave:
 
     # --- what other windows have left; any thread
 
-    def look(self) -> Found | None:
+    def look(self) -> FoundCopy | None:
         """Take over the newest copy that a crashed window has left; remove old ones, and files that were never
         completed."""
-        left: list[Found] = []
+        left: list[FoundCopy] = []
         with suppress(OSError):
             for path in self._folder.iterdir():
                 if (name := _NAME.fullmatch(path.name)) is None or not _is_gone(name):
@@ -158,7 +158,7 @@ class Autosave:
                     if path.suffix == ".part":
                         path.unlink()
                     else:
-                        left.append(Found(path, path.stat().st_mtime))
+                        left.append(FoundCopy(path, path.stat().st_mtime))
         left.sort(key=lambda found: found.saved_unix_s, reverse=True)
         for found in left[KEPT:]:
             discard(found.path)
@@ -166,7 +166,7 @@ class Autosave:
         for found in left[:KEPT]:
             with suppress(OSError):  # another window was faster
                 found.path.rename(mine)
-                return Found(mine, found.saved_unix_s)
+                return FoundCopy(mine, found.saved_unix_s)
         return None
 
 

@@ -27,7 +27,7 @@ Tick = Callable[[int], None]
 """Told the bytes of each piece before it is copied; raises to stop."""
 
 
-class Entry(NamedTuple):
+class TensorEntry(NamedTuple):
     """One tensor of a file, known before any value is read."""
 
     key: str
@@ -68,15 +68,15 @@ class TensorFile:
         """`path`: as people know it."""
         self.path, self.where = path, where
         self.size = self.where.stat().st_size
-        self.entries: dict[str, Entry] = {}
-        self.listed: dict[str, Entry] = {}
+        self.entries: dict[str, TensorEntry] = {}
+        self.listed: dict[str, TensorEntry] = {}
         """Tensors that are not dense, and cannot be loaded here."""
         self.notes: list[str] = []
         """Sentences about what is special in it."""
         self.lacks: list[str] = []
         """What is not there that should be, as pieces of a sentence."""
 
-    def pieces(self, entry: Entry) -> Iterator[Tensor]:
+    def pieces(self, entry: TensorEntry) -> Iterator[Tensor]:
         """The values in order, as flat tensors in the host's memory that are valid until the next one; `BadInput` when
         reading fails."""
         raise NotImplementedError
@@ -94,12 +94,12 @@ class TensorFile:
         objects = () if self.document is None else self.document.objects
         return {item.name: item for item in objects if item.kind != "tensor" and item.name}
 
-    def below(self, name: str) -> dict[str, Entry]:
+    def below(self, name: str) -> dict[str, TensorEntry]:
         """The tensors of an object of a workspace file, by their keys in the object."""
         prefix = f"{name}{SEPARATOR}"
         return {key.removeprefix(prefix): entry for key, entry in self.entries.items() if key.startswith(prefix)}
 
-    def fill(self, entry: Entry, target: Tensor, tick: Tick) -> None:
+    def fill(self, entry: TensorEntry, target: Tensor, tick: Tick) -> None:
         """Write the values of an entry into a tensor of the same shape, on whatever device and in whatever dtype it
         is."""
         with torch.no_grad():

@@ -28,14 +28,14 @@ from devexplorer.core.base import (
     shape_text,
 )
 from devexplorer.core.files import code
-from devexplorer.core.files.entries import Entry, TensorFile, Ticker, shown
+from devexplorer.core.files.entries import TensorEntry, TensorFile, Ticker, shown
 from devexplorer.core.files.keys import state_of
 from devexplorer.core.files.manifest import SEPARATOR
 from devexplorer.core.files.opening import opened
 from devexplorer.core.files.records import (
     CheckpointCompared,
+    CheckpointComparison,
     CompareCheckpoint,
-    Comparison,
     KeyMismatch,
     LoadCheckpoint,
 )
@@ -120,7 +120,7 @@ def _image_beyond_the_budget(workspace: Workspace, target: Target) -> ObjectMeme
     return image
 
 
-def _check_fits(workspace: Workspace, wanted: dict[int, tuple[Tensor, Entry]]) -> None:
+def _check_fits(workspace: Workspace, wanted: dict[int, tuple[Tensor, TensorEntry]]) -> None:
     """Lazy parameters become as large as the file says."""
     sizes: dict[str, list[int]] = {}
     for tensor, entry in wanted.values():
@@ -324,7 +324,7 @@ class Container(NamedTuple):
     """How Python gets at it."""
     prefix: str
     """What its keys begin with in the file."""
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, TensorEntry]
 
     @property
     def title(self) -> str:
@@ -337,7 +337,7 @@ class Match(NamedTuple):
 
     container: Container
     strip: str
-    pairs: Sequence[tuple[str, Tensor, Entry]]
+    pairs: Sequence[tuple[str, Tensor, TensorEntry]]
     """What would be loaded, in the order of the state dict."""
     missing: Sequence[str]
     unexpected: Sequence[str]
@@ -375,7 +375,7 @@ def best_match(model: nn.Module, name: str, file: TensorFile, strip: str) -> Mat
 
 def containers(file: TensorFile) -> list[Container]:
     """The whole file, and each of its dicts and lists that holds tensors; of a workspace file each of its objects."""
-    found: dict[tuple[tuple[Any, ...], str], dict[str, Entry]] = {}
+    found: dict[tuple[tuple[Any, ...], str], dict[str, TensorEntry]] = {}
     document = file.document
     for key, entry in file.entries.items():
         if file.form in ("pt", "pickle"):
@@ -389,12 +389,12 @@ def containers(file: TensorFile) -> list[Container]:
     return [Container(place, prefix, entries) for (place, prefix), entries in found.items()]
 
 
-def hits(entries: Mapping[str, Entry], state: Mapping[str, Tensor], strip: str) -> int:
+def hits(entries: Mapping[str, TensorEntry], state: Mapping[str, Tensor], strip: str) -> int:
     """Keys that the model has too."""
     return sum(key.removeprefix(strip) in state for key in entries)
 
 
-def suggestion(entries: Mapping[str, Entry], state: Mapping[str, Tensor]) -> str | None:
+def suggestion(entries: Mapping[str, TensorEntry], state: Mapping[str, Tensor]) -> str | None:
     """The prefix that most keys of the file have before a key of the model; None: there is none."""
     prefixes: Counter[str] = Counter()
     for key in entries:
@@ -433,7 +433,7 @@ def _matched(state: Mapping[str, Tensor], container: Container, strip: str) -> M
     return Match(container, strip, pairs, missing, unexpected, mismatched, tied, casts, other if helps else None, part)
 
 
-def _part(state: Mapping[str, Tensor], entries: Mapping[str, Entry], here: int) -> str | None:
+def _part(state: Mapping[str, Tensor], entries: Mapping[str, TensorEntry], here: int) -> str | None:
     """The part of the model whose own keys the file has: the file of a backbone, for a model around it."""
     prefixes: Counter[str] = Counter()
     for key in state:
@@ -446,9 +446,9 @@ def _part(state: Mapping[str, Tensor], entries: Mapping[str, Entry], here: int) 
     return path if count > here and count == len(entries) else None
 
 
-def compared(target: str, path: str, found: Match) -> Comparison:
+def compared(target: str, path: str, found: Match) -> CheckpointComparison:
     """The record of it."""
-    return Comparison(
+    return CheckpointComparison(
         target=target,
         path=path,
         strip=found.strip,

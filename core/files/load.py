@@ -24,7 +24,7 @@ from devexplorer.core.base import (
     variable,
 )
 from devexplorer.core.files import code
-from devexplorer.core.files.entries import Entry, TensorFile, Ticker, shown
+from devexplorer.core.files.entries import TensorEntry, TensorFile, Ticker, shown
 from devexplorer.core.files.keys import slots, state_of
 from devexplorer.core.files.manifest import SEPARATOR, SavedObject
 from devexplorer.core.files.opening import opened
@@ -41,12 +41,12 @@ MOST_TENSORS = 1000
 
 
 @dataclass
-class Chosen:
+class ChosenEntries:
     """What of a file is loaded, and as what."""
 
     models: list[SavedObject] = field(default_factory=list)
     """Sample models, to be built again."""
-    tensors: list[Entry] = field(default_factory=list)
+    tensors: list[TensorEntry] = field(default_factory=list)
     """Everything else, a tensor each."""
     waiting: list[str] = field(default_factory=list)
     """Models of the workspace that have the keys of a model in the file, which is not loaded but offered."""
@@ -58,7 +58,7 @@ class Chosen:
 class Loaded:
     """What one `Load` has made."""
 
-    bound: dict[str, Entry] = field(default_factory=dict)
+    bound: dict[str, TensorEntry] = field(default_factory=dict)
     """Name of a new tensor -> what it is in the file."""
     models: dict[str, SavedObject] = field(default_factory=dict)
     """Name of a new model -> what it is in the file."""
@@ -107,7 +107,7 @@ def load(workspace: Workspace, command: Load, progress: ProgressMonitor) -> Comm
         return CommandResult(_loaded_answer(command, device, file, chosen, loaded, snapshots, usable), snapshots)
 
 
-def choose(workspace: Workspace, file: TensorFile, keys: Sequence[str]) -> Chosen:
+def choose(workspace: Workspace, file: TensorFile, keys: Sequence[str]) -> ChosenEntries:
     """What is asked for; `BadInput` for what is not in the file."""
     if not file.entries and not (file.document and file.document.objects):
         raise BadInput(f"there are no tensors in '{file.path}'")
@@ -120,7 +120,7 @@ def choose(workspace: Workspace, file: TensorFile, keys: Sequence[str]) -> Chose
     ]
     if wrong:
         raise BadInput(*wrong)
-    chosen = Chosen()
+    chosen = ChosenEntries()
     everything = [*models, *(key for key in file.entries if key.partition(SEPARATOR)[0] not in models)]
     for key in dict.fromkeys(keys or everything):
         if key in models:
@@ -130,7 +130,7 @@ def choose(workspace: Workspace, file: TensorFile, keys: Sequence[str]) -> Chose
     return chosen
 
 
-def _choose_model(workspace: Workspace, file: TensorFile, item: SavedObject, chosen: Chosen) -> None:
+def _choose_model(workspace: Workspace, file: TensorFile, item: SavedObject, chosen: ChosenEntries) -> None:
     below = file.below(item.name)
     there = workspace.get(item.name) if item.name in workspace.names else None
     if _fits(item, below):
@@ -142,7 +142,7 @@ def _choose_model(workspace: Workspace, file: TensorFile, item: SavedObject, cho
         chosen.tensors += below.values()
 
 
-def _sizes(file: TensorFile, chosen: Chosen) -> list[int]:
+def _sizes(file: TensorFile, chosen: ChosenEntries) -> list[int]:
     """Bytes of each new tensor."""
     count = len(chosen.tensors) + len(chosen.models)
     if count > MOST_TENSORS:
@@ -155,7 +155,7 @@ def _sizes(file: TensorFile, chosen: Chosen) -> list[int]:
     return [entry.nbytes for entry in (*chosen.tensors, *below) if entry.same_as not in wanted]
 
 
-def _read(file: TensorFile, entry: Entry, device: str, tick: Ticker) -> Tensor:
+def _read(file: TensorFile, entry: TensorEntry, device: str, tick: Ticker) -> Tensor:
     tensor = torch.empty(entry.shape, dtype=entry.dtype, device=device)
     file.fill(entry, tensor, tick)
     objects = () if file.document is None else file.document.objects
@@ -163,7 +163,7 @@ def _read(file: TensorFile, entry: Entry, device: str, tick: Ticker) -> Tensor:
     return tensor.requires_grad_((entry.requires_grad or flagged) and _may_require_gradient(entry))
 
 
-def _may_require_gradient(entry: Entry) -> bool:
+def _may_require_gradient(entry: TensorEntry) -> bool:
     return entry.dtype.is_floating_point or entry.dtype.is_complex
 
 
@@ -199,7 +199,7 @@ def _clean(text: str) -> str:
 # --- sample models
 
 
-def _fits(item: SavedObject, entries: Mapping[str, Entry]) -> bool:
+def _fits(item: SavedObject, entries: Mapping[str, TensorEntry]) -> bool:
     """Whether the file has the values of that sample model, as it is today. Builds it without values: a file may say
     anything."""
     if item.recipe not in samples.recipes() or not 0 <= item.seed < 1 << 63:
@@ -260,7 +260,7 @@ def _loaded_answer(
     command: Load,
     device: str,
     file: TensorFile,
-    chosen: Chosen,
+    chosen: ChosenEntries,
     made: Loaded,
     snapshots: Sequence[ObjectSnapshot],
     usable: Collection[str],
@@ -312,7 +312,7 @@ def _loaded_answer(
     )
 
 
-def _only_offers(command: Load, chosen: Chosen) -> Answer:
+def _only_offers(command: Load, chosen: ChosenEntries) -> Answer:
     """Nothing was made: everything asked for waits for a model that is there."""
     names = " and ".join(chosen.waiting)
     return Answer(
@@ -410,7 +410,7 @@ def tied_names(made: Loaded) -> dict[str, str]:
     return tied
 
 
-def _values_only(chosen: Chosen) -> list[str]:
+def _values_only(chosen: ChosenEntries) -> list[str]:
     words = []
     if chosen.values_only:
         names = " and ".join(shown(item.name) for item in chosen.values_only)
@@ -428,7 +428,7 @@ def _values_only(chosen: Chosen) -> list[str]:
     return words
 
 
-def _checkpoint_offers(command: Load, chosen: Chosen) -> list[Offer]:
+def _checkpoint_offers(command: Load, chosen: ChosenEntries) -> list[Offer]:
     return [
         Offer(f"Load into {name}", LoadCheckpoint(target=name, path=command.path, sent_from=command.sent_from))
         for name in chosen.waiting[:3]

@@ -65,7 +65,9 @@ def open_model(workspace: Workspace, command: OpenModel, progress: ProgressMonit
     return CommandResult(_answer(made, snapshot, command, seconds, move), (snapshot,))
 
 
-def _checked(workspace: Workspace, command: OpenModel, folder: str) -> tuple[builders.Recipe, str, torch.dtype | None]:
+def _checked(
+    workspace: Workspace, command: OpenModel, folder: str
+) -> tuple[builders.SourceRecipe, str, torch.dtype | None]:
     """Everything that can be wrong before any code runs, together."""
     findings = Findings()
     source = findings.checked(lambda: parse(command.source))
@@ -75,7 +77,7 @@ def _checked(workspace: Workspace, command: OpenModel, folder: str) -> tuple[bui
     findings.checked(lambda: command.inputs.strip() and parse_inputs(command.inputs))
     if command.folder and not os.path.isdir(folder):
         findings.add(f"there is no folder {folder}")
-    recipe = None if source is None else findings.checked(lambda: builders.Recipe(source, folder))
+    recipe = None if source is None else findings.checked(lambda: builders.SourceRecipe(source, folder))
     findings.demand_none()
     assert recipe is not None
     assert device is not None
@@ -83,7 +85,7 @@ def _checked(workspace: Workspace, command: OpenModel, folder: str) -> tuple[bui
 
 
 def _tried(
-    workspace: Workspace, command: OpenModel, recipe: builders.Recipe, folder: str, progress: ProgressMonitor
+    workspace: Workspace, command: OpenModel, recipe: builders.SourceRecipe, folder: str, progress: ProgressMonitor
 ) -> builders.Sizes:
     """The sizes of its tensors, found without allocating them here; none where the model has to be built."""
     if not recipe.source.own_code:

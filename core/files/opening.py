@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.files.entries import CHUNK_BYTES, Entry, TensorFile, cut
+from devexplorer.core.files.entries import CHUNK_BYTES, TensorEntry, TensorFile, cut
 from devexplorer.core.files.kinds import (
     LOOKED_AT,
     WEIGHT_MAP,
@@ -44,9 +44,9 @@ class ArrayFile(TensorFile):
         self._array = read_array(where, path)
         dtype = torch.from_numpy(np.empty(0, self._array.dtype)).dtype
         stem = Path(path).stem
-        self.entries[stem] = Entry(stem, tuple(self._array.shape), dtype, ())
+        self.entries[stem] = TensorEntry(stem, tuple(self._array.shape), dtype, ())
 
-    def pieces(self, entry: Entry) -> Iterator[Tensor]:
+    def pieces(self, entry: TensorEntry) -> Iterator[Tensor]:
         """The values in order."""
         flat = self._array.reshape(-1)
         step = max(1, CHUNK_BYTES // max(flat.itemsize, 1))

@@ -32,7 +32,7 @@ from devexplorer.core.files.entries import shown
 from devexplorer.core.files.records import RunModelCode
 from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.isolation.source_location import SourceLocation, code_lines
-from devexplorer.core.models import CrossingHooks, Extras, Origin, StoredModule, adopt, builders, samples
+from devexplorer.core.models import CrossingHooks, Extras, ModelOrigin, StoredModule, adopt, builders, samples
 from devexplorer.core.models.loading import changed
 from devexplorer.core.models.stored import every_slot
 from devexplorer.core.models.walk import (
@@ -86,7 +86,7 @@ def run_model_code(workspace: Workspace, command: RunModelCode, progress: Progre
 
 
 def built(
-    workspace: Workspace, stored: nn.Module, origin: Origin, extras: Extras, progress: ProgressMonitor
+    workspace: Workspace, stored: nn.Module, origin: ModelOrigin, extras: Extras, progress: ProgressMonitor
 ) -> tuple[nn.Module, Extras]:
     """The model that its origin makes, with the stored tensors, and what is known about it. `BadInput` when there is
     none, or when it is another one now."""
@@ -97,7 +97,7 @@ def built(
         model, folder = samples.build(origin.recipe, origin.seed), ""
     elif origin.source is not None:
         folder = os.path.abspath(origin.folder or os.curdir)
-        recipe = builders.Recipe(parse(origin.source), folder)
+        recipe = builders.SourceRecipe(parse(origin.source), folder)
         model, files = _made(workspace, recipe, origin.seed, progress).model, recipe.files()
     else:
         raise BadInput("the file does not know what made the model; its tensors can be loaded into another one")
@@ -119,7 +119,7 @@ def built(
     return model, made
 
 
-def _made(workspace: Workspace, recipe: builders.Recipe, seed: int, progress: ProgressMonitor) -> builders.Made:
+def _made(workspace: Workspace, recipe: builders.SourceRecipe, seed: int, progress: ProgressMonitor) -> builders.Made:
     if recipe.source.own_code:
         workspace.trials.demand(recipe.source, recipe.folder, progress)
     progress.stop_if_cancelled("no model was built")
@@ -143,7 +143,7 @@ def _rebuilt(workspace: Workspace, name: str, progress: ProgressMonitor) -> Comm
     former, extras = workspace.model(name).module, workspace.extras(name)
     if not extras.own_code:
         raise BadInput(f"'{name}' was not opened from a Python file or module, so it cannot be rebuilt from one")
-    recipe = builders.Recipe(parse(extras.source or ""), extras.folder)
+    recipe = builders.SourceRecipe(parse(extras.source or ""), extras.folder)
     made = _made(workspace, recipe, extras.seed, progress)
     model = made.model
     done = hand_over(model, former)

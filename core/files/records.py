@@ -61,7 +61,7 @@ class KeyMismatch(msgspec.Struct, frozen=True):
     file: tuple[int, ...]
 
 
-class Comparison(Record):
+class CheckpointComparison(Record):
     """A checkpoint compared with a model."""
 
     target: str
@@ -86,7 +86,7 @@ class Comparison(Record):
 class CheckpointCompared(BaseEvent, tag="CheckpointCompared"):
     """What was asked with `CompareCheckpoint`."""
 
-    comparison: Comparison
+    comparison: CheckpointComparison
 
 
 # --- files of tensors

@@ -16,7 +16,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from devexplorer.core.files.entries import Entry, RawFile, checked_key, device_said, shown, wrong_shape
+from devexplorer.core.files.entries import RawFile, TensorEntry, checked_key, device_said, shown, wrong_shape
 from devexplorer.core.files.manifest import KEY, decoded
 
 DTYPES: Mapping[str, torch.dtype] = {
@@ -65,7 +65,7 @@ class SafeFile(RawFile):
             self._file.close()
             raise
 
-    def pieces(self, entry: Entry) -> Iterator[Tensor]:
+    def pieces(self, entry: TensorEntry) -> Iterator[Tensor]:
         """The values in order; each piece is overwritten by the next one."""
         return self.run(self._offsets[entry.same_as or entry.key], entry.nbytes, entry.dtype)
 
@@ -108,7 +108,7 @@ class SafeFile(RawFile):
                 self.refuse(f"'{shown(key)}' has not as many bytes as its shape and dtype need")
             places.append((begin, end, key))
             self._offsets[key] = self._start + begin
-            self.entries[key] = Entry(checked_key(key), shape, dtype, (key,))
+            self.entries[key] = TensorEntry(checked_key(key), shape, dtype, (key,))
         offset = 0
         for begin, end, key in sorted(places):
             if begin != offset:

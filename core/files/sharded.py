@@ -13,7 +13,7 @@ from pathlib import Path
 from torch import Tensor
 
 from devexplorer.core.base import BadInput, bytes_text, count_text
-from devexplorer.core.files.entries import Entry, TensorFile, shown
+from devexplorer.core.files.entries import TensorEntry, TensorFile, shown
 from devexplorer.core.files.kinds import MOST_SHARDS
 
 INDEX_LIMIT = 128 << 20
@@ -64,7 +64,7 @@ class ShardedFile(TensorFile):
         for part in self._parts:
             part.close()
 
-    def pieces(self, entry: Entry) -> Iterator[Tensor]:
+    def pieces(self, entry: TensorEntry) -> Iterator[Tensor]:
         """The values, out of their shard."""
         return self._part_of[entry.key].pieces(entry)
 

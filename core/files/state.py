@@ -12,7 +12,7 @@ from devexplorer.core.base import handles
 from devexplorer.core.feature import FeatureState
 from devexplorer.core.files.records import (
     CheckpointCompared,
-    Comparison,
+    CheckpointComparison,
     FileContents,
     FileListed,
     RunModelCode,
@@ -45,7 +45,7 @@ class FilesState(FeatureState):
 
     def __init__(self, objects: dict[str, ObjectSnapshot]) -> None:
         super().__init__(objects)
-        self.comparison: Comparison | None = None
+        self.comparison: CheckpointComparison | None = None
         self.listed: FileContents | None = None
         """The file that was looked into last."""
         self.workspace_file: WorkspaceFile | None = None

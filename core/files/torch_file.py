@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from devexplorer.core.base import BadInput, bytes_text
-from devexplorer.core.files.entries import Entry, RawFile, checked_key, cut, device_said, shown, wrong_shape
+from devexplorer.core.files.entries import RawFile, TensorEntry, checked_key, cut, device_said, shown, wrong_shape
 from devexplorer.core.files.kinds import ZIP, is_tar, zip_refusal
 from devexplorer.core.files.pickle_tree import read
 from devexplorer.core.files.symbols import Foreign, Raw, Special, Storage, Stored, Tree, leaves, storage_dtype
@@ -245,7 +245,7 @@ class TorchFile(RawFile):
             self._file.close()
             raise BadInput(f"'{path}' cannot be opened: it is damaged or cut off ({type(error).__name__})") from None
 
-    def pieces(self, entry: Entry) -> Iterator[Tensor]:
+    def pieces(self, entry: TensorEntry) -> Iterator[Tensor]:
         """The values in order."""
         leaf = self._stored[entry.same_as or entry.key]
         size = leaf.dtype.itemsize
@@ -423,7 +423,7 @@ class TorchFile(RawFile):
                 key = f"{key}#{len(self.entries) + len(self.listed)}"
             checked_key(key)
             if isinstance(leaf, Special):
-                self.listed[key] = Entry(key, leaf.shape, leaf.dtype, place, kind=leaf.kind, stored=leaf.nbytes)
+                self.listed[key] = TensorEntry(key, leaf.shape, leaf.dtype, place, kind=leaf.kind, stored=leaf.nbytes)
                 continue
             storage = leaf.storage.key
             if storage not in self._spans:
@@ -439,7 +439,7 @@ class TorchFile(RawFile):
             if elements * leaf.dtype.itemsize > size:
                 expanded.append(key)
             device = device_said(leaf.storage.location)
-            self.entries[key] = Entry(
+            self.entries[key] = TensorEntry(
                 key, leaf.shape, leaf.dtype, place, device, same if tied else None, leaf.requires_grad
             )
         if foreign and not (self.entries or self.listed):

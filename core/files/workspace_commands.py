@@ -37,8 +37,8 @@ from devexplorer.core.files.records import NewWorkspace, OpenWorkspace, RunModel
 from devexplorer.core.files.save import HEADER_BYTES
 from devexplorer.core.files.sent import as_known, as_named, destination, goes_to, origin, with_origin
 from devexplorer.core.files.workspace_format import LAYOUT_LIMIT, Manifest, SavedDevice
+from devexplorer.core.files.workspace_reading import OpenedWorkspaceFile as OpenedFile
 from devexplorer.core.files.workspace_reading import Read, opened_workspace
-from devexplorer.core.files.workspace_reading import WorkspaceFile as OpenedFile
 from devexplorer.core.files.workspace_writing import collect, write
 from devexplorer.core.files.writing import checked_path, written
 from devexplorer.core.models import StoredModule

@@ -12,7 +12,7 @@ import torch
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.files.safe_file import DTYPES
-from devexplorer.core.models import Origin
+from devexplorer.core.models import ModelOrigin
 from devexplorer.core.records import Record, SentFrom
 
 FORMAT = 1
@@ -111,13 +111,13 @@ class SavedOptimizer(Record):
 class SavedModel(Record):
     """A model."""
 
-    origin: Origin
+    origin: ModelOrigin
     modules: tuple[SavedModule, ...]
     slots: tuple[SavedSlot, ...]
     optimizer: SavedOptimizer | None = None
 
 
-class SavedObject(Record):
+class StoredObject(Record):
     """One object of the workspace: a model, or else a tensor."""
 
     name: str
@@ -133,7 +133,7 @@ class Manifest(Record):
     """Another one at each saving."""
     devices: tuple[SavedDevice, ...]
     tensors: tuple[SavedTensor, ...]
-    objects: tuple[SavedObject, ...]
+    objects: tuple[StoredObject, ...]
     layout: str = ""
     """The window's layout, as it wants it back."""
     copy_of: str = ""

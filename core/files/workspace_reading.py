@@ -50,7 +50,7 @@ class Read(NamedTuple):
 
 
 @contextmanager
-def opened_workspace(path: str, copy: str = "") -> Iterator[WorkspaceFile]:
+def opened_workspace(path: str, copy: str = "") -> Iterator[OpenedWorkspaceFile]:
     """The file, its manifest checked; closed at the end. `BadInput` for whatever is no workspace. `copy`: what is read,
     where `path` is only what people know it as."""
     with opened(path, copy) as file:
@@ -60,10 +60,10 @@ def opened_workspace(path: str, copy: str = "") -> Iterator[WorkspaceFile]:
             manifest = decoded(file.metadata[WORKSPACE_MARK])
         except BadInput as error:
             file.refuse(str(error))
-        yield WorkspaceFile(file, manifest)
+        yield OpenedWorkspaceFile(file, manifest)
 
 
-class WorkspaceFile:
+class OpenedWorkspaceFile:
     """An open workspace file."""
 
     def __init__(self, file: SafeFile, manifest: Manifest) -> None:

@@ -25,17 +25,17 @@ from devexplorer.core.files.workspace_format import (
     SavedGroup,
     SavedModel,
     SavedModule,
-    SavedObject,
     SavedOptimizer,
     SavedSlot,
     SavedState,
     SavedTensor,
+    StoredObject,
     is_raw,
 )
 from devexplorer.core.files.writing import write_safetensors
 from devexplorer.core.models import (
     Extras,
-    Origin,
+    ModelOrigin,
     RegisteredIds,
     StoredModule,
     device_id,
@@ -68,7 +68,7 @@ def collect(
 ) -> Collected:
     """Everything in the workspace, without copying a value."""
     tensors = _Tensors()
-    objects: list[SavedObject] = []
+    objects: list[StoredObject] = []
     lost: list[str] = []
     for name in workspace.names:
         thing, extras = workspace.get(name), workspace.extras(name)
@@ -185,11 +185,11 @@ def _order(tensor: Tensor) -> tuple[int, ...]:
     return order if tensor.permute(order).is_contiguous() else ()
 
 
-def _saved(tensors: _Tensors, name: str, thing: nn.Module | Tensor, extras: Extras, lost: list[str]) -> SavedObject:
+def _saved(tensors: _Tensors, name: str, thing: nn.Module | Tensor, extras: Extras, lost: list[str]) -> StoredObject:
     if isinstance(thing, Tensor):
         if not thing.is_leaf:
             lost.append(f"the graph that computed {name}")
-        return SavedObject(name=name, tensor=tensors.place(name, thing))
+        return StoredObject(name=name, tensor=tensors.place(name, thing))
     first: dict[int, str] = {}
     modules = []
     for path, part in thing.named_modules(remove_duplicate=False):
@@ -220,7 +220,7 @@ def _saved(tensors: _Tensors, name: str, thing: nn.Module | Tensor, extras: Extr
     optimizer = None
     if extras.optimizer is not None:
         optimizer = _optimizer(tensors, name, extras.optimizer, extras.optimizer_text or "", lost)
-    return SavedObject(
+    return StoredObject(
         name=name,
         model=SavedModel(
             origin=_origin(thing, extras), modules=tuple(modules), slots=tuple(slots), optimizer=optimizer
@@ -228,10 +228,10 @@ def _saved(tensors: _Tensors, name: str, thing: nn.Module | Tensor, extras: Extr
     )
 
 
-def _origin(thing: nn.Module, extras: Extras) -> Origin:
+def _origin(thing: nn.Module, extras: Extras) -> ModelOrigin:
     if isinstance(thing, StoredModule) and thing.origin is not None:
         return thing.origin
-    return Origin(
+    return ModelOrigin(
         type=type_name(thing),
         recipe=extras.recipe,
         source=extras.source,

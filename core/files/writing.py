@@ -120,7 +120,7 @@ def _bytes(piece: Tensor) -> memoryview:
 def write_torch(temporary: Path, thing: Any, tick: Ticker) -> int:
     """torch.save of tensors in containers, or of a module. Returns the bytes of the file."""
     with temporary.open("wb") as file:
-        watched = _Watched(file, tick)
+        watched = _WatchedFile(file, tick)
         try:
             torch.save(thing, watched)  # type: ignore[arg-type]  # it asks for `write` and `flush` alone
         except Exception as error:
@@ -133,7 +133,7 @@ def write_torch(temporary: Path, thing: Any, tick: Ticker) -> int:
     return os.path.getsize(temporary)
 
 
-class _Watched:
+class _WatchedFile:
     """A file that reports its progress, and remembers what stopped it: torch's writer passes on no exception of ours as
     it was."""
 

@@ -27,7 +27,7 @@ from devexplorer.core.alerts.rules import (
     figure_text,
     limits,
 )
-from devexplorer.core.fleet.table import COLUMNS, Card, FleetTable
+from devexplorer.core.fleet.table import COLUMNS, FleetCard, FleetTable
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -71,7 +71,7 @@ class FleetAlerts:
         """Names of the readings of rules that a fleet does not keep."""
         self.alarms: Bools = np.zeros(0, bool)
         """Whether any alarm is raised, by card."""
-        self._cards: list[Card] = []
+        self._cards: list[FleetCard] = []
         self._structure = -1
         self._raised: Bools = np.zeros((0, 0), bool)
         self._since: Floats = np.empty((0, 0))

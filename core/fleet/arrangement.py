@@ -22,7 +22,7 @@ OPEN_CARDS = 64
 NO_RACK = "no rack"
 
 
-class Group(NamedTuple):
+class FleetGroup(NamedTuple):
     """Cards under one heading."""
 
     name: str
@@ -31,12 +31,12 @@ class Group(NamedTuple):
     open: bool
 
 
-class Arrangement:
+class FleetArrangement:
     """`arrange` whenever something of it changes; `lines` is what is shown: the row of a card, or -1 minus the number
     of a group for its heading."""
 
     def __init__(self, fleet: FleetTable) -> None:
-        self.groups: list[Group] = []
+        self.groups: list[FleetGroup] = []
         self.lines: Rows = np.empty(0, np.intp)
         self.by: GroupBy = "machine"
         self.descending = False
@@ -98,7 +98,7 @@ class Arrangement:
             is_open = (name in self._toggled) != open_at_first
             if self.by != "nothing":
                 parts.append(np.array([-1 - len(self.groups)], np.intp))
-            self.groups.append(Group(name, members, is_open))
+            self.groups.append(FleetGroup(name, members, is_open))
             if is_open:
                 parts.append(members)
         self.lines = np.concatenate(parts) if parts else np.empty(0, np.intp)

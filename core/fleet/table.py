@@ -42,7 +42,7 @@ _values = attrgetter(*COLUMNS)
 _DRAWN = [COLUMNS.index(name) for name in DRAWN]
 
 
-class Card(NamedTuple):
+class FleetCard(NamedTuple):
     """A row: which card it is."""
 
     machine: str
@@ -60,7 +60,7 @@ class FleetTable:
     def __init__(self) -> None:
         self.machines: dict[str, FleetMachine] = {}
         """By name, in the order in which they joined."""
-        self.cards: list[Card] = []
+        self.cards: list[FleetCard] = []
         """Those of one machine next to each other."""
         self.samples: list[DeviceSample | None] = []
         """The last reading of each."""
@@ -209,7 +209,7 @@ class FleetTable:
         devices |= {machine: list(infos) for machine, infos in listed.items()}
         before, values, history, counts, samples = self._rows, self._values, self._history, self._counts, self.samples
         shift_s = self._shift_s
-        self.cards = [Card(machine, info) for machine, infos in devices.items() for info in infos]
+        self.cards = [FleetCard(machine, info) for machine, infos in devices.items() for info in infos]
         self._rows = {(card.machine, card.info.id): row for row, card in enumerate(self.cards)}
         old = [before.get(key) for key in self._rows]
         stays = np.array([row is not None for row in old], dtype=bool)

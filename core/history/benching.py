@@ -6,7 +6,7 @@ import argparse
 from functools import partial
 
 from devexplorer.core.base import Unavailable
-from devexplorer.core.cli.terminal.findings import Findings
+from devexplorer.core.cli.terminal.findings import TerminalFindings
 from devexplorer.core.cli.terminal.refusal import say
 from devexplorer.core.history.filter import checked_tags
 from devexplorer.core.history.store import Store
@@ -16,7 +16,7 @@ from devexplorer.core.records import BenchResult, Conditions
 class Keeping:
     """`keep` each run, `close` at the end."""
 
-    def __init__(self, arguments: argparse.Namespace, findings: Findings) -> None:
+    def __init__(self, arguments: argparse.Namespace, findings: TerminalFindings) -> None:
         self._tags = findings.checked(partial(checked_tags, arguments.tag or []), ())
         self._store = Store()
 

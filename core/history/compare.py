@@ -14,7 +14,7 @@ from devexplorer.core.benchmark.condition_rows import Differing, condition_rows
 from devexplorer.core.benchmark.kind import Figure, figures, kind_name, kind_of, title
 from devexplorer.core.history.difference import (
     Difference,
-    Verdict,
+    DifferenceVerdict,
     adjusted,
     difference,
     difference_of_spreads,
@@ -26,13 +26,13 @@ from devexplorer.core.records import BenchResult, Spread, StoredRun
 MOST_RUNS = 50
 
 
-class Cell(NamedTuple):
+class ComparedCell(NamedTuple):
     """One quantity of one run against the first run's."""
 
     figure: Figure
     difference: Difference | None = None
     """None: this is the first run, or the first run has no such figure."""
-    verdict: Verdict | None = None
+    verdict: DifferenceVerdict | None = None
     words: str = ""
     """`3.1 % faster, more than the noise of either run`."""
 
@@ -45,13 +45,13 @@ class Cell(NamedTuple):
         return f"{change.low:.3f} to {change.high:.3f}"
 
 
-class Row(NamedTuple):
+class ComparedRow(NamedTuple):
     """One quantity of all runs."""
 
     label: str
     """Empty where the runs measured one thing only."""
     unit: str
-    cells: tuple[Cell | None, ...]
+    cells: tuple[ComparedCell | None, ...]
     """One per run, in their order; None: that run did not measure it."""
 
 
@@ -60,7 +60,7 @@ class Comparison(NamedTuple):
 
     runs: tuple[StoredRun, ...]
     kind: str
-    rows: tuple[Row, ...]
+    rows: tuple[ComparedRow, ...]
     differing: tuple[Differing, ...]
     """What was not the same: of what was asked for, then of the conditions."""
     mixed: bool
@@ -126,9 +126,12 @@ def _with_roles(key: tuple[str, ...], roles: dict[str, str]) -> tuple[str, ...]:
 # --- one quantity -----------------------------------------------------------------------------------------------------
 
 
-def _row(first: Figure, others: Sequence[Figure | None]) -> Row:
-    cells = [Cell(first), *(None if other is None else Cell(other, _difference(first, other)) for other in others)]
-    return Row(first.label, first.unit, tuple(cells))
+def _row(first: Figure, others: Sequence[Figure | None]) -> ComparedRow:
+    cells = [
+        ComparedCell(first),
+        *(None if other is None else ComparedCell(other, _difference(first, other)) for other in others),
+    ]
+    return ComparedRow(first.label, first.unit, tuple(cells))
 
 
 def _difference(first: Figure, other: Figure) -> Difference | None:
@@ -155,18 +158,18 @@ def _least(known: Spread) -> float:
     return min(known.median, known.p20)
 
 
-def _judged(rows: Sequence[Row]) -> tuple[Row, ...]:
+def _judged(rows: Sequence[ComparedRow]) -> tuple[ComparedRow, ...]:
     """Verdicts and texts, the p-values of all comparisons adjusted together."""
     p_values = [p for row in rows for cell in row.cells if (p := _p_value(cell)) is not None]
     corrected = iter(adjusted(p_values))
     return tuple(row._replace(cells=tuple(_judge(cell, row.cells[0], corrected) for cell in row.cells)) for row in rows)
 
 
-def _p_value(cell: Cell | None) -> float | None:
+def _p_value(cell: ComparedCell | None) -> float | None:
     return None if cell is None or cell.difference is None else cell.difference.p_value
 
 
-def _judge(cell: Cell | None, first: Cell | None, corrected: Iterator[float]) -> Cell | None:
+def _judge(cell: ComparedCell | None, first: ComparedCell | None, corrected: Iterator[float]) -> ComparedCell | None:
     if cell is None or first is None or cell.difference is None:
         return cell
     p_value = None if cell.difference.p_value is None else next(corrected)
@@ -185,7 +188,7 @@ def speed_text(ratio: float, *, more_is_better: bool = True) -> str:
     return f"{number_text(abs(percent), 2)} % {'faster' if percent > 0 else 'slower'}"
 
 
-def _difference_text(first: Figure, other: Figure, change: Difference, decided: Verdict) -> str:
+def _difference_text(first: Figure, other: Figure, change: Difference, decided: DifferenceVerdict) -> str:
     speed = speed_text(change.ratio, more_is_better=first.more_is_better)
     if first.quantity == "speedup":
         speed = f"{number_text(change.ratio)} times the speed-up"
@@ -196,12 +199,12 @@ def _difference_text(first: Figure, other: Figure, change: Difference, decided: 
     noises = [value for value in (first.noise, other.noise) if value is not None]
     most = f" of {number_text(max(noises) * 100, 2)} %" if noises else ""
     return {
-        Verdict.CLEAR: f"{speed}, more than the noise of either run",
-        Verdict.SMALL: f"{speed}, less than the noise{most} but steady: chance does not explain it",
-        Verdict.NO_DIFFERENCE: f"{speed}, no significant difference",
-        Verdict.APART: f"{speed}; the middle 60 % of both do not overlap",
-        Verdict.OVERLAP: f"{speed}; the middle 60 % of both overlap",
-        Verdict.UNKNOWN: f"{speed}; too few figures to say anything about noise",
+        DifferenceVerdict.CLEAR: f"{speed}, more than the noise of either run",
+        DifferenceVerdict.SMALL: f"{speed}, less than the noise{most} but steady: chance does not explain it",
+        DifferenceVerdict.NO_DIFFERENCE: f"{speed}, no significant difference",
+        DifferenceVerdict.APART: f"{speed}; the middle 60 % of both do not overlap",
+        DifferenceVerdict.OVERLAP: f"{speed}; the middle 60 % of both overlap",
+        DifferenceVerdict.UNKNOWN: f"{speed}; too few figures to say anything about noise",
     }[decided]
 
 

@@ -40,7 +40,7 @@ PARTS = 8
 ALPHA = 0.05
 
 
-class Verdict(enum.Enum):
+class DifferenceVerdict(enum.Enum):
     """What can be said about the difference of two runs."""
 
     NO_DIFFERENCE = "no difference"
@@ -104,18 +104,18 @@ def difference_of_spreads(first: Spread, second: Spread) -> Difference:
     return Difference(ratio, second.p20 / first.p80, second.p80 / first.p20, None)
 
 
-def verdict(change: Difference, noises: Sequence[float | None], p_value: float | None = None) -> Verdict:
+def verdict(change: Difference, noises: Sequence[float | None], p_value: float | None = None) -> DifferenceVerdict:
     """What can be said. `noises` of both runs; `p_value` where it was adjusted for several comparisons."""
     p = change.p_value if p_value is None else p_value
     if change.low is None or change.high is None:
-        return Verdict.UNKNOWN
+        return DifferenceVerdict.UNKNOWN
     if p is None:
-        return Verdict.OVERLAP if change.low <= 1 <= change.high else Verdict.APART
+        return DifferenceVerdict.OVERLAP if change.low <= 1 <= change.high else DifferenceVerdict.APART
     if p >= ALPHA:
-        return Verdict.NO_DIFFERENCE
+        return DifferenceVerdict.NO_DIFFERENCE
     most = max((value for value in noises if value is not None), default=0.0)
     apart = max(change.ratio, 1 / change.ratio) - 1
-    return Verdict.CLEAR if apart > most else Verdict.SMALL
+    return DifferenceVerdict.CLEAR if apart > most else DifferenceVerdict.SMALL
 
 
 def adjusted(p_values: Sequence[float]) -> tuple[float, ...]:

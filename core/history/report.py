@@ -111,11 +111,11 @@ def run_label(run: StoredRun) -> str:
 
 
 def _bar_plots(runs: Sequence[StoredRun], colours: _Colours) -> str:
-    by_unit: dict[str, list[Bar]] = {}
+    by_unit: dict[str, list[ReportBar]] = {}
     for run in runs:
         for figure in figures(run.result):
             label = run_label(run) if not figure.label else f"#{run.id} {_device_name(run)}: {figure.label}"
-            bar = Bar(
+            bar = ReportBar(
                 label, figure.spread.p20, figure.spread.median, figure.spread.p80, colours.of(run), figure.simulated
             )
             by_unit.setdefault(figure.unit, []).append(bar)
@@ -246,7 +246,7 @@ _LETTERS = 46
 """What fits left of a bar; the whole text is in its title."""
 
 
-class Bar(NamedTuple):
+class ReportBar(NamedTuple):
     """One line of a bar plot."""
 
     label: str
@@ -270,7 +270,7 @@ class Curve(NamedTuple):
     """False: points only, because the axis does not say all that tells them apart."""
 
 
-def bars(rows: Sequence[Bar], unit: str, name: str) -> str:
+def bars(rows: Sequence[ReportBar], unit: str, name: str) -> str:
     """Horizontal bars from 0 on, each with a whisker from p20 to p80 and its figure. `name` is read aloud by screen
     readers."""
     top = max((row.high for row in rows), default=0.0)

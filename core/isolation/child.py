@@ -46,7 +46,7 @@ class Envelope(msgspec.Struct, frozen=True):
     """How to give it longer: ends the sentence that its time is over."""
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ChildReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A line of the answer: a result, an error, or progress when it is neither."""
 
     done: float = 0.0
@@ -92,17 +92,17 @@ def serve(
             results = better
         reply = _of(results)
     except DevExplorerError as error:
-        reply = Reply(
+        reply = ChildReply(
             error=getattr(error, "findings", (str(error),)), virtual_helps=getattr(error, "virtual_helps", False)
         )
     except BaseException as error:  # of ours, or raised out of a handler that the code installed
-        reply = Reply(error=(f"{envelope.title} failed: {typed_line(error)}",))
+        reply = ChildReply(error=(f"{envelope.title} failed: {typed_line(error)}",))
     out.say(reply)
     os._exit(0)
 
 
-def _of(result: msgspec.Struct, *, more: bool = False) -> Reply:
-    return Reply(result=msgspec.Raw(msgspec.json.encode(result)), more=more)
+def _of(result: msgspec.Struct, *, more: bool = False) -> ChildReply:
+    return ChildReply(result=msgspec.Raw(msgspec.json.encode(result)), more=more)
 
 
 class _Out:
@@ -125,9 +125,9 @@ class _Out:
         about, at = self._last
         if text != about or now - at >= PROGRESS_SECONDS:
             self._last = text, now
-            self.say(Reply(done=done, text=text, part=part))
+            self.say(ChildReply(done=done, text=text, part=part))
 
-    def say(self, reply: Reply) -> None:
+    def say(self, reply: ChildReply) -> None:
         """Say one line, after everything that was printed until now; never in a child that the code forked."""
         if os.getpid() != self._process:
             return
@@ -170,7 +170,7 @@ def _watch(lifeline: int, out: _Out, envelope: Envelope, home: str, main_thread:
         if not ended:
             where = _where(sys._current_frames().get(main_thread), home, out.step)
             over = f"{envelope.title} was not ready after {envelope.seconds:g} s and was ended{where}{envelope.longer}"
-            out.say(Reply(error=(over,)))
+            out.say(ChildReply(error=(over,)))
     finally:
         os.killpg(os.getpgrp(), signal.SIGKILL)
 

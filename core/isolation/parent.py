@@ -19,7 +19,7 @@ from typing import TypeVar
 import msgspec
 
 from devexplorer.core.base import NO_PROGRESS, BadInput, ProgressMonitor, Unavailable, module_command, without_cards
-from devexplorer.core.isolation.child import Envelope, Reply
+from devexplorer.core.isolation.child import ChildReply, Envelope
 
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -60,7 +60,7 @@ def run_in_subprocess(
         raise Unavailable(f"{title} needs its own process group, which this system does not support")
     envelope = Envelope(title, seconds, time.monotonic() + seconds, msgspec.Raw(msgspec.json.encode(request)), longer)
     process, readable = _start(module, envelope, without_cards({**os.environ, AUTOLOAD: "0"}) if virtual else None)
-    last: Reply | None = None
+    last: ChildReply | None = None
     try:
         for reply in _replies(process, readable, envelope, progress):
             if bytes(reply.result):
@@ -123,7 +123,7 @@ def _start(module: str, envelope: Envelope, environ: dict[str, str] | None) -> t
 
 def _replies(
     process: subprocess.Popen[bytes], readable: int, envelope: Envelope, progress: ProgressMonitor
-) -> Iterator[Reply]:
+) -> Iterator[ChildReply]:
     """What the process says until it ends; raises `BadInput` when its time is over, and `Cancelled`.
 
     A child of it may hold the descriptor open for longer than it lives itself, so its end is what counts.
@@ -153,10 +153,10 @@ def _replies(
             raise BadInput(f"{title} was not ready after {seconds:g} s and was ended{envelope.longer}")
 
 
-def _reply(line: bytes | bytearray) -> Reply | None:
+def _reply(line: bytes | bytearray) -> ChildReply | None:
     """One line; None for what is none of ours."""
     try:
-        return msgspec.json.decode(line, type=Reply)
+        return msgspec.json.decode(line, type=ChildReply)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from devexplorer.core.learn.exercise import Evidence
+from devexplorer.core.learn.exercise import ExerciseEvidence
 from devexplorer.core.records import BuildModel, Command, Move, ObjectSnapshot, Row
 
 C = TypeVar("C", bound=Command)
-Check = Callable[[Evidence], bool]
+Check = Callable[[ExerciseEvidence], bool]
 
 
 def did(kind: type[C], when: Callable[[C], object] = lambda command: True) -> Check:
@@ -27,7 +27,7 @@ def refused(kind: type[C], when: Callable[[C], object] = lambda command: True) -
     return lambda evidence: (command := newest(evidence, kind, ok=False)) is not None and bool(when(command))
 
 
-def newest(evidence: Evidence, kind: type[C], *, ok: bool = True) -> C | None:
+def newest(evidence: ExerciseEvidence, kind: type[C], *, ok: bool = True) -> C | None:
     """The newest command, if it is of this kind and succeeded (or with `ok` False did not)."""
     done = evidence.newest
     return done.command if done is not None and done.ok == ok and isinstance(done.command, kind) else None
@@ -36,7 +36,7 @@ def newest(evidence: Evidence, kind: type[C], *, ok: bool = True) -> C | None:
 def moved(when: Callable[[Any, Move], object]) -> Check:
     """A move succeeded whose report and command are so."""
 
-    def check(evidence: Evidence) -> bool:
+    def check(evidence: ExerciseEvidence) -> bool:
         command, done = newest(evidence, Move), evidence.newest
         return command is not None and done is not None and done.report is not None and bool(when(done.report, command))
 
@@ -48,7 +48,7 @@ def either(*checks: Check) -> Check:
     return lambda evidence: any(check(evidence) for check in checks)
 
 
-def objects(evidence: Evidence) -> list[ObjectSnapshot]:
+def objects(evidence: ExerciseEvidence) -> list[ObjectSnapshot]:
     """What is in the workspace now; nothing while earlier commands are looked at, because what was there then is not
     known."""
     return list(evidence.state.objects.values()) if evidence.is_now else []
@@ -66,7 +66,7 @@ def built(recipe: str) -> Check:
     )
 
 
-def row_of(evidence: Evidence, target: str) -> Row | None:
+def row_of(evidence: ExerciseEvidence, target: str) -> Row | None:
     """The row of `name` or `name:path`, where it is there now."""
     name, _, path = target.partition(":")
     snapshot = evidence.state.objects.get(name)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from devexplorer.core.session import Done, State
+from devexplorer.core.session import FinishedCommand, State
 
 DEVICES, TENSORS, MODELS, PARAMETERS = "Devices", "Tensors", "Models", "Parameters"
 FILES, MANY = "Files", "Several devices"
@@ -16,7 +16,7 @@ TOPICS = (DEVICES, TENSORS, MODELS, PARAMETERS, FILES, MANY)
 
 
 @dataclass
-class Evidence:
+class ExerciseEvidence:
     """What has happened since the current step of an exercise began."""
 
     state: State
@@ -29,13 +29,13 @@ class Evidence:
     """What a step has to remember, for itself or for a later one."""
 
     @property
-    def done(self) -> Sequence[Done]:
+    def done(self) -> Sequence[FinishedCommand]:
         """Commands that ended in that span, the oldest first; of a long span the oldest are forgotten."""
         first = self.state.done_count - len(self.state.done)
         return tuple(islice(self.state.done, max(self.begun_at - first, 0), max(self.until - first, 0)))
 
     @property
-    def newest(self) -> Done | None:
+    def newest(self) -> FinishedCommand | None:
         """The last command of that span; None: there is none in it yet."""
         back = self.state.done_count - self.until
         return self.state.done[-1 - back] if self.until > self.begun_at and back < len(self.state.done) else None
@@ -53,10 +53,10 @@ class Step(NamedTuple):
     """What to do: "Move mlp to vgpu:0"."""
     how: str
     """Where to click."""
-    check: Callable[[Evidence], bool] = lambda evidence: False
-    """Whether it was done, asked once for each command that has ended (`Evidence.newest`); a question is answered
-    instead."""
-    answers: Callable[[Evidence], Collection[str]] | None = None
+    check: Callable[[ExerciseEvidence], bool] = lambda evidence: False
+    """Whether it was done, asked once for each command that has ended (`ExerciseEvidence.newest`); a question is
+    answered instead."""
+    answers: Callable[[ExerciseEvidence], Collection[str]] | None = None
     """A question: the answers that are right, in lower case, read from what the window knows. None: something to do."""
 
 
@@ -80,7 +80,7 @@ class Course:
 
     def __init__(self, exercise: Exercise, state: State) -> None:
         self.exercise = exercise
-        self.evidence = Evidence(state, state.done_count, state.done_count)
+        self.evidence = ExerciseEvidence(state, state.done_count, state.done_count)
         self.at = 0
         """Steps that are done."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from devexplorer.core.base import object_name
 from devexplorer.core.learn import checks
 from devexplorer.core.learn.checks import built, did, elsewhere, moved, newest, refused, row_of, there
-from devexplorer.core.learn.exercise import MODELS, PARAMETERS, Evidence, Exercise, Step
+from devexplorer.core.learn.exercise import MODELS, PARAMETERS, Exercise, ExerciseEvidence, Step
 from devexplorer.core.parameters.records import Describe, Initialise, Tie
 from devexplorer.core.records import Backward, EditElement, Forward, NewTensor
 
@@ -17,7 +17,7 @@ def _build(recipe: str, words: str = "") -> Step:
 _lazy_is_there = there(lambda item: item.source == "lazy-mlp" and any(not row.initialised for row in item.rows))
 
 
-def _ties(evidence: Evidence) -> bool:
+def _ties(evidence: ExerciseEvidence) -> bool:
     """Two parameters were tied; both names are looked at again later."""
     command = newest(evidence, Tie)
     if command is None:
@@ -26,7 +26,7 @@ def _ties(evidence: Evidence) -> bool:
     return True
 
 
-def _still_tied(evidence: Evidence) -> bool:
+def _still_tied(evidence: ExerciseEvidence) -> bool:
     """The model moved, and one of the names still means the parameter of the other."""
     names = evidence.kept.get("tied", ())
     assert isinstance(names, tuple)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from devexplorer.core.learn.checks import did, elsewhere, moved, newest, objects, refused, row_of
-from devexplorer.core.learn.exercise import DEVICES, TENSORS, Evidence, Exercise, Step
+from devexplorer.core.learn.exercise import DEVICES, TENSORS, Exercise, ExerciseEvidence, Step
 from devexplorer.core.parameters.records import SetRequiresGrad
 from devexplorer.core.records import Combine, Move, NewTensor, SetThreads, Undo
 
@@ -20,11 +20,11 @@ def _counted(number: int, *things: str) -> set[str]:
     return said | {f"{item} {thing}" for item in said for thing in things}
 
 
-def _usable(evidence: Evidence) -> set[str]:
+def _usable(evidence: ExerciseEvidence) -> set[str]:
     return _counted(len(evidence.state.usable_devices), "device", "devices")
 
 
-def _memory(evidence: Evidence) -> set[str]:
+def _memory(evidence: ExerciseEvidence) -> set[str]:
     """GiB of the last device, as one would read it: whole, or with one or two digits."""
     usable = evidence.state.usable_devices
     gib = (evidence.state.devices[usable[-1]].total_bytes or 0) / 2**30 if usable else 0.0
@@ -34,17 +34,17 @@ def _memory(evidence: Evidence) -> set[str]:
     return {f"{number}{unit}" for number in numbers for unit in ("", " gib", "gib")}
 
 
-def _threads(evidence: Evidence) -> set[str]:
+def _threads(evidence: ExerciseEvidence) -> set[str]:
     cpu, engine = evidence.state.devices.get("cpu"), evidence.state.engine
     number = (cpu.info.threads if cpu is not None else None) or (engine.threads if engine is not None else None)
     return set() if number is None else _counted(number, "thread", "threads")
 
 
-def _restarted(cards: Callable[[int], bool]) -> Callable[[Evidence], bool]:
+def _restarted(cards: Callable[[int], bool]) -> Callable[[ExerciseEvidence], bool]:
     """The engine was started with another CUDA_VISIBLE_DEVICES than it had when the step began, and sees so many
     cards."""
 
-    def check(evidence: Evidence) -> bool:
+    def check(evidence: ExerciseEvidence) -> bool:
         engine, usable = evidence.state.engine, evidence.state.usable_devices
         if engine is None or not usable:
             return False
@@ -57,14 +57,14 @@ def _restarted(cards: Callable[[int], bool]) -> Callable[[Evidence], bool]:
     return check
 
 
-def _two_places(evidence: Evidence) -> bool:
+def _two_places(evidence: ExerciseEvidence) -> bool:
     """Two tensors of one shape on two devices."""
     places: dict[tuple[int, ...] | None, tuple[str, ...]] = {}
     tensors = [snapshot.rows[0] for snapshot in objects(evidence) if snapshot.kind == "tensor" and snapshot.rows]
     return any(places.setdefault(row.shape, row.devices) != row.devices for row in tensors)
 
 
-def _no_leaf(evidence: Evidence) -> bool:
+def _no_leaf(evidence: ExerciseEvidence) -> bool:
     """What was moved is the result of an operation now."""
     command = newest(evidence, Move)
     if command is None:
@@ -73,7 +73,7 @@ def _no_leaf(evidence: Evidence) -> bool:
     return any(row is not None and row.is_leaf is False and row.grad_fn is not None for row in rows)
 
 
-def _two_tensors(evidence: Evidence) -> bool:
+def _two_tensors(evidence: ExerciseEvidence) -> bool:
     return sum(isinstance(done.command, NewTensor) and done.ok for done in evidence.done) >= 2
 
 

@@ -271,7 +271,7 @@ class TakeOver(Record, tag="TakeOver"):
     """This window wants to send commands, in place of the one that does."""
 
 
-class Ask(Record, tag="Ask"):
+class HostQuestion(Record, tag="Ask"):
     """A question to the host; answered with one `Reply`, and with the same one when it is asked again after a break."""
 
     id: int
@@ -279,7 +279,7 @@ class Ask(Record, tag="Ask"):
     question: Question
 
 
-ToHost = Ping | Pong | Do | TakeOver | Ask
+ToHost = Ping | Pong | Do | TakeOver | HostQuestion
 
 
 # --- from the host to the window
@@ -489,7 +489,7 @@ ANSWERED_WITH: dict[type[Question], type[Result]] = {
 
 
 class Reply(Record, tag="Reply"):
-    """Answers `Ask`."""
+    """Answers `HostQuestion`."""
 
     to: int
     result: Result | None = None

@@ -29,7 +29,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from devexplorer.core.base import AUTOCAST, OPTIMIZERS, BadInput, Clock, Unavailable, first_line, parse_seconds
 from devexplorer.core.benchmark.spec import Checks, free_bytes
 from devexplorer.core.benchmark.statistics import Samples, block_length, spread
-from devexplorer.core.benchmark.timing import Block, Runner, timer_for
+from devexplorer.core.benchmark.timing import Runner, TimedBlock, timer_for
 from devexplorer.core.devices import accelerator
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.model_steps.kind import ModelResult, ModelSpec
@@ -373,7 +373,7 @@ class ModelRun(Runner[ModelSpec]):
             done=min(done, 1.0),
         )
 
-    def _block(self) -> Block:
+    def _block(self) -> TimedBlock:
         if self.simulated:
             return self._timer.block(self._step, 1)
         if self._on_cpu:

@@ -1,7 +1,7 @@
 """Models: sample models and the user's own, how they are made, walked, copied and run. Jobs thread, or a process of its
 own."""
 
-from devexplorer.core.models.builders import Builder, NamedBuilder, Recipe, builder_of
+from devexplorer.core.models.builders import Builder, NamedBuilder, SourceRecipe, builder_of
 from devexplorer.core.models.class_source import (
     ClassSource,
     Function,
@@ -44,7 +44,7 @@ from devexplorer.core.models.run import (
     tensors_in,
     total,
 )
-from devexplorer.core.models.stored import Origin, StoredModule, adopt, every_slot
+from devexplorer.core.models.stored import ModelOrigin, StoredModule, adopt, every_slot
 from devexplorer.core.models.unmovable import (
     QUANTISED,
     Dispatched,

@@ -40,7 +40,7 @@ class Made:
     """What made it: `made by net:Net`."""
 
 
-class Recipe:
+class SourceRecipe:
     """How one source becomes a model here; a `Builder`. `sizes`, before `make`, tells what it needs where that takes no
     running of code twice."""
 
@@ -194,14 +194,14 @@ class Builder(Protocol):
         ...
 
 
-NamedBuilder = samples.Recipe | Recipe
+NamedBuilder = samples.Recipe | SourceRecipe
 
 
 def builder_of(source: str, folder: str) -> NamedBuilder:
     """For a sample model's name or a source. Raises `BadInput`, with what there is to choose from where a file or a
     module is named alone; runs no user code."""
     if ":" in source:
-        return Recipe(parse(source), folder)
+        return SourceRecipe(parse(source), folder)
     if not samples.is_known(source):
         choice = without_name(source, folder)
         if choice is not None:

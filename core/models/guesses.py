@@ -22,7 +22,7 @@ _WHOLE = ("ids", "idx", "token", "tokens", "indices", "labels")
 _MASK = ("mask", "masks")
 
 
-class Need(NamedTuple):
+class ArgumentNeed(NamedTuple):
     """One argument of forward."""
 
     name: str
@@ -39,7 +39,7 @@ class Need(NamedTuple):
         return self.name.lower().rpartition("_")[2] in _MASK
 
 
-def needs(model: nn.Module) -> list[Need]:
+def needs(model: nn.Module) -> list[ArgumentNeed]:
     """The arguments that forward takes by position."""
     try:
         signature = inspect.signature(model.forward)
@@ -47,7 +47,9 @@ def needs(model: nn.Module) -> list[Need]:
         return []
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [
-        Need(name, item.default is item.empty) for name, item in signature.parameters.items() if item.kind in positional
+        ArgumentNeed(name, item.default is item.empty)
+        for name, item in signature.parameters.items()
+        if item.kind in positional
     ]
 
 
@@ -145,7 +147,7 @@ def _number(model: nn.Module, otherwise: int, *names: str) -> int:
 
 def _by_layers(model: nn.Module) -> Iterator[Guess]:
     wanted = needs(model)
-    required = [need for need in wanted if need.required] or wanted[:1] or [Need("x", True)]
+    required = [need for need in wanted if need.required] or wanted[:1] or [ArgumentNeed("x", True)]
     entries = _entries(model)
     per_child = [found for child in model.children() if (found := _entries(child))]
     rows = [*(_matched(required, [entry] * len(required)) for entry in entries[:3])]
@@ -158,7 +160,7 @@ def _by_layers(model: nn.Module) -> Iterator[Guess]:
     yield from _matched(required, [everything] * len(required))
 
 
-def _matched(required: Sequence[Need], options: Sequence[Sequence[InputSpec]]) -> list[Guess]:
+def _matched(required: Sequence[ArgumentNeed], options: Sequence[Sequence[InputSpec]]) -> list[Guess]:
     """The n-th guess of every argument together, ids where the name says so."""
     longest = max(map(len, options), default=0)
     rows = []

@@ -18,7 +18,7 @@ from devexplorer.core.models import samples
 from devexplorer.core.models.copies import clone_model, deep_copy
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.guard import settings_kept
-from devexplorer.core.models.guesses import Need, candidates, needs, vocabulary
+from devexplorer.core.models.guesses import ArgumentNeed, candidates, needs, vocabulary
 from devexplorer.core.models.samples.input_spec import InputSpec, specs_text
 from devexplorer.core.models.unmovable import torch_dtype
 from devexplorer.core.models.walk import bytes_of, is_lazy, is_uninitialised, parameters_and_buffers
@@ -33,7 +33,7 @@ class UnknownInputs(BadInput):
     """Nobody gave the shapes, and no guess worked: what forward wants, why the first guess failed, and how shapes would
     be written."""
 
-    def __init__(self, title: str, wanted: Sequence[Need], failure: BaseException | None) -> None:
+    def __init__(self, title: str, wanted: Sequence[ArgumentNeed], failure: BaseException | None) -> None:
         self.arguments = (
             ", ".join(need.name for need in wanted if need.required)
             or ", ".join(need.name for need in wanted)
@@ -119,7 +119,7 @@ def _completed(model: nn.Module, specs: Sequence[InputSpec]) -> tuple[InputSpec,
     first = next(iter(candidates(model)), ())
     completed, by_layer = [], []
     for index, spec in enumerate(specs):
-        need = wanted[index] if index < len(wanted) else Need("", False)
+        need = wanted[index] if index < len(wanted) else ArgumentNeed("", False)
         dtype = torch.int64 if spec.dtype is None and need.whole else spec.dtype
         completed.append(replace(spec, dtype=dtype, below=vocabulary(model), ones=need.mask))
         ids = dtype is None and index < len(first) and first[index].dtype is torch.int64

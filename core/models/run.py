@@ -32,7 +32,7 @@ class Operand(NamedTuple):
 
 
 @dataclass(slots=True)
-class Frame:
+class ModuleFrame:
     """A module that is being run."""
 
     path: str
@@ -46,7 +46,7 @@ class RunFailed(DevExplorerError):
     """A model's own code, or PyTorch below it, raised. `frame` is the innermost module that was at work."""
 
     def __init__(
-        self, message: str, *, frame: Frame | None, operands: Sequence[Operand] = (), reason: str = "other"
+        self, message: str, *, frame: ModuleFrame | None, operands: Sequence[Operand] = (), reason: str = "other"
     ) -> None:
         super().__init__(message)
         self.model_devices: tuple[str, ...] = ()
@@ -110,14 +110,14 @@ def let_go(error: BaseException | None) -> None:
 
 
 @contextmanager
-def _watched(root: nn.Module, path: str, told: Callable[[nn.Module, str], None] | None) -> Iterator[list[Frame]]:
+def _watched(root: nn.Module, path: str, told: Callable[[nn.Module, str], None] | None) -> Iterator[list[ModuleFrame]]:
     """Hooks on every module below; the list is the stack of those at work."""
-    stack: list[Frame] = []
+    stack: list[ModuleFrame] = []
     handles = []
 
     def enter(place: str) -> Any:
         def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
-            stack.append(Frame(place, module, _operands("input", (args, kwargs))))
+            stack.append(ModuleFrame(place, module, _operands("input", (args, kwargs))))
             if told is not None:
                 told(module, place)
 
@@ -153,7 +153,7 @@ def operand(label: str, tensor: Tensor) -> Operand:
     return Operand(label, device_id(tensor.device), str(tensor.dtype).removeprefix("torch."), shape)
 
 
-def _explained(error: BaseException, stack: list[Frame], module: nn.Module) -> RunFailed:
+def _explained(error: BaseException, stack: list[ModuleFrame], module: nn.Module) -> RunFailed:
     message = f"it called sys.exit({error})" if isinstance(error, SystemExit) else first_line(error)
     frame = stack[-1] if stack else None
     met = () if frame is None else (*frame.operands, *_own_tensors(frame.module), *frame.produced)

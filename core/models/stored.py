@@ -16,7 +16,7 @@ from devexplorer.core.models.walk import is_uninitialised
 from devexplorer.core.records import Record
 
 
-class Origin(Record, omit_defaults=True):
+class ModelOrigin(Record, omit_defaults=True):
     """Where a model comes from."""
 
     type: str = ""
@@ -36,7 +36,7 @@ class Origin(Record, omit_defaults=True):
 class StoredModule(nn.Module):
     """A module of such a model."""
 
-    origin: Origin | None = None
+    origin: ModelOrigin | None = None
     """Of the model as a whole; None in its parts."""
 
     def forward(self, *_args: Any, **_kwargs: Any) -> Any:

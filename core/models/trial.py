@@ -47,7 +47,7 @@ WORKER = ModelWorker(
 
 
 @dataclass(slots=True)
-class Trials:
+class TriedSources:
     """What was tried and worked, for as long as its files stay as they are."""
 
     limit_seconds: float = LIMIT_SECONDS

@@ -60,7 +60,7 @@ class Moments:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class TensorStatistics:
     """The statistics of one tensor."""
 
     moments: Moments
@@ -73,7 +73,7 @@ class Figures:
     """Elements from which all but mean, NaN and Inf were computed; 0: from all."""
 
 
-def figures(tensor: Tensor, bins: int, *, exact: bool, progress: ProgressMonitor) -> Figures:
+def figures(tensor: Tensor, bins: int, *, exact: bool, progress: ProgressMonitor) -> TensorStatistics:
     """Statistics of a dense real tensor that has values. Raises `Cancelled` between two pieces.
 
     Beside the tensor it takes the memory of a few pieces (`pieces.piece_elements`), or of the sample.
@@ -83,7 +83,7 @@ def figures(tensor: Tensor, bins: int, *, exact: bool, progress: ProgressMonitor
         if exact or values.numel() <= WHOLE_LIMIT:
             moments = whole_moments(values, progress)
             counts, low, high = _histogram(values, moments, bins, progress)
-            return Figures(moments, counts, low, high, _norm(moments, moments.count), 0)
+            return TensorStatistics(moments, counts, low, high, _norm(moments, moments.count), 0)
         summed, sample = _sampled(values, progress)
         near = whole_moments(sample, progress)
         counts, low, high = _histogram(sample, near, bins, progress)
@@ -91,7 +91,7 @@ def figures(tensor: Tensor, bins: int, *, exact: bool, progress: ProgressMonitor
         moments = replace(
             near, count=summed.count, mean=summed.mean, zeros=zeros, nans=summed.nans, infinities=summed.infinities
         )
-        return Figures(moments, counts, low, high, _norm(near, summed.count), sample.numel())
+        return TensorStatistics(moments, counts, low, high, _norm(near, summed.count), sample.numel())
 
 
 def working_dtype(dtype: torch.dtype) -> torch.dtype:

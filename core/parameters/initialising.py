@@ -43,7 +43,7 @@ Options = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class InitialisingRule:
     """One rule."""
 
     options: Options
@@ -62,14 +62,14 @@ def _piecewise(tensor: Tensor, options: Options, generator: torch.Generator | No
     tensor.mul_(tensor.abs() >= options["threshold"])
 
 
-def _scaled(function: str, option: str, default: float, distribution: str) -> Rule:
+def _scaled(function: str, option: str, default: float, distribution: str) -> InitialisingRule:
     """A rule of `torch.nn.init` that scales by fan-in and fan-out: Xavier, with a gain, or Kaiming, with a slope."""
     draw = getattr(torch.nn.init, function)
     goal = {
         "gain": "keeps the variance from layer to layer (Xavier, gain {gain:g})",
         "a": "keeps the variance through ReLUs (Kaiming, slope {a:g} below zero)",
     }
-    return Rule(
+    return InitialisingRule(
         {option: default},
         lambda t, o, g: draw(t, o[option], generator=g),
         f"torch.nn.init.{function}({{p}}, {option}={{{option}!r}}, generator=_generator)",
@@ -78,35 +78,37 @@ def _scaled(function: str, option: str, default: float, distribution: str) -> Ru
     )
 
 
-RULES: Mapping[str, Rule] = {
-    "normal": Rule(
+RULES: Mapping[str, InitialisingRule] = {
+    "normal": InitialisingRule(
         {"mean": 0.0, "std": 1.0},
         lambda t, o, g: torch.nn.init.normal_(t, o["mean"], o["std"], generator=g),
         "torch.nn.init.normal_({p}, mean={mean!r}, std={std!r}, generator=_generator)",
         "drawn from a normal distribution with mean {mean:g} and standard deviation {std:g}",
     ),
-    "uniform": Rule(
+    "uniform": InitialisingRule(
         {"low": 0.0, "high": 1.0},
         lambda t, o, g: torch.nn.init.uniform_(t, o["low"], o["high"], generator=g),
         "torch.nn.init.uniform_({p}, {low!r}, {high!r}, generator=_generator)",
         "drawn evenly between {low:g} and {high:g}",
     ),
-    "constant": Rule(
+    "constant": InitialisingRule(
         {"value": 0.0},
         lambda t, o, g: torch.nn.init.constant_(t, o["value"]),
         "torch.nn.init.constant_({p}, {value!r})",
         "{value:g} everywhere",
         random=False,
     ),
-    "zeros": Rule(
+    "zeros": InitialisingRule(
         {}, lambda t, o, g: torch.nn.init.zeros_(t), "torch.nn.init.zeros_({p})", "0 everywhere", random=False
     ),
-    "ones": Rule({}, lambda t, o, g: torch.nn.init.ones_(t), "torch.nn.init.ones_({p})", "1 everywhere", random=False),
+    "ones": InitialisingRule(
+        {}, lambda t, o, g: torch.nn.init.ones_(t), "torch.nn.init.ones_({p})", "1 everywhere", random=False
+    ),
     "xavier-uniform": _scaled("xavier_uniform_", "gain", 1.0, "drawn evenly"),
     "xavier-normal": _scaled("xavier_normal_", "gain", 1.0, "normally distributed"),
     "kaiming-uniform": _scaled("kaiming_uniform_", "a", 0.0, "drawn evenly"),
     "kaiming-normal": _scaled("kaiming_normal_", "a", 0.0, "normally distributed"),
-    "piecewise": Rule(
+    "piecewise": InitialisingRule(
         {"low": -10.0, "high": 10.0, "threshold": 5.0},
         _piecewise,
         "torch.nn.init.uniform_({p}, {low!r}, {high!r}, generator=_generator)\n{p}.mul_({p}.abs() >= {threshold!r})",
@@ -115,7 +117,7 @@ RULES: Mapping[str, Rule] = {
 }
 
 
-def chosen(rule: str, options: Options) -> tuple[Rule, dict[str, float]]:
+def chosen(rule: str, options: Options) -> tuple[InitialisingRule, dict[str, float]]:
     """The rule and all of its options; `BadInput` names everything that is wrong with either."""
     if rule not in RULES:
         raise BadInput(f"there is no rule '{rule}'; {suggestion(rule, RULES)}")
@@ -146,7 +148,7 @@ def _wrong(values: Options) -> list[str]:
     return findings
 
 
-def refuse_tensor(title: str, name: str, rule: Rule, values: Options, tensor: Tensor) -> None:
+def refuse_tensor(title: str, name: str, rule: InitialisingRule, values: Options, tensor: Tensor) -> None:
     """Raise `BadInput` where the rule makes no sense for the tensor."""
     dtype = dtype_name(tensor.dtype)
     if tensor.numel() == 0:
@@ -179,7 +181,7 @@ def refuse_tensor(title: str, name: str, rule: Rule, values: Options, tensor: Te
 
 BINS = 64
 _ZEROS = chosen("zeros", {})[0]
-Fill = tuple[str, Tensor, Rule]
+Fill = tuple[str, Tensor, InitialisingRule]
 """Path, tensor, and the rule that it gets."""
 
 
@@ -206,7 +208,7 @@ def initialise(workspace: Workspace, command: Initialise, progress: ProgressMoni
     return CommandResult(answer, workspace.snapshots([target.name]), events=events)
 
 
-def _fills(target: Target, command: Initialise, rule: Rule, options: dict[str, float]) -> list[Fill]:
+def _fills(target: Target, command: Initialise, rule: InitialisingRule, options: dict[str, float]) -> list[Fill]:
     """What gets which rule, in the order in which it is drawn."""
     if isinstance(target.thing, Tensor):
         refuse_without_values(command.target, target.thing)
@@ -256,7 +258,7 @@ def _words(
     workspace: Workspace,
     target: Target,
     command: Initialise,
-    rule: Rule,
+    rule: InitialisingRule,
     options: dict[str, float],
     fills: list[Fill],
     before: Values | None,
@@ -309,7 +311,9 @@ def _facts(before: Values | None, now: Values | None) -> tuple[Fact, ...]:
 # --- code
 
 
-def _code(target: Target, command: Initialise, rule: Rule, options: dict[str, float], fills: list[Fill]) -> str:
+def _code(
+    target: Target, command: Initialise, rule: InitialisingRule, options: dict[str, float], fills: list[Fill]
+) -> str:
     """What gives the same values."""
     lines = ["import torch", ""]
     places = list(dict.fromkeys(_drawn_on(tensor) for _, tensor, _ in fills))

@@ -23,7 +23,7 @@ from devexplorer.core.planner.subject import Subject
 from devexplorer.core.planner.trace import Trace
 from devexplorer.core.planner.trace_cache import SCALING_BATCHES, TraceCache, runs_convolutions, runs_products
 from devexplorer.core.planner.workspaces import context_bytes, cublas_bytes, library_bytes
-from devexplorer.core.split.blocks import Block, blocks_of
+from devexplorer.core.split.blocks import ModelBlock, blocks_of
 from devexplorer.core.split.planner import Groups, propose
 from devexplorer.core.split.spread import even_budget
 from devexplorer.core.virtual.operators.attention import has_flash
@@ -82,7 +82,7 @@ def divided(subject: Subject, profiles: Sequence[Profile], weights: Sequence[flo
     return DeviceMap(tuple(profiles), tuple(cards.items()))
 
 
-def _proposed(title: str, blocks: list[Block], names: list[str], weights: Sequence[float]) -> list[str]:
+def _proposed(title: str, blocks: list[ModelBlock], names: list[str], weights: Sequence[float]) -> list[str]:
     sizes = Groups(blocks).bytes
     if len(set(weights)) == 1:
         return propose(title, blocks, dict.fromkeys(names, even_budget(sizes, len(names)))).devices

@@ -73,4 +73,4 @@ COMMANDS = (
         takes_common=False,
     ),
 )
-BENCH_KEEPERS = (BenchKeeper(lambda parser: None, "planner.commands.benching:Keeping"),)
+BENCH_KEEPERS = (BenchKeeper(lambda parser: None, "planner.commands.benching:KeepingCalibrations"),)

@@ -19,7 +19,7 @@ from devexplorer.core.planner.trace import UNLIMITED, Copied, Trace
 from devexplorer.core.virtual.backend import install
 from devexplorer.core.virtual.device.cost import Roofline
 from devexplorer.core.virtual.device.memory import Block, CachingAllocator, OutOfDeviceMemoryError, round_up
-from devexplorer.core.virtual.device.work import Call, Work
+from devexplorer.core.virtual.device.work import HostCall, Work
 
 VALUES_BYTES = 16 << 20
 """Inputs up to this size have values, and so has what is made of them without parameters: positions and masks, which
@@ -82,7 +82,7 @@ class MeasuringRoofline(Roofline):
     def __init__(self, profile: Profile) -> None:
         super().__init__(profile)
         self.work: list[Work] = []
-        self.calls: Counter[Call] = Counter()
+        self.calls: Counter[HostCall] = Counter()
         self.copies: list[Copied] = []
 
     def seconds(self, *works: Work) -> float:
@@ -90,7 +90,7 @@ class MeasuringRoofline(Roofline):
         self.work.extend(works)
         return 0.0
 
-    def call_seconds(self, call: Call) -> float:
+    def call_seconds(self, call: HostCall) -> float:
         """Note a call of the host."""
         self.calls[call] += 1
         return 0.0
@@ -157,7 +157,7 @@ class Measuring:
 
     def module_called(self) -> None:
         """A module was called; the host is one, so that it counts on the first card."""
-        self._rooflines[0].call_seconds(Call.MODULE)
+        self._rooflines[0].call_seconds(HostCall.MODULE)
 
     def optimizer_begins(self) -> None:
         """The first time, note where."""

@@ -86,7 +86,7 @@ OPTIMIZERS = {
 """Beginning of a published optimizer -> the planner's with as much state; empty: forward and backward alone."""
 
 
-class Published(msgspec.Struct, frozen=True):
+class PublishedStep(msgspec.Struct, frozen=True):
     """A row of `resources/published_steps.csv`, as text."""
 
     model: str
@@ -177,12 +177,12 @@ class Published(msgspec.Struct, frozen=True):
         return "ryujaehun" in self.source and self.task == "training"
 
 
-def published() -> list[Published]:
+def published() -> list[PublishedStep]:
     """Every row, in the file's order."""
-    return msgspec.convert(resource_rows("published_steps.csv"), list[Published])
+    return msgspec.convert(resource_rows("published_steps.csv"), list[PublishedStep])
 
 
-REASONS: tuple[tuple[str, Callable[[Published], object]], ...] = (
+REASONS: tuple[tuple[str, Callable[[PublishedStep], object]], ...] = (
     ("only memory was published", lambda row: not row.samples_per_s),
     ("the card has no profile", lambda row: not row.profile),
     ("several cards", lambda row: row.bound_by == "several cards"),
@@ -208,7 +208,7 @@ def _known_source(model: str) -> str | None:
     return next((source for pattern, source in SOURCES.items() if re.search(pattern, model)), None)
 
 
-def source_of(row: Published) -> str | None:
+def source_of(row: PublishedStep) -> str | None:
     """What the planner builds for it; None where it has nothing."""
     if row.model.startswith("bert-"):
         head = next(head for words, head in HEADS.items() if words in row.built_from)
@@ -226,7 +226,7 @@ def source_of(row: Published) -> str | None:
     return f"{source}{'&' if '?' in source else '?'}attn_implementation={row.attention}"
 
 
-def inputs_of(row: Published) -> str:
+def inputs_of(row: PublishedStep) -> str:
     """The planner's `--input`."""
     length = re.match(r"seq (\d+)", row.input)
     if length:
@@ -236,17 +236,17 @@ def inputs_of(row: Published) -> str:
     return f"1x{size[0]}"
 
 
-def reason_of(row: Published) -> str:
+def reason_of(row: PublishedStep) -> str:
     """Why it is not computed; empty where it is."""
     return next((words for words, holds in REASONS if holds(row)), "")
 
 
-def fitted_to(row: Published) -> bool:
+def fitted_to(row: PublishedStep) -> bool:
     """Whether the cost model is fitted to this row."""
     return not row.apart and not reason_of(row)
 
 
-def spec_of(row: Published) -> FitSpec | None:
+def spec_of(row: PublishedStep) -> FitSpec | None:
     """The plan of its step; None where the planner has no such step.
 
     That is a model or card that it lacks, or a step that trains without an optimizer.

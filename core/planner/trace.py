@@ -17,7 +17,7 @@ import numpy.typing as npt
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.virtual.device.cost import Roofline
 from devexplorer.core.virtual.device.memory import MIN_BLOCK, Block, CachingAllocator, OutOfDeviceMemoryError
-from devexplorer.core.virtual.device.work import Call, Work
+from devexplorer.core.virtual.device.work import HostCall, Work
 
 Numbers = npt.NDArray[np.int64]
 
@@ -68,7 +68,7 @@ class Trace:
     """Number of a block -> one of `KINDS`; what is not in it is `activations`."""
     work: Mapping[Work, int]
     """Kernels of the last step, and how often each ran."""
-    calls: Mapping[Call, int]
+    calls: Mapping[HostCall, int]
     """What the host did in the last step."""
     copies: Mapping[Copied, int]
     """Copies of the last step."""

@@ -97,7 +97,7 @@ class Header(Record):
     """At the beginning."""
 
 
-class Kind(enum.IntEnum):
+class FrameKind(enum.IntEnum):
     """What a frame holds. A reader leaves out kinds that it does not know."""
 
     HEADER = 0
@@ -106,7 +106,7 @@ class Kind(enum.IntEnum):
     END = 3
 
 
-class Entry(NamedTuple):
+class RecordedEntry(NamedTuple):
     """One record and when it came."""
 
     at_ms: int
@@ -152,10 +152,10 @@ def prefix() -> bytes:
 
 def header_frame(header: Header) -> bytes:
     """The frame that comes first."""
-    return _frame(Kind.HEADER, _encode(header), 0, 0, header.time_unix_s)
+    return _frame(FrameKind.HEADER, _encode(header), 0, 0, header.time_unix_s)
 
 
-def entries_frame(kind: Kind, entries: Sequence[tuple[int, Recorded]], unix_s: float) -> bytes:
+def entries_frame(kind: FrameKind, entries: Sequence[tuple[int, Recorded]], unix_s: float) -> bytes:
     """A frame of one entry or more, in the order of their time. Raises `Damaged` when they are too large for one
     frame."""
     return _frame(kind, _encode(entries), entries[0][0], entries[-1][0], unix_s)
@@ -163,10 +163,10 @@ def entries_frame(kind: Kind, entries: Sequence[tuple[int, Recorded]], unix_s: f
 
 def end_frame(at_ms: int, unix_s: float) -> bytes:
     """The frame that says that the recording was ended and did not break off."""
-    return _frame(Kind.END, b"", at_ms, at_ms, unix_s)
+    return _frame(FrameKind.END, b"", at_ms, at_ms, unix_s)
 
 
-def _frame(kind: Kind, plain: bytes, first_ms: int, last_ms: int, unix_s: float) -> bytes:
+def _frame(kind: FrameKind, plain: bytes, first_ms: int, last_ms: int, unix_s: float) -> bytes:
     payload = zlib.compress(plain, COMPRESSION)
     if len(payload) > FRAME_LIMIT or len(plain) > PLAIN_LIMIT:
         raise Damaged(f"{len(plain)} bytes are too many for one frame of a recording")
@@ -214,7 +214,7 @@ def decode_header(payload: bytes) -> Header:
     return header
 
 
-def decode_entries(payload: bytes) -> tuple[list[Entry], int]:
+def decode_entries(payload: bytes) -> tuple[list[RecordedEntry], int]:
     """The entries of a frame, and how many were refused: each alone, because its kind is unknown or it cannot be
     shown.
 
@@ -226,7 +226,7 @@ def decode_entries(payload: bytes) -> tuple[list[Entry], int]:
         count = len(result)
     except _UNREADABLE:
         result, count = _decode_each(plain)
-    entries = [Entry(at_ms, record) for at_ms, record in result if is_sane(record)]
+    entries = [RecordedEntry(at_ms, record) for at_ms, record in result if is_sane(record)]
     return entries, count - len(entries)
 
 

@@ -21,10 +21,10 @@ from devexplorer.core.recording.format import (
     VERSION,
     Damaged,
     DeviceList,
-    Entry,
+    FrameKind,
     Head,
     Header,
-    Kind,
+    RecordedEntry,
     by_time,
     check,
     decode_entries,
@@ -54,7 +54,7 @@ class Recording:
         self.path = path
         self._file = file
         self.header = Header(host="unknown machine", time_unix_s=0.0)
-        self.events: list[Entry] = []
+        self.events: list[RecordedEntry] = []
         """Everything that is no reading, in the order in which it came."""
         self.frames: list[Frame] = []
         """The readings, in the order in which they came."""
@@ -98,7 +98,7 @@ class Recording:
             result.append(f"The recording was not closed properly or is still running; it ends at {until}{tail}.")
         return tuple(result)
 
-    def readings(self, frame: Frame) -> list[Entry]:
+    def readings(self, frame: Frame) -> list[RecordedEntry]:
         """The entries of a frame, in order; none when the file was changed since it was opened."""
         try:
             entries, _ = decode_entries(self._payload(frame.offset, frame.head))
@@ -180,15 +180,15 @@ class Recording:
         return head
 
     def _take(self, head: Head, offset: int, payload: bytes) -> None:
-        if head.kind == Kind.HEADER:
+        if head.kind == FrameKind.HEADER:
             self.header = decode_header(payload)
-        elif head.kind == Kind.READINGS:
+        elif head.kind == FrameKind.READINGS:
             self.frames.append(Frame(offset, head))
-        elif head.kind == Kind.EVENTS:
+        elif head.kind == FrameKind.EVENTS:
             entries, refused = decode_entries(payload)
             self.events += _ordered(entries, head)
             self.refused += refused
-        self.ended = head.kind == Kind.END
+        self.ended = head.kind == FrameKind.END
         self.last_ms = max(self.last_ms, head.last_ms)
         self.last_unix_s = head.unix_s
 
@@ -261,8 +261,8 @@ def _demand_prefix(path: Path, data: bytes) -> None:
         )
 
 
-def _ordered(entries: list[Entry], head: Head) -> list[Entry]:
+def _ordered(entries: list[RecordedEntry], head: Head) -> list[RecordedEntry]:
     """By time, and inside the time of their frame, whatever is written in them."""
-    entries = [Entry(min(max(at_ms, head.first_ms), head.last_ms), record) for at_ms, record in entries]
+    entries = [RecordedEntry(min(max(at_ms, head.first_ms), head.last_ms), record) for at_ms, record in entries]
     entries.sort(key=by_time)
     return entries

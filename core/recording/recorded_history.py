@@ -21,7 +21,7 @@ MOST_BINS = 200_000
 """A clock that jumped farther ahead starts new bins."""
 
 
-class Readings(NamedTuple):
+class RecordedReadings(NamedTuple):
     """Rows of all quantities of one device: arrays of shape `(n,)`, `(n,)` and `(n, quantities)`."""
 
     at_ms: Integers
@@ -31,21 +31,23 @@ class Readings(NamedTuple):
     rows: Floats
 
     @staticmethod
-    def joined(parts: Sequence[Readings]) -> Readings:
+    def joined(parts: Sequence[RecordedReadings]) -> RecordedReadings:
         """Several after each other."""
         return (
-            parts[0] if len(parts) == 1 else Readings(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+            parts[0]
+            if len(parts) == 1
+            else RecordedReadings(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
         )
 
     @staticmethod
-    def none(width: int) -> Readings:
+    def none(width: int) -> RecordedReadings:
         """Not a single one."""
-        return Readings(np.empty(0, dtype=np.int64), np.empty(0), np.empty((0, width)))
+        return RecordedReadings(np.empty(0, dtype=np.int64), np.empty(0), np.empty((0, width)))
 
-    def until(self, at_ms: int) -> Readings:
+    def until(self, at_ms: int) -> RecordedReadings:
         """Those that are not later."""
         stop = int(np.searchsorted(self.at_ms, at_ms, side="right"))
-        return Readings(self.at_ms[:stop], self.times[:stop], self.rows[:stop])
+        return RecordedReadings(self.at_ms[:stop], self.times[:stop], self.rows[:stop])
 
 
 class RowCollector(History):
@@ -62,13 +64,13 @@ class RowCollector(History):
         """Keep a row."""
         self._kept.append((self._moment[0], time_unix_s, values))
 
-    def take(self) -> Readings:
+    def take(self) -> RecordedReadings:
         """The rows since the last call."""
         kept, self._kept = self._kept, []
         if not kept:
-            return Readings.none(self._width)
+            return RecordedReadings.none(self._width)
         at_ms, times, rows = zip(*kept, strict=True)
-        return Readings(
+        return RecordedReadings(
             np.array(at_ms, dtype=np.int64), np.array(times, dtype=np.float64), np.array(rows, dtype=np.float64)
         )
 
@@ -108,7 +110,7 @@ class RecordedHistory(History):
     def __init__(
         self,
         metrics: Sequence[Metric],
-        readings: Readings,
+        readings: RecordedReadings,
         before: Sequence[BinRing | None],
         until_unix_s: float,
         gap_s: float,

@@ -23,8 +23,8 @@ from devexplorer.core.base import BadInput, Clock, count_text
 from devexplorer.core.recording.format import (
     Damaged,
     DeviceList,
+    FrameKind,
     Header,
-    Kind,
     Reading,
     Recorded,
     end_frame,
@@ -159,18 +159,18 @@ class Recorder:
             lost, self._left_out = self._left_out, 0
             missing = f"{count_text(lost, 'reading')} before this moment are missing in it."
             events.append(self._warning(f"The disk was too slow for the recording: {missing}"))
-        for kind, entries in ((Kind.EVENTS, events), (Kind.READINGS, readings)):
+        for kind, entries in ((FrameKind.EVENTS, events), (FrameKind.READINGS, readings)):
             for start in range(0, len(entries), MOST_IN_A_FRAME):
                 yield from self._encode(kind, entries[start : start + MOST_IN_A_FRAME])
         if self._unwritable:
             lost, self._unwritable = self._unwritable, 0
             missing = f"{count_text(lost, 'record')} before this moment are missing in the recording"
-            yield from self._encode(Kind.EVENTS, [self._warning(f"{missing}: they hold what cannot be written.")])
+            yield from self._encode(FrameKind.EVENTS, [self._warning(f"{missing}: they hold what cannot be written.")])
 
     def _warning(self, words: str) -> tuple[int, Recorded]:
         return self._now_ms(), Log(level="warning", text=words, time_unix_s=self._clock())
 
-    def _encode(self, kind: Kind, entries: list[tuple[int, Recorded]]) -> Iterator[bytes]:
+    def _encode(self, kind: FrameKind, entries: list[tuple[int, Recorded]]) -> Iterator[bytes]:
         unix_s = self._clock() - (self._now_ms() - entries[-1][0]) / 1000
         try:
             yield entries_frame(kind, entries, max(unix_s, 0.0))

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from devexplorer.core.base import BadInput, Clock, bytes_text, elapsed_text, moment_text, sentence
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.recording.format import DeviceList, Entry
+from devexplorer.core.recording.format import DeviceList, RecordedEntry
 from devexplorer.core.recording.reader import Recording, open_recording
 from devexplorer.core.recording.timeline import RecordingTimeline
 from devexplorer.core.records import Answer, Command, Event, Fact
@@ -109,7 +109,7 @@ class ReplaySession:
         self._arrived: _Jump | None = None
         self._pending = True
         """The whole state of the latest jump has not come yet."""
-        self._ahead: deque[Entry] = deque()
+        self._ahead: deque[RecordedEntry] = deque()
         self._ahead_ms = -1
         self._thread = threading.Thread(target=self._run, name="replay", daemon=True)
 
@@ -263,7 +263,7 @@ class ReplaySession:
     def _wind(self, reel: RecordingTimeline) -> None:
         self._progress = 0.0
         self._reel = reel
-        follows: Iterator[tuple[int, list[Entry]]] = iter(())
+        follows: Iterator[tuple[int, list[RecordedEntry]]] = iter(())
         lacks_past = False
         while True:
             with self._changed:
@@ -307,7 +307,7 @@ class ReplaySession:
             return False
         return self._ahead_ms < self._position + AHEAD_S * self._speed * 1000
 
-    def _read_ahead(self, follows: Iterator[tuple[int, list[Entry]]], number: int) -> None:
+    def _read_ahead(self, follows: Iterator[tuple[int, list[RecordedEntry]]], number: int) -> None:
         until_ms, entries = next(follows, (self._reel.length_ms if self._reel is not None else 0, []))
         with self._changed:
             if number == self._jumps:

@@ -20,9 +20,16 @@ from typing import NamedTuple
 
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.feature import LastingState
-from devexplorer.core.recording.format import DeviceList, Entry, Reading, Recorded, by_time
+from devexplorer.core.recording.format import DeviceList, Reading, Recorded, RecordedEntry, by_time
 from devexplorer.core.recording.reader import Recording
-from devexplorer.core.recording.recorded_history import Readings, RecordedHistory, RowCollector, bins, fits, monotone
+from devexplorer.core.recording.recorded_history import (
+    RecordedHistory,
+    RecordedReadings,
+    RowCollector,
+    bins,
+    fits,
+    monotone,
+)
 from devexplorer.core.records import (
     AllocatorSample,
     BenchEnded,
@@ -70,19 +77,19 @@ def apply_record(state: State, record: Recorded) -> None:
 class _RowReader:
     """A `State` whose histories only collect rows."""
 
-    def __init__(self, events: Sequence[Entry]) -> None:
+    def __init__(self, events: Sequence[RecordedEntry]) -> None:
         self.next_chunk = -1
         self._state = State(parts=())
         self._events, self._taken = events, 0
         self._moment = [0]
         self._collectors: dict[Key, RowCollector] = {}
 
-    def events_until(self, at_ms: int) -> Sequence[Entry]:
+    def events_until(self, at_ms: int) -> Sequence[RecordedEntry]:
         """The events since the last call."""
         first, self._taken = self._taken, bisect_right(self._events, at_ms, lo=self._taken, key=by_time)
         return self._events[first : self._taken]
 
-    def apply(self, entry: Entry) -> None:
+    def apply(self, entry: RecordedEntry) -> None:
         """One record, in its turn."""
         self._moment[0] = entry.at_ms
         apply_record(self._state, entry.record)
@@ -95,7 +102,7 @@ class _RowReader:
             self._collectors[key] = RowCollector(_KINDS[key[1]][0], self._moment)
         return self._collectors[key]
 
-    def take(self) -> dict[Key, Readings]:
+    def take(self) -> dict[Key, RecordedReadings]:
         """The rows since the last call."""
         taken = {key: collector.take() for key, collector in self._collectors.items()}
         return {key: readings for key, readings in taken.items() if len(readings.times)}
@@ -105,8 +112,8 @@ class _RowReader:
 class _Chunk:
     """The readings of `CHUNK_FRAMES` frames."""
 
-    rows: dict[Key, Readings]
-    points: list[Entry]
+    rows: dict[Key, RecordedReadings]
+    points: list[RecordedEntry]
 
     @property
     def bytes(self) -> int:
@@ -123,8 +130,8 @@ class RecordingTimeline:
         self._fresh = fresh
         self._frames = recording.frames
         self._frame_ends = [frame.head.last_ms for frame in self._frames]
-        self._details: dict[str, list[Entry]] = {}
-        self._events: list[Entry] = []
+        self._details: dict[str, list[RecordedEntry]] = {}
+        self._events: list[RecordedEntry] = []
         for entry in recording.events:
             record = entry.record
             (self._details.setdefault(record.device, []) if isinstance(record, DeviceDetails) else self._events).append(
@@ -175,7 +182,7 @@ class RecordingTimeline:
             self._overview.add(chunk.rows)
         return True
 
-    def following(self, at_ms: int) -> Iterator[tuple[int, list[Entry]]]:
+    def following(self, at_ms: int) -> Iterator[tuple[int, list[RecordedEntry]]]:
         """What comes after a position, in order: until which position that is all, and the records. The last one
         reaches the end."""
         events = self.recording.events[bisect_right(self.recording.events, at_ms, key=by_time) :]
@@ -226,14 +233,16 @@ class RecordingTimeline:
         state.take_parts(self._lasting.at(at_ms))
         return state
 
-    def _history(self, key: Key, first: int, parts: Sequence[dict[Key, Readings]], at_ms: int) -> RecordedHistory:
+    def _history(
+        self, key: Key, first: int, parts: Sequence[dict[Key, RecordedReadings]], at_ms: int
+    ) -> RecordedHistory:
         metrics, gap_s = _KINDS[key[1]]
         result = [rows[key] for rows in parts if key in rows]
-        readings = Readings.joined(result).until(at_ms) if result else Readings.none(len(metrics))
+        readings = RecordedReadings.joined(result).until(at_ms) if result else RecordedReadings.none(len(metrics))
         before = self._overview.before(key, first)
         return RecordedHistory(metrics, readings, before, self.unix_s(at_ms), gap_s, self._serial << SERIAL_BITS)
 
-    def _events_until(self, at_ms: int) -> list[Entry]:
+    def _events_until(self, at_ms: int) -> list[RecordedEntry]:
         """Everything that is no reading; of what a device says about itself only the last."""
         events = self._events[: bisect_right(self._events, at_ms, key=by_time)]
         for details in self._details.values():
@@ -241,9 +250,9 @@ class RecordingTimeline:
         events.sort(key=by_time)
         return events
 
-    def _latest(self, at_ms: int) -> list[Entry]:
+    def _latest(self, at_ms: int) -> list[RecordedEntry]:
         """The last reading of each kind of each device, unless it has been silent for long."""
-        result: dict[tuple[type, str], Entry] = {}
+        result: dict[tuple[type, str], RecordedEntry] = {}
         silent = set(self._devices_at(at_ms))
         number = self._frame_number(at_ms)
         for frame in reversed(self._frames[max(number + 1 - CHUNK_FRAMES, 0) : number + 1]):
@@ -307,7 +316,7 @@ class RecordingTimeline:
         frames = self._frames[number * CHUNK_FRAMES : (number + 1) * CHUNK_FRAMES]
         if reader is None or reader.next_chunk != number:
             reader = self._reader_before(number)
-        points: list[Entry] = []
+        points: list[RecordedEntry] = []
         for frame in frames:
             entries = self.recording.readings(frame)
             for entry in merge(reader.events_until(frame.head.last_ms), entries, key=by_time):
@@ -338,7 +347,7 @@ class _Overview:
         self._bins: dict[Key, list[tuple[int, list[BinRing]]]] = {}
         """With the chunk from which on they are: a clock that was set back begins others."""
 
-    def add(self, rows: dict[Key, Readings]) -> None:
+    def add(self, rows: dict[Key, RecordedReadings]) -> None:
         """Take in the next chunk."""
         for key, readings in rows.items():
             start, times = monotone(readings.times)
@@ -440,7 +449,7 @@ class LastingParts:
         if not parts:
             return
         begin = bisect_right(self._said, after_ms, key=by_time)
-        said: Iterable[Entry] = takewhile(lambda entry: entry.at_ms <= until_ms, self._said[begin:])
+        said: Iterable[RecordedEntry] = takewhile(lambda entry: entry.at_ms <= until_ms, self._said[begin:])
         readings = (
             entry
             for frame in self._recording.frames[first:stop]

@@ -13,7 +13,7 @@ from devexplorer.core.cli.terminal.refusal import say
 from devexplorer.core.recording.recorder import Recorder
 from devexplorer.core.records import Event
 from devexplorer.core.watch.devices import WatchedDevices
-from devexplorer.core.watch.table import Reading
+from devexplorer.core.watch.table import WatchReading
 
 CLOSE_S = 2.0
 """For the disk to take the end of a recording."""
@@ -37,7 +37,7 @@ class Watched:
         self._recorder = Recorder(self._path, devices.infos, on_problem=say, problems=devices.problems)
         ending.callback(self._end)
 
-    def take(self, _readings: Sequence[Reading], events: Iterable[Event]) -> None:
+    def take(self, _readings: Sequence[WatchReading], events: Iterable[Event]) -> None:
         """What was read."""
         if (listed := (self._devices.infos, self._devices.problems)) != self._listed:
             self._listed = listed

@@ -3,7 +3,7 @@ no torch."""
 
 from devexplorer.core.session.jobs import (
     NOTHING_UNDER_WAY,
-    Done,
+    FinishedCommand,
     Job,
     Progress,
     Run,
@@ -14,6 +14,6 @@ from devexplorer.core.session.jobs import (
     verb_of,
 )
 from devexplorer.core.session.machine import Machine
-from devexplorer.core.session.row_table import Column, Ints, Mask, RowTable, RowTables, Shape
+from devexplorer.core.session.row_table import CodedColumn, Ints, Mask, RowTable, RowTables, Shape
 from devexplorer.core.session.settings import KnownMachine, Place, Settings, SettingsFile
 from devexplorer.core.session.state import LOG_LINES, Change, Device, Marker, State

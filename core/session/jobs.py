@@ -62,7 +62,7 @@ class Job:
     report: MoveReport | None = None
 
 
-class Done(NamedTuple):
+class FinishedCommand(NamedTuple):
     """A finished command."""
 
     command: Command

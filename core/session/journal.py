@@ -49,7 +49,7 @@ class Surroundings:
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class JournalEntry:
     """One acknowledged command."""
 
     command: Command
@@ -67,7 +67,7 @@ class Entry:
     """It replaced the workspace: nothing of what was made before is there any more."""
     in_file: bool = False
     """What it did comes back with a workspace file."""
-    undone: list[Entry] = field(default_factory=list)
+    undone: list[JournalEntry] = field(default_factory=list)
     """What a workspace file has and what was undone since, in the order of the Undos."""
 
     @property
@@ -104,7 +104,7 @@ class Journal:
     """An ordered list of acknowledged commands, without those that were undone."""
 
     def __init__(self) -> None:
-        self._entries: list[Entry] = []
+        self._entries: list[JournalEntry] = []
 
     def add(
         self,
@@ -121,7 +121,9 @@ class Journal:
         action = None
         if answer is not None and answer.code and spec_of(command).in_script:
             action = Action(answer.title, answer.words, answer.code, answer.time_unix_s)
-        entry = Entry(_named(command, created), created, tuple(effects), action, again, spec_of(command).replaces)
+        entry = JournalEntry(
+            _named(command, created), created, tuple(effects), action, again, spec_of(command).replaces
+        )
         files = [file for file in self._entries if redone and file.undone and _same(file.undone[-1], entry)]
         for file in files:
             del file.undone[-1]
@@ -166,7 +168,7 @@ class Journal:
             return ()
         return tuple(command for command in commands if all(map(can_repeat, steps_of(command))))
 
-    def replay(self) -> list[Entry]:
+    def replay(self) -> list[JournalEntry]:
         """What to send to a new engine, in order; the caller gives each its new number.
 
         Of several successive moves of the same objects only the last is kept, from now on.
@@ -200,9 +202,9 @@ class Journal:
             latest.command = latest.again
         if names := [entry.made for entry in latest.undone[: _unmade(latest)] if entry.made is not None]:
             del latest.undone[: len(names)]
-            self._entries.insert(index + 1, Entry(Remove(names=tuple(names))))
+            self._entries.insert(index + 1, JournalEntry(Remove(names=tuple(names))))
 
-    def _without(self, file: Entry) -> bool:
+    def _without(self, file: JournalEntry) -> bool:
         """Whether commands alone, or an older file of another name, bring back what this file would."""
         before = self._entries[: self._entries.index(file)]
         others = [at for at, entry in enumerate(before) if entry.again is not None and entry.path != file.path]
@@ -234,7 +236,7 @@ class Journal:
                 reasons = {key: why for key, why in reasons.items() if key.partition(",")[0] not in command.names}
         return [f"{name}: {why}" for name, why in reasons.items()]
 
-    def forget(self, entries: Sequence[Entry]) -> None:
+    def forget(self, entries: Sequence[JournalEntry]) -> None:
         """Remove commands that could not be repeated, so that they are not tried again."""
         self._entries = [entry for entry in self._entries if entry not in entries]
 
@@ -257,12 +259,12 @@ def _opened(command: Command) -> str | None:
     return getattr(command, "path", None) if spec_of(command).replaces else None
 
 
-def _same(entry: Entry, other: Entry) -> bool:
+def _same(entry: JournalEntry, other: JournalEntry) -> bool:
     """Whether they do the same, at another time."""
     return msgspec.structs.replace(entry.command, request=0) == msgspec.structs.replace(other.command, request=0)
 
 
-def _unmade(file: Entry) -> int:
+def _unmade(file: JournalEntry) -> int:
     """Of what was undone since, how many of the latest changes are undone by removing what they made."""
     return next((at for at, entry in enumerate(file.undone) if entry.made is None), len(file.undone))
 
@@ -286,7 +288,7 @@ def _named(command: Command, created: str | None) -> Command:
     return msgspec.structs.replace(named, name=created) if spec_of(command).names_result else command
 
 
-def _replaced(entry: Entry, following: Entry | None) -> bool:
+def _replaced(entry: JournalEntry, following: JournalEntry | None) -> bool:
     """Whether the next command moves the same objects again, so that this move can be skipped."""
     if following is None:
         return False

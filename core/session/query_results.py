@@ -5,7 +5,7 @@ from __future__ import annotations
 from devexplorer.core.base import EventHandlers, handles, object_name
 from devexplorer.core.records import Answer, Check, Checked, Diagnosis, ObjectSnapshot, Row
 from devexplorer.core.session.change import Change
-from devexplorer.core.session.jobs import Done
+from devexplorer.core.session.jobs import FinishedCommand
 
 
 class QueryResults(EventHandlers):
@@ -41,7 +41,7 @@ class QueryResults(EventHandlers):
         self.diagnoses[event.target], self.checked_as[event.target] = event.diagnosis, self.objects.get(event.target)
         return Change.LABORATORY
 
-    def check_ended(self, command: Check, done: Done) -> None:
+    def check_ended(self, command: Check, done: FinishedCommand) -> None:
         """A check has ended. A cancelled one changes nothing."""
         if done.answer is None or done.cancelled:
             return

@@ -85,7 +85,7 @@ class CategoryCodes(dict[Hashable, int]):
         return np.fromiter(map(holds, self), np.bool_, len(self))
 
 
-class Column:
+class CodedColumn:
     """One field of every row, as codes into its distinct values."""
 
     def __init__(self, codes: CategoryCodes, numbers: Ints) -> None:
@@ -119,7 +119,7 @@ class RowTable:
     def __init__(self, rows: tuple[Row, ...], shape: Shape | None = None) -> None:
         self.rows: Final = rows
         self.shape: Final = shape or Shape(rows)
-        self._columns: dict[str, Column] = {}
+        self._columns: dict[str, CodedColumn] = {}
         self._numbers: dict[str, Ints] = {}
         self._version = object()
         self._came_from: tuple[object, tuple[int, ...]] | None = None
@@ -128,12 +128,12 @@ class RowTable:
     # --- columns
     # -------------------------------------------------------------------------------------------------------
 
-    def column(self, field: str) -> Column:
+    def column(self, field: str) -> CodedColumn:
         """One of `FIELDS` for every row."""
         if field not in self._columns:
             codes = CategoryCodes()
             numbers = np.fromiter(map(codes.__getitem__, map(FIELDS[field], self.rows)), np.int64, len(self.rows))
-            self._columns[field] = Column(codes, numbers)
+            self._columns[field] = CodedColumn(codes, numbers)
         return self._columns[field]
 
     @property
@@ -249,7 +249,7 @@ class RowTable:
             numbers = column.numbers.copy()
             for index in places:
                 numbers[index] = column.codes[FIELDS[field](rows[index])]
-            new._columns[field] = Column(column.codes, numbers)
+            new._columns[field] = CodedColumn(column.codes, numbers)
         if all(rows[index].tied_to == self.rows[index].tied_to for index in places) and "originals" in self._numbers:
             new._numbers["originals"] = self._numbers["originals"]
         for name, read in (("bytes", _bytes), ("elements", _elements)):

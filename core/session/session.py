@@ -54,7 +54,7 @@ from devexplorer.core.records import (
     Undid,
 )
 from devexplorer.core.session.device_sources import DeviceSources
-from devexplorer.core.session.journal import Action, Entry, Journal, Surroundings
+from devexplorer.core.session.journal import Action, Journal, JournalEntry, Surroundings
 from devexplorer.core.session.poll import MOST_EVENTS, PollResult
 from devexplorer.core.telemetry.drm_sampler import ENGINE_READS, DrmSampler
 from devexplorer.core.telemetry.mailbox import DROPPABLE, Mailbox
@@ -474,9 +474,9 @@ class Rebuild:
     def __init__(self, journal: Journal, send: Callable[[Command], int]) -> None:
         self._journal = journal
         self._send = send
-        self._sent: dict[int, Entry] = {}
+        self._sent: dict[int, JournalEntry] = {}
         self._words: dict[int, str] = {}
-        self._failed: list[tuple[Entry, str]] = []
+        self._failed: list[tuple[JournalEntry, str]] = []
         self._culprits: list[str] = []
         self._restored: list[str] = []
 

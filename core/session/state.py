@@ -52,7 +52,7 @@ from devexplorer.core.records import (
 )
 from devexplorer.core.records.base import BaseEvent
 from devexplorer.core.session.change import Change as Change
-from devexplorer.core.session.jobs import Done, Job, Run
+from devexplorer.core.session.jobs import FinishedCommand, Job, Run
 from devexplorer.core.session.query_results import QueryResults
 from devexplorer.core.session.row_table import RowTables
 from devexplorer.core.session.settings import Settings
@@ -101,7 +101,7 @@ class State(QueryResults):
         """Structure and sums of the objects' rows: `row_tables.of(snapshot)`."""
         self.runs: dict[int, Run] = {}
         self.jobs: dict[int, Job] = {}
-        self.done: deque[Done] = deque(maxlen=COMMANDS)
+        self.done: deque[FinishedCommand] = deque(maxlen=COMMANDS)
         """Finished commands, the newest last."""
         self.done_count = 0
         """Finished commands since the start."""
@@ -345,7 +345,7 @@ class State(QueryResults):
         if job is not None and job.command is not None:
             steps = job.command.commands if event.ok and isinstance(job.command, Steps) else (job.command,)
             for command in steps:
-                done = Done(command, event.ok, job.answer, job.report)
+                done = FinishedCommand(command, event.ok, job.answer, job.report)
                 self.done.append(done)
                 self.done_count += 1
                 if isinstance(command, Check):

@@ -20,7 +20,7 @@ _LISTS = (nn.ModuleList, nn.ModuleDict)
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ModelBlock:
     """A part of a model that stays together."""
 
     path: str
@@ -43,7 +43,7 @@ class Block:
         return tuple(sorted({device_id(tensor.device) for tensor in self.tensors}))
 
 
-def blocks_of(model: nn.Module, largest_bytes: int | None = None) -> tuple[list[Block], list[str]]:
+def blocks_of(model: nn.Module, largest_bytes: int | None = None) -> tuple[list[ModelBlock], list[str]]:
     """The blocks in the order of `named_modules`, and the paths of modules that had to be cut although they are one
     layer.
 
@@ -54,7 +54,7 @@ def blocks_of(model: nn.Module, largest_bytes: int | None = None) -> tuple[list[
     return cutter.blocks, cutter.forced
 
 
-def ties(blocks: list[Block]) -> list[tuple[int, ...]]:
+def ties(blocks: list[ModelBlock]) -> list[tuple[int, ...]]:
     """Groups of indexes of blocks that share a tensor, those that share none left out."""
     group = list(range(len(blocks)))
     holder: dict[int, int] = {}
@@ -95,7 +95,7 @@ class _Cutter:
     """One walk over a model."""
 
     def __init__(self, kept: Collection[str], largest_bytes: int | None) -> None:
-        self.blocks: list[Block] = []
+        self.blocks: list[ModelBlock] = []
         self.forced: list[str] = []
         self._kept, self._largest = kept, largest_bytes
         self._visited: set[int] = set()
@@ -131,7 +131,7 @@ class _Cutter:
     def _add(self, path: str, module: nn.Module, tensors: tuple[Tensor, ...], *, whole: bool) -> None:
         new = [tensor for tensor in tensors if id(tensor) not in self._counted]
         self._counted.update(map(id, new))
-        self.blocks.append(Block(path, module, tensors, bytes_of(new), whole))
+        self.blocks.append(ModelBlock(path, module, tensors, bytes_of(new), whole))
 
     def _may_be_cut(self, module: nn.Module, in_stack: bool) -> bool:
         if type(module).__name__ in self._kept:

@@ -18,7 +18,7 @@ from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models import bytes_of, device_id, dispatched, is_uninitialised, named_modules, refuse_dispatched
 from devexplorer.core.records import AddVirtual, Answer, MoveReport, ObjectSnapshot, Offer
 from devexplorer.core.split import code, messages
-from devexplorer.core.split.blocks import Block, blocks_of, own_tensors, tensors_below, ties
+from devexplorer.core.split.blocks import ModelBlock, blocks_of, own_tensors, tensors_below, ties
 from devexplorer.core.split.crossings import CrossingsChange, DeviceCrossings
 from devexplorer.core.split.planner import propose
 from devexplorer.core.split.records import (
@@ -109,7 +109,7 @@ KEPT_FREE = 10
 """One part in so many stays free for activations and for what the allocator rounds up."""
 
 
-def budgets_of(registry: DeviceRegistry, blocks: Sequence[Block], given: Mapping[str, int]) -> dict[str, int]:
+def budgets_of(registry: DeviceRegistry, blocks: Sequence[ModelBlock], given: Mapping[str, int]) -> dict[str, int]:
     """Bytes by device, those without any left out; `BadInput` for devices that are not there and for numbers that are
     no budgets."""
     if not given:
@@ -128,7 +128,7 @@ def budgets_of(registry: DeviceRegistry, blocks: Sequence[Block], given: Mapping
     return chosen
 
 
-def _what_is_free(registry: DeviceRegistry, blocks: Sequence[Block]) -> dict[str, int]:
+def _what_is_free(registry: DeviceRegistry, blocks: Sequence[ModelBlock]) -> dict[str, int]:
     """Accelerators first, then the CPU; what the blocks hold there now counts as free, since it can go."""
     held: dict[str, int] = {}
     for tensor in {id(tensor): tensor for block in blocks for tensor in block.tensors}.values():
@@ -179,7 +179,7 @@ def plan_split(workspace: Workspace, command: PlanSplit, progress: ProgressMonit
 
 
 def _as_plan(
-    name: str, blocks: list[Block], budgets: dict[str, int], devices: list[str], warnings: tuple[str, ...]
+    name: str, blocks: list[ModelBlock], budgets: dict[str, int], devices: list[str], warnings: tuple[str, ...]
 ) -> SplitPlan:
     tied = {index: group for group in ties(blocks) for index in group}
     rows = tuple(
@@ -203,7 +203,7 @@ def _as_plan(
     return SplitPlan(target=name, blocks=rows, shares=shares, hops=hops, warnings=warnings)
 
 
-def _lazy_warning(blocks: list[Block]) -> tuple[str, ...]:
+def _lazy_warning(blocks: list[ModelBlock]) -> tuple[str, ...]:
     waiting = sum(any(map(is_uninitialised, block.tensors)) for block in blocks)
     return (
         (f"{count_text(waiting, 'block')} have parameters without a shape yet, which count as 0 bytes.",)

@@ -21,7 +21,7 @@ from torch import nn
 
 from devexplorer.core.base import BadInput, Unavailable, bytes_by_device_text, bytes_text, count_text
 from devexplorer.core.models import is_uninitialised
-from devexplorer.core.split.blocks import Block, ties
+from devexplorer.core.split.blocks import ModelBlock, ties
 
 INSTALL = 'pip install "devexplorer[split]"'
 NO_DEVICE = -1
@@ -35,7 +35,7 @@ class Proposal(NamedTuple):
     warnings: list[str]
 
 
-def propose(name: str, blocks: Sequence[Block], budgets: Mapping[str, int]) -> Proposal:
+def propose(name: str, blocks: Sequence[ModelBlock], budgets: Mapping[str, int]) -> Proposal:
     """A device for each block within these bytes; `BadInput` with the bytes where they do not suffice, `Unavailable`
     without accelerate."""
     _check_total(name, blocks, budgets)
@@ -61,14 +61,16 @@ def propose(name: str, blocks: Sequence[Block], budgets: Mapping[str, int]) -> P
     return Proposal(groups.spread(chosen), warnings)
 
 
-def _check_total(name: str, blocks: Sequence[Block], budgets: Mapping[str, int]) -> None:
+def _check_total(name: str, blocks: Sequence[ModelBlock], budgets: Mapping[str, int]) -> None:
     total, room = sum(block.own_bytes for block in blocks), sum(budgets.values())
     if total > room:
         each = bytes_by_device_text(budgets)
         raise BadInput(f"'{name}' needs {bytes_text(total)} and the budgets together are {bytes_text(room)}: {each}")
 
 
-def _ask_accelerate(blocks: Sequence[Block], devices: Sequence[str], budgets: Mapping[str, int]) -> list[str | None]:
+def _ask_accelerate(
+    blocks: Sequence[ModelBlock], devices: Sequence[str], budgets: Mapping[str, int]
+) -> list[str | None]:
     """accelerate's own answer; None where it would leave a block on disk, which is no device here, or forgets it."""
     accelerate = _accelerate()
     skeleton = nn.Module()
@@ -113,7 +115,7 @@ Chosen = list[str | None]
 class Groups:
     """Blocks that are tied count as one; in the order of their first block."""
 
-    def __init__(self, blocks: Sequence[Block]) -> None:
+    def __init__(self, blocks: Sequence[ModelBlock]) -> None:
         self._blocks = blocks
         tied = ties(list(blocks))
         alone = set(range(len(blocks))).difference(*tied) if tied else set(range(len(blocks)))

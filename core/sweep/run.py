@@ -20,7 +20,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput, Clock, Unavailable, parse_seconds, shape_text
-from devexplorer.core.benchmark.matmul import Burst, Product, real_product, warm_up
+from devexplorer.core.benchmark.matmul import Burst, MeasuredProduct, real_product, warm_up
 from devexplorer.core.benchmark.ranges import MOST_SHAPES
 from devexplorer.core.benchmark.spec import (
     BY_COLUMNS,
@@ -184,7 +184,7 @@ class SweepRun(Runner[SweepSpec]):
         timer: BlockTimer,
         *,
         kind: str = "cpu",
-        make: Callable[[MatmulSpec], Product] = real_product,
+        make: Callable[[MatmulSpec], MeasuredProduct] = real_product,
         flush: Callable[[str], Operation] | None = None,
         free_bytes: Callable[[], int | None] = lambda: None,
         datasheet_tflops: float | None = None,

@@ -12,9 +12,9 @@ from devexplorer.core.telemetry.fact_rows import (
     CELSIUS,
     MEGAHERTZ,
     PERCENT,
-    Fact,
-    Group,
-    Row,
+    DeviceFact,
+    FactGroup,
+    FactRow,
     Writer,
     energy,
     in_unit,
@@ -28,7 +28,7 @@ from devexplorer.core.telemetry.fact_rows import (
     yes,
 )
 
-Part = Callable[[Writer], Iterable[Row]]
+Part = Callable[[Writer], Iterable[FactRow]]
 """Rows that depend on more than one field."""
 
 
@@ -37,20 +37,20 @@ def facts(
     sample: DeviceSample | None = None,
     details: DeviceDetails | None = None,
     problems: Iterable[Problem] = (),
-) -> tuple[Group, ...]:
+) -> tuple[FactGroup, ...]:
     """Everything known of a device, in reading order; groups without rows are left out. `problems` may be those of all
     devices."""
     writer = Writer(info, sample, details, problems)
     made = ((title, writer.kept(_rows(writer, parts))) for title, parts in _GROUPS.items())
-    return tuple(Group(title, rows) for title, rows in made if rows)
+    return tuple(FactGroup(title, rows) for title, rows in made if rows)
 
 
-def _rows(writer: Writer, parts: Sequence[Fact | Part]) -> Iterator[Row]:
+def _rows(writer: Writer, parts: Sequence[DeviceFact | Part]) -> Iterator[FactRow]:
     for part in parts:
-        yield from [writer.row(part)] if isinstance(part, Fact) else part(writer)
+        yield from [writer.row(part)] if isinstance(part, DeviceFact) else part(writer)
 
 
-def facts_text(groups: Sequence[Group]) -> str:
+def facts_text(groups: Sequence[FactGroup]) -> str:
     """The groups as lines of plain text; reasons follow the dashes."""
     width = label_width(groups)
     lines: list[str] = []
@@ -72,24 +72,24 @@ def held_in_short(reasons: Iterable[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(reason.partition(" (")[0] for reason in held_down(reasons)))
 
 
-def _state(w: Writer) -> Iterator[Row]:
+def _state(w: Writer) -> Iterator[FactRow]:
     if w.info.simulated:
-        yield Row("simulated", "yes", meaning="Values are real, memory is counted, time is modelled.")
+        yield FactRow("simulated", "yes", meaning="Values are real, memory is counted, time is modelled.")
     if not w.info.usable:
-        yield Row("usable", "no", meaning=w.info.reason or "", warning=True)
+        yield FactRow("usable", "no", meaning=w.info.reason or "", warning=True)
     if w.info.parent is not None:
-        yield Row("instance of", w.info.parent)
+        yield FactRow("instance of", w.info.parent)
 
 
-def _threads(w: Writer) -> Iterator[Row]:
+def _threads(w: Writer) -> Iterator[FactRow]:
     if w.info.kind == "cpu":
-        yield w.row(Fact("threads", "threads", meaning="Threads that torch uses for one operation."))
+        yield w.row(DeviceFact("threads", "threads", meaning="Threads that torch uses for one operation."))
 
 
 def _memory_of(field: str, label: str) -> Part:
-    def rows(w: Writer) -> Iterator[Row]:
+    def rows(w: Writer) -> Iterator[FactRow]:
         shared = "The system's: this device has no separate memory." if w.info.memory_shared else ""
-        yield w.row(Fact(label, field, size, shared, core=True))
+        yield w.row(DeviceFact(label, field, size, shared, core=True))
 
     return rows
 
@@ -97,35 +97,35 @@ def _memory_of(field: str, label: str) -> Part:
 def _mode(label: str, field: str, meaning: str) -> Part:
     """A mode, and what it will be after a reset where that differs."""
 
-    def rows(w: Writer) -> Iterator[Row]:
-        yield w.row(Fact(label, field, pending(w, f"{field}_pending"), meaning))
+    def rows(w: Writer) -> Iterator[FactRow]:
+        yield w.row(DeviceFact(label, field, pending(w, f"{field}_pending"), meaning))
 
     return rows
 
 
-def _fans(w: Writer) -> Iterator[Row]:
+def _fans(w: Writer) -> Iterator[FactRow]:
     fans = getattr(w.details, "fans_percent", None) or ()
     if len(fans) > 1:
-        yield from (Row(f"fan {index}", PERCENT(percent)) for index, percent in enumerate(fans))
+        yield from (FactRow(f"fan {index}", PERCENT(percent)) for index, percent in enumerate(fans))
     else:
-        yield w.row(Fact("fan", "fan_percent", PERCENT, "Of its greatest speed."))
+        yield w.row(DeviceFact("fan", "fan_percent", PERCENT, "Of its greatest speed."))
 
 
-def _nvlink(w: Writer) -> Iterator[Row]:
+def _nvlink(w: Writer) -> Iterator[FactRow]:
     links = w.details.nvlinks if w.details is not None else None
     if links is None:
-        yield w.row(Fact("links", "nvlinks"))
+        yield w.row(DeviceFact("links", "nvlinks"))
     elif not links:
-        yield Row("links", "none")
+        yield FactRow("links", "none")
     else:
         active = sum(bool(link.active) for link in links)
-        yield Row("links", f"{active} of {len(links)} active", warning=0 < active < len(links))
-        yield w.row(Fact("sent", "nvlink_tx_bytes_s", rate, "All links together, data without protocol."))
-        yield w.row(Fact("received", "nvlink_rx_bytes_s", rate, "All links together, data without protocol."))
+        yield FactRow("links", f"{active} of {len(links)} active", warning=0 < active < len(links))
+        yield w.row(DeviceFact("sent", "nvlink_tx_bytes_s", rate, "All links together, data without protocol."))
+        yield w.row(DeviceFact("received", "nvlink_rx_bytes_s", rate, "All links together, data without protocol."))
         yield from map(_link, links)
 
 
-def _link(link: NvLink) -> Row:
+def _link(link: NvLink) -> FactRow:
     """`4.0 to 0000:3B:00.0`; the rates, where the driver gives them for each link, are in the meaning."""
     state = {True: "", False: "inactive", None: "state not known"}[link.active]
     end = {"switch": "an NVSwitch", "NPU": "an NPU", "card": "a card"}.get(link.remote_kind or "")
@@ -135,97 +135,101 @@ def _link(link: NvLink) -> Row:
     value = " ".join(part for part in (link.version or "", state, where) if part) or "active"
     both = (("sent", link.tx_bytes_s), ("received", link.rx_bytes_s))
     rates = [f"{word} {rate(speed)}" for word, speed in both if speed is not None]
-    return Row(f"link {link.link}", value, meaning=", ".join(rates).capitalize())
+    return FactRow(f"link {link.link}", value, meaning=", ".join(rates).capitalize())
 
 
-def _more(w: Writer) -> Iterator[Row]:
+def _more(w: Writer) -> Iterator[FactRow]:
     if w.details is not None:
-        yield from (Row(label, value) for label, value in w.details.more.items())
+        yield from (FactRow(label, value) for label, value in w.details.more.items())
 
 
-_GROUPS: dict[str, Sequence[Fact | Part]] = {
+_GROUPS: dict[str, Sequence[DeviceFact | Part]] = {
     "Identity": (
-        Fact("name", "name", core=True),
+        DeviceFact("name", "name", core=True),
         _state,
-        Fact("CUDA ordinal", "cuda_ordinal", meaning="What torch counts."),
-        Fact("NVML index", "nvml_index", meaning="What nvidia-smi counts."),
-        Fact("UUID", "uuid"),
-        Fact("bus id", "bus_id"),
-        Fact("serial", "serial"),
-        Fact("board part", "board_part_number"),
-        Fact("brand", "brand"),
-        Fact("VBIOS", "vbios_version"),
-        Fact("driver", "driver_version"),
-        Fact("CUDA", "cuda_version", meaning="The newest CUDA that the driver supports."),
-        Fact("architecture", "architecture"),
-        Fact("compute capability", "compute_capability"),
-        Fact("SMs", "sm_count", number, "Streaming multiprocessors."),
-        Fact("CUDA cores", "cuda_cores", number),
+        DeviceFact("CUDA ordinal", "cuda_ordinal", meaning="What torch counts."),
+        DeviceFact("NVML index", "nvml_index", meaning="What nvidia-smi counts."),
+        DeviceFact("UUID", "uuid"),
+        DeviceFact("bus id", "bus_id"),
+        DeviceFact("serial", "serial"),
+        DeviceFact("board part", "board_part_number"),
+        DeviceFact("brand", "brand"),
+        DeviceFact("VBIOS", "vbios_version"),
+        DeviceFact("driver", "driver_version"),
+        DeviceFact("CUDA", "cuda_version", meaning="The newest CUDA that the driver supports."),
+        DeviceFact("architecture", "architecture"),
+        DeviceFact("compute capability", "compute_capability"),
+        DeviceFact("SMs", "sm_count", number, "Streaming multiprocessors."),
+        DeviceFact("CUDA cores", "cuda_cores", number),
         _threads,
     ),
     "Activity": (
-        Fact(
+        DeviceFact(
             "utilization", "utilization_percent", PERCENT, "Share of the last period in which something ran.", core=True
         ),
-        Fact(
+        DeviceFact(
             "memory utilization",
             "memory_utilization_percent",
             PERCENT,
             "Share of it in which memory was read or written.",
         ),
-        Fact("encoder", "encoder_percent", PERCENT),
-        Fact("decoder", "decoder_percent", PERCENT),
-        Fact("performance state", "performance_state", meaning="P0 is the fastest, P15 the slowest."),
-        Fact(
+        DeviceFact("encoder", "encoder_percent", PERCENT),
+        DeviceFact("decoder", "decoder_percent", PERCENT),
+        DeviceFact("performance state", "performance_state", meaning="P0 is the fastest, P15 the slowest."),
+        DeviceFact(
             "throttled by",
             "throttle_reasons",
             lambda reasons: ", ".join(held_down(reasons)) or "nothing",
             "Why clocks are lower than they could be.",
             warn=held_down,
         ),
-        Fact("processes", "processes", lambda uses: str(len(uses))),
+        DeviceFact("processes", "processes", lambda uses: str(len(uses))),
     ),
     "Memory": (
         _memory_of("memory_used_bytes", "used"),
-        Fact("free", "memory_free_bytes", size),
-        Fact(
+        DeviceFact("free", "memory_free_bytes", size),
+        DeviceFact(
             "reserved",
             "memory_reserved_bytes",
             size,
             "Kept by the driver and the firmware; counted as neither used nor free.",
         ),
         _memory_of("memory_total_bytes", "total"),
-        Fact("bus width", "memory_bus_bits", in_unit("bit")),
-        Fact("bandwidth", "memory_gb_s", lambda result: f"{number(result)} GB/s", "By the datasheet; decimal GB/s."),
+        DeviceFact("bus width", "memory_bus_bits", in_unit("bit")),
+        DeviceFact(
+            "bandwidth", "memory_gb_s", lambda result: f"{number(result)} GB/s", "By the datasheet; decimal GB/s."
+        ),
     ),
     "Power and heat": (
-        Fact("power", "power_w", watt, "As nvidia-smi shows it: a one-second average on most cards since Ampere."),
-        Fact("power now", "power_instant_w", watt, "The instantaneous reading."),
-        Fact("power cap", "power_cap_w", watt, "The limit in force."),
-        Fact("default power cap", "power_limit_default_w", watt),
-        Fact("lowest cap", "power_limit_min_w", watt),
-        Fact("highest cap", "power_limit_max_w", watt),
-        Fact("energy", "energy_j", energy, "Since the driver was loaded."),
-        Fact("temperature", "temperature_c", CELSIUS),
-        Fact("memory temperature", "memory_temperature_c", CELSIUS),
-        Fact("maximum operating temperature", "temperature_limit_c", CELSIUS),
-        Fact("slows down at", "temperature_slowdown_c", CELSIUS),
-        Fact("shuts down at", "temperature_shutdown_c", CELSIUS),
-        Fact("memory slows down at", "temperature_memory_limit_c", CELSIUS),
+        DeviceFact(
+            "power", "power_w", watt, "As nvidia-smi shows it: a one-second average on most cards since Ampere."
+        ),
+        DeviceFact("power now", "power_instant_w", watt, "The instantaneous reading."),
+        DeviceFact("power cap", "power_cap_w", watt, "The limit in force."),
+        DeviceFact("default power cap", "power_limit_default_w", watt),
+        DeviceFact("lowest cap", "power_limit_min_w", watt),
+        DeviceFact("highest cap", "power_limit_max_w", watt),
+        DeviceFact("energy", "energy_j", energy, "Since the driver was loaded."),
+        DeviceFact("temperature", "temperature_c", CELSIUS),
+        DeviceFact("memory temperature", "memory_temperature_c", CELSIUS),
+        DeviceFact("maximum operating temperature", "temperature_limit_c", CELSIUS),
+        DeviceFact("slows down at", "temperature_slowdown_c", CELSIUS),
+        DeviceFact("shuts down at", "temperature_shutdown_c", CELSIUS),
+        DeviceFact("memory slows down at", "temperature_memory_limit_c", CELSIUS),
         _fans,
     ),
     "Clocks": (
-        Fact("SM", "sm_clock_mhz", number, most="sm_clock_max_mhz", unit="MHz"),
-        Fact("memory", "memory_clock_mhz", number, most="memory_clock_max_mhz", unit="MHz"),
-        Fact("graphics", "graphics_clock_mhz", number, most="graphics_clock_max_mhz", unit="MHz"),
-        Fact("video", "video_clock_mhz", number, most="video_clock_max_mhz", unit="MHz"),
-        Fact(
+        DeviceFact("SM", "sm_clock_mhz", number, most="sm_clock_max_mhz", unit="MHz"),
+        DeviceFact("memory", "memory_clock_mhz", number, most="memory_clock_max_mhz", unit="MHz"),
+        DeviceFact("graphics", "graphics_clock_mhz", number, most="graphics_clock_max_mhz", unit="MHz"),
+        DeviceFact("video", "video_clock_mhz", number, most="video_clock_max_mhz", unit="MHz"),
+        DeviceFact(
             "graphics clock (requested)",
             "graphics_clock_application_mhz",
             MEGAHERTZ,
             "The application clock, which the card aims at.",
         ),
-        Fact(
+        DeviceFact(
             "memory clock (requested)",
             "memory_clock_application_mhz",
             MEGAHERTZ,
@@ -234,60 +238,62 @@ _GROUPS: dict[str, Sequence[Fact | Part]] = {
     ),
     "Memory errors": (
         _mode("ECC", "ecc", "Error correction of the memory."),
-        Fact("corrected", "ecc_corrected", number, "Errors since the driver was loaded."),
-        Fact("not corrected", "ecc_uncorrected", number, "Errors since the driver was loaded.", warn=bool),
-        Fact("corrected, ever", "ecc_corrected_total", number, "Over the card's life."),
-        Fact("not corrected, ever", "ecc_uncorrected_total", number, "Over the card's life."),
-        Fact(
+        DeviceFact("corrected", "ecc_corrected", number, "Errors since the driver was loaded."),
+        DeviceFact("not corrected", "ecc_uncorrected", number, "Errors since the driver was loaded.", warn=bool),
+        DeviceFact("corrected, ever", "ecc_corrected_total", number, "Over the card's life."),
+        DeviceFact("not corrected, ever", "ecc_uncorrected_total", number, "Over the card's life."),
+        DeviceFact(
             "rows remapped, corrected",
             "remapped_rows_corrected",
             number,
             "Rows of memory replaced after errors that were corrected.",
         ),
-        Fact(
+        DeviceFact(
             "rows remapped, not corrected",
             "remapped_rows_uncorrected",
             number,
             "Rows of memory replaced after errors that could not be.",
         ),
-        Fact("remapping pending", "remapping_pending", yes, "Rows wait for the next reset to be replaced.", warn=bool),
-        Fact("remapping failed", "remapping_failed", yes, "No spare row was left.", warn=bool),
-        Fact(
+        DeviceFact(
+            "remapping pending", "remapping_pending", yes, "Rows wait for the next reset to be replaced.", warn=bool
+        ),
+        DeviceFact("remapping failed", "remapping_failed", yes, "No spare row was left.", warn=bool),
+        DeviceFact(
             "pages retired, single bit",
             "retired_pages_single_bit",
             number,
             "Out of use after errors that were corrected.",
         ),
-        Fact(
+        DeviceFact(
             "pages retired, double bit",
             "retired_pages_double_bit",
             number,
             "Out of use after errors that could not be corrected.",
         ),
-        Fact("retirement pending", "retired_pages_pending", yes, "Pages wait for the next reset.", warn=bool),
+        DeviceFact("retirement pending", "retired_pages_pending", yes, "Pages wait for the next reset.", warn=bool),
     ),
     "PCIe": (
-        Fact(
+        DeviceFact(
             "generation",
             "pcie_generation",
             number,
             "Of what card and slot can do; cards lower it when idle.",
             most="pcie_generation_max",
         ),
-        Fact("lanes", "pcie_width", number, "Of what card and slot can do.", most="pcie_width_max"),
-        Fact("sent", "pcie_tx_bytes_s", rate, "From the card, over 20 ms."),
-        Fact("received", "pcie_rx_bytes_s", rate, "By the card, over 20 ms."),
-        Fact("replays", "pcie_replays", number, "Packets sent again since the driver was loaded."),
-        Fact("CPUs near", "cpus"),
-        Fact("NUMA node", "numa_node"),
+        DeviceFact("lanes", "pcie_width", number, "Of what card and slot can do.", most="pcie_width_max"),
+        DeviceFact("sent", "pcie_tx_bytes_s", rate, "From the card, over 20 ms."),
+        DeviceFact("received", "pcie_rx_bytes_s", rate, "By the card, over 20 ms."),
+        DeviceFact("replays", "pcie_replays", number, "Packets sent again since the driver was loaded."),
+        DeviceFact("CPUs near", "cpus"),
+        DeviceFact("NUMA node", "numa_node"),
     ),
     "NVLink": (_nvlink,),
     "Modes": (
-        Fact("persistence", "persistence", switch, "On: the driver stays loaded when no process uses the card."),
-        Fact("compute mode", "compute_mode", meaning="Which processes may use the card: all, one, or none."),
+        DeviceFact("persistence", "persistence", switch, "On: the driver stays loaded when no process uses the card."),
+        DeviceFact("compute mode", "compute_mode", meaning="Which processes may use the card: all, one, or none."),
         _mode("MIG", "mig", "On: the card is divided into instances."),
-        Fact("accounting", "accounting", switch, "On: the driver keeps what each process used."),
-        Fact("display", "display_active", switch, "Whether a screen shows what this card draws."),
+        DeviceFact("accounting", "accounting", switch, "On: the driver keeps what each process used."),
+        DeviceFact("display", "display_active", switch, "Whether a screen shows what this card draws."),
     ),
     "More": (_more,),
 }

@@ -27,7 +27,7 @@ _MODELLED = (
 """What is read of a virtual GPU."""
 
 
-class Row(NamedTuple):
+class FactRow(NamedTuple):
     """One fact."""
 
     label: str
@@ -45,7 +45,7 @@ class Row(NamedTuple):
         return f"  {self.label:<{width}}  {self.value}" + (f"  ({self.why})" if self.why else "")
 
 
-class Fact(NamedTuple):
+class DeviceFact(NamedTuple):
     """One field as a row."""
 
     label: str
@@ -61,14 +61,14 @@ class Fact(NamedTuple):
     """Behind both, where there is a most."""
 
 
-class Group(NamedTuple):
+class FactGroup(NamedTuple):
     """Facts that belong together."""
 
     title: str
-    rows: tuple[Row, ...]
+    rows: tuple[FactRow, ...]
 
 
-def label_width(groups: Iterable[Group]) -> int:
+def label_width(groups: Iterable[FactGroup]) -> int:
     """Characters of the longest label."""
     return max((len(row.label) for group in groups for row in group.rows), default=0)
 
@@ -117,21 +117,21 @@ class Writer:
         """The same for documents, which have every field of every kind of device."""
         return (self.reason(field) or NO_CPU_FIELD) if self.info.kind == "cpu" else self.why(field)
 
-    def row(self, fact: Fact) -> Row:
+    def row(self, fact: DeviceFact) -> FactRow:
         """The row of one fact."""
         if fact.core:
             self._core.add(fact.label)
         value, most = self.get(fact.field), self.get(fact.most) if fact.most else None
         if value is None and most is None:
-            return Row(fact.label, MISSING, self.why(fact.field), fact.meaning)
+            return FactRow(fact.label, MISSING, self.why(fact.field), fact.meaning)
         text = MISSING if value is None else fact.write(value)
         why = self.why(fact.field) if value is None else ""
         if fact.most:
             text = f"{text}{'' if most is None else f' of {fact.write(most)}'} {fact.unit}".strip()
             why = why or (self.why(fact.most) if most is None else "")
-        return Row(fact.label, text, why, fact.meaning, bool(fact.warn and fact.warn(value)))
+        return FactRow(fact.label, text, why, fact.meaning, bool(fact.warn and fact.warn(value)))
 
-    def kept(self, rows: Iterable[Row]) -> tuple[Row, ...]:
+    def kept(self, rows: Iterable[FactRow]) -> tuple[FactRow, ...]:
         """Without the rows that make no sense for this kind of device."""
         there = list(rows)
         if self.info.kind in _CARDS:

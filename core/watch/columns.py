@@ -10,7 +10,7 @@ from devexplorer.core.base import MISSING, bytes_text, printable, running_text
 from devexplorer.core.records import DeviceSample, ProcessUse
 
 
-class Column(NamedTuple):
+class WatchColumn(NamedTuple):
     """One column: the numbers of its fields, joined by a stroke."""
 
     title: str
@@ -55,21 +55,21 @@ def _state(sample: DeviceSample) -> str:
 
 
 COLUMNS = (
-    Column("util%", 5, ("utilization_percent",), always=True),
-    Column("°C", 3, ("temperature_c",), always=True),
-    Column("W/cap", 7, ("power_w", "power_cap_w"), always=True, write=_power),
-    Column("MHz", 4, ("sm_clock_mhz",), always=True),
-    Column("mem%", 4, ("memory_utilization_percent",)),
-    Column("fan%", 4, ("fan_percent",)),
-    Column("PCIe rx/tx GB/s", 15, ("pcie_rx_bytes_s", "pcie_tx_bytes_s"), scale=1e9, digits=2),
-    Column("NVLink rx/tx GB/s", 17, ("nvlink_rx_bytes_s", "nvlink_tx_bytes_s"), scale=1e9, digits=1),
-    Column("mem°C", 5, ("memory_temperature_c",)),
-    Column("mem MHz", 7, ("memory_clock_mhz",)),
-    Column("P", 3, ("performance_state",), write=_state),
-    Column("PCIe", 4, ("pcie_generation", "pcie_width"), write=_pcie),
-    Column("enc/dec%", 8, ("encoder_percent", "decoder_percent")),
-    Column("ECC fixed/not", 13, ("ecc_corrected", "ecc_uncorrected")),
-    Column("kWh", 6, ("energy_j",), scale=3.6e6, digits=2),
+    WatchColumn("util%", 5, ("utilization_percent",), always=True),
+    WatchColumn("°C", 3, ("temperature_c",), always=True),
+    WatchColumn("W/cap", 7, ("power_w", "power_cap_w"), always=True, write=_power),
+    WatchColumn("MHz", 4, ("sm_clock_mhz",), always=True),
+    WatchColumn("mem%", 4, ("memory_utilization_percent",)),
+    WatchColumn("fan%", 4, ("fan_percent",)),
+    WatchColumn("PCIe rx/tx GB/s", 15, ("pcie_rx_bytes_s", "pcie_tx_bytes_s"), scale=1e9, digits=2),
+    WatchColumn("NVLink rx/tx GB/s", 17, ("nvlink_rx_bytes_s", "nvlink_tx_bytes_s"), scale=1e9, digits=1),
+    WatchColumn("mem°C", 5, ("memory_temperature_c",)),
+    WatchColumn("mem MHz", 7, ("memory_clock_mhz",)),
+    WatchColumn("P", 3, ("performance_state",), write=_state),
+    WatchColumn("PCIe", 4, ("pcie_generation", "pcie_width"), write=_pcie),
+    WatchColumn("enc/dec%", 8, ("encoder_percent", "decoder_percent")),
+    WatchColumn("ECC fixed/not", 13, ("ecc_corrected", "ecc_uncorrected")),
+    WatchColumn("kWh", 6, ("energy_j",), scale=3.6e6, digits=2),
 )
 """After device, name and memory, by priority."""
 

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 from devexplorer.core.base import parse_seconds
 from devexplorer.core.base.plain import plain
-from devexplorer.core.cli.terminal.findings import Findings
+from devexplorer.core.cli.terminal.findings import TerminalFindings
 from devexplorer.core.cli.terminal.lines import PLAIN, is_styled
 from devexplorer.core.cli.terminal.output import PIPE_COLUMNS, console, print_document
 from devexplorer.core.cli.terminal.stopping import Stopping
 from devexplorer.core.devices.nvml.library import START_LIMIT_S, Nvml
 from devexplorer.core.records import DeviceSample
 from devexplorer.core.watch.devices import WatchedDevices
-from devexplorer.core.watch.table import Reading, WatchTable
+from devexplorer.core.watch.table import WatchReading, WatchTable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 LEAST_INTERVAL_S = 0.001
 
-Show = Callable[[Sequence[Reading]], None]
+Show = Callable[[Sequence[WatchReading]], None]
 
 
 def watch(arguments: argparse.Namespace, nvml: Nvml | None = None, drm: Drm | None = None) -> int:
     """Read every device again and again; returns the exit code. `nvml` and `drm` replace the real ones in tests."""
-    findings = Findings()
+    findings = TerminalFindings()
     interval = findings.checked(partial(parse_seconds, arguments.interval, "--interval"), 1.0)
     if interval < LEAST_INTERVAL_S:
         findings.add(f"--interval {arguments.interval} is too short; enter {LEAST_INTERVAL_S:g} s or more")
@@ -89,7 +89,7 @@ def _datasheets() -> dict[str, Any]:
 # --- what is shown
 
 
-class _Table:
+class _LiveTable:
     """A table that renews itself on a terminal."""
 
     def __init__(self, out: Console, ending: ExitStack) -> None:
@@ -98,7 +98,7 @@ class _Table:
         self._table = WatchTable(ascii_only=not out.encoding.lower().startswith("utf"))
         self._terminal = ending.enter_context(Renewing(out))
 
-    def show(self, readings: Sequence[Reading]) -> None:
+    def show(self, readings: Sequence[WatchReading]) -> None:
         """Show one tick."""
         self._terminal.show(line.rich() for line in self._table.lines(readings, *self._terminal.room()))
 
@@ -112,7 +112,7 @@ class _Tables:
         self._styled = is_styled()
         self._width = _columns() if _on_terminal() else PIPE_COLUMNS
 
-    def show(self, readings: Sequence[Reading]) -> None:
+    def show(self, readings: Sequence[WatchReading]) -> None:
         """Show one tick."""
         if sys.stdout is None:  # the shell closed it
             return
@@ -135,7 +135,7 @@ def _show(arguments: argparse.Namespace, once: bool, ending: ExitStack) -> Show:
         return _json
     if once or not renews():
         return _Tables().show
-    return _Table(console(), ending).show
+    return _LiveTable(console(), ending).show
 
 
 def _columns() -> int:
@@ -145,7 +145,7 @@ def _columns() -> int:
         return 80
 
 
-def _json(readings: Sequence[Reading]) -> None:
+def _json(readings: Sequence[WatchReading]) -> None:
     for reading in readings:
         print_document(**document(reading))
     if sys.stdout is not None:
@@ -166,7 +166,7 @@ _CONTRACT = (
 _FURTHER = tuple(name for name in DeviceSample.__struct_fields__ if name not in _CONTRACT)
 
 
-def document(reading: Reading) -> dict[str, object]:
+def document(reading: WatchReading) -> dict[str, object]:
     """One line of `--json` without its schema: every field of the sample by its name, null where it is not known, and
     then `"unavailable"` has the reason. The line of the CPU has what concerns the whole machine as `"problems"`.
     """

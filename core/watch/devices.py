@@ -26,7 +26,7 @@ from devexplorer.core.records import DeviceDetails, DeviceInfo, DeviceSample, Ev
 from devexplorer.core.telemetry.fact_rows import Writer
 from devexplorer.core.telemetry.metrics import is_empty_sample
 from devexplorer.core.telemetry.sampler import CALL_LIMIT_S, PATIENCE_S, Sampler
-from devexplorer.core.watch.table import Reading
+from devexplorer.core.watch.table import WatchReading
 
 if TYPE_CHECKING:
     from devexplorer.core.devices.profiles import Profile
@@ -120,7 +120,7 @@ class WatchedDevices:
             self._kernel.stop(CLOSE_S)  # one that a card holds up is a daemon and is left behind
         self._sampler.stop(CLOSE_S)
 
-    def read(self) -> tuple[list[Reading], list[Event]]:
+    def read(self) -> tuple[list[WatchReading], list[Event]]:
         """A reading of each device in the order of `infos`, and everything since the last one that is worth
         recording."""
         if self._once:
@@ -150,7 +150,7 @@ class WatchedDevices:
 
     def _reading(
         self, info: DeviceInfo, sample: DeviceSample | None, fresh: bool, problems: Sequence[Problem], now: float
-    ) -> Reading:
+    ) -> WatchReading:
         sample = sample or DeviceSample(device=info.id, time_unix_s=now, simulated=info.simulated)
         age_s = None
         if info.nvml_index is not None and not fresh and not is_empty_sample(sample):
@@ -158,7 +158,7 @@ class WatchedDevices:
             if age_s > STALE_S:
                 sample, age_s = DeviceSample(device=info.id, time_unix_s=now), None
         machine = tuple(problem for problem in problems if problem.device is None) if info.kind == "cpu" else ()
-        return Reading(
+        return WatchReading(
             info, sample, _why_nothing(info, sample, problems), age_s, self._reasons(info, sample, problems), machine
         )
 

@@ -18,8 +18,8 @@ from devexplorer.core.watch.columns import (
     COLUMNS,
     PROCESS_COLUMNS,
     WIDER_PROCESS_COLUMNS,
-    Column,
     ProcessColumn,
+    WatchColumn,
 )
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -35,7 +35,7 @@ LEAST_COMMAND = 20
 _CARDS = ("cuda", "nvml")
 
 
-class Reading(NamedTuple):
+class WatchReading(NamedTuple):
     """What is known of a device at one tick."""
 
     info: DeviceInfo
@@ -77,7 +77,7 @@ class _Layout(NamedTuple):
     name: int
     bar: int
     memory: int
-    columns: dict[Column, int]
+    columns: dict[WatchColumn, int]
 
 
 class WatchTable:
@@ -88,7 +88,7 @@ class WatchTable:
         self._seen: set[str] = set()
         self._state = 0
 
-    def lines(self, readings: Sequence[Reading], width: int, height: int | None = None) -> list[Line]:
+    def lines(self, readings: Sequence[WatchReading], width: int, height: int | None = None) -> list[Line]:
         """The table, `width` cells wide at most, and why there are dashes or no GPU.
 
         With a `height` in lines the processes follow, as far as they fit.
@@ -111,7 +111,7 @@ class WatchTable:
 
     # --- devices
 
-    def _layout(self, readings: Sequence[Reading], width: int) -> _Layout:
+    def _layout(self, readings: Sequence[WatchReading], width: int) -> _Layout:
         """What every terminal shows, then one column after the other, then longer names, words and bars."""
         device = max([6, *(cell_len(reading.info.id) for reading in readings)])
         memory = max([13, *(cell_len(_memory(reading.sample)) for reading in readings)])
@@ -132,7 +132,7 @@ class WatchTable:
         bar += budget.grow(LARGEST_BAR - bar) if bar else 0
         return _Layout(device, name, bar, memory, columns)
 
-    def _devices(self, readings: Sequence[Reading], layout: _Layout) -> list[Line]:
+    def _devices(self, readings: Sequence[WatchReading], layout: _Layout) -> list[Line]:
         bar = layout.bar + 1 if layout.bar else 0
         header = [
             self._cell("device", layout.device),
@@ -142,7 +142,7 @@ class WatchTable:
         ]
         return [Line((" " * GAP).join(header), "dim"), *(self._device(reading, layout) for reading in readings)]
 
-    def _device(self, reading: Reading, layout: _Layout) -> Line:
+    def _device(self, reading: WatchReading, layout: _Layout) -> Line:
         cells = [self._cell(reading.info.id, layout.device), self._cell(printable(reading.info.name), layout.name)]
         if reading.problem and reading.age_s is None:
             line = Line((" " * GAP).join([*cells, ""]))
@@ -157,7 +157,7 @@ class WatchTable:
             line.append(" " * GAP + self._plain(state), "dim" if reading.info.simulated else "yellow")
         return line
 
-    def _notes(self, readings: Sequence[Reading], shown: Iterable[Column]) -> list[Line]:
+    def _notes(self, readings: Sequence[WatchReading], shown: Iterable[WatchColumn]) -> list[Line]:
         """Why there are dashes in the columns that are shown, a line for each reason."""
         by_reason: dict[str, dict[str, list[str]]] = {}
         for reading in readings:
@@ -183,10 +183,10 @@ class WatchTable:
             notes.append(Line(self._plain(f"{MISSING} {subjects_text}: {printable(why)}"), "dim"))
         return notes
 
-    def _cells(self, column: Column, readings: Sequence[Reading]) -> int:
+    def _cells(self, column: WatchColumn, readings: Sequence[WatchReading]) -> int:
         return max([column.cells, *(cell_len(column.text(reading.sample)) for reading in readings)])
 
-    def _is_wanted(self, column: Column, readings: Sequence[Reading]) -> bool:
+    def _is_wanted(self, column: WatchColumn, readings: Sequence[WatchReading]) -> bool:
         if any(column.text(reading.sample) != MISSING for reading in readings):
             self._seen.add(column.title)
         return column.title in self._seen or (
@@ -202,7 +202,7 @@ class WatchTable:
 
     # --- processes
 
-    def _processes(self, readings: Sequence[Reading], width: int) -> list[Line]:
+    def _processes(self, readings: Sequence[WatchReading], width: int) -> list[Line]:
         rows: list[tuple[str, ProcessUse]] = []
         hidden: list[str] = []
         for reading in readings:
@@ -285,7 +285,7 @@ def _three(value: float) -> str:
     return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
 
 
-def _state(reading: Reading) -> str:
+def _state(reading: WatchReading) -> str:
     """What one should know of these figures, in words."""
     parts = ["simulated"] if reading.info.simulated or reading.sample.simulated else []
     if reading.age_s is not None:

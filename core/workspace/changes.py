@@ -33,7 +33,7 @@ class Undone(NamedTuple):
     """Reverts the undo itself, in case a later step of it fails."""
 
 
-class Change:
+class WorkspaceChange:
     """One step of a command."""
 
     @property
@@ -51,16 +51,16 @@ class Change:
         order, so each finds the state that it left behind."""
         raise NotImplementedError
 
-    def without(self, name: str) -> Change | None:
+    def without(self, name: str) -> WorkspaceChange | None:
         """The same after that object was deleted for good; None when nothing is left to revert."""
         return None if name in self.names else self
 
-    def hosted(self, name: str) -> Change:
+    def hosted(self, name: str) -> WorkspaceChange:
         """The same after that object was removed: what is kept of it has left its devices for the CPU."""
         return self
 
 
-class MoveChange(Change):
+class MoveChange(WorkspaceChange):
     """Tensors that were moved or cast."""
 
     def __init__(self, origins: tuple[TensorOrigin, ...]) -> None:
@@ -94,7 +94,7 @@ class MoveChange(Change):
         )
 
 
-class CreateChange(Change):
+class CreateChange(WorkspaceChange):
     """New objects."""
 
     def __init__(self, *names: str) -> None:
@@ -115,7 +115,7 @@ class CreateChange(Change):
         return type(self)(*left) if left else None
 
 
-class ObjectChange(Change):
+class ObjectChange(WorkspaceChange):
     """A change to a single object: what it was before can be exchanged for what it is."""
 
     def __init__(self, name: str, previous: Any) -> None:

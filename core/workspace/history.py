@@ -18,7 +18,7 @@ import msgspec
 
 from devexplorer.core.base import NO_PROGRESS, BadInput, ProgressMonitor, RollbackFailed, bytes_text, first_line
 from devexplorer.core.records import Command, MoveReport, Steps, UndoState
-from devexplorer.core.workspace.changes import Change, Undone
+from devexplorer.core.workspace.changes import Undone, WorkspaceChange
 from devexplorer.core.workspace.mementos import ObjectMemento
 
 if TYPE_CHECKING:
@@ -31,15 +31,15 @@ LIMIT = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class UndoEntry:
     """One command that changed the workspace."""
 
     title: str
     """`the move of mlp to vgpu:1`."""
     command: Command
-    changes: tuple[Change, ...]
+    changes: tuple[WorkspaceChange, ...]
     before: int = 0
-    """`History.contents` that undoing it brings back."""
+    """`UndoHistory.contents` that undoing it brings back."""
 
     @property
     def kept_bytes(self) -> int:
@@ -47,18 +47,18 @@ class Entry:
         return sum(change.kept_bytes for change in self.changes)
 
 
-class History:
+class UndoHistory:
     """What one workspace can undo and redo."""
 
     def __init__(self, workspace: Workspace, budget_bytes: int) -> None:
         self._workspace = workspace
         self.budget_bytes = budget_bytes
         """The most that is kept alive."""
-        self._entries: list[Entry] = []
+        self._entries: list[UndoEntry] = []
         """The newest last."""
-        self._redo: list[Entry] = []
+        self._redo: list[UndoEntry] = []
         """Undone entries without their changes, the next to redo last."""
-        self._current: Entry | None = None
+        self._current: UndoEntry | None = None
         """What the current command has changed so far."""
         self._barrier = False
         self._why = ""
@@ -91,7 +91,7 @@ class History:
             contents=self.contents,
         )
 
-    def changed(self, title: str, *changes: Change) -> None:
+    def changed(self, title: str, *changes: WorkspaceChange) -> None:
         """Remember what the command of this transaction has changed, `title` as in "the move of mlp to vgpu:1"."""
         assert self._current is not None, "a command that changes something is undoable"
         command, before = self._current.command, self._current.title
@@ -141,7 +141,7 @@ class History:
     @contextmanager
     def transaction(self, command: Command, *, again: bool = False) -> Iterator[None]:
         """All changes within are one entry; if it fails half-way, they are reverted. `again`: this is a Redo."""
-        self._current = Entry("", command, (), self.contents)
+        self._current = UndoEntry("", command, (), self.contents)
         self._barrier = False
         self._why = self.note = ""
         try:
@@ -157,7 +157,7 @@ class History:
         if entry.changes and not self._barrier:
             self._push(entry, again=again)
 
-    def _take_back(self, entry: Entry, error: BaseException) -> None:
+    def _take_back(self, entry: UndoEntry, error: BaseException) -> None:
         try:
             for change in reversed(entry.changes):
                 change.undo(self._workspace, NO_PROGRESS)
@@ -166,7 +166,7 @@ class History:
             reasons = f"{first_line(error)}; what was done so far could not be reverted: {first_line(second)}"
             raise RollbackFailed(reasons) from error
 
-    def _push(self, entry: Entry, *, again: bool) -> None:
+    def _push(self, entry: UndoEntry, *, again: bool) -> None:
         for change in entry.changes:
             if isinstance(change, ObjectMemento):
                 change.settle()

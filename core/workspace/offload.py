@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput, ProgressMonitor
 from devexplorer.core.models import Extras, gradient_of, is_uninitialised, leaves_below, storage_address, storages_of
-from devexplorer.core.workspace.changes import Change, CreateChange, Undone
+from devexplorer.core.workspace.changes import CreateChange, Undone, WorkspaceChange
 from devexplorer.core.workspace.plan import TensorOrigin
 from devexplorer.core.workspace.targets import Target, named_tensors
 
@@ -27,7 +27,7 @@ StateEntry = tuple[MutableMapping[Any, Any], Any, torch.device]
 
 
 @dataclass(frozen=True, slots=True)
-class Removed(Change):
+class Removed(WorkspaceChange):
     """A removed object, kept in host memory: what it held on other devices is free."""
 
     name: str

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from devexplorer.core.base import BadInput, Clock, ProgressMonitor, python_names
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models import Explain, Extras, Held, Holdings
-from devexplorer.core.models.trial import Trials
+from devexplorer.core.models.trial import TriedSources
 from devexplorer.core.records import MoveReport, ObjectSnapshot
-from devexplorer.core.workspace.changes import Change, MoveChange
-from devexplorer.core.workspace.history import BUDGET_BYTES, History
+from devexplorer.core.workspace.changes import MoveChange, WorkspaceChange
+from devexplorer.core.workspace.history import BUDGET_BYTES, UndoHistory
 from devexplorer.core.workspace.mementos import ObjectMemento
 from devexplorer.core.workspace.moves import Mover
 from devexplorer.core.workspace.placement import snapshot
@@ -46,8 +46,8 @@ class Workspace:
         """Is asked why a forward failed for where its operands are."""
         self._objects: dict[str, nn.Module | Tensor] = {}
         self._extras: dict[str, Extras] = {}
-        self.history = History(self, undo_budget_bytes)
-        self.trials = Trials()
+        self.history = UndoHistory(self, undo_budget_bytes)
+        self.trials = TriedSources()
         self._seen: dict[str, ObjectSnapshot] = {}
         """The last snapshot of each model, until something about it is published."""
         self._held = Held(lambda name: self._extras[name].tensors() if name in self._extras else ())
@@ -218,7 +218,7 @@ class Workspace:
 
     # --- changes
 
-    def changed(self, title: str, *changes: Change) -> None:
+    def changed(self, title: str, *changes: WorkspaceChange) -> None:
         """Remember what a command has changed, `title` as in "the move of mlp to vgpu:1"."""
         self.history.changed(title, *changes)
 

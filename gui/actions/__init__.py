@@ -4,8 +4,8 @@ from devexplorer.gui.actions.context import OtherMachines, WindowContext, Window
 from devexplorer.gui.actions.controller import (
     TWO_T4,
     Controller,
-    Held,
-    Verdict,
+    DropVerdict,
+    HeldTensors,
     decode,
     encode,
     places_of,

@@ -22,7 +22,7 @@ from devexplorer.core.base import object_name
 from devexplorer.core.records import ObjectSnapshot, Row
 from devexplorer.core.session import Change, Machine, Settings, State
 from devexplorer.gui.actions.controller import Controller, places_of
-from devexplorer.gui.forms.far_side import Wanted
+from devexplorer.gui.forms.far_side import WantedPath
 
 if TYPE_CHECKING:
     from devexplorer.core.records import Command
@@ -417,7 +417,7 @@ class WindowContext(QObject):
             return self._save_here(title, name, formats, chosen)
         elsewhere = here and partial(self._save_here, f"{title} on this machine", name, formats, here)
         return self.far.choose(
-            self.window, title, Wanted.SAVE, lambda paths: chosen(paths[0]), formats=formats, name=name,
+            self.window, title, WantedPath.SAVE, lambda paths: chosen(paths[0]), formats=formats, name=name,
             elsewhere=elsewhere,
         )  # fmt: skip
 
@@ -446,7 +446,7 @@ class WindowContext(QObject):
         either: `far` takes those of another machine.
         """
         if self.far is not None and not by_window:
-            wanted = Wanted.FILES if several else Wanted.FILE
+            wanted = WantedPath.FILES if several else WantedPath.FILE
             elsewhere = far and partial(self._choose_here, f"{title} on this machine", kinds, chosen, several)
             self.far.choose(self.window, title, wanted, far or chosen, kinds=kinds, elsewhere=elsewhere)
         else:

@@ -34,7 +34,7 @@ MIME = "application/x-devexplorer-objects"
 """UTF-8 JSON: a list of targets, each `name` or `name:path`."""
 
 
-class Verdict(NamedTuple):
+class DropVerdict(NamedTuple):
     """What a drop would do: whether it is allowed, and the words on the card."""
 
     allowed: bool
@@ -43,7 +43,7 @@ class Verdict(NamedTuple):
     """Not allowed only because it would change nothing."""
 
 
-class Held(NamedTuple):
+class HeldTensors(NamedTuple):
     """Tensors of one object."""
 
     outline: RowTable
@@ -114,9 +114,9 @@ def row_of(state: State, target: str) -> Row | None:
     return None if index is None else outline.rows[index]
 
 
-def tensors_of(state: State, targets: Sequence[str]) -> list[Held]:
+def tensors_of(state: State, targets: Sequence[str]) -> list[HeldTensors]:
     """Every tensor that a move of `targets` takes along, once: tied and doubly named ones are not repeated."""
-    return [Held(outline, outline.tensors(places)) for outline, places in places_of(state, targets).values()]
+    return [HeldTensors(outline, outline.tensors(places)) for outline, places in places_of(state, targets).values()]
 
 
 def movable(state: State, targets: Sequence[str]) -> Movable:
@@ -149,32 +149,32 @@ def _in_words(name: str, path: str) -> str:
     return f"{path} of {name}" if path else name
 
 
-def verdicts(state: State, targets: tuple[str, ...], devices: Iterable[str]) -> dict[str, Verdict]:
+def verdicts(state: State, targets: tuple[str, ...], devices: Iterable[str]) -> dict[str, DropVerdict]:
     """What dropping `targets` on each of these devices would do. Cached memory counts as free: the allocator uses it
     first."""
     held = tensors_of(state, movable(state, targets).targets)
     return {device: _verdict(state, held, device) for device in devices}
 
 
-def _verdict(state: State, held: Sequence[Held], device_id: str) -> Verdict:
+def _verdict(state: State, held: Sequence[HeldTensors], device_id: str) -> DropVerdict:
     device = state.devices.get(device_id)
     if device is None or not device.info.usable:
-        return Verdict(False, "cannot hold tensors")
+        return DropVerdict(False, "cannot hold tensors")
     if not any(len(part.places) for part in held):
-        return Verdict(False, "nothing to move", nothing_to_do=True)
+        return DropVerdict(False, "nothing to move", nothing_to_do=True)
     tensors, size = _elsewhere(held, device_id)
     if not tensors:
-        return Verdict(False, "already here", nothing_to_do=True)
+        return DropVerdict(False, "already here", nothing_to_do=True)
     parts = device.parts
     if parts.free is None:
-        return Verdict(True, "free memory is not known")
+        return DropVerdict(True, "free memory is not known")
     left = parts.free + (parts.cached or 0) - size
     if left < 0:
-        return Verdict(False, f"does not fit, needs {bytes_text(-left, 1)} more")
-    return Verdict(True, f"fits, {bytes_text(left, 1)} left")
+        return DropVerdict(False, f"does not fit, needs {bytes_text(-left, 1)} more")
+    return DropVerdict(True, f"fits, {bytes_text(left, 1)} left")
 
 
-def _elsewhere(held: Sequence[Held], device: str) -> tuple[int, int]:
+def _elsewhere(held: Sequence[HeldTensors], device: str) -> tuple[int, int]:
     """How many of these tensors are not on this device, and their bytes."""
     tensors = size = 0
     for outline, places in held:

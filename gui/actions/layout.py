@@ -14,13 +14,13 @@ from PySide6.QtCore import Qt
 ACROSS, DOWN = Qt.Orientation.Horizontal, Qt.Orientation.Vertical
 
 
-class Split(msgspec.Struct, frozen=True):
+class PanelSplit(msgspec.Struct, frozen=True):
     """Parts side by side or one below the other."""
 
     name: str
     """Under which the sizes that the user gave them are remembered."""
     orientation: Qt.Orientation
-    parts: tuple[str | Split, ...]
+    parts: tuple[str | PanelSplit, ...]
     shares: tuple[float, ...]
     """Of the room, or in pixels from 1 on; the flexible part takes what is left."""
     least: tuple[float, ...]
@@ -30,7 +30,7 @@ class Split(msgspec.Struct, frozen=True):
     @property
     def panels(self) -> tuple[str, ...]:
         """Names of all panels in it."""
-        return tuple(name for part in self.parts for name in (part.panels if isinstance(part, Split) else (part,)))
+        return tuple(name for part in self.parts for name in (part.panels if isinstance(part, PanelSplit) else (part,)))
 
 
 class Layout(msgspec.Struct, frozen=True):
@@ -39,16 +39,16 @@ class Layout(msgspec.Struct, frozen=True):
     name: str
     icon: str
     tooltip: str
-    root: Split
-    low: Split | None = None
+    root: PanelSplit
+    low: PanelSplit | None = None
     """How its panels stand in a low window, where that is another way."""
     order: int = 0
     """Among the layouts: the smallest first."""
-    unmeasured: tuple[Split, Split] | None = None
+    unmeasured: tuple[PanelSplit, PanelSplit] | None = None
     """How they stand while the plot of throughput has nothing to show: in a window that is not low, and in a low
     one."""
 
-    def arrangement(self, *, low: bool, measured: bool = True) -> Split:
+    def arrangement(self, *, low: bool, measured: bool = True) -> PanelSplit:
         """How its panels stand in a window that is low, or is not, and with or without something `measured`."""
         if not measured and self.unmeasured is not None:
             return self.unmeasured[low]
@@ -60,4 +60,4 @@ class Layout(msgspec.Struct, frozen=True):
         return self.name.capitalize()
 
 
-PLOTS = Split("plots", ACROSS, ("memory", "throughput"), (0.5, 0.5), (200, 200), 0)
+PLOTS = PanelSplit("plots", ACROSS, ("memory", "throughput"), (0.5, 0.5), (200, 200), 0)

@@ -15,7 +15,7 @@ from devexplorer.gui.widgets import CENTRE, RIGHT, Role, font, label, line_edit,
 SIZE_PX, AROUND_PX = (840, 460), 60
 
 
-class Choice(NamedTuple):
+class PaletteChoice(NamedTuple):
     """One line of the palette."""
 
     text: str
@@ -31,7 +31,11 @@ class CommandPalette(QDialog):
     """Type, choose with the arrow keys, Enter. Words may come in any order."""
 
     def __init__(
-        self, choices: list[Choice], parent: QWidget, name: str = "Commands", question: str = "What do you want to do?"
+        self,
+        choices: list[PaletteChoice],
+        parent: QWidget,
+        name: str = "Commands",
+        question: str = "What do you want to do?",
     ) -> None:
         super().__init__(parent)
         self.setObjectName("palette")
@@ -93,7 +97,7 @@ class CommandPalette(QDialog):
         item = self.list.currentItem()
         if item is None or item.isDisabled():
             return
-        choice: Choice = item.data(0, Qt.ItemDataRole.UserRole)
+        choice: PaletteChoice = item.data(0, Qt.ItemDataRole.UserRole)
         self.accept()
         choice.run()
 

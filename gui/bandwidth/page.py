@@ -71,7 +71,7 @@ CHOICES = (
 MOST_COPIES = 5000
 
 
-class Kind(NamedTuple):
+class CopyKind(NamedTuple):
     """How copies were made. Both ways at once is measured once per pair, and with pinned memory."""
 
     pinned: bool = True
@@ -86,7 +86,7 @@ class Kind(NamedTuple):
         return "pinned" if self.pinned else "pageable"
 
 
-class Copies:
+class CopyRows:
     """The rows of one run, to be looked up."""
 
     def __init__(self, rows: Iterable[BandwidthRow]) -> None:
@@ -94,7 +94,7 @@ class Copies:
         self._by_key = {(row.source, row.destination, row.bytes, row.pinned, row.both_ways): row for row in self.rows}
         self.sizes = tuple(sorted({row.bytes for row in self.rows}))
 
-    def find(self, source: str, destination: str, size: int, kind: Kind) -> BandwidthRow | None:
+    def find(self, source: str, destination: str, size: int, kind: CopyKind) -> BandwidthRow | None:
         """The copy. One that does not involve the host is found under either kind of host memory, one both ways under
         either direction."""
         host = (source == "cpu") != (destination == "cpu")
@@ -117,7 +117,7 @@ class Copies:
             self._by_key.get((source, destination, size, True, False)) if "cpu" not in (source, destination) else None
         )
 
-    def curve(self, source: str, destination: str, kind: Kind) -> tuple[tuple[float, float, float, float], ...]:
+    def curve(self, source: str, destination: str, kind: CopyKind) -> tuple[tuple[float, float, float, float], ...]:
         """(bytes, GB/s median, p20, p80) of a pair, rising."""
         result = (self.find(source, destination, size, kind) for size in self.sizes)
         return tuple(
@@ -203,7 +203,7 @@ class CopiesView(QWidget):
         super().__init__()
         self._state = state
         self._shown: tuple[object, ...] = ()
-        self._copies = Copies(())
+        self._copies = CopyRows(())
         self._run: Run | None = None
         self._spec: BandwidthSpec | None = None
         self.pair: tuple[str, str] | None = None
@@ -268,7 +268,7 @@ class CopiesView(QWidget):
             if self._run is None or run.run != self._run.run:
                 self._begin(run.spec)
             self._shown, self._run, self._spec = shown, run, run.spec
-            self._copies = Copies(rows)
+            self._copies = CopyRows(rows)
             self._offer_kinds(run.spec)
             if not self._picked and rows:
                 first = next((row for row in rows if row.source != row.destination), rows[0])
@@ -289,14 +289,14 @@ class CopiesView(QWidget):
 
     def _offer_kinds(self, spec: BandwidthSpec) -> None:
         with_host = "cpu" in (*spec.sources, *spec.destinations) and len({*spec.sources, *spec.destinations}) > 1
-        kinds = [Kind(pinned) for pinned in sorted(spec.pinned, reverse=True)] if with_host else [Kind()]
-        kinds += [Kind(both_ways=True)] if spec.both_ways else []
+        kinds = [CopyKind(pinned) for pinned in sorted(spec.pinned, reverse=True)] if with_host else [CopyKind()]
+        kinds += [CopyKind(both_ways=True)] if spec.both_ways else []
         self.how.offer((kind, kind.words if with_host or kind.both_ways else "one way", "") for kind in kinds)
         self.how.setVisible(len(kinds) > 1)
 
     @property
-    def _kind(self) -> Kind:
-        return self.how.value or Kind()
+    def _kind(self) -> CopyKind:
+        return self.how.value or CopyKind()
 
     def _draw(self) -> None:
         spec, latency = self._spec, self.quantity.value == LATENCY
@@ -336,7 +336,7 @@ class CopiesView(QWidget):
         source, destination = self.pair
         colour = self._colour(source if destination == "cpu" else destination)
         host = (source == "cpu") != (destination == "cpu")
-        kinds = [Kind(), *([Kind(pinned=False)] if host else []), Kind(both_ways=True)]
+        kinds = [CopyKind(), *([CopyKind(pinned=False)] if host else []), CopyKind(both_ways=True)]
         series = []
         for kind in kinds:
             points = self._copies.curve(source, destination, kind)

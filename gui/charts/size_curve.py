@@ -17,9 +17,9 @@ from PySide6.QtCore import QEvent, QPointF, Qt, Signal
 from PySide6.QtGui import QAccessible, QColor, QKeyEvent, QPen
 from PySide6.QtWidgets import QSizePolicy
 
-from devexplorer.gui.plots.canvas import Cursor, PlotCanvas, Reading, Ticks
+from devexplorer.gui.plots.canvas import Cursor, CursorReading, PlotCanvas, Ticks
 from devexplorer.gui.plots.curves import THROUGHPUT_UNITS, CurveItem, Unit, YScale
-from devexplorer.gui.plots.markers import Line
+from devexplorer.gui.plots.markers import MarkerLine
 from devexplorer.gui.widgets import (
     Colour,
     Figures,
@@ -272,7 +272,7 @@ class SizeCurve(Picture):
             guides.append((self._guide[0], self._guide[1], current_theme().dim))
         self.canvas.show_lines(
             [
-                Line(round(self._x_px(size)), text, current_theme().text, OVERTAKING_DASHES)
+                MarkerLine(round(self._x_px(size)), text, current_theme().text, OVERTAKING_DASHES)
                 for size, text in self._markers
             ],
             guides,
@@ -304,7 +304,7 @@ class SizeCurve(Picture):
             self.readout.hide()
             return
         readings = [
-            Reading(item.name, item.drawn_colour().name(), (self._value_text(point[1]),), item.simulated)
+            CursorReading(item.name, item.drawn_colour().name(), (self._value_text(point[1]),), item.simulated)
             for item, point in points
         ]
         if self.hasFocus():

@@ -32,7 +32,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 from devexplorer.core.feature import Trouble
 from devexplorer.core.records import Problem
 from devexplorer.core.session import Device, Progress
-from devexplorer.gui.actions import Verdict, decode
+from devexplorer.gui.actions import DropVerdict, decode
 from devexplorer.gui.devices.card_text import CardTexts, card_texts, card_tooltip
 from devexplorer.gui.widgets import (
     CENTRE,
@@ -78,7 +78,7 @@ class DeviceItem(QWidget):
         self.device_id = device.info.id
         self._device = device
         self._texts: CardTexts | None = None
-        self.verdict: Verdict | None = None
+        self.verdict: DropVerdict | None = None
         """What a drop would do, while something is dragged."""
         self.progress: Progress | None = None
         """Long work that keeps this device busy."""
@@ -110,7 +110,7 @@ class DeviceItem(QWidget):
             tell_chosen(self)
             self.update()
 
-    def set_verdict(self, verdict: Verdict | None) -> None:
+    def set_verdict(self, verdict: DropVerdict | None) -> None:
         """Show what a drop would do in place of the readings; None: nothing is dragged."""
         if verdict != self.verdict:
             self.verdict = verdict

@@ -27,7 +27,7 @@ from PySide6.QtWidgets import (
 from devexplorer.core.base import MISSING
 from devexplorer.core.session import State
 from devexplorer.core.telemetry.device_facts import facts, facts_text
-from devexplorer.core.telemetry.fact_rows import Group, Row
+from devexplorer.core.telemetry.fact_rows import FactGroup, FactRow
 from devexplorer.gui.widgets import (
     CENTRE,
     EDGE_PX,
@@ -58,15 +58,15 @@ class FactsSheet(QListWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.groups: tuple[Group, ...] = ()
+        self.groups: tuple[FactGroup, ...] = ()
         """What is shown."""
-        self.lines: list[Group | Row | None] = []
+        self.lines: list[FactGroup | FactRow | None] = []
         """The same, as items: the title of each group, its rows; None: an empty line."""
         self.setFlow(QListView.Flow.TopToBottom)
         self.setItemDelegate(_Line(self))
         self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
 
-    def set_groups(self, groups: tuple[Group, ...]) -> None:
+    def set_groups(self, groups: tuple[FactGroup, ...]) -> None:
         """Show `groups`; only the rows that changed are painted again."""
         if groups != self.groups:
             self.groups = groups
@@ -88,10 +88,10 @@ class FactsSheet(QListWidget):
             self.lines = self._flow(high, whole=False, apart=True)
         if [line and line[0] for line in before] != [line and line[0] for line in self.lines]:
             self.clear()
-            self.addItems([line.title if isinstance(line, Group) else "" for line in self.lines])
+            self.addItems([line.title if isinstance(line, FactGroup) else "" for line in self.lines])
         for at, line in enumerate(self.lines):
             item = self.item(at)
-            if isinstance(line, Row):
+            if isinstance(line, FactRow):
                 words, why = f"{line.label}: {line.value}", f"Not known: {line.why}" if line.why else ""
                 item.setText(line.value)  # what Ctrl+C copies
                 item.setData(Qt.ItemDataRole.AccessibleTextRole, words)
@@ -99,10 +99,10 @@ class FactsSheet(QListWidget):
             elif item.flags():
                 item.setFlags(Qt.ItemFlag.NoItemFlags)
 
-    def _flow(self, high: int, *, whole: bool, apart: bool) -> list[Group | Row | None]:
+    def _flow(self, high: int, *, whole: bool, apart: bool) -> list[FactGroup | FactRow | None]:
         """The lines of all groups in columns of so many lines; `whole`: a group that would be torn begins a column;
         `apart`: with an empty line between groups."""
-        lines: list[Group | Row | None] = []
+        lines: list[FactGroup | FactRow | None] = []
         for group in self.groups:
             if apart and lines and len(lines) % high:
                 lines.append(None)
@@ -140,7 +140,7 @@ class _Line(QStyledItemDelegate):
         line = self._sheet.lines[index.row()]
         where = option.rect.adjusted(EDGE_PX, 0, -EDGE_PX, 0)
         painter.save()
-        if isinstance(line, Group):
+        if isinstance(line, FactGroup):
             draw_text(painter, where, line.title, "text", Role.STRONG)
             painter.setPen(current_theme().border)
             painter.drawLine(where.bottomLeft(), where.bottomRight())
@@ -148,7 +148,7 @@ class _Line(QStyledItemDelegate):
             self._paint_row(painter, option, where, line)
         painter.restore()
 
-    def _paint_row(self, painter: QPainter, option: QStyleOptionViewItem, where: QRect, line: Row) -> None:
+    def _paint_row(self, painter: QPainter, option: QStyleOptionViewItem, where: QRect, line: FactRow) -> None:
         theme = current_theme()
         if option.state & QStyle.StateFlag.State_Selected:
             painter.fillRect(option.rect, theme.selection)
@@ -176,7 +176,7 @@ class DetailsPanel(QWidget):
         super().__init__()
         self._state = state
         self._chosen: str | None = None
-        self.groups: tuple[Group, ...] = ()
+        self.groups: tuple[FactGroup, ...] = ()
         """Everything that is known of it, before the filter."""
         self.title = label("", Role.STRONG)
         self.name = ElidedLabel(Role.TEXT, "dim")
@@ -269,7 +269,7 @@ class DetailsPanel(QWidget):
         self.refresh()
 
 
-def filtered(groups: tuple[Group, ...], words: list[str]) -> tuple[Group, ...]:
+def filtered(groups: tuple[FactGroup, ...], words: list[str]) -> tuple[FactGroup, ...]:
     """The rows that contain every word, in group, label or value."""
     if not words:
         return groups
@@ -279,5 +279,5 @@ def filtered(groups: tuple[Group, ...], words: list[str]) -> tuple[Group, ...]:
             row for row in group.rows if all(word in f"{group.title} {row.label} {row.value}".lower() for word in words)
         )
         if kept:
-            result.append(Group(group.title, kept))
+            result.append(FactGroup(group.title, kept))
     return tuple(result)

@@ -13,7 +13,7 @@ from devexplorer.core.experiments.overtaking import DeviceSeconds, alone, overta
 from devexplorer.core.experiments.records import Ask, Crossover, CrossoverMeasured, Replicate, TimeWork
 from devexplorer.core.experiments.state import ExperimentState
 from devexplorer.core.records import Row
-from devexplorer.core.session import Done, State
+from devexplorer.core.session import FinishedCommand, State
 from devexplorer.gui.actions import row_of
 from devexplorer.gui.charts.size_curve import Point, Series, SizeCurve
 from devexplorer.gui.charts.wall_bars import Bar, WallBars
@@ -117,7 +117,7 @@ class _SelectionPage(ExperimentPage):
         self.target.set_full_text(words)
         super().refresh()
 
-    def show_result(self, done: Done) -> None:
+    def show_result(self, done: FinishedCommand) -> None:
         """See `ExperimentPage`."""
         if done.answer is not None:
             self.facts.set_facts(done.answer.facts)
@@ -234,7 +234,7 @@ class TimeWorkPage(ExperimentPage):
         assert iterations is not None
         return TimeWork(device=self.device.value, size=size, iterations=iterations)
 
-    def show_result(self, done: Done) -> None:
+    def show_result(self, done: FinishedCommand) -> None:
         """Two bars, of the latest one that was measured."""
         work = self._state.part(ExperimentState).work
         if work is None:
@@ -285,7 +285,7 @@ class CrossoverPage(ExperimentPage):
             size *= 2
         return Crossover(device=self.device.value, sizes=tuple(sizes))
 
-    def show_result(self, done: Done) -> None:
+    def show_result(self, done: FinishedCommand) -> None:
         """The curves of the latest one that was measured."""
         measured = self._state.part(ExperimentState).crossover
         if measured is not None:

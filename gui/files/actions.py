@@ -21,7 +21,7 @@ from devexplorer.gui.files.recent import RecentMenu
 from devexplorer.gui.files.workspace_file import WorkspaceFiles
 
 if TYPE_CHECKING:
-    from devexplorer.core.files.autosave import Autosave, Found
+    from devexplorer.core.files.autosave import Autosave, FoundCopy
     from devexplorer.core.session.session import Session
 
 
@@ -138,9 +138,9 @@ class UnsavedCopy(QObject, WorkKeeper):
         super().__init__(context)
         self._context, self._workspaces = context, workspaces
         self.autosave: Autosave | None = None
-        self._left: Found | None = None
+        self._left: FoundCopy | None = None
         """The copy, until it is offered."""
-        self.found: Found | None = None
+        self.found: FoundCopy | None = None
         """The copy, until it was opened or discarded."""
         context.banner.action_chosen.connect(lambda about: self.restore() if about == ABOUT else None)
         context.banner.dismissed.connect(lambda about: self.discard() if about == ABOUT else None)
@@ -154,7 +154,7 @@ class UnsavedCopy(QObject, WorkKeeper):
         def remove(path: Path) -> None:
             context.in_background("autosave", partial(discard, path), lambda _: None)
 
-        def found(found: Found | None) -> None:
+        def found(found: FoundCopy | None) -> None:
             self._left = found
 
         self.autosave = Autosave(
@@ -202,7 +202,7 @@ class UnsavedCopy(QObject, WorkKeeper):
 
     # --- the copy that was left
 
-    def offer(self, found: Found) -> None:
+    def offer(self, found: FoundCopy) -> None:
         """Say that there is a copy."""
         self.found = found
         when = strftime("%Y-%m-%d %H:%M", localtime(found.saved_unix_s))

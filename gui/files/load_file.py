@@ -9,7 +9,14 @@ from typing import Generic, TypeVar
 from PySide6.QtWidgets import QAbstractItemView, QCheckBox, QComboBox, QWidget
 
 from devexplorer.core.base import bytes_text, count_text, shape_text
-from devexplorer.core.files.records import CompareCheckpoint, Comparison, FileContents, ListFile, Load, LoadCheckpoint
+from devexplorer.core.files.records import (
+    CheckpointComparison,
+    CompareCheckpoint,
+    FileContents,
+    ListFile,
+    Load,
+    LoadCheckpoint,
+)
 from devexplorer.core.files.state import FilesState
 from devexplorer.core.records import Command
 from devexplorer.core.session import State
@@ -23,7 +30,7 @@ WIDTH_PX, TABLE_PX = 660, 220
 CHECKPOINTS = "*.safetensors *.pt *.pth *.bin *.ckpt *.th *.tar *.pkl *.index.json"
 OPENED = ("file", "folder")
 """A folder can be one checkpoint: the engine says so, or why not."""
-Result = TypeVar("Result", FileContents, Comparison)
+Result = TypeVar("Result", FileContents, CheckpointComparison)
 
 
 class FileQuestionDialog(FormDialog, Generic[Result]):
@@ -178,7 +185,7 @@ class LoadFileDialog(FileQuestionDialog[FileContents]):
         )
 
 
-class CheckpointDialog(FileQuestionDialog[Comparison]):
+class CheckpointDialog(FileQuestionDialog[CheckpointComparison]):
     """The engine compares a file with a model; load all of it, or what fits. `CompareCheckpoint`, then
     `LoadCheckpoint`."""
 
@@ -202,13 +209,13 @@ class CheckpointDialog(FileQuestionDialog[Comparison]):
         self.partial.toggled.connect(self._check)
         self._check()
 
-    def _latest(self) -> Comparison | None:
+    def _latest(self) -> CheckpointComparison | None:
         return self._state.part(FilesState).comparison
 
     def _question(self, path: str) -> CompareCheckpoint:
         return CompareCheckpoint(target=self._target, path=path, strip=self.strip.text().strip())
 
-    def _answers(self, result: Comparison) -> bool:
+    def _answers(self, result: CheckpointComparison) -> bool:
         return self._asked == CompareCheckpoint(target=self._target, path=result.path, strip=result.strip)
 
     def _take_suggestion(self) -> None:
@@ -216,7 +223,7 @@ class CheckpointDialog(FileQuestionDialog[Comparison]):
             self.strip.setText(self._result.suggested_strip)
             self._ask()
 
-    def _say_result(self, result: Comparison) -> None:
+    def _say_result(self, result: CheckpointComparison) -> None:
         self.suggestion.setVisible(result.suggested_strip is not None)
         self.suggestion.setText(f"Take away “{result.suggested_strip}”")
         counts = (
@@ -233,12 +240,12 @@ class CheckpointDialog(FileQuestionDialog[Comparison]):
             casts = f" {count_text(len(result.casts), 'value')} change their dtype." if result.casts else ""
             self.say(f"{matching}{'; ' if wrong else ''}{', '.join(wrong)}.{casts}")
 
-    def _command(self, result: Comparison) -> LoadCheckpoint:
+    def _command(self, result: CheckpointComparison) -> LoadCheckpoint:
         return LoadCheckpoint(
             target=self._target, path=result.path, strip=result.strip, partial=self.partial.isChecked()
         )
 
-    def _rows(self, result: Comparison) -> list[TableRow]:
+    def _rows(self, result: CheckpointComparison) -> list[TableRow]:
         rows = [(item.key, "other shape", shape_text(item.model), shape_text(item.file)) for item in result.mismatched]
         rows += [(key, "missing", "yes", "no") for key in result.missing]
         rows += [(key, "unexpected", "no", "yes") for key in result.unexpected]

@@ -17,7 +17,7 @@ from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.widgets import EDGE_PX, why_not_live
 
 if TYPE_CHECKING:
-    from devexplorer.gui.actions.palette import Choice
+    from devexplorer.gui.actions.palette import PaletteChoice
 
 MOST_RECENT = 10
 SUFFIX = "devexplorer"
@@ -61,14 +61,16 @@ def remember_file(context: WindowContext, path: Path, here: bool = False, of: st
     context.remember(recent_files=(file, *(item for item in known if item != file))[:MOST_RECENT])
 
 
-def choices(context: WindowContext) -> list[Choice]:
+def choices(context: WindowContext) -> list[PaletteChoice]:
     """For the palette: what each is called, where it is, what opens it."""
-    from devexplorer.gui.actions.palette import Choice  # when the palette is opened
+    from devexplorer.gui.actions.palette import PaletteChoice  # when the palette is opened
 
     menu = context.window.findChild(RecentMenu)
     assert isinstance(menu, RecentMenu)
     return [
-        Choice(f"Open recent {file.path.name}", _place(file, str(file.path.parent)), True, partial(menu.open, file))
+        PaletteChoice(
+            f"Open recent {file.path.name}", _place(file, str(file.path.parent)), True, partial(menu.open, file)
+        )
         for file in recent_files(context)
         if not menu.is_missing(file)
     ]

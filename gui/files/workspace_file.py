@@ -22,7 +22,7 @@ from devexplorer.gui.files.recent import SUFFIX, recent_files, remember_file
 
 if TYPE_CHECKING:
     from devexplorer.core.files.records import WorkspaceFile
-    from devexplorer.core.session import Done
+    from devexplorer.core.session import FinishedCommand
     from devexplorer.gui.files.questions import LossQuestion, SaveQuestion
     from devexplorer.gui.forms.far_side import CopiedFile
 
@@ -62,7 +62,7 @@ class WorkspaceFiles(QObject):
         """What waits for the file of this `SaveWorkspace`, which was for this machine."""
         self._copies: dict[str, CopiedFile] = {}
         """The workspace of each other machine as it was saved here last, there."""
-        self._saved_before: Done | None = None
+        self._saved_before: FinishedCommand | None = None
         context.follow(Change.JOBS | Change.UNDO | Change.OBJECTS | Change.LABORATORY, self._follow)
         context.machine_shown.connect(self._machine_shown)
 
@@ -226,7 +226,7 @@ class WorkspaceFiles(QObject):
         else:
             self.save_as(then)
 
-    def _last_save(self) -> Done | None:
+    def _last_save(self) -> FinishedCommand | None:
         done = self._context.state.done
         return next((item for item in reversed(done) if isinstance(item.command, SaveWorkspace)), None)
 

@@ -21,7 +21,7 @@ from devexplorer.gui.fit.rows import (
     PARTS,
     PEAK_TIP,
     REST_TIP,
-    Part,
+    MemoryPart,
     as_tools_say,
     batch_and_step,
     sizes,
@@ -176,7 +176,7 @@ class _Parts(QWidget):
         self.heads = [_head(AT_PEAK, PEAK_TIP), _head(AT_REST, REST_TIP)]
         for offset, head in enumerate(self.heads):
             self._grid.addWidget(head, 0, 2 + offset)
-        self._shown: list[Part] = []
+        self._shown: list[MemoryPart] = []
         self._columns = 0
         self._with_rest = False
 
@@ -201,7 +201,7 @@ class _Parts(QWidget):
         """How many parts are side by side, and whether what stays at rest is beside each."""
         self._arrange(self._shown, columns, with_rest=with_rest)
 
-    def _arrange(self, parts: list[Part], columns: int, *, with_rest: bool) -> None:
+    def _arrange(self, parts: list[MemoryPart], columns: int, *, with_rest: bool) -> None:
         if (parts, columns, with_rest) == (self._shown, self._columns, self._with_rest):
             return
         self._shown, self._columns, self._with_rest = parts, columns, with_rest
@@ -224,7 +224,7 @@ class _Parts(QWidget):
             self._grid.setColumnStretch(_WIDTH * column + 1, int(used))
             self._grid.setColumnMinimumWidth(_WIDTH * column + 4, 8 if used and column + 1 < columns else 0)
 
-    def _widgets(self, part: Part) -> tuple[QWidget, ...]:
+    def _widgets(self, part: MemoryPart) -> tuple[QWidget, ...]:
         return self.swatches[part.key], self.names[part.key], self.numbers[part.key], self.rests[part.key]
 
 

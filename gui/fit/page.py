@@ -14,7 +14,7 @@ from devexplorer.core.base import count_text
 from devexplorer.core.planner.records import Fit, FitReport, FitSpec, Help, PlanFit
 from devexplorer.core.planner.state import FitState
 from devexplorer.core.records import Calibration
-from devexplorer.core.session import Done, State
+from devexplorer.core.session import FinishedCommand, State
 from devexplorer.gui.fit.bars import BarDelegate, CardsTable
 from devexplorer.gui.fit.form import PATIENCE_S, FitForm
 from devexplorer.gui.fit.rows import COLUMNS, MEMORY, caption, columns, fit_rows
@@ -249,12 +249,12 @@ class FitPanel(ExperimentPage):
         self._results.setCurrentWidget(self.empty if report is None and not self.views.needs_no_plan else self._shown)
 
     @property
-    def latest(self) -> Done | None:
+    def latest(self) -> FinishedCommand | None:
         """See `ExperimentPage`; a stopped plan changes nothing."""
         plans = (item for item in reversed(self._state.done) if isinstance(item.command, PlanFit))
         return next((item for item in plans if item.answer is not None and not item.cancelled), None)
 
-    def show_result(self, done: Done) -> None:
+    def show_result(self, done: FinishedCommand) -> None:
         """See `ExperimentPage`."""
         report = self._state.part(FitState).report
         if report is None:

@@ -15,7 +15,7 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QComboBox, QWidget
 
 from devexplorer.core.base import number_text, range_text
-from devexplorer.core.planner.published_steps import Published, fitted_to, published, rates_of, spec_of
+from devexplorer.core.planner.published_steps import PublishedStep, fitted_to, published, rates_of, spec_of
 from devexplorer.core.planner.records import Fit, FitReport, FitSpec
 from devexplorer.gui.actions.context import InBackground
 from devexplorer.gui.widgets import EDGE_PX, Role, ScrollArea, hbox, label, lay_out, push_button, vbox
@@ -44,18 +44,18 @@ FITTED = "The cost model was fitted to this row, so it is no test of the predict
 NOT_FITTED = "The cost model has not seen this row."
 
 
-class Step(NamedTuple):
+class PublishedChoice(NamedTuple):
     """A published row that can be planned."""
 
-    row: Published
+    row: PublishedStep
     spec: FitSpec
     cells: tuple[Cell, ...]
 
 
-def plannable_steps() -> list[Step]:
+def plannable_steps() -> list[PublishedChoice]:
     """All of them, as the list has them. Any thread."""
     both = ((row, spec_of(row)) for row in published())
-    steps = [Step(row, spec, _cells(row)) for row, spec in both if spec is not None]
+    steps = [PublishedChoice(row, spec, _cells(row)) for row, spec in both if spec is not None]
     return sorted(steps, key=lambda step: tuple(cell.text for cell in step.cells[:4]))
 
 
@@ -68,7 +68,7 @@ class PublishedSteps(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._steps: list[Step] = []
+        self._steps: list[PublishedChoice] = []
         self._asked = False
         """Whether the file is read, or being read."""
         self._found: dict[int, Fit] = {}
@@ -110,7 +110,7 @@ class PublishedSteps(QWidget):
             self._asked = True
             self.in_background("published", plannable_steps, self._offer)
 
-    def _offer(self, steps: list[Step]) -> None:
+    def _offer(self, steps: list[PublishedChoice]) -> None:
         self._steps = steps
         models, cards = sorted({step.row.model for step in steps}), sorted({step.row.profile for step in steps})
         self.model.offer([("", EVERY_MODEL, ""), *((name, name, "") for name in models)])
@@ -178,7 +178,7 @@ class PublishedSteps(QWidget):
             self.step_chosen.emit(self._steps[index].spec)
 
 
-def _verdict(row: Published, fit: Fit | None) -> str:
+def _verdict(row: PublishedStep, fit: Fit | None) -> str:
     """The prediction against the measurement; what to do where there is none."""
     if fit is None:
         return "Not planned yet."
@@ -203,7 +203,7 @@ def _plain(spec: FitSpec) -> FitSpec:
     return replace(spec, folder="", search=True, options=False, curve=False, patience_seconds=0.0)
 
 
-def _cells(row: Published) -> tuple[Cell, ...]:
+def _cells(row: PublishedStep) -> tuple[Cell, ...]:
     texts: Sequence[str] = (
         row.model,
         row.profile,

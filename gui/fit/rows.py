@@ -190,7 +190,7 @@ def columns(report: FitReport) -> tuple[Column, ...]:
     return COLUMNS if report.spec.serving is None else serving_columns(COLUMNS, STEP, RATE)
 
 
-class Part(NamedTuple):
+class MemoryPart(NamedTuple):
     """One part of the memory."""
 
     key: str
@@ -200,14 +200,14 @@ class Part(NamedTuple):
 
 
 PARTS = (
-    Part("parameters", "parameters", "Weights and biases, tied ones once"),
-    Part("gradients", "gradients", "One for each parameter that is trained"),
-    Part("optimizer", "optimizer state", "What the optimizer keeps for each parameter"),
-    Part("kv_cache", "KV cache", "Keys and values of every token, and states in their place, at the end"),
-    Part("activations", "activations", "Inputs, what backward needs, and temporary tensors; at rest the inputs"),
-    Part("buffers", "buffers", "Running statistics, masks, tables"),
-    Part("library_workspace", "library workspace", "What cuBLAS and cuDNN take for themselves"),
-    Part("context", "CUDA context", "The driver's and PyTorch's kernels on the card"),
+    MemoryPart("parameters", "parameters", "Weights and biases, tied ones once"),
+    MemoryPart("gradients", "gradients", "One for each parameter that is trained"),
+    MemoryPart("optimizer", "optimizer state", "What the optimizer keeps for each parameter"),
+    MemoryPart("kv_cache", "KV cache", "Keys and values of every token, and states in their place, at the end"),
+    MemoryPart("activations", "activations", "Inputs, what backward needs, and temporary tensors; at rest the inputs"),
+    MemoryPart("buffers", "buffers", "Running statistics, masks, tables"),
+    MemoryPart("library_workspace", "library workspace", "What cuBLAS and cuDNN take for themselves"),
+    MemoryPart("context", "CUDA context", "The driver's and PyTorch's kernels on the card"),
 )
 """From left to right in the bar."""
 
@@ -217,7 +217,7 @@ PEAK_TIP: Final = "At the moment when most is allocated, often when backward beg
 REST_TIP: Final = "After the step, until the next one"
 
 
-def sizes(found: FitBytes) -> list[tuple[Part, int]]:
+def sizes(found: FitBytes) -> list[tuple[MemoryPart, int]]:
     """The parts that take anything, in the order of the bar."""
     return [(part, size) for part in PARTS if (size := getattr(found, part.key))]
 

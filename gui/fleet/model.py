@@ -13,7 +13,7 @@ import numpy as np
 from PySide6.QtCore import QModelIndex, Qt
 
 from devexplorer.core.base import MISSING, count_text
-from devexplorer.core.fleet.arrangement import Arrangement, Bools, Floats, Group, GroupBy, Rows
+from devexplorer.core.fleet.arrangement import Bools, FleetArrangement, FleetGroup, Floats, GroupBy, Rows
 from devexplorer.core.fleet.records import CardVerdict, Verdict
 from devexplorer.core.fleet.report.verdict_text import cause_text, ratio_text
 from devexplorer.core.fleet.report.verdict_text import line as verdict_line
@@ -190,7 +190,7 @@ class FleetModel(RowsModel):
         """Show this one from now on, grouped and sorted as before."""
         self.beginResetModel()
         before = getattr(self, "arrangement", None)
-        self.fleet, self.arrangement = fleet, Arrangement(fleet.table)
+        self.fleet, self.arrangement = fleet, FleetArrangement(fleet.table)
         if before is not None:
             self.arrangement.by, self.arrangement.descending = before.by, before.descending
             self.arrangement.words = before.words
@@ -201,7 +201,7 @@ class FleetModel(RowsModel):
 
     # --- what is shown
 
-    def group_at(self, line: int) -> Group | None:
+    def group_at(self, line: int) -> FleetGroup | None:
         """The group whose heading is there."""
         row = int(self.arrangement.lines[line])
         return None if row >= 0 else self.arrangement.groups[-1 - row]
@@ -451,7 +451,7 @@ class FleetModel(RowsModel):
         text, share = figure(column, values)
         return FleetCell(text, "dim" if text == MISSING else tone, share)
 
-    def _what(self, group: Group) -> str:
+    def _what(self, group: FleetGroup) -> str:
         """Which cards a group has."""
         if group.name not in self._contents or self.arrangement.words:
             cards = [self.fleet.table.cards[row] for row in group.rows]
@@ -463,7 +463,7 @@ class FleetModel(RowsModel):
             )
         return self._contents[group.name]
 
-    def _group_state(self, group: Group, state: str | None) -> FleetCell:
+    def _group_state(self, group: FleetGroup, state: str | None) -> FleetCell:
         count = int(self._alarms()[group.rows].sum())
         parts = [STATES[state]] if state is not None and (state != "connected" or not count) else []
         if count:

@@ -23,7 +23,7 @@ from devexplorer.core.fleet.simulated.defects import Defect
 from devexplorer.core.fleet.simulated.fleet import SimulatedFleet
 from devexplorer.core.fleet.source import FleetSource
 from devexplorer.core.fleet.window.watched_fleet import WatchedFleet
-from devexplorer.core.fleet.window.window_machines import Known, WindowMachines
+from devexplorer.core.fleet.window.window_machines import KnownInWindow, WindowMachines
 from devexplorer.core.machines.ssh.hosts import address
 from devexplorer.core.machines.window.link import link_of
 from devexplorer.gui.actions import WindowContext, WindowWork
@@ -118,11 +118,11 @@ class FleetRoom(QObject):
             self._ended = True
             self._leave()
 
-    def _known(self) -> Iterator[Known]:
+    def _known(self) -> Iterator[KnownInWindow]:
         room, state = machines_of(self.context), self.context.state
         for machine in room.machines:
             on_show = machine is room.shown and state.recording is None
-            yield Known(
+            yield KnownInWindow(
                 machine.name, state if on_show else machine.aside, link_of(machine), machine.session,
                 *(() if machine.is_here else (partial(address, machine.name),)),
             )  # fmt: skip

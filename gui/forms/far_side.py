@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 THIS_MACHINE = "this machine"
 
 
-class Wanted(Enum):
+class WantedPath(Enum):
     """What is asked for."""
 
     FILE, FILES, FOLDER, SAVE = range(4)
 
 
-class Found(NamedTuple):
+class FoundPath(NamedTuple):
     """What is at a path."""
 
     kind: Literal["file", "folder", "nothing", "unknown"]
@@ -54,7 +54,7 @@ class CopiedFile(NamedTuple):
 class KnownFiles(Protocol):
     """What is known about the files of another machine; what is not known is asked for when it is looked at."""
 
-    def look(self, path: Path) -> Found:
+    def look(self, path: Path) -> FoundPath:
         """What is at `path`."""
 
     def has_folder(self, path: Path) -> bool:
@@ -77,7 +77,7 @@ class FarSide(Protocol):
         self,
         parent: QWidget,
         title: str,
-        wanted: Wanted,
+        wanted: WantedPath,
         chosen: Callable[[list[Path]], object],
         *,
         folder: str | None = None,

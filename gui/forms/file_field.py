@@ -13,7 +13,7 @@ from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QFileDialog, QSizePolicy, QWidget
 
 from devexplorer.gui.forms.dropped_files import dropped_files
-from devexplorer.gui.forms.far_side import THIS_MACHINE, CopiedFile, FarSide, Found, KnownFiles, Wanted
+from devexplorer.gui.forms.far_side import THIS_MACHINE, CopiedFile, FarSide, FoundPath, KnownFiles, WantedPath
 from devexplorer.gui.forms.save_dialog import SaveDialog
 from devexplorer.gui.widgets import hbox, line_edit, push_button
 
@@ -103,19 +103,19 @@ class FileField(QWidget):
             return self._far.whole(Path(text))
         return Path(os.path.expanduser(text)) if text else None  # Path.expanduser raises while a ~user is being typed
 
-    def look(self, path: Path) -> Found:
+    def look(self, path: Path) -> FoundPath:
         """What is at `path`, on the machine that the field is about; `changed` when more is known."""
         if self._sent is not None:
-            return Found("file", "")
+            return FoundPath("file", "")
         if self._far is not None:
             return self._far.look(path)
         if os.path.isfile(path):
-            return Found("file", "")
+            return FoundPath("file", "")
         is_folder = os.path.isdir(path)
         return (
-            Found("folder", f"{path} is a folder; choose a file in it.")
+            FoundPath("folder", f"{path} is a folder; choose a file in it.")
             if is_folder
-            else Found("nothing", f"There is no file {path}.")
+            else FoundPath("nothing", f"There is no file {path}.")
         )
 
     def has_folder(self, path: Path) -> bool:
@@ -132,11 +132,11 @@ class FileField(QWidget):
         name = self.path.name if self.path else f"{self.suggested}.{next(iter(formats), '')}"
         if self._side is not None:
             if formats:
-                wanted = Wanted.SAVE
+                wanted = WantedPath.SAVE
             elif self._folder:
-                wanted = Wanted.FOLDER
+                wanted = WantedPath.FOLDER
             else:
-                wanted = Wanted.FILE
+                wanted = WantedPath.FILE
             self._side.choose(
                 self, self._title, wanted, lambda paths: self.edit.setText(str(paths[0])),
                 folder=folder, kinds=self._kinds, formats=formats, name=name, ask=False,

@@ -18,9 +18,9 @@ from PySide6.QtWidgets import QDialog, QFrame, QWidget
 
 from devexplorer.core.base import MISSING, count_text, number_text, rate_texts
 from devexplorer.core.benchmark.kind import Figure, title
-from devexplorer.core.history.compare import Cell as Compared
+from devexplorer.core.history.compare import ComparedCell as Compared
 from devexplorer.core.history.compare import Comparison
-from devexplorer.core.history.difference import Verdict
+from devexplorer.core.history.difference import DifferenceVerdict
 from devexplorer.core.records import StoredRun
 from devexplorer.core.session import State
 from devexplorer.gui.history.rows import device_text, run_colour, when_text
@@ -56,7 +56,7 @@ NAMES = {"speedup": "speed-up"}
 """Of quantities that their unit does not name."""
 
 
-class Entry(NamedTuple):
+class ComparedEntry(NamedTuple):
     """One quantity of one run, and the first run's."""
 
     run: StoredRun
@@ -161,7 +161,7 @@ class Intervals(RowsTable):
         super().__init__(self.rows_model, "Medians with intervals", WIDTHS, stretched=INTERVAL, named=(WORDS,))
         self.rows_model.setParent(self)
         self._colour = colour
-        self.entries: list[Entry] = []
+        self.entries: list[ComparedEntry] = []
         self.axis = Axis(0.0, 1.0, False, "")
         self._is_ratio = False
         self._cells = IntervalCells(self, colour)
@@ -179,7 +179,7 @@ class Intervals(RowsTable):
                     what = title(run.result.spec)
                     if self._is_ratio:
                         what = row.label or NAMES.get(first.figure.quantity, row.unit)
-                    self.entries.append(Entry(run, cell, first.figure, what))
+                    self.entries.append(ComparedEntry(run, cell, first.figure, what))
         self.axis = self._new_axis(comparison)
         low, high, unit = rate_texts(self.axis.unit, self.axis.low, self.axis.high)
         columns = (
@@ -207,20 +207,20 @@ class Intervals(RowsTable):
         room = max(0.08 * (high - low), (LEAST_SPAN * high - (high - low)) / 2, 1e-12)
         return Axis(max(low - room, 0.0), high + room, False, unit)
 
-    def _scale(self, entry: Entry) -> float:
+    def _scale(self, entry: ComparedEntry) -> float:
         """What figures are divided by for the axis."""
         return (entry.first.spread.median or 1.0) if self._is_ratio else 1.0
 
-    def places(self, entry: Entry, figure: Figure, cell: QRect) -> tuple[float, float, float]:
+    def places(self, entry: ComparedEntry, figure: Figure, cell: QRect) -> tuple[float, float, float]:
         """Left end, median and right end of an interval in a cell, in pixels."""
         spread, scale = figure.spread, self._scale(entry)
         shares = (self.axis.share(value / scale) for value in (spread.p20, spread.median, spread.p80))
         low, middle, high = (round(cell.left() + share * (cell.width() - GAP_PX)) + 0.5 for share in shares)
         return low, middle, high
 
-    def _row(self, number: int, entry: Entry) -> TableRow:
+    def _row(self, number: int, entry: ComparedEntry) -> TableRow:
         tip, spread, verdict = entry.tip, entry.figure.spread, entry.cell.verdict
-        is_clear = verdict in (Verdict.CLEAR, Verdict.SMALL, Verdict.APART)
+        is_clear = verdict in (DifferenceVerdict.CLEAR, DifferenceVerdict.SMALL, DifferenceVerdict.APART)
         words = entry.cell.words or ("the others are compared with this" if entry.figure is entry.first else "")
         return TableRow(
             number,

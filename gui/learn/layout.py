@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from devexplorer.gui.actions.layout import ACROSS, DOWN, PLOTS, Layout, Split
+from devexplorer.gui.actions.layout import ACROSS, DOWN, PLOTS, Layout, PanelSplit
 
-EXERCISE = Split("exercise", DOWN, ("exercise", "inspector"), (0, 280), (200, 120), 0)
-ROW = Split("row", ACROSS, ("devices", "objects"), (276, 0), (240, 280), 1)
-BESIDE_IT = Split("rows", DOWN, (ROW, PLOTS, "pages"), (0.355, 0, 0.376), (150, 150, 150), 1)
+EXERCISE = PanelSplit("exercise", DOWN, ("exercise", "inspector"), (0, 280), (200, 120), 0)
+ROW = PanelSplit("row", ACROSS, ("devices", "objects"), (276, 0), (240, 280), 1)
+BESIDE_IT = PanelSplit("rows", DOWN, (ROW, PLOTS, "pages"), (0.355, 0, 0.376), (150, 150, 150), 1)
 LAYOUT = Layout(
     "learn",
     "learn",
     "Exercises that check themselves, beside what they need",
-    Split("columns", ACROSS, (EXERCISE, BESIDE_IT), (0.23, 0), (260, 500), 1),
+    PanelSplit("columns", ACROSS, (EXERCISE, BESIDE_IT), (0.23, 0), (260, 500), 1),
     order=4,
 )

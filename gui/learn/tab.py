@@ -9,7 +9,7 @@ from devexplorer.core.session import Change
 from devexplorer.gui.actions import TabSpec, WindowContext, lazy_page
 
 if TYPE_CHECKING:
-    from devexplorer.gui.actions.palette import Choice
+    from devexplorer.gui.actions.palette import PaletteChoice
     from devexplorer.gui.learn.page import LearnPanel
 
 
@@ -28,14 +28,15 @@ TAB: TabSpec[LearnPanel] = TabSpec(
 )  # fmt: skip
 
 
-def choices(context: WindowContext) -> list[Choice]:
+def choices(context: WindowContext) -> list[PaletteChoice]:
     """Each exercise, as a line of the palette."""
     from devexplorer.core.learn.course import EXERCISES  # all of these when the palette is opened
-    from devexplorer.gui.actions.palette import Choice
+    from devexplorer.gui.actions.palette import PaletteChoice
 
     def learn(exercise_id: str) -> None:
         TAB.show(context).choose(exercise_id)
 
     return [
-        Choice(f"Exercise: {item.title}", item.topic, True, partial(learn, item.id), item.why) for item in EXERCISES
+        PaletteChoice(f"Exercise: {item.title}", item.topic, True, partial(learn, item.id), item.why)
+        for item in EXERCISES
     ]

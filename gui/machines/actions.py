@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from devexplorer.gui.machines.approach import Approach
-    from devexplorer.gui.machines.connect_dialog import ConnectDialog, Known
+    from devexplorer.gui.machines.connect_dialog import ConnectDialog, OfferedMachine
 
 
 def actions(context: WindowContext) -> list[ActionSpec]:
@@ -54,16 +54,18 @@ def actions(context: WindowContext) -> list[ActionSpec]:
 
 def switch(context: WindowContext) -> None:
     """Choose the machine that is shown."""
-    from devexplorer.gui.actions.palette import Choice, CommandPalette  # when it is asked for
+    from devexplorer.gui.actions.palette import CommandPalette, PaletteChoice  # when it is asked for
 
     room = room_of(context)
     choices = [
-        Choice(machine.name, "shown" if machine is room.shown else state_words(link_of(machine)), True,
+        PaletteChoice(machine.name, "shown" if machine is room.shown else state_words(link_of(machine)), True,
                partial(room.show, machine))
         for machine in room.machines
     ]  # fmt: skip
-    choices += [Choice(one.host, "○ Not connected", True, partial(reconnect, context, one.host)) for one in room.known]
-    choices.append(Choice("Connect…", "another machine", True, partial(connect, context)))
+    choices += [
+        PaletteChoice(one.host, "○ Not connected", True, partial(reconnect, context, one.host)) for one in room.known
+    ]
+    choices.append(PaletteChoice("Connect…", "another machine", True, partial(connect, context)))
     context.open_dialog(CommandPalette(choices, context.window, "Machines", "Which machine?"))
 
 
@@ -72,10 +74,10 @@ def switch(context: WindowContext) -> None:
 
 def connect(context: WindowContext, host: str = "", python: str = "") -> ConnectDialog:
     """Choose a machine; `host`: begin to connect to this one."""
-    from devexplorer.gui.machines.connect_dialog import BEFORE, ConnectDialog, Known
+    from devexplorer.gui.machines.connect_dialog import BEFORE, ConnectDialog, OfferedMachine
 
     room = room_of(context)
-    before = [Known(one.host, BEFORE, one.python) for one in room.known]
+    before = [OfferedMachine(one.host, BEFORE, one.python) for one in room.known]
     dialog = ConnectDialog(before, [machine.name for machine in room.others], context.window)
     dialog.wanted.connect(partial(_begin, context, dialog))
     context.open_dialog(dialog)
@@ -92,14 +94,14 @@ def _configured() -> tuple[str, ...]:
     return configured()
 
 
-def _show_configured(dialog: ConnectDialog, before: list[Known], hosts: tuple[str, ...]) -> None:
+def _show_configured(dialog: ConnectDialog, before: list[OfferedMachine], hosts: tuple[str, ...]) -> None:
     from shiboken6 import isValid
 
-    from devexplorer.gui.machines.connect_dialog import CONFIGURED, Known
+    from devexplorer.gui.machines.connect_dialog import CONFIGURED, OfferedMachine
 
     if isValid(dialog):  # closed since
         known = {one.host for one in before}
-        dialog.show_known([*before, *(Known(host, CONFIGURED) for host in hosts if host not in known)])
+        dialog.show_known([*before, *(OfferedMachine(host, CONFIGURED) for host in hosts if host not in known)])
 
 
 def _begin(context: WindowContext, dialog: ConnectDialog, host: str, python: str) -> None:

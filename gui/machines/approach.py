@@ -11,9 +11,9 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QFrame, QLineEdit, QPlainTextEdit, QProgressBar, QWidget
 
 from devexplorer.core.machines.ssh.records import (
-    Failure,
+    ConnectionFailure,
+    ConnectProgress,
     FailureKind,
-    Progress,
     Prompt,
     PromptKind,
     Said,
@@ -54,12 +54,12 @@ class Approach(QObject):
     def __init__(self, way: Way, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.way = way
-        self.step: Progress | None = None
+        self.step: ConnectProgress | None = None
         self.said: deque[str] = deque(maxlen=MOST_LINES)
         self._prompts: dict[int, Prompt] = {}
         self._answered = ""
         """What was asked and answered last in this attempt."""
-        self._failure: Failure | None = None
+        self._failure: ConnectionFailure | None = None
         """The last one that was told."""
 
     @property

@@ -26,7 +26,7 @@ WORDS = (
 )
 
 
-class Known(NamedTuple):
+class OfferedMachine(NamedTuple):
     """A machine that is offered."""
 
     host: str
@@ -43,7 +43,7 @@ class ConnectDialog(FormDialog):
     given_up = Signal()
     """The user cancelled while it was connecting, or closed the dialog after it failed."""
 
-    def __init__(self, known: Sequence[Known], taken: Sequence[str], parent: QWidget | None = None) -> None:
+    def __init__(self, known: Sequence[OfferedMachine], taken: Sequence[str], parent: QWidget | None = None) -> None:
         """`taken`: machines that are connected already."""
         super().__init__("Connect to a machine", "Connect", WIDTH_PX, parent)
         self._known, self._taken = list(known), set(taken)
@@ -69,7 +69,7 @@ class ConnectDialog(FormDialog):
         self.view.resized.connect(self.fit)
         self._filter()
 
-    def show_known(self, known: Sequence[Known]) -> None:
+    def show_known(self, known: Sequence[OfferedMachine]) -> None:
         """These are offered: they were read since."""
         self._known = list(known)
         self._filter()

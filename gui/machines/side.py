@@ -36,7 +36,7 @@ from devexplorer.core.machines.records import (
 )
 from devexplorer.core.session.settings import KnownMachine
 from devexplorer.gui.forms.dialog import FormDialog
-from devexplorer.gui.forms.far_side import THIS_MACHINE, Found, Wanted
+from devexplorer.gui.forms.far_side import THIS_MACHINE, FoundPath, WantedPath
 from devexplorer.gui.forms.save_dialog import named
 from devexplorer.gui.widgets import (
     Cell,
@@ -81,7 +81,7 @@ class Side:
         self,
         parent: QWidget,
         title: str,
-        wanted: Wanted,
+        wanted: WantedPath,
         chosen: Callable[[list[Path]], object],
         *,
         folder: str | None = None,
@@ -171,7 +171,7 @@ HOME = "~"
 ALL = "All files (*)"
 
 
-ACCEPT = {Wanted.FOLDER: "Choose", Wanted.SAVE: "Save"}
+ACCEPT = {WantedPath.FOLDER: "Choose", WantedPath.SAVE: "Save"}
 """The button that ends the dialog, where it does not open files."""
 
 
@@ -196,23 +196,25 @@ class FarFiles(QObject):
         self._folders: dict[str, Folder | str | None] = {}
         """What was asked for; None: not answered yet."""
 
-    def look(self, path: Path) -> Found:
+    def look(self, path: Path) -> FoundPath:
         """What is at `path`, as far as it is known."""
         if path == path.parent or path.name in ("~", ".", ".."):
-            return Found("folder", f"{path} is a folder; choose a file in it.")
+            return FoundPath("folder", f"{path} is a folder; choose a file in it.")
         known = self._known(path.parent)
         if known is None:
-            return Found("unknown", f"Looking for {path} on {self.side.name}…")
+            return FoundPath("unknown", f"Looking for {path} on {self.side.name}…")
         if isinstance(known, str):
-            return Found("nothing", f"On {self.side.name}: {known}")
+            return FoundPath("nothing", f"On {self.side.name}: {known}")
         entry = next((entry for entry in known.entries if entry.name == path.name), None)
         if entry is not None:
             return (
-                Found("folder", f"{path} is a folder; choose a file in it.") if entry.is_folder else Found("file", "")
+                FoundPath("folder", f"{path} is a folder; choose a file in it.")
+                if entry.is_folder
+                else FoundPath("file", "")
             )
         if known.left_out:  # whoever opens it will see
-            return Found("file", "")
-        return Found("nothing", f"There is no file {path} on {self.side.name}.")
+            return FoundPath("file", "")
+        return FoundPath("nothing", f"There is no file {path} on {self.side.name}.")
 
     def has_folder(self, path: Path) -> bool:
         """Whether this folder can be listed, as far as it is known."""
@@ -249,7 +251,7 @@ class FarFileDialog(FormDialog):
         parent: QWidget,
         title: str,
         side: Asked,
-        wanted: Wanted = Wanted.FILE,
+        wanted: WantedPath = WantedPath.FILE,
         folder: str = "",
         kinds: str = "",
         formats: Mapping[str, str] | None = None,
@@ -281,7 +283,7 @@ class FarFileDialog(FormDialog):
         self.model = RowsModel((Column("name"), numbers("size"), numbers("modified")))
         self.table = RowsTable(self.model, f"Files on {side.name}", [200, 90, 150], stretched=0)
         self.table.installEventFilter(self)
-        if wanted is Wanted.FILES:
+        if wanted is WantedPath.FILES:
             self.table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.name = line_edit(name, name="File name")
         saves = {f"{words} (*.{suffix})": suffix for suffix, words in (formats or {}).items()}
@@ -296,16 +298,16 @@ class FarFileDialog(FormDialog):
         self.add_row("folder", holder(hbox((self.path, 1), self.up_button, self.home_button)))
         self.add_part(self.table, 1)
         self._saving = holder(hbox(label("Name", words="dim"), (self.name, 1), self.overwrite))
-        self._saving.setVisible(wanted is Wanted.SAVE)
+        self._saving.setVisible(wanted is WantedPath.SAVE)
         self.add_part(self._saving)
         self.add_part(hbox(self.hidden, None, self.kind))
-        self.kind.setVisible(wanted is not Wanted.FOLDER)
+        self.kind.setVisible(wanted is not WantedPath.FOLDER)
         self._connect()
         self._list(folder or HOME)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        if self._wanted is Wanted.SAVE:  # the name is ready to be typed over, all but its extension
+        if self._wanted is WantedPath.SAVE:  # the name is ready to be typed over, all but its extension
             self.name.setFocus(Qt.FocusReason.OtherFocusReason)
             self.name.setSelection(0, len(PurePosixPath(self.name.text()).stem))
 
@@ -362,7 +364,7 @@ class FarFileDialog(FormDialog):
                 if (self.hidden.isChecked() or not entry.name.startswith("."))
                 and (
                     entry.is_folder
-                    or (self._wanted is not Wanted.FOLDER and any(fnmatch(entry.name, one) for one in patterns))
+                    or (self._wanted is not WantedPath.FOLDER and any(fnmatch(entry.name, one) for one in patterns))
                 )
             ]
         )
@@ -379,7 +381,7 @@ class FarFileDialog(FormDialog):
 
     def _selected(self) -> None:
         entries = self._entries()
-        if self._wanted is Wanted.SAVE and len(entries) == 1 and not entries[0].is_folder:
+        if self._wanted is WantedPath.SAVE and len(entries) == 1 and not entries[0].is_folder:
             self.name.setText(entries[0].name)
         self._check()
 
@@ -415,10 +417,10 @@ class FarFileDialog(FormDialog):
             return []
         folder = Path(self._folder.path)
         entries = self._entries()
-        if self._wanted is Wanted.SAVE:
+        if self._wanted is WantedPath.SAVE:
             name = named(self.name.text().strip(), self._suffix, self._suffixes.values())
             return [folder / name] if name else []
-        if self._wanted is Wanted.FOLDER:
+        if self._wanted is WantedPath.FOLDER:
             return [folder / entries[0].name if entries else folder]
         return [folder / entry.name for entry in entries if not entry.is_folder]
 
@@ -433,7 +435,7 @@ class FarFileDialog(FormDialog):
     def _check_paths(self, paths: list[Path]) -> None:
         if self._folder is None:
             self.say("", ready=False)
-        elif self._wanted is Wanted.SAVE:
+        elif self._wanted is WantedPath.SAVE:
             self._check_saving(paths)
         elif not paths:
             entries = self._entries()
@@ -441,7 +443,7 @@ class FarFileDialog(FormDialog):
         else:
             size = sum(entry.size_bytes for entry in self._entries())
             several = f"{count_text(len(paths), 'file')}, {bytes_text(size)}"
-            self.say(several if self._wanted is not Wanted.FOLDER else printable(str(paths[0])))
+            self.say(several if self._wanted is not WantedPath.FOLDER else printable(str(paths[0])))
 
     def _check_saving(self, paths: list[Path]) -> None:
         assert self._folder is not None

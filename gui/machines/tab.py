@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from devexplorer.core.session import Change
 from devexplorer.gui.actions import MACHINE, TabSpec, WindowContext, lazy_page
-from devexplorer.gui.actions.layout import DOWN, Layout, Split
+from devexplorer.gui.actions.layout import DOWN, Layout, PanelSplit
 from devexplorer.gui.machines.room import room_of
 
 if TYPE_CHECKING:
@@ -32,6 +32,6 @@ LAYOUT = Layout(
     "remote",
     "machine",
     "Other machines, and all cards of many",
-    Split("rows", DOWN, ("pages",), (0,), (260,), 0),
+    PanelSplit("rows", DOWN, ("pages",), (0,), (260,), 0),
     order=5,
 )

@@ -62,7 +62,7 @@ BESIDE_PX = 1000
 NO_ENGINE = "The engine is not ready yet."
 
 
-class Key(NamedTuple):
+class MemoryKey(NamedTuple):
     """What a row is about: a part, or an object or process in it (`child`), or the total (part "")."""
 
     part: str
@@ -83,13 +83,15 @@ def part_rows(device: Device, engine_pid: int | None, opened: Collection[str]) -
     parts, total = device.parts, device.total_bytes
     rows = []
     for key, size in _shown(parts, simulated=device.info.simulated):
-        rows.append(_row(Key(key), PART_TEXTS[key].title, size, total, _definition(device, key), tip=_tip(key, size)))
+        rows.append(
+            _row(MemoryKey(key), PART_TEXTS[key].title, size, total, _definition(device, key), tip=_tip(key, size))
+        )
         if key in opened:
             rows += [
-                _row(Key(key, child.key), child.name, child.bytes, total, child.words)
+                _row(MemoryKey(key, child.key), child.name, child.bytes, total, child.words)
                 for child in children(device, key, engine_pid)
             ]
-    rows.append(_row(Key(""), "total", total, total, ""))
+    rows.append(_row(MemoryKey(""), "total", total, total, ""))
     return rows
 
 
@@ -158,7 +160,7 @@ def _tip(key: str, size: int | None) -> str:
     return f"{part.title}: {part.definition}.{exact}" + (f"\n{part.remedy}" if part.remedy else "")
 
 
-def _row(key: Key, title: str, size: int | None, total: int | None, words: str, tip: str = "") -> TableRow:
+def _row(key: MemoryKey, title: str, size: int | None, total: int | None, words: str, tip: str = "") -> TableRow:
     if size is None or not total:
         share = MISSING
     elif 0 < size < total / 2000:
@@ -190,7 +192,7 @@ class PartDelegate(Padded):
 
     def paint_cell(self, painter: QPainter, cell: QRect, index: Index) -> bool:
         key = self._model.rows[index.row()].key
-        assert isinstance(key, Key)
+        assert isinstance(key, MemoryKey)
         where = QRectF(cell)
         x, middle = where.left() + PAD_PX, where.center().y()
         if not key.child and key.part in self.openable:
@@ -224,20 +226,20 @@ class PartsTable(RowsTable):
         self.setItemDelegateForColumn(0, self.delegate)
         self.clicked.connect(self._clicked)
 
-    def key_at(self, row: int) -> Key:
+    def key_at(self, row: int) -> MemoryKey:
         """What a row is about."""
         key = self.rows_model.rows[row].key
-        assert isinstance(key, Key)
+        assert isinstance(key, MemoryKey)
         return key
 
     def select_part(self, part: str) -> None:
         """Select the row of a part."""
-        self.select_key(Key(part))
+        self.select_key(MemoryKey(part))
 
     def _clicked(self, index: QModelIndex) -> None:
         self._toggle(self.key_at(index.row()))
 
-    def _toggle(self, key: Key) -> None:
+    def _toggle(self, key: MemoryKey) -> None:
         if not key.child and key.part in self.delegate.openable:
             self.toggled.emit(key.part)
 
@@ -249,7 +251,7 @@ class PartsTable(RowsTable):
             wanted = {Qt.Key.Key_Right: not is_open, Qt.Key.Key_Left: is_open}
             press = Qt.Key(event.key())
             if press in (Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space) or wanted.get(press, False):
-                self._toggle(Key(key.part))
+                self._toggle(MemoryKey(key.part))
                 return
         super().keyPressEvent(event)
 
@@ -264,7 +266,7 @@ def figures(device: Device) -> tuple[int | None, ...]:
     return (used, allocator.reserved_bytes, allocator.allocated_bytes, parts.cached, parts.context)
 
 
-class Comparison(NamedTuple):
+class MemoryBefore(NamedTuple):
     """What was done, and the figures of each device from before."""
 
     what: str
@@ -303,7 +305,7 @@ class MemoryComparison(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._comparison: Comparison | None = None
+        self._comparison: MemoryBefore | None = None
         self._device = ""
         self.changed_title = label("", Role.STRONG, wrap=True)
         hide = "Hide the comparison"
@@ -324,7 +326,7 @@ class MemoryComparison(QWidget):
         lay_out(self._counted, beside=beside)
         self._counted.setSpacing(2 * EDGE_PX if beside else 6)
 
-    def compare(self, comparison: Comparison) -> None:
+    def compare(self, comparison: MemoryBefore) -> None:
         """Show the figures from before beside those of now, until that is hidden."""
         self._comparison = comparison
 
@@ -343,7 +345,7 @@ class MemoryComparison(QWidget):
         if self._comparison is not None and self.compares:
             self._show_changes(self._comparison, device)
 
-    def _show_changes(self, comparison: Comparison, device: Device) -> None:
+    def _show_changes(self, comparison: MemoryBefore, device: Device) -> None:
         self.changed_title.setText(f"Before and after {comparison.what}")
         rows: list[tuple[str, ...]] = [("", "before", "now", "change")]
         for name, was, now in zip(FIGURES, comparison.before[device.info.id], figures(device), strict=True):
@@ -587,5 +589,5 @@ class MemoryPanel(QWidget):
 
     def _compare(self, what: str, devices: list[str]) -> None:
         before = {name: figures(self._state.devices[name]) for name in devices if name in self._state.devices}
-        self.side.compare(Comparison(what, before))
+        self.side.compare(MemoryBefore(what, before))
         self.refresh()

@@ -19,7 +19,7 @@ import numpy as np
 
 from devexplorer.core.records import Diagnosis, Finding, ObjectSnapshot, Row
 from devexplorer.core.session import Ints, Mask, RowTable
-from devexplorer.gui.objects.findings import Findings, findings_of
+from devexplorer.gui.objects.findings import ObjectFindings, findings_of
 
 HINT: Final = (
     "Words that name, type, dtype or device must hold, for instance: conv bfloat16 cuda:1\n"
@@ -33,13 +33,13 @@ _FIELDS: Final = ("type", "dtype", "devices")
 _FIELD_OF: Final = {"type": "type", "dtype": "dtype", "device": "devices", "kind": "kind"}
 
 
-class Query(NamedTuple):
+class SearchQuery(NamedTuple):
     """What is looked for: every word has to be found."""
 
     words: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, text: str) -> Query:
+    def of(cls, text: str) -> SearchQuery:
         """The words of a typed text, in lower case."""
         return cls(
             tuple(
@@ -109,7 +109,7 @@ NOWHERE: Final = ""
 class Options(NamedTuple):
     """How the objects are arranged."""
 
-    query: Query = Query()
+    query: SearchQuery = SearchQuery()
     sorted_by: str | None = None
     """`name` (in natural order) or `bytes`; None: as they come."""
     descending: bool = False
@@ -119,24 +119,24 @@ class Options(NamedTuple):
     """Show gradients and what optimizers keep."""
 
 
-class Known(NamedTuple):
+class KnownObject(NamedTuple):
     """One object as the tree knows it."""
 
     snapshot: ObjectSnapshot
     outline: RowTable
     """With a row for each finding, where there are some."""
     diagnosis: Diagnosis | None = None
-    findings: Findings | None = None
+    findings: ObjectFindings | None = None
     """What the doctor found in it."""
 
 
 def known_as(
-    snapshot: ObjectSnapshot, outline: RowTable, diagnosis: Diagnosis | None, before: Known | None = None
-) -> Known:
+    snapshot: ObjectSnapshot, outline: RowTable, diagnosis: Diagnosis | None, before: KnownObject | None = None
+) -> KnownObject:
     """The object with this outline, and with what the doctor found in it. `before`: what was known, which may still be
     right."""
     if diagnosis is None or not findings_of(diagnosis):
-        return Known(snapshot, outline, diagnosis)
+        return KnownObject(snapshot, outline, diagnosis)
     if (
         before is not None
         and before.diagnosis is diagnosis
@@ -145,8 +145,8 @@ def known_as(
     ):
         findings = before.findings
     else:
-        findings = Findings(outline, diagnosis)
-    return Known(snapshot, findings.outline, diagnosis, findings)
+        findings = ObjectFindings(outline, diagnosis)
+    return KnownObject(snapshot, findings.outline, diagnosis, findings)
 
 
 class Visible(NamedTuple):
@@ -164,7 +164,7 @@ class Visible(NamedTuple):
         return self.shown is not None and not self.shown.any()
 
 
-def visible(known: Known, options: Options, group: str | None) -> Visible:
+def visible(known: KnownObject, options: Options, group: str | None) -> Visible:
     """Which rows of an object, or of the part of it that is on the device `group`, are shown.
 
     A row is shown when it matches, when a match is in it, or when it is in a match; everything above a shown row is
@@ -242,10 +242,10 @@ class Key(NamedTuple):
     path: str
 
 
-class Entry:
+class TreeEntry:
     """One object, or the part of it that is on one device."""
 
-    def __init__(self, number: int, known: Known, group: str | None, visible: Visible) -> None:
+    def __init__(self, number: int, known: KnownObject, group: str | None, visible: Visible) -> None:
         shown = visible.shown
         self.base: Final = number << BITS
         """The node of the object itself; those of its rows follow."""
@@ -259,7 +259,7 @@ class Entry:
         self._on_the_way: Final = visible.on_the_way
         self._sums: Ints | None = None
 
-    def take(self, known: Known) -> Known:
+    def take(self, known: KnownObject) -> KnownObject:
         """The object has another snapshot with the same paths; returns the one before."""
         before, self.known, self._sums = self.known, known, None
         return before
@@ -365,12 +365,12 @@ def _counted_before(shown: Mask) -> Ints:
 class Arrangement:
     """The nodes of the tree, listed as they are asked for."""
 
-    def __init__(self, objects: Mapping[str, Known], options: Options, numbers: Iterator[int]) -> None:
+    def __init__(self, objects: Mapping[str, KnownObject], options: Options, numbers: Iterator[int]) -> None:
         self.options: Final = options
-        self.entries: Final[dict[int, Entry]] = {}
+        self.entries: Final[dict[int, TreeEntry]] = {}
         self.groups: Final[dict[int, str]] = {}
         """Node to device."""
-        self._of: dict[str, list[Entry]] = {}
+        self._of: dict[str, list[TreeEntry]] = {}
         self._listed: dict[int, list[int]] = {}
         self._places: dict[int, int] = {}
         self._with_children: set[int] = set()
@@ -390,15 +390,15 @@ class Arrangement:
     # --- making it
     # -----------------------------------------------------------------------------------------------------
 
-    def _enter(self, known: Known, group: str | None, found: Visible) -> int:
+    def _enter(self, known: KnownObject, group: str | None, found: Visible) -> int:
         number = next(self._numbers)
-        entry = self.entries[number] = Entry(number, known, group, found)
+        entry = self.entries[number] = TreeEntry(number, known, group, found)
         self._of.setdefault(entry.name, []).append(entry)
         if entry.have_children(np.zeros(1, np.int64))[0]:
             self._with_children.add(entry.base)
         return entry.base
 
-    def _group(self, objects: Mapping[str, Known]) -> None:
+    def _group(self, objects: Mapping[str, KnownObject]) -> None:
         where = {name: devices_of(known.outline) or [NOWHERE] for name, known in objects.items()}
         for device in sorted(
             set(itertools.chain.from_iterable(where.values())), key=lambda device: (device == NOWHERE, natural(device))
@@ -450,11 +450,11 @@ class Arrangement:
         entry = self.entries.get(node >> BITS)
         return not self.options.query.words if entry is None else entry.is_meant(node & ROW)
 
-    def of(self, name: str) -> Sequence[Entry]:
+    def of(self, name: str) -> Sequence[TreeEntry]:
         """The entries of one object."""
         return self._of.get(name, ())
 
-    def found(self, node: int) -> tuple[Entry, int] | None:
+    def found(self, node: int) -> tuple[TreeEntry, int] | None:
         """Entry and row of a node; None for a device, and for what is gone."""
         entry = self.entries.get(node >> BITS)
         return None if entry is None or node & ROW >= len(entry.known.outline.rows) else (entry, node & ROW)
@@ -469,7 +469,7 @@ class Arrangement:
             listed = self._listed[node] = self._below(entry, node & ROW)
         return listed
 
-    def _below(self, entry: Entry, row: int) -> list[int]:
+    def _below(self, entry: TreeEntry, row: int) -> list[int]:
         """List what is below a row: whole columns at a time, for there can be 10,000."""
         rows = entry.children(row)
         if self.options.sorted_by == "bytes":

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.records import AddVirtual, Cancel, Command
-from devexplorer.core.session import Done, Job, State
+from devexplorer.core.session import FinishedCommand, Job, State
 from devexplorer.gui.actions import TWO_T4
 from devexplorer.gui.forms.page import BUTTON_PX, FormPage
 from devexplorer.gui.objects.answer_view import AnswerView
@@ -59,7 +59,7 @@ class ExperimentPage(FormPage):
         """What the form asks for. Raises one `BadInput` with everything that is wrong."""
         raise NotImplementedError
 
-    def show_result(self, done: Done) -> None:
+    def show_result(self, done: FinishedCommand) -> None:
         """Show in the picture what came of the latest one."""
         raise NotImplementedError
 
@@ -88,7 +88,7 @@ class ExperimentPage(FormPage):
         self.check()
 
     @property
-    def latest(self) -> Done | None:
+    def latest(self) -> FinishedCommand | None:
         """The newest experiment of this kind that was answered."""
         return next(
             (

@@ -45,7 +45,7 @@ def tally(findings: Sequence[Finding]) -> str:
     return ", ".join(count_text(count, severity) for severity, count in counts.items() if count)
 
 
-class Findings:
+class ObjectFindings:
     """The rows of one object with those of a diagnosis among them."""
 
     def __init__(self, outline: RowTable, diagnosis: Diagnosis) -> None:

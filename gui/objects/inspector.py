@@ -18,10 +18,10 @@ from devexplorer.core.base import MISSING, bytes_text, count_text, object_name, 
 from devexplorer.core.commands.registry import spec_of
 from devexplorer.core.feature import named
 from devexplorer.core.records import Answer, Check, Combine, Command, Fact, ObjectSnapshot, Offer, Row
-from devexplorer.core.session import Column, Device, Ints, RowTable, State
+from devexplorer.core.session import CodedColumn, Device, Ints, RowTable, State
 from devexplorer.core.telemetry.device_facts import facts
 from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS
-from devexplorer.gui.actions import Held, places_of
+from devexplorer.gui.actions import HeldTensors, places_of
 from devexplorer.gui.objects.answer_view import OfferButtons
 from devexplorer.gui.widgets import (
     EDGE_PX,
@@ -274,7 +274,7 @@ class Totals(NamedTuple):
     """`parameter`, `buffer`, `gradient`, `state`, `tensor`."""
 
     @classmethod
-    def of(cls, held: Iterable[Held]) -> Totals:
+    def of(cls, held: Iterable[HeldTensors]) -> Totals:
         """Add up."""
         result = cls({}, {}, {})
         for outline, places in held:
@@ -289,7 +289,7 @@ class Totals(NamedTuple):
         return cls(*({name: part[name] for name in sorted(part)} for part in result))
 
 
-def _sums(column: Column, places: Ints, sizes: Ints) -> Iterable[tuple[Any, Sum]]:
+def _sums(column: CodedColumn, places: Ints, sizes: Ints) -> Iterable[tuple[Any, Sum]]:
     numbers = column.numbers[places]
     counts = np.bincount(numbers, minlength=len(column.codes))
     order = np.argsort(numbers, kind="stable")
@@ -347,7 +347,7 @@ def selection_facts(state: State, targets: tuple[str, ...]) -> tuple[Fact, ...]:
             return (*_tensor_facts(own), *about)
     else:
         about = [Fact("selected", count_text(count, "object"))]
-    held = [Held(outline, outline.tensors(places)) for outline, places in chosen.values()]
+    held = [HeldTensors(outline, outline.tensors(places)) for outline, places in chosen.values()]
     totals = Totals.of(held)
     facts = [*about, *_parameters(held)]
     for kind, word in (
@@ -387,7 +387,7 @@ def _known(texts: dict[str, str | None]) -> list[Fact]:
     return [Fact(label, text) for label, text in texts.items() if text is not None]
 
 
-def _parameters(held: list[Held]) -> list[Fact]:
+def _parameters(held: list[HeldTensors]) -> list[Fact]:
     tensors = elements = trainable = waiting = 0
     for outline, places in held:
         these = places[outline.kinds("parameter")[places]]

@@ -28,7 +28,7 @@ from PySide6.QtCore import (
 from devexplorer.core.base import shape_text
 from devexplorer.core.records import Diagnosis, Finding, ObjectSnapshot, Row
 from devexplorer.core.session import Progress, RowTables
-from devexplorer.gui.objects.arrangement import Arrangement, Entry, Key, Known, Options, known_as, visible
+from devexplorer.gui.objects.arrangement import Arrangement, Key, KnownObject, Options, TreeEntry, known_as, visible
 from devexplorer.gui.objects.findings import KIND, place_text, tally, told, words_of
 from devexplorer.gui.widgets import RIGHT
 
@@ -96,7 +96,7 @@ def doctor_badge(findings: Sequence[Finding]) -> Badge:
 MIB = 1 << 20
 
 
-class Column(enum.IntEnum):
+class TreeColumn(enum.IntEnum):
     """The columns of the tree."""
 
     NAME = 0
@@ -108,7 +108,7 @@ class Column(enum.IntEnum):
 
 
 HEADERS = ("name", "type", "shape", "dtype", "device", "MiB")
-SORTED_BY: dict[int, str] = {Column.NAME: "name", Column.MIB: "bytes"}
+SORTED_BY: dict[int, str] = {TreeColumn.NAME: "name", TreeColumn.MIB: "bytes"}
 """Columns that the tree can be sorted by."""
 
 TARGET_ROLE = int(Qt.ItemDataRole.UserRole) + 1
@@ -134,26 +134,26 @@ def mib_text(count: int) -> str:
     return f"{mib:,.1f}" if mib >= 0.9995 else f"{mib:.2f}"
 
 
-def _text(entry: Entry, at: int, column: int) -> str:
+def _text(entry: TreeEntry, at: int, column: int) -> str:
     row = entry.known.outline.rows[at]
     match column:
-        case Column.NAME:
+        case TreeColumn.NAME:
             return row.name if at else entry.name
         case _ if row.kind == KIND:
             return ""
-        case Column.TYPE:
+        case TreeColumn.TYPE:
             return row.type
-        case Column.SHAPE:
+        case TreeColumn.SHAPE:
             return "" if row.kind == "module" else shape_text(row.shape)
-        case Column.DTYPE:
+        case TreeColumn.DTYPE:
             return row.dtype or ""
-        case Column.DEVICE:
+        case TreeColumn.DEVICE:
             return " ".join(row.devices)
         case _:
             return mib_text(entry.bytes(at)) if row.devices or row.bytes else ""
 
 
-def _badges(entry: Entry, at: int, _column: int = 0) -> tuple[Badge, ...]:
+def _badges(entry: TreeEntry, at: int, _column: int = 0) -> tuple[Badge, ...]:
     row, findings = entry.known.outline.rows[at], entry.known.findings
     if findings is not None:
         if row.kind == KIND:
@@ -164,7 +164,7 @@ def _badges(entry: Entry, at: int, _column: int = 0) -> tuple[Badge, ...]:
     return _own_badges(entry, at)
 
 
-def _own_badges(entry: Entry, at: int) -> tuple[Badge, ...]:
+def _own_badges(entry: TreeEntry, at: int) -> tuple[Badge, ...]:
     row = entry.known.outline.rows[at]
     looks_frozen = (
         row.kind == "parameter" and row.requires_grad is False
@@ -172,15 +172,15 @@ def _own_badges(entry: Entry, at: int) -> tuple[Badge, ...]:
     return badges(row, None if at else entry.known.snapshot, trains=looks_frozen and entry.known.outline.trains)
 
 
-def _tooltip(entry: Entry, at: int, column: int) -> str:
+def _tooltip(entry: TreeEntry, at: int, column: int) -> str:
     row = entry.known.outline.rows[at]
     finding = entry.finding(at)
     if finding is not None:
         return "\n".join((words_of(finding), place_text(finding))).rstrip()
-    if column == Column.MIB:
+    if column == TreeColumn.MIB:
         here = "" if entry.is_whole(at) else f" on {entry.group}, {row.bytes:,} in all"
         return f"{entry.bytes(at):,} bytes{here}"
-    if column == Column.DEVICE and len(row.devices) > 1:
+    if column == TreeColumn.DEVICE and len(row.devices) > 1:
         return "its tensors are on " + ", ".join(row.devices)
     lines = [entry.target(at), *(badge.meaning for badge in _badges(entry, at))]
     if at == 0 and entry.known.snapshot.source is not None:
@@ -188,17 +188,17 @@ def _tooltip(entry: Entry, at: int, column: int) -> str:
     return "\n".join(lines)
 
 
-def _accessible(entry: Entry, at: int, column: int) -> str:
+def _accessible(entry: TreeEntry, at: int, column: int) -> str:
     words = [_text(entry, at, column)]
-    finding = entry.finding(at) if column == Column.NAME else None
+    finding = entry.finding(at) if column == TreeColumn.NAME else None
     if finding is not None:
         words.insert(0, finding.severity)
-    elif column == Column.NAME:
+    elif column == TreeColumn.NAME:
         words += [badge.words for badge in _badges(entry, at)]
     return ", ".join(words)
 
 
-ANSWERS: dict[int, Callable[[Entry, int, int], Any]] = {
+ANSWERS: dict[int, Callable[[TreeEntry, int, int], Any]] = {
     int(Qt.ItemDataRole.DisplayRole): _text,
     int(Qt.ItemDataRole.ToolTipRole): _tooltip,
     int(Qt.ItemDataRole.AccessibleTextRole): _accessible,
@@ -230,7 +230,7 @@ class ObjectsModel(QAbstractItemModel):
 
     def __init__(self) -> None:
         super().__init__()
-        self._objects: dict[str, Known] = {}
+        self._objects: dict[str, KnownObject] = {}
         self.has_findings = False
         """Whether some rows are findings of the doctor."""
         self.working: dict[int, Progress] = {}
@@ -286,7 +286,7 @@ class ObjectsModel(QAbstractItemModel):
                 index = self._index(node)
                 self.dataChanged.emit(index, index)
 
-    def _at_work(self, entry: Entry, path: str, is_open: Callable[[QModelIndex], bool]) -> int:
+    def _at_work(self, entry: TreeEntry, path: str, is_open: Callable[[QModelIndex], bool]) -> int:
         """The node of a part; of the nearest one around it that can be seen."""
         outline = entry.known.outline
         way = [outline.place(path) or 0]
@@ -315,7 +315,7 @@ class ObjectsModel(QAbstractItemModel):
                 return True
         return not self._shown.of(name) and bool(options.query.words)
 
-    def _announce(self, entry: Entry, old: Known, changed: Sequence[int]) -> None:
+    def _announce(self, entry: TreeEntry, old: KnownObject, changed: Sequence[int]) -> None:
         """Say which cells changed. For many rows only the object's own is named, and the screen is repainted."""
         rows, was = entry.known.outline.rows, old.outline.rows
         if len(changed) > MANY or _badges_of(old) != _badges_of(entry.known):
@@ -326,7 +326,7 @@ class ObjectsModel(QAbstractItemModel):
         for at in changed:
             if entry.is_shown(at):
                 index = self._index(entry.base | at)
-                self.dataChanged.emit(index, index.siblingAtColumn(Column.MIB))
+                self.dataChanged.emit(index, index.siblingAtColumn(TreeColumn.MIB))
 
     def _rearrange(self, options: Options) -> None:
         """Rearrange everything and carry over Qt's persistent indexes."""
@@ -436,7 +436,7 @@ class ObjectsModel(QAbstractItemModel):
         return result
 
     def _range(self, parent: QModelIndex, first: int, last: int) -> QItemSelectionRange:
-        return QItemSelectionRange(self.index(first, 0, parent), self.index(last, Column.MIB, parent))
+        return QItemSelectionRange(self.index(first, 0, parent), self.index(last, TreeColumn.MIB, parent))
 
     # --- what Qt asks ----------------------------------------------------------------------------------------------
 
@@ -479,7 +479,7 @@ class ObjectsModel(QAbstractItemModel):
         if role == Qt.ItemDataRole.ToolTipRole and section in SORTED_BY:
             return "Click to sort; again for the other way round, and once more for the original order"
         if role == Qt.ItemDataRole.TextAlignmentRole:
-            right = section in (Column.SHAPE, Column.MIB)
+            right = section in (TreeColumn.SHAPE, TreeColumn.MIB)
             return (
                 Qt.AlignmentFlag.AlignRight if right else Qt.AlignmentFlag.AlignLeft
             ) | Qt.AlignmentFlag.AlignVCenter
@@ -490,7 +490,7 @@ class ObjectsModel(QAbstractItemModel):
             return None
         node, column = index.internalId(), index.column()
         match role:
-            case Qt.ItemDataRole.TextAlignmentRole if column in (Column.SHAPE, Column.MIB):
+            case Qt.ItemDataRole.TextAlignmentRole if column in (TreeColumn.SHAPE, TreeColumn.MIB):
                 return RIGHT
             case _ if role == PROGRESS_ROLE:
                 return self.working.get(node)
@@ -498,7 +498,7 @@ class ObjectsModel(QAbstractItemModel):
                 result = self._shown.found(node)
                 if result is not None:
                     answer = ANSWERS[role](*result, column)
-                    working = self.working.get(node) if column == Column.NAME else None
+                    working = self.working.get(node) if column == TreeColumn.NAME else None
                     return answer if working is None else _with_progress(answer, role, working)
                 return self._of_device(node, column, role) if node in self._shown.groups else None
         return None
@@ -509,10 +509,10 @@ class ObjectsModel(QAbstractItemModel):
         match role:
             case Qt.ItemDataRole.DisplayRole:
                 label = {
-                    Column.NAME: device or "no tensors",
-                    Column.MIB: mib_text(self._shown.bytes(node)) if device else "",
+                    TreeColumn.NAME: device or "no tensors",
+                    TreeColumn.MIB: mib_text(self._shown.bytes(node)) if device else "",
                 }
-                return label.get(Column(column), "")
+                return label.get(TreeColumn(column), "")
             case Qt.ItemDataRole.ToolTipRole:
                 return f"what is on {device}" if device else "what holds no tensor"
             case Qt.ItemDataRole.AccessibleTextRole:
@@ -537,11 +537,11 @@ def _with_progress(answer: Any, role: int, progress: Progress) -> Any:
             return answer
 
 
-def _badges_of(known: Known) -> tuple[Badge, ...]:
+def _badges_of(known: KnownObject) -> tuple[Badge, ...]:
     return badges(known.outline.rows[0], known.snapshot)
 
 
-def _devices(known: Known, rows: Sequence[int]) -> list[tuple[str, ...]]:
+def _devices(known: KnownObject, rows: Sequence[int]) -> list[tuple[str, ...]]:
     return [known.outline.rows[index].devices for index in rows]
 
 

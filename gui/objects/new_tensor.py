@@ -59,7 +59,7 @@ def parse_shape(text: str) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-class Checked(NamedTuple):
+class CheckedFields(NamedTuple):
     """What the dialog's fields come to: a command, or what is wrong; and the bytes it takes where they can be known."""
 
     command: NewTensor | None
@@ -147,7 +147,7 @@ class NewTensorDialog(FormDialog):
             return "Choose a .npy file."
         return ""
 
-    def check(self) -> Checked:
+    def check(self) -> CheckedFields:
         """What the fields come to now."""
         findings = Findings()
         fill: str = self.fill.currentData()
@@ -182,7 +182,7 @@ class NewTensorDialog(FormDialog):
                 room = f"{device} has {bytes_text(free)} free"
                 findings.add(f"it needs {bytes_text(size)} and {room}; choose a smaller shape or dtype")
         if findings.findings or device is None:
-            return Checked(None, findings.findings, size, device)
+            return CheckedFields(None, findings.findings, size, device)
         command = NewTensor(
             name=name or None,
             fill=fill,
@@ -193,7 +193,7 @@ class NewTensorDialog(FormDialog):
             requires_grad=self.requires_grad.isChecked(),
             fall_back=self.fall_back.isChecked(),
         )
-        return Checked(command, (), size, device)
+        return CheckedFields(command, (), size, device)
 
     def _device(self) -> str:
         text = self.device.currentText()
@@ -205,7 +205,7 @@ class NewTensorDialog(FormDialog):
         known = self._state.devices.get(device)
         return None if known is None else free_bytes(known)
 
-    def _size_words(self, checked: Checked) -> str:
+    def _size_words(self, checked: CheckedFields) -> str:
         size = "The file decides the size" if checked.bytes is None else f"It takes {bytes_text(checked.bytes)}"
         device = checked.device or ""
         if device not in self._state.devices:

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 
 from devexplorer.core.records import Diagnosis
 from devexplorer.core.session import State, UnderWay
-from devexplorer.gui.objects.arrangement import HINT, Key, Options, Query
+from devexplorer.gui.objects.arrangement import HINT, Key, Options, SearchQuery
 from devexplorer.gui.objects.findings import holder
 from devexplorer.gui.objects.item_model import SORTED_BY, ObjectsModel
 from devexplorer.gui.objects.tree import ChipsDelegate, ObjectsTree
@@ -325,7 +325,7 @@ class ObjectsPanel(Panel):
         self._on_selection()
 
     def _on_filter(self, text: str) -> None:
-        query, before = Query.of(text), self.model.options.query
+        query, before = SearchQuery.of(text), self.model.options.query
         self.tree.nothing = f"Nothing matches “{text}”." if text else ""
         if query == before:
             return

@@ -44,9 +44,9 @@ from devexplorer.gui.objects.item_model import (
     DEVICES_ROLE,
     FINDING_ROLE,
     PROGRESS_ROLE,
-    Column,
     Index,
     ObjectsModel,
+    TreeColumn,
 )
 from devexplorer.gui.widgets import (
     RIGHT,
@@ -67,15 +67,27 @@ from devexplorer.gui.widgets import (
     text_width,
 )
 
-_NARROW = {Column.TYPE: 88, Column.SHAPE: 90, Column.DTYPE: 62, Column.DEVICE: 112, Column.MIB: 62}
-_LOW = {Column.TYPE: 132, Column.SHAPE: 86, Column.DTYPE: 62, Column.DEVICE: 106, Column.MIB: 58}
+_NARROW = {TreeColumn.TYPE: 88, TreeColumn.SHAPE: 90, TreeColumn.DTYPE: 62, TreeColumn.DEVICE: 112, TreeColumn.MIB: 62}
+_LOW = {TreeColumn.TYPE: 132, TreeColumn.SHAPE: 86, TreeColumn.DTYPE: 62, TreeColumn.DEVICE: 106, TreeColumn.MIB: 58}
 """In a low window the tree is narrower; `AdaptiveAvgPool2d` has room all the same."""
-_WIDTHS = {Column.TYPE: 136, Column.SHAPE: 108, Column.DTYPE: 74, Column.DEVICE: 122, Column.MIB: 66}
-_WIDE = {Column.TYPE: 220, Column.SHAPE: 160, Column.DTYPE: 110, Column.DEVICE: 240, Column.MIB: 92}
-_WIDEST = {Column.TYPE: 360, Column.SHAPE: 260, Column.DTYPE: 180, Column.DEVICE: 420, Column.MIB: 120}
+_WIDTHS = {
+    TreeColumn.TYPE: 136,
+    TreeColumn.SHAPE: 108,
+    TreeColumn.DTYPE: 74,
+    TreeColumn.DEVICE: 122,
+    TreeColumn.MIB: 66,
+}
+_WIDE = {TreeColumn.TYPE: 220, TreeColumn.SHAPE: 160, TreeColumn.DTYPE: 110, TreeColumn.DEVICE: 240, TreeColumn.MIB: 92}
+_WIDEST = {
+    TreeColumn.TYPE: 360,
+    TreeColumn.SHAPE: 260,
+    TreeColumn.DTYPE: 180,
+    TreeColumn.DEVICE: 420,
+    TreeColumn.MIB: 120,
+}
 _TIERS = ((1700, _WIDEST), (1150, _WIDE), (720, _WIDTHS), (540, _LOW), (0, _NARROW))
 """Widths of the columns in a tree that is at least so wide: the eye has to find its way from a name to its size."""
-_SPARE_BELOW_PX = {Column.TYPE: 520, Column.SHAPE: 600, Column.DTYPE: 376}
+_SPARE_BELOW_PX = {TreeColumn.TYPE: 520, TreeColumn.SHAPE: 600, TreeColumn.DTYPE: 376}
 """Columns that are hidden in a very narrow tree: the inspector says the same of what is selected, and the device has to
 be in sight."""
 _NAME_PX = 132
@@ -124,10 +136,10 @@ class ObjectsTree(QTreeView):
         header.setSectionsMovable(False)
         header.setHighlightSections(False)
         header.setSectionsClickable(True)
-        header.setSectionResizeMode(Column.NAME, QHeaderView.ResizeMode.Stretch)
+        header.setSectionResizeMode(TreeColumn.NAME, QHeaderView.ResizeMode.Stretch)
         self._set_widths(_WIDTHS)
 
-    def _set_widths(self, widths: dict[Column, int]) -> None:
+    def _set_widths(self, widths: dict[TreeColumn, int]) -> None:
         self._widths = widths
         for column, width in widths.items():
             self.header().resizeSection(column, width)
@@ -145,13 +157,13 @@ class ObjectsTree(QTreeView):
 
     def _fit_name(self, width: int) -> None:
         header = self.header()
-        others = sum(header.sectionSize(column) for column in Column if column != Column.NAME)  # 0 where hidden
+        others = sum(header.sectionSize(column) for column in TreeColumn if column != TreeColumn.NAME)  # 0 where hidden
         stretches = width - others >= _NAME_PX
         header.setSectionResizeMode(
-            Column.NAME, QHeaderView.ResizeMode.Stretch if stretches else QHeaderView.ResizeMode.Interactive
+            TreeColumn.NAME, QHeaderView.ResizeMode.Stretch if stretches else QHeaderView.ResizeMode.Interactive
         )
         if not stretches:
-            header.resizeSection(Column.NAME, _NAME_PX)
+            header.resizeSection(TreeColumn.NAME, _NAME_PX)
 
     @contextmanager
     def laid_out_once(self) -> Iterator[None]:
@@ -293,24 +305,24 @@ class ChipsDelegate(QStyledItemDelegate):
         finding = index.data(FINDING_ROLE) if isinstance(model, ObjectsModel) and model.has_findings else None
         painter.save()
         match index.column():
-            case Column.MIB if finding is not None:  # the last one: its words may go across all the others
+            case TreeColumn.MIB if finding is not None:  # the last one: its words may go across all the others
                 assert isinstance(option.widget, QTreeView)
-                left = option.widget.visualRect(index.sibling(index.row(), Column.NAME)).left()
+                left = option.widget.visualRect(index.sibling(index.row(), TreeColumn.NAME)).left()
                 self._paint_finding(painter, where.adjusted(left - where.left(), 0, 0, 0), finding)
             case _ if finding is not None:
                 pass
-            case Column.DEVICE:
+            case TreeColumn.DEVICE:
                 devices = index.data(DEVICES_ROLE) or ()
                 paint_chips(
                     painter, where, devices,
                     lambda box, device: paint_device(painter, box, device, self._look),
                 )  # fmt: skip
-            case Column.NAME:
+            case TreeColumn.NAME:
                 self._paint_name(painter, where, index)
                 if isinstance(model, ObjectsModel) and model.working:
                     paint_progress(painter, where.adjusted(4, 0, -8, 0), index.data(PROGRESS_ROLE))
-            case Column.SHAPE | Column.MIB:
-                tone: Tone = "text" if index.column() == Column.MIB else "dim"
+            case TreeColumn.SHAPE | TreeColumn.MIB:
+                tone: Tone = "text" if index.column() == TreeColumn.MIB else "dim"
                 # The left end of a shape is its batch, the right end its image: the middle can go.
                 room, cut = where.adjusted(0, 0, -_PAD, 0), Qt.TextElideMode.ElideMiddle
                 draw_text(painter, room, index.data(), tone, Role.TEXT, RIGHT, cut)

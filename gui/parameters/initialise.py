@@ -17,7 +17,7 @@ from devexplorer.gui.widgets import check_box, give_room, label
 WIDTH_PX = 440
 
 
-class Rule(NamedTuple):
+class RuleChoice(NamedTuple):
     """One way to draw initial values: its words and its options with what they are at first."""
 
     words: str
@@ -25,16 +25,18 @@ class Rule(NamedTuple):
 
 
 RULES = {
-    "normal": Rule("normal: mean and deviation", {"mean": 0.0, "std": 0.01}),
-    "uniform": Rule("uniform between two numbers", {"low": -0.1, "high": 0.1}),
-    "constant": Rule("constant: one number everywhere", {"value": 1.0}),
-    "zeros": Rule("zeros", {}),
-    "ones": Rule("ones", {}),
-    "xavier-uniform": Rule("Xavier (Glorot), uniform: for tanh and sigmoid", {"gain": 1.0}),
-    "xavier-normal": Rule("Xavier (Glorot), normal", {"gain": 1.0}),
-    "kaiming-uniform": Rule("Kaiming (He), uniform: for ReLU", {"a": 0.0}),
-    "kaiming-normal": Rule("Kaiming (He), normal", {"a": 0.0}),
-    "piecewise": Rule("piecewise: uniform, small values become 0", {"low": -10.0, "high": 10.0, "threshold": 5.0}),
+    "normal": RuleChoice("normal: mean and deviation", {"mean": 0.0, "std": 0.01}),
+    "uniform": RuleChoice("uniform between two numbers", {"low": -0.1, "high": 0.1}),
+    "constant": RuleChoice("constant: one number everywhere", {"value": 1.0}),
+    "zeros": RuleChoice("zeros", {}),
+    "ones": RuleChoice("ones", {}),
+    "xavier-uniform": RuleChoice("Xavier (Glorot), uniform: for tanh and sigmoid", {"gain": 1.0}),
+    "xavier-normal": RuleChoice("Xavier (Glorot), normal", {"gain": 1.0}),
+    "kaiming-uniform": RuleChoice("Kaiming (He), uniform: for ReLU", {"a": 0.0}),
+    "kaiming-normal": RuleChoice("Kaiming (He), normal", {"a": 0.0}),
+    "piecewise": RuleChoice(
+        "piecewise: uniform, small values become 0", {"low": -10.0, "high": 10.0, "threshold": 5.0}
+    ),
 }
 """The rules of `Initialise`."""
 _WORDS = {

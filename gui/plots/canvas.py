@@ -36,7 +36,7 @@ from PySide6.QtWidgets import (
 )
 
 from devexplorer.gui.plots.curves import straight_pen
-from devexplorer.gui.plots.markers import ROW_PX, Line, LinesItem, forget_picture, lane_rows
+from devexplorer.gui.plots.markers import ROW_PX, LinesItem, MarkerLine, forget_picture, lane_rows
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.widgets import Role, announce, current_theme, font, paint_focus, theme_changed
 
@@ -147,7 +147,7 @@ class PlotCanvas(pg.GraphicsView):  # type: ignore[misc]
         colour.setAlphaF(GRID_ALPHA)
         self.grid.setPen(QPen(colour, 1))
 
-    def show_lines(self, markers: list[Line], guides: Sequence[tuple[float, str, str]] = ()) -> None:
+    def show_lines(self, markers: list[MarkerLine], guides: Sequence[tuple[float, str, str]] = ()) -> None:
         """Show the grid at the ticks of the left axis, markers, and guides across: value, label, colour."""
         rect = self.view.rect()
         grid_of = (rect, self.left.ticks, self.view.viewRange())
@@ -160,7 +160,7 @@ class PlotCanvas(pg.GraphicsView):  # type: ignore[misc]
                 grid.lineTo(rect.width(), y)
             self.grid.setPath(grid)
         self.lines.setPos(self.view.mapToItem(self.centralWidget, QPointF(0, 0)))
-        across = [Line(round(self.px(0.0, value).y()), text, colour) for value, text, colour in guides]
+        across = [MarkerLine(round(self.px(0.0, value).y()), text, colour) for value, text, colour in guides]
         self.lines.show_lines(rect, self.lane_rows, markers, across)
 
     def drawForeground(self, painter: QPainter, rect: QRectF | QRect) -> None:
@@ -336,7 +336,7 @@ class SelectionItem(pg.LinearRegionItem):  # type: ignore[misc]  # pyqtgraph pub
             self.setRegion(edges)
 
 
-class Reading(NamedTuple):
+class CursorReading(NamedTuple):
     """One line of the box."""
 
     name: str
@@ -386,7 +386,9 @@ class Cursor(QObject):
             if self.line.pen.width() != (pen := straight_pen(current_theme().dim, self._canvas)).width():
                 self.line.setPen(pen)  # the window is on another screen
 
-    def show_box(self, x_px: float, titles: Sequence[str], heads: Sequence[str], readings: Sequence[Reading]) -> None:
+    def show_box(
+        self, x_px: float, titles: Sequence[str], heads: Sequence[str], readings: Sequence[CursorReading]
+    ) -> None:
         """Show the box beside the line, `x_px` from the left end of the axis.
 
         `heads` are above the values of each reading; where there is one value they are left out.
@@ -409,7 +411,9 @@ class Cursor(QObject):
         self.line.hide()
         self.box.hide()
 
-    def _fill(self, titles: Sequence[str], heads: Sequence[str], readings: Sequence[Reading], room: QSize) -> None:
+    def _fill(
+        self, titles: Sequence[str], heads: Sequence[str], readings: Sequence[CursorReading], room: QSize
+    ) -> None:
         """In the first of these forms that has room: two columns, without the word "simulated" behind each name, one
         column, only some of the readings."""
         many = len(readings) > COLUMN_ROWS
@@ -434,7 +438,7 @@ class Cursor(QObject):
 
 
 def _html(
-    titles: Sequence[str], heads: Sequence[str], readings: Sequence[Reading], columns: int, with_word: bool
+    titles: Sequence[str], heads: Sequence[str], readings: Sequence[CursorReading], columns: int, with_word: bool
 ) -> str:
     # Names come from the engine, which is not trusted: escaped.
     if not with_word and any(reading.simulated for reading in readings):
@@ -449,7 +453,7 @@ def _html(
     return f"{head}<table cellspacing='0'><tr>{'<td>&nbsp;&nbsp;&nbsp;</td>'.join(tables)}</tr></table>"
 
 
-def _table(heads: Sequence[str], readings: Sequence[Reading], with_word: bool) -> str:
+def _table(heads: Sequence[str], readings: Sequence[CursorReading], with_word: bool) -> str:
     number = 'align="right" style="white-space:nowrap'
     rows = []
     if len(heads) > 1:

@@ -13,9 +13,9 @@ from devexplorer.core.session import Device, State
 from devexplorer.core.telemetry.history import History
 from devexplorer.core.telemetry.metrics import Metric
 from devexplorer.gui.plots.curves import AreaItem, Floats, LiveCurve, LiveCurves, corners, highest, thin, to_edges
-from devexplorer.gui.plots.legend import Entry
+from devexplorer.gui.plots.legend import LegendLine
 from devexplorer.gui.plots.time_axis import TimeAxis
-from devexplorer.gui.plots.timeline_plot import Drawn, Series, TimelinePlot
+from devexplorer.gui.plots.timeline_plot import Drawn, TimelinePlot, TimelineSeries
 from devexplorer.gui.widgets import EmptyState, device_colour, device_pen
 
 PIXELS_PER_POINT = 0.5
@@ -58,8 +58,8 @@ class DevicePlot(TimelinePlot):
         """Whether the scale makes room for its curve."""
         return True
 
-    def _entry(self, device: Device) -> Entry:
-        return Entry(device.info.id, device.colour, device.info.simulated)
+    def _entry(self, device: Device) -> LegendLine:
+        return LegendLine(device.info.id, device.colour, device.info.simulated)
 
     # TimelinePlot's questions
 
@@ -73,13 +73,13 @@ class DevicePlot(TimelinePlot):
     def _shown_devices(self) -> list[Device]:
         return [d for d in self._state.devices.values() if self._listed(d) and self.legend.shows(d.info.id)]
 
-    def _series(self) -> list[Series]:
+    def _series(self) -> list[TimelineSeries]:
         return [
-            Series(d.info.id, device_colour(d.colour), d.info.simulated, self._history(d), self._metric.id)
+            TimelineSeries(d.info.id, device_colour(d.colour), d.info.simulated, self._history(d), self._metric.id)
             for d in self._shown_devices()
         ]
 
-    def _entries(self) -> list[Entry]:
+    def _entries(self) -> list[LegendLine]:
         return [
             self._entry(device)._replace(idle=device.info.id in self.curves and not self._rises(device.info.id))
             for device in self._state.devices.values()

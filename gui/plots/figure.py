@@ -12,7 +12,7 @@ from PySide6.QtSvg import QSvgGenerator
 from PySide6.QtWidgets import QApplication, QWidget
 
 from devexplorer.gui.plots.canvas import PlotCanvas
-from devexplorer.gui.plots.legend import GAP_PX, LINE_PX, Entry, draw_key, entry_colour
+from devexplorer.gui.plots.legend import GAP_PX, LINE_PX, LegendLine, draw_key, entry_colour
 from devexplorer.gui.plots.timeline_plot import TimelinePlot
 from devexplorer.gui.widgets import Role, current_theme, draw_text, font, text_width
 
@@ -22,7 +22,7 @@ SPACE_PX = 16
 PNG_SCALE = 2.0
 
 
-class Figure:
+class PlotFigure:
     """Plots over time, or charts, one below the other, as in the window."""
 
     def __init__(self, plots: Sequence[QWidget]) -> None:
@@ -103,9 +103,9 @@ class Figure:
             canvas.render(painter, QRectF(EDGE_PX, y, canvas.width(), canvas.height()), canvas.viewport().rect())
         return y + float(canvas.height())
 
-    def _rows(self, entries: Sequence[Entry]) -> list[list[Entry]]:
+    def _rows(self, entries: Sequence[LegendLine]) -> list[list[LegendLine]]:
         """The legend in as many rows as it takes."""
-        rows: list[list[Entry]] = []
+        rows: list[list[LegendLine]] = []
         left = 0.0
         for entry in entries:
             width = _width(entry)
@@ -147,5 +147,5 @@ def _paint_chart(painter: QPainter, chart: QWidget, at: QPoint) -> None:
         focus.setFocus()
 
 
-def _width(entry: Entry) -> float:
+def _width(entry: LegendLine) -> float:
     return LINE_PX + GAP_PX + text_width(entry.text()) + SPACE_PX

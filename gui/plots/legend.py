@@ -38,7 +38,7 @@ LEAST_ENTRIES = 4
 WORD = "simulated: "
 
 
-class Entry(NamedTuple):
+class LegendLine(NamedTuple):
     """A device, or a part of a stack, as the legend shows it."""
 
     device: str
@@ -69,12 +69,12 @@ class LegendEntry(QAbstractButton):
         self.setFont(font(Role.LABEL))
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self._entry = Entry("", 0, False)
+        self._entry = LegendLine("", 0, False)
         self.with_word = True
         self.is_first = False
         """Before it stands the word that is true of those after it, too."""
 
-    def set_entry(self, entry: Entry) -> None:
+    def set_entry(self, entry: LegendLine) -> None:
         """Show that device."""
         if entry == self._entry:
             return
@@ -120,7 +120,7 @@ class LegendEntry(QAbstractButton):
             painter.drawRoundedRect(self.rect().adjusted(0, 0, -1, -1), 3, 3)
 
 
-def draw_key(painter: QPainter, entry: Entry, left: QPointF) -> None:
+def draw_key(painter: QPainter, entry: LegendLine, left: QPointF) -> None:
     """The line or the square before the name, from `left` on, `LINE_PX` - 2 wide at most."""
     if not entry.brushes:
         pen = device_pen(entry.colour, simulated=entry.simulated)
@@ -132,7 +132,7 @@ def draw_key(painter: QPainter, entry: Entry, left: QPointF) -> None:
         painter.fillRect(QRectF(left.x() + 2, left.y() - 4.5, 9, 9), brush)
 
 
-def entry_colour(entry: Entry) -> str:
+def entry_colour(entry: LegendLine) -> str:
     """`#RRGGBB` of the entry's name."""
     return entry.text_colour or device_colour(entry.colour)
 
@@ -148,7 +148,7 @@ class Legend(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         self.setFixedHeight(HEIGHT_PX)
         self.setAccessibleName("Legend")
-        self._entries: tuple[Entry, ...] = ()
+        self._entries: tuple[LegendLine, ...] = ()
         self.buttons: dict[str, LegendEntry] = {}
         self._hidden: set[str] = set()
         self.from_left = False
@@ -158,11 +158,11 @@ class Legend(QWidget):
         self._menu = QMenu(self._more)
         self._more.setMenu(self._menu)
         self._menu.aboutToShow.connect(self._fill_menu)
-        self.left_over: tuple[Entry, ...] = ()
+        self.left_over: tuple[LegendLine, ...] = ()
         """Entries that had no room and are in the menu."""
         self._more.hide()
 
-    def set_entries(self, entries: Sequence[Entry]) -> None:
+    def set_entries(self, entries: Sequence[LegendLine]) -> None:
         """Show these devices, in this order; does nothing when they are shown already."""
         if tuple(entries) == self._entries:
             return
@@ -271,7 +271,7 @@ class Legend(QWidget):
             button.show()
             x += width + SPACE_PX
 
-    def _split(self, room: int) -> tuple[list[Entry], list[Entry]]:
+    def _split(self, room: int) -> tuple[list[LegendLine], list[LegendLine]]:
         """Entries that fit into `room` pixels (idle ones last), and the others; both in the devices' order."""
         widths = {name: button.sizeHint().width() + SPACE_PX for name, button in self.buttons.items()}
         if sum(widths.values()) - SPACE_PX <= room:
@@ -285,7 +285,7 @@ class Legend(QWidget):
             shown.add(entry.device)
         return [e for e in self._entries if e.device in shown], [e for e in self._entries if e.device not in shown]
 
-    def _show_more(self, entries: Sequence[Entry]) -> int:
+    def _show_more(self, entries: Sequence[LegendLine]) -> int:
         """Keep these for the menu; returns the pixels that its button takes, the space before it included."""
         self.left_over = tuple(entries)
         for entry in entries:

@@ -39,7 +39,7 @@ SHORTEST_LABEL_PX = 44.0
 """A label that would be cut shorter than this is left out."""
 
 
-class Line(NamedTuple):
+class MarkerLine(NamedTuple):
     """A marker or guide: where (pixels from the left, or from the top), what it says, in which colour (`#RRGGBB`)."""
 
     at_px: float
@@ -57,7 +57,7 @@ class PlacedLabel(NamedTuple):
 
 
 def place_labels(
-    lines: Sequence[Line],
+    lines: Sequence[MarkerLine],
     *,
     width_px: float,
     rows: int,
@@ -101,7 +101,11 @@ def place_labels(
 
 
 def _cut_short(
-    line: Line, width_px: float, rows: Sequence[int], elide: Callable[[str, float], str], occupied: Sequence[QRectF]
+    line: MarkerLine,
+    width_px: float,
+    rows: Sequence[int],
+    elide: Callable[[str, float], str],
+    occupied: Sequence[QRectF],
 ) -> PlacedLabel | None:
     """The label in the row with the most room right of its line, elided; None where there is too little."""
     start, best, best_row = line.at_px + GAP_PX, 0.0, 0
@@ -142,13 +146,13 @@ class LinesItem(QGraphicsItem):
         self._metrics = QFontMetricsF(self._font)
         self._rect = QRectF()
         self._rows = 1
-        self._markers: list[Line] = []
-        self._guides: list[Line] = []
+        self._markers: list[MarkerLine] = []
+        self._guides: list[MarkerLine] = []
         self.labels: list[PlacedLabel] = []
         """Labels of markers as they are drawn now, oldest first."""
         self.guide_labels: list[PlacedLabel] = []
 
-    def show_lines(self, rect: QRectF, rows: int, markers: list[Line], guides: list[Line]) -> None:
+    def show_lines(self, rect: QRectF, rows: int, markers: list[MarkerLine], guides: list[MarkerLine]) -> None:
         """Show these lines, their labels in so many rows; does nothing when they are the ones that are shown."""
         if (rect, rows, markers, guides) == (self._rect, self._rows, self._markers, self._guides):
             return

@@ -24,10 +24,10 @@ from devexplorer.core.base import MISSING, bytes_text, number_text
 from devexplorer.core.session import Device, Marker, State
 from devexplorer.core.telemetry.history import History, Span
 from devexplorer.core.telemetry.metrics import Metric
-from devexplorer.gui.plots.canvas import Canvas, Cursor, Reading, SelectionItem, TimeViewBox
+from devexplorer.gui.plots.canvas import Canvas, Cursor, CursorReading, SelectionItem, TimeViewBox
 from devexplorer.gui.plots.curves import Floats, Unit, YScale, axis_units
-from devexplorer.gui.plots.legend import Entry, Legend, LegendRow
-from devexplorer.gui.plots.markers import DASHES, Line, limits
+from devexplorer.gui.plots.legend import Legend, LegendLine, LegendRow
+from devexplorer.gui.plots.markers import DASHES, MarkerLine, limits
 from devexplorer.gui.plots.time_axis import CLOCK_STEPS_S, TimeAxis, TimeNote, clock_text, duration_text
 from devexplorer.gui.widgets import (
     EDGE_PX,
@@ -62,7 +62,7 @@ STEP_PX = 4
 """A curve that nobody touches moves by so much at once: less would cost more than it shows."""
 
 
-class Series(NamedTuple):
+class TimelineSeries(NamedTuple):
     """A curve or an area as readout and selection see it."""
 
     key: str
@@ -90,7 +90,7 @@ class Drawn(NamedTuple):
 
 
 def curve_figures(
-    series: Sequence[Series], axis: TimeAxis, unit: Unit, markers: Sequence[Marker], notes: Sequence[str]
+    series: Sequence[TimelineSeries], axis: TimeAxis, unit: Unit, markers: Sequence[Marker], notes: Sequence[str]
 ) -> Figures | None:
     """What the plot shows of these curves, the mean of each step; where single readings are no longer kept, lowest and
     highest too. None: nothing is known."""
@@ -242,11 +242,11 @@ class TimelinePlot(Panel):
         """Draw everything again next time: x counts from another moment."""
         raise NotImplementedError
 
-    def _series(self) -> list[Series]:
+    def _series(self) -> list[TimelineSeries]:
         """What is shown, in the order of the legend."""
         raise NotImplementedError
 
-    def _entries(self) -> list[Entry]:
+    def _entries(self) -> list[LegendLine]:
         """What the legend has."""
         raise NotImplementedError
 
@@ -349,7 +349,7 @@ class TimelinePlot(Panel):
         self._axis_is_stale = True
 
     @property
-    def legend_entries(self) -> list[Entry]:
+    def legend_entries(self) -> list[LegendLine]:
         """What is shown, for a picture of the plot: all of it, also what has no room in the header."""
         return [entry for entry in self._entries() if self.legend.shows(entry.device)]
 
@@ -415,7 +415,7 @@ class TimelinePlot(Panel):
         axis = self._axis
         per_s = float(self._view.width()) / axis.width_s
         markers = [
-            Line(
+            MarkerLine(
                 round((marker.time_unix_s - axis.left_unix_s) * per_s),
                 marker.text,
                 self._marker_colour(marker.device),
@@ -522,7 +522,8 @@ class TimelinePlot(Panel):
             if axis.cursor_s is None:
                 at_s = late - axis.now_unix_s
         readings = [
-            Reading(line.key, line.colour, self._values(line, time_s, selection), line.simulated) for line in series
+            CursorReading(line.key, line.colour, self._values(line, time_s, selection), line.simulated)
+            for line in series
         ]
         x_px = (min(max(at_s, axis.left_s), axis.right_s) - axis.left_s) / axis.width_s * self._view.width()
         self.cursor_box.show_box(x_px, titles, heads, readings)
@@ -535,10 +536,10 @@ class TimelinePlot(Panel):
             return None
         return axis.selection if any(self._span(line, axis.selection).readings for line in self._series()) else None
 
-    def _span(self, line: Series, selection: tuple[float, float]) -> Span:
+    def _span(self, line: TimelineSeries, selection: tuple[float, float]) -> Span:
         return self._spans.get(line.key) or line.history.span(line.metric, *selection)
 
-    def _values(self, line: Series, time_s: float, selection: tuple[float, float] | None) -> tuple[str, ...]:
+    def _values(self, line: TimelineSeries, time_s: float, selection: tuple[float, float] | None) -> tuple[str, ...]:
         """One value with its unit at the cursor, or with a selection four numbers whose unit is in the title."""
         here = () if self._axis.cursor_s is None else (line.history.value_at(line.metric, time_s),)
         if selection is None:

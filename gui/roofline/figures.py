@@ -24,7 +24,7 @@ from devexplorer.core.sweep.kind import SweepCell, SweepResult
 from devexplorer.gui.history.rows import device_here, published
 
 
-class Target(NamedTuple):
+class RooflineTarget(NamedTuple):
     """A device that a roofline can be drawn of: one that is here, or one that only the history knows."""
 
     key: str
@@ -88,10 +88,10 @@ class Memory(NamedTuple):
     """Why it is not measured."""
 
 
-class Roofline(NamedTuple):
+class DrawnRoofline(NamedTuple):
     """Everything that is drawn."""
 
-    target: Target
+    target: RooflineTarget
     points: tuple[Point, ...] = ()
     ceilings: tuple[Ceiling, ...] = ()
     memory: Memory = Memory()
@@ -125,17 +125,21 @@ def key_of_run(run: StoredRun, here: Sequence[DeviceInfo]) -> str:
     return key_of(info) if info is not None else known.uuid or f"{known.host} {device_of(run)} {known.device_name}"
 
 
-def targets(here: Sequence[DeviceInfo], runs: Iterable[StoredRun]) -> tuple[Target, ...]:
+def targets(here: Sequence[DeviceInfo], runs: Iterable[StoredRun]) -> tuple[RooflineTarget, ...]:
     """Devices of this machine that torch can use, then those that only runs of the history know."""
     result = {
-        key_of(info): Target(key_of(info), info.id, info.name, info.simulated, info) for info in here if info.usable
+        key_of(info): RooflineTarget(key_of(info), info.id, info.name, info.simulated, info)
+        for info in here
+        if info.usable
     }
     for run in runs:
         key = key_of_run(run, here)
         if key not in result and kinds_with_points(run.result):
             known = run.conditions
             place = f"on {known.host}" if known.host and run.imported else "not here"
-            result[key] = Target(key, "", known.device_name or device_of(run), run.result.simulated, None, place)
+            result[key] = RooflineTarget(
+                key, "", known.device_name or device_of(run), run.result.simulated, None, place
+            )
     return tuple(result.values())
 
 
@@ -213,7 +217,9 @@ def inner_copies(result: BenchResult, device: str) -> Iterator[BandwidthRow]:
 # --- the roof ---------------------------------------------------------------------------------------------------------
 
 
-def roofline(target: Target, points: Iterable[Point], copies: Iterable[BandwidthRow], left_out: int = 0) -> Roofline:
+def roofline(
+    target: RooflineTarget, points: Iterable[Point], copies: Iterable[BandwidthRow], left_out: int = 0
+) -> DrawnRoofline:
     """Put together what is known of one device."""
     every = tuple(points)
     best: dict[str, Point] = {}
@@ -224,16 +230,16 @@ def roofline(target: Target, points: Iterable[Point], copies: Iterable[Bandwidth
     order = {name: place for place, name in enumerate(PRODUCTS)}
     names = sorted({*best, *sheet}, key=lambda name: (order.get(name, len(order)), name))
     ceilings = tuple(_ceiling(target, name, best.get(name), sheet.get(name)) for name in names)
-    return Roofline(target, every, ceilings, _memory(target, tuple(copies)), left_out)
+    return DrawnRoofline(target, every, ceilings, _memory(target, tuple(copies)), left_out)
 
 
-def _ceiling(target: Target, dtype: str, best: Point | None, datasheet: float | None) -> Ceiling:
+def _ceiling(target: RooflineTarget, dtype: str, best: Point | None, datasheet: float | None) -> Ceiling:
     row = published(target.name, dtype)
     words = verdict(best.tflops, datasheet, row, best.mode) if best is not None else ""
     return Ceiling(dtype, best, datasheet, words, row.peak_burst if row is not None else None)
 
 
-def _memory(target: Target, copies: tuple[BandwidthRow, ...]) -> Memory:
+def _memory(target: RooflineTarget, copies: tuple[BandwidthRow, ...]) -> Memory:
     """Of the largest copies the fastest."""
     datasheet = target.info.memory_gb_s if target.info is not None else None
     largest = max((row.bytes for row in copies), default=0)
@@ -248,7 +254,7 @@ def _memory(target: Target, copies: tuple[BandwidthRow, ...]) -> Memory:
     return Memory(TRAFFIC * max(rates), datasheet, largest)
 
 
-def point_words(point: Point, drawn: Roofline) -> list[str]:
+def point_words(point: Point, drawn: DrawnRoofline) -> list[str]:
     """A point in words, line by line."""
     roof = drawn.roof(point)
     ceiling = next((item for item in drawn.ceilings if item.dtype == point.dtype), None)

@@ -24,9 +24,9 @@ from devexplorer.core.sweep.kind import SweepSpec
 from devexplorer.gui.history.rows import datasheet_tip, percent_cell
 from devexplorer.gui.roofline.figures import (
     Ceiling,
+    DrawnRoofline,
     Point,
-    Roofline,
-    Target,
+    RooflineTarget,
     cell_points,
     inner_copies,
     key_of,
@@ -84,11 +84,11 @@ class RooflinePanel(QWidget):
         self._runs: tuple[StoredRun, ...] = ()
         self._picked = ""
         """Key of the device that the user chose; empty: the first accelerator, or what there is."""
-        self._targets: tuple[Target, ...] = ()
+        self._targets: tuple[RooflineTarget, ...] = ()
         self._kept: tuple[list[Point], list[BandwidthRow], set[object], int] = ([], [], set(), 0)
         """Of the stored runs of the chosen device: points, copies, identities of results, number of runs left
         out."""
-        self.drawn: Roofline = NOWHERE
+        self.drawn: DrawnRoofline = NOWHERE
         """What is shown."""
         self.chooser = Choice("Device")
         self.chooser.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
@@ -161,7 +161,7 @@ class RooflinePanel(QWidget):
         self._draw()
 
     @property
-    def target(self) -> Target | None:
+    def target(self) -> RooflineTarget | None:
         """The device shown."""
         return next((target for target in self._targets if target.key == self.chooser.value), None)
 
@@ -223,7 +223,7 @@ class RooflinePanel(QWidget):
         self._show_side()
         self._stack.setCurrentWidget(self.empty if self.drawn.is_empty else self.split)
 
-    def _is_on(self, run: Run, target: Target) -> bool:
+    def _is_on(self, run: Run, target: RooflineTarget) -> bool:
         device = self._state.devices.get(run.spec.device)
         return device is not None and key_of(device.info) == target.key
 
@@ -300,7 +300,7 @@ def _reached(ceiling: Ceiling) -> float:
     return ceiling.best.tflops if ceiling.best is not None else 0.0
 
 
-def _summary(ceiling: Ceiling, drawn: Roofline) -> str:
+def _summary(ceiling: Ceiling, drawn: DrawnRoofline) -> str:
     """`bfloat16 798 TFLOP/s: 81 % of datasheet, 94 % of the best published.`"""
     words = f": {ceiling.words}" if ceiling.words else ""
     simulated = ", simulated" if drawn.target.simulated else ""

@@ -28,7 +28,7 @@ from devexplorer.gui.charts.roofline_canvas import Range, RooflineCanvas
 from devexplorer.gui.history.rows import when_text
 from devexplorer.gui.plots.canvas import ReadoutBox
 from devexplorer.gui.plots.curves import Floats
-from devexplorer.gui.roofline.figures import Ceiling, Point, Roofline, Target, point_words
+from devexplorer.gui.roofline.figures import Ceiling, DrawnRoofline, Point, RooflineTarget, point_words
 from devexplorer.gui.widgets import (
     CPU,
     Colour,
@@ -60,10 +60,10 @@ GLYPHS = {
     "int8": "▶▷",
 }  # fmt: skip
 """The same as letters, for tables: measured, simulated."""
-NOWHERE = Roofline(Target("", "", "", False))
+NOWHERE = DrawnRoofline(RooflineTarget("", "", "", False))
 
 
-class Line(NamedTuple):
+class RoofLine(NamedTuple):
     """One part of a roof, from one intensity and TFLOP/s to another."""
 
     start: tuple[float, float]
@@ -80,7 +80,7 @@ class Label(NamedTuple):
     dtype: str = ""
 
 
-def ranges(drawn: Roofline) -> tuple[Range, Range]:
+def ranges(drawn: DrawnRoofline) -> tuple[Range, Range]:
     """Of intensity and TFLOP/s."""
     rates = [*_rates(drawn, is_datasheet=False), *_rates(drawn, is_datasheet=True)]
     memory = [value for value in (drawn.memory.gb_per_s, drawn.memory.datasheet) if value]
@@ -99,7 +99,7 @@ def _range(values: Sequence[float], below: float, above: float) -> Range:
     return low / missing, high
 
 
-def lines(drawn: Roofline) -> list[Line]:
+def lines(drawn: DrawnRoofline) -> list[RoofLine]:
     """Slopes up to the highest ceiling of their kind, ceilings from where they meet the slope."""
     result = []
     (left, right), (_, top) = ranges(drawn)
@@ -109,14 +109,16 @@ def lines(drawn: Roofline) -> list[Line]:
         # without a measured slope a measured ceiling ends at the datasheet's
         ridge = gb_s or drawn.memory.datasheet
         for rate in rates:
-            result.append(Line((max(rate * 1e3 / ridge, left) if ridge else left, rate), (right, rate), is_datasheet))
+            result.append(
+                RoofLine((max(rate * 1e3 / ridge, left) if ridge else left, rate), (right, rate), is_datasheet)
+            )
         if gb_s:
             highest = max(rates, default=top)
-            result.append(Line((left, gb_s * left / 1e3), (highest * 1e3 / gb_s, highest), is_datasheet))
+            result.append(RoofLine((left, gb_s * left / 1e3), (highest * 1e3 / gb_s, highest), is_datasheet))
     return result
 
 
-def _rates(drawn: Roofline, *, is_datasheet: bool) -> list[float]:
+def _rates(drawn: DrawnRoofline, *, is_datasheet: bool) -> list[float]:
     rates = (_rate(ceiling, is_datasheet=is_datasheet) for ceiling in drawn.ceilings)
     return [rate for rate in rates if rate]
 
@@ -138,7 +140,7 @@ def _distinct(rates: Iterable[float]) -> list[float]:
 # --- labels -----------------------------------------------------------------------------------------------------------
 
 
-def labels(drawn: Roofline) -> list[Label]:
+def labels(drawn: DrawnRoofline) -> list[Label]:
     """What is to be written at the right, the most important first: measured ceilings, then those of the datasheet."""
     measured = [
         Label(
@@ -158,7 +160,7 @@ def labels(drawn: Roofline) -> list[Label]:
     return sorted([*measured, *datasheet], key=lambda label: (label.is_datasheet, -label.tflops))
 
 
-def memory_text(drawn: Roofline) -> str:
+def memory_text(drawn: DrawnRoofline) -> str:
     """The slope in words."""
     memory = drawn.memory
     parts = [] if memory.gb_per_s is None else [f"memory {number_text(memory.gb_per_s)} GB/s"]
@@ -214,7 +216,7 @@ class RooflinePicture(RooflineCanvas):
 
     # --- what is shown
 
-    def set_roofline(self, drawn: Roofline, colour: Colour) -> None:
+    def set_roofline(self, drawn: DrawnRoofline, colour: Colour) -> None:
         """Draw this; `colour`: of its device."""
         if drawn.points != self._drawn.points or drawn.target != self._drawn.target:
             self._point(None)
@@ -363,6 +365,6 @@ class RooflinePicture(RooflineCanvas):
             super().keyPressEvent(event)
 
 
-def glyph(dtype: str, drawn: Roofline) -> str:
+def glyph(dtype: str, drawn: DrawnRoofline) -> str:
     """The mark of a dtype as a letter, hollow where it is simulated."""
     return GLYPHS.get(dtype, "●○")[drawn.target.simulated]

@@ -35,7 +35,7 @@ from devexplorer.core.session.background import Background
 from devexplorer.core.session.crash import install_hooks
 from devexplorer.core.session.poll import PollResult
 from devexplorer.gui.actions import Controller
-from devexplorer.gui.shell.heartbeat import BEAT_MS, Heartbeat, Source
+from devexplorer.gui.shell.heartbeat import BEAT_MS, EventSource, Heartbeat
 from devexplorer.gui.shell.main_window import MainWindow
 from devexplorer.gui.widgets import after_paint, app_icon
 from devexplorer.gui.widgets import theme as themes
@@ -218,7 +218,7 @@ class App:
         self.window.context.others.show(self.shown.here)
         self.shown.back()
 
-    def _heart(self, source: Source) -> Heartbeat:
+    def _heart(self, source: EventSource) -> Heartbeat:
         """The heartbeat; the first time it is made, and beats."""
         if self.heartbeat is None:
             self.heartbeat = Heartbeat(
@@ -452,7 +452,7 @@ NOTHING = _Nothing()
 class Shown:
     """`show` another machine; `show_instead`, then `back`. `session` is the one that commands go to."""
 
-    def __init__(self, window: MainWindow, state: State, heart: Callable[[Source], Heartbeat]) -> None:
+    def __init__(self, window: MainWindow, state: State, heart: Callable[[EventSource], Heartbeat]) -> None:
         """`heart` gives the heartbeat, made with that source where there is none yet."""
         self._window, self._state, self._heart = window, state, heart
         self.go_live: Callable[[], None] = lambda: None
@@ -536,7 +536,7 @@ class Shown:
 
     def follow_all(self) -> None:
         """Let the heart beat for what is shown, and behind it for the others."""
-        session: Source = self.session or NOTHING
+        session: EventSource = self.session or NOTHING
         self._window.context.unseen = tuple(machine for machine in self.machines if machine is not self.machine)
         behind = tuple(
             (machine.session, machine.aside)

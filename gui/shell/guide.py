@@ -39,7 +39,7 @@ Place = QWidget | tuple[QWidget, QRect] | None
 
 
 @dataclass(frozen=True)
-class Step:
+class GuideStep:
     """One thing to do or to look at, on one control."""
 
     words: str
@@ -66,7 +66,7 @@ class Path:
     """A minute's worth of steps."""
 
     title: str
-    steps: tuple[Step, ...]
+    steps: tuple[GuideStep, ...]
     action: str = "First steps: "
     """What the palette has before the title."""
 
@@ -97,7 +97,7 @@ class Guide(QObject):
         window.context.beaten.connect(self.look)
 
     @property
-    def step(self) -> Step | None:
+    def step(self) -> GuideStep | None:
         """What is to be done now."""
         return None if self.path is None else self.path.steps[self._at]
 
@@ -178,7 +178,7 @@ class Guide(QObject):
         steps = enumerate(self.path.steps[self._at :], start=self._at)
         return next((at for at, step in steps if step.done is not None), None)
 
-    def _elsewhere(self, step: Step) -> bool:
+    def _elsewhere(self, step: GuideStep) -> bool:
         return bool(step.layout) and step.layout != self._window.workbench.layout_shown.name
 
     def _place(self, at: int | None = None) -> tuple[QWidget, QRect] | None:
@@ -271,7 +271,7 @@ class Guide(QObject):
         return QRect(corner, part.size())
 
 
-def _is_done(step: Step, window: MainWindow) -> bool:
+def _is_done(step: GuideStep, window: MainWindow) -> bool:
     return step.done is not None and bool(step.done(window))
 
 
@@ -357,8 +357,8 @@ def _benchmark(window: MainWindow) -> BenchPage[Any]:
     return page
 
 
-def _second_device() -> Step:
-    return Step(
+def _second_device() -> GuideStep:
+    return GuideStep(
         "There is only the CPU here. Add two virtual GPUs: simulated, with the memory and speed of real cards.",
         lambda w: w.devices.offer_button if w.devices.offer.isVisible() else w.devices.add_button,
         _has_gpu,
@@ -367,29 +367,29 @@ def _second_device() -> Step:
     )
 
 
-def _select() -> Step:
+def _select() -> GuideStep:
     """What was built or opened is selected: only where the user has chosen something else."""
     words = "Select the model in the list."
-    return Step(words, lambda w: w.objects.tree, _model_is_selected, layout="explore", seldom=True)
+    return GuideStep(words, lambda w: w.objects.tree, _model_is_selected, layout="explore", seldom=True)
 
 
-def _measure(words: str, done: Callable[[MainWindow], object]) -> tuple[Step, ...]:
+def _measure(words: str, done: Callable[[MainWindow], object]) -> tuple[GuideStep, ...]:
     """Open the form, start what it says."""
     return (
-        Step(
+        GuideStep(
             "Click “Benchmark”: it opens the form.",
             lambda w: _tool(w, "benchmark"),
             lambda w: done(w) or w.workbench.layout_shown.name == "measure",
             layout="explore",
         ),
-        Step(words, lambda w: _benchmark(w).start_button, done, layout="measure"),
+        GuideStep(words, lambda w: _benchmark(w).start_button, done, layout="measure"),
     )
 
 
-def _move() -> tuple[Step, ...]:
+def _move() -> tuple[GuideStep, ...]:
     return (
         _second_device(),
-        Step(
+        GuideStep(
             "Click “Build” and choose vgg16-bn.",
             lambda w: _tool(w, "build"),
             _model_is_here,
@@ -398,7 +398,7 @@ def _move() -> tuple[Step, ...]:
             picture="2-built",
         ),
         _select(),
-        Step(
+        GuideStep(
             "Click “Move to” and choose {device}, or drag the model onto its card.",
             lambda w: _tool(w, "move"),
             _model_is_on_a_gpu,
@@ -406,7 +406,7 @@ def _move() -> tuple[Step, ...]:
             layout="explore",
             also=lambda w: (w.objects.tree.viewport(), w.objects.current_row()),
         ),
-        Step(
+        GuideStep(
             "A line marks the move.{rise} The first use of a GPU adds a CUDA context; a later move can reuse memory"
             " that PyTorch has cached.",
             lambda w: w.memory,
@@ -415,7 +415,7 @@ def _move() -> tuple[Step, ...]:
             picture="3-moved",
         ),
         *_measure("Click “Start”: matrix products on a GPU are timed.", _gpu_is_measured),
-        Step(
+        GuideStep(
             "This is the throughput, block by block. Below is the median of the run.",
             lambda w: w.throughput,
             layout="measure",
@@ -426,38 +426,40 @@ def _move() -> tuple[Step, ...]:
     )
 
 
-def _what_next() -> tuple[Step, ...]:
+def _what_next() -> tuple[GuideStep, ...]:
     if "learn" not in BY_NAME:
         return ()
     return (
-        Step("That was the main job. “Learn” has short exercises for the rest.", lambda w: w.rail.buttons["learn"]),
+        GuideStep(
+            "That was the main job. “Learn” has short exercises for the rest.", lambda w: w.rail.buttons["learn"]
+        ),
     )
 
 
-def _tour() -> tuple[Step, ...]:
+def _tour() -> tuple[GuideStep, ...]:
     """The main job with what leads to it where there is one device, and what takes it back."""
-    stop = Step(
+    stop = GuideStep(
         "Click “Stop”: what was measured is kept.",
         lambda w: _benchmark(w).stop_button,
         _is_quiet,
         layout="measure",
     )
     return (
-        Step(
+        GuideStep(
             "Show the last 30 seconds.",
             lambda w: w.memory.time_control,
             lambda w: w.axis.span_s == 30,
             "Show",
         ),
         *_measure("Click “Start”: the CPU can be measured too.", lambda w: _has_gpu(w) or _is_measured(w)),
-        Step(
+        GuideStep(
             "This is its throughput.",
             lambda w: w.throughput,
             layout="measure",
             seen=lambda w: _points(w) >= POINTS // 2,
         ),
         stop,
-        Step(
+        GuideStep(
             "With one device nothing can move; “Move to” says why.",
             lambda w: w.devices,
             layout="explore",
@@ -466,14 +468,14 @@ def _tour() -> tuple[Step, ...]:
         ),
         *_move()[:-1],
         stop,
-        Step(
+        GuideStep(
             "“Undo” takes the move back.",
             lambda w: _tool(w, "undo"),
             lambda w: not _model_is_on_a_gpu(w),
             "Undo",
             layout="explore",
         ),
-        Step(
+        GuideStep(
             "The model is on the CPU again; PyTorch keeps the memory of the GPU for the next one.",
             lambda w: w.objects,
             layout="explore",

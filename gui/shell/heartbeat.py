@@ -46,7 +46,7 @@ FULL_GC_SECONDS = 60.0
 EVERYTHING = ~Change.NOTHING
 
 
-class Source(Protocol):
+class EventSource(Protocol):
     """Where events come from: the session, or a recording."""
 
     def drain(self) -> PollResult:
@@ -61,7 +61,7 @@ class Heartbeat(QObject):
 
     def __init__(
         self,
-        session: Source,
+        session: EventSource,
         state: State,
         view: MainWindow,
         clock: Clock = time.time,
@@ -71,7 +71,7 @@ class Heartbeat(QObject):
         """`step_s`: how long it takes until something has moved so far that it is seen."""
         super().__init__()
         self._session, self._state, self._view = session, state, view
-        self._behind: tuple[tuple[Source, State], ...] = ()
+        self._behind: tuple[tuple[EventSource, State], ...] = ()
         self._clock, self._monotonic, self._step_s = clock, monotonic, step_s
         self._timer = QTimer(self, timerType=Qt.TimerType.PreciseTimer)
         self._timer.timeout.connect(self.tick)
@@ -123,7 +123,7 @@ class Heartbeat(QObject):
         if self._timer.isActive() and self._timer.interval() != (pause_ms := self.pause_ms):
             self._timer.start(pause_ms)
 
-    def show(self, session: Source, clock: Clock, behind: tuple[tuple[Source, State], ...] = ()) -> None:
+    def show(self, session: EventSource, clock: Clock, behind: tuple[tuple[EventSource, State], ...] = ()) -> None:
         """From now on the window follows this one, by its clock. Those `behind` go on unseen, each in its own state."""
         self._session, self._clock, self._behind = session, clock, behind
 

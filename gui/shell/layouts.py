@@ -7,7 +7,7 @@ from operator import attrgetter
 from PySide6.QtCore import QSize
 
 from devexplorer.core.feature import named
-from devexplorer.gui.actions.layout import ACROSS, DOWN, PLOTS, Layout, Split
+from devexplorer.gui.actions.layout import ACROSS, DOWN, PLOTS, Layout, PanelSplit
 
 LOW_PX, WIDE_PX = 880, 1280
 """A window is low below this height, if it has this width."""
@@ -23,27 +23,27 @@ def is_low(window: QSize, *, before: bool) -> bool:
 
 PLOTS_SHARE = 0.487
 """Of the rows above the pages of Explore: three tenths of the whole window."""
-PANELS = Split("panels", ACROSS, ("objects", "inspector"), (0, 0.3), (380, 250), 0)
-CENTRE = Split("centre", DOWN, (PANELS, PLOTS), (1 - PLOTS_SHARE, 0), (150, PLOTS_SHARE), 1)
-SIDE = Split("side", DOWN, ("inspector", "memory"), (0, 0.45), (150, 150), 0)
-UNMEASURED = Split("unmeasured", ACROSS, ("devices", "objects", SIDE), (276, 0, 0.36), (240, 380, 280), 1)
-WORKSPACE = Split("workspace", ACROSS, ("devices", CENTRE), (276, 0), (240, 500), 1)
-BELOW_DEVICES = Split("below devices", ACROSS, ("stack", "pages"), (0.4, 0), (190, 732), 1)
+PANELS = PanelSplit("panels", ACROSS, ("objects", "inspector"), (0, 0.3), (380, 250), 0)
+CENTRE = PanelSplit("centre", DOWN, (PANELS, PLOTS), (1 - PLOTS_SHARE, 0), (150, PLOTS_SHARE), 1)
+SIDE = PanelSplit("side", DOWN, ("inspector", "memory"), (0, 0.45), (150, 150), 0)
+UNMEASURED = PanelSplit("unmeasured", ACROSS, ("devices", "objects", SIDE), (276, 0, 0.36), (240, 380, 280), 1)
+WORKSPACE = PanelSplit("workspace", ACROSS, ("devices", CENTRE), (276, 0), (240, 500), 1)
+BELOW_DEVICES = PanelSplit("below devices", ACROSS, ("stack", "pages"), (0.4, 0), (190, 732), 1)
 
-LOW_ABOVE = Split("low above", ACROSS, ("devices", "objects", "inspector"), (276, 0, 0.25), (240, 380, 250), 1)
-LOW_BELOW = Split("low below", ACROSS, ("memory", "throughput", "pages"), (0.27, 0.2, 0), (326, 240, 620), 2)
-LOW_UNMEASURED = Split("low unmeasured", ACROSS, ("memory", "pages"), (0.3, 0), (200, 620), 1)
+LOW_ABOVE = PanelSplit("low above", ACROSS, ("devices", "objects", "inspector"), (276, 0, 0.25), (240, 380, 250), 1)
+LOW_BELOW = PanelSplit("low below", ACROSS, ("memory", "throughput", "pages"), (0.27, 0.2, 0), (326, 240, 620), 2)
+LOW_UNMEASURED = PanelSplit("low unmeasured", ACROSS, ("memory", "pages"), (0.3, 0), (200, 620), 1)
 
 _LAYOUTS = (
     Layout(
         "explore",
         "explore",
         "Tensors and models: what is where, and moving it",
-        Split("rows", DOWN, (WORKSPACE, "pages"), (0, 0.3), (380, 90), 0),
-        low=Split("low rows", DOWN, (LOW_ABOVE, LOW_BELOW), (0, 0.47), (200, 0.42), 0),
+        PanelSplit("rows", DOWN, (WORKSPACE, "pages"), (0, 0.3), (380, 90), 0),
+        low=PanelSplit("low rows", DOWN, (LOW_ABOVE, LOW_BELOW), (0, 0.47), (200, 0.42), 0),
         unmeasured=(
-            Split("unmeasured rows", DOWN, (UNMEASURED, "pages"), (0, 0.3), (380, 90), 0),
-            Split("low unmeasured rows", DOWN, (LOW_ABOVE, LOW_UNMEASURED), (0, 0.38), (200, 0.38), 0),
+            PanelSplit("unmeasured rows", DOWN, (UNMEASURED, "pages"), (0, 0.3), (380, 90), 0),
+            PanelSplit("low unmeasured rows", DOWN, (LOW_ABOVE, LOW_UNMEASURED), (0, 0.38), (200, 0.38), 0),
         ),
         order=1,
     ),
@@ -51,14 +51,14 @@ _LAYOUTS = (
         "measure",
         "benchmark",
         "Benchmarks, their history, and what the datasheet promises",
-        Split("rows", DOWN, (PLOTS, "pages"), (0, 0.5), (0.42, 120), 0),
+        PanelSplit("rows", DOWN, (PLOTS, "pages"), (0, 0.5), (0.42, 120), 0),
         order=2,
     ),
     Layout(
         "monitor",
         "monitor",
         "Every device in one table, and any quantity over time",
-        Split("table above", DOWN, ("cards", BELOW_DEVICES), (0.5, 0), (120, 260), 1),
+        PanelSplit("table above", DOWN, ("cards", BELOW_DEVICES), (0.5, 0), (120, 260), 1),
         order=3,
     ),
 )

@@ -19,7 +19,7 @@ from PySide6.QtCore import QObject, Qt, QTimer
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QMenu, QPushButton, QToolButton, QTreeView, QWidget
 
-from devexplorer.gui.shell.guide import TOUR, Step
+from devexplorer.gui.shell.guide import TOUR, GuideStep
 from devexplorer.gui.widgets import current_theme
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Tour(QObject):
         self._guide, self._theme = app.window.guide, current_theme().name
         self._done: list[str] = []
         self._failed: str | None = "the window was closed before the tour had ended"
-        self._at: tuple[Step | None, QWidget | None] = (None, None)
+        self._at: tuple[GuideStep | None, QWidget | None] = (None, None)
         """The step, and what it points at."""
         self._since = self._began = 0.0
         """When the tour came to what is pointed at, and to the step."""

@@ -27,7 +27,7 @@ from shiboken6 import isValid
 
 from devexplorer.core.session import Change, Settings, UnderWay
 from devexplorer.gui.actions import WindowContext
-from devexplorer.gui.actions.layout import Layout, Split
+from devexplorer.gui.actions.layout import Layout, PanelSplit
 from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.shell.bottom_dock import BottomDock
@@ -343,7 +343,7 @@ class Workbench(Stage):
                 self.room.enlarge(enlarged)
 
     @property
-    def arrangement(self) -> Split:
+    def arrangement(self) -> PanelSplit:
         """How the panels of the layout stand now."""
         return self.layout_shown.arrangement(low=self._low, measured=self._measured)
 
@@ -436,14 +436,14 @@ class Workbench(Stage):
         if settings.layout in BY_NAME:
             self.show_layout(settings.layout)
 
-    def _arrange(self, split: Split, layout: Layout) -> None:
+    def _arrange(self, split: PanelSplit, layout: Layout) -> None:
         """Put what stands for the panels into the splitter of `split`: another layout may have had it."""
         splitter = self._splitter(split, layout)
         for at, part in enumerate(split.parts):
-            child = self._splitter(part, layout) if isinstance(part, Split) else self.room.part(self._panel(part))
+            child = self._splitter(part, layout) if isinstance(part, PanelSplit) else self.room.part(self._panel(part))
             if splitter.widget(at) is not child:
                 splitter.insertWidget(at, child)
-            if isinstance(part, Split):
+            if isinstance(part, PanelSplit):
                 self._arrange(part, layout)
             else:
                 child.setVisible(self._panel(part) not in self.room.windows)
@@ -451,7 +451,7 @@ class Workbench(Stage):
             self.cards.refresh_devices()  # it says how high it has to be
         splitter.keep(splitter.kept)
 
-    def _splitter(self, split: Split, layout: Layout) -> KeptSplitter:
+    def _splitter(self, split: PanelSplit, layout: Layout) -> KeptSplitter:
         name = key(layout, split)
         if name not in self.splitters:
             made = KeptSplitter(split.orientation, split.shares, split.least, split.flexible)
@@ -462,7 +462,7 @@ class Workbench(Stage):
         return self.splitters[name]
 
 
-def key(layout: Layout, split: Split) -> str:
+def key(layout: Layout, split: PanelSplit) -> str:
     """Under which the sizes of a splitter are remembered."""
     return split.name if layout is LAYOUTS[0] else f"{layout.name} {split.name}"
 

@@ -26,7 +26,7 @@ MIME = "application/x-devexplorer-blocks"
 """UTF-8 JSON: a list of the places of blocks."""
 
 
-class Column(enum.IntEnum):
+class BlockColumn(enum.IntEnum):
     """From left to right."""
 
     BLOCK = 0
@@ -75,14 +75,14 @@ class SplitBlocksModel(RowsModel):
         """The chips of a cell."""
         if self._draft is None:
             return ()
-        return self._now[index.row()] if index.column() == Column.NOW else (self._draft.devices[index.row()],)
+        return self._now[index.row()] if index.column() == BlockColumn.NOW else (self._draft.devices[index.row()],)
 
     def flags(self, index: Index) -> Qt.ItemFlag:
         flags = super().flags(index) | Qt.ItemFlag.ItemIsDragEnabled
-        return flags | Qt.ItemFlag.ItemIsEditable if index.column() == Column.DEVICE else flags
+        return flags | Qt.ItemFlag.ItemIsEditable if index.column() == BlockColumn.DEVICE else flags
 
     def setData(self, index: Index, value: Any, role: int = Qt.ItemDataRole.EditRole) -> bool:
-        if role != Qt.ItemDataRole.EditRole or index.column() != Column.DEVICE or value in ("", index.data()):
+        if role != Qt.ItemDataRole.EditRole or index.column() != BlockColumn.DEVICE or value in ("", index.data()):
             return False
         self.put_requested.emit([index.row()], str(value))
         return True
@@ -112,7 +112,13 @@ def decode(data: QMimeData) -> list[int]:
     return places if isinstance(places, list) and all(isinstance(place, int) for place in places) else []
 
 
-_WIDTHS = {Column.BLOCK: 100, Column.TYPE: 108, Column.SIZE: 100, Column.NOW: 78, Column.DEVICE: 80}
+_WIDTHS = {
+    BlockColumn.BLOCK: 100,
+    BlockColumn.TYPE: 108,
+    BlockColumn.SIZE: 100,
+    BlockColumn.NOW: 78,
+    BlockColumn.DEVICE: 80,
+}
 
 
 class _Chips(CutAtTheStart):
@@ -124,7 +130,7 @@ class _Chips(CutAtTheStart):
         self.devices: Sequence[str] = ()
 
     def paint_cell(self, painter: QPainter, cell: QRect, index: Index) -> bool:
-        if index.column() not in (Column.NOW, Column.DEVICE):
+        if index.column() not in (BlockColumn.NOW, BlockColumn.DEVICE):
             return False
         model = index.model()
         assert isinstance(model, SplitBlocksModel)
@@ -132,13 +138,13 @@ class _Chips(CutAtTheStart):
             painter, cell, model.devices_at(index),
             lambda box, device: paint_device(painter, box, device, self.look),
         )  # fmt: skip
-        if index.column() == Column.DEVICE:
+        if index.column() == BlockColumn.DEVICE:
             draw_text(painter, QRectF(x + 2, cell.top(), 14, cell.height()), "▾", "dim")
         return True
 
     def createEditor(self, parent: QWidget, _option: QStyleOptionViewItem, index: Index) -> QWidget:
         editor = QComboBox(parent)
-        editor.setAccessibleName(f"device of {index.model().index(index.row(), Column.BLOCK).data()}")
+        editor.setAccessibleName(f"device of {index.model().index(index.row(), BlockColumn.BLOCK).data()}")
         editor.addItems(list(self.devices))
         editor.activated.connect(lambda _at: self._chosen(editor))
         QTimer.singleShot(0, editor, editor.showPopup)
@@ -153,10 +159,15 @@ class BlocksTable(RowsTable):
     """One row per block; rows can be dragged, devices chosen."""
 
     def __init__(self, model: SplitBlocksModel, look: Look) -> None:
-        gives_up = (Column.TYPE, Column.NOW, Column.SIZE)
-        widths = [_WIDTHS[column] for column in Column]
+        gives_up = (BlockColumn.TYPE, BlockColumn.NOW, BlockColumn.SIZE)
+        widths = [_WIDTHS[column] for column in BlockColumn]
         super().__init__(
-            model, "Blocks of the model", widths, stretched=Column.DEVICE, gives_up=gives_up, named=(Column.BLOCK,)
+            model,
+            "Blocks of the model",
+            widths,
+            stretched=BlockColumn.DEVICE,
+            gives_up=gives_up,
+            named=(BlockColumn.BLOCK,),
         )
         self._chips = _Chips(look)
         self.setItemDelegate(self._chips)
@@ -165,7 +176,7 @@ class BlocksTable(RowsTable):
         self.setDragEnabled(True)
         self.setDragDropMode(QAbstractItemView.DragDropMode.DragOnly)
         self.setMinimumWidth(
-            _WIDTHS[Column.BLOCK] + _WIDTHS[Column.DEVICE] + self.verticalScrollBar().sizeHint().width() + 2
+            _WIDTHS[BlockColumn.BLOCK] + _WIDTHS[BlockColumn.DEVICE] + self.verticalScrollBar().sizeHint().width() + 2
         )
         self.clicked.connect(self._on_click)
 
@@ -174,5 +185,5 @@ class BlocksTable(RowsTable):
         self._chips.devices = tuple(devices)
 
     def _on_click(self, index: QModelIndex) -> None:
-        if index.column() == Column.DEVICE:
+        if index.column() == BlockColumn.DEVICE:
             self.edit(index)

@@ -400,7 +400,7 @@ class ShareBar(Picture):
             painter.fillRect(beyond.adjusted(2, 0, 0, 0), current_theme().warning)
 
 
-class Share(Picture):
+class DeviceShare(Picture):
     """One device: its chip, its budget to type, its bar. Blocks that are dropped here go there."""
 
     dropped = Signal(object, str)
@@ -515,7 +515,7 @@ class Shares(QWidget):
     def __init__(self, look: Look) -> None:
         super().__init__()
         self._look = look
-        self.rows: dict[str, Share] = {}
+        self.rows: dict[str, DeviceShare] = {}
         self._layout = vbox(None, spacing=2, parent=self)
 
     def set_devices(self, devices: Sequence[str]) -> None:
@@ -529,7 +529,7 @@ class Shares(QWidget):
             if device in old:
                 share = old.pop(device)
             else:
-                share = Share(device, self._look)
+                share = DeviceShare(device, self._look)
                 share.dropped.connect(self.dropped)
                 share.edited.connect(self.edited)
             self.rows[device] = share

@@ -40,7 +40,7 @@ LEAST_LANE_PX, LANE_PX, MOST_LANE_PX = 86, 130, 260
 """The least has room for a name only; sizes and the word simulated are in lanes as wide as the second."""
 
 
-class Placed(NamedTuple):
+class PlacedBox(NamedTuple):
     """A box of the picture."""
 
     place: int
@@ -82,14 +82,14 @@ class SplitPicture(Picture):
         boxes = self._placed(folded=True)
         return int(boxes[-1].rect.bottom()) + EDGE_PX if boxes else HEADER_PX
 
-    def boxes(self) -> list[Placed]:
+    def boxes(self) -> list[PlacedBox]:
         """Every block where it is painted: alone where all have room, else those of a row on one device together."""
         each = self._placed(folded=False)
         if each and each[-1].rect.bottom() > self.height():
             return self._placed(folded=True)
         return each
 
-    def _placed(self, *, folded: bool) -> list[Placed]:
+    def _placed(self, *, folded: bool) -> list[PlacedBox]:
         """From the top; the input and output where hops come from or go to them."""
         if self._draft is None:
             return []
@@ -105,13 +105,13 @@ class SplitPicture(Picture):
             held = bytes_text(sum(block.bytes for block in blocks), 1)
             items.append((run[0] if len(run) == 1 else MORE, device, words, held))
         items += [(OUTPUT, leaving, "output", "")] if OUTPUT in ends else []
-        result: list[Placed] = []
+        result: list[PlacedBox] = []
         y = HEADER_PX + 6.0
         for number, (place, device, words, held) in enumerate(items):
             if number:
                 y += ARROW_GAP_PX if device != items[number - 1][1] else GAP_PX
             left = self._left(device)
-            result.append(Placed(place, device, QRectF(left, y, self._lane_px() - 10, BLOCK_PX), words, held))
+            result.append(PlacedBox(place, device, QRectF(left, y, self._lane_px() - 10, BLOCK_PX), words, held))
             y += BLOCK_PX
         return result
 
@@ -152,7 +152,7 @@ class SplitPicture(Picture):
         middle = left + width / 2
         painter.drawLine(QPointF(middle, HEADER_PX + 2), QPointF(middle, self.height() - 4))
 
-    def _paint_box(self, painter: QPainter, box: Placed) -> None:
+    def _paint_box(self, painter: QPainter, box: PlacedBox) -> None:
         index, _ = self._look(box.lane)
         colour = QColor(device_colour(index))
         painter.setBrush(current_theme().panel)
@@ -169,7 +169,7 @@ class SplitPicture(Picture):
             room.setRight(room.right() - text_width(box.size) - 8)
         draw_text(painter, room, box.words, "text", cut=Qt.TextElideMode.ElideLeft)  # its end tells most
 
-    def _paint_arrow(self, painter: QPainter, arrow: Arrow, before: Placed, after: Placed) -> None:
+    def _paint_arrow(self, painter: QPainter, arrow: Arrow, before: PlacedBox, after: PlacedBox) -> None:
         colour = QColor(current_theme().soft if arrow.hop is not None else current_theme().dim)
         pen = QPen(colour, 1.4)
         if arrow.hop is None:

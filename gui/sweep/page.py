@@ -53,7 +53,7 @@ MOST_SHAPES = 2500
 
 
 @dataclass(frozen=True)
-class Arrangement:
+class SweepArrangement:
     """`grid`: columns `xs` and rows `ys`; `line`: a curve over `xs`; `order`: a curve over the number of the
     measurement, from 1."""
 
@@ -70,23 +70,23 @@ class Arrangement:
         return shape[SIDES.index(self.x_name[0])], shape[SIDES.index(self.y_name[0])] if self.y_name else 0
 
 
-def arrange(shapes: Sequence[Shape], *, searched: bool = False) -> Arrangement:
+def arrange(shapes: Sequence[Shape], *, searched: bool = False) -> SweepArrangement:
     """How these shapes are best looked at. Those of a search have no order but that of time."""
     varying = [index for index in range(3) if len({shape[index] for shape in shapes}) > 1]
     fixed = (
         ", ".join(f"{SIDES[index]} {shapes[0][index]}" for index in range(3) if index not in varying) if shapes else ""
     )
     if searched or not shapes or not varying:
-        return Arrangement("order", fixed="" if searched else fixed)
+        return SweepArrangement("order", fixed="" if searched else fixed)
     tied = [index for index in varying if all(shape[index] == shape[varying[0]] for shape in shapes)]
     if tied == varying:
         xs = tuple(sorted({shape[tied[0]] for shape in shapes}))
-        return Arrangement("line", " = ".join(SIDES[index] for index in tied), fixed=fixed, xs=xs)
+        return SweepArrangement("line", " = ".join(SIDES[index] for index in tied), fixed=fixed, xs=xs)
     if len(varying) == 2 and len(set(shapes)) > max(len({shape[index] for shape in shapes}) for index in varying):
         y, x = varying
         xs, ys = (tuple(sorted({shape[index] for shape in shapes})) for index in (x, y))
-        return Arrangement("grid", SIDES[x], SIDES[y], fixed, xs, ys)
-    return Arrangement("order", fixed=fixed)
+        return SweepArrangement("grid", SIDES[x], SIDES[y], fixed, xs, ys)
+    return SweepArrangement("order", fixed=fixed)
 
 
 def cell_words(cell: SweepCell, top: SweepCell | None) -> str:
@@ -134,7 +134,7 @@ class SweepView(QWidget):
         """The run that is drawn."""
         self._drawn: tuple[SweepCell, ...] = ()
         self._best: SweepCell | None = None
-        self._arrangement = Arrangement("")
+        self._arrangement = SweepArrangement("")
         self._cells: dict[Place, SweepCell] = {}
         self._now_place: tuple[int, int] | None = None
         self._pointed: Place | None = None

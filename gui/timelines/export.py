@@ -26,7 +26,7 @@ from devexplorer.core.session import Change, State
 from devexplorer.core.telemetry.export import Extract, write_bytes, write_csv, write_parquet, write_table
 from devexplorer.core.telemetry.history import DEVICE_METRICS, THROUGHPUT
 from devexplorer.gui.actions import WindowContext
-from devexplorer.gui.plots.figure import Figure
+from devexplorer.gui.plots.figure import PlotFigure
 from devexplorer.gui.plots.time_axis import FORMATS, LONGEST_S, TimeAxis, clock_text, duration_text
 from devexplorer.gui.plots.timeline_plot import TimelinePlot
 from devexplorer.gui.timelines.slot import PlotSlot
@@ -40,7 +40,7 @@ Start = Callable[[str, str, Callable[[], str]], None]
 """Name of the thread, title of the answer, the work: see `core.session.machine.Background.start`."""
 
 
-class Choice(NamedTuple):
+class ExportChoice(NamedTuple):
     """What is to be exported."""
 
     range_unix_s: tuple[float, float]
@@ -52,7 +52,7 @@ class ExportDialog(QDialog):
     """Everything is chosen already as the plots show it."""
 
     chosen = Signal(object)
-    """A `Choice`."""
+    """A `ExportChoice`."""
 
     def __init__(
         self,
@@ -97,9 +97,9 @@ class ExportDialog(QDialog):
         self.refresh()
 
     @property
-    def choice(self) -> Choice:
+    def choice(self) -> ExportChoice:
         """The current choice."""
-        return Choice(self.span.currentData(), _checked(self.devices), _checked(self.metrics))
+        return ExportChoice(self.span.currentData(), _checked(self.devices), _checked(self.metrics))
 
     def refresh(self) -> None:
         """Say what the file will have, or what is missing."""
@@ -186,7 +186,7 @@ class _Collecting(NamedTuple):
 
     kind: str
     path: Path
-    choice: Choice
+    choice: ExportChoice
     left: list[str]
     done: list[Extract]
 
@@ -222,7 +222,7 @@ class PlotExport(QObject):
         over_time = picture is None or isinstance(picture, TimelinePlot)
         plots = [slot.plot for slot in self._shown] if picture is None else [picture]
         if kind == COPY:
-            QGuiApplication.clipboard().setImage(Figure(plots).image())
+            QGuiApplication.clipboard().setImage(PlotFigure(plots).image())
         elif kind in ("png", "svg"):
             self._ask_where(kind, lambda path: self.save_picture(kind, path, plots))
         elif over_time:
@@ -242,11 +242,11 @@ class PlotExport(QObject):
 
     def save_picture(self, kind: str, path: Path, plots: Sequence[QWidget]) -> None:
         """Write these, one below the other."""
-        figure = Figure(plots)
+        figure = PlotFigure(plots)
         data = figure.png() if kind == "png" else figure.svg()
         self._start(THREAD, PICTURE, lambda: write_bytes(path, data))
 
-    def save_readings(self, kind: str, path: Path, choice: Choice) -> None:
+    def save_readings(self, kind: str, path: Path, choice: ExportChoice) -> None:
         """Write the chosen readings."""
         self._collect(_Collecting(kind, path, choice, list(choice.devices), []))
 

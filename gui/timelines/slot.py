@@ -23,10 +23,10 @@ from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS
 from devexplorer.core.telemetry.metrics import METRICS, Metric
 from devexplorer.gui.plots.curves import AreaItem, Floats, axis_units, highest, pooled, to_edges
 from devexplorer.gui.plots.device_plot import DevicePlot
-from devexplorer.gui.plots.legend import Entry
+from devexplorer.gui.plots.legend import LegendLine
 from devexplorer.gui.plots.markers import MARK, MEMORY
 from devexplorer.gui.plots.time_axis import TimeAxis, TimeControl
-from devexplorer.gui.plots.timeline_plot import USUAL, Drawn, Series, TimelinePlot
+from devexplorer.gui.plots.timeline_plot import USUAL, Drawn, TimelinePlot, TimelineSeries
 from devexplorer.gui.widgets import (
     EmptyState,
     MenuLine,
@@ -188,12 +188,12 @@ class ThroughputPlot(DevicePlot):
             guides.append((self._scale.top * 2 if out_of_range else figure, text, current_theme().dim))
         return guides
 
-    def _entries(self) -> list[Entry]:
+    def _entries(self) -> list[LegendLine]:
         """What was measured last comes first: it is in sight where there is no room for all. Real devices come before
         simulated ones, as everywhere."""
         return sorted(super()._entries(), key=lambda entry: (entry.simulated, -self._runs[entry.device].run))
 
-    def _entry(self, device: Device) -> Entry:
+    def _entry(self, device: Device) -> LegendLine:
         run = self._runs[device.info.id]
         if run.ended:
             spread = None if run.result is None else _kind(run).throughput(run.result)
@@ -202,7 +202,7 @@ class ThroughputPlot(DevicePlot):
         else:
             rate = self._history(device).latest(THROUGHPUT.id)
             value = "warming up" if math.isnan(rate) else self._rate_text(rate)
-        return Entry(device.info.id, device.colour, device.info.simulated, value)
+        return LegendLine(device.info.id, device.colour, device.info.simulated, value)
 
     def _value_text(self, value: float) -> str:
         return MISSING if math.isnan(value) else flops_text(value)
@@ -315,12 +315,12 @@ class PartsPlot(TimelinePlot):
     def _shown(self) -> list[str]:
         return [part for part in self._parts() if self.legend.shows(self._label(part))]
 
-    def _series(self) -> list[Series]:
+    def _series(self) -> list[TimelineSeries]:
         if self._device is None:
             return []
         colour, history = self._device.colour, self._device.history
         return [
-            Series(self._label(part), part_text_colour(part, colour), False, history, part)
+            TimelineSeries(self._label(part), part_text_colour(part, colour), False, history, part)
             for part in reversed(self._shown())
         ]
 
@@ -329,11 +329,11 @@ class PartsPlot(TimelinePlot):
             return []
         return [f"{self.device}{' simulated' if self._device.info.simulated else ''}"]
 
-    def _entries(self) -> list[Entry]:
+    def _entries(self) -> list[LegendLine]:
         if self._device is None:
             return []
         return [
-            Entry(
+            LegendLine(
                 self._label(part),
                 self._device.colour,
                 False,  # said once, behind the unit and over the readout

@@ -65,7 +65,7 @@ class Socket(NamedTuple):
     simulated: bool
 
 
-class Wire(NamedTuple):
+class DrawnWire(NamedTuple):
     """A line that joins two or more things."""
 
     kind: str
@@ -93,13 +93,13 @@ class Wire(NamedTuple):
 
 
 @dataclass
-class Layout:
+class PictureLayout:
     """Everything that is drawn, and the size that it takes."""
 
     sockets: list[Socket] = field(default_factory=list)
     switches: list[tuple[QRectF, tuple[str, ...]]] = field(default_factory=list)
     devices: dict[str, QRectF] = field(default_factory=dict)
-    wires: list[Wire] = field(default_factory=list)
+    wires: list[DrawnWire] = field(default_factory=list)
     width: float = 0.0
     height: float = 0.0
 
@@ -168,10 +168,10 @@ def arrange(
     height: float,
     narrowest: float = 60,
     whole: float = 0,
-) -> Layout:
+) -> PictureLayout:
     """Place everything in `width` × `height` pixels, or in more where a device would be narrower than `narrowest`;
     below `whole` devices have room for names of two lines."""
-    layout = Layout()
+    layout = PictureLayout()
     below = groups_below(devices, pairs, simulated)
     if not below:
         return layout
@@ -220,7 +220,9 @@ def _socket(node: int | str, pairs: Pairs, groups: list[list[str]], box: QRectF)
     return Socket(f"NUMA node {node}", f"CPUs {cpus}" if cpus else "", box, False)
 
 
-def _join_up(layout: Layout, socket: QRectF, groups: list[list[str]], switch_top: float, *, simulated: bool) -> None:
+def _join_up(
+    layout: PictureLayout, socket: QRectF, groups: list[list[str]], switch_top: float, *, simulated: bool
+) -> None:
     """PCIe: from each device up to its switch or its CPU."""
     for group in groups:
         boxes = [layout.devices[device] for device in group]
@@ -229,25 +231,27 @@ def _join_up(layout: Layout, socket: QRectF, groups: list[list[str]], switch_top
             switch = QRectF(boxes[0].left(), switch_top, boxes[-1].right() - boxes[0].left(), SWITCH_PX)
             layout.switches.append((switch, tuple(group)))
             layout.wires.append(
-                Wire("pcie", _line(switch.center().x(), ceiling, switch.top()), tuple(group), simulated=simulated)
+                DrawnWire("pcie", _line(switch.center().x(), ceiling, switch.top()), tuple(group), simulated=simulated)
             )
             ceiling = switch.bottom()
         for device, box in zip(group, boxes, strict=True):
             layout.wires.append(
-                Wire("pcie", _line(box.center().x(), ceiling, box.top()), (device,), simulated=simulated)
+                DrawnWire("pcie", _line(box.center().x(), ceiling, box.top()), (device,), simulated=simulated)
             )
 
 
-def _join_sockets(layout: Layout) -> None:
+def _join_sockets(layout: PictureLayout) -> None:
     """From CPU to CPU."""
     real = [socket for socket in layout.sockets if not socket.simulated]
     for left, right in pairwise(real):
         path = QPainterPath(QPointF(left.box.right(), left.box.center().y()))
         path.lineTo(right.box.left(), right.box.center().y())
-        layout.wires.append(Wire("system", path, (), width=2.0))
+        layout.wires.append(DrawnWire("system", path, (), width=2.0))
 
 
-def _join_down(layout: Layout, pairs: Pairs, full: list[tuple[str, ...]], rest: list[PeerLink], bottom: float) -> None:
+def _join_down(
+    layout: PictureLayout, pairs: Pairs, full: list[tuple[str, ...]], rest: list[PeerLink], bottom: float
+) -> None:
     """NVLinks: bars for groups, arcs for single pairs."""
     for lane, group in enumerate(full):
         boxes = [layout.devices[device] for device in group]
@@ -265,7 +269,7 @@ def _join_down(layout: Layout, pairs: Pairs, full: list[tuple[str, ...]], rest: 
         below = QPointF((boxes[0].center().x() + boxes[-1].center().x()) / 2, y + BELOW_BAR_PX)
         text = f"{code} between any two" + (", simulated" if links[0].simulated else "")
         layout.wires.append(
-            Wire("nvlink", path, group, links, text, below, _thick(links[0]), links[0].simulated, tuple(legs))
+            DrawnWire("nvlink", path, group, links, text, below, _thick(links[0]), links[0].simulated, tuple(legs))
         )
     base = bottom + len(full) * LANE_PX
     far = max((abs(_middle(layout, link.a) - _middle(layout, link.b)) for link in rest), default=1.0)
@@ -279,10 +283,12 @@ def _join_down(layout: Layout, pairs: Pairs, full: list[tuple[str, ...]], rest: 
         path.lineTo(b, bottom)
         at = _free_place(path, layout)
         text = (link.code or "") if at is not None else ""
-        layout.wires.append(Wire("nvlink", path, (link.a, link.b), (link,), text, at, _thick(link), link.simulated))
+        layout.wires.append(
+            DrawnWire("nvlink", path, (link.a, link.b), (link,), text, at, _thick(link), link.simulated)
+        )
 
 
-def _free_place(path: QPainterPath, layout: Layout) -> QPointF | None:
+def _free_place(path: QPainterPath, layout: PictureLayout) -> QPointF | None:
     """A point on an arc where a label hides no other; None: there is none, and the line has its words under the
     pointer."""
     taken = [_label_box(wire.label_at) for wire in layout.wires if wire.label_at is not None]
@@ -297,7 +303,7 @@ def _label_box(at: QPointF) -> QRectF:
     return QRectF(at - QPointF(LABEL_BOX.width() / 2, LABEL_BOX.height() / 2), LABEL_BOX)
 
 
-def _middle(layout: Layout, device: str) -> float:
+def _middle(layout: PictureLayout, device: str) -> float:
     return layout.devices[device].center().x()
 
 
@@ -321,7 +327,7 @@ class TopologyPicture(Picture):
         self._pairs = Pairs(())
         self.marked: frozenset[str] = frozenset()
         """What is emphasised."""
-        self.layout_now = Layout()
+        self.layout_now = PictureLayout()
         """Where everything is."""
 
     def set_topology(self, devices: Mapping[str, Device], pairs: Pairs) -> None:
@@ -371,7 +377,7 @@ class TopologyPicture(Picture):
         for name, box in self.layout_now.devices.items():
             self._paint_device(painter, self._devices[name], box)
 
-    def _paint_wire(self, painter: QPainter, wire: Wire) -> None:
+    def _paint_wire(self, painter: QPainter, wire: DrawnWire) -> None:
         theme = current_theme()
         marked = wire.kind == "pcie" and len(wire.devices) == 1 and wire.devices[0] in self.marked
         if marked:
@@ -385,7 +391,7 @@ class TopologyPicture(Picture):
             a, b = sorted(self.marked)
             self._stroke(painter, wire, wire.between(a, b, self.layout_now.devices[a].bottom()), theme.text, more=1.5)
 
-    def _stroke(self, painter: QPainter, wire: Wire, path: QPainterPath, colour: str, more: float = 0.0) -> None:
+    def _stroke(self, painter: QPainter, wire: DrawnWire, path: QPainterPath, colour: str, more: float = 0.0) -> None:
         pen = QPen(QColor(colour), wire.width + more)
         pen.setCapStyle(Qt.PenCapStyle.FlatCap)
         if wire.simulated:
@@ -394,7 +400,7 @@ class TopologyPicture(Picture):
         painter.setBrush(Qt.BrushStyle.NoBrush)
         painter.drawPath(path)
 
-    def _paint_label(self, painter: QPainter, wire: Wire, at: QPointF) -> None:
+    def _paint_label(self, painter: QPainter, wire: DrawnWire, at: QPointF) -> None:
         """Words at a line, on a patch of the background; those of a bar where it is in sight."""
         middle = self._in_sight(wire.path.boundingRect()).center().x() if wire.legs else at.x()
         width = text_width(wire.label) + 12
@@ -480,7 +486,7 @@ class TopologyPicture(Picture):
         wire = self._wire_at(point)
         return "" if wire is None else self._wire_words(wire)
 
-    def _wire_at(self, point: QPointF, *kinds: str) -> Wire | None:
+    def _wire_at(self, point: QPointF, *kinds: str) -> DrawnWire | None:
         """The uppermost line of these kinds at a point."""
         stroker = QPainterPathStroker()
         stroker.setWidth(REACH_PX)
@@ -496,7 +502,7 @@ class TopologyPicture(Picture):
         lines += [] if cpus is None else [f"CPUs near: {cpus}"]
         return "\n".join(lines)
 
-    def _wire_words(self, wire: Wire) -> str:
+    def _wire_words(self, wire: DrawnWire) -> str:
         if wire.kind == "system":
             return "CPU to CPU: the slowest path between two devices (SYS)"
         if wire.kind == "pcie":

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from devexplorer.core.devices.profiles import Profile, resource_rows
 from devexplorer.core.virtual.device.cost import KNEE, Term, terms
-from devexplorer.core.virtual.device.work import Call, Work
+from devexplorer.core.virtual.device.work import HostCall, Work
 
 Floats = npt.NDArray[np.float64]
 ERROR = 0.10
@@ -36,7 +36,7 @@ class Step(NamedTuple):
     card: Profile
     seconds: float
     work: Iterable[tuple[Work, int]]
-    calls: Iterable[tuple[Call, int]] = ()
+    calls: Iterable[tuple[HostCall, int]] = ()
     pageable_bytes: int = 0
 
 

@@ -23,7 +23,7 @@ import psutil
 import torch
 from torch.utils.benchmark import Timer
 
-from devexplorer.core.benchmark.matmul import MatmulRun, Product, operands, product
+from devexplorer.core.benchmark.matmul import MatmulRun, MeasuredProduct, operands, product
 from devexplorer.core.benchmark.timing import CpuTimer
 from devexplorer.core.history.difference import range_over_median
 from devexplorer.core.records import MatmulSpec
@@ -48,7 +48,7 @@ def bare_block(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, iterations: 
     return (time.perf_counter() - start) / iterations
 
 
-def ours(spec: MatmulSpec, made: Product) -> Way:
+def ours(spec: MatmulSpec, made: MeasuredProduct) -> Way:
     """One block of our run; the figure is the point that the window would show."""
     run = MatmulRun(spec, 1, CpuTimer(), make=lambda _: made)
     run.prepare()
@@ -66,7 +66,7 @@ def ways(size: int, dtype: str) -> dict[str, Way]:
     """The four methods to time the same product on the same tensors."""
     a, b = operands(size, size, size, dtype, "cpu")
     operation, out = product(a, b, dtype)
-    made = Product(operation, lambda: True)
+    made = MeasuredProduct(operation, lambda: True)
     spec = MatmulSpec(device="cpu", dtype=dtype, m=size, n=size, k=size, seconds=None, block_seconds=BLOCK_SECONDS)
     names = {"a": a, "b": b, "out": out, "torch": torch}
     theirs = Timer("torch.mm(a, b, out=out)", globals=names, num_threads=torch.get_num_threads())

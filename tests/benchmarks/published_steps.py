@@ -27,7 +27,7 @@ from devexplorer.core.planner.published_steps import (
     OPTIMIZERS,
     REASONS,
     VGG16,
-    Published,
+    PublishedStep,
     inputs_of,
     published,
     rates_of,
@@ -35,7 +35,7 @@ from devexplorer.core.planner.published_steps import (
     source_of,
     spec_of,
 )
-from devexplorer.core.virtual.device.work import Call, Work
+from devexplorer.core.virtual.device.work import HostCall, Work
 
 if TYPE_CHECKING:
     from devexplorer.core.planner.trace import Trace
@@ -55,26 +55,26 @@ class TracedStep(msgspec.Struct, frozen=True):
     """What happens in a step, without values."""
 
     work: list[tuple[Work, int]]
-    calls: list[tuple[Call, int]]
+    calls: list[tuple[HostCall, int]]
 
 
 class TracedRow(NamedTuple):
     """A published row and its step."""
 
-    row: Published
+    row: PublishedStep
     work: list[tuple[Work, int]]
-    calls: list[tuple[Call, int]]
+    calls: list[tuple[HostCall, int]]
 
     @property
     def apart(self) -> str:
-        """See `Published.apart`."""
+        """See `PublishedStep.apart`."""
         return self.row.apart
 
 
 class Compared(NamedTuple):
     """A row and what became of it."""
 
-    row: Published
+    row: PublishedStep
     predicted: float | None
     """Samples per second."""
     reason: str
@@ -94,7 +94,7 @@ class Compared(NamedTuple):
 
 
 def traced_rows(
-    rows: Iterable[Published], file: Path | None = None, progress: Callable[[str], None] = lambda text: None
+    rows: Iterable[PublishedStep], file: Path | None = None, progress: Callable[[str], None] = lambda text: None
 ) -> list[TracedRow]:
     """The steps of those that can be computed, decoding apart. It replaces this process's virtual GPUs. `file`: where
     the traces are kept; what is there already is not traced again."""
@@ -118,7 +118,7 @@ def traced_rows(
     return result
 
 
-def compare(rows: Sequence[Published], traced: Sequence[TracedRow]) -> list[Compared]:
+def compare(rows: Sequence[PublishedStep], traced: Sequence[TracedRow]) -> list[Compared]:
     """Predict what can be predicted: with the parameters as they are, and with fits that have not seen the model, or
     the card."""
     from fit_cost_model import steps_without
@@ -141,7 +141,7 @@ def compare(rows: Sequence[Published], traced: Sequence[TracedRow]) -> list[Comp
     return result
 
 
-def decoded(row: Published) -> Compared:
+def decoded(row: PublishedStep) -> Compared:
     """A row of decoding, planned as serving. It replaces this process's virtual GPUs."""
     from msgspec.structs import replace
 
@@ -158,7 +158,7 @@ def decoded(row: Published) -> Compared:
     return Compared(row, rate, "", factor=rate / low)
 
 
-def _traced(row: Published) -> Trace:
+def _traced(row: PublishedStep) -> Trace:
     import torch
 
     from devexplorer.core.devices.profiles import load_profiles
@@ -192,7 +192,7 @@ def _traced(row: Published) -> Trace:
     return run_step(subject, config, int(row.batch), device_map)[0]
 
 
-def pageable_bytes(row: Published) -> int:
+def pageable_bytes(row: PublishedStep) -> int:
     """What the timed step copies to the card, from pageable memory."""
     if not row.copies_input:
         return 0
@@ -260,7 +260,7 @@ def read_list() -> list[Compared]:
     return found
 
 
-def architecture(row: Published) -> str:
+def architecture(row: PublishedStep) -> str:
     """Of the row's profile."""
     from devexplorer.core.devices.profiles import load_profiles
 

@@ -21,8 +21,8 @@ import msgspec
 
 from devexplorer.core.recording.format import (
     DeviceList,
+    FrameKind,
     Header,
-    Kind,
     Recorded,
     end_frame,
     entries_frame,
@@ -69,14 +69,14 @@ def write(path: Path, hours: float, cards: int) -> int:
     ticks = round(hours * 3600 * RATE_HZ)
     with path.open("wb") as file:
         file.write(prefix() + header_frame(Header(host="here", time_unix_s=START_S, devices=infos)))
-        file.write(entries_frame(Kind.EVENTS, [(0, DeviceList(infos))], START_S))
+        file.write(entries_frame(FrameKind.EVENTS, [(0, DeviceList(infos))], START_S))
         entries: list[tuple[int, Recorded]] = []
         for tick in range(ticks):
             now = START_S + tick / RATE_HZ
             at_ms = tick * 1000 // RATE_HZ
             entries += [(at_ms, msgspec.structs.replace(each, time_unix_s=now)) for each in pool[tick % len(pool)]]
             if tick % TICKS_PER_FRAME == TICKS_PER_FRAME - 1 or tick == ticks - 1:
-                file.write(entries_frame(Kind.READINGS, entries, now))
+                file.write(entries_frame(FrameKind.READINGS, entries, now))
                 entries = []
         file.write(end_frame(ticks * 1000 // RATE_HZ, START_S + hours * 3600))
     return ticks * cards

@@ -34,7 +34,7 @@ from devexplorer.core.records import DeviceInfo, ObjectChanged, ObjectRemoved, O
 from devexplorer.core.session.state import State
 from devexplorer.gui.actions import verdicts
 from devexplorer.gui.objects.inspector import InspectorPanel
-from devexplorer.gui.objects.item_model import Column
+from devexplorer.gui.objects.item_model import TreeColumn
 from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.widgets import theme
 
@@ -214,7 +214,7 @@ class Bench:
             self.time(f"filter: {text}", lambda text=text: (panel.filter.setText(text), tree.viewport().repaint()))
             self.time("filter taken away", lambda: (panel.filter.clear(), tree.viewport().repaint()))
         for what in ("sort by MiB", "the other way round", "the original order"):
-            self.time(what, lambda: (tree.header().sectionClicked.emit(Column.MIB), tree.viewport().repaint()))
+            self.time(what, lambda: (tree.header().sectionClicked.emit(TreeColumn.MIB), tree.viewport().repaint()))
         self.time(
             "group by device", lambda: (panel.by_device.click(), tree.viewport().repaint()), after=panel.by_device.click
         )
@@ -226,7 +226,7 @@ class Bench:
     def many(self, count: int) -> None:
         """Many rows selected, read, shown to the cards."""
         panel, root = self.objects, self.objects.model.index_of("big")
-        chosen = QItemSelection(panel.model.index(0, 0, root), panel.model.index(count - 1, Column.MIB, root))
+        chosen = QItemSelection(panel.model.index(0, 0, root), panel.model.index(count - 1, TreeColumn.MIB, root))
         selection = panel.tree.selectionModel()
         flag = QItemSelectionModel.SelectionFlag.ClearAndSelect
         self.time(f"{count:,} rows selected, inspector included", lambda: selection.select(chosen, flag))

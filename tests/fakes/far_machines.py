@@ -11,7 +11,7 @@ import msgspec
 
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.machines.records import Question
-from devexplorer.core.machines.ssh.records import Failure, Report
+from devexplorer.core.machines.ssh.records import ConnectionFailure, Report
 from devexplorer.core.machines.window.link import Link
 from devexplorer.core.records import DeviceInfo
 from devexplorer.core.session.machine import Machine
@@ -109,7 +109,7 @@ class WayFake:
 
     def __init__(self, host: str, python: str = "") -> None:
         self.host, self.python = host, python
-        self.failure: Failure | None = None
+        self.failure: ConnectionFailure | None = None
         self._reports: list[Report] = []
         self.answers: list[tuple[int, str | None]] = []
 

@@ -12,13 +12,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from devexplorer.core.allreduce import rank
-from devexplorer.core.allreduce.messages import Order, Reply
+from devexplorer.core.allreduce.messages import Order, RankReply
 
 FAULT, _, NUMBER = os.environ["RANK_FAULT"].partition(":")
 
 
 class FaultyRank(rank.Rank):
-    def carry_out(self, order: Order) -> Reply:
+    def carry_out(self, order: Order) -> RankReply:
         if self._setup.rank == int(NUMBER) and order.kind == "block":
             if FAULT in ("dies", "hangs"):
                 os.kill(os.getpid(), signal.SIGKILL if FAULT == "dies" else signal.SIGSTOP)

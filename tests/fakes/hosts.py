@@ -23,7 +23,7 @@ from devexplorer.core.engine.link import frame
 from devexplorer.core.feature import decoder
 from devexplorer.core.machines.host.server import Server
 from devexplorer.core.machines.host.wire import SocketStream, Wire, read_hello, send_hello
-from devexplorer.core.machines.records import Ask, Control, Happened, Hello, Question, Reply, ToWindow
+from devexplorer.core.machines.records import Control, Happened, Hello, HostQuestion, Question, Reply, ToWindow
 from devexplorer.core.records import Command, EngineLost, EngineReady, Event
 from devexplorer.core.session.session import Session
 
@@ -194,7 +194,7 @@ class WindowHere:
         """Ask, and wait for the answer."""
         self._asked += 1
         number = self._asked
-        self.say(Ask(id=number, question=question))
+        self.say(HostQuestion(id=number, question=question))
         self.host.until(lambda: any(reply.to == number for reply in self.of(Reply)))
         return next(reply for reply in self.of(Reply) if reply.to == number)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from devexplorer.core.benchmark.timing import Block, Operation
+from devexplorer.core.benchmark.timing import Operation, TimedBlock
 
 
 class PlayedTimer:
@@ -29,13 +29,13 @@ class PlayedTimer:
         self.lengths.append(iterations)
         return self._seconds.pop(0) if len(self._seconds) > 1 else self._seconds[0]
 
-    def block(self, operation: Operation, iterations: int) -> Block:
+    def block(self, operation: Operation, iterations: int) -> TimedBlock:
         operation()
         each = self._each(iterations)
         self._now += each * iterations
-        return Block(iterations, each * iterations, (each,))
+        return TimedBlock(iterations, each * iterations, (each,))
 
-    def singly(self, operation: Operation, iterations: int, each: float, flush: Operation | None = None) -> Block:
+    def singly(self, operation: Operation, iterations: int, each: float, flush: Operation | None = None) -> TimedBlock:
         self.singles += 1
         if flush is not None:
             flush()
@@ -43,4 +43,4 @@ class PlayedTimer:
         each = self._each(iterations)
         between = 0.0 if flush is None else self._flush_seconds * iterations
         self._now += each * iterations + between
-        return Block(iterations, each * iterations, (each,) * iterations, between)
+        return TimedBlock(iterations, each * iterations, (each,) * iterations, between)

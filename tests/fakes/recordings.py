@@ -6,8 +6,8 @@ from pathlib import Path
 
 from devexplorer.core.recording.format import (
     DeviceList,
+    FrameKind,
     Header,
-    Kind,
     Recorded,
     end_frame,
     entries_frame,
@@ -97,14 +97,14 @@ def recording(seconds: int, step_s: float = 0.5, devices: tuple[DeviceInfo, ...]
     """The parts of a recording: the header, then a frame for every half second, then the end."""
     header = Header(host="forge", time_unix_s=START_UNIX_S, devexplorer="0.1.0", devices=devices)
     pieces = [prefix(), header_frame(header)]
-    pieces.append(entries_frame(Kind.EVENTS, [(0, DeviceList(devices, (PROBLEM,)))], START_UNIX_S))
+    pieces.append(entries_frame(FrameKind.EVENTS, [(0, DeviceList(devices, (PROBLEM,)))], START_UNIX_S))
     cards = tuple(info for info in devices if info.kind != "cpu")
     waiting = happenings()
     for tick in range(round(seconds / step_s)):
         at_s = tick * step_s
         now = START_UNIX_S + at_s
         if waiting and waiting[0][0] <= at_s * 1000:
-            pieces.append(entries_frame(Kind.EVENTS, [waiting.pop(0)], now))
+            pieces.append(entries_frame(FrameKind.EVENTS, [waiting.pop(0)], now))
         entries = readings(at_s, cards)
         if 20 <= at_s < 30:
             entries.append(
@@ -114,7 +114,7 @@ def recording(seconds: int, step_s: float = 0.5, devices: tuple[DeviceInfo, ...]
                 )
             )
         allocator = AllocatorSample(device="cuda:0", time_unix_s=now, allocated_bytes=1 << 20, reserved_bytes=2 << 20)
-        pieces.append(entries_frame(Kind.READINGS, [*entries, (entries[-1][0], allocator)], now))
+        pieces.append(entries_frame(FrameKind.READINGS, [*entries, (entries[-1][0], allocator)], now))
     pieces.append(end_frame(seconds * 1000, START_UNIX_S + seconds))
     return pieces
 
@@ -132,4 +132,4 @@ def opened(path: Path) -> Recording:
 
 
 def frames(entries: list[tuple[int, DeviceSample]], unix_s: float) -> bytes:
-    return b"".join(entries_frame(Kind.READINGS, [entry], unix_s + entry[0] / 1000) for entry in entries)
+    return b"".join(entries_frame(FrameKind.READINGS, [entry], unix_s + entry[0] / 1000) for entry in entries)

@@ -8,7 +8,7 @@ import torch
 
 from devexplorer.core.models import builder_of
 from devexplorer.core.planner.serving.layout import CacheLayout
-from devexplorer.core.planner.serving.session import Runner, ServedModel
+from devexplorer.core.planner.serving.session import ServedModel, SessionRunner
 from devexplorer.core.planner.serving.tensor_parallel import split
 
 LLAMA = (
@@ -49,4 +49,4 @@ def served(source: str, ways: int = 1, dtype: torch.dtype = torch.bfloat16, **op
 
 def layout_of(source: str, ways: int = 1, dtype: torch.dtype = torch.bfloat16, block: int | None = None) -> CacheLayout:
     """What the planner finds out about the cache of a model."""
-    return CacheLayout(Runner(served(source, ways, dtype)).layers, dtype.itemsize, block)
+    return CacheLayout(SessionRunner(served(source, ways, dtype)).layers, dtype.itemsize, block)

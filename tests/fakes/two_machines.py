@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QApplication, QPushButton
 
 from devexplorer.core.devices.drm import Drm
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.machines.ssh.records import Failure, Report
+from devexplorer.core.machines.ssh.records import ConnectionFailure, Report
 from devexplorer.core.machines.window.machines import FarMachine
 from devexplorer.core.records import Event
 from devexplorer.core.session.session import Session
@@ -29,7 +29,7 @@ DEADLINE_S = 20.0
 class FarWayFake:
     """The route as the connecting dialog sees it."""
 
-    failure: Failure | None = None
+    failure: ConnectionFailure | None = None
 
     def __init__(self, route: RouteHere, host: str, python: str) -> None:
         self.host, self.python = host, python

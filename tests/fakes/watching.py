@@ -11,7 +11,7 @@ from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.records import DeviceInfo, DeviceSample, ProcessUse
 from devexplorer.core.watch import devices
 from devexplorer.core.watch.command import watch
-from devexplorer.core.watch.table import Reading
+from devexplorer.core.watch.table import WatchReading
 from fakes.nvml import FakeNvml
 
 GIB = 1 << 30
@@ -23,7 +23,7 @@ def info(name: str, kind: str = "cuda", model: str = "NVIDIA H100 80GB HBM3", **
     return DeviceInfo(id=name, kind=kind, name=model, **more)
 
 
-def full(index: int, name: str = "", **changes: Any) -> Reading:
+def full(index: int, name: str = "", **changes: Any) -> WatchReading:
     """A card with all values."""
     device = name or f"cuda:{index}"
     fields: dict[str, Any] = {
@@ -45,7 +45,7 @@ def full(index: int, name: str = "", **changes: Any) -> Reading:
     simulated = changes.pop("simulated", False)
     sample = DeviceSample(device=device, time_unix_s=NOW + index, simulated=simulated, **(fields | changes))
     kind = "virtual" if simulated else "cuda"
-    return Reading(
+    return WatchReading(
         info(device, kind, uuid=UUID.format(index), nvml_index=None if simulated else index + 4, simulated=simulated),
         sample,
     )
@@ -58,8 +58,8 @@ def patient(no_virtual_gpus_left: None, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(devices, "NEXT_S", 30.0)
 
 
-def nothing(name: str, kind: str = "cuda", problem: str = "", model: str = "NVIDIA H100 80GB HBM3") -> Reading:
-    return Reading(info(name, kind, model), DeviceSample(device=name, time_unix_s=NOW), problem)
+def nothing(name: str, kind: str = "cuda", problem: str = "", model: str = "NVIDIA H100 80GB HBM3") -> WatchReading:
+    return WatchReading(info(name, kind, model), DeviceSample(device=name, time_unix_s=NOW), problem)
 
 
 def run(capfd: pytest.CaptureFixture[str], fake: FakeNvml, *argv: str) -> tuple[str, str]:

@@ -120,6 +120,10 @@ def test_no_file_is_longer_than_it_should_be() -> None:
     assert not long
 
 
+def test_a_class_name_stands_once() -> None:
+    assert counts.same_names(counts.read(*counts.PRODUCT)) == {}
+
+
 def test_no_conditional_expression_has_another_in_it() -> None:
     nested = {
         f"{path.relative_to(ROOT)}:{line}"

@@ -21,9 +21,9 @@ from devexplorer.core.benchmark.condition_rows import all_conditions
 from devexplorer.core.benchmark.kind import benchmark_document, kind_of
 from devexplorer.core.cli.bench.arguments import specs
 from devexplorer.core.cli.bench.beside import Beside
-from devexplorer.core.cli.bench.run import Finished, Outcome, run_all
+from devexplorer.core.cli.bench.run import BenchOutcome, Finished, run_all
 from devexplorer.core.cli.terminal.common_arguments import of_features
-from devexplorer.core.cli.terminal.findings import Findings
+from devexplorer.core.cli.terminal.findings import TerminalFindings
 from devexplorer.core.cli.terminal.output import console, print_document, quiet_stdout, table
 from devexplorer.core.cli.terminal.refusal import refuse
 from devexplorer.core.devices.nvml.library import Nvml
@@ -37,7 +37,7 @@ READINGS = ("SM clock", "memory clock", "power", "power cap", "temperature", "th
 def bench(arguments: argparse.Namespace, nvml: Nvml | None = None) -> int:
     """Run the benchmarks one device after the other and print what was measured; `nvml` replaces the real one in
     tests."""
-    findings = Findings()
+    findings = TerminalFindings()
     wanted = specs(arguments, findings)
     keepers = [
         resolve_name(f"devexplorer.core.{keeper.run}")(arguments, findings) for keeper in of_features("BENCH_KEEPERS")
@@ -64,10 +64,10 @@ def bench(arguments: argparse.Namespace, nvml: Nvml | None = None) -> int:
 def _measured(
     arguments: argparse.Namespace,
     wanted: Sequence[BenchSpec],
-    findings: Findings,
+    findings: TerminalFindings,
     keepers: Sequence[Any],
     nvml: Nvml | None,
-) -> Outcome:
+) -> BenchOutcome:
     from devexplorer.core.engine.benchmarks import model_copy
     from devexplorer.core.engine.local import LocalEngine
     from devexplorer.core.models.guard import staying

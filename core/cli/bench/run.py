@@ -43,7 +43,7 @@ class Finished(NamedTuple):
     conditions: Conditions
 
 
-class Outcome(NamedTuple):
+class BenchOutcome(NamedTuple):
     """Of all runs."""
 
     finished: list[Finished]
@@ -59,9 +59,9 @@ def run_all(
     beside: Beside,
     keep: Callable[[Finished], None],
     terminal: Console | None,
-) -> Outcome:
+) -> BenchOutcome:
     """Run them; `keep` gets each as soon as it has ended, `terminal` shows progress."""
-    outcome = Outcome([], [], 0)
+    outcome = BenchOutcome([], [], 0)
     with ExitStack() as stack:
         bar = None if terminal is None else stack.enter_context(_progress(terminal))
         for spec in specs:

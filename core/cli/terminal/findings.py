@@ -6,7 +6,7 @@ from __future__ import annotations
 from devexplorer.core.base import BadInput, findings
 
 
-class Findings(findings.Findings):
+class TerminalFindings(findings.Findings):
     """Take values through `checked`, then call `demand_none`."""
 
     def __init__(self) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from functools import partial
 
-from devexplorer.core.cli.terminal.findings import Findings
+from devexplorer.core.cli.terminal.findings import TerminalFindings
 from devexplorer.core.isolation.model_source import parse
 
 
-def target(text: str, findings: Findings) -> str:
+def target(text: str, findings: TerminalFindings) -> str:
     """A TARGET without the spaces around it. What looks like a source has to be one; sample models are known where
     torch is."""
     if ":" in text:
@@ -20,7 +20,7 @@ def target(text: str, findings: Findings) -> str:
     return text.strip()
 
 
-def current_folder(findings: Findings) -> str:
+def current_folder(findings: TerminalFindings) -> str:
     """The folder whose modules can be imported."""
     try:
         folder = os.getcwd()
@@ -31,7 +31,7 @@ def current_folder(findings: Findings) -> str:
     return folder
 
 
-def _demand_unicode(text: str, what: str, findings: Findings) -> None:
+def _demand_unicode(text: str, what: str, findings: TerminalFindings) -> None:
     """Names travel to other processes and into documents as UTF-8; one in other bytes cannot."""
     if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
         findings.add(

@@ -32,7 +32,7 @@ states; from any other card the same answer only means that it does not tell.
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-class Memory(NamedTuple):
+class CardMemory(NamedTuple):
     """Bytes; `shared` where they are the system's. A part that cannot be right is None, and `refused` says why."""
 
     used_bytes: int | None
@@ -103,25 +103,25 @@ def nonempty_text(value: Any) -> str:
     return result
 
 
-def _memory(used: int, free: int, reserved: int | None, total: int) -> Memory:
+def _memory(used: int, free: int, reserved: int | None, total: int) -> CardMemory:
     plausible("memory_total_bytes", total)
     parts = {"memory_used_bytes": used, "memory_free_bytes": free, "memory_reserved_bytes": reserved}
     refused = implausible(parts, total)
     kept = [None if field in refused else value for field, value in parts.items()]
-    return Memory(kept[0], kept[1], kept[2], total, refused=refused)
+    return CardMemory(kept[0], kept[1], kept[2], total, refused=refused)
 
 
 _plain = object.__getattribute__
 """pynvml's structures look whether a field is text whenever it is read, in Python."""
 
 
-def _memory_v2(nvml: Any, handle: Any) -> Memory:
+def _memory_v2(nvml: Any, handle: Any) -> CardMemory:
     memory = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
     used, free = _plain(memory, "used"), _plain(memory, "free")
     return _memory(used, free, _plain(memory, "reserved"), _plain(memory, "total"))
 
 
-def _memory_v1(nvml: Any, handle: Any) -> Memory:
+def _memory_v1(nvml: Any, handle: Any) -> CardMemory:
     """Counts memory that the driver reserves as used; a chip without memory of its own has the system's."""
     try:
         memory = nvml.nvmlDeviceGetMemoryInfo(handle)
@@ -141,11 +141,11 @@ def _is_integrated(nvml: Any, handle: Any) -> bool:
         return False  # then its answer about its memory stays
 
 
-def _system_memory() -> Memory:
+def _system_memory() -> CardMemory:
     import psutil  # takes a third of the time that this module needs, and only machines of this kind need it
 
     system = psutil.virtual_memory()
-    return Memory(int(system.total - system.available), int(system.available), None, int(system.total), shared=True)
+    return CardMemory(int(system.total - system.available), int(system.available), None, int(system.total), shared=True)
 
 
 def _utilization(nvml: Any, handle: Any) -> Utilization:

@@ -37,7 +37,7 @@ from devexplorer.core.devices.nvml.details import lost_details, missing, read_de
 from devexplorer.core.devices.nvml.listing import HANDLE, list_cards
 from devexplorer.core.devices.nvml.processes import in_pid_namespace, read_processes
 from devexplorer.core.devices.nvml.query import CardLostError, CardState, NvmlGoneError, Query, QueryRunner
-from devexplorer.core.devices.nvml.topology import End
+from devexplorer.core.devices.nvml.topology import PairEnd
 from devexplorer.core.devices.nvml_card import Card, ProcessFacts, ProcessLoad
 from devexplorer.core.devices.process_facts import process_facts, process_load
 from devexplorer.core.records import Affinity, DeviceDetails, DeviceSample, PeerLink, Problem, Topology
@@ -360,7 +360,7 @@ class Nvml:
             and state.handle is not None
         ]
 
-        def one(device: str, copy: CardState, state: CardState, tracker: CallTracker) -> tuple[End, Affinity]:
+        def one(device: str, copy: CardState, state: CardState, tracker: CallTracker) -> tuple[PairEnd, Affinity]:
             copy.tracker = tracker
             end = nvml_topology.end(self._runner, device, copy)
             state.links = copy.links

@@ -147,7 +147,7 @@ def _describe(runner: QueryRunner, state: CardState, fresh: CardState, card: Car
 def _described(runner: QueryRunner, state: CardState, card: Card) -> Card:
     """What a card or a MIG instance is."""
     name = runner.ask(state, fields.NAME)
-    memory: fields.Memory | None = runner.ask(state, fields.MEMORY)
+    memory: fields.CardMemory | None = runner.ask(state, fields.MEMORY)
     if memory is not None and memory.shared and card.mig_instance is not None:
         memory = None  # what is cut into instances has memory of its own
     card = replace(

@@ -108,7 +108,7 @@ def same_bus(left: str | None, right: str | None) -> bool:
     return left is not None and bus_key(left) == bus_key(right)
 
 
-class End(NamedTuple):
+class PairEnd(NamedTuple):
     """One card as the end of pairs."""
 
     device: str
@@ -124,21 +124,21 @@ class End(NamedTuple):
         return self.state.card.bus_id if self.state.card else None
 
 
-def end(runner: QueryRunner, device: str, state: CardState) -> End:
+def end(runner: QueryRunner, device: str, state: CardState) -> PairEnd:
     """A card with its links. Raises `NvmlGoneError`; a lost card has none."""
     try:
         state.links = links = runner.ask(state, LINKS)
     except CardLostError:
         links = None
-    return End(device, state, tuple(link for link in links if link.active) if links is not None else None)
+    return PairEnd(device, state, tuple(link for link in links if link.active) if links is not None else None)
 
 
-def with_switches(ends: Sequence[End]) -> list[End]:
+def with_switches(ends: Sequence[PairEnd]) -> list[PairEnd]:
     """The same ends, with how many of their links lead to NVSwitches."""
     return [one._replace(switched=_switched(one, ends)) for one in ends]
 
 
-def pair(runner: QueryRunner, a: End, b: End) -> PeerLink:
+def pair(runner: QueryRunner, a: PairEnd, b: PairEnd) -> PeerLink:
     """How two cards are joined. Raises `NvmlGoneError`; a lost card only leaves its own pairs without answers."""
     try:
         level = _between(
@@ -161,7 +161,7 @@ def pair(runner: QueryRunner, a: End, b: End) -> PeerLink:
     )
 
 
-def nvlinks(runner: QueryRunner, a: End, b: End) -> int | None:
+def nvlinks(runner: QueryRunner, a: PairEnd, b: PairEnd) -> int | None:
     """Active links from `a` to `b`: those that end there, else those by which both reach NVSwitches. None where a card
     does not tell."""
     if a.links is None or b.links is None:
@@ -175,7 +175,7 @@ def nvlinks(runner: QueryRunner, a: End, b: End) -> int | None:
     return switched
 
 
-def _switched(end: End, ends: Sequence[End]) -> int:
+def _switched(end: PairEnd, ends: Sequence[PairEnd]) -> int:
     """Active links of a card that lead to an NVSwitch.
 
     A far end that is no card of this list is one only if NVML says so: in a container it may be a card that is not
@@ -191,11 +191,11 @@ def _switched(end: End, ends: Sequence[End]) -> int:
     return count
 
 
-def _status(runner: QueryRunner, a: End, b: End, index: int) -> int | None:
+def _status(runner: QueryRunner, a: PairEnd, b: PairEnd, index: int) -> int | None:
     return _between(runner, a, b, f"peer_{index}", lambda n, left, right: n.nvmlDeviceGetP2PStatus(left, right, index))
 
 
-def _between(runner: QueryRunner, a: End, b: End, what: str, ask: Any) -> int | None:
+def _between(runner: QueryRunner, a: PairEnd, b: PairEnd, what: str, ask: Any) -> int | None:
     """A question about two cards; one that fails leaves no trace on either of them."""
     if a.state.handle is None or b.state.handle is None:
         return None

@@ -19,7 +19,7 @@ Edits = list[Edit]
 class FaultSite(NamedTuple):
     """The line at fault, with what is around it."""
 
-    text: Text
+    text: SourceText
     tree: ast.Module
     statement: ast.stmt
     function: Function
@@ -48,7 +48,7 @@ class FaultSite(NamedTuple):
         return self.function.name == "__init__"
 
 
-class Text:
+class SourceText:
     """The source as bytes, because columns of the syntax tree count those."""
 
     def __init__(self, source: str) -> None:
@@ -88,7 +88,7 @@ def blamed(finding: Finding, holder: str) -> list[FaultSite]:
         tree = ast.parse(source)
     except (OSError, SyntaxError, ValueError, RecursionError):
         return []
-    text, sites = Text(source), list[FaultSite]()
+    text, sites = SourceText(source), list[FaultSite]()
     waiting: list[tuple[ast.AST, Function | None, ast.ClassDef | None]] = [(tree, None, None)]
     while waiting:
         node, function, owner = waiting.pop()

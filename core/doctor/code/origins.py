@@ -39,7 +39,7 @@ _GETTERS = {"data"}
 """Attributes of a tensor that make a tensor; others give what is there."""
 
 
-class Made(NamedTuple):
+class MadeTensor(NamedTuple):
     """How a tensor came to be."""
 
     op: str
@@ -54,7 +54,7 @@ class Origins:
         self._attributes: dict[int, tuple[weakref.ref[nn.Module], dict[str, SourceLocation]]] = {}
         self._hooks: dict[int, SourceLocation] = {}
         self._data: dict[int, tuple[Tensor, SourceLocation]] = {}
-        self._made: dict[int, tuple[Tensor, Made]] = {}
+        self._made: dict[int, tuple[Tensor, MadeTensor]] = {}
         self._most, self._bytes = FEWEST, 0
 
     @contextmanager
@@ -66,7 +66,7 @@ class Origins:
         try:
             for name, method in replaced:
                 setattr(nn.Module, name, method)
-            with _Watch(self):
+            with _OriginMode(self):
                 yield
         finally:
             for name, method in replaced:
@@ -85,7 +85,7 @@ class Origins:
         """The line that registered a hook, by the key under which the module holds it."""
         return self._hooks.get(identity)
 
-    def tensor(self, tensor: Tensor) -> Made | None:
+    def tensor(self, tensor: Tensor) -> MadeTensor | None:
         """What made a tensor, where a call of torch's did while it was noted."""
         known = self._made.get(id(tensor))
         return None if known is None else known[1]
@@ -123,7 +123,7 @@ class Origins:
             return
         for tensor in new:
             self._made.pop(id(tensor), None)  # so that the table is in the order in which they were made
-            self._made[id(tensor)] = (tensor, Made(name, place))
+            self._made[id(tensor)] = (tensor, MadeTensor(name, place))
             self._bytes += tensor.nbytes if type(tensor) in ORDINARY and tensor.layout is torch.strided else 0
         if len(self._made) > self._most or self._bytes > MOST_BYTES:
             self._let_go()
@@ -175,7 +175,7 @@ def _of_library(module: nn.Module, frame: FrameType | None) -> SourceLocation | 
     return None
 
 
-class _Watch(TorchFunctionMode):
+class _OriginMode(TorchFunctionMode):
     def __init__(self, origins: Origins) -> None:
         super().__init__()
         self._origins = origins

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from devexplorer.core.base import bytes_text, count_text, parse_input_shapes, parse_model_dtype, printable, seconds_text
-from devexplorer.core.cli.terminal.findings import Findings
+from devexplorer.core.cli.terminal.findings import TerminalFindings
 from devexplorer.core.cli.terminal.options import current_folder, target
 from devexplorer.core.cli.terminal.output import console, print_document
 from devexplorer.core.cli.terminal.refusal import refuse
@@ -191,7 +191,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     Returns 0 when everything was checked and nothing is wrong, 1 for problems, 2 when something could not be checked
     and nothing else is wrong, unless `--allow-unchecked` takes that for clean. Notes are no problems.
     """
-    findings = Findings()
+    findings = TerminalFindings()
     request = _request(arguments, findings)
     limit = findings.seconds(arguments.timeout, "--timeout") or LIMIT_SECONDS
     if arguments.json and arguments.github:
@@ -227,7 +227,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name not in ("code", "consequences", "digest")}
 
 
-def _request(arguments: argparse.Namespace, findings: Findings) -> DoctorRequest:
+def _request(arguments: argparse.Namespace, findings: TerminalFindings) -> DoctorRequest:
     """What is asked for; harmless values where something is wrong."""
     findings.check_virtual(arguments.virtual)
     findings.parsed(arguments.device, parse_device, None)

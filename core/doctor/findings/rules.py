@@ -13,7 +13,7 @@ from devexplorer.core.records import Diagnosis
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class FindingRule:
     """One kind of finding."""
 
     key: str
@@ -28,138 +28,138 @@ class Rule:
 
 _ALL = (
     # found by looking at the model
-    Rule(
+    FindingRule(
         "unregistered-module",
         "Module that is not registered",
         "error",
         "A module in a plain list, tuple, dict, set or closure has no parameters as far as PyTorch knows, and no move"
         " reaches it.",
     ),
-    Rule(
+    FindingRule(
         "unregistered-parameter",
         "Parameter that is not registered",
         "error",
         "A Parameter in a plain container is not trained, not saved and not moved.",
     ),
-    Rule(
+    FindingRule(
         "unregistered-tensor",
         "Tensor that is not registered",
         "error",
         "A tensor that is a plain attribute stays where it was made when the model moves; a buffer follows.",
     ),
-    Rule(
+    FindingRule(
         "parameter-not-leaf",
         "Parameter that a move made into a plain tensor",
         "error",
         "`nn.Parameter(x).to(device)` gives a tensor that is no leaf and no Parameter: it is not registered and gets no"
         " gradient.",
     ),
-    Rule(
+    FindingRule(
         "stale-alias",
         "Alias that stays behind",
         "error",
         "An attribute that shares memory with a parameter or buffer goes on pointing at the old memory when the model"
         " has moved.",
     ),
-    Rule(
+    FindingRule(
         "tie-lost",
         "Tied weights that a move unties",
         "error",
         "Two Parameters over one memory are two tensors after a move; one Parameter under two names stays one.",
     ),
-    Rule(
+    FindingRule(
         "optimizer-before-move",
         "Optimizer that does not follow",
         "error",
         "An optimizer keeps the tensors it was given, and its state where that was made.",
     ),
-    Rule(
+    FindingRule(
         "lazy-parameter",
         "Lazy parameter that never gets its shape",
         "warning",
         "Until a forward reaches its layer, a lazy parameter can be neither counted nor trained, and its checkpoint is"
         " refused.",
     ),
-    Rule(
+    FindingRule(
         "offload-hooks",
         "Hooks of accelerate",
         "warning",
         "A model that accelerate has dispatched is placed by its hooks; `.to()` works against them.",
     ),
-    Rule(
+    FindingRule(
         "unsaved-buffer",
         "Buffer that a checkpoint misses",
         "warning",
         "A non-persistent buffer is not in the state_dict: what was drawn or learned in it is lost.",
     ),
     # found by watching a forward (and backward)
-    Rule(
+    FindingRule(
         "mixed-devices", "Operands on different devices", "error", "PyTorch computes with tensors of one device only."
     ),
-    Rule(
+    FindingRule(
         "default-device",
         "Tensor made on the default device",
         "error",
         "A tensor that forward makes without naming a device is on the CPU, wherever the model is.",
     ),
-    Rule(
+    FindingRule(
         "hidden-sync",
         "Hidden synchronisation",
         "warning",
         "`.item()`, `.tolist()`, `.cpu()`, `.numpy()` and a condition on a tensor wait until the device has done all"
         " its work.",
     ),
-    Rule(
+    FindingRule(
         "device-hop",
         "Copy between devices in forward",
         "warning",
         "What forward copies between devices it copies at every call, over a link that is far slower than the device's"
         " memory.",
     ),
-    Rule(
+    FindingRule(
         "hard-coded-device",
         "Device written into the code",
         "error",
         '`.cuda()` and `"cuda:0"` in a model work on one machine and one card only.',
     ),
-    Rule(
+    FindingRule(
         "dtype-promotion",
         "Result that doubles its memory",
         "warning",
         "An operand of a wider dtype makes the result as wide: twice the memory, and slower products.",
     ),
-    Rule(
+    FindingRule(
         "mixed-dtypes",
         "Operands of different dtypes",
         "error",
         "Layers and products take one dtype: a float32 input into a bfloat16 model fails on every device.",
     ),
-    Rule(
+    FindingRule(
         "differs-on-device",
         "Result that differs on the device",
         "error",
         "Code that asks where it runs can compute one thing on the CPU and another on a card, without an error.",
     ),
-    Rule(
+    FindingRule(
         "growing-graph",
         "Graph that grows with every call",
         "error",
         "What forward keeps with its history keeps the graphs of all calls before it, until memory runs out.",
     ),
-    Rule(
+    FindingRule(
         "cut-from-autograd",
         "Values without their history",
         "error",
         "`.data`, `.detach()`, `no_grad`, `.item()` and operations without a derivative keep gradients from the"
         " parameters before them.",
     ),
-    Rule(
+    FindingRule(
         "no-gradient",
         "Parameter that gets no gradient",
         "note",
         "Forward does not use it, or what is computed from it is not part of the result: it keeps its initial values.",
     ),
-    Rule(
+    FindingRule(
         "fails-on-device",
         "Works on the CPU, fails there",
         "error",

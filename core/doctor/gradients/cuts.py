@@ -13,7 +13,7 @@ EXPLICIT, IMPLICIT = 0, 1
 
 
 @dataclass(slots=True)
-class Cut:
+class HistoryCut:
     """A line behind which values have no history."""
 
     number: int
@@ -94,7 +94,7 @@ _SAID = {
 """What is wrong at a cut of each kind, and what would be right; of `detach` and `data` that depends on the line."""
 
 
-def cut_message(cut: Cut, which: str, them: str) -> tuple[str, str]:
+def cut_message(cut: HistoryCut, which: str, them: str) -> tuple[str, str]:
     """What is wrong at a cut and what would be right; `which` are the parameters, `them` is `gets` or `get`."""
     wrong, fix = _taken(cut) if cut.kind in ("detach", "data") else _SAID[cut.kind]
     return (
@@ -103,7 +103,7 @@ def cut_message(cut: Cut, which: str, them: str) -> tuple[str, str]:
     )  # source can contain braces
 
 
-def _taken(cut: Cut) -> tuple[str, str]:
+def _taken(cut: HistoryCut) -> tuple[str, str]:
     """The same where values are taken without their history: with the values' names, as the line has them."""
     written = _written(cut) or [cut.description]
     values = [item.removesuffix(cut.description) for item in written]
@@ -122,7 +122,7 @@ def exit_message(leaves: Exit, which: str, them: str) -> tuple[str, str]:
     return f"Values leave PyTorch through {leaves.description} without their history: {which} {them} no gradient.", fix
 
 
-def _written(cut: Cut) -> list[str]:
+def _written(cut: HistoryCut) -> list[str]:
     """`self.weight.data`, as the line has it; empty where it has no such thing."""
     tree = None if cut.place is None else tree_of(cut.place.file)
     if tree is None or cut.place is None:

@@ -17,7 +17,7 @@ from torch._functorch import vmap
 from torch.autograd.function import BackwardCFunction
 
 from devexplorer.core.doctor.findings.collector import FindingCollector
-from devexplorer.core.doctor.gradients.cuts import Cut, Exit, cut_message, exit_message
+from devexplorer.core.doctor.gradients.cuts import Exit, HistoryCut, cut_message, exit_message
 from devexplorer.core.doctor.gradients.lineage import Lineage
 from devexplorer.core.doctor.static.model_context import MOST_LISTED, listed
 from devexplorer.core.isolation.source_location import NOWHERE, SourceLocation
@@ -184,7 +184,7 @@ class _Cause(NamedTuple):
     reason: str
     """See `NoGradient.reason`."""
     place: SourceLocation | None = None
-    subject: Cut | Exit | None = None
+    subject: HistoryCut | Exit | None = None
 
     @property
     def key(self) -> tuple[str, object]:
@@ -215,7 +215,7 @@ def _enter(
         return
     message, fix = (
         cut_message(cause.subject, which, them)
-        if isinstance(cause.subject, Cut)
+        if isinstance(cause.subject, HistoryCut)
         else exit_message(cause.subject, which, them)
     )
     if cause.reason == "copy":
@@ -252,8 +252,8 @@ def of_all(paths: Sequence[str]) -> str:
     return ".".join(first[:common])
 
 
-def _of(subject: Cut | Exit) -> _Cause:
-    place = subject.library or subject.place if isinstance(subject, Cut) else subject.place
+def _of(subject: HistoryCut | Exit) -> _Cause:
+    place = subject.library or subject.place if isinstance(subject, HistoryCut) else subject.place
     return _Cause("library" if place is not None and place.library else "cut", place, subject)
 
 
@@ -315,7 +315,7 @@ class Gradients(Lineage):
         causes: dict[tuple[str, object], tuple[_Cause, list[str]]] = {}
         for number in numbers:
             cause = self._cause(refusals, number)
-            taken = isinstance(cause.subject, Cut) and cause.subject.kind in ("switch", "detach", "data")
+            taken = isinstance(cause.subject, HistoryCut) and cause.subject.kind in ("switch", "detach", "data")
             if cause.reason == "cut" and taken:
                 meant = copies(self._model, without) if meant is None else meant
                 cause = cause._replace(reason="copy") if id(self.parameters[number]) in meant else cause
@@ -337,7 +337,7 @@ class Gradients(Lineage):
             )
             if refused is None:
                 return _Cause("unknown")
-            return _of(Cut(-1, "refusal", f"{refused.name}.backward", refused.place))
+            return _of(HistoryCut(-1, "refusal", f"{refused.name}.backward", refused.place))
         if self.written & bit:
             return _Cause("updated")
         arriving = [cut for cut in through if self.at_output >> cut.number & 1]

@@ -20,7 +20,7 @@ Graphs = dict[tuple[str, str], set[Any]]
 """Path of a module and an attribute of it -> the nodes at the ends of the graphs that it holds."""
 
 
-class _Kept(NamedTuple):
+class _KeptTensor(NamedTuple):
     ends: Graphs
     owners: dict[str, nn.Module]
 
@@ -52,14 +52,14 @@ def growing(model: nn.Module, inputs: Sequence[Tensor], collector: FindingCollec
         _report(path, name, before.owners[path], collector)
 
 
-def _kept(model: nn.Module) -> _Kept:
+def _kept(model: nn.Module) -> _KeptTensor:
     ends: Graphs = {}
     modules = named_modules(model)
     buffers = [(path, name, item) for path, module in modules for name, item in module._buffers.items()]
     for path, name, thing in (*buffers, *_unregistered(model)):
         if isinstance(thing, Tensor) and thing.grad_fn is not None:
             ends.setdefault((path, name), set()).add(thing.grad_fn)
-    return _Kept(ends, dict(modules))
+    return _KeptTensor(ends, dict(modules))
 
 
 def _unregistered(model: nn.Module) -> Iterator[tuple[str, str, Any]]:

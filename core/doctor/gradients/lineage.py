@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.grad_mode import inference_mode
 
-from devexplorer.core.doctor.gradients.cuts import Cut, Exit
+from devexplorer.core.doctor.gradients.cuts import Exit, HistoryCut
 from devexplorer.core.doctor.tracing.call import WAITS, Call
 from devexplorer.core.isolation.source_location import SourceLocation, kind_of, place_of
 from devexplorer.core.models import is_switch, tensors_in, tree_of
@@ -147,7 +147,7 @@ _WITH_INDICES = frozenset({"sort", "topk", "max", "min", "median", "nanmedian", 
 
 class _Pending(NamedTuple):
     """Why what is computed within a Function's forward will have no history outside, if it has none there; see
-    `Cut`."""
+    `HistoryCut`."""
 
     kind: str
     description: str
@@ -178,7 +178,7 @@ class Lineage:
         """Those that an operation has had as an operand."""
         self.written = 0
         """Those whose values forward itself has changed."""
-        self.cuts: list[Cut] = []
+        self.cuts: list[HistoryCut] = []
         self.exits: dict[object, Exit] = {}
         self.at_output = 0
         """Cuts on the way to what the model has returned."""
@@ -190,7 +190,7 @@ class Lineage:
         """What forward gets: nothing is lost where it returns that, as a VAE does for its loss."""
         self._numbers = {id(item): number for number, item in enumerate(self.parameters)}
         self._known: dict[int, _Known] = {}
-        self._by_place: dict[tuple[str, str, object], Cut] = {}
+        self._by_place: dict[tuple[str, str, object], HistoryCut] = {}
         self._sweep_at = SWEEP_AT
 
     # --- events of the tracer
@@ -369,7 +369,7 @@ class Lineage:
         """The number of the cut of this kind at this place, through which these parameters lose their history."""
         key = (kind, description, place)
         if key not in self._by_place:
-            self._by_place[key] = Cut(len(self.cuts), kind, description, place, library())
+            self._by_place[key] = HistoryCut(len(self.cuts), kind, description, place, library())
             self.cuts.append(self._by_place[key])
         self._by_place[key].parameters |= live
         return self._by_place[key].number

@@ -183,7 +183,7 @@ def _fix(result: Written, at_work: bool) -> str:
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
-class Source:
+class SyntaxSource:
     """A file's syntax tree: its calls by where they end, which is at a parenthesis that is theirs alone, and each
     node's parent."""
 
@@ -230,15 +230,15 @@ class Source:
         return next((parent for _, parent in self.above(node) if isinstance(parent, ast.ClassDef)), None)
 
 
-def source_of(file: str) -> Source | None:
+def source_of(file: str) -> SyntaxSource | None:
     """A file's tree as it is now; None where it cannot be read."""
     return _source(file, stamp_of(file))
 
 
 @lru_cache(maxsize=64)
-def _source(file: str, stamp: Stamp) -> Source | None:
+def _source(file: str, stamp: Stamp) -> SyntaxSource | None:
     tree = tree_of(file)
-    return None if tree is None else Source(file, tree)
+    return None if tree is None else SyntaxSource(file, tree)
 
 
 _DEVICE = re.compile(r"(cuda|vgpu|xpu|mps)(:\d+)?$")
@@ -298,7 +298,7 @@ def written_at(frame: FrameType, argument: str | None = None) -> Written | Argum
     return Argument(looking.argument, result) if looking.argument else result
 
 
-def asks_above(source: Source, node: ast.AST) -> bool:
+def asks_above(source: SyntaxSource, node: ast.AST) -> bool:
     """Whether a node is under a condition that asks if there is such a device."""
     for inner, outer in source.above(node):
         if isinstance(outer, Scope):
@@ -315,7 +315,7 @@ def _asks(test: ast.expr) -> bool:
 class _Looking:
     """Looks in one file."""
 
-    def __init__(self, source: Source, names: dict[str, Any]) -> None:
+    def __init__(self, source: SyntaxSource, names: dict[str, Any]) -> None:
         self._source = source
         self._names = names
         self._depth = 0

@@ -26,7 +26,7 @@ class Registered(NamedTuple):
     is_buffer: bool
 
 
-class Memory(NamedTuple):
+class ReachedMemory(NamedTuple):
     """The bytes of one storage that a tensor reaches."""
 
     device: str
@@ -34,12 +34,12 @@ class Memory(NamedTuple):
     first: int
     last: int
 
-    def shares(self, other: Memory) -> bool:
+    def shares(self, other: ReachedMemory) -> bool:
         """Whether both reach a byte together, as far as first and last say."""
         return self[:2] == other[:2] and self.first <= other.last and other.first <= self.last
 
 
-def memory_of(tensor: Tensor) -> Memory | None:
+def memory_of(tensor: Tensor) -> ReachedMemory | None:
     """Which bytes a tensor reaches; None where it has none, or none of its own."""
     if is_uninitialised(tensor) or tensor.layout is not torch.strided or tensor.is_nested or tensor.numel() == 0:
         return None
@@ -48,7 +48,7 @@ def memory_of(tensor: Tensor) -> Memory | None:
         return None
     first = int(tensor.storage_offset()) * tensor.element_size()
     reach = sum((size - 1) * abs(stride) for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return Memory(str(tensor.device), address, first, first + (int(reach) + 1) * tensor.element_size() - 1)
+    return ReachedMemory(str(tensor.device), address, first, first + (int(reach) + 1) * tensor.element_size() - 1)
 
 
 class Registry:
@@ -69,7 +69,7 @@ class Registry:
         self.tensor_ids = {id(item.tensor) for item in self.tensors}
         self.memory = {item.path: memory_of(item.tensor) for item in self.tensors}
         """Path -> what it reaches; None: nothing."""
-        self._by_storage: dict[tuple[str, int], list[tuple[Memory, Registered]]] = {}
+        self._by_storage: dict[tuple[str, int], list[tuple[ReachedMemory, Registered]]] = {}
         for item in self.tensors:
             memory = self.memory[item.path]
             if memory is not None:
@@ -87,7 +87,7 @@ class Registry:
         return [group for entries in self._by_storage.values() if len(entries) > 1 for group in _overlapping(entries)]
 
 
-def _overlapping(entries: Sequence[tuple[Memory, Registered]]) -> Iterator[list[Registered]]:
+def _overlapping(entries: Sequence[tuple[ReachedMemory, Registered]]) -> Iterator[list[Registered]]:
     """Those of one storage that share bytes with the first of them, in their order."""
     for cluster in _clusters([memory for memory, _ in entries]):
         left = [entries[index] for index in cluster]
@@ -103,7 +103,7 @@ def _overlapping(entries: Sequence[tuple[Memory, Registered]]) -> Iterator[list[
                 yield [item, *group]
 
 
-def _clusters(memories: Sequence[Memory]) -> list[list[int]]:
+def _clusters(memories: Sequence[ReachedMemory]) -> list[list[int]]:
     """Indices of what overlaps, directly or through others: a storage can be cut into thousands of parts that do
     not."""
     found: list[list[int]] = []
@@ -116,7 +116,7 @@ def _clusters(memories: Sequence[Memory]) -> list[list[int]]:
     return sorted(sorted(cluster) for cluster in found)
 
 
-class Tie(NamedTuple):
+class TiedTensors(NamedTuple):
     """Registered tensors over one memory, by path: nothing here keeps a tensor alive."""
 
     paths: tuple[str, ...]
@@ -128,14 +128,14 @@ class Tie(NamedTuple):
     bytes: int
 
 
-def ties(context: ModelContext, registry: Registry) -> list[Tie]:
+def ties(context: ModelContext, registry: Registry) -> list[TiedTensors]:
     """What is tied by memory alone, before the move."""
     found = []
     for group in registry.groups():
         kinds = {item.is_buffer for item in group}
         parts = kinds == {True} and len({(item.tensor.shape, item.tensor.storage_offset()) for item in group}) > 1
         found.append(
-            Tie(
+            TiedTensors(
                 paths=tuple(item.path for item in group),
                 buffers=kinds == {True},
                 mixed=len(kinds) > 1 or parts,
@@ -160,13 +160,13 @@ def _made_at(context: ModelContext, group: list[Registered]) -> SourceLocation |
     return max(same, key=lambda place: place.line)
 
 
-def still_tied(registry: Registry, tie: Tie) -> bool:
+def still_tied(registry: Registry, tie: TiedTensors) -> bool:
     """Whether the names share memory after the move as they did before it."""
     first = registry.by_path.get(tie.paths[0])
     return first is not None and {item.path for item in registry.sharing(first.tensor)}.issuperset(tie.paths)
 
 
-def report_tie(context: ModelContext, tie: Tie, *, constant: bool = False) -> None:
+def report_tie(context: ModelContext, tie: TiedTensors, *, constant: bool = False) -> None:
     """A finding about registered tensors that a move takes apart; `constant`: buffers that forward leaves as they
     are."""
     names = listed(tie.paths)

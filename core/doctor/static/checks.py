@@ -14,7 +14,15 @@ from torch.optim.optimizer import Optimizer
 from devexplorer.core.base import bytes_text, count_text
 from devexplorer.core.doctor.code.origins import Origins
 from devexplorer.core.doctor.findings.collector import FindingCollector
-from devexplorer.core.doctor.static.aliases import Memory, Registry, Tie, report_alias, report_tie, still_tied, ties
+from devexplorer.core.doctor.static.aliases import (
+    ReachedMemory,
+    Registry,
+    TiedTensors,
+    report_alias,
+    report_tie,
+    still_tied,
+    ties,
+)
 from devexplorer.core.doctor.static.gradients import report_cuts
 from devexplorer.core.doctor.static.hidden import Hidden
 from devexplorer.core.doctor.static.model_context import (
@@ -160,9 +168,9 @@ class StaticChecks:
     def __init__(self, model: nn.Module, origins: Origins, collector: FindingCollector) -> None:
         self._context = ModelContext(model, origins, collector)
         self._watched: dict[_Key, _Watched] = {}
-        self._ties: list[Tie] = []
-        self._constant: list[tuple[Tie, dict[str, tuple[int, int]]]] = []
-        self._memory: dict[str, Memory | None] = {}
+        self._ties: list[TiedTensors] = []
+        self._constant: list[tuple[TiedTensors, dict[str, tuple[int, int]]]] = []
+        self._memory: dict[str, ReachedMemory | None] = {}
         self._built: Unsaved | None = None
         self._values: Unsaved | None = None
         self._unfilled: set[str] = set()
@@ -357,7 +365,7 @@ class StaticChecks:
                 )
 
 
-def _versions(registry: Registry, tie: Tie) -> dict[str, tuple[int, int]]:
+def _versions(registry: Registry, tie: TiedTensors) -> dict[str, tuple[int, int]]:
     """Which tensors these are, and how often each was written into."""
     held = [item for path in tie.paths if (item := registry.by_path.get(path)) is not None]
     return {item.path: (id(item.tensor), item.tensor._version) for item in held}

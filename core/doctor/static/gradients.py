@@ -19,7 +19,7 @@ from devexplorer.core.models import ClassSource, Function, is_switch, is_uniniti
 CUTS = ("data", "detach")
 
 
-class Cut(NamedTuple):
+class StaticCut(NamedTuple):
     """A line behind which nothing has a history."""
 
     code: str
@@ -35,7 +35,7 @@ class Use(NamedTuple):
     names: tuple[str, ...]
     """`("weight", "data")` of `self.weight.data`; empty for `self` alone."""
     called: bool
-    within: Cut | None
+    within: StaticCut | None
     """The `no_grad` or `inference_mode` around it."""
     place: SourceLocation
 
@@ -61,11 +61,11 @@ class _Reader:
         switch = next((decorator for decorator in self._function.decorator_list if is_switch(decorator)), None)
         yield from self._all(self._function.body, None if switch is None else self._cut(switch))
 
-    def _all(self, nodes: Sequence[ast.AST], within: Cut | None) -> Iterator[Use]:
+    def _all(self, nodes: Sequence[ast.AST], within: StaticCut | None) -> Iterator[Use]:
         for node in nodes:
             yield from self._node(node, within, False)
 
-    def _node(self, node: ast.AST, within: Cut | None, called: bool) -> Iterator[Use]:
+    def _node(self, node: ast.AST, within: StaticCut | None, called: bool) -> Iterator[Use]:
         if isinstance(node, (ast.With, ast.AsyncWith)):
             switch = next((item.context_expr for item in node.items if is_switch(item.context_expr)), None)
             yield from self._all([item.context_expr for item in node.items if item.context_expr is not switch], within)
@@ -82,8 +82,8 @@ class _Reader:
             return
         yield from self._all(list(ast.iter_child_nodes(node)), within)
 
-    def _cut(self, switch: ast.expr, line: int | None = None) -> Cut:
-        return Cut(ast.unparse(switch), self._place(line or switch.lineno), block=True)
+    def _cut(self, switch: ast.expr, line: int | None = None) -> StaticCut:
+        return StaticCut(ast.unparse(switch), self._place(line or switch.lineno), block=True)
 
     def _place(self, line: int) -> SourceLocation:
         return SourceLocation(self._source.file, line, self._function.name, self._source.library)
@@ -162,9 +162,9 @@ def report_cuts(context: ModelContext, ran: Collection[int] | None) -> None:
                 _add(context, path, cut, left)
 
 
-def _together(cuts: Iterable[tuple[str, Cut]]) -> dict[Cut, list[str]]:
+def _together(cuts: Iterable[tuple[str, StaticCut]]) -> dict[StaticCut, list[str]]:
     """The parameters behind each line, with all that cuts there."""
-    by_place: dict[object, list[tuple[str, Cut]]] = {}
+    by_place: dict[object, list[tuple[str, StaticCut]]] = {}
     for name, cut in cuts:
         by_place.setdefault(cut.place, []).append((name, cut))
     return {
@@ -173,7 +173,7 @@ def _together(cuts: Iterable[tuple[str, Cut]]) -> dict[Cut, list[str]]:
     }
 
 
-def _add(context: ModelContext, path: str, cut: Cut, names: list[str]) -> None:
+def _add(context: ModelContext, path: str, cut: StaticCut, names: list[str]) -> None:
     whose = listed([f"self.{name}" for name in names])
     them, itself = ("it gets", "itself") if len(names) == 1 else ("they get", "themselves")
     if not cut.block:
@@ -195,9 +195,9 @@ def _add(context: ModelContext, path: str, cut: Cut, names: list[str]) -> None:
     context.collector.add("cut-from-autograd", message, fix, path=joined(path, names[0]), place=cut.place)
 
 
-def _own(uses: Iterable[Use], parameters: _Trainable) -> Iterator[tuple[str, Cut]]:
+def _own(uses: Iterable[Use], parameters: _Trainable) -> Iterator[tuple[str, StaticCut]]:
     """Parameters that forward computes with, and in cut places only: `self.weight.data`, or within `no_grad`."""
-    cuts: dict[str, list[Cut]] = {}
+    cuts: dict[str, list[StaticCut]] = {}
     free: set[str] = set()
     for use in uses:
         depth, name = _parameter(use.names, parameters)
@@ -209,7 +209,7 @@ def _own(uses: Iterable[Use], parameters: _Trainable) -> Iterator[tuple[str, Cut
         if not _computes(after[1:] if cut else after, use.called):
             continue
         if cut:
-            cuts.setdefault(name, []).append(Cut(use.code(depth), use.place))
+            cuts.setdefault(name, []).append(StaticCut(use.code(depth), use.place))
         elif use.within is not None:
             cuts.setdefault(name, []).append(use.within)
         else:

@@ -102,7 +102,7 @@ _CONVERSIONS = frozenset({
 
 
 @dataclass(slots=True)
-class Kind:
+class FunctionKind:
     """One torch function."""
 
     name: str
@@ -129,22 +129,22 @@ class Kind:
         )
 
 
-DATA = Kind(name="data", description=".data")
+DATA = FunctionKind(name="data", description=".data")
 """`x.data`."""
 
 
-def kind_of_function(func: Any) -> Kind:
+def kind_of_function(func: Any) -> FunctionKind:
     """Work it out."""
     name = str(getattr(func, "__name__", "") or type(func).__name__)
     attribute = str(getattr(getattr(func, "__self__", None), "__name__", "")) if name == "__get__" else ""
     if attribute in VIEWS:
-        return Kind(name=attribute, description=f".{attribute}")
+        return FunctionKind(name=attribute, description=f".{attribute}")
     owner = getattr(func, "__objclass__", None)
     method = owner is not None or str(getattr(func, "__qualname__", "")).startswith(
         ("Tensor.", "VirtualTensor.", "TensorBase.")
     )
     plain = not method and str(getattr(func, "__module__", "") or "").split(".")[0] == "torch"
-    return Kind(
+    return FunctionKind(
         name=name,
         description=_description(func, name, method),
         factory=plain and name in FACTORIES,
@@ -181,7 +181,7 @@ _PUBLIC = (torch.functional.__file__, torch._jit_internal.__file__)
 """Where functions that ask for dispatch are spread over several frames: `torch.unique`."""
 
 
-class Run:
+class WatchedRun:
     """The run that is watched, which all rules share: who is at work, where everything should be, and where findings
     go."""
 
@@ -212,7 +212,9 @@ class Call:
 
     __slots__ = ("_library", "_operands", "_place", "args", "frame", "kind", "kwargs", "read", "run")
 
-    def __init__(self, run: Run, kind: Kind, args: Any, kwargs: Any, frame: FrameType, *, read: bool = False) -> None:
+    def __init__(
+        self, run: WatchedRun, kind: FunctionKind, args: Any, kwargs: Any, frame: FrameType, *, read: bool = False
+    ) -> None:
         self.run, self.kind, self.args, self.kwargs, self.frame = run, kind, args, kwargs, frame
         self.read = read
         """Whether the host read a value of a virtual GPU in it."""

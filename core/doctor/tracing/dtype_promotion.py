@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from devexplorer.core.doctor.static.model_context import listed
-from devexplorer.core.doctor.tracing.call import Call, Repair, Run
+from devexplorer.core.doctor.tracing.call import Call, Repair, WatchedRun
 from devexplorer.core.doctor.tracing.mixed_devices import origin_of
 from devexplorer.core.doctor.tracing.sources import Origin
 from devexplorer.core.models import dtype_name
@@ -76,7 +76,7 @@ def float64_begins(call: Call, result: Any) -> None:
         run.doubles.setdefault(place, (run.path, call.kind.sentence))
 
 
-def note_doubles(run: Run) -> None:
+def note_doubles(run: WatchedRun) -> None:
     """A note for each of those lines, when the run is over: a warning of the same rule at the same line says more."""
     for place, (path, what) in run.doubles.items():
         if run.collector.has("dtype-promotion", place):

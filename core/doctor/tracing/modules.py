@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from devexplorer.core.doctor.tracing.call import Run, tensors
+from devexplorer.core.doctor.tracing.call import WatchedRun, tensors
 from devexplorer.core.doctor.tracing.sources import Origin, former_parameters
 from devexplorer.core.isolation.source_location import SourceLocation, place_of
 from devexplorer.core.models import expressions_at, last_name, named_modules, tree_of
@@ -28,7 +28,7 @@ from devexplorer.core.models.class_source import changed_in, reads
 class Modules:
     """The stack of those at work; `collector.path` is the path of the innermost one."""
 
-    def __init__(self, run: Run, returned: Callable[[Any], object] = lambda output: None) -> None:
+    def __init__(self, run: WatchedRun, returned: Callable[[Any], object] = lambda output: None) -> None:
         """`returned` gets what the model itself returns."""
         self._run, self._returned = run, returned
         self._stack: list[tuple[int, str]] = []

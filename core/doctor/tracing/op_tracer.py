@@ -31,11 +31,11 @@ from devexplorer.core.doctor.tracing.call import (
     DATA,
     OPS,
     Call,
+    FunctionKind,
     Histories,
-    Kind,
     Repair,
     Rule,
-    Run,
+    WatchedRun,
     kind_of_function,
     tensors,
 )
@@ -248,12 +248,12 @@ class OpTracer(TorchFunctionMode):
         self._gradients = gradients
         self.operations = 0
         """Calls that were watched."""
-        self.run = Run(_numbered(torch.device(device), model), collector, Sources(model, origins, inputs))
+        self.run = WatchedRun(_numbered(torch.device(device), model), collector, Sources(model, origins, inputs))
         self._modules = Modules(self.run, self._returned)
         self.run.irregular = self.run.device.type == KIND and any(map(is_irregular, _held(model)))
         self.run.wide = any(item.dtype in WIDE for item in (*_held(model), *inputs))
         self._gpus = gpus() if self.run.device.type == KIND else ()
-        self._kinds: dict[Any, Kind] = {}
+        self._kinds: dict[Any, FunctionKind] = {}
         self._backwards = 0
         self._thread = threading.get_ident()
         self._broken: set[str] = set()

@@ -13,7 +13,7 @@ from pathlib import PurePath
 
 from torch import Tensor, UntypedStorage, nn
 
-from devexplorer.core.doctor.code.origins import Made, Origins
+from devexplorer.core.doctor.code.origins import MadeTensor, Origins
 from devexplorer.core.doctor.findings.collector import Effect
 from devexplorer.core.doctor.static.hidden import hidden
 from devexplorer.core.isolation.source_location import SourceLocation
@@ -284,7 +284,7 @@ class Sources:
             return replace(origin, op=made.op, place=made.place)
         return origin if place is None else replace(origin, op="", place=place)
 
-    def _built(self, tensor: Tensor) -> Made | None:
+    def _built(self, tensor: Tensor) -> MadeTensor | None:
         return None if self._origins is None else self._origins.tensor(tensor)
 
     def _owner(self, path: str) -> nn.Module | None:

@@ -19,7 +19,7 @@ from devexplorer.core.fleet.check.plan import (
     ALONE,
     ONE_BY_ONE,
     CheckPlan,
-    Step,
+    CheckStep,
     measured_cards,
     pair_rounds,
     seconds_of,
@@ -40,7 +40,7 @@ from devexplorer.core.fleet.events import (
 )
 from devexplorer.core.fleet.records import CardMeasurement, FleetVerdict, MeasuredKind, Rates
 from devexplorer.core.fleet.source import MeasuringSource
-from devexplorer.core.fleet.table import Card, FleetTable
+from devexplorer.core.fleet.table import FleetCard, FleetTable
 from devexplorer.core.fleet.verdicts import links
 from devexplorer.core.fleet.verdicts.judge import judge
 from devexplorer.core.records import DeviceInfo, DeviceSample, Problem
@@ -104,7 +104,7 @@ class FleetCheck:
     def __init__(
         self,
         source: MeasuringSource,
-        cards: Sequence[Card],
+        cards: Sequence[FleetCard],
         plan: CheckPlan,
         former: Former | None = None,
         known: FleetTable | None = None,
@@ -113,7 +113,7 @@ class FleetCheck:
         self.cards = measured_cards(cards)
         self.plan = plan
         self.report: CheckReport | None = None
-        self.step: Step | None = None
+        self.step: CheckStep | None = None
         """What is being measured."""
         self._over, self._share = 0.0, 0.0
         """Shares of the measurements that are over, and of the present one."""
@@ -243,7 +243,7 @@ class FleetCheck:
             self._left_out.append(kind)
         return False
 
-    def _take(self, step: Step, measured: Sequence[Rates]) -> None:
+    def _take(self, step: CheckStep, measured: Sequence[Rates]) -> None:
         for group, until_then in zip(step.groups, measured, strict=True):
             if (rates := _so_far(until_then)) is None:
                 continue
@@ -259,7 +259,7 @@ class FleetCheck:
         simulated = any(card.info.simulated for card in self.cards if (card.machine, card.info.id) in group)
         return GroupRate(kind=kind, cards=group, rate=_median(rates), failure=rates.failure or "", simulated=simulated)
 
-    def _measure(self, step: Step, seconds: float) -> list[Rates]:
+    def _measure(self, step: CheckStep, seconds: float) -> list[Rates]:
         """One order: the rates of each of its groups, which are taken. Raises `Cancelled`, behind what was measured
         until then."""
         if self._cancelled.is_set():
@@ -293,14 +293,14 @@ class FleetCheck:
         seconds = min(SEARCH_S, self.plan.seconds)
         before = len(self._groups)
         for groups in pair_rounds([ring]):
-            step = self.step = Step(kind=kind, dtype="", groups=groups)
+            step = self.step = CheckStep(kind=kind, dtype="", groups=groups)
             if not self._is_in_time(kind, seconds_of(step, self.plan)):
                 return
             self._measure(step, seconds)
         reached = [group.rate for group in self._groups[before:] if group.rate is not None]
 
         def measure(groups: Sequence[links.Group]) -> list[float]:
-            step = self.step = Step(
+            step = self.step = CheckStep(
                 kind=kind, dtype="", groups=tuple(tuple(first[machine] for machine in group) for group in groups)
             )
             return [_median(rates) or 0.0 for rates in self._measure(step, seconds)]
@@ -345,7 +345,7 @@ class FleetCheck:
             cancelled=self._cancelled.is_set(),
         )
 
-    def _measurement(self, card: Card) -> CardMeasurement:
+    def _measurement(self, card: FleetCard) -> CardMeasurement:
         key = card.machine, card.info.id
         details = self._known.details.get(key)
         best = [

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from devexplorer.core.base import BadInput, list_text
 from devexplorer.core.fleet.events import CardKey
 from devexplorer.core.fleet.records import MeasuredKind
-from devexplorer.core.fleet.table import Card
+from devexplorer.core.fleet.table import FleetCard
 from devexplorer.core.records.base import Record
 
 KINDS = tuple(MeasuredKind)
@@ -42,7 +42,7 @@ class CheckPlan(Record):
     """For all of it; what does not fit is left out."""
 
 
-class Step(Record):
+class CheckStep(Record):
     """One order of a check, but for its number."""
 
     kind: MeasuredKind
@@ -61,21 +61,21 @@ def parse_kinds(text: str) -> tuple[MeasuredKind, ...]:
     return tuple(dict.fromkeys(known[word] for word in words))
 
 
-def measured_cards(cards: Iterable[Card]) -> list[Card]:
+def measured_cards(cards: Iterable[FleetCard]) -> list[FleetCard]:
     """Those that can be measured: no CPU, no part of another card that is listed too."""
     return [card for card in cards if card.info.kind in GPU_KINDS and card.info.usable]
 
 
-def steps(plan: CheckPlan, cards: Sequence[Card]) -> Iterator[Step]:
+def steps(plan: CheckPlan, cards: Sequence[FleetCard]) -> Iterator[CheckStep]:
     """The measurements in their order: those of single cards first."""
     for kind in sorted(plan.kinds, key=lambda kind: kind not in ALONE):
         dtypes = plan.dtypes if kind in (MeasuredKind.MATMUL, MeasuredKind.MODEL) else ("",)
         for dtype in dtypes:
             for groups in _rounds(kind, cards, in_turn=plan.in_turn):
-                yield Step(kind=kind, dtype=dtype, groups=groups)
+                yield CheckStep(kind=kind, dtype=dtype, groups=groups)
 
 
-def seconds_of(step: Step, plan: CheckPlan, *, at_once: bool = False) -> float:
+def seconds_of(step: CheckStep, plan: CheckPlan, *, at_once: bool = False) -> float:
     """About how long a step takes. `at_once`: no engine has its groups wait for each other."""
     machines = Counter(group[0][0] for group in step.groups)
     turns = max(machines.values()) if step.kind in ONE_BY_ONE and not at_once else 1
@@ -83,7 +83,7 @@ def seconds_of(step: Step, plan: CheckPlan, *, at_once: bool = False) -> float:
     return soak_s + turns * (OVERHEAD_S + plan.seconds)
 
 
-def within_budget(plan: CheckPlan, cards: Sequence[Card]) -> CheckPlan:
+def within_budget(plan: CheckPlan, cards: Sequence[FleetCard]) -> CheckPlan:
     """The plan with fewer seconds for each measurement, if its budget is too short for those it has. Raises `BadInput`
     where not even `LEAST_S` of the first would fit."""
     planned = list(steps(plan, cards))
@@ -102,7 +102,9 @@ def within_budget(plan: CheckPlan, cards: Sequence[Card]) -> CheckPlan:
     return replace(plan, seconds=max(min(plan.seconds, seconds), least.seconds))
 
 
-def _rounds(kind: MeasuredKind, cards: Sequence[Card], *, in_turn: bool) -> Iterator[tuple[tuple[CardKey, ...], ...]]:
+def _rounds(
+    kind: MeasuredKind, cards: Sequence[FleetCard], *, in_turn: bool
+) -> Iterator[tuple[tuple[CardKey, ...], ...]]:
     machines: dict[str, list[CardKey]] = {}
     for card in cards:
         machines.setdefault(card.machine, []).append((card.machine, card.info.id))

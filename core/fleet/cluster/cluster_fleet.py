@@ -29,7 +29,7 @@ from devexplorer.core.fleet.cluster.messages import (
     Measure,
     ToCluster,
 )
-from devexplorer.core.fleet.cluster.ways import Here, Way
+from devexplorer.core.fleet.cluster.ways import ClusterWay, Here
 from devexplorer.core.fleet.events import FleetEvent, GroupEnded, MachineChanged, MeasureOrder
 from devexplorer.core.fleet.source import MOST_EVENTS
 from devexplorer.core.records import Command
@@ -41,7 +41,7 @@ LEAVE_S = 15.0
 class ClusterFleet:
     """`problem` says why there is no cluster."""
 
-    def __init__(self, address: str, virtual_spec: str | None = None, way: Way | None = None) -> None:
+    def __init__(self, address: str, virtual_spec: str | None = None, way: ClusterWay | None = None) -> None:
         """`address`: `auto`, or HOST:PORT of the cluster's head. `virtual_spec`: virtual GPUs for each node. `way`: to
         the node on which the process runs; None: it is this machine."""
         self.address = address

@@ -29,7 +29,7 @@ class Streams(NamedTuple):
     """What it is told; it leaves the cluster when that ends."""
 
 
-class Way(Protocol):
+class ClusterWay(Protocol):
     """`open` once, `close` at the end."""
 
     def open(self, arguments: Sequence[str]) -> Streams:

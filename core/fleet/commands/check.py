@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 
 from devexplorer.core.base import MISSING, BadInput, Unavailable, list_text, parse_dtype, printable
-from devexplorer.core.cli.terminal.findings import Findings
+from devexplorer.core.cli.terminal.findings import TerminalFindings
 from devexplorer.core.cli.terminal.lines import Line, cell_len, is_styled
 from devexplorer.core.cli.terminal.output import print_document
 from devexplorer.core.cli.terminal.refusal import say
@@ -42,7 +42,7 @@ SETTLE_S = 10.0
 def check(arguments: argparse.Namespace) -> int:
     """Find slow cards; returns 0 for none, 1 where one was found or failed, 2 where nothing could be measured. Ctrl-C
     ends it with what was measured until then, and the code that shells have for it."""
-    findings = Findings()
+    findings = TerminalFindings()
     defaults = CheckPlan()
     plan = CheckPlan(
         kinds=findings.parsed(arguments.kind, parse_kinds, defaults.kinds),

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.cli.terminal.findings import Findings
+from devexplorer.core.cli.terminal.findings import TerminalFindings
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.fleet.cluster.cluster_fleet import ClusterFleet
@@ -63,7 +63,7 @@ class ThisMachine:
 
 
 def chosen(
-    arguments: argparse.Namespace, interval_s: float, findings: Findings, *, measures: bool = False
+    arguments: argparse.Namespace, interval_s: float, findings: TerminalFindings, *, measures: bool = False
 ) -> MeasuringSource | ThisMachine:
     """The source that the options name, not started. Raises `BadInput` with everything that is wrong. `measures`:
     its cards are measured; simulated measurements take no longer than their computation."""
@@ -93,14 +93,14 @@ def chosen(
     return SimulatedFleet(nodes, profiles, known, interval_s=interval_s, seed=seed, hurries=measures)
 
 
-def measured(arguments: argparse.Namespace, findings: Findings) -> MeasuringSource:
+def measured(arguments: argparse.Namespace, findings: TerminalFindings) -> MeasuringSource:
     """As `chosen`, for a check; this machine where no other is named."""
     source = chosen(arguments, 1.0, findings, measures=True)
     assert not isinstance(source, ThisMachine)
     return source
 
 
-def _cluster(arguments: argparse.Namespace, findings: Findings) -> MeasuringSource:
+def _cluster(arguments: argparse.Namespace, findings: TerminalFindings) -> MeasuringSource:
     for option in ("nodes", "defect"):
         if getattr(arguments, option):
             findings.add(f"--{option} is for simulated fleets, --cluster for a real one; give one of them")
@@ -111,7 +111,7 @@ def _cluster(arguments: argparse.Namespace, findings: Findings) -> MeasuringSour
     return ClusterFleet(arguments.cluster, arguments.virtual)
 
 
-def _hosts(arguments: argparse.Namespace, findings: Findings) -> MeasuringSource:
+def _hosts(arguments: argparse.Namespace, findings: TerminalFindings) -> MeasuringSource:
     for option in ("nodes", "defect"):
         if getattr(arguments, option):
             findings.add(f"--{option} is for simulated fleets, --hosts for real machines; give one of them")

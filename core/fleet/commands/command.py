@@ -17,7 +17,7 @@ from typing import Any
 from devexplorer.core.alerts.rules import DEFAULT_RULES
 from devexplorer.core.base import list_text
 from devexplorer.core.base.times import moment_text
-from devexplorer.core.cli.terminal.findings import Findings
+from devexplorer.core.cli.terminal.findings import TerminalFindings
 from devexplorer.core.cli.terminal.lines import is_styled
 from devexplorer.core.cli.terminal.output import console, print_document, table
 from devexplorer.core.cli.terminal.refusal import refuse, say
@@ -43,7 +43,7 @@ def fleet(arguments: argparse.Namespace) -> int:
         return check(arguments)
     if arguments.word == "history":
         return history(arguments)
-    findings = Findings()
+    findings = TerminalFindings()
     interval = findings.seconds(arguments.interval, "--interval") or 1.0
     count = findings.count(arguments.count, "--count")
     port = findings.parsed(arguments.prometheus, parse_port, None)
@@ -165,7 +165,7 @@ DEFAULT = 20
 
 def history(arguments: argparse.Namespace) -> int:
     """Print them; returns 2 where the history cannot be read."""
-    findings = Findings()
+    findings = TerminalFindings()
     count = findings.count(arguments.count, "--count") or DEFAULT
     findings.demand_none()
     with Store() as store:

@@ -7,7 +7,7 @@ from typing import Any
 
 from devexplorer.core.base.plain import plain
 from devexplorer.core.fleet.alerts import Raised
-from devexplorer.core.fleet.table import Card, FleetTable
+from devexplorer.core.fleet.table import FleetCard, FleetTable
 from devexplorer.core.records import DeviceSample, Problem
 
 
@@ -40,7 +40,7 @@ def fleet_document(fleet: FleetTable, raised: Sequence[Raised], now: float) -> d
     return {"machines": machines, "devices": devices, "alerts": alerts, "problems": _problems(fleet.problems)}
 
 
-def _alert(card: Card, alert: Raised) -> dict[str, Any]:
+def _alert(card: FleetCard, alert: Raised) -> dict[str, Any]:
     return {
         "machine": card.machine,
         "device": card.info.id,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from devexplorer.core.exporter.prometheus import Alert, MachineFigures
+from devexplorer.core.exporter.prometheus import MachineFigures, RaisedAlert
 from devexplorer.core.fleet.alerts import Raised
 from devexplorer.core.fleet.commands.document import last_heard
 from devexplorer.core.fleet.table import FleetTable
@@ -20,10 +20,10 @@ def fleet_figures(fleet: FleetTable, raised: Sequence[Raised]) -> list[MachineFi
     for card, sample in zip(fleet.cards, fleet.samples, strict=True):
         if sample is not None:
             figures[card.machine].append((card.info, sample))
-    alerts: defaultdict[str, list[Alert]] = defaultdict(list)
+    alerts: defaultdict[str, list[RaisedAlert]] = defaultdict(list)
     for alert in raised:
         card = fleet.cards[alert.row]
-        alerts[card.machine].append(Alert(card.info, alert.metric, alert.level))
+        alerts[card.machine].append(RaisedAlert(card.info, alert.metric, alert.level))
     return [
         MachineFigures(
             {"Hostname": machine.name, "machine": machine.name, "rack": machine.rack},

@@ -19,7 +19,7 @@ from devexplorer.core.fleet.report.document import median_rate
 from devexplorer.core.fleet.simulated.fleet import SimulatedFleet
 from devexplorer.core.fleet.source import FleetSource
 from devexplorer.core.fleet.stored import CardMedian, StoredCheck
-from devexplorer.core.fleet.table import Card
+from devexplorer.core.fleet.table import FleetCard
 from devexplorer.core.history.store import SideRow
 from devexplorer.core.records import DeviceInfo
 
@@ -82,7 +82,7 @@ def stored_checks(rows: Iterable[SideRow]) -> list[StoredCheck]:
     return found
 
 
-def former(checks: Iterable[StoredCheck], cards: Sequence[Card], plan: CheckPlan, fleet: str = "") -> Former:
+def former(checks: Iterable[StoredCheck], cards: Sequence[FleetCard], plan: CheckPlan, fleet: str = "") -> Former:
     """What earlier checks, oldest first, say of these cards: by UUID, where a card has none by machine and device."""
     by_uuid = {card.info.uuid: card for card in cards if card.info.uuid is not None}
     by_place = {(card.machine, card.info.id): card for card in cards}

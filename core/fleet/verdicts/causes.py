@@ -38,7 +38,7 @@ Evidence = tuple[float, float | None, float | None]
 NO_EVIDENCE: Evidence = (0.0, None, None)
 
 
-class Rule(NamedTuple):
+class CauseRule(NamedTuple):
     """One cause: which kinds of measurement it can explain, and what speaks for it."""
 
     cause: CauseId
@@ -193,15 +193,15 @@ def _link(readings: LoadReadings, usual: Sequence[LoadReadings]) -> Evidence:
 
 
 RULES = (
-    Rule(CauseId.THERMAL, ON_CARD, _thermal),
-    Rule(CauseId.POWER_CAP, ON_CARD, _power_cap),
-    Rule(CauseId.POWER_SUPPLY, ON_CARD, _power_supply),
-    Rule(CauseId.CLOCKS_SET, ON_CARD, _clocks_set),
-    Rule(CauseId.ECC, _ALL, _ecc),
-    Rule(CauseId.OTHER_PROCESS, _ALL, _other_process),
-    Rule(CauseId.PCIE_WIDTH, _HOST, _fewer("pcie_width", "pcie_width_max"), _COPIES),
-    Rule(CauseId.PCIE_GENERATION, _HOST, _fewer("pcie_generation", "pcie_generation_max"), _COPIES),
-    Rule(CauseId.NUMA, _COPIES | {MeasuredKind.MODEL}, _numa, _COPIES),
-    Rule(CauseId.LINK, OFF_CARD, _link),
+    CauseRule(CauseId.THERMAL, ON_CARD, _thermal),
+    CauseRule(CauseId.POWER_CAP, ON_CARD, _power_cap),
+    CauseRule(CauseId.POWER_SUPPLY, ON_CARD, _power_supply),
+    CauseRule(CauseId.CLOCKS_SET, ON_CARD, _clocks_set),
+    CauseRule(CauseId.ECC, _ALL, _ecc),
+    CauseRule(CauseId.OTHER_PROCESS, _ALL, _other_process),
+    CauseRule(CauseId.PCIE_WIDTH, _HOST, _fewer("pcie_width", "pcie_width_max"), _COPIES),
+    CauseRule(CauseId.PCIE_GENERATION, _HOST, _fewer("pcie_generation", "pcie_generation_max"), _COPIES),
+    CauseRule(CauseId.NUMA, _COPIES | {MeasuredKind.MODEL}, _numa, _COPIES),
+    CauseRule(CauseId.LINK, OFF_CARD, _link),
 )
 """In the order in which equal strengths are named."""

@@ -27,7 +27,7 @@ SLOW_BELOW = 0.85
 """Of the rate that is expected. Coarser than what is said of a single card: links vary more."""
 
 
-class Found(NamedTuple):
+class FoundLinks(NamedTuple):
     """What slows a fleet down."""
 
     cards: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class Found(NamedTuple):
     rounds: int = 0
 
 
-class _Search:
+class _LinkSearch:
     """Counts measurements and remembers what was fast."""
 
     def __init__(self, members: Sequence[str], measure: Measure, expected: float) -> None:
@@ -64,9 +64,9 @@ class _Search:
         return next((member for member in self.cleared if member not in but), None)
 
 
-def find_slow(members: Sequence[str], expected: float, measure: Measure) -> Found:
+def find_slow(members: Sequence[str], expected: float, measure: Measure) -> FoundLinks:
     """Slow cards and links among members. `expected`: the rate of a group without a fault."""
-    search = _Search(members, measure, expected)
+    search = _LinkSearch(members, measure, expected)
     cards: list[str] = []
     links: list[tuple[str, str]] = []
     unclear: list[Group] = []
@@ -86,10 +86,10 @@ def find_slow(members: Sequence[str], expected: float, measure: Measure) -> Foun
         rest = tuple(member for member in group if member not in named)
         if len(rest) >= 2:  # a second fault may hide behind the first
             waiting.append(rest)
-    return Found(tuple(cards), tuple(links), tuple(unclear), search.measurements, search.rounds)
+    return FoundLinks(tuple(cards), tuple(links), tuple(unclear), search.measurements, search.rounds)
 
 
-def _narrowed(search: _Search, group: Group) -> list[tuple[str, str]]:
+def _narrowed(search: _LinkSearch, group: Group) -> list[tuple[str, str]]:
     """The pairs to which the slowness of a group comes down; empty: it has gone."""
     if len(group) == 2:
         return [(group[0], group[1])]
@@ -106,7 +106,7 @@ def _narrowed(search: _Search, group: Group) -> list[tuple[str, str]]:
     ]
 
 
-def _crossing(search: _Search, left: Group, right: Group) -> tuple[str, str] | None:
+def _crossing(search: _LinkSearch, left: Group, right: Group) -> tuple[str, str] | None:
     """The two members, one of each side, between which it is slow; both sides are fast in themselves."""
     while len(left) > 1 or len(right) > 1:
         (a, b), (c, d) = _halves(left), _halves(right)
@@ -133,7 +133,7 @@ def _halves(group: Group) -> tuple[Group, Group]:
     return group[:middle], group[middle:]
 
 
-def _decide(search: _Search, a: str, b: str, cards: list[str], links: list[tuple[str, str]]) -> bool:
+def _decide(search: _LinkSearch, a: str, b: str, cards: list[str], links: list[tuple[str, str]]) -> bool:
     """A slow pair: one of the two, both, or their link. False: it can be any of them."""
     first = search.partner(a, b)
     if first is None:  # with a partner that may be slow itself, only a fast pair says something
@@ -156,14 +156,14 @@ def _decide(search: _Search, a: str, b: str, cards: list[str], links: list[tuple
 # --- where all pairs were measured anyway ---
 
 
-def from_pairs(rates: Mapping[tuple[str, str], float]) -> Found:
+def from_pairs(rates: Mapping[tuple[str, str], float]) -> FoundLinks:
     """Slow cards and links from the rates of pairs: a card where most of its pairs are slow, otherwise a link.
 
     The expected rate is the median of the pairs. One pair alone can only be called a link.
     """
     usable = {pair: rate for pair, rate in rates.items() if rate > 0}
     if not usable:
-        return Found(unclear=tuple(rates), measurements=len(rates))
+        return FoundLinks(unclear=tuple(rates), measurements=len(rates))
     limit = SLOW_BELOW * float(np.median(list(usable.values())))
     slow = {pair for pair, rate in rates.items() if not rate >= limit}
     cards: list[str] = []
@@ -179,4 +179,4 @@ def from_pairs(rates: Mapping[tuple[str, str], float]) -> Found:
             break
         cards.append(worst)
     links = tuple(pair for pair in rates if pair in slow and not set(pair) & set(cards))
-    return Found(tuple(cards), links, (), len(rates), 1)
+    return FoundLinks(tuple(cards), links, (), len(rates), 1)

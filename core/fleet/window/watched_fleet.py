@@ -15,7 +15,7 @@ from devexplorer.core.fleet.check.plan import CheckPlan, measured_cards
 from devexplorer.core.fleet.events import CardKey
 from devexplorer.core.fleet.records import CardVerdict
 from devexplorer.core.fleet.source import MOST_EVENTS, FleetSource, MeasuringSource
-from devexplorer.core.fleet.table import Card, FleetTable
+from devexplorer.core.fleet.table import FleetCard, FleetTable
 from devexplorer.core.fleet.window.window_machines import WindowMachines
 
 BEAT_S = 0.008
@@ -107,7 +107,7 @@ class WatchedFleet:
         return {name: why for name, why in self.source.left_out().items() if name in with_cards}
 
     @property
-    def measured(self) -> list[Card]:
+    def measured(self) -> list[FleetCard]:
         """The cards that a check would measure now."""
         left_out = self.left_out
         return [card for card in measured_cards(self.table.cards) if card.machine not in left_out]

@@ -37,7 +37,7 @@ PROBE_PORT = 9
 """Of an address that is only looked up: nothing is sent there."""
 
 
-class Known(NamedTuple):
+class KnownInWindow(NamedTuple):
     """One machine of the window."""
 
     name: str
@@ -67,13 +67,13 @@ class Known(NamedTuple):
 class WindowMachines:
     """`machines` says which there are now."""
 
-    def __init__(self, machines: Callable[[], Iterable[Known]], *, monotonic: Clock = time.monotonic) -> None:
+    def __init__(self, machines: Callable[[], Iterable[KnownInWindow]], *, monotonic: Clock = time.monotonic) -> None:
         self._machines, self._monotonic = machines, monotonic
         self._due_s = float("-inf")
         self._told: dict[str, FleetMachine] = {}
         self._listed: dict[str, CardsListed] = {}
         self._read: dict[tuple[str, str], DeviceSample] = {}
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, KnownInWindow] = {}
         """Of the last look."""
         self._members: dict[str, SessionMember] = {}
         """Those that have measured in this check."""
@@ -138,7 +138,7 @@ class WindowMachines:
     def _address(self, name: str) -> str:
         return self._addresses.get(name, name)
 
-    def _member(self, one: Known) -> SessionMember:
+    def _member(self, one: KnownInWindow) -> SessionMember:
         """What measures there, and listens to what the window drains."""
         member = self._members.get(one.name)
         session = one.session
@@ -190,7 +190,7 @@ class WindowMachines:
             events += self._look(one)
         return events
 
-    def _look(self, one: Known) -> list[FleetEvent]:
+    def _look(self, one: KnownInWindow) -> list[FleetEvent]:
         events: list[FleetEvent] = []
         infos = tuple(device.info for device in one.state.devices.values())
         cards = [info for info in infos if info.kind != "cpu"]

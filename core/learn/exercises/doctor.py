@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from devexplorer.core.learn.checks import built, did, elsewhere, moved, refused
-from devexplorer.core.learn.exercise import MODELS, Evidence, Exercise, Step
+from devexplorer.core.learn.exercise import MODELS, Exercise, ExerciseEvidence, Step
 from devexplorer.core.records import Check, Forward
 
 
-def _lines_found(evidence: Evidence) -> set[str]:
+def _lines_found(evidence: ExerciseEvidence) -> set[str]:
     """The lines that the doctor named in a sample model."""
     found = [item for name, item in evidence.state.diagnoses.items() if name.startswith("noise-pitfall")]
     return {f"{word}{finding.line}" for item in found for finding in item.problems for word in ("", "line ")}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from devexplorer.core.learn.checks import newest
-from devexplorer.core.learn.exercise import MANY, Evidence, Exercise, Step
+from devexplorer.core.learn.exercise import MANY, Exercise, ExerciseEvidence, Step
 from devexplorer.core.records import StartBenchmark
 from devexplorer.core.scaling.kind import ScalingResult, ScalingSpec
 
 
-def _scaling_ran(evidence: Evidence) -> bool:
+def _scaling_ran(evidence: ExerciseEvidence) -> bool:
     """A run that compares devices came to its end."""
     command = newest(evidence, StartBenchmark)
     if command is None or not isinstance(command.spec, ScalingSpec):

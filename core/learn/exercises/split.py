@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from devexplorer.core.base import object_name
 from devexplorer.core.learn.checks import built, did, elsewhere, moved, newest, refused, row_of
-from devexplorer.core.learn.exercise import MANY, Evidence, Exercise, Step
+from devexplorer.core.learn.exercise import MANY, Exercise, ExerciseEvidence, Step
 from devexplorer.core.records import Forward, Move
 
 
@@ -14,7 +14,7 @@ def _part_moved(path: str) -> Callable[[Move], bool]:
     return lambda command: any(target.partition(":")[2] == path for target in command.targets)
 
 
-def _in_two_places(evidence: Evidence) -> bool:
+def _in_two_places(evidence: ExerciseEvidence) -> bool:
     """Layer 2 was moved, and is not where layer 0 is."""
     command = newest(evidence, Move)
     if command is None or not _part_moved("2")(command):

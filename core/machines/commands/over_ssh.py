@@ -25,7 +25,7 @@ from devexplorer.core.cli.terminal.refusal import say
 from devexplorer.core.machines.ssh.connection import NO_SIZE, Connection
 from devexplorer.core.machines.ssh.failures import ConnectionFailed
 from devexplorer.core.machines.ssh.putting import choose, prepare
-from devexplorer.core.machines.ssh.records import Progress, Report, Said
+from devexplorer.core.machines.ssh.records import ConnectProgress, Report, Said
 from devexplorer.core.machines.window.untrusted import visible
 
 MODULE = "devexplorer.core.cli"
@@ -91,7 +91,7 @@ class _Teller:
         """Print what is worth it."""
         if isinstance(report, Said):
             print(report.text, file=sys.stderr, flush=True)
-        elif isinstance(report, Progress) and (report.done is not None or report.step == "packages"):
+        elif isinstance(report, ConnectProgress) and (report.done is not None or report.step == "packages"):
             words = {"code": "copying DevExplorer's code", "packages": "adding what the Python there lacks"}
             if report.step in words and report.step not in self._told:
                 self._told.add(report.step)

@@ -37,7 +37,7 @@ Later = Callable[[Callable[[], None]], None]
 """Has something done on the main thread, soon."""
 
 
-class Copies:
+class HostCopies:
     """`ask` what it `takes`; `close` at the end."""
 
     def __init__(self, session: Session | None, folder: Path | None = None) -> None:

@@ -24,12 +24,12 @@ import platformdirs
 
 from devexplorer.core.base import Clock, DevExplorerError, moment_text
 from devexplorer.core.environments.code_cache import keep_in_use
-from devexplorer.core.files.autosave import Autosave, Found, discard
+from devexplorer.core.files.autosave import Autosave, FoundCopy, discard
 from devexplorer.core.files.records import OpenWorkspace
 from devexplorer.core.files.state import FilesState
 from devexplorer.core.machines.host.known import Known
 from devexplorer.core.machines.host.server import Server
-from devexplorer.core.machines.host.socket_folder import HostError, Place, locked, make, peer
+from devexplorer.core.machines.host.socket_folder import HostError, HostPlace, locked, make, peer
 from devexplorer.core.machines.host.starting import find
 from devexplorer.core.records import Answer, Event, Offer
 from devexplorer.core.session.background import Background
@@ -44,7 +44,7 @@ class AnotherRuns(HostError):
     """There is a host of this environment already."""
 
 
-class Listener:
+class HostSocket:
     """The place of a host while it lives: its lock and its socket. The system may remove any of them: the
     runtime folder goes with the last login, and temporary folders are swept; `mend` makes them again, in the next
     folder if need be.
@@ -53,14 +53,14 @@ class Listener:
 
     def __init__(self, take: Callable[[socket.socket], None], environ: Mapping[str, str] = os.environ) -> None:
         self._take, self._environ = take, environ
-        self.place: Place | None = None
+        self.place: HostPlace | None = None
         """None: nobody can connect just now."""
         self._lock = -1
         self._socket: socket.socket | None = None
         self._inode: tuple[int, int] | None = None
         self._over = threading.Event()
 
-    def claim(self, wait_s: float = 0.0, sleep: Callable[[float], None] = time.sleep) -> Place:
+    def claim(self, wait_s: float = 0.0, sleep: Callable[[float], None] = time.sleep) -> HostPlace:
         """Begin to listen; a host that ends just now, with its engine, is waited for. Raises `AnotherRuns`, or another
         `HostError`."""
         place = make(self._environ)
@@ -151,7 +151,7 @@ FINISH_S = 4.0
 """For the last copy, when the host ends."""
 
 
-class UnsavedCopy:
+class HostUnsavedCopy:
     """The next host says where the copy is, with a button that opens it; the engine writes it.
 
     `beat` with every look at the session, `finish` before the end."""
@@ -176,7 +176,7 @@ class UnsavedCopy:
         self._autosave = Autosave(
             lambda: known.state, session.send_aside, session.put, remove, lambda: "", folder, monotonic
         )
-        self._found: Found | None = None
+        self._found: FoundCopy | None = None
         self._offered = False
         begun_s = monotonic()
         self._looks_s = [begun_s + later_s for later_s in LOOKS_S]
@@ -216,12 +216,12 @@ class UnsavedCopy:
         self._autosave.end(keep=state.engine is None or state.part(FilesState).unsaved_work)
         self._background.join(1.0)
 
-    def _take(self, found: Found | None) -> None:
+    def _take(self, found: FoundCopy | None) -> None:
         if found is not None:
             self._found = found
             self._looks_s.clear()
 
-    def _offer(self, found: Found) -> None:
+    def _offer(self, found: FoundCopy) -> None:
         answer = Answer(
             title="A host that ended here left unsaved work",
             words=f"It was copied on {moment_text(found.saved_unix_s)} to {found.path}.",
@@ -249,7 +249,7 @@ class Daemon:
     def __init__(
         self,
         server: Server,
-        listener: Listener,
+        listener: HostSocket,
         *,
         would_lose: Callable[[], bool] = lambda: False,
         monotonic: Clock = time.monotonic,
@@ -294,8 +294,8 @@ def serve(virtual_spec: str | None = None, environ: Mapping[str, str] = os.envir
     except DevExplorerError as error:
         return _refuse(str(error))
     server = Server(session)
-    listener = Listener(server.take, environ)
-    unsaved = UnsavedCopy(session, server.known)
+    listener = HostSocket(server.take, environ)
+    unsaved = HostUnsavedCopy(session, server.known)
     server.make_way = unsaved.make_way
     daemon = Daemon(server, listener, would_lose=unsaved.is_lacking)
     try:

@@ -59,7 +59,7 @@ class FileWork:
         self._questions: SimpleQueue[tuple[Callable[[], Result], Reply] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="host-files", daemon=True)
         self._writing: dict[str, _Writing] = {}
-        self._reading: dict[str, _Reading] = {}
+        self._reading: dict[str, _FileReading] = {}
         self._handlers: dict[type, Callable[[Any], Result]] = {
             ListFolder: list_folder, RecogniseFiles: _recognise, FindModels: _find_models, ReadFile: self._read,
             WriteFile: self._write, FindPythons: _find_pythons, ProbePython: _probe_python,
@@ -119,7 +119,7 @@ class FileWork:
             file.seek(max(question.offset, 0))
             data = file.read(count)
         known = self._reading.pop(str(path), None)
-        begun = known if question.offset else _Reading(hashlib.sha256(), 0)
+        begun = known if question.offset else _FileReading(hashlib.sha256(), 0)
         if (
             begun is None or begun.next != question.offset
         ):  # not one piece after the other: the sum is made of the whole file
@@ -128,7 +128,7 @@ class FileWork:
             begun.sum.update(data)
         if question.offset + len(data) < size:
             if begun is not None and len(self._reading) < MOST_FILES:
-                self._reading[str(path)] = _Reading(begun.sum, question.offset + len(data))
+                self._reading[str(path)] = _FileReading(begun.sum, question.offset + len(data))
             return Chunk(data=data, size_bytes=size)
         return Chunk(data=data, size_bytes=size, sha256=_sum(path) if begun is None else begun.sum.hexdigest())
 
@@ -155,7 +155,7 @@ class FileWork:
         return Done(words=str(path) if done else "")
 
 
-class _Reading(NamedTuple):
+class _FileReading(NamedTuple):
     """A file that is read piece by piece."""
 
     sum: Any

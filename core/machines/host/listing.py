@@ -15,7 +15,7 @@ from contextlib import suppress
 import msgspec
 
 from devexplorer.core.base import Clock, LinkError
-from devexplorer.core.machines.host.socket_folder import Place, connect, folders, locked, peer, trusted
+from devexplorer.core.machines.host.socket_folder import HostPlace, connect, folders, locked, peer, trusted
 from devexplorer.core.machines.host.wire import SocketStream, read_hello, send_hello
 from devexplorer.core.machines.records import Hello
 
@@ -54,7 +54,7 @@ def running(environ: Mapping[str, str] = os.environ) -> list[Running]:
 def stop(host: Running, *, clock: Clock = time.monotonic, sleep: Callable[[float], None] = time.sleep) -> bool:
     """Ask a host to end; whether it did in time."""
     folder, name = os.path.split(host.socket)
-    place = Place(folder, name.removesuffix(".sock"))
+    place = HostPlace(folder, name.removesuffix(".sock"))
     if _pid(place) not in (host.pid, 0):  # it ended meanwhile: the number may be another process's
         return True
     with suppress(ProcessLookupError):
@@ -67,14 +67,14 @@ def stop(host: Running, *, clock: Clock = time.monotonic, sleep: Callable[[float
     return True
 
 
-def _all_places(environ: Mapping[str, str]) -> Iterator[Place]:
+def _all_places(environ: Mapping[str, str]) -> Iterator[HostPlace]:
     for folder in folders(environ):
         if trusted(folder):
             names = sorted(name.removesuffix(".sock") for name in os.listdir(folder) if name.endswith(".sock"))
-            yield from (Place(folder, name) for name in names)
+            yield from (HostPlace(folder, name) for name in names)
 
 
-def _pid(place: Place) -> int | None:
+def _pid(place: HostPlace) -> int | None:
     """Process of the host that answers there, 0 where the system does not tell; None: nobody does."""
     connection = connect(place)
     if connection is None:
@@ -94,7 +94,7 @@ def _greeting(connection: socket.socket) -> Hello | None:
         return None
 
 
-def _is_locked(place: Place) -> bool:
+def _is_locked(place: HostPlace) -> bool:
     if os.path.exists(place.lock):
         with suppress(OSError):
             file = locked(place.lock)
@@ -104,7 +104,7 @@ def _is_locked(place: Place) -> bool:
     return False
 
 
-def _sweep(place: Place) -> None:
+def _sweep(place: HostPlace) -> None:
     """Remove what a host left that did not end well; the log stays."""
     if not _is_locked(place):
         with suppress(OSError):

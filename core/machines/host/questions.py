@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from devexplorer.core.base import BadInput, Clock, DevExplorerError
-from devexplorer.core.machines.host.copies import Copies
+from devexplorer.core.machines.host.copies import HostCopies
 from devexplorer.core.machines.records import (
-    Ask,
     DeleteRuns,
     Done,
     EngineChoice,
     ExportRuns,
+    HostQuestion,
     ImportRuns,
     ListRuns,
     Reply,
@@ -61,7 +61,7 @@ class Questions:
     ) -> None:
         """`copies`: the folder of files that cross between machines; None: in the user's cache."""
         self._session = session
-        self._copies = Copies(session, copies)
+        self._copies = HostCopies(session, copies)
         self._clock = clock
         self._handlers: dict[type, Callable[[Client, Any, Answer], Result | None]] = {
             ListRuns: self._list_runs, TagRuns: self._tag_runs, DeleteRuns: self._delete_runs,
@@ -79,7 +79,7 @@ class Questions:
         }
         """Those of which there is nothing to be said once they are done."""
 
-    def answer(self, client: Client, ask: Ask, *, controls: bool) -> None:
+    def answer(self, client: Client, ask: HostQuestion, *, controls: bool) -> None:
         """Answer now, or when it is known."""
         question = ask.question
 

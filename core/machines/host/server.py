@@ -35,13 +35,13 @@ from devexplorer.core.machines.host.wire import SocketStream, Wire, read_hello, 
 from devexplorer.core.machines.records import (
     PROTOCOL,
     ActionsChanged,
-    Ask,
     Control,
     Do,
     Goodbye,
     Happened,
     Hello,
     HistoryChanged,
+    HostQuestion,
     RecordingChanged,
     Reply,
     SessionAction,
@@ -116,7 +116,7 @@ class Client:
         if reply.to in self._replies:
             self._replies[reply.to] = reply
 
-    def is_new(self, ask: Ask) -> bool:
+    def is_new(self, ask: HostQuestion) -> bool:
         """Whether a question was not asked before; one that was is answered again here."""
         if ask.id > self._last_asked:
             self._last_asked = ask.id
@@ -387,7 +387,7 @@ class Server:
                 self._holder, client.generation = client, self._generation
                 client.tell(Control(granted=True, generation=self._generation))
                 self._tell_watchers(client)
-            case Ask() if client.is_new(record):
+            case HostQuestion() if client.is_new(record):
                 self._questions.answer(client, record, controls=client is self._holder)
                 if isinstance(record.question, SetHidden):
                     self._set_pace()

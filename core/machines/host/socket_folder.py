@@ -28,7 +28,7 @@ class HostError(Exception):
     """No host can be reached or started; one line for a person."""
 
 
-class Place(NamedTuple):
+class HostPlace(NamedTuple):
     """Where one host is: its folder, and the name of its files there."""
 
     folder: str
@@ -80,9 +80,9 @@ def own_name(environ: Mapping[str, str] = os.environ) -> str:
     return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:12]
 
 
-def places(environ: Mapping[str, str] = os.environ) -> list[Place]:
+def places(environ: Mapping[str, str] = os.environ) -> list[HostPlace]:
     """Where the host of this environment could be."""
-    return [Place(folder, own_name(environ)) for folder in folders(environ)]
+    return [HostPlace(folder, own_name(environ)) for folder in folders(environ)]
 
 
 def problem(folder: str) -> str | None:
@@ -105,7 +105,7 @@ def problem(folder: str) -> str | None:
     return None
 
 
-def make(environ: Mapping[str, str] = os.environ) -> Place:
+def make(environ: Mapping[str, str] = os.environ) -> HostPlace:
     """The first place that can be used, its folder made. Raises `HostError` with what is wrong with each."""
     wrong = []
     for place in places(environ):
@@ -134,7 +134,7 @@ def trusted(folder: str) -> bool:
         return False
 
 
-def connect(place: Place) -> socket.socket | None:
+def connect(place: HostPlace) -> socket.socket | None:
     """A connection to the host there; None where nobody listens who is this user."""
     if not trusted(place.folder) or len(os.fsencode(place.socket)) > LONGEST_PATH:
         return None

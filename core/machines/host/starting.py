@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from devexplorer.core.machines.host.socket_folder import HostError, Place, connect, locked, make, places
+from devexplorer.core.machines.host.socket_folder import HostError, HostPlace, connect, locked, make, places
 
 START_S = 30.0
 """Until a host listens: Python and its modules can come from a slow network disk."""
@@ -47,7 +47,7 @@ def find(environ: Mapping[str, str]) -> socket.socket | None:
 
 def _start(
     environ: Mapping[str, str],
-    place: Place,
+    place: HostPlace,
     command: Sequence[str],
     until: float,
     clock: Clock,

@@ -46,7 +46,7 @@ SILENT_S = 25.0
 _READ_BYTES = 1 << 16
 
 
-class Stream(Protocol):
+class ByteStream(Protocol):
     """A stream of bytes, unbuffered."""
 
     def read(self, size: int, /) -> bytes | None:
@@ -63,7 +63,7 @@ class Stream(Protocol):
 
 
 class SocketStream:
-    """A socket as a `Stream`."""
+    """A socket as a `ByteStream`."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
@@ -90,12 +90,12 @@ class SocketStream:
 # --- the first record ------------------------------------------------------------------------------------------------
 
 
-def send_hello(stream: Stream, hello: Hello) -> None:
+def send_hello(stream: ByteStream, hello: Hello) -> None:
     """Say who is there. Raises `OSError`."""
     _write(stream, frame(hello))
 
 
-def read_hello(stream: Stream) -> Hello:
+def read_hello(stream: ByteStream) -> Hello:
     """Hear who is there; raises `LinkError` when it is nobody of ours."""
     try:
         if (payload := read_payload(stream, HELLO_LIMIT)) is not None:
@@ -113,7 +113,7 @@ class Wire:
 
     def __init__(
         self,
-        stream: Stream,
+        stream: ByteStream,
         decode: Callable[[bytes], Any],
         deliver: Callable[[Any], None],
         on_end: Callable[[str], None],
@@ -308,7 +308,7 @@ class Wire:
 class _Plain(io.RawIOBase):
     """What a compressed stream has in it, piece by piece: a few bytes can stand for gigabytes."""
 
-    def __init__(self, stream: Stream, heard: Callable[[int], None]) -> None:
+    def __init__(self, stream: ByteStream, heard: Callable[[int], None]) -> None:
         self._stream, self._heard = stream, heard
         self._unpack = zlib.decompressobj()
 
@@ -331,7 +331,7 @@ class _Plain(io.RawIOBase):
         return len(plain)
 
 
-def _write(stream: Stream, data: bytes) -> None:
+def _write(stream: ByteStream, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[stream.write(rest) or 0 :]

@@ -37,7 +37,15 @@ from devexplorer.core.machines.ssh.failures import (
     one_line_each,
 )
 from devexplorer.core.machines.ssh.hosts import checked
-from devexplorer.core.machines.ssh.records import Failure, FailureKind, FarMachine, Progress, Report, Said, Step
+from devexplorer.core.machines.ssh.records import (
+    ConnectionFailure,
+    ConnectProgress,
+    FailureKind,
+    FarEnd,
+    Report,
+    Said,
+    Step,
+)
 
 # What is run: the arguments of ssh, and the one line that its shell at the far end gets.
 
@@ -131,7 +139,7 @@ NO_SIZE = os.terminal_size((0, 0))
 """Of a terminal that does not know its own."""
 
 
-class Limits(NamedTuple):
+class TimeLimits(NamedTuple):
     """How long what may take, in seconds; the time in which a person is asked for something does not count."""
 
     connect: int = CONNECT_S
@@ -156,7 +164,7 @@ class Connection:
         host: str,
         report: Callable[[Report], None],
         *,
-        limits: Limits | None = None,
+        limits: TimeLimits | None = None,
         on_terminal: bool = False,
         environ: Mapping[str, str] | None = None,
     ) -> None:
@@ -164,7 +172,7 @@ class Connection:
         `on_terminal`: ssh itself asks for passwords on the terminal of this process."""
         self.host = host
         self._report = report
-        self._limits = limits or Limits()
+        self._limits = limits or TimeLimits()
         self._on_terminal = on_terminal
         self._environ = os.environ if environ is None else environ
         self._askpass: Askpass | None = None
@@ -206,7 +214,7 @@ class Connection:
 
     # --- the thread of the connection
 
-    def open(self) -> FarMachine:
+    def open(self) -> FarEnd:
         """Log in, find a Python that serves us, and say what machine it is."""
         self.progress("connecting")
         source, markers = stage_2(), Markers(secrets.token_hex(16))
@@ -220,7 +228,7 @@ class Connection:
         about = self._result(self._limits.answer)
         if not isinstance(about, dict):
             self._garbage("it does not say what machine it is")
-        return self._understood(about | {"host": self.host}, FarMachine)
+        return self._understood(about | {"host": self.host}, FarEnd)
 
     def find(self, folder: str = "~") -> tuple[Environment, ...]:
         """The Python environments there, for somebody who works in that folder."""
@@ -298,15 +306,15 @@ class Connection:
 
     def progress(self, step: Step, done: float | None = None, detail: str = "") -> None:
         """Say what is being done."""
-        self._report(Progress(step=step, done=done, detail=printable(detail)))
+        self._report(ConnectProgress(step=step, done=done, detail=printable(detail)))
 
-    def lost(self) -> Failure:
+    def lost(self) -> ConnectionFailure:
         """After the streams that were handed over have ended: why."""
         code, words = self._running.ended()
         detail = (
             of_ssh(self.host, words).detail if code == OWN_CODE else f"the program there ended with exit code {code}"
         )
-        return Failure(kind="lost", host=self.host, detail=detail)
+        return ConnectionFailure(kind="lost", host=self.host, detail=detail)
 
     def close(self) -> None:
         """End ssh with all that belongs to it; at the far end everything ends with the connection."""
@@ -408,7 +416,7 @@ class Connection:
     def fail(self, kind: FailureKind, detail: str = "") -> NoReturn:
         """Raise the failure of this connection."""
         raise ConnectionFailed(
-            Failure(kind=kind, host=printable(self.host), detail=cut(" ".join(printable(detail).split())))
+            ConnectionFailure(kind=kind, host=printable(self.host), detail=cut(" ".join(printable(detail).split())))
         )
 
 
@@ -479,7 +487,7 @@ class Login(NamedTuple):
         raise ConnectionFailed(of_login(self.host, noise.decode("utf-8", "replace"), words, code))
 
     def _fail(self, kind: FailureKind, detail: str = "", seconds: float = 0.0) -> NoReturn:
-        raise ConnectionFailed(Failure(kind=kind, host=self.host, detail=detail, seconds=seconds))
+        raise ConnectionFailed(ConnectionFailure(kind=kind, host=self.host, detail=detail, seconds=seconds))
 
 
 def _last_line(printed: bytes) -> str:

@@ -1,5 +1,5 @@
-"""Why there is no connection: from what ssh printed to a `Failure`, and from a `Failure` to one line. Pure functions,
-any thread.
+"""Why there is no connection: from what ssh printed to a `ConnectionFailure`, and from that to one line. Pure
+functions, any thread.
 
 OpenSSH's messages are English on every system, and its exit code is 255 when the failure is its own; any other code is
 the far side's, whose login scripts may print anything.
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from devexplorer.core.base import Unavailable, printable, seconds_text
-from devexplorer.core.machines.ssh.records import Failure, FailureKind
+from devexplorer.core.machines.ssh.records import ConnectionFailure, FailureKind
 
 OWN_CODE = 255
 LONGEST = 300
@@ -78,37 +78,37 @@ _TEXTS: dict[FailureKind, str] = {
 class ConnectionFailed(Unavailable):
     """There is no connection, or none any more; `failure` says why."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: ConnectionFailure) -> None:
         super().__init__(failure_text(failure))
         self.failure = failure
 
 
-def failure_text(failure: Failure) -> str:
+def failure_text(failure: ConnectionFailure) -> str:
     """One line for a person."""
     detail = failure.detail or "it did not say why"
     return _TEXTS[failure.kind].format(host=failure.host, detail=detail, seconds=seconds_text(failure.seconds))
 
 
-def of_ssh(host: str, words: str, seconds: float = 0.0) -> Failure:
+def of_ssh(host: str, words: str, seconds: float = 0.0) -> ConnectionFailure:
     """What ssh's own words on standard error mean, when it ended by itself."""
     lines = one_line_each(words)
     for kind, pattern in _OF_SSH.items():
         said = next((line for line in lines if re.search(pattern, line)), None)
         if said is not None:
-            return Failure(kind=kind, host=host, detail=cut(said), seconds=seconds)
-    return Failure(kind="other", host=host, detail=cut(lines[-1]) if lines else "")
+            return ConnectionFailure(kind=kind, host=host, detail=cut(said), seconds=seconds)
+    return ConnectionFailure(kind="other", host=host, detail=cut(lines[-1]) if lines else "")
 
 
-def of_login(host: str, printed: str, words: str, code: int | None) -> Failure:
+def of_login(host: str, printed: str, words: str, code: int | None) -> ConnectionFailure:
     """The far side ended before anything of ours was started: what it printed on standard output, and on standard
     error."""
     lines = one_line_each(words) + one_line_each(printed)
     for kind, pattern in _OF_SHELLS.items():
         said = next((line for line in lines if re.search(pattern, line)), None)
         if said is not None:
-            return Failure(kind=kind, host=host, detail=cut(said))
+            return ConnectionFailure(kind=kind, host=host, detail=cut(said))
     last = f"the last line was: {cut(lines[-1])}" if lines else f"exit code {code}"
-    return Failure(kind="login ended", host=host, detail=last)
+    return ConnectionFailure(kind="login ended", host=host, detail=last)
 
 
 def is_final(line: str) -> bool:

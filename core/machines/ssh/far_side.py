@@ -35,7 +35,7 @@ GRACE_SECONDS = 2.0
 """For a command that was interrupted, before it is killed."""
 
 
-class Refused(Exception):
+class FarRefusal(Exception):
     """It cannot be done: a kind of failure, and a line about it."""
 
     def __init__(self, kind: str, detail: str = "") -> None:
@@ -43,7 +43,7 @@ class Refused(Exception):
         self.kind = kind
 
 
-class Link:
+class FarLink:
     """The two descriptors of the connection, kept away from what is started here."""
 
     def __init__(self) -> None:
@@ -108,30 +108,30 @@ def about() -> "dict[str, object]":
     }
 
 
-def find(link: Link, request: "dict[str, object]", _: bytes) -> object:
+def find(link: FarLink, request: "dict[str, object]", _: bytes) -> object:
     """The Python environments of this machine."""
     return _source("finding").find(os.path.expanduser(str(request["folder"])), dict(os.environ))
 
 
-def interpreter(link: Link, request: "dict[str, object]", _: bytes) -> object:
+def interpreter(link: FarLink, request: "dict[str, object]", _: bytes) -> object:
     """The interpreter that a path names, which can be that of its folder."""
     path = str(request["path"])
     if not os.path.exists(os.path.expanduser(path)):
-        raise Refused("python refused", "there is no file " + path)
+        raise FarRefusal("python refused", "there is no file " + path)
     found = _source("finding").interpreter(path)
     if not found:
-        raise Refused("python refused", path + " is neither a Python nor the folder of one")
+        raise FarRefusal("python refused", path + " is neither a Python nor the folder of one")
     return found
 
 
-def probe(link: Link, request: "dict[str, object]", _: bytes) -> object:
+def probe(link: FarLink, request: "dict[str, object]", _: bytes) -> object:
     """What one of them has."""
     asking = _source("probe")
     seconds, with_torch = float(str(request["seconds"])), bool(request["with_torch"])
     return asking.ask(str(request["python"]), SOURCES["probe"], seconds, _environ(request), with_torch)
 
 
-def keep(link: Link, request: "dict[str, object]", data: bytes) -> object:
+def keep(link: FarLink, request: "dict[str, object]", data: bytes) -> object:
     """A folder that is kept here, made of an archive where one is sent; None: it is not there."""
     folders = _source("whole_folders")
     kind, name = str(request["kind"]), str(request["name"])
@@ -141,7 +141,7 @@ def keep(link: Link, request: "dict[str, object]", data: bytes) -> object:
     return _kept(folders, kind, name, lambda folder: folders.unpack(data, folder))
 
 
-def install(link: Link, request: "dict[str, object]", _: bytes) -> object:
+def install(link: FarLink, request: "dict[str, object]", _: bytes) -> object:
     """A folder with packages that the pip of a Python here fetches; nothing is installed into that Python."""
     words = "install --no-deps --only-binary :all: --quiet --no-input --disable-pip-version-check --target"
     command = [str(request["python"]), "-P", "-m", "pip", *words.split()]
@@ -156,10 +156,10 @@ def install(link: Link, request: "dict[str, object]", _: bytes) -> object:
             output = pip.communicate(timeout=float(str(request["seconds"])))[0].decode("utf-8", "replace")
         except subprocess.TimeoutExpired:
             pip.kill()
-            raise Refused("packages", f"pip was not ready after {request['seconds']} s") from None
+            raise FarRefusal("packages", f"pip was not ready after {request['seconds']} s") from None
         if pip.returncode:
             lines = [line for line in output.splitlines() if line.strip()] or ["pip failed"]
-            raise Refused("packages", ([line for line in lines if line.lower().startswith("error")] or lines)[-1])
+            raise FarRefusal("packages", ([line for line in lines if line.lower().startswith("error")] or lines)[-1])
 
     return _kept(_source("whole_folders"), str(request["kind"]), str(request["name"]), fill)
 
@@ -168,22 +168,22 @@ def _kept(folders: "types.ModuleType", kind: str, name: str, fill: "typing.Calla
     try:
         return str(folders.make(kind, name, fill))
     except folders.CannotKeepError as error:
-        raise Refused("no space" if error.is_full else "read-only", str(error)) from None
+        raise FarRefusal("no space" if error.is_full else "read-only", str(error)) from None
 
 
-def launch(link: Link, request: "dict[str, object]", _: bytes) -> object:
+def launch(link: FarLink, request: "dict[str, object]", _: bytes) -> object:
     """Become another program, which has the connection to itself."""
     command = [str(part) for part in _list(request["command"])]
     environ = _environ(request)
     if not os.access(command[0], os.X_OK):
-        raise Refused("not started", f"{command[0]} is not a program")
+        raise FarRefusal("not started", f"{command[0]} is not a program")
     link.send({"result": None})
     link.hand_over()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.execve(command[0], command, environ)
 
 
-def run(link: Link, request: "dict[str, object]", _: bytes) -> object:
+def run(link: FarLink, request: "dict[str, object]", _: bytes) -> object:
     """Run a program and pass on what it prints; the result is its exit code. `{"do": "interrupt"}` meanwhile is
     Ctrl-C, `{"do": "resize"}` another size of the terminal that its outputs named in `terminals` are."""
     command = [str(part) for part in _list(request["command"])]
@@ -261,14 +261,14 @@ REQUESTS = {
 # --- the end ------------------------------------------------------------------------------------------------------
 
 
-class Watched:
+class WatchedProcesses:
     """What is ended with the connection."""
 
     interrupts = 0
     """The process group that is interrupted first, and then killed like all others; 0: none."""
 
 
-watched = Watched()
+watched = WatchedProcesses()
 
 
 def watch(descriptor: int) -> None:
@@ -373,7 +373,7 @@ def serve() -> None:
         os.chdir(os.path.expanduser("~"))  # wherever a login script went
     except OSError:
         pass
-    link = Link()
+    link = FarLink()
     threading.Thread(target=watch, args=(link.input,), daemon=True).start()
     link.send({"result": about()})
     while True:
@@ -382,7 +382,7 @@ def serve() -> None:
             continue
         try:
             link.send({"result": REQUESTS[str(request["do"])](link, request, data)})
-        except Refused as error:
+        except FarRefusal as error:
             link.send({"error": error.kind, "detail": str(error)})
         except OSError as error:
             kinds = {errno.ENOSPC: "no space", errno.EDQUOT: "no space", errno.EROFS: "read-only"}

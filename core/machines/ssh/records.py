@@ -62,7 +62,7 @@ class Withdrawn(Record):
     number: int
 
 
-class Progress(Record):
+class ConnectProgress(Record):
     """What is being done."""
 
     step: Step
@@ -78,10 +78,10 @@ class Said(Record):
     text: str
 
 
-Report = Prompt | Withdrawn | Progress | Said
+Report = Prompt | Withdrawn | ConnectProgress | Said
 
 
-class Failure(Record):
+class ConnectionFailure(Record):
     """Why there is no connection."""
 
     kind: FailureKind
@@ -92,7 +92,7 @@ class Failure(Record):
     """Of a time limit: how long it was."""
 
 
-class FarMachine(Record):
+class FarEnd(Record):
     """The machine at the far end."""
 
     host: str

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from devexplorer.core.base import bytes_text, objects_text, sentence
 from devexplorer.core.files.records import Load
-from devexplorer.core.machines.host.copies import Copies
+from devexplorer.core.machines.host.copies import HostCopies
 from devexplorer.core.machines.host.files import FileWork
 from devexplorer.core.machines.records import (
     Chunk,
@@ -47,7 +47,7 @@ class HereFiles:
         """`session`: None where nothing of this machine is to be saved. `folder`: where files of copies are; None: in
         the user's cache."""
         self._work = FileWork()
-        self._copies = Copies(session, folder)
+        self._copies = HostCopies(session, folder)
         self._due: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
     def set_session(self, session: Session | None) -> None:

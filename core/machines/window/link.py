@@ -9,7 +9,7 @@ from devexplorer.core.base import DevExplorerError
 from devexplorer.core.records.base import Record
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.host.wire import Stream
+    from devexplorer.core.machines.host.wire import ByteStream
 
 LinkState = Literal["connecting", "connected", "reconnecting", "lost"]
 """`lost`: no further attempt is made by itself."""
@@ -79,7 +79,7 @@ class CannotReach(DevExplorerError):
 class Route(Protocol):
     """How a machine is reached, as often as it takes."""
 
-    def open(self, *, unasked: bool) -> Stream:
+    def open(self, *, unasked: bool) -> ByteStream:
         """A new stream, behind the marker: the next thing either side says is its `Hello`. Waits for it, on a thread of
         its own. `unasked`: by itself, after a break. Raises `CannotReach`, or `OSError`."""
         ...

@@ -23,10 +23,10 @@ from devexplorer.core.files.script import marked, script
 from devexplorer.core.machines.host.wire import Wire
 from devexplorer.core.machines.records import (
     ANSWERED_WITH,
-    Ask,
     Do,
     Done,
     HistoryChanged,
+    HostQuestion,
     Question,
     Reply,
     RestartEngine,
@@ -67,7 +67,7 @@ class FarRecording(NamedTuple):
 class _Asked(NamedTuple):
     """A question, and who gets the answer, or why there is none."""
 
-    ask: Ask
+    ask: HostQuestion
     then: Callable[[Any], None]
     failed: Callable[[str], None]
 
@@ -358,7 +358,7 @@ class RemoteSession:
             failed(self.why_not())
             return
         self._asked += 1
-        ask = Ask(id=self._asked, question=question)
+        ask = HostQuestion(id=self._asked, question=question)
         self._questions[self._asked] = _Asked(ask, then, failed)
         self._put(ask)
 

@@ -16,7 +16,7 @@ from devexplorer.core.machines.host.wire import SocketStream
 from devexplorer.core.machines.ssh.connection import Connection
 from devexplorer.core.machines.ssh.failures import ConnectionFailed
 from devexplorer.core.machines.ssh.putting import choose, prepare
-from devexplorer.core.machines.ssh.records import Failure, FailureKind, Report
+from devexplorer.core.machines.ssh.records import ConnectionFailure, FailureKind, Report
 from devexplorer.core.machines.window.link import CannotReach
 
 MOST_REPORTS = 1000
@@ -35,7 +35,7 @@ class SshRoute:
     ) -> None:
         """`python`: the interpreter there; empty: the one that is most likely meant."""
         self.host, self.python = host, python
-        self.failure: Failure | None = None
+        self.failure: ConnectionFailure | None = None
         """Why the last attempt failed."""
         self._make = make
         self._reports: deque[Report] = deque(maxlen=MOST_REPORTS)
@@ -113,7 +113,7 @@ class VirtualRoute:
     way."""
 
     host = ""
-    failure: Failure | None = None
+    failure: ConnectionFailure | None = None
 
     def reports(self) -> Sequence[Report]:
         """None."""

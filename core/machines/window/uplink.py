@@ -22,7 +22,7 @@ from devexplorer.core.base import Clock, LinkError
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.engine.link import Joiner
 from devexplorer.core.feature import decoder
-from devexplorer.core.machines.host.wire import Stream, Wire, read_hello, send_hello
+from devexplorer.core.machines.host.wire import ByteStream, Wire, read_hello, send_hello
 from devexplorer.core.machines.past import unpacked
 from devexplorer.core.machines.records import (
     PROTOCOL,
@@ -66,7 +66,7 @@ Begin = Literal["first", "again", "unknown", "anew"]
 any more; one to another run of the host."""
 
 
-class News(NamedTuple):
+class LinkNews(NamedTuple):
     """What has come since the last time."""
 
     begins: tuple[tuple[Begin, Wire], ...]
@@ -123,11 +123,11 @@ class Incoming:
         with self._lock:
             self._own.append(event)
 
-    def news(self) -> News:
+    def news(self) -> LinkNews:
         """Take what has come. Main thread."""
         with self._lock:
             events = [*self._mailbox.drain(), *self._own]
-            news = News(
+            news = LinkNews(
                 tuple(self._begins), self._state, self._catalog, events, tuple(self._replies), self._history,
                 tuple(self._past),
             )  # fmt: skip
@@ -242,7 +242,7 @@ class _Attempt:
     """One connection, from the first step to its end. Its thread says how far it has come."""
 
     def __init__(self) -> None:
-        self.stream: Stream | None = None
+        self.stream: ByteStream | None = None
         self.answer_by_s = math.inf
         """When the greeting has to be there."""
         self.hello = Hello()
@@ -424,7 +424,7 @@ class Uplink:
         if attempt.wire is None:
             self._end(attempt, "")
 
-    def _greet(self, attempt: _Attempt, stream: Stream) -> None:
+    def _greet(self, attempt: _Attempt, stream: ByteStream) -> None:
         if self._last is not None and not self._last.join(GREETING_S):
             raise LinkError("the last connection does not end")  # and what it still delivers would come in between
         ours = Hello(

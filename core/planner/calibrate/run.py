@@ -23,9 +23,16 @@ from torch.nn.functional import conv2d
 from devexplorer.core.bandwidth.copying import Case, Copier
 from devexplorer.core.base import Clock, Unavailable, item_bytes, product_dtype, shape_text
 from devexplorer.core.benchmark import matmul
-from devexplorer.core.benchmark.matmul import Product, product_maker, random_tensor, tf32_products, torch_dtype, warm_up
+from devexplorer.core.benchmark.matmul import (
+    MeasuredProduct,
+    product_maker,
+    random_tensor,
+    tf32_products,
+    torch_dtype,
+    warm_up,
+)
 from devexplorer.core.benchmark.statistics import BLOCK_SECONDS, Samples, block_length, noise, spread
-from devexplorer.core.benchmark.timing import Block, BlockTimer, Operation, Runner
+from devexplorer.core.benchmark.timing import BlockTimer, Operation, Runner, TimedBlock
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.planner.calibrate.records import CalibrateResult, CalibrateSpec, CalibrationRow
 from devexplorer.core.planner.calibrate.solving import (
@@ -41,7 +48,7 @@ from devexplorer.core.virtual.backend import meta_empty
 from devexplorer.core.virtual.device.calibration import CONVOLUTION, EIGHT_BIT, HOST, KERNEL, LINK
 from devexplorer.core.virtual.device.cost import EIGHT_BIT as EIGHT_BIT_DTYPES
 from devexplorer.core.virtual.device.cost import Roofline, overlapped, transfer_seconds, unit_of
-from devexplorer.core.virtual.device.work import Call, Kind, Work
+from devexplorer.core.virtual.device.work import HostCall, Kind, Work
 from devexplorer.core.virtual.device.work import Product as ProductShape
 
 # The kernels of a calibration: what runs, whether its values are right, and the work that the cost model sees in it.
@@ -85,28 +92,28 @@ class Sizes(NamedTuple):
 SIZES = Sizes()
 
 
-class Probe(NamedTuple):
+class KernelProbe(NamedTuple):
     """One kernel."""
 
     factor: str
     text: str
     work: Work
     """As the cost model sees it."""
-    make: Callable[[], Product]
+    make: Callable[[], MeasuredProduct]
     """Allocates; returns what runs, and the question whether it is right."""
     tf32: bool = False
     """A float32 product that runs in TF32."""
 
 
-def addition(device: str, elements: int, *, simulated: bool) -> Probe:
+def addition(device: str, elements: int, *, simulated: bool) -> KernelProbe:
     """The sum of two float32 tensors into a third: memory alone, each tensor once."""
     text = f"elementwise float32, {elements:,} elements"
-    return Probe(
+    return KernelProbe(
         "memory", text, Work(Kind.ELEMENTWISE, 0, 12 * elements), partial(_addition, device, elements, simulated)
     )
 
 
-def _addition(device: str, elements: int, simulated: bool) -> Product:
+def _addition(device: str, elements: int, simulated: bool) -> MeasuredProduct:
     make = meta_empty if simulated else random_tensor
     a, b, out = (make((elements,), torch.float32, device) for _ in range(3))
 
@@ -115,7 +122,7 @@ def _addition(device: str, elements: int, simulated: bool) -> Product:
             return _adds(*(random_tensor((64,), torch.float32, device) for _ in range(3)))
         return _adds(a, b, out)
 
-    return Product(lambda: torch.add(a, b, out=out), verify)
+    return MeasuredProduct(lambda: torch.add(a, b, out=out), verify)
 
 
 def _adds(a: Tensor, b: Tensor, out: Tensor) -> bool:
@@ -126,7 +133,7 @@ def _adds(a: Tensor, b: Tensor, out: Tensor) -> bool:
     return bool(torch.equal(first + second, result))
 
 
-def products(device: str, card: Profile, roofline: Roofline, sizes: Sizes, *, simulated: bool) -> Iterator[Probe]:
+def products(device: str, card: Profile, roofline: Roofline, sizes: Sizes, *, simulated: bool) -> Iterator[KernelProbe]:
     """Square products in every dtype that the card has a unit for."""
     for dtype in PRODUCTS:
         unit, _ = unit_of(dtype, card)
@@ -138,7 +145,7 @@ def products(device: str, card: Profile, roofline: Roofline, sizes: Sizes, *, si
             side, work = sizes.sides[1], large
         spec = MatmulSpec(device=device, dtype=dtype, m=side, n=side, k=side)
         factor = EIGHT_BIT if dtype in EIGHT_BIT_DTYPES else unit
-        yield Probe(
+        yield KernelProbe(
             factor,
             f"{dtype} product, {shape_text(spec.shape)}",
             work,
@@ -153,7 +160,9 @@ def product_work(side: int, dtype: str) -> Work:
     return Work(Kind.PRODUCT, 2 * side**3, (2 * size + out) * side**2, dtype, ProductShape(side, side, side))
 
 
-def convolutions(device: str, card: Profile, roofline: Roofline, sizes: Sizes, *, simulated: bool) -> Iterator[Probe]:
+def convolutions(
+    device: str, card: Profile, roofline: Roofline, sizes: Sizes, *, simulated: bool
+) -> Iterator[KernelProbe]:
     """3×3 convolutions in `channels_last`, in float32 as PyTorch's settings have it and in float16."""
     for dtype in ("tf32" if _convolves_in_tf32() else "float32", "float16"):
         unit, _ = unit_of(dtype, card)
@@ -163,7 +172,7 @@ def convolutions(device: str, card: Profile, roofline: Roofline, sizes: Sizes, *
         while images < most and roofline.seconds(convolution_work(images, sizes.channels, dtype)) < SHORT_SECONDS:
             images *= 2
         shape = (images, sizes.channels, PIXELS)
-        yield Probe(
+        yield KernelProbe(
             f"{CONVOLUTION} {unit}",
             f"{unit_dtype(dtype)} 3×3 convolution, {images} images",
             convolution_work(images, sizes.channels, dtype),
@@ -190,7 +199,7 @@ def convolution_work(images: int, channels: int, dtype: str) -> Work:
     return Work(Kind.CONVOLUTION_3X3, 2 * places * channels * inner, nbytes, dtype, product)
 
 
-def _convolution(device: str, shape: tuple[int, int, int], dtype: str, simulated: bool) -> Product:
+def _convolution(device: str, shape: tuple[int, int, int], dtype: str, simulated: bool) -> MeasuredProduct:
     x, weight = _images(device, shape, dtype, meta_empty if simulated else random_tensor)
 
     def verify() -> bool:
@@ -198,7 +207,7 @@ def _convolution(device: str, shape: tuple[int, int, int], dtype: str, simulated
             return _convolves(*_images(device, SMALL_IMAGES, dtype, random_tensor), dtype)
         return _convolves(x, weight, dtype)
 
-    return Product(lambda: conv2d(x, weight, padding=1), verify)
+    return MeasuredProduct(lambda: conv2d(x, weight, padding=1), verify)
 
 
 def _images(device: str, shape: tuple[int, int, int], dtype: str, make: matmul.MakeTensor) -> tuple[Tensor, Tensor]:
@@ -235,7 +244,7 @@ NOTHING = "it takes too small a part of the measured time to tell"
 Points = Generator[BenchPoint, None, None]
 
 
-class Timed(NamedTuple):
+class TimedProbe(NamedTuple):
     """What came out of one measurement."""
 
     samples: list[float]
@@ -243,12 +252,12 @@ class Timed(NamedTuple):
     iterations: int
     seconds: float
 
-    def rates(self, amount: float) -> Timed:
+    def rates(self, amount: float) -> TimedProbe:
         """The same as a rate, where so much is done in one of them."""
         return self._replace(samples=[amount / each for each in self.samples])
 
 
-Measurement = Generator[BenchPoint, None, Timed]
+Measurement = Generator[BenchPoint, None, TimedProbe]
 
 
 class CalibrateRun(Runner[CalibrateSpec]):
@@ -274,7 +283,7 @@ class CalibrateRun(Runner[CalibrateSpec]):
         self._ahead: Operation | None = None
         self._rows: list[CalibrationRow] = []
         self._factors: dict[str, float] = {}
-        self._probes: list[Probe] = []
+        self._probes: list[KernelProbe] = []
         self._points = self._all()
 
     def prepare(self, stopped: Callable[[], bool] = lambda: False) -> None:
@@ -343,7 +352,7 @@ class CalibrateRun(Runner[CalibrateSpec]):
         found = kernel_factors(self._card, tiny.work, kernels.samples, self._factors)
         yield self._row(KERNEL, "tiny kernel", kernels, model.seconds(tiny.work), found, right)
         found = host_factors(launches.samples, on_device)
-        modelled = overlapped(model.seconds(tiny.work), model.call_seconds(Call.FORWARD))
+        modelled = overlapped(model.seconds(tiny.work), model.call_seconds(HostCall.FORWARD))
         yield self._row(HOST, "tiny operation", launches, modelled, found, right)
 
     def _computing(self) -> Points:
@@ -392,7 +401,7 @@ class CalibrateRun(Runner[CalibrateSpec]):
             warm_up(self._timer, operation, self._share * WARM_UP_SHARE, BLOCK_SECONDS, self._stopped)
         about = 0.0
 
-        def measure(count: int) -> Block:
+        def measure(count: int) -> TimedBlock:
             nonlocal about
             if launches:
                 return self._timer.block(operation, count)
@@ -402,7 +411,7 @@ class CalibrateRun(Runner[CalibrateSpec]):
 
         return (yield from self._blocks(measure, text, each))
 
-    def _blocks(self, measure: Callable[[int], Block], text: str, each: int = 1) -> Measurement:
+    def _blocks(self, measure: Callable[[int], TimedBlock], text: str, each: int = 1) -> Measurement:
         """For this measurement's share of the time; once on a virtual GPU, where it is always the same."""
         samples, iterations, seconds, spent, length = Samples[float](), 0, 0.0, 0.0, 1
         while not self._stopped() and (not iterations or (spent < self._share and not self.simulated)):
@@ -413,7 +422,7 @@ class CalibrateRun(Runner[CalibrateSpec]):
             length = min(block_length(block.spent / block.iterations), MOST_GROWTH * length)
             done = min((len(self._rows) + min(spent / self._share, 1.0)) / self._count, 1.0)
             yield self._point(text, iterations=block.iterations, seconds=block.seconds, done=done)
-        return Timed(samples.kept, iterations, seconds)
+        return TimedProbe(samples.kept, iterations, seconds)
 
     @property
     def _share(self) -> float:
@@ -423,7 +432,7 @@ class CalibrateRun(Runner[CalibrateSpec]):
     # --- rows
 
     def _rate(
-        self, probe: Probe, timed: Timed, amount: float, unit: str, found: Sequence[float], right: bool
+        self, probe: KernelProbe, timed: TimedProbe, amount: float, unit: str, found: Sequence[float], right: bool
     ) -> BenchPoint:
         """The row of a kernel that does so much of the unit."""
         modelled = amount / Roofline(self._card).seconds(probe.work)
@@ -433,7 +442,7 @@ class CalibrateRun(Runner[CalibrateSpec]):
         self,
         factor: str,
         text: str,
-        timed: Timed,
+        timed: TimedProbe,
         modelled: float,
         found: Sequence[float],
         right: bool,

@@ -15,7 +15,7 @@ from devexplorer.core.planner.calibrate.records import CalibrationRow
 from devexplorer.core.records import CalibrationFactor, Spread
 from devexplorer.core.virtual.device.calibration import KERNEL, MEMORY, scaled
 from devexplorer.core.virtual.device.cost import COPY_SECONDS, KNEE, Roofline, cost_parameters, transfer_seconds
-from devexplorer.core.virtual.device.work import Call, Work
+from devexplorer.core.virtual.device.work import HostCall, Work
 
 LEAST_SHARE = 0.05
 """Of a time: what is sought has to take at least so much of it, else the measurement says nothing about it."""
@@ -66,7 +66,7 @@ def kernel_factors(card: Profile, tiny: Work, seconds: Sequence[float], factors:
 
 def host_factors(seconds: Sequence[float], on_device: float) -> list[float]:
     """By each time of a tiny operation in a stream of them, of which the card itself takes `on_device`."""
-    modelled = cost_parameters()[Call.FORWARD]
+    modelled = cost_parameters()[HostCall.FORWARD]
     return [host / modelled for each in seconds if (host := without(each, on_device)) is not None]
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 
 from devexplorer.core.base import Unavailable
-from devexplorer.core.cli.terminal.findings import Findings
+from devexplorer.core.cli.terminal.findings import TerminalFindings
 from devexplorer.core.cli.terminal.refusal import say
 from devexplorer.core.planner.calibrate.records import CalibrateResult
 from devexplorer.core.planner.calibrate.store import CalibrationStore, calibration_of
 from devexplorer.core.records import BenchResult, Conditions
 
 
-class Keeping:
+class KeepingCalibrations:
     """`keep` each run, `close` at the end."""
 
-    def __init__(self, arguments: argparse.Namespace, findings: Findings) -> None:
+    def __init__(self, arguments: argparse.Namespace, findings: TerminalFindings) -> None:
         self._quiet = arguments.json
 
     def keep(self, result: BenchResult, conditions: Conditions) -> None:

@@ -28,7 +28,7 @@ from devexplorer.core.base import (
     range_text,
     seconds_text,
 )
-from devexplorer.core.cli.terminal.findings import Findings
+from devexplorer.core.cli.terminal.findings import TerminalFindings
 from devexplorer.core.cli.terminal.options import current_folder, target
 from devexplorer.core.cli.terminal.output import console, print_document, table
 from devexplorer.core.cli.terminal.waiting import waiting
@@ -60,7 +60,7 @@ _OPTIONS = ("prompt", "kv_dtype", "kv_block", "prefill_chunk", "tensor_parallel"
 _REFUSED = ("train", "optimizer", "checkpointing", "autocast", "input", "input_copy", "curve")
 
 
-def serving_spec(arguments: argparse.Namespace, findings: Findings) -> ServingSpec | None:
+def serving_spec(arguments: argparse.Namespace, findings: TerminalFindings) -> ServingSpec | None:
     """None without `--generate`."""
     given = [name for name in _OPTIONS if getattr(arguments, name) is not None]
     if arguments.generate is None:
@@ -98,7 +98,7 @@ PATIENCE_S, CURVE_PATIENCE_S = 15.0, 60.0
 
 def fit(arguments: argparse.Namespace) -> int:
     """Plan a model on cards that need not be here and print what it would take. Returns 0 whatever the answer is."""
-    findings = Findings()
+    findings = TerminalFindings()
     spec = _spec(arguments, findings)
     limit = findings.seconds(arguments.timeout, "--timeout") or LIMIT_SECONDS
     findings.demand_none()
@@ -194,7 +194,7 @@ def _parts(parts: FitBytes) -> dict[str, int]:
 # --- what is asked for
 
 
-def _spec(arguments: argparse.Namespace, findings: Findings) -> FitSpec:
+def _spec(arguments: argparse.Namespace, findings: TerminalFindings) -> FitSpec:
     """What is asked for; harmless values where something is wrong. The cards of `--virtual` are planned on where no
     `--gpu` is given."""
     findings.check_virtual(arguments.virtual)

@@ -17,7 +17,7 @@ from devexplorer.core.planner.records import Bound, Fit, FitBytes, FitCard, FitS
 from devexplorer.core.planner.serving.layout import CacheLayout
 from devexplorer.core.planner.serving.request import lacks
 from devexplorer.core.planner.serving.served import Served
-from devexplorer.core.planner.serving.session import Phase, Runner, Session, any_profile
+from devexplorer.core.planner.serving.session import Phase, ServingSession, SessionRunner, any_profile
 from devexplorer.core.planner.serving_records import ServingFit
 from devexplorer.core.planner.step_time import PACKED, PACKED_FROM, step_estimate
 from devexplorer.core.planner.trace import Numbers, Trace
@@ -26,7 +26,7 @@ from devexplorer.core.planner.workspaces import context_bytes, cublas_bytes, lib
 from devexplorer.core.virtual.device.memory import MIN_BLOCK
 
 if TYPE_CHECKING:
-    from devexplorer.core.planner.serving.session import Session
+    from devexplorer.core.planner.serving.session import ServingSession
 
 # The memory of a session that was not run: how each block grows with the batch, or with the prompt. No torch; any
 # thread.
@@ -57,7 +57,7 @@ class Law:
         return replace(self._trace, sizes=sizes, work={}, copies={})
 
 
-def law(runs: Mapping[int, Session]) -> Law | None:
+def law(runs: Mapping[int, ServingSession]) -> Law | None:
     """What three runs have in common; None where they have not."""
     (low, first), (middle, second), (high, third) = sorted(runs.items())
     same = (first.trace.events, first.cache_blocks)
@@ -124,7 +124,7 @@ NO_LAW = "Memory does not grow evenly with the {}, so the largest one was search
 class ServingCalculator:
     """Works out the fits of one request."""
 
-    def __init__(self, made: Served, runner: Runner, spec: FitSpec, has_time: Callable[[], bool]) -> None:
+    def __init__(self, made: Served, runner: SessionRunner, spec: FitSpec, has_time: Callable[[], bool]) -> None:
         assert spec.serving is not None
         self._made, self._runner, self._spec, self._serving = made, runner, spec, spec.serving
         self._has_time = has_time
@@ -132,7 +132,7 @@ class ServingCalculator:
         kv_dtype = made.served.kv_dtype or made.served.dtype
         self.layout = CacheLayout(runner.layers, kv_dtype.itemsize, self._serving.kv_block)
         self.notes: dict[str, None] = {}
-        self._sessions: dict[tuple[int, int, bool, bool], Session] = {}
+        self._sessions: dict[tuple[int, int, bool, bool], ServingSession] = {}
         self._laws: dict[tuple[str, bool], Law | None] = {}
         self._searched: dict[tuple[str, int, int, bool], Most] = {}
 
@@ -180,7 +180,7 @@ class ServingCalculator:
         scheme = self._made.scheme
         return scheme is not None and bool(scheme.activations) and scheme.activations in profile.tflops
 
-    def _session(self, batch: int, prompt: int, eight: bool, *, whole: bool = False) -> Session:
+    def _session(self, batch: int, prompt: int, eight: bool, *, whole: bool = False) -> ServingSession:
         key = (batch, prompt, eight, whole)
         if key not in self._sessions:
             profile = any_profile()
@@ -198,7 +198,7 @@ class ServingCalculator:
         chip = profile.compute_capability
         return library_bytes(chip, products=True, convolutions=self._convolutions, train=False)
 
-    def _card(self, session: Session, profile: Profile) -> FitCard:
+    def _card(self, session: ServingSession, profile: Profile) -> FitCard:
         replay = session.trace.replay(profile.usable_bytes, self._taken(profile))
         sizes = session.trace.sizes[session.cache_blocks]
         cache = int((-(-sizes // MIN_BLOCK) * MIN_BLOCK).sum())
@@ -298,14 +298,14 @@ class ServingCalculator:
 
     # --- time
 
-    def _times(self, session: Session, profile: Profile) -> Times:
+    def _times(self, session: ServingSession, profile: Profile) -> Times:
         """Of the prompts, and of a later token; what lies between two steps grows evenly."""
         prefill = self._mean([self._phase(profile, item) for item in session.prefill]).times(session.pieces)
         if not session.decode:
             return Times(prefill, None)
         return Times(prefill, self._mean([self._phase(profile, item) for item in session.decode]))
 
-    def _phase(self, profile: Profile, phase: Phase) -> Span:
+    def _phase(self, profile: Profile, phase: Phase) -> PassSeconds:
         ways = self._serving.tensor_parallel
         exchanged = sum(item.seconds(profile, ways) * times for item, times in phase.exchanges.items())
         scheme = self._made.scheme
@@ -313,14 +313,14 @@ class ServingCalculator:
         step = step_estimate((phase.trace,), (profile,), (PACKED,) if packed else ())
         self.notes.update(dict.fromkeys(doubt.words for doubt in step.doubts))
         bound: Bound = "link" if exchanged > step.seconds else step.bound
-        return Span(step.seconds + exchanged, step.low + exchanged, step.high + exchanged, exchanged, bound)
+        return PassSeconds(step.seconds + exchanged, step.low + exchanged, step.high + exchanged, exchanged, bound)
 
-    def _mean(self, spans: Sequence[Span]) -> Span:
+    def _mean(self, spans: Sequence[PassSeconds]) -> PassSeconds:
         seconds, low, high, exchanged = (
             _mean([span[index] for span in spans])  # type: ignore[misc]
             for index in range(4)
         )
-        return Span(seconds, low, high, exchanged, spans[-1].bound)
+        return PassSeconds(seconds, low, high, exchanged, spans[-1].bound)
 
     def _serving_fit(self, context: Most, times: Times | None) -> ServingFit:
         batch, ways = self._spec.batch, self._serving.tensor_parallel
@@ -347,7 +347,7 @@ class ServingCalculator:
         )
 
 
-class Span(NamedTuple):
+class PassSeconds(NamedTuple):
     """Simulated seconds of one pass."""
 
     seconds: float
@@ -357,26 +357,26 @@ class Span(NamedTuple):
     """Of them, in which cards exchange results."""
     bound: Bound
 
-    def times(self, number: float) -> Span:
+    def times(self, number: float) -> PassSeconds:
         """So many passes."""
         seconds, low, high, exchanged = (value * number for value in self[:4])
-        return Span(seconds, low, high, exchanged, self.bound)
+        return PassSeconds(seconds, low, high, exchanged, self.bound)
 
 
 class Times(NamedTuple):
     """Of one request on one card."""
 
-    prefill: Span
-    decode: Span | None
+    prefill: PassSeconds
+    decode: PassSeconds | None
 
-    def whole(self, generate: int) -> Span:
+    def whole(self, generate: int) -> PassSeconds:
         """Of the whole request."""
         if self.decode is None:
             return self.prefill
         first, later = self.prefill, self.decode.times(generate - 1)
         bound = later.bound if later.seconds > first.seconds else first.bound
         seconds, low, high, exchanged = (one + other for one, other in zip(first[:4], later[:4], strict=True))
-        return Span(seconds, low, high, exchanged, bound)
+        return PassSeconds(seconds, low, high, exchanged, bound)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -10,7 +10,7 @@ from devexplorer.core.planner.messages import CONTEXT, MPS_MEMORY, MPS_SECONDS, 
 from devexplorer.core.planner.records import FitSpec
 from devexplorer.core.planner.serving.latents import keeps_latents
 from devexplorer.core.planner.serving.served import Served
-from devexplorer.core.planner.serving.session import Runner
+from devexplorer.core.planner.serving.session import SessionRunner
 from devexplorer.core.planner.serving.state_space import has_scans
 
 CROSS_ATTENTION = ("encoder_attn", "crossattention", "cross_attn")
@@ -22,7 +22,7 @@ LEFT_OUT = (
 )
 
 
-def assumptions(spec: FitSpec, made: Served, runner: Runner, devices: Collection[str]) -> list[str]:
+def assumptions(spec: FitSpec, made: Served, runner: SessionRunner, devices: Collection[str]) -> list[str]:
     """One sentence each."""
     serving = spec.serving
     assert serving is not None

@@ -13,7 +13,7 @@ from devexplorer.core.planner.serving import messages
 from devexplorer.core.planner.serving.calculator import ServingCalculator
 from devexplorer.core.planner.serving.request import checked
 from devexplorer.core.planner.serving.served import make
-from devexplorer.core.planner.serving.session import Runner
+from devexplorer.core.planner.serving.session import SessionRunner
 
 
 def plan_serving(spec: FitSpec, progress: Report = no_report) -> FitReport:
@@ -33,7 +33,7 @@ def serving_plans(spec: FitSpec, progress: Report = no_report) -> Iterator[FitRe
     progress(0.0, f"making {spec.source}")
     made = make(spec)
     progress(0.1, f"generating with {spec.source} without values")
-    runner = Runner(made.served)
+    runner = SessionRunner(made.served)
     calculator = ServingCalculator(made, runner, spec, lambda: time.monotonic() - started < spec.patience_seconds)
     fits: list[Fit] = []
     for index, profile in enumerate(cards):

@@ -44,7 +44,7 @@ ACTIVATIONS = "activations"
 WORD_BITS = 32
 
 
-class Part(NamedTuple):
+class LayerPart(NamedTuple):
     """One tensor of a layer."""
 
     name: str
@@ -89,44 +89,44 @@ class Scheme:
             return False
         return not self.only or any(_matches(path, item) for item in self.only)
 
-    def parts(self, outputs: int, inputs: int) -> tuple[Part, ...]:
+    def parts(self, outputs: int, inputs: int) -> tuple[LayerPart, ...]:
         """The tensors of a layer, its bias left out."""
         groups = -(-inputs // self.group) if self.group > 0 else 1
         words = -(-outputs * self.bits // WORD_BITS)
         if self.method == "gptq":
             return (
-                Part("qweight", (inputs * self.bits // WORD_BITS, outputs), "int32"),
-                Part("qzeros", (groups, words), "int32"),
-                Part("scales", (groups, outputs), ACTIVATIONS),
-                Part("g_idx", (inputs,), "int32"),
+                LayerPart("qweight", (inputs * self.bits // WORD_BITS, outputs), "int32"),
+                LayerPart("qzeros", (groups, words), "int32"),
+                LayerPart("scales", (groups, outputs), ACTIVATIONS),
+                LayerPart("g_idx", (inputs,), "int32"),
             )
         if self.method == "awq":
             return (
-                Part("qweight", (inputs, words), "int32"),
-                Part("qzeros", (groups, words), "int32"),
-                Part("scales", (groups, outputs), ACTIVATIONS),
+                LayerPart("qweight", (inputs, words), "int32"),
+                LayerPart("qzeros", (groups, words), "int32"),
+                LayerPart("scales", (groups, outputs), ACTIVATIONS),
             )
         if self.method == "bitsandbytes":
             return self._bitsandbytes(outputs, inputs)
         return self._eight_bit_or_packed(outputs, inputs, groups)
 
-    def _bitsandbytes(self, outputs: int, inputs: int) -> tuple[Part, ...]:
+    def _bitsandbytes(self, outputs: int, inputs: int) -> tuple[LayerPart, ...]:
         if self.bits == 8:
-            return Part("weight", (outputs, inputs), "int8"), Part("SCB", (outputs,), "float32")
+            return LayerPart("weight", (outputs, inputs), "int8"), LayerPart("SCB", (outputs,), "float32")
         elements = outputs * inputs
         blocks = -(-elements // BNB_BLOCK)
-        parts = [Part("weight", (-(-elements // 2), 1), "uint8"), Part("code", (16,), "float32")]
+        parts = [LayerPart("weight", (-(-elements // 2), 1), "uint8"), LayerPart("code", (16,), "float32")]
         if not self.nested:
-            return *parts, Part("absmax", (blocks,), "float32")
+            return *parts, LayerPart("absmax", (blocks,), "float32")
         return (
             *parts,
-            Part("absmax", (blocks,), "uint8"),
-            Part("nested_absmax", (-(-blocks // NESTED_BLOCK),), "float32"),
-            Part("nested_code", (256,), "float32"),
-            Part("offset", (), "float32"),
+            LayerPart("absmax", (blocks,), "uint8"),
+            LayerPart("nested_absmax", (-(-blocks // NESTED_BLOCK),), "float32"),
+            LayerPart("nested_code", (256,), "float32"),
+            LayerPart("offset", (), "float32"),
         )
 
-    def _eight_bit_or_packed(self, outputs: int, inputs: int, groups: int) -> tuple[Part, ...]:
+    def _eight_bit_or_packed(self, outputs: int, inputs: int, groups: int) -> tuple[LayerPart, ...]:
         """fp8 and compressed-tensors."""
         scale = "float32" if self.method == "fp8" else ACTIVATIONS
         shape: tuple[int, ...] = (outputs, groups)
@@ -134,17 +134,17 @@ class Scheme:
             shape = (-(-outputs // self.block[0]), -(-inputs // self.block[1]))
         elif self.group < 0:
             shape = () if self.method == "fp8" else (1,)
-        parts = [Part("weight_scale", shape, scale)]
+        parts = [LayerPart("weight_scale", shape, scale)]
         if self.packed:
             per_word = WORD_BITS // self.bits
-            parts.append(Part("weight_packed", (outputs, -(-inputs // per_word)), "int32"))
-            parts.append(Part("weight_shape", (2,), "int64"))
+            parts.append(LayerPart("weight_packed", (outputs, -(-inputs // per_word)), "int32"))
+            parts.append(LayerPart("weight_shape", (2,), "int64"))
             if self.zeros:
-                parts.append(Part("weight_zero_point", (-(-outputs // per_word), *shape[1:]), "int32"))
+                parts.append(LayerPart("weight_zero_point", (-(-outputs // per_word), *shape[1:]), "int32"))
             return tuple(parts)
-        parts.append(Part("weight", (outputs, inputs), "float8_e4m3fn" if self.floating else "int8"))
+        parts.append(LayerPart("weight", (outputs, inputs), "float8_e4m3fn" if self.floating else "int8"))
         if self.zeros:
-            parts.append(Part("weight_zero_point", shape, "int8"))
+            parts.append(LayerPart("weight_zero_point", shape, "int8"))
         return tuple(parts)
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.planner.serving.kernels import packed_product
-from devexplorer.core.planner.serving.quantisation import ACTIVATIONS, Part, Scheme
+from devexplorer.core.planner.serving.quantisation import ACTIVATIONS, LayerPart, Scheme
 
 EXPERTS = ("gate_up_proj", "up_proj", "down_proj")
 """Weights of all experts of a layer, as transformers holds them together."""
@@ -23,7 +23,13 @@ class PackedWeights(nn.Module):
     """The tensors of a linear layer; those of several experts have them as their first dimension."""
 
     def __init__(
-        self, parts: tuple[Part, ...], outputs: int, dtype: torch.dtype, activations: str, bias: Any, experts: int = 0
+        self,
+        parts: tuple[LayerPart, ...],
+        outputs: int,
+        dtype: torch.dtype,
+        activations: str,
+        bias: Any,
+        experts: int = 0,
     ) -> None:
         super().__init__()
         self.out_features = outputs

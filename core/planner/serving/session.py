@@ -29,7 +29,7 @@ from devexplorer.core.planner.serving.latents import Latents
 from devexplorer.core.planner.serving.layout import LayerCache
 from devexplorer.core.planner.serving.quantised import compute_in_eight_bits
 from devexplorer.core.planner.serving.state_space import one_kernel
-from devexplorer.core.planner.serving.tensor_parallel import Exchange, Split
+from devexplorer.core.planner.serving.tensor_parallel import Exchange, TensorParallelSplit
 from devexplorer.core.planner.trace import Numbers, Trace
 from devexplorer.core.virtual.backend import meta_empty
 from devexplorer.core.virtual.operators.attention import has_flash
@@ -133,7 +133,7 @@ class ServedModel:
 
     title: str
     model: nn.Module
-    split: Split
+    split: TensorParallelSplit
     dtype: torch.dtype
     """Of activations."""
     kv_dtype: torch.dtype | None = None
@@ -156,7 +156,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Session:
+class ServingSession:
     """What was run."""
 
     prefill: tuple[Phase, ...]
@@ -171,7 +171,7 @@ class Session:
     """Numbers of the blocks of the cache in that trace, in the order of `CacheLayout.sizes`."""
 
 
-class Runner:
+class SessionRunner:
     """Runs sessions of one model."""
 
     def __init__(self, served: ServedModel, *, every_layer: bool = False) -> None:
@@ -224,7 +224,7 @@ class Runner:
 
     def run(
         self, profile: Profile, *, batch: int, prompt: int, generate: int, eight_bit: bool = False, whole: bool = True
-    ) -> Session:
+    ) -> ServingSession:
         """Run a session. `eight_bit`: the card multiplies numbers of 8 bits. Without `whole` only what counts for
         memory."""
         cards = Measuring((profile,))
@@ -236,7 +236,7 @@ class Runner:
             self._implementation(),
             one_kernel(self.served.model),
         ):
-            run = _Run(self, cards, batch, prompt + generate, eight_bit)
+            run = _SessionRun(self, cards, batch, prompt + generate, eight_bit)
             chunk = min(prompt, self.served.chunk or prompt)
             prefill = [run.tokens(chunk, 0)]
             if chunk < prompt:
@@ -254,7 +254,7 @@ class Runner:
             cards.step_ends()
             trace = cards.traces()[0]
             del run, held
-        return Session(tuple(prefill), prompt / chunk, tuple(decode), trace, numbers)
+        return ServingSession(tuple(prefill), prompt / chunk, tuple(decode), trace, numbers)
 
     def _learn(self, cache: PlacedCache, batch: int) -> None:
         layers, heads, like = cache.layers(batch), cache.heads(), self.depth.like
@@ -274,10 +274,10 @@ class Runner:
             config._attn_implementation = self._own
 
 
-class _Run:
+class _SessionRun:
     """The steps of one session."""
 
-    def __init__(self, runner: Runner, cards: Measuring, batch: int, length: int, eight_bit: bool) -> None:
+    def __init__(self, runner: SessionRunner, cards: Measuring, batch: int, length: int, eight_bit: bool) -> None:
         served, device = runner.served, cards.devices[0]
         self._runner, self._cards, self._batch, self._device = runner, cards, batch, device
         dropped = [meta_empty(tensor.shape, tensor.dtype, device) for tensor in runner.depth.dropped]

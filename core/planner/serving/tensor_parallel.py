@@ -45,7 +45,7 @@ class Exchange(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Split:
+class TensorParallelSplit:
     """How a model was split; `watch` lets a copy of it note what would be exchanged."""
 
     ways: int = 1
@@ -87,10 +87,10 @@ def _note(exchanges: list[Exchange]) -> Callable[..., None]:
     return hook
 
 
-def split(model: nn.Module, title: str, ways: int) -> Split:
+def split(model: nn.Module, title: str, ways: int) -> TensorParallelSplit:
     """Shrink a model (without values) to the share of one card. Raises `BadInput` where it cannot be split so."""
     if ways == 1:
-        return Split()
+        return TensorParallelSplit()
     plan: dict[str, str] = dict(getattr(model, "_tp_plan", None) or {})
     if not any(style in (*COLUMNS, *ROWS, "moe_tp_experts") for style in plan.values()):
         raise BadInput(f"transformers has no plan for tensor parallelism of '{title}'; plan for single cards")
@@ -110,7 +110,7 @@ def split(model: nn.Module, title: str, ways: int) -> Split:
             if own is not None:
                 shrink.parameter(module, name, parameter, _dimension(own, parameter), ways, f"{path}.{name}")
     _fewer_heads(model, config, ways)
-    return Split(ways, tuple(styles))
+    return TensorParallelSplit(ways, tuple(styles))
 
 
 def _pattern(path: str) -> str:

@@ -13,7 +13,7 @@ from devexplorer.core.virtual.device.accounting import KIND, gpu_of
 from devexplorer.core.virtual.device.machine import VirtualGpu
 
 
-class _Current(threading.local):
+class _CurrentCard(threading.local):
     index = 0
 
 
@@ -24,7 +24,7 @@ class Cards:
     def __init__(self, count: int, missing: Callable[[str], None]) -> None:
         self.count = count
         self._missing = missing
-        self._current = _Current()
+        self._current = _CurrentCard()
         self._virtual = tuple(torch.device(KIND, index) for index in range(count))
         self._cuda = tuple(torch.device("cuda", index) for index in range(count))
 

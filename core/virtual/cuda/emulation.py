@@ -345,7 +345,7 @@ class DeviceCalls(TorchFunctionMode):
 # Streams and events of virtual GPUs, on which everything is done when it returns.
 
 
-class _Current(threading.local):
+class _CurrentEmulation(threading.local):
     def __init__(self) -> None:
         self.streams: dict[int, Any] = {}
 
@@ -353,7 +353,7 @@ class _Current(threading.local):
 def kinds(cards: Cards) -> dict[str, Any]:
     """`torch.cuda.Stream`, `Event` and what goes with them, for these cards."""
     numbers = count(1)
-    current = _Current()
+    current = _CurrentEmulation()
 
     class Stream(InOrder):
         """Orders work of a card that is done in order anyway."""

@@ -17,7 +17,7 @@ NotChecked = Callable[[str, str], None]
 """Notes what could not be looked at, and why."""
 
 
-class Properties:
+class CudaProperties:
     """`torch.cuda.get_device_properties`: what the profile knows."""
 
     def __init__(self, gpu: VirtualGpu, capability: tuple[int, int], not_checked: NotChecked) -> None:
@@ -107,7 +107,7 @@ def cuda_functions(cards: Cards, not_checked: NotChecked, seen: Callable[[], Non
         "device_count": lambda: cards.count,
         "current_device": lambda: cards.current,
         "set_device": set_device,
-        "get_device_properties": lambda device=None: Properties(gpu(device), capability(device), not_checked),
+        "get_device_properties": lambda device=None: CudaProperties(gpu(device), capability(device), not_checked),
         "is_bf16_supported": supports_bf16,
         "is_tf32_supported": lambda: capability()[0] >= 8,
         "is_current_stream_capturing": lambda: False,

@@ -27,14 +27,14 @@ _stack: Any = torch.overrides
 _machine: VirtualMachine | None = None
 
 
-class _Thread(threading.local):
+class _AccountingLocal(threading.local):
     def __init__(self) -> None:
         self.gpu: VirtualGpu | None = None
         self.mode: _IndexMode | None = None
         self.streams: dict[VirtualGpu, Any] = {}
 
 
-_thread = _Thread()
+_thread = _AccountingLocal()
 
 
 def set_machine(machine: VirtualMachine) -> None:

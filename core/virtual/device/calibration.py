@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from devexplorer.core.virtual.device.work import Call
+from devexplorer.core.virtual.device.work import HostCall
 
 MEMORY, KERNEL, HOST, LINK = "memory", "kernel", "host", "link"
 EIGHT_BIT = "8-bit"
@@ -19,7 +19,7 @@ CONVOLUTION = "convolution"
 SCALED: Mapping[str, tuple[str, ...]] = {
     MEMORY: ("bandwidth",),
     KERNEL: ("kernel",),
-    HOST: tuple(Call),
+    HOST: tuple(HostCall),
     "vector": ("vector",),
     "tf32": ("tf32",),
     "half": ("half",),

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from devexplorer.core.devices.profiles import Profile, resource_rows
 from devexplorer.core.virtual.device.calibration import LINK, scaled
-from devexplorer.core.virtual.device.work import CONVOLUTIONS, Call, Kind, Pass, Product, Work
+from devexplorer.core.virtual.device.work import CONVOLUTIONS, HostCall, Kind, Pass, Product, Work
 
 # How much of a card a matrix product keeps busy: it is cut into tiles, and the multiprocessors work on them in waves.
 # Pure functions; any thread.
@@ -272,7 +272,7 @@ def parameters_of(profile: Profile) -> Mapping[str, float]:
 
 def launch_seconds() -> float:
     """What an operation keeps the host busy for, called from Python."""
-    return cost_parameters()[Call.FORWARD]
+    return cost_parameters()[HostCall.FORWARD]
 
 
 def overlapped(device_seconds: float, host_seconds: float) -> float:
@@ -321,7 +321,7 @@ class Roofline:
         """Of a kernel of which nothing else is known."""
         return self.seconds(Work(flop=flop, nbytes=nbytes, dtype=dtype))
 
-    def call_seconds(self, call: Call) -> float:
+    def call_seconds(self, call: HostCall) -> float:
         """What a call keeps the host busy for."""
         return self._parameters[call]
 
@@ -339,7 +339,7 @@ def spread(device_seconds: float, host_seconds: float) -> float:
     return math.exp(math.hypot(SPREAD, HOST_SPREAD * share))
 
 
-def host_seconds(calls: Iterable[tuple[Call, int]], profile: Profile | None = None) -> float:
+def host_seconds(calls: Iterable[tuple[HostCall, int]], profile: Profile | None = None) -> float:
     """What so many calls keep the host of a card busy for; None: an average host."""
     parameters = cost_parameters() if profile is None else parameters_of(profile)
     return sum(parameters[call] * times for call, times in calls)
@@ -360,7 +360,7 @@ def transfer_seconds(source: Profile | None, destination: Profile | None, nbytes
     return nbytes / (link_gb_s * 1e9 * share) + COPY_SECONDS
 
 
-class _Thread(threading.local):
+class _CostLocal(threading.local):
     device_seconds = 0.0
     host_seconds = 0.0
 
@@ -375,7 +375,7 @@ class SimulatedClock:
         """Simulated seconds during which the card was busy."""
         self.cpu_seconds = 0.0
         """Real seconds that the CPU spent computing."""
-        self._thread = _Thread()
+        self._thread = _CostLocal()
 
     def advance(self, seconds: float, cpu_seconds: float = 0.0) -> None:
         """Add work of the calling thread: `seconds` of the card, `cpu_seconds` of wall time on the CPU."""

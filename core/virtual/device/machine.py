@@ -29,9 +29,9 @@ from devexplorer.core.devices.cuda_visible_devices import hidden_by, virtual_uui
 from devexplorer.core.devices.profiles import MAX_DEVICES, Profile, parse_virtual
 from devexplorer.core.records import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem
 from devexplorer.core.virtual.device.cost import Roofline, SimulatedClock
-from devexplorer.core.virtual.device.memory import CachingAllocator, Figures
+from devexplorer.core.virtual.device.memory import CachingAllocator, MemoryFigures
 from devexplorer.core.virtual.device.snapshot import snapshot
-from devexplorer.core.virtual.device.work import Call
+from devexplorer.core.virtual.device.work import HostCall
 
 CONTEXT_BYTES = 400 << 20
 """What a CUDA context with PyTorch's kernels takes, from the first tensor on: about 400 MB with lazy loading, CUDA 11.7
@@ -118,7 +118,7 @@ def _reasons(busy: float, temperature_c: float) -> tuple[str, ...]:
     return (TOO_HOT,) if temperature_c >= LIMIT_C else ()
 
 
-def _allocator_sample(device: str, time_unix_s: float, figures: Figures) -> AllocatorSample:
+def _allocator_sample(device: str, time_unix_s: float, figures: MemoryFigures) -> AllocatorSample:
     return AllocatorSample(device=device, time_unix_s=time_unix_s, simulated=True, **figures._asdict())
 
 
@@ -238,7 +238,7 @@ class VirtualMachine:
     def module_called(self, device: str) -> None:
         """A module was called on the calling thread, which would have kept the host busy."""
         gpu = self.gpu(device)
-        gpu.clock.call(gpu.roofline.call_seconds(Call.MODULE))
+        gpu.clock.call(gpu.roofline.call_seconds(HostCall.MODULE))
 
     def cpu_seconds(self, device: str) -> float:
         """Real CPU seconds spent simulating this card."""

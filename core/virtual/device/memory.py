@@ -117,7 +117,7 @@ def segment_size(size: int) -> int:
     return -(-size // ROUND_LARGE) * ROUND_LARGE
 
 
-class Figures(NamedTuple):
+class MemoryFigures(NamedTuple):
     """Bytes of one moment, with the names of `AllocatorSample`."""
 
     allocated_bytes: int
@@ -165,7 +165,7 @@ class BlockCopy(NamedTuple):
     stack: Stack | None
 
 
-class Event(NamedTuple):
+class AllocatorEvent(NamedTuple):
     """Something that the allocator did while it recorded; `action` in torch's words."""
 
     action: str
@@ -198,7 +198,7 @@ class CachingAllocator:
         stays the first."""
         self._clock = clock
         self._recording = False
-        self._trace: deque[Event] = deque(maxlen=TRACE_ENTRIES)
+        self._trace: deque[AllocatorEvent] = deque(maxlen=TRACE_ENTRIES)
         self._next_address = (index + 1) << 44  # apart from the other devices' addresses
         self._allocated, self._allocation_count = Counter(), Counter()
         """Of blocks in use: their bytes and how many there are."""
@@ -297,10 +297,10 @@ class CachingAllocator:
         with self._held():
             return self.capacity_bytes - self.context_bytes - self._allocated.current
 
-    def figures(self) -> Figures:
+    def figures(self) -> MemoryFigures:
         """Everything that is counted, of one moment."""
         with self._held():
-            return Figures(
+            return MemoryFigures(
                 self._allocated.current,
                 self._reserved_bytes.current,
                 self._allocated.peak,
@@ -317,7 +317,7 @@ class CachingAllocator:
                 self._trace.clear()
             self._recording = on
 
-    def blocks_and_trace(self) -> tuple[list[list[BlockCopy]], list[Event]]:
+    def blocks_and_trace(self) -> tuple[list[list[BlockCopy]], list[AllocatorEvent]]:
         """The blocks of every segment by address, and what was recorded, of one moment."""
         with self._held():
             return [self._blocks_of(first) for _, first in sorted(self._segments.items())], list(self._trace)
@@ -354,7 +354,7 @@ class CachingAllocator:
 
     def _trace_event(self, action: str, address: int, size: int, stack: Stack | None = None) -> None:
         if self._recording:
-            self._trace.append(Event(action, address, size, int(self._clock() * 1e6), stack))
+            self._trace.append(AllocatorEvent(action, address, size, int(self._clock() * 1e6), stack))
 
     @contextmanager
     def _held(self) -> Iterator[None]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from devexplorer.core.virtual.device.memory import BlockCopy, Event
+from devexplorer.core.virtual.device.memory import AllocatorEvent, BlockCopy
 from devexplorer.core.virtual.device.stacks import Stack
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _segment(device: int, blocks: list[BlockCopy], frames: Frames) -> dict[str, 
     }
 
 
-def _event(event: Event, frames: Frames) -> dict[str, Any]:
+def _event(event: AllocatorEvent, frames: Frames) -> dict[str, Any]:
     return {
         "action": event.action,
         "device_free" if event.action == "oom" else "addr": event.address,

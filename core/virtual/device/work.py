@@ -82,7 +82,7 @@ class Work(NamedTuple):
     """Of the activations of a convolution or batch norm, where they are not in `channels_last`."""
 
 
-class Call(StrEnum):
+class HostCall(StrEnum):
     """What keeps the host busy; the value is the name of the cost model's parameter for it."""
 
     FORWARD = "host operation"

@@ -5,8 +5,8 @@ While autograd's engine is at work it holds a stream guard, which asks `DeviceGu
 stream back. A call of Python fails while an exception is on its way through C++, and a failure there ends the process.
 So there must be none by then:
 
-- from an operation that the engine itself runs, `__torch_dispatch__` returns a `Failure` instead of raising: C++ raises
-  that it is no tensor, with our text in its message;
+- from an operation that the engine itself runs, `__torch_dispatch__` returns a `FailedResult` instead of raising: C++
+  raises that it is no tensor, with our text in its message;
 - from hooks and whatever else runs Python during backward, `DeviceGuard.type_` takes it: the engine fails
   without one.
 
@@ -40,7 +40,7 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-class Failure:
+class FailedResult:
     """An operation's exception, in the place of its result. It says what happened where torch quotes it."""
 
     def __init__(self, error: BaseException) -> None:
@@ -57,7 +57,7 @@ def failure(error: BaseException, results: int) -> Any:
     if caller is not None and caller.f_code.co_name != "_engine_run_backward":
         return None
     _keep(error)
-    return Failure(error) if results == 1 else (Failure(error),) * results
+    return FailedResult(error) if results == 1 else (FailedResult(error),) * results
 
 
 def _keep(error: BaseException) -> bool:

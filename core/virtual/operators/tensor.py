@@ -29,7 +29,7 @@ from devexplorer.core.virtual.device.accounting import (
     take_and_give_back,
 )
 from devexplorer.core.virtual.device.machine import VirtualGpu
-from devexplorer.core.virtual.device.work import Call
+from devexplorer.core.virtual.device.work import HostCall
 from devexplorer.core.virtual.operators import serialization
 from devexplorer.core.virtual.operators.backward import backward_guard, failure
 from devexplorer.core.virtual.operators.operations import (
@@ -385,7 +385,7 @@ def run_operation(operation: Operation, args: Sequence[Any], kwargs: dict[str, A
         plain = [with_its_values(value) for value in plain]
 
     if operation.view:
-        gpu.clock.call(gpu.roofline.call_seconds(Call.VIEW))
+        gpu.clock.call(gpu.roofline.call_seconds(HostCall.VIEW))
         result = operation.call(*plain, **named) if named else operation.call(*plain)
         viewed = args[0].is_inference()
         if viewed is not _inferring():

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from devexplorer.core.virtual.device.work import Call, Kind, Pass, Product, Work
+from devexplorer.core.virtual.device.work import HostCall, Kind, Pass, Product, Work
 
 KINDS: dict[str, Kind] = {
     "aten::mm": Kind.PRODUCT,
@@ -70,11 +70,11 @@ def kind_of(name: str) -> Kind:
     return KINDS.get(name, Kind.OPTIMIZER if steps else Kind.ELEMENTWISE)
 
 
-def call_of(kind: Kind) -> Call:
+def call_of(kind: Kind) -> HostCall:
     """What an operation of this kind is to the host, in the pass that the calling thread is in."""
     if torch._C._current_graph_task_id() == -1:
-        return Call.FORWARD
-    return Call.CONVOLUTION_BACKWARD if kind is Kind.CONVOLUTION else Call.BACKWARD
+        return HostCall.FORWARD
+    return HostCall.CONVOLUTION_BACKWARD if kind is Kind.CONVOLUTION else HostCall.BACKWARD
 
 
 def work_of(kind: Kind, dtype: str, flop: int, nbytes: int, args: Sequence[Any], result: Any) -> tuple[Work, ...]:

@@ -19,7 +19,7 @@ from devexplorer.gui.devices.tab import DETAILS, PROCESSES
 from devexplorer.gui.plots.legend import Legend
 
 if TYPE_CHECKING:
-    from devexplorer.gui.actions.palette import Choice
+    from devexplorer.gui.actions.palette import PaletteChoice
 
 _FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 _CASTS = (*_FLOATS, "int64", "int32", "int16", "int8", "bool")
@@ -134,28 +134,28 @@ def device_menu(context: WindowContext, device: str, legends: Sequence[Legend]) 
     return menu
 
 
-def palette_choices(specs: Sequence[ActionSpec], controller: Controller) -> list[Choice]:
+def palette_choices(specs: Sequence[ActionSpec], controller: Controller) -> list[PaletteChoice]:
     """Everything that can be done: the action table, a move to each device, each sample model."""
-    from devexplorer.gui.actions.palette import Choice  # when the palette is opened
+    from devexplorer.gui.actions.palette import PaletteChoice  # when the palette is opened
 
     state, choices = controller.state, []
     for spec in specs:
         reason = spec.why_not()
-        choices.append(Choice(spec.text.rstrip("…"), reason or spec.key, reason is None, spec.run, spec.tooltip))
+        choices.append(PaletteChoice(spec.text.rstrip("…"), reason or spec.key, reason is None, spec.run, spec.tooltip))
     why = controller.why_no_move()
     for name, key in move_order(state):
-        choices.append(Choice(f"Move to {name}", why or key, why is None, partial(controller.move, name)))
+        choices.append(PaletteChoice(f"Move to {name}", why or key, why is None, partial(controller.move, name)))
     recipes = state.engine.recipes if state.engine is not None else {}
     why = controller.why_no_engine()
     for name, description in recipes.items():
-        choices.append(Choice(f"Build {name}", why or description, why is None, partial(controller.build, name)))
+        choices.append(PaletteChoice(f"Build {name}", why or description, why is None, partial(controller.build, name)))
     return choices
 
 
-def measuring_choices(context: WindowContext) -> list[Choice]:
+def measuring_choices(context: WindowContext) -> list[PaletteChoice]:
     """Each kind of benchmark: its form."""
     from devexplorer.core.feature import benchmark_kinds  # all of these when the palette is opened
-    from devexplorer.gui.actions.palette import Choice
+    from devexplorer.gui.actions.palette import PaletteChoice
 
     def show(kind: str) -> None:
         page = BENCHMARK.show(context)
@@ -163,19 +163,19 @@ def measuring_choices(context: WindowContext) -> list[Choice]:
         page.rail.choices[kind].setFocus(Qt.FocusReason.TabFocusReason)
 
     return [
-        Choice(f"Benchmark: {name}", "", True, partial(show, name), kind.meaning)
+        PaletteChoice(f"Benchmark: {name}", "", True, partial(show, name), kind.meaning)
         for name, kind in benchmark_kinds().items()
     ]
 
 
-def reading_choices(context: WindowContext) -> list[Choice]:
+def reading_choices(context: WindowContext) -> list[PaletteChoice]:
     """What can be looked up: what features have, and each term of the glossary."""
-    from devexplorer.gui.actions.palette import Choice
+    from devexplorer.gui.actions.palette import PaletteChoice
     from devexplorer.gui.forms.glossary import WORDS, GlossaryDialog
 
     def explain(word: str) -> None:
         context.open_dialog(GlossaryDialog(context.window, word))
 
     return [choice for choices in named("choices") for choice in choices(context)] + [
-        Choice(f"Glossary: {word}", "", True, partial(explain, word), meaning) for word, meaning in WORDS
+        PaletteChoice(f"Glossary: {word}", "", True, partial(explain, word), meaning) for word, meaning in WORDS
     ]

@@ -7,7 +7,7 @@ from fakes.played_timer import PlayedTimer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devexplorer.core.benchmark.matmul import PARTS, Burst, Live, MatmulRun, Product, Sustained, warm_up
+from devexplorer.core.benchmark.matmul import PARTS, Burst, Live, MatmulRun, MeasuredProduct, Sustained, warm_up
 from devexplorer.core.records import MatmulResult, MatmulSpec
 
 FLOP = 2 * 16**3
@@ -151,7 +151,10 @@ def test_eight_parts_of_at_least_one_iteration(each: float, seconds: float | Non
 
 def test_a_stop_while_it_settles_keeps_what_there_is() -> None:
     run = MatmulRun(
-        spec(mode="sustained", seconds=60.0), 1, PlayedTimer([0.01]), make=lambda _: Product(nothing, lambda: True)
+        spec(mode="sustained", seconds=60.0),
+        1,
+        PlayedTimer([0.01]),
+        make=lambda _: MeasuredProduct(nothing, lambda: True),
     )
     run.prepare()
     run.step()

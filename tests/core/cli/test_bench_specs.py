@@ -11,7 +11,7 @@ from devexplorer.core.base import BadInput
 from devexplorer.core.benchmark.kind import kind_of
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.bench.arguments import specs
-from devexplorer.core.cli.terminal.findings import Findings
+from devexplorer.core.cli.terminal.findings import TerminalFindings
 from devexplorer.core.model_steps.kind import ModelSpec
 from devexplorer.core.records import BenchSpec, DeviceInfo, MatmulSpec
 from devexplorer.core.scaling.kind import ScalingSpec
@@ -20,7 +20,7 @@ from devexplorer.core.sweep.kind import SweepSpec
 
 def asked(line: str) -> list[BenchSpec]:
     """The specifications of a command line; raises for invalid arguments."""
-    findings = Findings()
+    findings = TerminalFindings()
     found = specs(parse(["bench", *line.split()]), findings)
     findings.demand_none()
     return found

@@ -15,7 +15,7 @@ from torch import nn
 from devexplorer.core.doctor.commands.cli import summary
 from devexplorer.core.doctor.examine import examine
 from devexplorer.core.doctor.findings.collector import FindingCollector
-from devexplorer.core.doctor.gradients.cuts import Cut, cut_message
+from devexplorer.core.doctor.gradients.cuts import HistoryCut, cut_message
 from devexplorer.core.doctor.gradients.gradients import Gradients
 from devexplorer.core.doctor.tracing import OpTracer
 from devexplorer.core.records import Diagnosis, DoctorRequest
@@ -400,9 +400,9 @@ def test_following_histories_keeps_no_activation_and_no_graph(virtual: VirtualMa
 
 def test_every_kind_of_cut_is_said_in_words_of_its_own_and_no_other_kind_is() -> None:
     kinds = ("switch", "copy", "grad", "freeze", "function", "refusal", "step", "detach")
-    said = [cut_message(Cut(0, kind, "{this}", None), "a.weight", "gets") for kind in kinds]
+    said = [cut_message(HistoryCut(0, kind, "{this}", None), "a.weight", "gets") for kind in kinds]
     assert len({message for message, _ in said}) == len({fix for _, fix in said}) == len(kinds)
     assert all(message.endswith(": a.weight gets no gradient.") for message, _ in said)
     assert said[-2][0] == "{this} has no derivative: a.weight gets no gradient."
     with pytest.raises(KeyError):  # rather than words that are right for another kind
-        cut_message(Cut(0, "another", "this", None), "a.weight", "gets")
+        cut_message(HistoryCut(0, "another", "this", None), "a.weight", "gets")

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from devexplorer.core.doctor.ask import diagnosed
 from devexplorer.core.doctor.examine import examine
-from devexplorer.core.doctor.trials import Change, alike, exchanged, values_of
+from devexplorer.core.doctor.trials import FileChange, alike, exchanged, values_of
 from devexplorer.core.records import Diagnosis, DoctorRequest, Finding
 
 __all__ = ["examined", "virtual"]
@@ -208,11 +208,11 @@ def module(tmp_path: Path) -> dict[str, Any]:
 
 def test_functions_run_as_the_text_says_while_it_lasts(module: dict[str, Any]) -> None:
     after = BEFORE.replace("return n\n", "return n + 1\n").replace("return 1", "return 2")
-    with exchanged({module["file"]: Change(BEFORE, after)}):
+    with exchanged({module["file"]: FileChange(BEFORE, after)}):
         assert (module["outer"](1)(), module["A"].b()) == (2, 2)
     assert (module["outer"](1)(), module["A"].b()) == (1, 1)
     for bad in (BEFORE + "def more(): pass\n", BEFORE.replace("return inner", "return (")):
-        with pytest.raises((ValueError, SyntaxError)), exchanged({module["file"]: Change(BEFORE, bad)}):
+        with pytest.raises((ValueError, SyntaxError)), exchanged({module["file"]: FileChange(BEFORE, bad)}):
             pass
     assert module["outer"](1)() == 1
 

@@ -23,7 +23,7 @@ from devexplorer.core.exporter.prometheus import LastReadings, PrometheusServer,
 from devexplorer.core.records import DeviceSample
 from devexplorer.core.watch import command as watch_module
 from devexplorer.core.watch.command import watch
-from devexplorer.core.watch.table import Reading
+from devexplorer.core.watch.table import WatchReading
 
 
 def scrape(url: str) -> dict[str, list[Any]]:
@@ -47,7 +47,7 @@ def served() -> Iterator[Callable[..., dict[str, list[Any]]]]:
     last = LastReadings()
     server = PrometheusServer(0, "127.0.0.1", last)
 
-    def serve(*readings: Reading) -> dict[str, list[Any]]:
+    def serve(*readings: WatchReading) -> dict[str, list[Any]]:
         last.machines = [this_machine([(reading.info, reading.sample) for reading in readings])]
         return scrape(server.url)
 
@@ -146,7 +146,7 @@ def test_a_mig_instance_has_its_card_s_labels_and_does_not_repeat_its_energy(
         "gpu_instance_id": 7,
         "bus_id": "00000000:1B:00.0",
     }
-    found = served(card, Reading(msgspec.structs.replace(part.info, **about), part.sample))
+    found = served(card, WatchReading(msgspec.structs.replace(part.info, **about), part.sample))
     (labels,) = [sample.labels for sample in found["DCGM_FI_DEV_FB_USED"] if sample.labels["device"] == "cuda:1"]
     assert (labels["gpu"], labels["UUID"], labels["pci_bus_id"]) == ("4", UUID.format(0), "00000000:1B:00.0")
     assert (labels["GPU_I_ID"], labels["GPU_I_PROFILE"]) == ("7", "1g.10gb")
@@ -191,7 +191,7 @@ def test_the_cpu_is_no_gpu_to_dashboards(served: Callable[..., dict[str, list[An
     cpu = DeviceSample(
         device="cpu", time_unix_s=NOW, memory_used_bytes=3, memory_total_bytes=4, utilization_percent=25.0
     )
-    found = served(Reading(info("cpu", "cpu"), cpu))
+    found = served(WatchReading(info("cpu", "cpu"), cpu))
     assert not [name for name in found if name.startswith("DCGM")]
     assert found["devexplorer_cpu_utilization_ratio"][0].value == 0.25
     assert found["devexplorer_system_memory_used_bytes"][0].value == 3

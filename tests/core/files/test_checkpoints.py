@@ -18,8 +18,8 @@ from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.files import entries
 from devexplorer.core.files.records import (
     CheckpointCompared,
+    CheckpointComparison,
     CompareCheckpoint,
-    Comparison,
     KeyMismatch,
     LoadCheckpoint,
     Save,
@@ -48,7 +48,7 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
 
 
-def compared(place: Place, target: str, path: Path, strip: str = "") -> Comparison:
+def compared(place: Place, target: str, path: Path, strip: str = "") -> CheckpointComparison:
     (event,) = place.do(CompareCheckpoint(target=target, path=str(path), strip=strip)).events
     assert isinstance(event, CheckpointCompared)
     return event.comparison
@@ -318,7 +318,7 @@ def test_reading_goes_in_pieces_so_a_file_may_be_larger_than_memory(
     largest: list[int] = []
     real = SafeFile.pieces
 
-    def pieces(file: SafeFile, entry: entries.Entry) -> Iterator[Tensor]:
+    def pieces(file: SafeFile, entry: entries.TensorEntry) -> Iterator[Tensor]:
         for piece in real(file, entry):
             largest.append(piece.nbytes)
             yield piece

@@ -31,8 +31,8 @@ from devexplorer.core.files.records import OpenModel
 from devexplorer.core.isolation import parent
 from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.models import loading, trial
-from devexplorer.core.models.builders import Recipe
-from devexplorer.core.models.trial import Trials, tried
+from devexplorer.core.models.builders import SourceRecipe
+from devexplorer.core.models.trial import TriedSources, tried
 from devexplorer.core.records import Answer, Cancel, EngineLost, Event, JobEnded, JobProgress, Log, ObjectChanged
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -138,7 +138,7 @@ def test_what_ends_only_in_the_engine_does_not_end_it(write: Write) -> None:
 
 
 def test_a_factory_that_never_returns_is_ended_with_the_line_that_it_was_at(place: Place, write: Write) -> None:
-    place.workspace.trials = Trials(limit_seconds=2.5)
+    place.workspace.trials = TriedSources(limit_seconds=2.5)
     words = said(place, write("import subprocess\ndef make():\n    while True:\n        pass\n"))
     assert "was not ready after 2.5 s and was ended (at net.py, line" in words
 
@@ -213,7 +213,7 @@ def test_a_fork_that_returns_twice_makes_one_model(place: Place, write: Write, t
 def test_an_import_that_forks_continues_once(write: Write) -> None:
     path = write(f"import os\nos.fork()\n{LINEAR}")
     assert tried(parse("net:make"), str(path.parent)).type == "Linear"
-    assert isinstance(Recipe(parse("net:make"), str(path.parent)).make().model, nn.Linear)
+    assert isinstance(SourceRecipe(parse("net:make"), str(path.parent)).make().model, nn.Linear)
 
 
 def test_a_result_that_is_none_is_no_success(write: Write) -> None:
@@ -275,7 +275,7 @@ def test_what_is_changed_for_the_whole_process_is_taken_back_and_told(
 def test_it_is_taken_back_also_when_the_factory_fails(write: Write) -> None:
     path = write("import torch\ndef make():\n    torch.set_default_dtype(torch.float64)\n    raise ValueError('no')\n")
     with pytest.raises(BadInput, match="ValueError: no"):
-        Recipe(parse("net:make"), str(path.parent)).make()
+        SourceRecipe(parse("net:make"), str(path.parent)).make()
     assert torch.get_default_dtype() == torch.float32
 
 
@@ -323,7 +323,7 @@ def test_a_file_opens_as_its_author_imports_it(tmp_path: Path, layout: str) -> N
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     paths, last = list(sys.path), list(files)[-1]
-    made = Recipe(parse(f"{last}:Net"), str(tmp_path)).make()
+    made = SourceRecipe(parse(f"{last}:Net"), str(tmp_path)).make()
     assert type(made.model).__module__ == module.format(folder=tmp_path.name)
     assert sys.path == paths
     assert not made.changes.words
@@ -335,7 +335,7 @@ def test_the_python_of_a_file_in_a_package_imports_its_module(tmp_path: Path) ->
     (tmp_path / "pack").mkdir()
     for name, text in LAYOUTS["a package"][0].items():
         (tmp_path / name).write_text(text)
-    recipe = Recipe(parse("pack/net.py:Net"), str(tmp_path))
+    recipe = SourceRecipe(parse("pack/net.py:Net"), str(tmp_path))
     script = recipe.make().code.text("net", 0, recipe.make().changes)
     ran = subprocess.run([sys.executable, "-c", f"{script}\nprint(net)"], capture_output=True, text=True)
     assert ran.stdout.startswith("Net("), ran.stderr
@@ -358,7 +358,7 @@ def test_a_configuration_with_defaults_alone_is_made_for_the_model_and_in_the_sc
     else:
         text = f"from torch import nn\n{CONFIG}{NET_OF_CONFIG}"
     (tmp_path / "pack" / "net.py").write_text(text)
-    recipe = Recipe(parse("pack/net.py:Net"), str(tmp_path))
+    recipe = SourceRecipe(parse("pack/net.py:Net"), str(tmp_path))
     script = recipe.make().code.text("net", 0, recipe.make().changes)
     ran = subprocess.run([sys.executable, "-c", f"{script}\nprint(net)"], capture_output=True, text=True)
     assert ran.stdout.startswith("Net(in_features=4"), ran.stderr
@@ -369,7 +369,7 @@ def test_a_module_below_src_opens_from_the_folder_of_the_project(tmp_path: Path)
     for name, text in LAYOUTS["src"][0].items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert type(Recipe(parse("pack.net:Net"), str(tmp_path)).make().model).__name__ == "Net"
+    assert type(SourceRecipe(parse("pack.net:Net"), str(tmp_path)).make().model).__name__ == "Net"
 
 
 RETURNS = """
@@ -405,12 +405,12 @@ def inner(): return Net(4)
 def test_a_factory_that_cannot_be_called_so_is_told_how(write: Write, factory: str, words: str) -> None:
     folder = str(write(RETURNS).parent)
     with pytest.raises(BadInput, match=re.escape(words)):
-        Recipe(parse(f"net.py:{factory}"), folder).make()
+        SourceRecipe(parse(f"net.py:{factory}"), folder).make()
 
 
 def test_a_mistake_within_a_factory_gets_no_hint_at_options(write: Write) -> None:
     with pytest.raises(BadInput) as raised:
-        Recipe(parse("net.py:inner"), str(write(RETURNS).parent)).make()
+        SourceRecipe(parse("net.py:inner"), str(write(RETURNS).parent)).make()
     assert "options" not in str(raised.value)
 
 
@@ -496,7 +496,7 @@ def test_a_module_of_the_same_name_in_another_folder_is_another_module(write: Wr
     (other / "net.py").write_text(LINEAR.replace("4, 2", "7, 2"))
     features = []
     for folder in (tmp_path, other, tmp_path):
-        model = Recipe(parse("net:make"), str(folder)).make().model
+        model = SourceRecipe(parse("net:make"), str(folder)).make().model
         assert isinstance(model, nn.Linear)
         features.append(model.in_features)
     assert features == [4, 7, 4]
@@ -507,9 +507,9 @@ def test_a_file_named_as_an_installed_module_leaves_that_one_alone(tmp_path: Pat
 
     (tmp_path / "json.py").write_text(LINEAR)
     (tmp_path / "net_here.py").write_text("from torch import nn\nclass Net(nn.Module): pass\n")
-    assert type(Recipe(parse("net_here.py:Net"), str(tmp_path)).make().model).__module__ == "net_here"
+    assert type(SourceRecipe(parse("net_here.py:Net"), str(tmp_path)).make().model).__module__ == "net_here"
     del sys.modules["net_here"]
-    assert isinstance(Recipe(parse("json.py:make"), str(tmp_path)).make().model, nn.Linear)
+    assert isinstance(SourceRecipe(parse("json.py:make"), str(tmp_path)).make().model, nn.Linear)
     assert sys.modules["json"] is json
     del sys.modules[f"json_of_{tmp_path.name.replace('-', '_')}"]
 
@@ -632,7 +632,7 @@ def test_the_python_of_two_models_of_one_file_imports_it_once(tmp_path: Path) ->
     scope: dict[str, Any] = {"sys": sys, "importlib": importlib}
     try:
         for name in ("first", "second"):
-            code = Recipe(parse(f"{file}:Net"), "").code()
+            code = SourceRecipe(parse(f"{file}:Net"), "").code()
             exec("\n".join((*code.imports, *code.lines, f"{name} = {code.expression}")), scope)
         assert type(scope["first"]) is type(scope["second"]), "torch.save(first) names its class"
     finally:

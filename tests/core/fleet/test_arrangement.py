@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 from fakes.fleet_tables import joined, table
 
-from devexplorer.core.fleet.arrangement import Arrangement
+from devexplorer.core.fleet.arrangement import FleetArrangement
 from devexplorer.core.fleet.events import CardsListed, FleetMachine, MachineChanged
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.records import DeviceInfo
 
 
 def test_a_small_fleet_is_open_and_a_large_one_folded() -> None:
-    small, large = Arrangement(table(2, 2)), Arrangement(table(1000, 8))
+    small, large = FleetArrangement(table(2, 2)), FleetArrangement(table(1000, 8))
     small.arrange(None)
     large.arrange(None)
     assert small.lines.tolist() == [-1, 0, 1, -2, 2, 3]
@@ -29,7 +29,7 @@ def test_cards_are_sorted_within_their_groups_and_groups_by_their_first_card() -
     fleet = table(500, 8)
     heat = fleet.column("temperature_c")
     heat[[3, 9, 3000]] = 90.0, 95.0, np.nan
-    lines = Arrangement(fleet)
+    lines = FleetArrangement(fleet)
     lines.descending = True
     lines.arrange(heat)
     assert [group.name for group in lines.groups[:2]] == ["node1", "node0"]
@@ -48,7 +48,7 @@ def test_cards_are_sorted_within_their_groups_and_groups_by_their_first_card() -
 
 
 def test_equal_cards_keep_their_order() -> None:
-    lines = Arrangement(table(4, 8))
+    lines = FleetArrangement(table(4, 8))
     lines.set_by("nothing")
     lines.arrange(np.zeros(32))
     assert lines.lines.tolist() == list(range(32))
@@ -56,7 +56,7 @@ def test_equal_cards_keep_their_order() -> None:
 
 def test_cards_are_grouped_by_model_and_rack() -> None:
     fleet = table(6, 4, ("NVIDIA H100", "Tesla T4"))
-    lines = Arrangement(fleet)
+    lines = FleetArrangement(fleet)
     lines.set_by("model")
     lines.arrange(None)
     assert [(group.name, len(group.rows)) for group in lines.groups] == [("NVIDIA H100", 12), ("Tesla T4", 12)]
@@ -67,7 +67,7 @@ def test_cards_are_grouped_by_model_and_rack() -> None:
 
 def test_the_filter_leaves_cards_with_every_word_and_unfolds_them() -> None:
     fleet = table(1000, 8, ("NVIDIA H100", "Tesla T4"))
-    lines = Arrangement(fleet)
+    lines = FleetArrangement(fleet)
     lines.words = ("node77/", "t4")
     lines.arrange(None)
     assert lines.hits == 4
@@ -84,7 +84,7 @@ def test_the_filter_leaves_cards_with_every_word_and_unfolds_them() -> None:
 
 def test_cards_that_come_and_go_are_followed() -> None:
     fleet = table(2, 2)
-    lines = Arrangement(fleet)
+    lines = FleetArrangement(fleet)
     lines.arrange(None)
     fleet.apply(joined(3, 2)[4:])
     lines.arrange(None)
@@ -99,7 +99,7 @@ def test_a_machine_without_cards_has_a_heading_and_a_cpu_counts_where_there_is_n
         MachineChanged(machine=FleetMachine(name="here", state="connected")),
         CardsListed(machine="here", devices=(cpu,)),
     ])  # fmt: skip
-    lines = Arrangement(fleet)
+    lines = FleetArrangement(fleet)
     lines.arrange(None)
     assert lines.lines.tolist() == [-1, -2, 0]
     fleet.apply([CardsListed(machine="here", devices=(cpu, DeviceInfo(id="cuda:0", kind="cuda", name="Tesla T4")))])

@@ -9,11 +9,11 @@ from fakes.runs import around, bandwidth, matmul, model, samples, scaling, store
 from devexplorer.core.base import BadInput
 from devexplorer.core.benchmark.condition_rows import all_conditions, condition_rows
 from devexplorer.core.benchmark.kind import figures, title
-from devexplorer.core.history.compare import MOST_RUNS, Cell, compare, refusal, speed_text
-from devexplorer.core.history.difference import Verdict
+from devexplorer.core.history.compare import MOST_RUNS, ComparedCell, compare, refusal, speed_text
+from devexplorer.core.history.difference import DifferenceVerdict
 
 
-def cell(first: object, second: object) -> Cell:
+def cell(first: object, second: object) -> ComparedCell:
     """The second of two runs that measured the same."""
     (row,) = compare([first, second]).rows  # type: ignore[list-item]
     assert row.cells[1] is not None
@@ -22,7 +22,7 @@ def cell(first: object, second: object) -> Cell:
 
 def test_a_clear_difference_has_a_ratio_an_interval_and_words() -> None:
     found = cell(stored(matmul(samples(100, seed=1)), 1), stored(matmul(samples(105, seed=2)), 2))
-    assert found.verdict is Verdict.CLEAR
+    assert found.verdict is DifferenceVerdict.CLEAR
     assert found.difference is not None
     assert found.difference.low is not None
     assert found.difference.low < found.difference.ratio == pytest.approx(1.05, rel=0.01)
@@ -45,22 +45,22 @@ def test_the_ratio_is_that_of_the_medians_on_show() -> None:
 
 def test_noise_is_no_difference() -> None:
     found = cell(stored(matmul(samples(100, seed=1)), 1), stored(matmul(samples(100, seed=2)), 2))
-    assert found.verdict is Verdict.NO_DIFFERENCE
+    assert found.verdict is DifferenceVerdict.NO_DIFFERENCE
     assert "no significant difference" in found.words
 
 
 def test_a_small_steady_difference_is_named_as_such() -> None:
     noisy = samples(100, 0.03, seed=1)
     found = cell(stored(matmul(noisy), 1), stored(matmul([value * 1.02 for value in samples(100, 0.03, seed=9)]), 2))
-    assert found.verdict in (Verdict.SMALL, Verdict.NO_DIFFERENCE)
+    assert found.verdict in (DifferenceVerdict.SMALL, DifferenceVerdict.NO_DIFFERENCE)
     steady = cell(stored(matmul(noisy), 1), stored(matmul([value * 1.03 for value in noisy]), 2))
-    assert steady.verdict is Verdict.SMALL
+    assert steady.verdict is DifferenceVerdict.SMALL
     assert "less than the noise of 3.6 % but steady" in steady.words
 
 
 def test_without_samples_only_the_middles_are_compared() -> None:
     found = cell(stored(matmul(median=100), 1), stored(matmul(median=110), 2))
-    assert found.verdict is Verdict.APART
+    assert found.verdict is DifferenceVerdict.APART
     assert found.interval == "", "a range of middles is no 95 % interval"
     assert found.words == "10 % faster; the middle 60 % of both do not overlap"
 
@@ -69,7 +69,7 @@ def test_the_parts_of_a_sustained_run_serve_as_samples() -> None:
     parts = tuple(100 + number / 10 for number in range(8))
     first = matmul(parts_tflops=parts, noise=None)
     second = matmul(parts_tflops=tuple(value * 1.2 for value in parts), noise=None, median=120)
-    assert cell(stored(first, 1), stored(second, 2)).verdict is Verdict.CLEAR
+    assert cell(stored(first, 1), stored(second, 2)).verdict is DifferenceVerdict.CLEAR
 
 
 def test_several_comparisons_at_once_need_more_evidence() -> None:
@@ -81,7 +81,7 @@ def test_several_comparisons_at_once_need_more_evidence() -> None:
     others = [stored(matmul(samples(100, seed=seed)), seed) for seed in range(3, 53 - 3)]
     together = compare([stored(first, 1), stored(second, 2), *others]).rows[0].cells[1]
     assert together is not None
-    assert together.verdict is Verdict.NO_DIFFERENCE
+    assert together.verdict is DifferenceVerdict.NO_DIFFERENCE
 
 
 @pytest.mark.parametrize(

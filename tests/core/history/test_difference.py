@@ -16,7 +16,7 @@ from devexplorer.core.benchmark.statistics import (
 from devexplorer.core.history.difference import (
     ALPHA,
     Difference,
-    Verdict,
+    DifferenceVerdict,
     adjusted,
     difference,
     difference_of_spreads,
@@ -72,7 +72,7 @@ def test_a_run_does_not_differ_from_itself(run: list[float]) -> None:
     found = difference(run, run)
     assert found.ratio == 1
     assert found.p_value == 1
-    assert verdict(found, (noise(run), noise(run))) is Verdict.NO_DIFFERENCE
+    assert verdict(found, (noise(run), noise(run))) is DifferenceVerdict.NO_DIFFERENCE
 
 
 @given(LONG_RUN, LONG_RUN, FACTOR)
@@ -129,7 +129,7 @@ def test_the_p_value_is_that_of_the_published_table() -> None:
 def test_too_few_samples_say_so(count: int) -> None:
     found = difference([1.0] * count, [2.0] * 8)
     assert (found.ratio, found.low, found.high, found.p_value) == (2.0, None, None, None)
-    assert verdict(found, (None, None)) is Verdict.UNKNOWN
+    assert verdict(found, (None, None)) is DifferenceVerdict.UNKNOWN
 
 
 @pytest.mark.parametrize("wrong", [[], [0.0], [-1.0], [math.nan], [math.inf]])
@@ -192,7 +192,7 @@ def test_a_real_difference_is_found() -> None:
     generator, found = np.random.default_rng(5), 0
     for _ in range(50):
         a, b = np.exp(0.01 * generator.normal(0, 1, (2, 200)))
-        found += verdict(difference(a.tolist(), (b * 1.03).tolist()), (0.0135, 0.0135)) is Verdict.CLEAR
+        found += verdict(difference(a.tolist(), (b * 1.03).tolist()), (0.0135, 0.0135)) is DifferenceVerdict.CLEAR
     assert found == 50
 
 
@@ -222,16 +222,16 @@ def test_without_samples_the_middles_of_both_runs_are_laid_beside_each_other() -
     near, far = Spread(median=100, p20=99, p80=101), Spread(median=110, p20=108, p80=112)
     apart = difference_of_spreads(near, far)
     assert apart == pytest.approx(Difference(1.1, 108 / 101, 112 / 99, None))
-    assert verdict(apart, (None, None)) is Verdict.APART
-    assert verdict(difference_of_spreads(near, near), (None, None)) is Verdict.OVERLAP
+    assert verdict(apart, (None, None)) is DifferenceVerdict.APART
+    assert verdict(difference_of_spreads(near, near), (None, None)) is DifferenceVerdict.OVERLAP
     single = Spread(median=2, p20=2, p80=2)
-    assert verdict(difference_of_spreads(near, single), (None, None)) is Verdict.UNKNOWN
+    assert verdict(difference_of_spreads(near, single), (None, None)) is DifferenceVerdict.UNKNOWN
 
 
 def test_a_steady_difference_below_the_noise_is_called_small() -> None:
     found = Difference(1.01, 1.005, 1.015, 0.001)
-    assert verdict(found, (0.02, 0.005)) is Verdict.SMALL
-    assert verdict(found, (0.002, 0.005)) is Verdict.CLEAR
-    assert verdict(found, (0.002, 0.005), p_value=0.2) is Verdict.NO_DIFFERENCE
+    assert verdict(found, (0.02, 0.005)) is DifferenceVerdict.SMALL
+    assert verdict(found, (0.002, 0.005)) is DifferenceVerdict.CLEAR
+    assert verdict(found, (0.002, 0.005), p_value=0.2) is DifferenceVerdict.NO_DIFFERENCE
     slower = Difference(1 / 1.01, 0.98, 0.995, 0.001)
-    assert verdict(slower, (0.02, 0.005)) is Verdict.SMALL, "the same the other way round"
+    assert verdict(slower, (0.02, 0.005)) is DifferenceVerdict.SMALL, "the same the other way round"

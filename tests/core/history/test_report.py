@@ -14,7 +14,16 @@ from fakes.disk import full_disk
 from fakes.runs import BEGAN, around, bandwidth, matmul, model, samples, scaling, stored, sweep
 
 from devexplorer.core.base import BadInput, Unavailable
-from devexplorer.core.history.report import MOST_ROWS, Bar, Curve, bars, curves, nice_step, report_html, write_report
+from devexplorer.core.history.report import (
+    MOST_ROWS,
+    Curve,
+    ReportBar,
+    bars,
+    curves,
+    nice_step,
+    report_html,
+    write_report,
+)
 from devexplorer.core.records import StoredRun
 from devexplorer.core.sweep.kind import SweepCell
 
@@ -189,13 +198,13 @@ def lengths(drawing: str) -> list[float]:
 
 
 def test_bars_are_as_long_as_their_figures() -> None:
-    one, two = lengths(bars([Bar("a", 9, 10, 11, 0), Bar("b", 19, 20, 21, 1, True)], "TFLOP/s", "name"))
+    one, two = lengths(bars([ReportBar("a", 9, 10, 11, 0), ReportBar("b", 19, 20, 21, 1, True)], "TFLOP/s", "name"))
     assert two == pytest.approx(2 * one, abs=0.2)
 
 
 def test_a_figure_without_a_spread_has_no_whisker() -> None:
-    assert "whisker" not in bars([Bar("a", 5, 5, 5, 0)], "s", "name")
-    assert bars([Bar("a", 4, 5, 6, 0)], "s", "name").count("whisker") == 3
+    assert "whisker" not in bars([ReportBar("a", 5, 5, 5, 0)], "s", "name")
+    assert bars([ReportBar("a", 4, 5, 6, 0)], "s", "name").count("whisker") == 3
 
 
 def test_a_logarithmic_axis_doubles_at_equal_steps() -> None:

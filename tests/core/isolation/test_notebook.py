@@ -15,7 +15,7 @@ from devexplorer.core.files.kinds import MODEL, recognise
 from devexplorer.core.isolation import notebook
 from devexplorer.core.isolation.model_classes import Candidate, candidates
 from devexplorer.core.isolation.model_source import describe, parse
-from devexplorer.core.models.builders import Recipe
+from devexplorer.core.models.builders import SourceRecipe
 from devexplorer.core.models.class_source import class_source
 
 CELLS = (
@@ -59,7 +59,7 @@ def test_its_models_are_listed_and_nothing_is_run(net: Path) -> None:
 
 
 def test_a_model_is_built_of_its_definitions_alone(net: Path) -> None:
-    made = Recipe(parse(f"{net}:Net"), "").make(0)
+    made = SourceRecipe(parse(f"{net}:Net"), "").make(0)
     assert made.model(torch.ones(1, 4)).shape == (1, 2)
     assert not (net.parent / "ran").exists()
     source = class_source(type(made.model))
@@ -68,7 +68,7 @@ def test_a_model_is_built_of_its_definitions_alone(net: Path) -> None:
     cells = json.loads(net.read_text())["cells"]
     cells[5]["source"].insert(0, "# edited since\n")
     write(net.parent, cells)
-    again = class_source(type(Recipe(parse(f"{net}:Net"), "").make(0).model))
+    again = class_source(type(SourceRecipe(parse(f"{net}:Net"), "").make(0).model))
     assert again is not None
     assert again.tree.lineno == 2
     space: dict[str, object] = {}
@@ -86,7 +86,7 @@ def test_a_model_is_built_of_its_definitions_alone(net: Path) -> None:
 )  # fmt: skip
 def test_what_needs_a_cell_that_is_not_run_is_said_in_one_line(net: Path, factory: str, said: str) -> None:
     with pytest.raises(BadInput, match=said) as error:
-        Recipe(parse(f"{net}:{factory}"), "").make(0)
+        SourceRecipe(parse(f"{net}:{factory}"), "").make(0)
     assert "\n" not in str(error.value)
 
 

@@ -14,7 +14,7 @@ from places import Place, place_of
 from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput, DoesNotFit, Unavailable
-from devexplorer.core.benchmark.timing import Block
+from devexplorer.core.benchmark.timing import TimedBlock
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.devices.torch_devices import TorchBackend
@@ -426,9 +426,9 @@ def test_the_figures_are_those_of_the_steps(registry: DeviceRegistry, steps: lis
     class Played:
         simulated = True
 
-        def block(self, operation: object, iterations: int) -> Block:
+        def block(self, operation: object, iterations: int) -> TimedBlock:
             seconds = steps[run._iterations % len(steps)]
-            return Block(1, seconds, (seconds,))
+            return TimedBlock(1, seconds, (seconds,))
 
     run._timer = Played()  # type: ignore[assignment]
     while run.step() is not None:

@@ -14,7 +14,7 @@ from devexplorer.core.base import BadInput
 from devexplorer.core.files.records import OpenModel
 from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.models import samples
-from devexplorer.core.models.builders import Recipe
+from devexplorer.core.models.builders import SourceRecipe
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.inputs import parse_inputs, sample_inputs, sampled, specs_for, tensors_for
 from devexplorer.core.models.run import RunFailed, first_tensor, run, total
@@ -129,7 +129,7 @@ def test_each_sample_model_could_be_guessed(name: str) -> None:
     ],
 )
 def test_models_of_transformers_by_their_configuration(source: str, expected: str) -> None:
-    model = Recipe(parse(f"transformers:{source}"), "").make().model
+    model = SourceRecipe(parse(f"transformers:{source}"), "").make().model
     specs = specs_for(model, source)
     assert specs_text(specs).startswith(expected)
     model(*tensors_for(model, specs))

@@ -15,13 +15,13 @@ from torch import nn
 
 from devexplorer.core.base import BadInput, Unavailable
 from devexplorer.core.isolation.model_source import parse
-from devexplorer.core.models.builders import Made, Recipe
+from devexplorer.core.models.builders import Made, SourceRecipe
 
 TINY = "&".join(SOURCES["gpt2-tiny"].split("?")[1].split("&"))
 
 
 def made(source: str, folder: str = "") -> Made:
-    return Recipe(parse(source), folder).make()
+    return SourceRecipe(parse(source), folder).make()
 
 
 # --- transformers
@@ -118,7 +118,7 @@ def test_nothing_is_fetched_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     seen = []
-    recipe = Recipe(parse(SOURCES["gpt2-tiny"]), "")
+    recipe = SourceRecipe(parse(SOURCES["gpt2-tiny"]), "")
     assert recipe._prepared is not None
     make = recipe._prepared.make
     object.__setattr__(
@@ -132,7 +132,7 @@ def test_nothing_is_fetched_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_its_sizes_are_known_before_it_is_made() -> None:
-    recipe = Recipe(parse(SOURCES["gpt2-tiny"]), "")
+    recipe = SourceRecipe(parse(SOURCES["gpt2-tiny"]), "")
     sizes = recipe.sizes()
     assert sizes is not None
     model = recipe.make().model

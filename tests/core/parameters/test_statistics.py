@@ -15,17 +15,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from devexplorer.core.base import NO_PROGRESS, Cancelled, ProgressMonitor
 from devexplorer.core.parameters import describing as statistics
-from devexplorer.core.parameters.describing import Figures, figures
+from devexplorer.core.parameters.describing import TensorStatistics, figures
 from devexplorer.core.workspace.pieces import pieces, pieces_together
 
 BINS = 10
 
 
-def looked_at(tensor: Tensor, *, exact: bool = True) -> Figures:
+def looked_at(tensor: Tensor, *, exact: bool = True) -> TensorStatistics:
     return figures(tensor, BINS, exact=exact, progress=NO_PROGRESS)
 
 
-def agrees(tensor: Tensor, found: Figures) -> None:
+def agrees(tensor: Tensor, found: TensorStatistics) -> None:
     """Compare with numpy in long double."""
     values = tensor.detach().to(torch.float64).numpy().astype(np.longdouble).ravel()
     finite = values[np.isfinite(values)]

@@ -25,7 +25,7 @@ from devexplorer.core.records import DeviceInfo
 from devexplorer.core.virtual.device.calibration import SCALED
 from devexplorer.core.virtual.device.cost import Roofline, cost_parameters, host_seconds, overlapped, transfer_seconds
 from devexplorer.core.virtual.device.machine import VirtualMachine
-from devexplorer.core.virtual.device.work import Call, Kind, Work
+from devexplorer.core.virtual.device.work import HostCall, Kind, Work
 
 PROFILES = load_profiles()
 T4, A10, H100 = (PROFILES[name] for name in ("Tesla T4", "NVIDIA A10", "NVIDIA H100 80GB HBM3"))
@@ -171,7 +171,7 @@ def test_factors_change_what_they_stand_for_and_nothing_else() -> None:
     assert Roofline(slow).seconds(work) == pytest.approx(memory / 0.8 + 2 * kernel)
     compute = Work(flop=10**12)
     assert Roofline(slow).bounds(compute)[0] == Roofline(T4).bounds(compute)[0]
-    calls = [(Call.FORWARD, 10), (Call.MODULE, 1)]
+    calls = [(HostCall.FORWARD, 10), (HostCall.MODULE, 1)]
     assert host_seconds(calls, slow) == pytest.approx(1.5 * host_seconds(calls))
     assert host_seconds(calls, T4) == host_seconds(calls)
     nbytes = 1 << 30

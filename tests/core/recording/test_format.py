@@ -18,9 +18,9 @@ from devexplorer.core.recording import format as format_
 from devexplorer.core.recording.format import (
     Damaged,
     DeviceList,
-    Entry,
-    Kind,
+    FrameKind,
     Recorded,
+    RecordedEntry,
     decode_entries,
     entries_frame,
     is_sane,
@@ -36,7 +36,7 @@ def opened(path: Path) -> Recording:
     return recording
 
 
-def everything(recording: Recording) -> list[Entry]:
+def everything(recording: Recording) -> list[RecordedEntry]:
     return [entry for frame in recording.frames for entry in recording.readings(frame)]
 
 
@@ -182,7 +182,7 @@ def test_a_few_bytes_cannot_fill_the_memory() -> None:
         decode_entries(zlib.compress(bytes(format_.PLAIN_LIMIT + 1)))
     with pytest.raises(Damaged, match="too many"):
         entries_frame(
-            Kind.EVENTS, [(0, Log(level="error", text="x" * (format_.PLAIN_LIMIT + 1), time_unix_s=1.0))], 1.0
+            FrameKind.EVENTS, [(0, Log(level="error", text="x" * (format_.PLAIN_LIMIT + 1), time_unix_s=1.0))], 1.0
         )
 
 
@@ -193,8 +193,10 @@ def test_times_inside_a_frame_cannot_leave_it(tmp_path: Path) -> None:
         (-5, recordings.sample("cuda:0", 2, 2)),
     ]
     payload = zlib.compress(msgspec.msgpack.encode(records))
-    crc = zlib.crc32(payload, zlib.crc32(struct.pack(">BQQd", Kind.READINGS, 100, 200, recordings.START_UNIX_S)))
-    head = struct.pack(">4sIIBQQd", format_.MARK, len(payload), crc, Kind.READINGS, 100, 200, recordings.START_UNIX_S)
+    crc = zlib.crc32(payload, zlib.crc32(struct.pack(">BQQd", FrameKind.READINGS, 100, 200, recordings.START_UNIX_S)))
+    head = struct.pack(
+        ">4sIIBQQd", format_.MARK, len(payload), crc, FrameKind.READINGS, 100, 200, recordings.START_UNIX_S
+    )
     pieces = recordings.recording(1)
     path = tmp_path / "r"
     path.write_bytes(b"".join([*pieces[:3], head, payload, pieces[-1]]))
@@ -213,8 +215,8 @@ def test_any_bytes_are_entries_or_damage(payload: bytes) -> None:
 
 def test_every_kind_of_event_survives() -> None:
     for at_ms, record in recordings.happenings():
-        payload = entries_frame(Kind.EVENTS, [(at_ms, record)], 1.0)[format_.HEAD_SIZE :]
-        assert decode_entries(payload) == ([Entry(at_ms, record)], 0)
+        payload = entries_frame(FrameKind.EVENTS, [(at_ms, record)], 1.0)[format_.HEAD_SIZE :]
+        assert decode_entries(payload) == ([RecordedEntry(at_ms, record)], 0)
     assert {type(record) for _, record in recordings.happenings()} >= {Moved, BenchEnded, Log}
     assert is_sane(recordings.sample("cuda:0", 1, None))
 

@@ -17,7 +17,7 @@ from fakes import recordings
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.recording import recorder as recorder_
-from devexplorer.core.recording.format import DeviceList, Entry
+from devexplorer.core.recording.format import DeviceList, RecordedEntry
 from devexplorer.core.recording.reader import Recording, open_recording
 from devexplorer.core.recording.recorder import Recorder
 from devexplorer.core.records import Answer, DeviceSample, JobEnded, Log
@@ -40,7 +40,7 @@ def opened(path: Path) -> Recording:
 
 def samples_in(path: Path) -> list[DeviceSample]:
     with opened(path) as recording:
-        entries: list[Entry] = [entry for frame in recording.frames for entry in recording.readings(frame)]
+        entries: list[RecordedEntry] = [entry for frame in recording.frames for entry in recording.readings(frame)]
         assert [entry.at_ms for entry in entries] == sorted(entry.at_ms for entry in entries)
         return [entry.record for entry in entries if isinstance(entry.record, DeviceSample)]
 

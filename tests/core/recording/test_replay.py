@@ -12,7 +12,7 @@ from fakes import recordings
 from fakes.recordings import START_UNIX_S
 
 from devexplorer.core.base import elapsed_text
-from devexplorer.core.recording.format import Kind, entries_frame
+from devexplorer.core.recording.format import FrameKind, entries_frame
 from devexplorer.core.recording.replay import ReplaySession
 from devexplorer.core.records import Answer, BuildModel, Log
 from devexplorer.core.session.state import State
@@ -240,9 +240,9 @@ def test_a_list_of_devices_comes_before_the_readings_that_need_it(tmp_path: Path
     found = DeviceList((recordings.CPU, *recordings.CARDS))
     reading = (5_000, recordings.sample("cuda:0", 5, 77))
     error = (4_999, Log(level="error", text="before", time_unix_s=1.0))
-    events = entries_frame(Kind.EVENTS, [error, (5_000, found)], START_UNIX_S + 5)
-    pieces += [entries_frame(Kind.READINGS, [(0, recordings.sample("cpu", 0, 1))], START_UNIX_S), events]
-    pieces += [entries_frame(Kind.READINGS, [reading], START_UNIX_S + 5)]
+    events = entries_frame(FrameKind.EVENTS, [error, (5_000, found)], START_UNIX_S + 5)
+    pieces += [entries_frame(FrameKind.READINGS, [(0, recordings.sample("cpu", 0, 1))], START_UNIX_S), events]
+    pieces += [entries_frame(FrameKind.READINGS, [reading], START_UNIX_S + 5)]
     path = tmp_path / "r"
     path.write_bytes(b"".join(pieces))
     stage = Stage(path)

@@ -11,7 +11,7 @@ from fakes import recordings
 from fakes.recordings import START_UNIX_S, frames, opened
 
 from devexplorer.core.recording import timeline
-from devexplorer.core.recording.format import Entry, Kind, end_frame, entries_frame
+from devexplorer.core.recording.format import FrameKind, RecordedEntry, end_frame, entries_frame
 from devexplorer.core.recording.reader import Recording
 from devexplorer.core.recording.timeline import RecordingTimeline, apply_record
 from devexplorer.core.records import DeviceInfo
@@ -220,11 +220,11 @@ def test_a_card_that_went_keeps_its_colour_and_its_curve(tmp_path: Path) -> None
     first, second = recordings.CARDS
     parts = [*pieces]
     for at in range(0, 30_000, 500):
-        parts.append(entries_frame(Kind.READINGS, recordings.readings(at / 1000), START_UNIX_S + at / 1000))
+        parts.append(entries_frame(FrameKind.READINGS, recordings.readings(at / 1000), START_UNIX_S + at / 1000))
         if at == 10_000:
-            parts.append(entries_frame(Kind.EVENTS, [(at, list_of(second))], START_UNIX_S + at / 1000))
+            parts.append(entries_frame(FrameKind.EVENTS, [(at, list_of(second))], START_UNIX_S + at / 1000))
         if at == 20_000:
-            parts.append(entries_frame(Kind.EVENTS, [(at, list_of(first, second))], START_UNIX_S + at / 1000))
+            parts.append(entries_frame(FrameKind.EVENTS, [(at, list_of(first, second))], START_UNIX_S + at / 1000))
     path = tmp_path / "r"
     path.write_bytes(b"".join(parts))
     with opened(path) as recording:
@@ -241,4 +241,4 @@ def test_a_recording_without_readings_can_be_wound(tmp_path: Path) -> None:
         made = RecordingTimeline(recording)
         assert (made.length_ms, made.overview_done, made.advance()) == (0, 1.0, False)
         assert list(made.state_at(0).devices) == ["cpu", "cuda:0", "cuda:1"]
-        assert [entry for _, entries in made.following(0) for entry in entries] == list[Entry]()
+        assert [entry for _, entries in made.following(0) for entry in entries] == list[RecordedEntry]()

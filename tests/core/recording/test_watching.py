@@ -15,7 +15,7 @@ from fakes.watching import UUID, patient, run  # noqa: F401 - `patient` is for e
 from devexplorer.core.base import BadInput
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.recording.format import Entry
+from devexplorer.core.recording.format import RecordedEntry
 from devexplorer.core.recording.reader import open_recording
 from devexplorer.core.records import DeviceSample
 from devexplorer.core.watch.command import watch
@@ -44,7 +44,7 @@ def recorded(path: Path) -> list[str]:
     return [entry.record.device for entry in records(path) if isinstance(entry.record, DeviceSample)]
 
 
-def records(path: Path) -> list[Entry]:
+def records(path: Path) -> list[RecordedEntry]:
     """Everything in a recording that was ended properly: events, then readings."""
     recording = open_recording(path)
     assert recording is not None

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from devexplorer.core.base import BadInput, DoesNotFit
 from devexplorer.core.benchmark import matmul
 from devexplorer.core.benchmark.kind import figures, kind_of, run_documents
-from devexplorer.core.benchmark.matmul import Product
+from devexplorer.core.benchmark.matmul import MeasuredProduct
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.devices.torch_devices import TorchBackend
@@ -118,8 +118,8 @@ class PlayedCards:
 def played(
     monkeypatch: pytest.MonkeyPatch, operation: Callable[[str], None], count: int = 2, *, right: bool = True
 ) -> DeviceRegistry:
-    def make(spec: MatmulSpec) -> Product:
-        return Product(lambda: operation(spec.device), lambda: right)
+    def make(spec: MatmulSpec) -> MeasuredProduct:
+        return MeasuredProduct(lambda: operation(spec.device), lambda: right)
 
     monkeypatch.setattr(matmul, "real_product", make)
     monkeypatch.setattr(scaling, "WARM_UP_SECONDS", 1e-9)

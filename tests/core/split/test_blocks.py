@@ -4,7 +4,7 @@ import pytest
 from torch import nn
 
 from devexplorer.core.models import samples
-from devexplorer.core.split.blocks import Block, blocks_of, ties
+from devexplorer.core.split.blocks import ModelBlock, blocks_of, ties
 
 
 def paths(model: nn.Module, largest_bytes: int | None = None) -> list[str]:
@@ -110,7 +110,7 @@ def test_ties_join_blocks_and_a_shared_tensor_counts_in_the_first():
     blocks, _ = blocks_of(nn.Sequential(first, second, third))
     assert ties(blocks) == [(0, 2)]
     assert [block.own_bytes for block in blocks] == [80, 80, 16]
-    assert ties([Block("", first, (), 0)]) == []
+    assert ties([ModelBlock("", first, (), 0)]) == []
 
 
 def test_chained_ties_are_one_group():

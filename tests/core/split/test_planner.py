@@ -9,7 +9,7 @@ from torch import nn
 from devexplorer.core.base import BadInput, Unavailable
 from devexplorer.core.models import samples
 from devexplorer.core.split import planner
-from devexplorer.core.split.blocks import Block, blocks_of
+from devexplorer.core.split.blocks import ModelBlock, blocks_of
 from devexplorer.core.split.spread import even_budget
 
 LAYER = 4 * (8 * 8 + 8)
@@ -26,7 +26,7 @@ def tied_chain() -> nn.Module:
     return model
 
 
-def blocks(model: nn.Module) -> list[Block]:
+def blocks(model: nn.Module) -> list[ModelBlock]:
     return blocks_of(model)[0]
 
 
@@ -98,7 +98,7 @@ def test_without_accelerate_the_command_to_install_it_is_named(monkeypatch: pyte
         planner.propose("m", blocks(chain(2)), {"cpu": 10 * LAYER})
 
 
-def even(parts: list[Block], devices: list[str]) -> dict[str, int]:
+def even(parts: list[ModelBlock], devices: list[str]) -> dict[str, int]:
     return dict.fromkeys(devices, even_budget(planner.Groups(parts).bytes, len(devices)))
 
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devexplorer.core.base import BadInput, Unavailable
-from devexplorer.core.benchmark.matmul import Product, virtual_product
+from devexplorer.core.benchmark.matmul import MeasuredProduct, virtual_product
 from devexplorer.core.benchmark.timing import CpuTimer, VirtualTimer
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend
@@ -27,26 +27,26 @@ from devexplorer.core.virtual.device.machine import VirtualMachine
 A, B, C = (16, 16, 16), (32, 16, 8), (8, 8, 8)
 
 
-def sweep(make: Callable[[MatmulSpec], Product], **spec: object) -> SweepRun:
+def sweep(make: Callable[[MatmulSpec], MeasuredProduct], **spec: object) -> SweepRun:
     wanted = SweepSpec(**{"device": "cpu", "shapes": (A, B, C), **spec})  # type: ignore[arg-type]
     run = SweepRun(wanted, 3, PlayedTimer([0.01]), make=make, clock=lambda: 5.0)
     run.prepare()
     return run
 
 
-def fine(_: MatmulSpec) -> Product:
-    return Product(lambda: None, lambda: True)
+def fine(_: MatmulSpec) -> MeasuredProduct:
+    return MeasuredProduct(lambda: None, lambda: True)
 
 
-def failing_at(shape: Shape, error: Exception, *, later: bool = False) -> Callable[[MatmulSpec], Product]:
+def failing_at(shape: Shape, error: Exception, *, later: bool = False) -> Callable[[MatmulSpec], MeasuredProduct]:
     def fail() -> None:
         raise error
 
-    def make(spec: MatmulSpec) -> Product:
+    def make(spec: MatmulSpec) -> MeasuredProduct:
         if (spec.m, spec.n, spec.k) != shape:
             return fine(spec)
         if later:
-            return Product(fail, lambda: True)
+            return MeasuredProduct(fail, lambda: True)
         raise error
 
     return make
@@ -136,7 +136,7 @@ def test_a_lost_card_ends_the_sweep_with_what_it_has() -> None:
 
 
 def test_the_speed_of_wrong_values_is_not_told() -> None:
-    run = sweep(lambda spec: Product(lambda: None, lambda: spec.m != 32))
+    run = sweep(lambda spec: MeasuredProduct(lambda: None, lambda: spec.m != 32))
     points(run)
     found = result(run)
     assert found.verified is False
@@ -145,7 +145,7 @@ def test_the_speed_of_wrong_values_is_not_told() -> None:
 
 
 def test_a_shape_that_was_not_measured_was_not_verified_either() -> None:
-    def full(spec: MatmulSpec) -> Product:
+    def full(spec: MatmulSpec) -> MeasuredProduct:
         raise torch.OutOfMemoryError("full")
 
     run = sweep(full)
@@ -174,7 +174,7 @@ def test_what_was_measured_before_is_taken_over_and_not_measured_again() -> None
     assert len(known) == 2
     made: list[MatmulSpec] = []
 
-    def make(spec: MatmulSpec) -> Product:
+    def make(spec: MatmulSpec) -> MeasuredProduct:
         made.append(spec)
         return fine(spec)
 

@@ -8,12 +8,12 @@ from fakes.look_records import CPU, GIB, OLD, VGPU, server_card, server_details,
 
 from devexplorer.core.records import DeviceDetails, DeviceInfo, DeviceSample, Problem
 from devexplorer.core.telemetry.device_facts import facts, facts_text, held_down
-from devexplorer.core.telemetry.fact_rows import Group, Row
+from devexplorer.core.telemetry.fact_rows import FactGroup, FactRow
 
 CARD, SAMPLE, DETAILS = server_card(0), server_sample(0), server_details(0)
 
 
-def row(groups: tuple[Group, ...], title: str, label: str) -> Row:
+def row(groups: tuple[FactGroup, ...], title: str, label: str) -> FactRow:
     group = next(group for group in groups if group.title == title)
     return next(row for row in group.rows if row.label == label)
 
@@ -152,7 +152,7 @@ def test_a_mig_instance_points_to_its_card_and_an_unusable_card_says_why() -> No
     )
     assert row(groups, "Identity", "instance of").value == "nvml:0"
     assert row(groups, "Power and heat", "power").why == "a MIG instance has none: see nvml:0"
-    assert row(facts(OLD), "Identity", "usable") == Row("usable", "no", "", "It is too old for this torch.", True)
+    assert row(facts(OLD), "Identity", "usable") == FactRow("usable", "no", "", "It is too old for this torch.", True)
 
 
 def test_what_needs_a_look_is_marked() -> None:

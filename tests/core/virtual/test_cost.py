@@ -25,7 +25,7 @@ from devexplorer.core.virtual.device.cost import (
     transfer_seconds,
 )
 from devexplorer.core.virtual.device.machine import CONTEXT_BYTES, VirtualMachine
-from devexplorer.core.virtual.device.work import Call, Kind, Pass, Product, Work
+from devexplorer.core.virtual.device.work import HostCall, Kind, Pass, Product, Work
 
 T4 = load_profiles()["Tesla T4"]
 A100 = load_profiles()["NVIDIA A100-SXM4-40GB"]
@@ -137,7 +137,7 @@ def test_every_parameter_has_a_prior_a_source_and_an_uncertainty():
         assert float(row["value"]) > 0
         assert float(row["uncertainty"]) > 1
         assert float(row["prior"]) > 0
-    assert set(Call) <= set(cost_parameters())
+    assert set(HostCall) <= set(cost_parameters())
 
 
 def test_every_kind_of_kernel_on_every_card_uses_parameters_that_exist():

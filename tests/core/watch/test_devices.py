@@ -16,13 +16,13 @@ from fakes.nvml import FakeCard, FakeNvml
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.recording.format import DeviceList, Entry
+from devexplorer.core.recording.format import DeviceList, RecordedEntry
 from devexplorer.core.recording.reader import open_recording
 from devexplorer.core.records import DeviceDetails, DeviceSample, Topology
 from devexplorer.core.telemetry.sampler import Sampler
 from devexplorer.core.watch import devices as watch_devices
 from devexplorer.core.watch.command import watch
-from devexplorer.core.watch.table import Reading, WatchTable
+from devexplorer.core.watch.table import WatchReading, WatchTable
 
 UUID = "GPU-aaaaaaaa-0000-0000-0000-00000000000{}"
 GIB = 1 << 30
@@ -37,7 +37,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch_devices, "NEXT_S", 30.0)
 
 
-def records(path: Path) -> list[Entry]:
+def records(path: Path) -> list[RecordedEntry]:
     """Everything in a recording: events, then readings."""
     recording = open_recording(path)
     assert recording is not None
@@ -89,7 +89,7 @@ def test_a_card_that_is_plugged_in_is_among_the_devices_of_the_recording(
     assert "nvml:1" in recorded(path)
 
 
-def shown(devices: watch_devices.WatchedDevices, **wanted: str) -> dict[str, Reading]:
+def shown(devices: watch_devices.WatchedDevices, **wanted: str) -> dict[str, WatchReading]:
     """Readings by device, read until `wanted` ones have such a problem (empty: none)."""
     until = time.monotonic() + 10  # what is read every two seconds stays until then
     while time.monotonic() < until:

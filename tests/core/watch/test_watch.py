@@ -18,7 +18,7 @@ from devexplorer.core.base import running_text
 from devexplorer.core.records import DeviceSample, ProcessUse
 from devexplorer.core.watch import command as watch_module
 from devexplorer.core.watch.command import document
-from devexplorer.core.watch.table import Reading, WatchTable
+from devexplorer.core.watch.table import WatchReading, WatchTable
 
 CONTRACT = (
     "schema", "time_unix_s", "device", "memory_used_bytes", "memory_total_bytes", "utilization_percent",
@@ -27,7 +27,7 @@ CONTRACT = (
 )  # fmt: skip
 
 
-def lines(readings: list[Reading], width: int, height: int | None = None, **how: Any) -> list[str]:
+def lines(readings: list[WatchReading], width: int, height: int | None = None, **how: Any) -> list[str]:
     """The table as text; each line is checked against the width."""
     made = [line.plain for line in WatchTable(**how).lines(readings, width, height)]
     for line in made:
@@ -42,7 +42,7 @@ def lines(readings: list[Reading], width: int, height: int | None = None, **how:
 @pytest.mark.parametrize("count", [1, 2, 8, 16])
 @pytest.mark.parametrize("model", ["T4", "NVIDIA H100 80GB HBM3", "卡" * 60, "A" * 200])
 def test_the_table_fits_80_columns_with_what_matters(count: int, model: str) -> None:
-    readings = [Reading(info(reading.info.id, model=model), reading.sample) for reading in map(full, range(count))]
+    readings = [WatchReading(info(reading.info.id, model=model), reading.sample) for reading in map(full, range(count))]
     readings += [
         full(count, f"vgpu:{count}", simulated=True),
         nothing("nvml:15", "nvml", "the card is lost; a reboot brings it back"),
@@ -138,7 +138,7 @@ def test_more_devices_than_lines_are_counted() -> None:
 
 def test_names_from_outside_cannot_move_the_cursor() -> None:
     evil = ProcessUse(pid=7, name="\x1b[2Jgone\nnext", memory_bytes=1)
-    bad = Reading(info("cuda:0", model="\x1b]0;title\x07T4"), full(0, processes=(evil,)).sample)
+    bad = WatchReading(info("cuda:0", model="\x1b]0;title\x07T4"), full(0, processes=(evil,)).sample)
     text = "".join(lines([bad], 120, 20))
     assert "\x1b" not in text
     assert "\n" not in text
@@ -155,7 +155,7 @@ def test_a_terminal_without_unicode_gets_plain_characters() -> None:
 def test_on_a_terminal_the_table_renews_itself_in_its_place() -> None:
     out = Console(file=io.StringIO(), force_terminal=True, width=80, height=10, color_system=None, legacy_windows=False)
     with ExitStack() as ending:
-        table = watch_module._Table(out, ending)
+        table = watch_module._LiveTable(out, ending)
         for _ in range(3):
             table.show([full(index) for index in range(20)])
     written = out.file.getvalue()  # type: ignore[attr-defined]

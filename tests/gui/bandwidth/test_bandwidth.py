@@ -16,7 +16,7 @@ from pytestqt.qtbot import QtBot
 
 from devexplorer.core.bandwidth.kind import BandwidthResult, BandwidthRow, BandwidthSpec
 from devexplorer.core.session.state import State
-from devexplorer.gui.bandwidth.page import LEAST_CURVE_PX, Copies, Kind
+from devexplorer.gui.bandwidth.page import LEAST_CURVE_PX, CopyKind, CopyRows
 from devexplorer.gui.benchmark.page import BenchmarkPanel
 from devexplorer.gui.benchmark.runs import state_cell
 from devexplorer.gui.widgets.theme import LIGHT, set_theme
@@ -179,10 +179,10 @@ def test_the_kind_of_copy_is_chosen(panel: BenchmarkPanel, state: State) -> None
     refreshed(panel)
     view = panel.pages["bandwidth"].view
     assert [view.how.itemText(at) for at in range(view.how.count())] == ["pinned", "pageable", "both ways at once"]
-    view.how.choose(Kind(pinned=False))
+    view.how.choose(CopyKind(pinned=False))
     assert shown(panel)[0][2] == "9.00"
     assert shown(panel)[1][3] == "✕ 22.0"  # without the host there is one kind
-    view.how.choose(Kind(both_ways=True))
+    view.how.choose(CopyKind(both_ways=True))
     assert (shown(panel)[0][2], shown(panel)[1][1]) == ("40.0", "40.0")  # measured once, for both directions
 
 
@@ -288,8 +288,8 @@ def test_copies_are_copied_as_the_command_line_prints_them(qtbot: QtBot, panel: 
 
 
 def test_a_way_through_the_host_is_not_the_direct_one() -> None:
-    copies = Copies(ROWS)
-    for kind in (Kind(), Kind(pinned=False)):
+    copies = CopyRows(ROWS)
+    for kind in (CopyKind(), CopyKind(pinned=False)):
         direct = copies.find(*PAIR, MIB, kind)
         assert direct is not None
         assert direct.pinned is None

@@ -29,7 +29,7 @@ from pytestqt.qtbot import QtBot
 
 from devexplorer.core.records import Problem
 from devexplorer.core.session.state import State
-from devexplorer.gui.actions.controller import MIME, Verdict, decode, encode, verdicts
+from devexplorer.gui.actions.controller import MIME, DropVerdict, decode, encode, verdicts
 from devexplorer.gui.devices.card import DeviceCard, DeviceItem, DeviceRow
 from devexplorer.gui.devices.card_text import card_texts, card_tooltip
 from devexplorer.gui.devices.panel import DevicesPanel
@@ -39,7 +39,7 @@ from devexplorer.gui.widgets.theme import DARK, LIGHT, Role, font, set_theme
 LEFT = Qt.MouseButton.LeftButton
 
 
-def verdict(state: State, targets: tuple[str, ...], device: str) -> Verdict:
+def verdict(state: State, targets: tuple[str, ...], device: str) -> DropVerdict:
     return verdicts(state, targets, (device,))[device]
 
 

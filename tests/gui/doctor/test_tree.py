@@ -16,9 +16,9 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.records import Diagnosis, EngineLost, ObjectRemoved, ObjectSnapshot, RowsChanged
 from devexplorer.core.session.row_table import RowTable
 from devexplorer.core.session.state import State
-from devexplorer.gui.objects.arrangement import Options, Query
-from devexplorer.gui.objects.findings import Findings, holder, told
-from devexplorer.gui.objects.item_model import BADGES_ROLE, FINDING_ROLE, TARGET_ROLE, Column, ObjectsModel
+from devexplorer.gui.objects.arrangement import Options, SearchQuery
+from devexplorer.gui.objects.findings import ObjectFindings, holder, told
+from devexplorer.gui.objects.item_model import BADGES_ROLE, FINDING_ROLE, TARGET_ROLE, ObjectsModel, TreeColumn
 from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.widgets.theme import DARK, LIGHT, Theme, colour_of, set_theme, severity_tone
 
@@ -115,7 +115,7 @@ def test_a_row_that_is_a_finding_says_what_and_where(tree: ObjectsModel) -> None
     assert index.data(FINDING_ROLE) == finding("hidden.scale", patch=index.data(FINDING_ROLE).patch)
     assert index.data(Qt.ItemDataRole.ToolTipRole) == f"{SCALE} Make it a buffer.\nnet.py:6"
     assert index.data(Qt.ItemDataRole.AccessibleTextRole) == f"error, {SCALE}"
-    assert [index.siblingAtColumn(column).data() for column in Column if column != Column.NAME] == [""] * 5
+    assert [index.siblingAtColumn(column).data() for column in TreeColumn if column != TreeColumn.NAME] == [""] * 5
     assert tree.index_of("mlp:hidden").data(FINDING_ROLE) is None
     assert not tree.finding_index("mlp", 99).isValid()
     assert not tree.finding_index("nothing", 0).isValid()
@@ -191,8 +191,8 @@ def test_a_few_changed_rows_change_their_places_among_the_findings(tree: Objects
     state.apply(RowsChanged(name="mlp", places=(place,), rows=(moved,), rest=rest))
     tree.update(state.objects, state.row_tables, state.diagnoses)
     assert told_rows == ["mlp:out"]
-    assert tree.index_of("mlp:out").siblingAtColumn(Column.DEVICE).data() == "vgpu:0"
-    assert tree.index_of("mlp:hidden").siblingAtColumn(Column.DEVICE).data() == "cpu"
+    assert tree.index_of("mlp:out").siblingAtColumn(TreeColumn.DEVICE).data() == "vgpu:0"
+    assert tree.index_of("mlp:hidden").siblingAtColumn(TreeColumn.DEVICE).data() == "cpu"
     assert tree.finding_index("mlp", 0).data() == SCALE
 
 
@@ -207,9 +207,9 @@ def test_findings_are_where_their_module_is_when_grouped(tree: ObjectsModel) -> 
 
 def test_a_filter_finds_findings(tree: ObjectsModel) -> None:
     fill(tree, mlp(), some())
-    tree.arrange(Options(query=Query.of("kind:finding")))
+    tree.arrange(Options(query=SearchQuery.of("kind:finding")))
     assert [line.strip() for line in shown(tree)] == ["mlp", MIXED, "mask is not saved.", "hidden", SCALE, "out", SYNC]
-    tree.arrange(Options(query=Query.of("type:hidden-sync")))
+    tree.arrange(Options(query=SearchQuery.of("type:hidden-sync")))
     assert [line.strip() for line in shown(tree)] == ["mlp", "out", SYNC]
 
 
@@ -218,14 +218,14 @@ def test_sorting_keeps_findings_below_their_modules(tree: ObjectsModel) -> None:
     for option in ("name", "bytes"):
         tree.arrange(Options(sorted_by=option, descending=True))
         assert tree.finding_index("mlp", 0).parent() == tree.index_of("mlp:hidden")
-        assert tree.index_of("mlp:hidden").siblingAtColumn(Column.MIB).data() == "3.0"
+        assert tree.index_of("mlp:hidden").siblingAtColumn(TreeColumn.MIB).data() == "3.0"
 
 
 def test_findings_follow_changes_in_place_and_say_when_they_cannot() -> None:
     state = state_with(CPU)
     show(state, mlp())
     outline = state.row_tables.of(state.objects["mlp"])
-    found = Findings(outline, some())
+    found = ObjectFindings(outline, some())
     numbers = dict(found.numbers)
     changed = outline.changed(
         tuple(msgspec.structs.replace(row, bytes=1) for row in outline.rows), range(len(outline.rows))
@@ -295,7 +295,7 @@ def test_findings_are_painted_across_the_columns_with_their_sign(qtbot: QtBot, t
         image = painted(panel, panel.model.finding_index("mlp", number))
         assert has_colour(image, colour_of(severity_tone(severity)))
         assert has_colour(image, theme.soft)
-        beyond = panel.tree.columnViewportPosition(Column.TYPE) + 30
+        beyond = panel.tree.columnViewportPosition(TreeColumn.TYPE) + 30
         across = image.copy(beyond, 0, 60, image.height())
         assert has_colour(across, theme.soft), "the sentence ends where the first column does"
     assert has_colour(painted(panel, panel.model.index_of("mlp")), colour_of(severity_tone("error")))

@@ -12,8 +12,8 @@ from pytestqt.qtbot import QtBot
 
 from devexplorer.core.files.records import (
     CheckpointCompared,
+    CheckpointComparison,
     CompareCheckpoint,
-    Comparison,
     FileContents,
     FileEntry,
     FileListed,
@@ -282,7 +282,7 @@ def compared(path: Path, strip: str = "", **differences: object) -> CheckpointCo
     fields: dict[str, object] = {"missing": (), "unexpected": (), "mismatched": ()} | differences
     counts = {f"{name}_count": len(fields[name]) for name in ("missing", "unexpected", "mismatched")}  # type: ignore[arg-type]
     return CheckpointCompared(
-        comparison=Comparison(target="net", path=str(path), strip=strip, matching=3, **fields, **counts)
+        comparison=CheckpointComparison(target="net", path=str(path), strip=strip, matching=3, **fields, **counts)
     )  # type: ignore[arg-type]
 
 

@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 
 from devexplorer.core.history.compare import compare
 from devexplorer.core.records import StoredRun
-from devexplorer.gui.history.compare import INTERVAL, MEASURED, WORDS, CompareDialog, Entry, Intervals
+from devexplorer.gui.history.compare import INTERVAL, MEASURED, WORDS, ComparedEntry, CompareDialog, Intervals
 from devexplorer.gui.widgets import theme as themes
 from devexplorer.gui.widgets.theme import DARK
 
@@ -33,7 +33,7 @@ def cell_of(picture: Intervals, row: int) -> QRect:
     return picture.visualRect(picture.rows_model.index(row, INTERVAL))
 
 
-def median_px(picture: Intervals, entry: Entry) -> float:
+def median_px(picture: Intervals, entry: ComparedEntry) -> float:
     return picture.places(entry, entry.figure, cell_of(picture, picture.entries.index(entry)))[1]
 
 

@@ -19,7 +19,7 @@ from PySide6.QtWidgets import QApplication, QDialog, QLineEdit, QMenu, QPushButt
 
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.machines.records import SaveCopy
-from devexplorer.core.machines.ssh.records import Failure, Progress, Prompt, Said, Withdrawn
+from devexplorer.core.machines.ssh.records import ConnectionFailure, ConnectProgress, Prompt, Said, Withdrawn
 from devexplorer.core.records import AddVirtual, BuildModel, Command, ObjectChanged, Steps
 from devexplorer.core.session.settings import KnownMachine
 from devexplorer.gui.actions.palette import CommandPalette
@@ -64,7 +64,7 @@ class Desk:
         click(dialog.accept_button)
         return dialog
 
-    def say(self, *reports: Progress | Prompt | Said | Withdrawn) -> None:
+    def say(self, *reports: ConnectProgress | Prompt | Said | Withdrawn) -> None:
         """ssh reports; then a beat."""
         self.ways[-1].say(*reports)
         self.quiet.tell()
@@ -129,7 +129,7 @@ def test_the_python_that_was_chosen_there_is_used_again_and_another_can_be_named
     assert [(way.host, way.python) for way in desk.ways] == [("gpu1", "/py")]
     desk.quiet.answered()
     assert dialog.message.text() == "", "hosts of ~/.ssh/config that are read meanwhile say nothing"
-    desk.ways[-1].failure = Failure(kind="no torch", host="gpu1", detail="/usr/bin/python3")
+    desk.ways[-1].failure = ConnectionFailure(kind="no torch", host="gpu1", detail="/usr/bin/python3")
     desk.say()
     assert "--" not in dialog.view.failure.text(), "options are for the command line"
     assert "path of a Python" in dialog.view.help.text()
@@ -142,7 +142,7 @@ def test_steps_prompts_and_then_the_machine_is_on_show(desk: Desk) -> None:
     dialog = desk.connect()
     view = dialog.view
     assert not dialog.host.isVisible()
-    desk.say(Progress(step="connecting"), Said(text="Welcome to gpu1"))
+    desk.say(ConnectProgress(step="connecting"), Said(text="Welcome to gpu1"))
     desk.say(Prompt(number=1, kind="host key", text=HOST_KEY))
     assert view.steps["connecting"].text() == "● Log in to gpu1"
     assert view.prompt.text.text() == HOST_KEY, "word for word"
@@ -161,7 +161,7 @@ def test_steps_prompts_and_then_the_machine_is_on_show(desk: Desk) -> None:
     desk.say(Withdrawn(number=4))
     desk.say(Prompt(number=3, kind="notice", text="Touch the key"))
     assert view.prompt.isVisible()
-    desk.say(Withdrawn(number=3), Progress(step="code", done=0.5, detail="2.9 MB"))
+    desk.say(Withdrawn(number=3), ConnectProgress(step="code", done=0.5, detail="2.9 MB"))
     assert view.steps["code"].text() == "● Copy DevExplorer's code: 2.9 MB"
     assert (view.steps["python"].text()[0], view.bar.value()) == ("✓", 500)
     click(view.details_button)
@@ -183,14 +183,14 @@ def test_cancel_refuses_what_is_asked_and_leaves_nothing(desk: Desk) -> None:
 
 def test_a_failure_says_what_would_help_and_can_be_tried_again(desk: Desk) -> None:
     dialog = desk.connect("gpu9")
-    desk.say(Progress(step="connecting"))
-    desk.ways[-1].failure = Failure(kind="unknown host", host="gpu9")
+    desk.say(ConnectProgress(step="connecting"))
+    desk.ways[-1].failure = ConnectionFailure(kind="unknown host", host="gpu9")
     desk.say()
     assert dialog.view.failure.text() == ("gpu9 is not known: no such name in ~/.ssh/config or in the network.")
     assert dialog.view.help.text() == "Check the name, or add the machine to ~/.ssh/config."
     click(dialog.accept_button)
     assert [way.host for way in desk.ways] == ["gpu9", "gpu9"], "another attempt"
-    desk.ways[-1].failure = Failure(kind="denied", host="gpu9", detail="Permission denied (publickey)")
+    desk.ways[-1].failure = ConnectionFailure(kind="denied", host="gpu9", detail="Permission denied (publickey)")
     desk.say(Said(text="debug"))
     click(dialog.back_button)
     assert desk.room.others == ()

@@ -19,7 +19,7 @@ from devexplorer.core.machines.records import FileKindFound, FileKinds, FindMode
 from devexplorer.gui.files.load_file import LoadFileDialog
 from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.files.save_file import SaveFileDialog
-from devexplorer.gui.forms.far_side import Wanted
+from devexplorer.gui.forms.far_side import WantedPath
 from devexplorer.gui.machines.side import FarFileDialog, Side
 
 LEFT = Qt.MouseButton.LeftButton
@@ -37,7 +37,7 @@ def opened(qtbot: QtBot, side: FarSideFake) -> Iterator[Open]:
     owner = QWidget()
     qtbot.addWidget(owner)
 
-    def show(wanted: Wanted = Wanted.FILE, **more: Any) -> FarFileDialog:
+    def show(wanted: WantedPath = WantedPath.FILE, **more: Any) -> FarFileDialog:
         dialog = FarFileDialog(owner, "Open", side, wanted, **more)
         dialog.show()
         return dialog
@@ -141,7 +141,7 @@ def test_a_folder_that_is_too_large_says_so(opened: Open, side: FarSideFake) -> 
 
 
 def test_several_files(opened: Open, side: FarSideFake) -> None:
-    dialog = opened(Wanted.FILES, folder=f"{HOME}/models")
+    dialog = opened(WantedPath.FILES, folder=f"{HOME}/models")
     side.answer()
     choose(dialog, "large.safetensors", "small.pt")
     assert dialog.message.text() == "2 files, 2.00 GiB"
@@ -150,7 +150,7 @@ def test_several_files(opened: Open, side: FarSideFake) -> None:
 
 def test_saving_corrects_the_extension_and_asks_before_it_replaces(opened: Open, side: FarSideFake) -> None:
     formats = {"safetensors": "safetensors", "pt": "state dict"}
-    dialog = opened(Wanted.SAVE, folder=f"{HOME}/models", formats=formats, name="net.safetensors")
+    dialog = opened(WantedPath.SAVE, folder=f"{HOME}/models", formats=formats, name="net.safetensors")
     assert dialog.windowTitle() == "Open on gpu1"
     side.answer()
     assert dialog.message.text() == "Saves to net.safetensors on gpu1."
@@ -254,6 +254,6 @@ def test_a_form_knows_what_is_there(far_window: QuietWindow, side: FarSideFake) 
 
 
 def test_a_file_to_save_can_be_named_at_once(opened: Open, side: FarSideFake) -> None:
-    dialog = opened(Wanted.SAVE, formats={"devexplorer": "Workspaces"}, name="work.devexplorer")
+    dialog = opened(WantedPath.SAVE, formats={"devexplorer": "Workspaces"}, name="work.devexplorer")
     assert dialog.focusWidget() is dialog.name
     assert dialog.name.selectedText() == "work"

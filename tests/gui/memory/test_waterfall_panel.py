@@ -16,7 +16,7 @@ from devexplorer.core.records import AllocatorSample, Command, DeviceSample, Eng
 from devexplorer.core.session.settings import Settings
 from devexplorer.core.session.state import State
 from devexplorer.gui.actions import Controller, WindowContext
-from devexplorer.gui.memory.page import Key, MemoryPanel
+from devexplorer.gui.memory.page import MemoryKey, MemoryPanel
 from devexplorer.gui.widgets import ScrollArea
 from devexplorer.gui.widgets.theme import LIGHT, set_theme
 
@@ -91,7 +91,7 @@ def texts(panel: MemoryPanel, column: int = 1) -> dict[object, str]:
     return {row.key: row.cells[column].text for row in panel.table.rows_model.rows}
 
 
-def click_row(qtbot: QtBot, panel: MemoryPanel, key: Key) -> None:
+def click_row(qtbot: QtBot, panel: MemoryPanel, key: MemoryKey) -> None:
     number = [row.key for row in panel.table.rows_model.rows].index(key)
     panel.table.scrollTo(panel.table.rows_model.index(number, 0))
     where = panel.table.visualRect(panel.table.rows_model.index(number, 0)).center()
@@ -104,17 +104,17 @@ def test_every_part_has_its_bytes_and_they_add_up_to_the_total(qtbot: QtBot, sta
     exact = {
         key: int(text.replace(",", ""))
         for key, text in texts(panel, 2).items()
-        if isinstance(key, Key) and not key.child
+        if isinstance(key, MemoryKey) and not key.child
     }
-    total = exact.pop(Key(""))
+    total = exact.pop(MemoryKey(""))
     assert exact == {
-        Key("workspace"): 900 * MIB,
-        Key("other_allocated"): 124 * MIB,
-        Key("cached"): GIB,
-        Key("context"): 400 * MIB,
-        Key("other_processes"): 4 * GIB - 400 * MIB,
-        Key("driver"): GIB // 2,
-        Key("free"): 18 * GIB - GIB // 2,
+        MemoryKey("workspace"): 900 * MIB,
+        MemoryKey("other_allocated"): 124 * MIB,
+        MemoryKey("cached"): GIB,
+        MemoryKey("context"): 400 * MIB,
+        MemoryKey("other_processes"): 4 * GIB - 400 * MIB,
+        MemoryKey("driver"): GIB // 2,
+        MemoryKey("free"): 18 * GIB - GIB // 2,
     }
     assert sum(exact.values()) == total == 24 * GIB
     assert (panel.number.text(), panel.of.full_text) == ("6.00 GiB", "of 24.00 GiB in use")
@@ -123,53 +123,53 @@ def test_every_part_has_its_bytes_and_they_add_up_to_the_total(qtbot: QtBot, sta
 def test_each_part_says_what_it_is_in_its_row_and_its_tooltip(qtbot: QtBot, state: State) -> None:
     panel = panel_of(qtbot, state)
     words = texts(panel, 4)
-    assert words[Key("cached")].startswith("largest free block 512.00 MiB, 14 segments")
+    assert words[MemoryKey("cached")].startswith("largest free block 512.00 MiB, 14 segments")
     model = panel.table.rows_model
     for number, row in enumerate(model.rows):
-        assert isinstance(row.key, Key)
+        assert isinstance(row.key, MemoryKey)
         if row.key.part and not row.key.child:
             told = model.data(model.index(number, 0), Qt.ItemDataRole.ToolTipRole)
             assert row.cells[0].text in told
             assert f"{row.cells[2].text} bytes" in told
-    cached = next(row for row in model.rows if row.key == Key("cached"))
+    cached = next(row for row in model.rows if row.key == MemoryKey("cached"))
     assert "“Release cache” returns" in cached.cells[0].tip
 
 
 def test_objects_are_below_the_workspace_and_processes_below_the_others(qtbot: QtBot, state: State) -> None:
     panel = panel_of(qtbot, state, height=500)
     shown = texts(panel)
-    assert [shown[Key("workspace", name)] for name in ("vgg", "lenet", "…")] == [
+    assert [shown[MemoryKey("workspace", name)] for name in ("vgg", "lenet", "…")] == [
         "600.00 MiB",
         "200.00 MiB",
         "100.00 MiB",
     ]
-    assert Key("other_processes", "4711") not in shown
-    click_row(qtbot, panel, Key("other_processes"))
+    assert MemoryKey("other_processes", "4711") not in shown
+    click_row(qtbot, panel, MemoryKey("other_processes"))
     shown = texts(panel)
-    assert shown[Key("other_processes", "4711")] == "3.00 GiB"
-    assert shown[Key("other_processes", "90")] == "120.00 MiB"
-    assert Key("other_processes", "1") not in shown, "the engine itself is no other process"
-    assert texts(panel, 4)[Key("other_processes", "4711")] == "python train.py"
-    click_row(qtbot, panel, Key("workspace"))
-    assert Key("workspace", "vgg") not in texts(panel)
+    assert shown[MemoryKey("other_processes", "4711")] == "3.00 GiB"
+    assert shown[MemoryKey("other_processes", "90")] == "120.00 MiB"
+    assert MemoryKey("other_processes", "1") not in shown, "the engine itself is no other process"
+    assert texts(panel, 4)[MemoryKey("other_processes", "4711")] == "python train.py"
+    click_row(qtbot, panel, MemoryKey("workspace"))
+    assert MemoryKey("workspace", "vgg") not in texts(panel)
 
 
 def test_rows_open_and_close_with_the_keyboard(qtbot: QtBot, state: State) -> None:
     panel = panel_of(qtbot, state)
     panel.table.select_part("other_processes")
     qtbot.keyClick(panel.table, Qt.Key.Key_Right)
-    assert Key("other_processes", "90") in texts(panel)
+    assert MemoryKey("other_processes", "90") in texts(panel)
     panel.table.select_part("other_processes")
     qtbot.keyClick(panel.table, Qt.Key.Key_Left)
-    assert Key("other_processes", "90") not in texts(panel)
+    assert MemoryKey("other_processes", "90") not in texts(panel)
 
 
 def test_a_click_on_the_bar_chooses_the_row_of_the_part(qtbot: QtBot, state: State) -> None:
     panel = panel_of(qtbot, state)
     qtbot.mouseClick(panel.bar, Qt.MouseButton.LeftButton, pos=QPoint(panel.bar.width() // 2, 5))
-    assert panel.table.selected_key == Key("free")
+    assert panel.table.selected_key == MemoryKey("free")
     qtbot.mouseClick(panel.bar, Qt.MouseButton.LeftButton, pos=QPoint(2, 5))
-    assert panel.table.selected_key == Key("workspace")
+    assert panel.table.selected_key == MemoryKey("workspace")
 
 
 def test_the_counts_of_nvidia_smi_and_torch_are_side_by_side_with_the_reason(qtbot: QtBot, state: State) -> None:
@@ -191,17 +191,18 @@ def test_what_is_simulated_says_so_in_a_small_window_too(qtbot: QtBot, state: St
     QApplication.processEvents()
     assert panel.chooser.width() >= panel.chooser.sizeHint().width()
     assert panel.of.text() == panel.of.full_text == "of 16.00 GiB in use, simulated"
-    assert "assumed for virtual GPUs" in texts(panel, 4)[Key("context")]
+    assert "assumed for virtual GPUs" in texts(panel, 4)[MemoryKey("context")]
     assert panel.side.why.text().startswith("A real card's nvidia-smi would say 420.00 MiB")
-    parts = [int(text.replace(",", "")) for key, text in texts(panel, 2).items() if key in [Key(part) for part in (
-        "workspace", "other_allocated", "cached", "context", "other_processes", "free")]]  # fmt: skip
+    names = ("workspace", "other_allocated", "cached", "context", "other_processes", "free")
+    keys = [MemoryKey(name) for name in names]
+    parts = [int(text.replace(",", "")) for key, text in texts(panel, 2).items() if key in keys]
     assert sum(parts) == 16 * GIB
 
 
 def test_the_cpu_is_explained_instead_of_split(qtbot: QtBot, state: State) -> None:
     panel = panel_of(qtbot, state)
     panel.show_device("cpu")
-    assert [row.key for row in panel.table.rows_model.rows] == [Key("used"), Key("free"), Key("")]
+    assert [row.key for row in panel.table.rows_model.rows] == [MemoryKey("used"), MemoryKey("free"), MemoryKey("")]
     assert "no context and no caching allocator" in panel.side.why.text()
     assert not panel.release.isEnabled()
     assert panel.release.toolTip() == "This engine has no memory on this device."
@@ -210,8 +211,8 @@ def test_the_cpu_is_explained_instead_of_split(qtbot: QtBot, state: State) -> No
 def test_what_is_not_known_is_a_dash(qtbot: QtBot, state: State) -> None:
     state.apply(DeviceSample(device="cuda:0", time_unix_s=2.0))
     panel = panel_of(qtbot, state)
-    assert texts(panel)[Key("free")] == "—"
-    assert texts(panel)[Key("other_processes")] == "—"
+    assert texts(panel)[MemoryKey("free")] == "—"
+    assert texts(panel)[MemoryKey("other_processes")] == "—"
     assert panel.number.text() == "—"
 
 
@@ -300,8 +301,8 @@ def test_it_works_in_little_room_and_in_both_themes(qtbot: QtBot, state: State, 
     before = panel.grab().toImage()
     set_theme(LIGHT)
     assert panel.grab().toImage() != before
-    click_row(qtbot, panel, Key("free"))
-    assert panel.table.selected_key == Key("free")
+    click_row(qtbot, panel, MemoryKey("free"))
+    assert panel.table.selected_key == MemoryKey("free")
 
 
 def test_below_the_table_the_counts_take_no_more_than_their_texts(qtbot: QtBot, state: State) -> None:

@@ -7,8 +7,15 @@ from PySide6.QtCore import QItemSelection, QModelIndex, QPersistentModelIndex, Q
 from pytestqt.modeltest import ModelTester
 
 from devexplorer.core.records import Row
-from devexplorer.gui.objects.arrangement import Options, Query
-from devexplorer.gui.objects.item_model import BADGES_ROLE, DEVICES_ROLE, TARGET_ROLE, Column, ObjectsModel, mib_text
+from devexplorer.gui.objects.arrangement import Options, SearchQuery
+from devexplorer.gui.objects.item_model import (
+    BADGES_ROLE,
+    DEVICES_ROLE,
+    TARGET_ROLE,
+    ObjectsModel,
+    TreeColumn,
+    mib_text,
+)
 
 
 def shown(source: ObjectsModel, parent: QModelIndex | None = None) -> list[str]:
@@ -49,7 +56,7 @@ def test_objects_are_a_tree(tree: ObjectsModel):
     tree.update(objects_of(mlp(), tensor("x")))
     assert shown(tree) == [*MLP, "x"]
     weight = tree.index_of("mlp:hidden.weight")
-    assert [weight.siblingAtColumn(column).data() for column in Column] == [
+    assert [weight.siblingAtColumn(column).data() for column in TreeColumn] == [
         "weight", "Parameter", "2×256×1024", "float32", "cpu", "2.0",
     ]  # fmt: skip
     assert weight.parent().data() == "hidden"
@@ -151,7 +158,7 @@ def test_badges_say_what_is_out_of_the_ordinary(tree: ObjectsModel):
     assert badges_of(tree, "m:l") == [("uninitialised", False)]
     assert "mixed" in tree.index_of("m").data(Qt.ItemDataRole.AccessibleTextRole)
     assert "state_dict" in tree.index_of("m:heads[0]").data(Qt.ItemDataRole.ToolTipRole)
-    assert tree.index_of("m:l").siblingAtColumn(Column.SHAPE).data() == "—"
+    assert tree.index_of("m:l").siblingAtColumn(TreeColumn.SHAPE).data() == "—"
 
 
 def test_what_training_and_splitting_left_is_said_of_the_object_and_its_tensors(tree: ObjectsModel):
@@ -206,7 +213,7 @@ def test_small_sizes_never_read_as_nothing():
 
 
 def look_for(tree: ObjectsModel, text: str) -> None:
-    tree.arrange(tree.options._replace(query=Query.of(text)))
+    tree.arrange(tree.options._replace(query=SearchQuery.of(text)))
 
 
 @pytest.fixture
@@ -343,19 +350,19 @@ def test_grouped_by_device_a_mixed_model_is_below_each_with_only_its_parts_there
         "[no tensors]", "silent",
     ]  # fmt: skip
     far = tree.index(0, 0, group_index(tree, "cuda:0"))
-    assert far.siblingAtColumn(Column.MIB).data() == "4.0", "of a mixed model what is there"
+    assert far.siblingAtColumn(TreeColumn.MIB).data() == "4.0", "of a mixed model what is there"
     assert (
-        far.siblingAtColumn(Column.MIB).data(Qt.ItemDataRole.ToolTipRole)
+        far.siblingAtColumn(TreeColumn.MIB).data(Qt.ItemDataRole.ToolTipRole)
         == f"{4 * MIB:,} bytes on cuda:0, {7 * MIB:,} in all"
     )
-    assert group_index(tree, "cuda:0").siblingAtColumn(Column.MIB).data() == "7.0"
+    assert group_index(tree, "cuda:0").siblingAtColumn(TreeColumn.MIB).data() == "7.0"
     assert group_index(tree, "cuda:0").data(BADGES_ROLE)[0].words == "2 objects"
 
 
 def selected(tree: ObjectsModel, *indexes: QModelIndex) -> tuple[str, ...]:
     chosen = QItemSelection()
     for index in indexes:
-        chosen.select(index, index.siblingAtColumn(Column.MIB))
+        chosen.select(index, index.siblingAtColumn(TreeColumn.MIB))
     return tree.targets(chosen)
 
 
@@ -384,7 +391,7 @@ def test_groups_follow_a_move_and_take_the_persistent_indexes_along(tree: Object
 
 def test_a_filter_works_inside_groups(tree: ObjectsModel):
     tree.update(objects_of(model("m", *SPLIT), tensor("x", "cuda:0", 3)))
-    tree.arrange(Options(Query.of("weight"), grouped=True))
+    tree.arrange(Options(SearchQuery.of("weight"), grouped=True))
     assert shown(tree) == ["[cpu]", "m", "m:near", "m:near.weight", "[cuda:0]", "m", "m:far", "m:far.weight"]
     assert [index.data() for index in tree.opened()] == ["cpu", "cuda:0", "m", "near", "m", "far"]
 
@@ -407,7 +414,7 @@ def test_what_is_in_another_selected_part_is_no_target_of_its_own(filled: Object
 
 
 def test_a_selection_is_found_again_in_another_arrangement(filled: ObjectsModel):
-    chosen = QItemSelection(filled.index_of("mlp:hidden"), filled.index_of("mlp:out").siblingAtColumn(Column.MIB))
+    chosen = QItemSelection(filled.index_of("mlp:hidden"), filled.index_of("mlp:out").siblingAtColumn(TreeColumn.MIB))
     keys = filled.keys(chosen)
     filled.arrange(Options(sorted_by="name", descending=True, grouped=True))
     assert set(filled.targets(filled.selection(keys))) == {"mlp:hidden", "mlp:out"}
@@ -417,10 +424,10 @@ def test_a_selection_is_found_again_in_another_arrangement(filled: ObjectsModel)
 
 def test_headers_say_how_the_tree_is_sorted(tree: ObjectsModel):
     def headers() -> list[str]:
-        return [tree.headerData(column, Qt.Orientation.Horizontal) for column in Column]
+        return [tree.headerData(column, Qt.Orientation.Horizontal) for column in TreeColumn]
 
     told = []
-    tree.headerDataChanged.connect(lambda *_: told.append(headers()[Column.MIB]))
+    tree.headerDataChanged.connect(lambda *_: told.append(headers()[TreeColumn.MIB]))
     tree.arrange(Options(sorted_by="bytes", descending=True))
     assert headers() == ["name", "type", "shape", "dtype", "device", "MiB ↓"]
     tree.arrange(Options(sorted_by="name"))

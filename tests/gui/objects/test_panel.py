@@ -9,7 +9,7 @@ from pytestqt.qtbot import QtBot
 
 from devexplorer.core.records import EngineLost, ObjectRemoved
 from devexplorer.core.session.state import State
-from devexplorer.gui.objects.item_model import TARGET_ROLE, Column
+from devexplorer.gui.objects.item_model import TARGET_ROLE, TreeColumn
 from devexplorer.gui.objects.panel import WAYS, ObjectsPanel
 from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
 
@@ -190,7 +190,7 @@ def test_chips_have_the_colours_of_their_devices_in_both_themes(qtbot: QtBot):
     for theme in (DARK, LIGHT):
         set_theme(theme)
         for row, devices in enumerate(((theme.cpu, theme.devices[0]), (theme.devices[1],))):
-            where = panel.tree.visualRect(panel.model.index(row, Column.DEVICE))
+            where = panel.tree.visualRect(panel.model.index(row, TreeColumn.DEVICE))
             painted = colours(panel.tree.viewport().grab(where).toImage())
             assert {QColor(colour).name().upper() for colour in devices} <= painted
     mixed = panel.tree.visualRect(panel.model.index(0, 0))
@@ -202,22 +202,22 @@ def test_chips_without_room_are_counted(qtbot: QtBot):
     devices = ("cpu", "cuda:0", "cuda:1", "cuda:2", "vgpu:0")
     show(state, model("m", module_row("", 0, "M", devices)))
     panel = panel_for(qtbot, state)
-    where = panel.tree.visualRect(panel.model.index(0, Column.DEVICE))
+    where = panel.tree.visualRect(panel.model.index(0, TreeColumn.DEVICE))
     painted = panel.tree.viewport().grab(where).toImage()
     assert DARK.devices[1] not in colours(painted)
-    assert "cuda:2, vgpu:0" in panel.model.index(0, Column.DEVICE).data(Qt.ItemDataRole.ToolTipRole)
+    assert "cuda:2, vgpu:0" in panel.model.index(0, TreeColumn.DEVICE).data(Qt.ItemDataRole.ToolTipRole)
 
 
 def test_columns_are_narrower_in_a_narrow_panel(qtbot: QtBot):
     state = state_with(CPU)
     show(state, tensor("x"))
     panel = panel_for(qtbot, state)
-    wide = panel.tree.columnWidth(Column.SHAPE)
+    wide = panel.tree.columnWidth(TreeColumn.SHAPE)
     panel.resize(640, 500)
-    assert panel.tree.columnWidth(Column.SHAPE) < wide
-    assert panel.tree.columnWidth(Column.NAME) > 150
+    assert panel.tree.columnWidth(TreeColumn.SHAPE) < wide
+    assert panel.tree.columnWidth(TreeColumn.NAME) > 150
     panel.resize(1400, 500)
-    assert panel.tree.columnWidth(Column.TYPE) > 200, "long class names have room where there is some"
+    assert panel.tree.columnWidth(TreeColumn.TYPE) > 200, "long class names have room where there is some"
 
 
 # --- order, groups, totals -------------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def shown(panel: ObjectsPanel) -> list[str]:
     return found
 
 
-def click_header(qtbot: QtBot, panel: ObjectsPanel, column: Column) -> None:
+def click_header(qtbot: QtBot, panel: ObjectsPanel, column: TreeColumn) -> None:
     header = panel.tree.header()
     where = QPoint(header.sectionViewportPosition(column) + 20, header.height() // 2)
     qtbot.mouseClick(header.viewport(), LEFT, pos=where)
@@ -244,7 +244,7 @@ def test_clicks_on_the_headers_sort_turn_round_and_bring_the_order_back(qtbot: Q
     panel = panel_for(qtbot, state)
     panel.select("x9")
     orders = []
-    for column in (*[Column.MIB] * 3, *[Column.NAME] * 3, Column.TYPE):
+    for column in (*[TreeColumn.MIB] * 3, *[TreeColumn.NAME] * 3, TreeColumn.TYPE):
         click_header(qtbot, panel, column)
         orders.append(shown(panel))
     plain = ["x10", "x9", "X1"]
@@ -302,7 +302,7 @@ def test_everything_that_matches_a_filter_can_be_selected_at_once(qtbot: QtBot):
     qtbot.keyClick(panel.tree, Qt.Key.Key_A, Qt.KeyboardModifier.ControlModifier)
     assert panel.selected_targets() == ("x",)
     panel.filter.setText("out.bias")
-    click_header(qtbot, panel, Column.MIB)
+    click_header(qtbot, panel, TreeColumn.MIB)
     qtbot.keyClick(panel.tree, Qt.Key.Key_A, Qt.KeyboardModifier.ControlModifier)
     assert panel.selected_targets() == ("mlp:out.bias", "other:out.bias"), "what matches, not what it is in"
     panel.filter.setText("name:out")
@@ -334,14 +334,14 @@ def test_thousands_of_rows_stay_selected_in_every_order_and_move_as_one(qtbot: Q
     show(state, large())
     panel = panel_for(qtbot, state)
     root = panel.model.index_of("big")
-    first, last = panel.model.index(100, 0, root), panel.model.index(899, Column.MIB, root)
+    first, last = panel.model.index(100, 0, root), panel.model.index(899, TreeColumn.MIB, root)
     panel.tree.selectionModel().select(QItemSelection(first, last), QItemSelectionModel.SelectionFlag.ClearAndSelect)
     targets = panel.selected_targets()
     assert (len(targets), targets[0], targets[-1]) == (800, "big:layers.100", "big:layers.899")
     for arrange in (panel.by_device.click, panel.training_parts.click, panel.by_device.click):
         arrange()
         assert panel.selected_targets() == targets
-    click_header(qtbot, panel, Column.NAME)
+    click_header(qtbot, panel, TreeColumn.NAME)
     assert panel.selected_targets() == targets
     show(state, large(device="vgpu:0"))
     panel.refresh()

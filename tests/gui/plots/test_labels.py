@@ -18,7 +18,7 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records import BenchPoint, BenchPreparing, BenchStarted, DeviceInfo, DeviceSample, MatmulSpec
 from devexplorer.core.session.state import Marker, State
-from devexplorer.gui.plots.figure import Figure
+from devexplorer.gui.plots.figure import PlotFigure
 from devexplorer.gui.plots.markers import lane_rows
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.plots.timeline_plot import TimelinePlot
@@ -111,7 +111,7 @@ def test_no_label_lies_on_a_curve(qtbot: QtBot, state: State, kind: type[MetricP
     assert guide_labels(plot)
     pictures: dict[str, Callable[[], QImage]] = {
         "on the screen": lambda: plot.canvas.grab().toImage(),
-        "in a picture": lambda: QImage.fromData(Figure([plot]).png()),
+        "in a picture": lambda: QImage.fromData(PlotFigure([plot]).png()),
     }
     for where, picture in pictures.items():
         labels, curves = labels_and_curves(plot, picture)

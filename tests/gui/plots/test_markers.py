@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PySide6.QtCore import QRectF
 
-from devexplorer.gui.plots.markers import GAP_PX, Line, PlacedLabel, place_labels
+from devexplorer.gui.plots.markers import GAP_PX, MarkerLine, PlacedLabel, place_labels
 
 WIDTH = 600.0
 
@@ -18,7 +18,7 @@ def place(
 ) -> list[PlacedLabel]:
     """With letters of 6 pixels."""
     return place_labels(
-        [Line(at, text, "#000000") for at, text in lines],
+        [MarkerLine(at, text, "#000000") for at, text in lines],
         width_px=width,
         rows=rows,
         text_width=lambda text: 6.0 * len(text),

@@ -22,7 +22,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.recording.format import Kind, end_frame, entries_frame
+from devexplorer.core.recording.format import FrameKind, end_frame, entries_frame
 from devexplorer.core.records import Command, DeviceSample, EngineReady, Event, Log
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import SettingsFile
@@ -319,7 +319,7 @@ def test_alarms_of_a_moment_that_was_jumped_to_are_listed(driver: Driver, tmp_pa
         )
         for at in range(240)
     ]
-    readings = [entries_frame(Kind.READINGS, [entry], START_UNIX_S + entry[0] / 1000) for entry in entries]
+    readings = [entries_frame(FrameKind.READINGS, [entry], START_UNIX_S + entry[0] / 1000) for entry in entries]
     path.write_bytes(b"".join([*recordings.recording(0)[:-1], *readings, end_frame(120_000, 1.0)]))
     driver.open(path)
     driver.ready()

@@ -23,7 +23,15 @@ from devexplorer.core.session.state import State
 from devexplorer.core.sweep.kind import SweepCell, SweepResult
 from devexplorer.gui.charts.roofline_canvas import between
 from devexplorer.gui.plots.curves import decades
-from devexplorer.gui.roofline.figures import Roofline, inner_copies, intensity, key_of, points_of, roofline, targets
+from devexplorer.gui.roofline.figures import (
+    DrawnRoofline,
+    inner_copies,
+    intensity,
+    key_of,
+    points_of,
+    roofline,
+    targets,
+)
 from devexplorer.gui.roofline.page import RooflinePanel
 from devexplorer.gui.roofline.picture import GLYPHS, RooflinePicture, labels, lines, mark, ranges
 from devexplorer.gui.widgets import theme as themes
@@ -52,7 +60,7 @@ def rows(panel: RooflinePanel) -> dict[object, list[str]]:
     return {row.key: [cell.text for cell in row.cells[1:]] for row in panel.model.rows}
 
 
-def drawn_of(*runs: StoredRun) -> Roofline:
+def drawn_of(*runs: StoredRun) -> DrawnRoofline:
     [target] = [found for found in targets([H200], runs) if found.info is not None]
     points = [point for run in runs for point in points_of(run.result, "cuda:0", run.id, run.conditions.started_unix_s)]
     return roofline(target, points, [row for run in runs for row in inner_copies(run.result, "cuda:0")])
@@ -375,7 +383,7 @@ def test_nothing_is_painted_again_for_a_benchmark_that_has_nothing_new(
     qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     panel = panel_with(qtbot, *fifty())
-    drawn: list[Roofline] = []
+    drawn: list[DrawnRoofline] = []
     monkeypatch.setattr(panel.picture, "set_roofline", lambda found, _colour: drawn.append(found))
     panel._state.apply(BenchPreparing(run=1, spec=matmul().spec, simulated=False))
     panel._state.apply(BenchStarted(run=1, time_unix_s=1.0))

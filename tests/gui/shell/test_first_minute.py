@@ -31,7 +31,7 @@ from devexplorer.core.records import (
 )
 from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.objects.panel import GUIDED
-from devexplorer.gui.shell.guide import MOVE, Guide, Step
+from devexplorer.gui.shell.guide import MOVE, Guide, GuideStep
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -123,7 +123,7 @@ class Newcomer(Learner):
         words = self.guide.callout.words
         assert words.height() >= words.heightForWidth(words.width()), "all of it can be read"
 
-    def on_step(self, step: Step, what: str = "") -> None:
+    def on_step(self, step: GuideStep, what: str = "") -> None:
         self.until(lambda: self.guide.step is step, what or step.words)
 
 

@@ -31,7 +31,7 @@ from devexplorer.core.records import (
     Row,
 )
 from devexplorer.core.session.state import Marker
-from devexplorer.gui.objects.item_model import Column
+from devexplorer.gui.objects.item_model import TreeColumn
 from devexplorer.gui.plots.timeline_plot import TimelinePlot
 from devexplorer.gui.shell.layouts import LAYOUTS
 from devexplorer.gui.widgets.form_fields import FormRow
@@ -229,8 +229,8 @@ def test_a_wide_window_has_its_columns_within_reach_of_the_names_and_whole_code_
     """At 2560 pixels a type was 1,000 pixels behind its name, and 328 pixels of code were shown."""
     quiet.resize(2560, 1440)
     tree = quiet.window.objects.tree
-    widths = {column: tree.header().sectionSize(column) for column in Column}
-    assert widths[Column.NAME] < sum(widths.values()) / 2
+    widths = {column: tree.header().sectionSize(column) for column in TreeColumn}
+    assert widths[TreeColumn.NAME] < sum(widths.values()) / 2
     assert quiet.window.inspector.width() >= 600
     metrics = tree.fontMetrics()
     for size in ((1440, 900), LAPTOP):
@@ -238,7 +238,7 @@ def test_a_wide_window_has_its_columns_within_reach_of_the_names_and_whole_code_
         for layout in ("explore", "learn"):
             quiet.window.workbench.show_layout(layout)
             quiet.settle()
-            assert metrics.horizontalAdvance("AdaptiveAvgPool2d") + 8 <= tree.header().sectionSize(Column.TYPE)
+            assert metrics.horizontalAdvance("AdaptiveAvgPool2d") + 8 <= tree.header().sectionSize(TreeColumn.TYPE)
 
 
 @pytest.mark.parametrize("quiet", [2], indirect=True)

@@ -18,7 +18,7 @@ from devexplorer.core.records import Log, Problem
 from devexplorer.core.session.settings import Settings
 from devexplorer.core.session.state import Change, State
 from devexplorer.gui.actions import Controller
-from devexplorer.gui.actions.palette import Choice, CommandPalette
+from devexplorer.gui.actions.palette import CommandPalette, PaletteChoice
 from devexplorer.gui.benchmark.page import BenchmarkPanel
 from devexplorer.gui.devices.card import DeviceCard
 from devexplorer.gui.devices.panel import DevicesPanel
@@ -75,8 +75,8 @@ def test_the_copy_button_never_covers_code(qtbot: QtBot):
 def test_the_palette_says_why_not_and_when_nothing_is_found(qtbot: QtBot):
     ran: list[str] = []
     choices = [
-        Choice("Undo move", "Nothing has been moved yet.", False, lambda: ran.append("undo")),
-        Choice("Build mlp", "a perceptron", True, lambda: ran.append("mlp")),
+        PaletteChoice("Undo move", "Nothing has been moved yet.", False, lambda: ran.append("undo")),
+        PaletteChoice("Build mlp", "a perceptron", True, lambda: ran.append("mlp")),
     ]
     host = QWidget()
     qtbot.addWidget(host)

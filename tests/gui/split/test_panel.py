@@ -38,7 +38,7 @@ from devexplorer.core.split.records import (
     SplitShare,
 )
 from devexplorer.gui.shell.layouts import LOW_BELOW
-from devexplorer.gui.split.blocks import MIME, Column, decode
+from devexplorer.gui.split.blocks import MIME, BlockColumn, decode
 from devexplorer.gui.split.page import SplitPanel
 from devexplorer.gui.widgets.theme import LIGHT, set_theme
 
@@ -126,7 +126,7 @@ class Shown:
     def planned(self) -> Shown:
         return self.apply(SplitPlanned(plan=PLAN))
 
-    def column(self, column: Column) -> list[str]:
+    def column(self, column: BlockColumn) -> list[str]:
         model = self.panel.model
         return [model.index(row, column).data() for row in range(model.rowCount())]
 
@@ -240,11 +240,11 @@ def test_bars_show_what_the_plan_uses(qtbot: QtBot) -> None:
 
 def test_the_plan_is_a_table_of_blocks(qtbot: QtBot) -> None:
     shown = Shown(qtbot, with_net()).planned()
-    assert shown.column(Column.BLOCK) == ["embed  (tied)", "layers.0", "layers.1", "head  (tied)"]
-    assert shown.column(Column.TYPE) == ["Linear"] * 4
-    assert shown.column(Column.SIZE) == ["4.00 MiB", "2.00 MiB", "2.00 MiB", "0 B"]
-    assert shown.column(Column.NOW) == ["cpu"] * 4
-    assert shown.column(Column.DEVICE) == ["vgpu:0", "vgpu:0", "vgpu:1", "vgpu:0"]
+    assert shown.column(BlockColumn.BLOCK) == ["embed  (tied)", "layers.0", "layers.1", "head  (tied)"]
+    assert shown.column(BlockColumn.TYPE) == ["Linear"] * 4
+    assert shown.column(BlockColumn.SIZE) == ["4.00 MiB", "2.00 MiB", "2.00 MiB", "0 B"]
+    assert shown.column(BlockColumn.NOW) == ["cpu"] * 4
+    assert shown.column(BlockColumn.DEVICE) == ["vgpu:0", "vgpu:0", "vgpu:1", "vgpu:0"]
     assert shown.panel.summary.text() == "4 blocks, 2 hops if they run in their order."
     assert shown.panel.warning.full_text == PLAN.warnings[0]
 
@@ -252,7 +252,7 @@ def test_the_plan_is_a_table_of_blocks(qtbot: QtBot) -> None:
 def test_another_device_is_chosen_in_the_cell(qtbot: QtBot) -> None:
     shown = Shown(qtbot, with_net()).planned()
     table = shown.panel.table
-    at = table.visualRect(shown.panel.model.index(1, Column.DEVICE)).center()
+    at = table.visualRect(shown.panel.model.index(1, BlockColumn.DEVICE)).center()
     QTest.mouseClick(table.viewport(), LEFT, pos=at)
     editor = table.findChild(QComboBox)
     assert isinstance(editor, QComboBox)
@@ -262,7 +262,7 @@ def test_another_device_is_chosen_in_the_cell(qtbot: QtBot) -> None:
     QTest.keyClick(editor.view(), Qt.Key.Key_Down)
     QTest.keyClick(editor.view(), Qt.Key.Key_Return)
     QApplication.processEvents()
-    assert shown.column(Column.DEVICE) == ["vgpu:0", "vgpu:1", "vgpu:1", "vgpu:0"]
+    assert shown.column(BlockColumn.DEVICE) == ["vgpu:0", "vgpu:1", "vgpu:1", "vgpu:0"]
     assert "Edited: Apply moves the blocks." in shown.panel.summary.text()
     shown.click(shown.panel.apply)
     wanted = {"embed": "vgpu:0", "layers.0": "vgpu:1", "layers.1": "vgpu:1", "head": "vgpu:0"}
@@ -285,9 +285,9 @@ def drop(widget: QWidget, data: QMimeData, at: QPoint) -> bool:
 def test_rows_are_dropped_on_a_budget_and_tied_ones_come_along(qtbot: QtBot) -> None:
     shown = Shown(qtbot, with_net()).planned()
     model = shown.panel.model
-    data = model.mimeData([model.index(0, column) for column in Column])
+    data = model.mimeData([model.index(0, column) for column in BlockColumn])
     assert drop(shown.panel.shares.rows["vgpu:1"], data, QPoint(20, 10))
-    assert shown.column(Column.DEVICE) == ["vgpu:1", "vgpu:0", "vgpu:1", "vgpu:1"]
+    assert shown.column(BlockColumn.DEVICE) == ["vgpu:1", "vgpu:0", "vgpu:1", "vgpu:1"]
     assert "Moved along to vgpu:1, because they share a tensor: head." in shown.panel.summary.text()
     share = shown.panel.shares.rows["vgpu:1"]
     assert share.bar.over
@@ -304,16 +304,16 @@ def test_other_drags_are_refused(qtbot: QtBot, broken: bytes) -> None:
     assert decode(data) == []
     assert not drop(shown.panel.shares.rows["vgpu:1"], data, QPoint(20, 10))
     shown.panel._put([7], "vgpu:1")  # a drag from before the plan changed
-    assert shown.column(Column.DEVICE) == ["vgpu:0", "vgpu:0", "vgpu:1", "vgpu:0"]
+    assert shown.column(BlockColumn.DEVICE) == ["vgpu:0", "vgpu:0", "vgpu:1", "vgpu:0"]
 
 
 def test_a_new_plan_replaces_what_was_edited(qtbot: QtBot) -> None:
     shown = Shown(qtbot, with_net()).planned()
     shown.panel._put([1], "vgpu:1")
     shown.apply(ObjectChanged(snapshot=net("cpu", "cpu", "cpu", "cpu")))
-    assert shown.column(Column.DEVICE)[1] == "vgpu:1"
+    assert shown.column(BlockColumn.DEVICE)[1] == "vgpu:1"
     shown.apply(SplitPlanned(plan=replace(PLAN, hops=3)))
-    assert shown.column(Column.DEVICE)[1] == "vgpu:0"
+    assert shown.column(BlockColumn.DEVICE)[1] == "vgpu:0"
 
 
 # --- what was done -------------------------------------------------------------------------------------------------
@@ -342,7 +342,7 @@ def test_a_model_that_is_split_says_so_and_how_to_take_it_back(qtbot: QtBot) -> 
         ObjectChanged(snapshot=replace(SPLIT, bytes_by_device={"cpu": 4, **SPLIT.bytes_by_device})),  # an optimizer's
         UndoState(title="the split of net", kept_bytes=0, command=Split(target="net", device_map={})),
     )
-    assert shown.column(Column.NOW) == ["vgpu:0", "vgpu:0", "vgpu:1", "vgpu:0"]
+    assert shown.column(BlockColumn.NOW) == ["vgpu:0", "vgpu:0", "vgpu:1", "vgpu:0"]
     assert not shown.panel.apply.isEnabled()
     words = shown.panel.summary.text()
     assert "The model is split like this. Run a forward to see what hops." in words
@@ -418,7 +418,7 @@ def test_beside_the_devices_the_table_gives_up_columns_before_the_lanes_scroll_s
     assert len(panel.picture.lanes) == 2
     assert panel.picture.width() >= panel.picture.minimumWidth()
     assert panel.picture.visibleRegion().boundingRect().width() == panel.picture.width()
-    assert panel.table.isColumnHidden(Column.TYPE)
+    assert panel.table.isColumnHidden(BlockColumn.TYPE)
 
 
 def test_three_lanes_get_narrow_before_they_scroll_sideways(qtbot: QtBot) -> None:
@@ -468,7 +468,7 @@ def test_the_page_follows_the_selection_and_keeps_each_models_edits(qtbot: QtBot
     assert shown.panel.models.value == "other"
     assert shown.panel.draft is None
     shown.panel.set_selection(("net",))
-    assert shown.column(Column.DEVICE)[1] == "vgpu:1"
+    assert shown.column(BlockColumn.DEVICE)[1] == "vgpu:1"
     shown.panel.set_selection(())
     assert shown.panel.models.value == "net"
     shown.apply(ObjectRemoved(name="net"))

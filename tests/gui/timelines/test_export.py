@@ -35,9 +35,9 @@ from devexplorer.gui.charts.size_curve import Series as SizeSeries
 from devexplorer.gui.charts.size_curve import SizeCurve
 from devexplorer.gui.charts.wall_bars import Bar, WallBars
 from devexplorer.gui.parameters.histogram import Histogram
-from devexplorer.gui.plots.figure import PNG_SCALE, Figure
+from devexplorer.gui.plots.figure import PNG_SCALE, PlotFigure
 from devexplorer.gui.plots.time_axis import TimeAxis
-from devexplorer.gui.timelines.export import Choice, ExportDialog, PlotExport
+from devexplorer.gui.timelines.export import ExportChoice, ExportDialog, PlotExport
 from devexplorer.gui.timelines.slot import PlotSlot
 from devexplorer.gui.widgets import ExportingWindow
 from devexplorer.gui.widgets.figures import COPY, EXPORTS
@@ -103,7 +103,7 @@ def slots(state: State, axis: TimeAxis, window: QWidget) -> list[PlotSlot]:
 
 def test_a_png_shows_the_curves_at_twice_the_size(slots: list[PlotSlot]) -> None:
     plot = slots[0].plot
-    image = QImage.fromData(Figure([plot]).png())
+    image = QImage.fromData(PlotFigure([plot]).png())
     assert image.width() > PNG_SCALE * plot.canvas.width()
     colours = {image.pixelColor(x, y).name() for x in range(0, image.width(), 2) for y in range(0, image.height(), 2)}
     assert LIGHT.panel.lower() in colours
@@ -111,7 +111,7 @@ def test_a_png_shows_the_curves_at_twice_the_size(slots: list[PlotSlot]) -> None
 
 
 def test_an_svg_has_text_that_can_be_read_and_says_what_is_simulated(slots: list[PlotSlot]) -> None:
-    root = ElementTree.fromstring(Figure([slot.plot for slot in slots]).svg())
+    root = ElementTree.fromstring(PlotFigure([slot.plot for slot in slots]).svg())
     texts = ["".join(text.itertext()).strip() for text in root.iter("{http://www.w3.org/2000/svg}text")]
     for wanted in (
         "Memory used",
@@ -130,9 +130,9 @@ def test_an_svg_has_text_that_can_be_read_and_says_what_is_simulated(slots: list
 
 
 def test_a_figure_leaves_the_cursor_out_and_where_it_was(slots: list[PlotSlot], axis: TimeAxis) -> None:
-    before = Figure([slots[0].plot]).png()
+    before = PlotFigure([slots[0].plot]).png()
     axis.set_cursor(-50.0)
-    assert Figure([slots[0].plot]).png() == before
+    assert PlotFigure([slots[0].plot]).png() == before
     assert slots[0].plot.cursor_box.line.isVisible()
 
 
@@ -206,7 +206,7 @@ def test_readings_arrive_in_the_file_and_the_answer_in_the_mailbox(
     export.save_readings(
         "csv",
         tmp_path / "a.csv",
-        Choice((NOW - 10, NOW), ("cpu", "vgpu:0"), ("power_w", "utilization_percent", "tflops")),
+        ExportChoice((NOW - 10, NOW), ("cpu", "vgpu:0"), ("power_w", "utilization_percent", "tflops")),
     )
     qtbot.waitUntil(lambda: bool(events), timeout=5000)
     assert background.join(5.0)
@@ -286,10 +286,10 @@ def histogram() -> QWidget:
 def roofline() -> QWidget:
     figures = pytest.importorskip("devexplorer.gui.roofline.figures")
     made = pytest.importorskip("devexplorer.gui.roofline.picture").RooflinePicture()
-    target = figures.Target("a", "vgpu:0", "Tesla T4", True)
+    target = figures.RooflineTarget("a", "vgpu:0", "Tesla T4", True)
     spread = Spread(4.0, 4.0, 4.0)
     points = (figures.Point(100.0, 4.0, "float16", "a product", "64×64×64", spread),)
-    made.set_roofline(figures.Roofline(target, points, (figures.Ceiling("float16", points[0], None, ""),)), 0)
+    made.set_roofline(figures.DrawnRoofline(target, points, (figures.Ceiling("float16", points[0], None, ""),)), 0)
     return made
 
 
@@ -339,7 +339,7 @@ def test_a_plot_is_copied_alone_and_paused_by_its_context_menu(
     export = PlotExport(context_of(window, state), axis, lambda: slots, lambda *_: None)
     window.export_requested.connect(lambda picture, kind: export.ask(kind, picture))
     chosen_from_menu(slots[0].plot, EXPORTS[COPY])
-    assert QApplication.clipboard().image() == Figure([slots[0].plot]).image()
+    assert QApplication.clipboard().image() == PlotFigure([slots[0].plot]).image()
     chosen_from_menu(slots[0].plot, EXPORTS["csv"])
     [dialog] = window.findChildren(ExportDialog)
     assert dialog.choice.metrics == ("memory_used_bytes",), "what this plot shows, not the others"
@@ -352,6 +352,6 @@ def test_a_plot_is_copied_alone_and_paused_by_its_context_menu(
 def test_the_foot_of_a_narrow_picture_is_whole(slots: list[PlotSlot]) -> None:
     slots[0].resize(280, 200)
     QApplication.processEvents()
-    root = ElementTree.fromstring(Figure([slots[0].plot]).svg())
+    root = ElementTree.fromstring(PlotFigure([slots[0].plot]).svg())
     texts = ["".join(text.itertext()).strip() for text in root.iter("{http://www.w3.org/2000/svg}text")]
     assert any(text.startswith("2027-01-15") and text.endswith("DevExplorer") for text in texts)

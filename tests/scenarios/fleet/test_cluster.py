@@ -28,7 +28,7 @@ from devexplorer.core.fleet.check.fleet_check import FleetCheck
 from devexplorer.core.fleet.check.plan import CheckPlan
 from devexplorer.core.fleet.cluster.cluster_fleet import ClusterFleet
 from devexplorer.core.fleet.cluster.messages import DoneThere
-from devexplorer.core.fleet.cluster.ways import OverSsh, Way
+from devexplorer.core.fleet.cluster.ways import ClusterWay, OverSsh
 from devexplorer.core.fleet.events import FleetEvent, GroupStarted
 from devexplorer.core.fleet.records import MeasuredKind, Verdict
 from devexplorer.core.fleet.table import FleetTable
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason=
 class Attached:
     """A fleet of the cluster, and what is known of it."""
 
-    def __init__(self, address: str, way: Way | None = None) -> None:
+    def __init__(self, address: str, way: ClusterWay | None = None) -> None:
         self.fleet, self.table = ClusterFleet(address, "1x Tesla T4", way), FleetTable()
         self.done: list[DoneThere] = []
         self.fleet.on_done = self.done.append

@@ -10,7 +10,7 @@ import pytest
 from devexplorer.core.base import BadInput
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.fleet.check.fleet_check import CheckReport, CheckResults, FleetCheck
-from devexplorer.core.fleet.check.plan import CheckPlan, Step, parse_kinds, seconds_of, steps, within_budget
+from devexplorer.core.fleet.check.plan import CheckPlan, CheckStep, parse_kinds, seconds_of, steps, within_budget
 from devexplorer.core.fleet.events import (
     BlocksMeasured,
     CardDetails,
@@ -26,7 +26,7 @@ from devexplorer.core.fleet.records import CardVerdict, CauseId, MeasuredKind, V
 from devexplorer.core.fleet.report.document import check_document, failures, interrupted_line
 from devexplorer.core.fleet.simulated.defects import parse_defect
 from devexplorer.core.fleet.simulated.fleet import SimulatedFleet
-from devexplorer.core.fleet.table import Card, FleetTable
+from devexplorer.core.fleet.table import FleetCard, FleetTable
 from devexplorer.core.records import DeviceDetails, DeviceInfo
 
 PATIENCE_S = 60.0
@@ -114,9 +114,9 @@ def test_one_card_after_the_other_gives_the_same_verdict() -> None:
 # --- what is measured when
 
 
-def cards(*numbers: int) -> list[Card]:
+def cards(*numbers: int) -> list[FleetCard]:
     return [
-        Card(f"m{machine}", DeviceInfo(id=f"cuda:{card}", kind="cuda", name="card"))
+        FleetCard(f"m{machine}", DeviceInfo(id=f"cuda:{card}", kind="cuda", name="card"))
         for machine, number in enumerate(numbers)
         for card in range(number)
     ]
@@ -134,7 +134,7 @@ def test_every_card_is_in_two_pairs_and_never_in_two_at_once(number: int) -> Non
 
 def test_products_are_measured_in_each_dtype_and_everything_on_all_cards() -> None:
     plan = CheckPlan(kinds=(MeasuredKind.COPIES, MeasuredKind.MATMUL), dtypes=("float16", "float32"))
-    planned: list[Step] = list(steps(plan, cards(2, 1)))
+    planned: list[CheckStep] = list(steps(plan, cards(2, 1)))
     assert [(step.kind, step.dtype) for step in planned] == [
         (MeasuredKind.COPIES, ""), (MeasuredKind.MATMUL, "float16"), (MeasuredKind.MATMUL, "float32"),
     ]  # fmt: skip

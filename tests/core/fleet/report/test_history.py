@@ -12,15 +12,15 @@ from devexplorer.core.fleet.check.plan import CheckPlan
 from devexplorer.core.fleet.records import MeasuredKind
 from devexplorer.core.fleet.report.history import MOST_FORMER, TABLE, as_row, former, stored_checks
 from devexplorer.core.fleet.stored import CardMedian, StoredCheck
-from devexplorer.core.fleet.table import Card
+from devexplorer.core.fleet.table import FleetCard
 from devexplorer.core.history.store import Store
 from devexplorer.core.records import DeviceInfo
 
 PLAN = CheckPlan()
 
 
-def card(machine: str = "forge", device: str = "cuda:0", **info: object) -> Card:
-    return Card(machine, DeviceInfo(id=device, kind="cuda", **{"name": "T4"} | info))  # type: ignore[arg-type]
+def card(machine: str = "forge", device: str = "cuda:0", **info: object) -> FleetCard:
+    return FleetCard(machine, DeviceInfo(id=device, kind="cuda", **{"name": "T4"} | info))  # type: ignore[arg-type]
 
 
 def check(began: float = 1.0, median: float = 50.0, **changes: object) -> StoredCheck:
@@ -30,7 +30,9 @@ def check(began: float = 1.0, median: float = 50.0, **changes: object) -> Stored
     return replace(stored, **changes)
 
 
-def medians(*checks: StoredCheck, of: Card | None = None, plan: CheckPlan = PLAN, fleet: str = "") -> tuple[float, ...]:
+def medians(
+    *checks: StoredCheck, of: FleetCard | None = None, plan: CheckPlan = PLAN, fleet: str = ""
+) -> tuple[float, ...]:
     found = former(checks, [of or card()], plan, fleet)
     assert len(found) <= 1
     return next(iter(found.values()), ())

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from devexplorer.core.fleet.verdicts.links import Found, Group, find_slow, from_pairs
+from devexplorer.core.fleet.verdicts.links import FoundLinks, Group, find_slow, from_pairs
 
 EXPECTED = 100.0
 
@@ -34,14 +34,14 @@ def names(count: int) -> list[str]:
     return [f"n{index}" for index in range(count)]
 
 
-def search(count: int, cards: Sequence[int] = (), links: Sequence[tuple[int, int]] = ()) -> Found:
+def search(count: int, cards: Sequence[int] = (), links: Sequence[tuple[int, int]] = ()) -> FoundLinks:
     members = names(count)
     fabric = Fabric({members[one] for one in cards}, {frozenset(members[one] for one in link) for link in links})
     return find_slow(members, EXPECTED, fabric)
 
 
 def test_a_fleet_without_a_fault_takes_one_measurement() -> None:
-    assert search(64) == Found((), (), (), 1, 1)
+    assert search(64) == FoundLinks((), (), (), 1, 1)
 
 
 @pytest.mark.parametrize("count", [3, 4, 5, 7, 8, 16, 33, 64])
@@ -81,7 +81,7 @@ def test_a_slow_card_and_a_slow_link_elsewhere() -> None:
 
 
 def test_of_two_members_nothing_more_can_be_said() -> None:
-    assert search(2, [0]) == Found((), (), (("n0", "n1"),), 1, 1)
+    assert search(2, [0]) == FoundLinks((), (), (("n0", "n1"),), 1, 1)
 
 
 def test_a_group_that_fails_is_slow() -> None:

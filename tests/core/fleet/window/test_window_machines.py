@@ -19,7 +19,7 @@ from devexplorer.core.fleet.check.plan import CheckPlan
 from devexplorer.core.fleet.events import BlocksMeasured, FleetEvent, GroupEnded, GroupStarted, MeasureOrder
 from devexplorer.core.fleet.records import MeasuredKind
 from devexplorer.core.fleet.table import FleetTable
-from devexplorer.core.fleet.window.window_machines import Known, WindowMachines, address_towards
+from devexplorer.core.fleet.window.window_machines import KnownInWindow, WindowMachines, address_towards
 from devexplorer.core.machines.window.link import Link
 from devexplorer.core.records import (
     BeginBenchmark,
@@ -51,7 +51,7 @@ def test_what_the_window_knows_is_read_once_a_second() -> None:
     now = [100.0]
     here, far = state_of(0), state_of(0, 1)
     link = Link(state="connected", since_unix_s=NOW)
-    known = [Known("this machine", here, None), Known("gpu1", far, link)]
+    known = [KnownInWindow("this machine", here, None), KnownInWindow("gpu1", far, link)]
     source, table = WindowMachines(lambda: known, monotonic=lambda: now[0]), FleetTable()
     table.apply(source.drain())
     assert [card.name for card in table.cards] == ["this machine/cuda:0", "gpu1/cuda:0", "gpu1/cuda:1"]
@@ -60,7 +60,7 @@ def test_what_the_window_knows_is_read_once_a_second() -> None:
     now[0] += 1
     assert source.drain() == []  # nothing is new
     far.apply(sample(1, NOW + 1, temperature_c=70.0))
-    known[1] = Known("gpu1", far, Link(state="reconnecting", since_unix_s=NOW, reason="no answer"))
+    known[1] = KnownInWindow("gpu1", far, Link(state="reconnecting", since_unix_s=NOW, reason="no answer"))
     now[0] += 1
     table.apply(source.drain())
     assert table.column("temperature_c").tolist() == [50.0, 50.0, 70.0]
@@ -112,14 +112,14 @@ class Window:
         self.source = WindowMachines(self.known, monotonic=lambda: self.now)
         self.source.drain()
 
-    def known(self) -> list[Known]:
+    def known(self) -> list[KnownInWindow]:
         def address() -> str:
             self.asked.append(threading.current_thread().name)
             return "127.0.0.1"
 
         return [
-            Known("this machine", self.states[0], None, self.here),
-            Known("gpu1", self.states[1], self.link, self.far, address),
+            KnownInWindow("this machine", self.states[0], None, self.here),
+            KnownInWindow("gpu1", self.states[1], self.link, self.far, address),
         ]
 
     def order(self, kind: MeasuredKind = MeasuredKind.MATMUL, *, together: bool = False) -> None:

@@ -20,7 +20,7 @@ from devexplorer.core.cli.run import main
 from devexplorer.core.environments.code_cache import BOOTSTRAP, note_use
 from devexplorer.core.files.records import OpenWorkspace, SaveWorkspace
 from devexplorer.core.machines.host import listing
-from devexplorer.core.machines.host.daemon import IDLE_S, Daemon, Listener, UnsavedCopy
+from devexplorer.core.machines.host.daemon import IDLE_S, Daemon, HostSocket, HostUnsavedCopy
 from devexplorer.core.machines.host.proxy import proxy
 from devexplorer.core.machines.host.starting import find, last_line, reach
 from devexplorer.core.machines.host.wire import SocketStream
@@ -159,7 +159,7 @@ def host(tmp_path: Path) -> Iterator[HostHere]:
 def test_it_ends_ten_minutes_after_the_last_window_and_the_last_work(
     host: HostHere, environ: dict[str, str], tmp_path: Path
 ) -> None:
-    listener = Listener(host.server.take, environ)
+    listener = HostSocket(host.server.take, environ)
     listener.claim()
     daemon = Daemon(host.server, listener, monotonic=lambda: host.now)
 
@@ -195,7 +195,7 @@ def test_it_ends_ten_minutes_after_the_last_window_and_the_last_work(
 
 
 def test_it_waits_a_day_for_who_would_lose_work(host: HostHere, environ: dict[str, str]) -> None:
-    listener = Listener(host.server.take, environ)
+    listener = HostSocket(host.server.take, environ)
     listener.claim()
     lacking = [True]
     daemon = Daemon(host.server, listener, would_lose=lambda: lacking[0], monotonic=lambda: host.now)
@@ -212,7 +212,7 @@ def test_it_waits_a_day_for_who_would_lose_work(host: HostHere, environ: dict[st
 
 def test_unsaved_work_is_copied_before_the_end_and_offered_by_the_next_host(host: HostHere, tmp_path: Path) -> None:
     folder = tmp_path / "copies"
-    copies = UnsavedCopy(host.session, host.server.known, folder=folder, monotonic=lambda: host.now)
+    copies = HostUnsavedCopy(host.session, host.server.known, folder=folder, monotonic=lambda: host.now)
     held = ObjectSnapshot(name="x", kind="tensor", type="Tensor", rows=(), bytes_by_device={}, tensors_by_device={})
     host.say(READY, ObjectChanged(snapshot=held), UndoState(title="Create x", kept_bytes=1, contents=7))
 
@@ -230,7 +230,7 @@ def test_unsaved_work_is_copied_before_the_end_and_offered_by_the_next_host(host
     (kept,) = folder.iterdir()
     gone = folder / re.sub(r"-\d+-\d+\.", f"-{2**22 + 1}-1.", kept.name)  # of a process that there cannot be
 
-    later = UnsavedCopy(host.session, host.server.known, folder=folder, monotonic=lambda: host.now)
+    later = HostUnsavedCopy(host.session, host.server.known, folder=folder, monotonic=lambda: host.now)
     later.beat()  # looks at once, and in vain: that host is ending still
     later._background.join(10)
     kept.rename(gone)
@@ -262,7 +262,7 @@ def test_what_a_host_was_started_with_is_noted_as_used(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_gone_does_not_concern_who_is_connected(host: HostHere, environ: dict[str, str]) -> None:
-    listener = Listener(host.server.take, environ)
+    listener = HostSocket(host.server.take, environ)
     place = listener.claim()
     daemon = Daemon(host.server, listener, monotonic=lambda: host.now)
     window = WindowHere(host)

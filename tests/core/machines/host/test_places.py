@@ -17,9 +17,9 @@ from fakes.hosts import short_folder
 
 from devexplorer.core.base import LinkError
 from devexplorer.core.machines.host import listing, socket_folder
-from devexplorer.core.machines.host.daemon import AnotherRuns, Listener, bound_log
+from devexplorer.core.machines.host.daemon import AnotherRuns, HostSocket, bound_log
 from devexplorer.core.machines.host.proxy import pump
-from devexplorer.core.machines.host.socket_folder import HostError, Place, connect, folders, make, places
+from devexplorer.core.machines.host.socket_folder import HostError, HostPlace, connect, folders, make, places
 from devexplorer.core.machines.host.starting import find, last_line, reach
 from devexplorer.core.machines.host.wire import SocketStream, read_hello, send_hello
 from devexplorer.core.machines.records import PROTOCOL, Hello
@@ -132,32 +132,32 @@ def answers() -> list[str]:
 
 
 @pytest.fixture
-def listener(environ: dict[str, str], answers: list[str]) -> Iterator[Listener]:
+def listener(environ: dict[str, str], answers: list[str]) -> Iterator[HostSocket]:
     def greet(connection: socket.socket) -> None:
         stream = SocketStream(connection)
         with connection, suppress(LinkError, OSError):
             if read_hello(stream) and answers:
                 send_hello(stream, ABOUT)
 
-    made = Listener(greet, environ)
+    made = HostSocket(greet, environ)
     made.claim()
     yield made
     made.close()
 
 
-def test_one_host_at_a_time(listener: Listener, environ: dict[str, str]) -> None:
+def test_one_host_at_a_time(listener: HostSocket, environ: dict[str, str]) -> None:
     with pytest.raises(AnotherRuns, match="runs already"):
-        Listener(lambda _: None, environ).claim()
+        HostSocket(lambda _: None, environ).claim()
     assert listener.place is not None
     os.unlink(listener.place.socket)  # nobody answers, and it still holds the lock
     with pytest.raises(AnotherRuns, match="starts just now, or ends"):
-        Listener(lambda _: None, environ).claim()
+        HostSocket(lambda _: None, environ).claim()
 
 
-def test_a_host_that_ends_is_waited_for(listener: Listener, environ: dict[str, str]) -> None:
+def test_a_host_that_ends_is_waited_for(listener: HostSocket, environ: dict[str, str]) -> None:
     listener.stop_listening()
     assert listing.running(environ) == []
-    following = Listener(lambda connection: connection.close(), environ)
+    following = HostSocket(lambda connection: connection.close(), environ)
     with pytest.raises(AnotherRuns):
         following.claim()
     following.claim(10, sleep=lambda _: listener.close())
@@ -165,7 +165,7 @@ def test_a_host_that_ends_is_waited_for(listener: Listener, environ: dict[str, s
     following.close()
 
 
-def test_a_host_that_runs_is_listed(listener: Listener, environ: dict[str, str], answers: list[str]) -> None:
+def test_a_host_that_runs_is_listed(listener: HostSocket, environ: dict[str, str], answers: list[str]) -> None:
     (found,) = listing.running(environ)
     assert (found.pid, found.hello) == (os.getpid(), ABOUT)
     assert listener.place is not None
@@ -186,7 +186,7 @@ def test_what_a_killed_host_left_is_swept_and_does_not_count(environ: dict[str, 
     assert listing.running({**environ, "XDG_RUNTIME_DIR": "/none", "TMPDIR": "/none"}) == []
 
 
-def test_a_host_is_ended_by_the_process_that_answers(listener: Listener, environ: dict[str, str]) -> None:
+def test_a_host_is_ended_by_the_process_that_answers(listener: HostSocket, environ: dict[str, str]) -> None:
     asked = threading.Event()
     before = signal.signal(signal.SIGTERM, lambda *_: asked.set())
     try:
@@ -207,7 +207,7 @@ def test_a_host_is_ended_by_the_process_that_answers(listener: Listener, environ
 
 
 def test_the_socket_is_made_again_where_the_system_removed_it(
-    listener: Listener, environ: dict[str, str], folder: Path
+    listener: HostSocket, environ: dict[str, str], folder: Path
 ) -> None:
     assert not listener.mend()
     assert listener.place is not None
@@ -225,7 +225,7 @@ def test_the_socket_is_made_again_where_the_system_removed_it(
 
 
 def test_while_there_is_no_place_it_is_tried_again(
-    listener: Listener, folder: Path, monkeypatch: pytest.MonkeyPatch
+    listener: HostSocket, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(socket_folder, "folders", lambda _: [str(folder / "run/devexplorer")])
     (folder / "run").rename(folder / "gone")
@@ -356,7 +356,7 @@ def test_the_log_stays_small(tmp_path: Path) -> None:
 
 
 def test_the_command_lists_hosts(
-    listener: Listener,
+    listener: HostSocket,
     environ: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
     document: Document,
@@ -374,7 +374,7 @@ def test_the_command_lists_hosts(
 
 
 def test_the_place_of_a_host_names_its_files() -> None:
-    place = Place("/run/devexplorer", "abc")
+    place = HostPlace("/run/devexplorer", "abc")
     assert [place.socket, place.lock, place.log] == [
         f"/run/devexplorer/abc{suffix}" for suffix in (".sock", ".lock", ".log")
     ]

@@ -21,7 +21,6 @@ from devexplorer.core.machines.past import unpacked
 from devexplorer.core.machines.records import (
     PROTOCOL,
     ActionsChanged,
-    Ask,
     Control,
     DeleteRuns,
     DevicesChanged,
@@ -31,6 +30,7 @@ from devexplorer.core.machines.records import (
     FindModels,
     Goodbye,
     HistoryChanged,
+    HostQuestion,
     ImportRuns,
     ListFolder,
     ListRuns,
@@ -278,11 +278,11 @@ def test_a_question_that_is_asked_again_gets_the_same_answer(
     assert window.ask(piece).problem == ""
     window.cut()
     window.connect()
-    window.say(Ask(id=1, question=piece))  # done again, it would say that the file exists
+    window.say(HostQuestion(id=1, question=piece))  # done again, it would say that the file exists
     assert window.wait_for(Reply).problem == ""
     for _ in range(MOST_REPLIES):
         window.ask(SetHidden(hidden=False))
-    window.say(Ask(id=1, question=piece))
+    window.say(HostQuestion(id=1, question=piece))
     host.until(lambda: any(reply.to == 1 and reply.problem == LOST for reply in window.of(Reply)))
 
 

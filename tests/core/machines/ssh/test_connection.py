@@ -19,9 +19,9 @@ from devexplorer.core.base import Cancelled
 from devexplorer.core.machines.ssh import connection as connection_module
 from devexplorer.core.machines.ssh import far_side
 from devexplorer.core.machines.ssh.askpass import kind_of
-from devexplorer.core.machines.ssh.connection import SENT_ALONG, Connection, Limits
+from devexplorer.core.machines.ssh.connection import SENT_ALONG, Connection, TimeLimits
 from devexplorer.core.machines.ssh.failures import ConnectionFailed
-from devexplorer.core.machines.ssh.records import Progress, Prompt, Report, Said, Withdrawn
+from devexplorer.core.machines.ssh.records import ConnectProgress, Prompt, Report, Said, Withdrawn
 
 MARKER = "5" * 32
 
@@ -84,7 +84,11 @@ def test_environments_are_found_and_asked(tmp_path: Path) -> None:
     assert found[0].python == str(venv / "bin" / "python")
     assert found[0].version == "3.11.7"
     assert probe.problem
-    assert [report.step for report in reports if isinstance(report, Progress)] == ["connecting", "python", "python"]
+    assert [report.step for report in reports if isinstance(report, ConnectProgress)] == [
+        "connecting",
+        "python",
+        "python",
+    ]
 
 
 ECHO = f"""
@@ -163,7 +167,7 @@ def test_what_runs_there_ends_with_the_connection(tmp_path: Path) -> None:
 @pytest.mark.parametrize("step", ["connecting", "python", "starting"])
 def test_cancelled_between_two_steps(step: str, tmp_path: Path) -> None:
     def report(about: Report) -> None:
-        if isinstance(about, Progress) and about.step == step:
+        if isinstance(about, ConnectProgress) and about.step == step:
             connection.cancel()
 
     connection = Connection("gpu1", report, environ=fake_ssh(tmp_path))
@@ -214,7 +218,7 @@ def logging_in(tmp_path: Path, body: str, *answers: str | None) -> tuple[list[Re
         if isinstance(about, Prompt) and left:
             connection.answer(about.number, left.pop(0))
 
-    connection = Connection("gpu1", report, environ=fake_ssh(tmp_path, body), limits=Limits(login=5))
+    connection = Connection("gpu1", report, environ=fake_ssh(tmp_path, body), limits=TimeLimits(login=5))
     try:
         connection.open()
         failure = ""
@@ -323,7 +327,7 @@ def evil(link, request, _):
     link.send({"progress": "\x1b[2J"})
     if request["do"] == "find":
         return [{"python": "/bin/python\x1b]0;x\x07", "label": "\u202egnp.exe"}] * 500
-    raise Refused("denied" if request["folder"] else "no such kind", "\x1b[31mred\nand more")
+    raise FarRefusal("denied" if request["folder"] else "no such kind", "\x1b[31mred\nand more")
 REQUESTS["find"] = REQUESTS["interpreter"] = evil
 """
     source = connection_module.stage_2().replace(b"\nserve()\n", f"\n{evil}\nserve()\n".encode())

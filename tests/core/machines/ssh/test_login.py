@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 from fakes.ssh import fake_ssh
 
-from devexplorer.core.machines.ssh.connection import Connection, Limits
+from devexplorer.core.machines.ssh.connection import Connection, TimeLimits
 from devexplorer.core.machines.ssh.failures import ConnectionFailed
-from devexplorer.core.machines.ssh.records import Failure, Progress, Report, Said
+from devexplorer.core.machines.ssh.records import ConnectionFailure, ConnectProgress, Report, Said
 
 SCRIPTS = sorted(Path(__file__).with_name("login_scripts").glob("*.sh"))
 IN_SH = ("prints", "exits", "traps", "traces", "no_path", "closes_descriptors")
 """Those that another shell may understand in another way."""
-SHORT = Limits(login=1.0)
+SHORT = TimeLimits(login=1.0)
 """For those that never come to the marker."""
 
 
-def connect(environ: dict[str, str], limits: Limits | None = None) -> tuple[list[Report], Failure | None]:
+def connect(environ: dict[str, str], limits: TimeLimits | None = None) -> tuple[list[Report], ConnectionFailure | None]:
     """Open a connection and close it; what was reported, and why it failed."""
     reports: list[Report] = []
     connection = Connection("gpu1", reports.append, environ=environ, limits=limits)
@@ -50,7 +50,7 @@ def test_a_noisy_login(script: Path, shell: str, tmp_path: Path) -> None:
     environ = fake_ssh(tmp_path, runs[shell])
     reports, failure = connect(environ, SHORT if expected == "login waits" else None)
     assert ("ready" if failure is None else failure.kind) == expected, failure
-    assert Progress(step="connecting") in reports
+    assert ConnectProgress(step="connecting") in reports
     assert all(report.text.isprintable() for report in reports if isinstance(report, Said))
 
 

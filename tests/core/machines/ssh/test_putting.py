@@ -17,7 +17,7 @@ from devexplorer.core.machines.ssh import connection as connection_module
 from devexplorer.core.machines.ssh.connection import Connection
 from devexplorer.core.machines.ssh.failures import ConnectionFailed
 from devexplorer.core.machines.ssh.putting import choose, prepare
-from devexplorer.core.machines.ssh.records import Progress, Report
+from devexplorer.core.machines.ssh.records import ConnectProgress, Report
 
 
 @pytest.fixture
@@ -49,12 +49,12 @@ def python_that_lacks(home: Path, *lacking: str, torch: str = "2.9.0") -> str:
 def test_code_and_packages_are_copied_once(environ: dict[str, str], tmp_path: Path) -> None:
     python = python_that_lacks(tmp_path / "home", "platformdirs", "mdurl")
 
-    def prepared() -> tuple[list[str], list[Progress]]:
+    def prepared() -> tuple[list[str], list[ConnectProgress]]:
         reports: list[Report] = []
         with closing(Connection("gpu1", reports.append, environ=environ)) as connection:
             connection.open()
             assert choose(connection, "~/project") == python
-            return prepare(connection, "~/project"), [about for about in reports if isinstance(about, Progress)]
+            return prepare(connection, "~/project"), [about for about in reports if isinstance(about, ConnectProgress)]
 
     command, progress = prepared()
     there = tmp_path / "there" / "devexplorer"
@@ -134,7 +134,7 @@ def test_the_connection_is_lost_while_code_is_copied(environ: dict[str, str], tm
 @pytest.mark.parametrize("step", ["code", "packages"])
 def test_cancelled_while_it_copies(step: str, environ: dict[str, str], tmp_path: Path) -> None:
     def report(about: Report) -> None:
-        if isinstance(about, Progress) and about.step == step:
+        if isinstance(about, ConnectProgress) and about.step == step:
             connection.cancel()
 
     python = python_that_lacks(tmp_path / "home", "mdurl")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from fakes.sshd import HOST, Sshd, shared_sshd, sshd  # noqa: F401 - fixtures
 
-from devexplorer.core.machines.ssh.connection import Connection, Limits
+from devexplorer.core.machines.ssh.connection import Connection, TimeLimits
 from devexplorer.core.machines.ssh.failures import ConnectionFailed
 from devexplorer.core.machines.ssh.records import Report, Said
 
@@ -22,7 +22,7 @@ SCRIPTS = Path(__file__).with_name("login_scripts")
 MARKER = "7" * 32
 
 
-def failure(server: Sshd, reports: list[Report] | None = None, limits: Limits | None = None) -> str:
+def failure(server: Sshd, reports: list[Report] | None = None, limits: TimeLimits | None = None) -> str:
     """The kind of the failure of a login; empty: it succeeded."""
     report = ([] if reports is None else reports).append
     connection = Connection(HOST, report, environ=server.environ(), limits=limits)
@@ -62,7 +62,7 @@ def test_login_scripts(script: str, kind: str, shared_sshd: Sshd) -> None:  # no
     if not pwd.getpwuid(os.getuid()).pw_shell.endswith("bash"):
         pytest.skip("the shell of this login is not bash")
     shared_sshd.login_script((SCRIPTS / f"{script}.sh").read_text())
-    assert failure(shared_sshd, limits=Limits(login=5.0) if kind == "login waits" else None) == kind
+    assert failure(shared_sshd, limits=TimeLimits(login=5.0) if kind == "login waits" else None) == kind
 
 
 def test_a_banner_is_passed_on_and_does_not_harm(sshd: Sshd) -> None:  # noqa: F811

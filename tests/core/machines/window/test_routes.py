@@ -10,7 +10,7 @@ import pytest
 
 from devexplorer.core.base import Cancelled
 from devexplorer.core.machines.ssh.failures import ConnectionFailed
-from devexplorer.core.machines.ssh.records import Failure, FailureKind, Prompt, Report
+from devexplorer.core.machines.ssh.records import ConnectionFailure, FailureKind, Prompt, Report
 from devexplorer.core.machines.window import routes
 from devexplorer.core.machines.window.link import CannotReach
 from devexplorer.core.machines.window.routes import SshRoute
@@ -79,7 +79,7 @@ def test_the_proxy_is_started_in_the_python_there(made: list[PlayedConnection], 
 
 @pytest.mark.parametrize(("kind", "final"), [("unreachable", False), ("lost", False), ("denied", True)])
 def test_what_will_not_change_by_itself_is_final(made: list[PlayedConnection], kind: FailureKind, final: bool) -> None:
-    failure = Failure(kind=kind, host="forge", detail="why")
+    failure = ConnectionFailure(kind=kind, host="forge", detail="why")
     way = route(made, raises=ConnectionFailed(failure))
     with pytest.raises(CannotReach) as caught:
         way.open(unasked=True)

@@ -14,7 +14,7 @@ from devexplorer.core.planner.serving import kernels
 from devexplorer.core.planner.serving.layout import CacheLayout
 from devexplorer.core.planner.serving.quantisation import preset
 from devexplorer.core.planner.serving.quantised import quantise
-from devexplorer.core.planner.serving.session import DIRECT, Runner
+from devexplorer.core.planner.serving.session import DIRECT, SessionRunner
 from devexplorer.core.planner.serving.tensor_parallel import Exchange
 from devexplorer.core.planner.step_time import step_seconds
 
@@ -37,7 +37,7 @@ def nbytes(phase):
 @pytest.mark.parametrize("source", [LLAMA, GEMMA, MIXTRAL, DEEPSEEK, JAMBA], ids=lambda text: text[:20])
 def test_layers_that_stand_for_others_are_what_they_are(source):
     """The same work, the same parameters, the same cache and the same peak as with every layer."""
-    quick, whole = Runner(served(source)), Runner(served(source), every_layer=True)
+    quick, whole = SessionRunner(served(source)), SessionRunner(served(source), every_layer=True)
     assert quick.depth.path or source == DEEPSEEK
     assert quick.layers == whole.layers
     one, other = (runner.run(T4, batch=2, prompt=32, generate=9) for runner in (quick, whole))
@@ -55,7 +55,7 @@ def test_a_decode_step_reads_weights_and_cache_once():
     model = served(LLAMA.replace("vocab_size=256", "vocab_size=20000"))
     table = model.model.get_submodule("model.embed_tokens").weight
     weights = sum(parameter.nbytes for parameter in model.model.parameters()) - table.nbytes
-    session = Runner(model).run(T4, batch=4, prompt=1000, generate=1000)
+    session = SessionRunner(model).run(T4, batch=4, prompt=1000, generate=1000)
     for phase, tokens in zip(session.decode, (1001, 1999), strict=True):
         cache = 5 * 2 * 4 * 8 * 2 * 4 * tokens  # layers, keys and values, heads, width, bytes, sequences
         logits = 4 * 20000 * 2
@@ -63,7 +63,7 @@ def test_a_decode_step_reads_weights_and_cache_once():
 
 
 def test_decoding_grows_evenly_with_what_is_cached():
-    runner = Runner(served(LLAMA))
+    runner = SessionRunner(served(LLAMA))
     first, last = runner.run(T4, batch=2, prompt=100, generate=102).decode
     middle = runner.run(T4, batch=2, prompt=150, generate=2).decode[0]
     assert nbytes(first) + nbytes(last) == 2 * nbytes(middle)
@@ -72,15 +72,15 @@ def test_decoding_grows_evenly_with_what_is_cached():
 
 def test_a_window_ends_what_is_read():
     """Of Gemma's seven layers six have a window of 8 tokens."""
-    runner = Runner(served(GEMMA))
+    runner = SessionRunner(served(GEMMA))
     grown = [nbytes(runner.run(T4, batch=1, prompt=some, generate=2).decode[0]) for some in (100, 101)]
     assert grown[1] - grown[0] == 2 * 2 * 16 * 2  # one layer: keys and values, heads, width, bytes
 
 
 def test_eight_bits_of_cache_are_read_as_they_are():
-    runner = Runner(served(LLAMA, kv_dtype=torch.float8_e4m3fn))
+    runner = SessionRunner(served(LLAMA, kv_dtype=torch.float8_e4m3fn))
     assert runner.direct
-    plain = Runner(served(LLAMA))
+    plain = SessionRunner(served(LLAMA))
     grown = []
     for some in (runner, plain):
         one, other = (nbytes(some.run(T4, batch=1, prompt=prompt, generate=2).decode[0]) for prompt in (100, 200))
@@ -91,7 +91,7 @@ def test_eight_bits_of_cache_are_read_as_they_are():
 def test_a_later_token_reads_latents_as_they_lie():
     """Of four layers each token keeps 24 latent and 8 rotary numbers, whatever the number of heads; in 8 bits half."""
     for dtype, size in ((None, 2), (torch.float8_e4m3fn, 1)):
-        runner = Runner(served(DEEPSEEK, kv_dtype=dtype, chunk=64))
+        runner = SessionRunner(served(DEEPSEEK, kv_dtype=dtype, chunk=64))
         assert runner._way == DIRECT
         one, other = (runner.run(T4, batch=3, prompt=prompt, generate=2).decode[0] for prompt in (100, 200))
         assert nbytes(other) - nbytes(one) == 100 * 3 * 4 * (24 + 8) * size
@@ -100,7 +100,9 @@ def test_a_later_token_reads_latents_as_they_lie():
 
 def test_latents_of_a_prompt_are_expanded():
     """Each head's keys and values of every token, from 24 numbers."""
-    one, other = (Runner(served(DEEPSEEK)).run(T4, batch=1, prompt=some, generate=1).prefill[0] for some in (64, 65))
+    one, other = (
+        SessionRunner(served(DEEPSEEK)).run(T4, batch=1, prompt=some, generate=1).prefill[0] for some in (64, 65)
+    )
     assert flop(other) - flop(one) > 4 * 2 * 24 * 4 * (16 + 16)
 
 
@@ -108,7 +110,7 @@ def test_quantised_projections_of_latents_are_read_once():
     model = served(DEEPSEEK)
     quantise(model.model, preset("fp8"), torch.bfloat16)
     packed, plain = (
-        Runner(some).run(T4, batch=1, prompt=8, generate=2).decode[0] for some in (model, served(DEEPSEEK))
+        SessionRunner(some).run(T4, batch=1, prompt=8, generate=2).decode[0] for some in (model, served(DEEPSEEK))
     )
     assert flop(packed) == flop(plain)
     assert nbytes(packed) < 0.6 * nbytes(plain)
@@ -121,7 +123,7 @@ def test_scans_are_one_kernel_for_each_layer():
         "&n_groups=1&chunk_size=64"
     )
     for name, calls in ((source, {"chunks": 1, "update": 1}), (MAMBA, {"scan": 1, "update": 1})):
-        session = Runner(served(name), every_layer=True).run(T4, batch=2, prompt=128, generate=2)
+        session = SessionRunner(served(name), every_layer=True).run(T4, batch=2, prompt=128, generate=2)
         scans = [work for work in session.prefill[0].trace.work.elements() if work.kind == "elementwise" and work.flop]
         updates = [work for work in session.decode[0].trace.work.elements() if work.kind == "elementwise" and work.flop]
         assert (len(scans), len(updates)) == (3, 3), calls
@@ -133,8 +135,8 @@ def test_scans_are_one_kernel_for_each_layer():
 
 def test_pieces_of_a_prompt_take_less_memory_and_compute_the_same():
     """The products of all tokens are the same; each piece attends to what was before it."""
-    whole = Runner(served(LLAMA)).run(T4, batch=2, prompt=512, generate=2)
-    pieces = Runner(served(LLAMA, chunk=128)).run(T4, batch=2, prompt=512, generate=2)
+    whole = SessionRunner(served(LLAMA)).run(T4, batch=2, prompt=512, generate=2)
+    pieces = SessionRunner(served(LLAMA, chunk=128)).run(T4, batch=2, prompt=512, generate=2)
     assert pieces.pieces == 4
     assert len(pieces.prefill) == 2
     assert pieces.trace.without_end.parts["activations"] < 0.5 * whole.trace.without_end.parts["activations"]
@@ -144,8 +146,8 @@ def test_pieces_of_a_prompt_take_less_memory_and_compute_the_same():
 
 def test_tensor_parallel_halves_the_work_and_exchanges_after_attention_and_mlp():
     """Two exchanges of a hidden state for each of five layers, one for the table, one of logits."""
-    one = Runner(served(LLAMA)).run(T4, batch=3, prompt=10, generate=3)
-    two = Runner(served(LLAMA, ways=2)).run(T4, batch=3, prompt=10, generate=3)
+    one = SessionRunner(served(LLAMA)).run(T4, batch=3, prompt=10, generate=3)
+    two = SessionRunner(served(LLAMA, ways=2)).run(T4, batch=3, prompt=10, generate=3)
     hidden, logits = 3 * 64 * 2, 3 * 256 * 2
     assert two.decode[0].exchanges == Counter({Exchange("all-reduce", hidden): 11, Exchange("all-gather", logits): 1})
     assert two.prefill[0].exchanges[Exchange("all-reduce", 10 * hidden)] == 11
@@ -174,7 +176,7 @@ def test_what_is_tied_stays_tied():
 
 
 def test_experts_are_split_too():
-    one, two = (Runner(served(MIXTRAL, ways=ways)).run(T4, batch=4, prompt=64, generate=2) for ways in (1, 2))
+    one, two = (SessionRunner(served(MIXTRAL, ways=ways)).run(T4, batch=4, prompt=64, generate=2) for ways in (1, 2))
     experts = 2 * 3 * 64 * 96 * 2 * 4 * 64 * 4  # products, matrices, their elements, each token's two, tokens, layers
     assert flop(one.prefill[0]) - flop(two.prefill[0]) > experts // 2
 
@@ -189,14 +191,14 @@ def test_few_tokens_read_few_experts():
     model = served(MIXTRAL)
     experts = sum(parameter.nbytes for name, parameter in model.model.named_parameters() if "experts" in name)
     rest = sum(parameter.nbytes for name, parameter in model.model.named_parameters() if "experts" not in name)
-    step = Runner(model).run(T4, batch=1, prompt=8, generate=2).decode[0]
+    step = SessionRunner(model).run(T4, batch=1, prompt=8, generate=2).decode[0]
     assert experts / 4 < nbytes(step) < experts / 4 + 2 * rest
 
 
 def test_packed_weights_are_read_as_they_are_stored():
     plain, packed = served(LLAMA), served(LLAMA)
     quantise(packed.model, preset("int4"), torch.bfloat16)
-    before, after = (Runner(some).run(T4, batch=1, prompt=8, generate=2).decode[0] for some in (plain, packed))
+    before, after = (SessionRunner(some).run(T4, batch=1, prompt=8, generate=2).decode[0] for some in (plain, packed))
     linear = 5 * (64 * 64 * 2 + 32 * 64 * 2 + 3 * 64 * 128)
     scales = 5 * (64 + 64 + 32 + 32 + 128 + 128 + 64) * 2 + 5 * 7 * 16
     assert nbytes(before) - nbytes(after) == linear * 2 - linear // 2 - scales
@@ -206,7 +208,7 @@ def test_packed_weights_are_read_as_they_are_stored():
 def test_eight_bit_products_run_at_that_rate_where_the_card_has_it():
     model = served(LLAMA)
     quantise(model.model, preset("fp8"), torch.bfloat16)
-    runner = Runner(model)
+    runner = SessionRunner(model)
     rates = []
     for eight in (False, True):
         work = runner.run(T4, batch=1, prompt=64, generate=2, eight_bit=eight).prefill[0].trace.work
@@ -215,7 +217,7 @@ def test_eight_bit_products_run_at_that_rate_where_the_card_has_it():
 
 
 def test_time_follows_the_card():
-    session = Runner(served(LLAMA)).run(T4, batch=64, prompt=512, generate=8)
+    session = SessionRunner(served(LLAMA)).run(T4, batch=64, prompt=512, generate=8)
     trace = session.prefill[0].trace
     assert step_seconds((trace,), (T4,)) > step_seconds((trace,), (A100,))
 
@@ -232,7 +234,7 @@ def test_attention_in_its_own_code_where_one_kernel_fails(monkeypatch):
         raise RuntimeError("no such kernel")
 
     monkeypatch.setattr(kernels, "attention", failing)
-    runner = Runner(served(LLAMA))
+    runner = SessionRunner(served(LLAMA))
     assert not runner.direct
     assert any("own code" in note for note in runner.notes)
     assert runner.run(T4, batch=1, prompt=8, generate=2).decode

@@ -27,7 +27,7 @@ from devexplorer.core.records import (
     StartBenchmark,
 )
 from devexplorer.gui.devices.card import DeviceItem
-from devexplorer.gui.objects.item_model import BADGES_ROLE, Column
+from devexplorer.gui.objects.item_model import BADGES_ROLE, TreeColumn
 from devexplorer.gui.widgets import current_theme
 
 MOVE = Move(targets=("mlp:0",), device="vgpu:0")
@@ -117,7 +117,7 @@ def test_progress_that_reads_the_same_paints_nothing_and_other_only_its_cell(qui
     model.dataChanged.connect(lambda first, last, *_: changed.append((first.column(), last.column())))
     for done in (0.201, 0.202, 0.203):
         quiet.tell(JobProgress(request=7, done=done))
-    assert changed == [(Column.NAME, Column.NAME)]
+    assert changed == [(TreeColumn.NAME, TreeColumn.NAME)]
     assert badges(quiet, "mlp") == ["checking 20 %"]
 
 
