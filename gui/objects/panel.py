@@ -12,7 +12,7 @@ from PySide6.QtCore import QItemSelection, QItemSelectionModel, QModelIndex, QPo
 from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 
 from devexplorer.core.records import Diagnosis
-from devexplorer.core.session import State, UnderWay
+from devexplorer.core.session import NOTHING_UNDER_WAY, State, UnderWay
 from devexplorer.gui.objects.arrangement import HINT, Key, Options, SearchQuery
 from devexplorer.gui.objects.findings import holder
 from devexplorer.gui.objects.item_model import SORTED_BY, ObjectsModel
@@ -179,6 +179,7 @@ class ObjectsPanel(Panel):
         """What is selected, while everything gets another place."""
         self._open_before: list[Key] = []
         """What was expanded before a filter was typed."""
+        self._work = NOTHING_UNDER_WAY
         self._connect()
         self.set_content(self.tree)
         self.empty = WaysIn()
@@ -191,6 +192,8 @@ class ObjectsPanel(Panel):
         self.by_device.toggled.connect(lambda on: self._arrange(self.model.options._replace(grouped=on)))
         self.training_parts.toggled.connect(lambda on: self._arrange(self.model.options._replace(training_parts=on)))
         self.tree.header().sectionClicked.connect(self._on_header)
+        self.tree.expanded.connect(self._mark_work)
+        self.tree.collapsed.connect(self._mark_work)
         self.tree.customContextMenuRequested.connect(self._on_context_menu)
         self.tree.drag_started.connect(self.drag_started)
         self.tree.drag_ended.connect(self.drag_ended)
@@ -255,7 +258,11 @@ class ObjectsPanel(Panel):
 
     def show_progress(self, work: UnderWay) -> None:
         """Show long work at the objects that it concerns."""
-        self.model.set_progress(work.objects, self.tree.isExpanded)
+        self._work = work
+        self._mark_work()
+
+    def _mark_work(self) -> None:
+        self.model.set_progress(self._work.objects, self.tree.isExpanded)
 
     def refresh_devices(self) -> None:
         """Devices changed: chips may have another colour."""
