@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 from PySide6.QtCore import QEvent, QObject, QSize, Qt, QTimer, Signal
-from PySide6.QtGui import QResizeEvent
+from PySide6.QtGui import QFocusEvent, QResizeEvent
 from PySide6.QtWidgets import (
     QApplication,
     QComboBox,
@@ -100,6 +100,10 @@ class _Threshold(QSpinBox):
         self.setFixedWidth(THRESHOLD_PX)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)  # the wheel scrolls the form, not the figure under it
         give_room(self)
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        super().focusInEvent(event)
+        QTimer.singleShot(0, self.selectAll)  # after the click: what is typed is a new figure
 
     @property
     def figure(self) -> float | None:

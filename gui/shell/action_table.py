@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from devexplorer.core.feature import named
 from devexplorer.core.session import Change
-from devexplorer.gui.actions import FILE, ActionSpec, WindowContext
+from devexplorer.gui.actions import FILE, MACHINE, ActionSpec, WindowContext
 from devexplorer.gui.benchmark import actions as benchmark
 from devexplorer.gui.devices import actions as devices
 from devexplorer.gui.objects import actions as objects
@@ -50,7 +50,7 @@ def _window_actions(context: WindowContext, window: MainWindow) -> list[ActionSp
         ActionSpec("detach", "Panel in a separate window", "For a second screen; closing it brings the panel back",
                    partial(give_room, room.detach), key="Ctrl+Shift+D"),
         ActionSpec("reset_layout", "Reset the layout", "Give the panels of this layout their first places and sizes",
-                   window.workbench.reset_layout),
+                   window.workbench.reset_layout, menu=MACHINE),
         *(ActionSpec(f"layout {layout.name}", f"Layout {layout.title}", layout.tooltip,
                      partial(window.workbench.show_layout, layout.name), key=f"Alt+{number}")
           for number, layout in enumerate(LAYOUTS, start=1)),

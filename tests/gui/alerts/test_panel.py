@@ -230,6 +230,16 @@ def test_a_threshold_that_is_changed_is_reported_with_all_rules(qtbot: QtBot, fo
     assert len(form.rules) == len(DEFAULT_RULES)
 
 
+def test_what_is_typed_after_a_click_is_a_new_figure(qtbot: QtBot, form: AlertRulesForm) -> None:
+    row = form.rows[3]
+    form.activateWindow()
+    qtbot.mouseClick(row.raise_at.lineEdit(), Qt.MouseButton.LeftButton)
+    QApplication.processEvents()
+    qtbot.keyClicks(row.raise_at, "80")
+    qtbot.keyClick(row.raise_at, Qt.Key.Key_Return)
+    assert row.raise_at.value() == 80
+
+
 def test_thresholds_that_cross_are_refused_at_the_row_and_the_rule_stays(qtbot: QtBot, form: AlertRulesForm) -> None:
     row = row_of(form, "memory_used_percent")
     type_into(row.raise_at, "80")
