@@ -305,6 +305,10 @@ class ObjectsPanel(Panel):
         """Show what is in `target`."""
         self.tree.expand(self.model.index_of(target))
 
+    def unfold(self) -> None:
+        """Show everything in the row that has the keyboard."""
+        self.tree.expandRecursively(self.tree.currentIndex())
+
     def focus_filter(self) -> None:
         """Put the cursor into the filter."""
         self.filter.setFocus()

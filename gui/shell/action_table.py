@@ -39,6 +39,8 @@ def _window_actions(context: WindowContext, window: MainWindow) -> list[ActionSp
         ActionSpec("table", "Show as table…", "The numbers of a plot to read and to copy; that with the keyboard first",
                    window.show_table, key="Ctrl+Shift+T"),
         ActionSpec("filter", "Filter objects", "Put the cursor into the filter", window.objects.focus_filter, key="/"),
+        ActionSpec("unfold", "Unfold all", "Show every part of what is selected, as * does", window.objects.unfold,
+                   context.controller.why_no_selection),
         ActionSpec("next_panel", "Next panel", "Give the keyboard to the next panel; Shift goes back",
                    partial(window.workbench.go_to_panel, 1), key="F6"),
         ActionSpec("last_panel", "Previous panel", "Give the keyboard to the panel before",

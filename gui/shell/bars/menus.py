@@ -97,7 +97,7 @@ def context_menu(
         submenu.setToolTipsVisible(True)
         fill_menu(submenu, title, specs, actions)
     menu.addSeparator()
-    for action_id in ("save", "remove"):
+    for action_id in ("unfold", "save", "remove"):
         if action_id in actions:
             menu.addAction(actions[action_id])
     return menu

@@ -77,6 +77,17 @@ def test_clicks_select_objects_and_parts_of_models(qtbot: QtBot):
     assert told[-1] == ("mlp:hidden", "x")
 
 
+def test_everything_in_the_selected_object_is_unfolded(qtbot: QtBot):
+    state = state_with(CPU)
+    show(state, mlp(), mlp("other"))
+    panel = panel_for(qtbot, state)
+    click(qtbot, panel, "mlp")
+    panel.unfold()
+    names = ("mlp:hidden", "mlp:out", "other:hidden")
+    opened = {name: panel.tree.isExpanded(panel.model.index_of(name)) for name in names}
+    assert opened == {"mlp:hidden": True, "mlp:out": True, "other:hidden": False}
+
+
 def test_selection_and_expansion_survive_a_move_and_new_gradients(qtbot: QtBot):
     state = state_with(CPU, VGPU)
     show(state, mlp(), tensor("x"))
