@@ -39,8 +39,7 @@ def _window_actions(context: WindowContext, window: MainWindow) -> list[ActionSp
         ActionSpec("table", "Show as table…", "The numbers of a plot to read and to copy; that with the keyboard first",
                    window.show_table, key="Ctrl+Shift+T"),
         ActionSpec("filter", "Filter objects", "Put the cursor into the filter", window.objects.focus_filter, key="/"),
-        ActionSpec("unfold", "Unfold all", "Show every part of what is selected, as * does", window.objects.unfold,
-                   context.controller.why_no_selection),
+        ActionSpec("unfold", "Unfold all", "Show every part of what is selected, as * does", window.objects.unfold),
         ActionSpec("next_panel", "Next panel", "Give the keyboard to the next panel; Shift goes back",
                    partial(window.workbench.go_to_panel, 1), key="F6"),
         ActionSpec("last_panel", "Previous panel", "Give the keyboard to the panel before",
@@ -52,7 +51,7 @@ def _window_actions(context: WindowContext, window: MainWindow) -> list[ActionSp
         ActionSpec("detach", "Panel in a separate window", "For a second screen; closing it brings the panel back",
                    partial(give_room, room.detach), key="Ctrl+Shift+D"),
         ActionSpec("reset_layout", "Reset the layout", "Give the panels of this layout their first places and sizes",
-                   window.workbench.reset_layout, menu=MACHINE),
+                   window.workbench.reset_layout, menu=MACHINE, section=9),
         *(ActionSpec(f"layout {layout.name}", f"Layout {layout.title}", layout.tooltip,
                      partial(window.workbench.show_layout, layout.name), key=f"Alt+{number}")
           for number, layout in enumerate(LAYOUTS, start=1)),
