@@ -319,9 +319,6 @@ def open_window(
     qt.setApplicationName("devexplorer")
     qt.setDesktopFileName("devexplorer")  # the entry of `install-desktop`, by which a desktop knows the window
     qt.setWindowIcon(app_icon())
-    qt.screenAdded.connect(
-        lambda _screen: themes.theme_changed.emit()
-    )  # icons are drawn for the screens that are there
     app: App | None = None
     asked = False
 

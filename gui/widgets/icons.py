@@ -7,7 +7,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 from PySide6.QtCore import QByteArray, QRectF, Qt
-from PySide6.QtGui import QGuiApplication, QIcon, QPainter, QPixmap, QPixmapCache
+from PySide6.QtGui import QIcon, QPainter, QPixmap, QPixmapCache
 from PySide6.QtSvg import QSvgRenderer
 from PySide6.QtWidgets import QLabel
 
@@ -30,7 +30,7 @@ def _folder() -> Traversable:
 
 @cache
 def _drawing(name: str) -> str:
-    """Each is read once: an icon has two pixmaps or more, and the window's first picture waits for them."""
+    """Each is read once: an icon has four pixmaps, and the window's first picture waits for them."""
     return _folder().joinpath(f"{name}.svg").read_text(encoding="utf-8")
 
 
@@ -54,9 +54,9 @@ def pixmap(name: str, colour: str, size: int = SIZE, ratio: float = 1.0) -> QPix
 
 
 def icon(name: str, colour: str, disabled: str | None = None, size: int = SIZE) -> QIcon:
-    """A QIcon, sharp on every screen; `disabled` is the colour of a control that cannot be used now."""
+    """A QIcon with drawings for 100 % and 200 %; `disabled` is the colour of a control that cannot be used now."""
     result = QIcon()
-    for ratio in {screen.devicePixelRatio() for screen in QGuiApplication.screens()}:
+    for ratio in (1.0, 2.0):
         result.addPixmap(pixmap(name, colour, size, ratio))
         if disabled is not None:
             result.addPixmap(pixmap(name, disabled, size, ratio), QIcon.Mode.Disabled)

@@ -251,7 +251,7 @@ now."""
 
 
 class News(QObject):
-    """Call each method when that part of the state has changed."""
+    """Follows the state, and says what is new in it."""
 
     def __init__(self, context: WindowContext) -> None:
         super().__init__(context)
