@@ -90,8 +90,6 @@ class ValuesPanel(QWidget):
         self._state = state
         self._target: str | None = None
         self._row: Row | None = None
-        self._gradient_row = False
-        """Whether the row of a gradient is selected: it is shown with its tensor."""
         self.title = ShrinkingLabel(Role.STRONG)
         self.title.cut = Qt.TextElideMode.ElideMiddle
         self.sample = ElidedLabel(words="dim")
@@ -156,13 +154,7 @@ class ValuesPanel(QWidget):
     # -----------------------------------------------------------------------------------------
 
     def set_selection(self, targets: tuple[str, ...]) -> None:
-        """Show the values of the one selected tensor, or of its gradient."""
-        chosen = row_of(self._state, targets[0]) if len(targets) == 1 else None
-        was_gradient, self._gradient_row = self._gradient_row, chosen is not None and chosen.kind == "gradient"
-        if chosen is not None and self._gradient_row:
-            targets = (targets[0].removesuffix("grad").rstrip(".:"),)
-        if self._gradient_row or was_gradient:
-            self.gradient.setChecked(self._gradient_row)
+        """Show the values of the one selected tensor."""
         result = ((target, row) for target in targets if (row := self._find(target)) is not None)
         tensors = list(itertools.islice(result, 2))  # enough to know whether it is exactly one
         self._target, self._row = tensors[0] if len(tensors) == 1 else (None, None)
@@ -170,15 +162,15 @@ class ValuesPanel(QWidget):
 
     def _find(self, target: str) -> Row | None:
         row = row_of(self._state, target)
-        return row if row is not None and row.kind in ("parameter", "buffer", "tensor") and row.initialised else None
+        if row is None or not row.initialised:
+            return None
+        return row if row.kind in ("parameter", "buffer", "gradient", "tensor") else None
 
     def refresh(self) -> None:
         """Show what is known now."""
         if self._target is not None:
             self._row = self._find(self._target)  # it may have moved
         described = None if self._target is None else self._state.part(ValuesState).values.get(self._target)
-        if self._gradient_row and described is not None and described.values.gradient is None:
-            described = None  # its values were looked at before there was a gradient
         self._content.setVisible(described is not None)
         self.empty.setVisible(described is None)
         if described is None:

@@ -123,16 +123,16 @@ def test_the_gradient_is_a_tick_away(panel: ValuesPanel, state: State):
     assert facts(panel)["mean"] == "-7"
 
 
-def test_the_row_of_a_gradient_shows_it_and_the_row_of_its_tensor_the_values_again(panel: ValuesPanel, state: State):
+def test_the_row_of_a_gradient_shows_its_values(panel: ValuesPanel, qtbot: QtBot, state: State):
     show(state, mlp(gradients=True))
-    described(panel, state, values())
-    panel.set_selection((f"{TARGET}.grad",))
-    assert panel.empty.button.isVisible(), "it was looked at before there was one"
-    state.apply(ValuesDescribed(values=values(gradient=values(mean=-7.0))))
+    gradient = f"{TARGET}.grad"
+    panel.set_selection((gradient,))
+    with qtbot.waitSignal(panel.command_requested) as sent:
+        qtbot.mouseClick(panel.empty.button, LEFT)
+    assert sent.args == [Describe(target=gradient)]
+    state.apply(ValuesDescribed(values=values(target=gradient, mean=-7.0)))
     panel.refresh()
-    assert facts(panel)["mean"] == "-7"
-    panel.set_selection((TARGET,))
-    assert facts(panel)["mean"] == "0.5"
+    assert (panel.title.full_text, facts(panel)["mean"]) == (gradient, "-7")
 
 
 def test_values_without_an_order_have_no_histogram(panel: ValuesPanel, state: State):
