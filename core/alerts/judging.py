@@ -42,7 +42,7 @@ from devexplorer.core.base import handles
 from devexplorer.core.feature import LastingState, Trouble
 from devexplorer.core.records import DeviceDetails, DeviceSample, ObjectSnapshot, Problem
 from devexplorer.core.records.base import BaseEvent
-from devexplorer.core.session.change import Change
+from devexplorer.core.session.poll import Change
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.metrics import is_empty_sample
 

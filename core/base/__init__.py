@@ -1,14 +1,22 @@
 """What every part of the program may use and that uses none of them: errors, formats, dtypes, whole files, progress. No
 torch, no Qt."""
 
-from devexplorer.core.base.atomic_files import replacing
-from devexplorer.core.base.dtypes import AUTOCAST, ITEM_BYTES, item_bytes, parse_dtype, parse_model_dtype, product_dtype
+from devexplorer.core.base.dtypes import (
+    AUTOCAST,
+    ITEM_BYTES,
+    item_bytes,
+    parse_dtype,
+    parse_input_shapes,
+    parse_model_dtype,
+    product_dtype,
+)
 from devexplorer.core.base.errors import (
     BadInput,
     Cancelled,
     DevExplorerError,
     DoesNotFit,
     LinkError,
+    Message,
     MoveFailed,
     RollbackFailed,
     Unavailable,
@@ -17,16 +25,20 @@ from devexplorer.core.base.errors import (
     typed_line,
 )
 from devexplorer.core.base.event_handlers import EventHandlers, handles
+from devexplorer.core.base.files import open_regular, replacing
 from devexplorer.core.base.findings import Findings
 from devexplorer.core.base.formats import (
     MISSING,
+    Clock,
     bytes_by_device_text,
     bytes_text,
     count_text,
+    elapsed_text,
     flops_cell_text,
     flops_text,
     left_text,
     list_text,
+    moment_text,
     number_text,
     objects_text,
     parse_bytes,
@@ -40,8 +52,6 @@ from devexplorer.core.base.formats import (
     sentence,
     shape_text,
 )
-from devexplorer.core.base.input_shapes import parse_input_shapes
-from devexplorer.core.base.message import Message
 from devexplorer.core.base.module_command import module_command, module_prefix, without_cards
 from devexplorer.core.base.optimizers import OPTIMIZERS
 from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor, Report, no_report
@@ -55,5 +65,3 @@ from devexplorer.core.base.python_names import (
     variable,
     writes_in_place,
 )
-from devexplorer.core.base.regular_files import open_regular
-from devexplorer.core.base.times import Clock, elapsed_text, moment_text

@@ -1,4 +1,4 @@
-"""The exceptions of DevExplorer, one tree. No thread, no torch, no Qt.
+"""The exceptions of DevExplorer, one tree; text for people (`Message`). No thread, no torch, no Qt.
 
 DevExplorerError          every message is for a person: what is wrong, what would be right
 ├── BadInput              what the user gave cannot be used (command line: exit code 2)
@@ -8,9 +8,15 @@ DevExplorerError          every message is for a person: what is wrong, what wou
 ├── MoveFailed            a move failed half-way and was rolled back
 ├── RollbackFailed        a failed change could not be reverted completely: the workspace is not as it was
 └── LinkError             a frame on the link is malformed or too large
+
+At run time a `Message` is a `str`, so records, JSON and recordings hold plain text. To the type checker it is a type
+without the methods of `str`: text can be shown and continued, but code that asks what it says is an error. What code
+needs to know is a field beside the message.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 
 class DevExplorerError(Exception):
@@ -80,3 +86,16 @@ def out_of_host_memory(error: BaseException) -> bool:
     """Whether this machine's memory is used up. torch has no exception for that: its CPU allocator raises a plain
     RuntimeError."""
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
+
+
+if TYPE_CHECKING:
+
+    class Message:
+        """A sentence or more; `str(message)` where it is shown."""
+
+        def __init__(self, text: str = "") -> None: ...
+        def __add__(self, more: str | Message) -> Message: ...
+        def __bool__(self) -> bool: ...
+
+else:
+    Message = str

@@ -1,11 +1,12 @@
-"""Numbers as people read them: bytes, seconds, rates. The one home of each conversion; no thread, no Qt."""
+"""Numbers and times as people read them: bytes, seconds, rates, durations, moments. The one home of each conversion;
+pure functions, any thread, no Qt."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 
 from devexplorer.core.base.errors import BadInput
 
@@ -171,3 +172,19 @@ def parse_count(text: str, what: str) -> int:
         )
         raise BadInput(f"{what} '{text}' {wrong}; write for example 100")
     return int(text)
+
+
+Clock = Callable[[], float]
+"""Tells the seconds, as `time.time` and `time.monotonic` do; whoever measures is given one."""
+
+
+def moment_text(time_unix_s: float) -> str:
+    """Day and time on this machine's clock: `2026-11-20 13:04:05`."""
+    return datetime.fromtimestamp(time_unix_s).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def elapsed_text(seconds: float) -> str:
+    """`3723.4` -> `1:02:03`; below an hour `2:03`. A clock that was set back makes it 0, never less."""
+    minutes, rest = divmod(max(int(seconds), 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

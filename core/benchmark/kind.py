@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar, c
 import msgspec
 
 from devexplorer.core.base import MISSING, BadInput, Clock, Findings, number_text
-from devexplorer.core.base.plain import plain
 from devexplorer.core.benchmark.published import best
 from devexplorer.core.benchmark.statistics import noise_of_spread
 from devexplorer.core.feature import benchmark_kinds
 from devexplorer.core.records import BenchPoint, BenchResult, BenchSpec, Conditions, DeviceInfo, Spread
+from devexplorer.core.records.base import plain
 
 if TYPE_CHECKING:
     from torch import nn

@@ -2,11 +2,11 @@
 
 import sys
 
-from devexplorer.core.cli.quick_start import quick_start
-from devexplorer.core.cli.terminal import interrupt
+from devexplorer.core.cli import startup
+from devexplorer.core.cli.startup import quick_start
 
 if __name__ == "__main__":
-    interrupt.end_quietly()
+    startup.end_quietly()
     quick_start()  # before what the next line imports
     from devexplorer.core.cli.run import main
 

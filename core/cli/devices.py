@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from devexplorer.core.base import MISSING, bytes_text, number_text, printable, running_text
-from devexplorer.core.base.plain import plain
-from devexplorer.core.cli.terminal.output import console, print_document, table
+from devexplorer.core.cli.terminal import console, print_document, table
 from devexplorer.core.cli.torch_answers import TorchAnswers, TorchQuestion
 from devexplorer.core.devices import apple
 from devexplorer.core.devices.catalog import Catalog, join
@@ -26,8 +25,8 @@ from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.devices.nvml.library import START_LIMIT_S, Card, Nvml
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.records import DeviceDetails, DeviceInfo, DeviceSample, Event, Problem, ProcessUse, Topology
-from devexplorer.core.telemetry.device_facts import facts
-from devexplorer.core.telemetry.fact_rows import FactGroup, Writer, label_width
+from devexplorer.core.records.base import plain
+from devexplorer.core.telemetry.device_facts import FactGroup, Writer, facts, label_width
 from devexplorer.core.telemetry.sampler import Sampler
 from devexplorer.core.telemetry.topology_text import matrix
 from devexplorer.core.virtual.device.machine import VirtualMachine, machine_of

@@ -13,7 +13,7 @@ from typing import Any
 import devexplorer
 from devexplorer.core.base import MISSING, bytes_text, printable
 from devexplorer.core.cli.devices import machine
-from devexplorer.core.cli.terminal.output import print_document
+from devexplorer.core.cli.terminal import print_document
 from devexplorer.core.devices.nvml.library import START_LIMIT_S, Card, Nvml
 from devexplorer.core.devices.nvml.processes import in_pid_namespace
 from devexplorer.core.feature import named

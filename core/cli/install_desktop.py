@@ -17,7 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from devexplorer.core.base import BadInput, Unavailable, replacing
-from devexplorer.core.cli.terminal.output import print_document
+from devexplorer.core.cli.terminal import print_document
 
 WRITTEN = {
     "desktop/devexplorer.desktop": "applications/devexplorer.desktop",

@@ -9,7 +9,7 @@ import sys
 
 import devexplorer
 from devexplorer.core.base import BadInput, ProgressMonitor, printable
-from devexplorer.core.cli.terminal.refusal import say
+from devexplorer.core.cli.startup import say
 
 
 def run_elsewhere(arguments: argparse.Namespace) -> None:

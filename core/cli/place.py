@@ -11,8 +11,8 @@ from functools import partial
 import torch
 
 from devexplorer.core.base import MISSING, bytes_text, count_text, shape_text
-from devexplorer.core.cli.terminal.findings import TerminalFindings
-from devexplorer.core.cli.terminal.output import console, print_document, quiet_stdout, table
+from devexplorer.core.cli.findings import TerminalFindings
+from devexplorer.core.cli.terminal import console, print_document, quiet_stdout, table
 from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.models import Extras, SourceRecipe, builder_of, crossings, device_id, named_modules
 from devexplorer.core.models.optimizers import left_behind

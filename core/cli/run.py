@@ -15,11 +15,9 @@ from pkgutil import resolve_name
 import devexplorer
 from devexplorer.core.base import BadInput, DevExplorerError, without_cards
 from devexplorer.core.base.time_limit import any_abandoned
-from devexplorer.core.cli.arguments import cli_commands, elsewhere, parse
+from devexplorer.core.cli.arguments import away, cli_commands, elsewhere, parse
 from devexplorer.core.cli.other_python import run_elsewhere
-from devexplorer.core.cli.terminal.common_arguments import away
-from devexplorer.core.cli.terminal.interrupt import INTERRUPTED
-from devexplorer.core.cli.terminal.refusal import refuse, say
+from devexplorer.core.cli.startup import INTERRUPTED, refuse, say
 
 WINDOW_COMMANDS = (None, "open", "tour")
 NO_THREAD = "the system lets this process start no further thread; end other programs, or raise 'ulimit -u'"

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from devexplorer.core.cli.terminal.common_arguments import (
-    SHAPES,
-    TARGET,
-    TIMEOUT,
-    CliCommand,
-    add_options,
-    json_option,
-)
+from devexplorer.core.cli.arguments import SHAPES, TARGET, TIMEOUT, CliCommand, add_options, json_option
 
 
 def _doctor(doctor: argparse.ArgumentParser) -> None:

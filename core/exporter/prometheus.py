@@ -26,7 +26,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from devexplorer.core.base import BadInput, Clock
-from devexplorer.core.cli.terminal.refusal import say
+from devexplorer.core.cli.startup import say
 from devexplorer.core.records import DeviceInfo, DeviceSample
 
 PER_MIB = 1 / (1 << 20)

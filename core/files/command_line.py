@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from devexplorer.core.cli.terminal.common_arguments import CliCommand, json_option
+from devexplorer.core.cli.arguments import CliCommand, json_option
 
 
 def _show(show: argparse.ArgumentParser) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from devexplorer.core.base import BadInput, bytes_text, count_text, printable, shape_text
-from devexplorer.core.cli.terminal.output import SCHEMA
+from devexplorer.core.cli.terminal import SCHEMA
 from devexplorer.core.files.kinds import MODEL, RECORDING, SCRIPT, SNAPSHOT, recognise
 
 _OTHERS = {

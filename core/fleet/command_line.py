@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.cli.terminal.common_arguments import VIRTUAL, CliCommand, WindowOption, add_options, json_option
+from devexplorer.core.cli.arguments import VIRTUAL, CliCommand, WindowOption, add_options, json_option
 
 HOSTS = (
     "a list of machines, one a line, as ssh takes them; name=, rack= and python= may follow; with --virtual each of"

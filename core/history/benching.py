@@ -6,8 +6,8 @@ import argparse
 from functools import partial
 
 from devexplorer.core.base import Unavailable
-from devexplorer.core.cli.terminal.findings import TerminalFindings
-from devexplorer.core.cli.terminal.refusal import say
+from devexplorer.core.cli.findings import TerminalFindings
+from devexplorer.core.cli.startup import say
 from devexplorer.core.history.filter import checked_tags
 from devexplorer.core.history.store import Store
 from devexplorer.core.records import BenchResult, Conditions

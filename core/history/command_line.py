@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from devexplorer.core.cli.terminal.common_arguments import BenchKeeper
+from devexplorer.core.cli.arguments import BenchKeeper
 
 
 def _fill(parser: argparse.ArgumentParser) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from devexplorer.core.cli.terminal.common_arguments import VIRTUAL, CliCommand, WindowOption, add_options, json_option
+from devexplorer.core.cli.arguments import VIRTUAL, CliCommand, WindowOption, add_options, json_option
 
 
 def _host(host: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@ from devexplorer.core.base import handles
 from devexplorer.core.feature import FeatureState
 from devexplorer.core.memory.records import AllocatorSnapshot, SnapshotOpened
 from devexplorer.core.records import ObjectSnapshot
-from devexplorer.core.session.change import Change
+from devexplorer.core.session.poll import Change
 
 
 class MemoryState(FeatureState):

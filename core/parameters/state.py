@@ -6,7 +6,7 @@ from devexplorer.core.base import handles, object_name
 from devexplorer.core.feature import FeatureState
 from devexplorer.core.parameters.records import ValuesDescribed
 from devexplorer.core.records import ObjectSnapshot
-from devexplorer.core.session.change import Change
+from devexplorer.core.session.poll import Change
 
 
 class ValuesState(FeatureState):

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from devexplorer.core.cli.terminal.common_arguments import (
-    SHAPES,
-    TARGET,
-    TIMEOUT,
-    BenchKeeper,
-    CliCommand,
-    add_options,
-    json_option,
-)
+from devexplorer.core.cli.arguments import SHAPES, TARGET, TIMEOUT, BenchKeeper, CliCommand, add_options, json_option
 
 WEIGHTS = (
     "with --generate: int4, int8, fp8, gptq, awq, bnb-int8 or bnb-nf4, or a checkpoint (a .safetensors file or a folder"

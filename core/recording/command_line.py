@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from devexplorer.core.cli.terminal.common_arguments import WindowOption
+from devexplorer.core.cli.arguments import WindowOption
 from devexplorer.core.watch.command_line import WatchOption
 
 

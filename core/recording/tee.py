@@ -15,7 +15,7 @@ from devexplorer.core.feature import Listener
 from devexplorer.core.recording.format import Reading
 from devexplorer.core.recording.recorder import Recorder
 from devexplorer.core.records import DeviceSample, Event, Log
-from devexplorer.core.session.retained import RetainedEvents
+from devexplorer.core.session.poll import RetainedEvents
 
 if TYPE_CHECKING:
     from devexplorer.core.session.poll import PollResult

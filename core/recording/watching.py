@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from devexplorer.core.base import BadInput, bytes_text
-from devexplorer.core.cli.terminal.refusal import say
+from devexplorer.core.cli.startup import say
 from devexplorer.core.recording.recorder import Recorder
 from devexplorer.core.records import Event
 from devexplorer.core.watch.devices import WatchedDevices

@@ -1,4 +1,4 @@
-"""What records have in common. Any thread.
+"""What records have in common, and records as plain values. Any thread.
 
 Neither base of commands and events has a tag, so a subclass has to name its own: msgspec refuses a union that holds a
 record without one. The tag is what the link and recordings hold; a class can be renamed, its tag cannot.
@@ -49,3 +49,10 @@ class SentFrom(msgspec.Struct, frozen=True):
     """The file there; of objects: what a file with them would be called."""
     objects: bool = False
     """Objects of the workspace there, rather than a file."""
+
+
+def plain(value: object) -> Any:
+    """A record as an object with every field by its name, null included; what is within it likewise."""
+    if isinstance(value, msgspec.Struct):
+        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
+    return [plain(part) for part in value] if isinstance(value, tuple) else value

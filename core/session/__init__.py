@@ -1,7 +1,7 @@
 """What the window talks to: the engine process, the state, jobs, settings, the session as Python. Main thread; no Qt,
 no torch."""
 
-from devexplorer.core.session.jobs import (
+from devexplorer.core.session.journal import (
     NOTHING_UNDER_WAY,
     FinishedCommand,
     Job,

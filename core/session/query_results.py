@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from devexplorer.core.base import EventHandlers, handles, object_name
 from devexplorer.core.records import Answer, Check, Checked, Diagnosis, ObjectSnapshot, Row
-from devexplorer.core.session.change import Change
-from devexplorer.core.session.jobs import FinishedCommand
+from devexplorer.core.session.journal import FinishedCommand
+from devexplorer.core.session.poll import Change
 
 
 class QueryResults(EventHandlers):

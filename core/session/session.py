@@ -21,11 +21,12 @@ import msgspec
 from devexplorer.core.base import BadInput, Clock, EventHandlers, handles
 from devexplorer.core.benchmark.conditions import RunRecorder
 from devexplorer.core.commands.registry import title_of
-from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.devices.catalog import Catalog, join
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE, assignment, checked
-from devexplorer.core.devices.drm import Drm
-from devexplorer.core.devices.nvml.library import Nvml
+from devexplorer.core.devices.drm import Drm, DrmCard
+from devexplorer.core.devices.nvml.library import Card, Nvml
+from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.devices.visibility_messages import visibility_answer
 from devexplorer.core.engine.process import EngineLike, EngineProcess
 from devexplorer.core.feature import Listener, features, result_types
@@ -35,6 +36,7 @@ from devexplorer.core.records import (
     BenchResult,
     Command,
     Conditions,
+    DeviceInfo,
     DeviceSample,
     EngineDevices,
     EngineLost,
@@ -47,13 +49,13 @@ from devexplorer.core.records import (
     Kept,
     Moved,
     ObjectChanged,
+    Problem,
     Rebuilt,
     Redid,
     Remove,
     SideEffects,
     Undid,
 )
-from devexplorer.core.session.device_sources import DeviceSources
 from devexplorer.core.session.journal import Action, Journal, JournalEntry, Surroundings
 from devexplorer.core.session.poll import MOST_EVENTS, PollResult
 from devexplorer.core.telemetry.drm_sampler import ENGINE_READS, DrmSampler
@@ -62,6 +64,50 @@ from devexplorer.core.telemetry.sampler import Sampler
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+class DeviceSources:
+    """The newest word of each source; `due` when there is a newer one than the catalog has."""
+
+    def __init__(self, cpu: Callable[[], DeviceInfo]) -> None:
+        self.due = True
+        self._cpu = cpu
+        self._cards: tuple[Card, ...] = ()
+        self._drm_cards: tuple[DrmCard, ...] = ()
+        self._torch: tuple[DeviceInfo, ...] | None = None
+        self._card_problems: tuple[Problem, ...] = ()
+        self._torch_problems: tuple[Problem, ...] = ()
+        self._datasheets = load_profiles()
+
+    def take_cards(self, cards: Sequence[Card], problems: Sequence[Problem]) -> None:
+        """Of NVML; called by the sampler thread."""
+        self._cards, self._card_problems = tuple(cards), tuple(problems)
+        self.due = True
+
+    def take_drm_cards(self, cards: tuple[DrmCard, ...]) -> None:
+        """Of AMD and Intel; called once by the thread that watches them."""
+        self._drm_cards = cards
+        self.due = True
+
+    def take_torch(self, event: EngineDevices) -> None:
+        """Of the engine."""
+        self._torch, self._torch_problems = event.devices, event.problems
+        self.due = True
+
+    def join(self, cuda_visible_devices: str | None) -> Catalog:
+        """One catalog of everything; `cuda_visible_devices`: as the engine has it."""
+        self.due = False
+        return join(
+            self._cpu(),
+            self._cards,
+            self._torch,
+            problems=(*self._card_problems, *self._torch_problems),
+            datasheets=self._datasheets,
+            cuda_visible_devices=cuda_visible_devices,
+            cuda_device_order=os.environ.get("CUDA_DEVICE_ORDER"),
+            drm=self._drm_cards,
+        )
+
 
 RESTARTS = 3
 """An engine that dies more often than this within `RESTART_WINDOW_S` is killed by something: no restart by itself."""

@@ -51,8 +51,8 @@ from devexplorer.core.records import (
     UndoState,
 )
 from devexplorer.core.records.base import BaseEvent
-from devexplorer.core.session.change import Change as Change
-from devexplorer.core.session.jobs import FinishedCommand, Job, Run
+from devexplorer.core.session.journal import FinishedCommand, Job, Run
+from devexplorer.core.session.poll import Change as Change
 from devexplorer.core.session.query_results import QueryResults
 from devexplorer.core.session.row_table import RowTables
 from devexplorer.core.session.settings import Settings

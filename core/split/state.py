@@ -5,7 +5,7 @@ from __future__ import annotations
 from devexplorer.core.base import handles
 from devexplorer.core.feature import FeatureState
 from devexplorer.core.records import Hop, ObjectSnapshot
-from devexplorer.core.session.change import Change
+from devexplorer.core.session.poll import Change
 from devexplorer.core.split.records import Hopped, SplitPlan, SplitPlanned
 
 

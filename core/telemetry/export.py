@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from devexplorer.core.base import MISSING, Unavailable, atomic_files, count_text
+from devexplorer.core.base import MISSING, Unavailable, count_text, files
 from devexplorer.core.telemetry.history import BY_ID, Floats, Window
 from devexplorer.core.telemetry.metrics import UNITS
 
@@ -116,9 +116,9 @@ def write_table(path: Path, rows: Iterable[Sequence[str]]) -> str:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """As `core.base.atomic_files.replacing`; a file that could not be written is `Unavailable`, in one line."""
+    """As `core.base.files.replacing`; a file that could not be written is `Unavailable`, in one line."""
     try:
-        with atomic_files.replacing(path) as temporary:
+        with files.replacing(path) as temporary:
             yield temporary
     except OSError as error:
         reason = error.strerror or str(error).partition("\n")[0]

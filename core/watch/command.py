@@ -18,13 +18,12 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from devexplorer.core.base import parse_seconds
-from devexplorer.core.base.plain import plain
-from devexplorer.core.cli.terminal.findings import TerminalFindings
-from devexplorer.core.cli.terminal.lines import PLAIN, is_styled
-from devexplorer.core.cli.terminal.output import PIPE_COLUMNS, console, print_document
-from devexplorer.core.cli.terminal.stopping import Stopping
+from devexplorer.core.cli.findings import TerminalFindings
+from devexplorer.core.cli.stopping import Stopping
+from devexplorer.core.cli.terminal import PIPE_COLUMNS, PLAIN, console, is_styled, print_document
 from devexplorer.core.devices.nvml.library import START_LIMIT_S, Nvml
 from devexplorer.core.records import DeviceSample
+from devexplorer.core.records.base import plain
 from devexplorer.core.watch.devices import WatchedDevices
 from devexplorer.core.watch.table import WatchReading, WatchTable
 
@@ -93,7 +92,7 @@ class _LiveTable:
     """A table that renews itself on a terminal."""
 
     def __init__(self, out: Console, ending: ExitStack) -> None:
-        from devexplorer.core.cli.terminal.renewing import Renewing
+        from devexplorer.core.cli.renewing import Renewing
 
         self._table = WatchTable(ascii_only=not out.encoding.lower().startswith("utf"))
         self._terminal = ending.enter_context(Renewing(out))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import NamedTuple
 
-from devexplorer.core.cli.terminal.common_arguments import CliCommand, add_options, json_option, of_features
+from devexplorer.core.cli.arguments import CliCommand, add_options, json_option, of_features
 
 
 class WatchOption(NamedTuple):

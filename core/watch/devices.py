@@ -23,7 +23,7 @@ from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.nvml_card import Card
 from devexplorer.core.devices.without_torch import ORDER, expected_devices, installed_build
 from devexplorer.core.records import DeviceDetails, DeviceInfo, DeviceSample, Event, Problem
-from devexplorer.core.telemetry.fact_rows import Writer
+from devexplorer.core.telemetry.device_facts import Writer
 from devexplorer.core.telemetry.metrics import is_empty_sample
 from devexplorer.core.telemetry.sampler import CALL_LIMIT_S, PATIENCE_S, Sampler
 from devexplorer.core.watch.table import WatchReading

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from devexplorer.core.base import MISSING, printable
-from devexplorer.core.cli.terminal.lines import Line, cell_len, set_cell_size
+from devexplorer.core.cli.terminal import Line, cell_len, set_cell_size
 from devexplorer.core.records import DeviceInfo, DeviceSample, Problem, ProcessUse
 from devexplorer.core.watch.columns import (
     COLUMNS,
@@ -294,8 +294,8 @@ def _state(reading: WatchReading) -> str:
         parts.append("shared memory")
     if reading.sample.throttle_reasons:
         from devexplorer.core.telemetry.device_facts import (
-            held_in_short,
-        )  # the rows of every fact: needed by busy cards only
+            held_in_short,  # the rows of every fact: needed by busy cards only
+        )
 
         parts += map(printable, held_in_short(reading.sample.throttle_reasons))
     return ", ".join(parts)

@@ -26,8 +26,7 @@ from PySide6.QtWidgets import (
 
 from devexplorer.core.base import MISSING
 from devexplorer.core.session import State
-from devexplorer.core.telemetry.device_facts import facts, facts_text
-from devexplorer.core.telemetry.fact_rows import FactGroup, FactRow
+from devexplorer.core.telemetry.device_facts import FactGroup, FactRow, facts, facts_text
 from devexplorer.gui.widgets import (
     CENTRE,
     EDGE_PX,

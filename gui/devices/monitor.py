@@ -15,8 +15,7 @@ from PySide6.QtGui import QPainter, QShowEvent
 
 from devexplorer.core.base import MISSING, sentence
 from devexplorer.core.session import Device, Progress, State, UnderWay
-from devexplorer.core.telemetry.device_facts import held_in_short
-from devexplorer.core.telemetry.fact_rows import Writer
+from devexplorer.core.telemetry.device_facts import Writer, held_in_short
 from devexplorer.gui.devices.card_text import CardTexts, card_texts
 from devexplorer.gui.devices.panel import ReadingsPanel
 from devexplorer.gui.widgets import (

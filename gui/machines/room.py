@@ -17,7 +17,7 @@ from PySide6.QtCore import QObject, Signal
 
 from devexplorer.core.records import AddVirtual, Command, Move
 from devexplorer.core.session import Change
-from devexplorer.core.session.jobs import steps_of
+from devexplorer.core.session.journal import steps_of
 from devexplorer.core.session.settings import KnownMachine
 from devexplorer.gui.actions import WindowContext
 

@@ -17,8 +17,7 @@ from PySide6.QtWidgets import QComboBox, QLabel, QMenu, QPushButton, QWidget
 from devexplorer.core.base import MISSING, bytes_text, count_text
 from devexplorer.core.memory.records import OpenSnapshot, RecordAllocator, ReleaseCache
 from devexplorer.core.session import Device
-from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS, MemoryParts
-from devexplorer.core.telemetry.memory_views import memory_views, why_they_differ
+from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS, MemoryParts, memory_views, why_they_differ
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.memory.snapshot_files import open_snapshot, save_snapshot
 from devexplorer.gui.widgets import (

@@ -14,7 +14,7 @@ from PySide6.QtCore import QMessageLogContext, QSize, QtMsgType, qInstallMessage
 from PySide6.QtGui import QFontDatabase, QFontInfo
 from PySide6.QtWidgets import QApplication
 
-from devexplorer.core.cli.terminal.refusal import refuse
+from devexplorer.core.cli.startup import refuse
 
 DESIGNED_PX, USUAL_PX = 13.0, 15.0
 """The text that sizes are designed for; desktops have up to this as their default."""

@@ -22,7 +22,7 @@ from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base import Clock
 from devexplorer.core.session import Change, State
-from devexplorer.core.session.past import fill
+from devexplorer.core.session.poll import fill
 
 if TYPE_CHECKING:
     from devexplorer.core.session.poll import PollResult

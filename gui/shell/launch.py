@@ -17,10 +17,9 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from devexplorer.core.base import BadInput, DevExplorerError, open_regular
-from devexplorer.core.cli.arguments import elsewhere, parse
+from devexplorer.core.cli.arguments import away, elsewhere, parse, window_options
 from devexplorer.core.cli.run import NO_THREAD, WINDOW_COMMANDS, can_start_threads, ended, run
-from devexplorer.core.cli.terminal.common_arguments import away, window_options
-from devexplorer.core.cli.terminal.refusal import refuse
+from devexplorer.core.cli.startup import refuse
 from devexplorer.core.feature import kind_of_head, pythons
 
 if TYPE_CHECKING:

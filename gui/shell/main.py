@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from devexplorer.core.cli.quick_start import quick_start
-from devexplorer.core.cli.terminal import interrupt
+from devexplorer.core.cli import startup
+from devexplorer.core.cli.startup import quick_start
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run DevExplorer; returns the exit code. Without `argv` the process is all ours, its Ctrl-C too."""
     if argv is None:
-        interrupt.end_quietly()
+        startup.end_quietly()
     quick_start()  # before what the next line imports
     from devexplorer.gui.shell.launch import launch
 
@@ -17,7 +17,7 @@ def main(argv: list[str] | None = None) -> int:
         return launch(argv)
     finally:
         if argv is None:
-            interrupt.end_quietly()
+            startup.end_quietly()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from PySide6.QtWidgets import QLabel
 
-from devexplorer.core.session.jobs import Run
+from devexplorer.core.session.journal import Run
 from devexplorer.gui.benchmark.base_page import BenchPage
 from fakes.toy_benchmark import ToySpec
 

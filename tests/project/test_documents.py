@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from torch import nn
 
 from devexplorer.core.cli.arguments import parse
-from devexplorer.core.cli.bench.arguments import options
+from devexplorer.core.cli.bench_options import options
 from devexplorer.core.cli.run import main
 from devexplorer.core.planner.commands import fit
 

@@ -16,7 +16,7 @@ from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.engine.engine import AllocatorSampler
 from devexplorer.core.records import DeviceSample, Event, NewTensor, Remove
 from devexplorer.core.session.state import Device, State
-from devexplorer.core.telemetry.memory_views import memory_views, why_they_differ
+from devexplorer.core.telemetry.memory_breakdown import memory_views, why_they_differ
 from devexplorer.core.virtual.device.machine import CONTEXT_BYTES
 
 MIB = 1 << 20

@@ -13,11 +13,9 @@ from rich.console import Console
 from rich.text import Text
 
 from devexplorer.core.base import bytes_text, count_text, parse_input_shapes, parse_model_dtype, printable, seconds_text
-from devexplorer.core.cli.terminal.findings import TerminalFindings
-from devexplorer.core.cli.terminal.options import current_folder, target
-from devexplorer.core.cli.terminal.output import console, print_document
-from devexplorer.core.cli.terminal.refusal import refuse
-from devexplorer.core.cli.terminal.waiting import waiting
+from devexplorer.core.cli.findings import TerminalFindings, current_folder, target
+from devexplorer.core.cli.startup import refuse
+from devexplorer.core.cli.terminal import console, print_document, waiting
 from devexplorer.core.devices.backend import parse_device
 from devexplorer.core.doctor.ask import LIMIT_SECONDS, diagnosed
 from devexplorer.core.doctor.findings.rules import RULES, passes, verdict, without_gradient

@@ -12,12 +12,10 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 
 from devexplorer.core.base import MISSING, BadInput, Unavailable, list_text, parse_dtype, printable
-from devexplorer.core.cli.terminal.findings import TerminalFindings
-from devexplorer.core.cli.terminal.lines import Line, cell_len, is_styled
-from devexplorer.core.cli.terminal.output import print_document
-from devexplorer.core.cli.terminal.refusal import say
-from devexplorer.core.cli.terminal.stopping import Stopping
-from devexplorer.core.cli.terminal.waiting import waiting
+from devexplorer.core.cli.findings import TerminalFindings
+from devexplorer.core.cli.startup import say
+from devexplorer.core.cli.stopping import Stopping
+from devexplorer.core.cli.terminal import Line, cell_len, is_styled, print_document, waiting
 from devexplorer.core.fleet.check.fleet_check import CheckReport, FleetCheck
 from devexplorer.core.fleet.check.plan import CheckPlan, measured_cards, parse_kinds, within_budget
 from devexplorer.core.fleet.commands.choosing import measured

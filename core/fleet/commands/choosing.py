@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.cli.terminal.findings import TerminalFindings
+from devexplorer.core.cli.findings import TerminalFindings
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.fleet.cluster.cluster_fleet import ClusterFleet

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from devexplorer.core.base import BadInput, Unavailable, count_text, first_line, parse_count
-from devexplorer.core.cli.terminal.refusal import say
-from devexplorer.core.cli.terminal.stopping import Stopping
+from devexplorer.core.cli.startup import say
+from devexplorer.core.cli.stopping import Stopping
 
 MOST_NODES = 16
 """Each is several processes with some hundred MiB together."""

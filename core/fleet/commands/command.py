@@ -16,12 +16,11 @@ from typing import Any
 
 from devexplorer.core.alerts.rules import DEFAULT_RULES
 from devexplorer.core.base import list_text
-from devexplorer.core.base.times import moment_text
-from devexplorer.core.cli.terminal.findings import TerminalFindings
-from devexplorer.core.cli.terminal.lines import is_styled
-from devexplorer.core.cli.terminal.output import console, print_document, table
-from devexplorer.core.cli.terminal.refusal import refuse, say
-from devexplorer.core.cli.terminal.stopping import Stopping
+from devexplorer.core.base.formats import moment_text
+from devexplorer.core.cli.findings import TerminalFindings
+from devexplorer.core.cli.startup import refuse, say
+from devexplorer.core.cli.stopping import Stopping
+from devexplorer.core.cli.terminal import console, is_styled, print_document, table
 from devexplorer.core.exporter.watching import belongs_to_a_port, parse_port
 from devexplorer.core.fleet.alerts import FleetAlerts, Raised
 from devexplorer.core.fleet.commands.check import check
@@ -142,7 +141,7 @@ class _Alerts:
 def _lines(count: int | None, ending: ExitStack) -> Show:
     """On a terminal in place of those before, where there is more than one reading."""
     if count != 1 and renews():
-        from devexplorer.core.cli.terminal.renewing import Renewing
+        from devexplorer.core.cli.renewing import Renewing
 
         terminal = ending.enter_context(Renewing(console()))
         return lambda cards: terminal.show(line.rich() for line in fleet_lines(cards, *terminal.room()))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from devexplorer.core.base.plain import plain
 from devexplorer.core.fleet.alerts import Raised
 from devexplorer.core.fleet.table import FleetCard, FleetTable
 from devexplorer.core.records import DeviceSample, Problem
+from devexplorer.core.records.base import plain
 
 
 def fleet_document(fleet: FleetTable, raised: Sequence[Raised], now: float) -> dict[str, Any]:

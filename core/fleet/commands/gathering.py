@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from devexplorer.core.base import Unavailable
-from devexplorer.core.cli.terminal.stopping import Stopping
+from devexplorer.core.cli.stopping import Stopping
 from devexplorer.core.fleet.source import FleetSource
 from devexplorer.core.fleet.table import FleetTable
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from devexplorer.core.base import MISSING, bytes_text, printable
-from devexplorer.core.cli.terminal.lines import Line, cell_len, set_cell_size
+from devexplorer.core.cli.terminal import Line, cell_len, set_cell_size
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.records import DeviceSample
 

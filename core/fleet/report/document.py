@@ -7,13 +7,13 @@ from typing import Any
 
 import devexplorer
 from devexplorer.core.base import list_text, seconds_text
-from devexplorer.core.base.plain import plain
 from devexplorer.core.fleet.check.fleet_check import CheckReport
 from devexplorer.core.fleet.events import CardKey
 from devexplorer.core.fleet.records import CardMeasurement, CardVerdict, MeasuredKind, Rates
 from devexplorer.core.fleet.report.verdict_text import group_line, line
 from devexplorer.core.fleet.verdicts.judge import usable_blocks
 from devexplorer.core.records import DeviceInfo
+from devexplorer.core.records.base import plain
 
 UNITS = {MeasuredKind.MATMUL: "TFLOP/s", MeasuredKind.MODEL: "samples/s"}
 """Of rates; decimal GB/s of all others."""

@@ -29,7 +29,7 @@ from devexplorer.core.base import (
     seconds_text,
     sentence,
 )
-from devexplorer.core.base.atomic_files import replacing
+from devexplorer.core.base.files import replacing
 from devexplorer.core.base.html_page import page, table, table_row
 from devexplorer.core.benchmark.condition_rows import moment_text
 from devexplorer.core.fleet.check.fleet_check import CheckReport

@@ -8,7 +8,7 @@ import os
 import time
 
 from devexplorer.core.base import BadInput, Unavailable, elapsed_text
-from devexplorer.core.cli.terminal.output import console, print_document, table
+from devexplorer.core.cli.terminal import console, print_document, table
 from devexplorer.core.machines.host import listing
 from devexplorer.core.machines.host.proxy import proxy
 from devexplorer.core.machines.host.socket_folder import HostError

@@ -19,9 +19,8 @@ from typing import TextIO
 from devexplorer.core.base import Unavailable
 from devexplorer.core.base.chosen_python import chosen
 from devexplorer.core.cli.other_python import say_chosen
-from devexplorer.core.cli.terminal.interrupt import Raising
-from devexplorer.core.cli.terminal.own_codes import OwnCodes
-from devexplorer.core.cli.terminal.refusal import say
+from devexplorer.core.cli.startup import Raising, say
+from devexplorer.core.cli.terminal import OwnCodes
 from devexplorer.core.machines.ssh.connection import NO_SIZE, Connection
 from devexplorer.core.machines.ssh.failures import ConnectionFailed
 from devexplorer.core.machines.ssh.putting import choose, prepare

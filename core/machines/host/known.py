@@ -36,8 +36,7 @@ from devexplorer.core.records import (
     UndoState,
 )
 from devexplorer.core.records.base import Record
-from devexplorer.core.session.poll import PollResult
-from devexplorer.core.session.retained import RetainedEvents
+from devexplorer.core.session.poll import PollResult, RetainedEvents
 from devexplorer.core.session.state import State
 
 MOST_POINTS = 5_000

@@ -44,8 +44,7 @@ from devexplorer.core.machines.window.uplink import Begin, Uplink
 from devexplorer.core.records import Answer, BeginBenchmark, Command, EngineReady, Event, JobEnded, Log
 from devexplorer.core.records.base import Record
 from devexplorer.core.session.journal import Action, Surroundings
-from devexplorer.core.session.past import Past
-from devexplorer.core.session.poll import MOST_EVENTS, PollResult
+from devexplorer.core.session.poll import MOST_EVENTS, Past, PollResult
 
 R = TypeVar("R", bound=Result)
 MOST_PAST = 2

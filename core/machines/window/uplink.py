@@ -48,7 +48,7 @@ from devexplorer.core.machines.window.link import CannotReach, LinkState, Route
 from devexplorer.core.machines.window.untrusted import admitted, visible
 from devexplorer.core.records import AllocatorSample, DeviceSample, Event, Log
 from devexplorer.core.records.base import Record
-from devexplorer.core.session.past import Past
+from devexplorer.core.session.poll import Past
 from devexplorer.core.session.state import Marker, State
 from devexplorer.core.telemetry.mailbox import Mailbox
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from devexplorer.core.base import Unavailable
-from devexplorer.core.cli.terminal.findings import TerminalFindings
-from devexplorer.core.cli.terminal.refusal import say
+from devexplorer.core.cli.findings import TerminalFindings
+from devexplorer.core.cli.startup import say
 from devexplorer.core.planner.calibrate.records import CalibrateResult
 from devexplorer.core.planner.calibrate.store import CalibrationStore, calibration_of
 from devexplorer.core.records import BenchResult, Conditions

@@ -8,8 +8,8 @@ import argparse
 from msgspec.structs import asdict
 
 from devexplorer.core.base import MISSING
-from devexplorer.core.base.times import moment_text
-from devexplorer.core.cli.terminal.output import console, print_document, table
+from devexplorer.core.base.formats import moment_text
+from devexplorer.core.cli.terminal import console, print_document, table
 from devexplorer.core.planner.calibrate.store import CalibrationStore
 from devexplorer.core.virtual.device.calibration import TITLES
 

@@ -28,10 +28,8 @@ from devexplorer.core.base import (
     range_text,
     seconds_text,
 )
-from devexplorer.core.cli.terminal.findings import TerminalFindings
-from devexplorer.core.cli.terminal.options import current_folder, target
-from devexplorer.core.cli.terminal.output import console, print_document, table
-from devexplorer.core.cli.terminal.waiting import waiting
+from devexplorer.core.cli.findings import TerminalFindings, current_folder, target
+from devexplorer.core.cli.terminal import console, print_document, table, waiting
 from devexplorer.core.devices.planned_profiles import parse_planned
 from devexplorer.core.planner.calibrate.store import CalibrationStore
 from devexplorer.core.planner.commands.fit_print import (

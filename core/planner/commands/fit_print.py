@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from devexplorer.core.base import MISSING, bytes_text, count_text, number_text, printable, range_text, seconds_text
-from devexplorer.core.cli.terminal.output import table
+from devexplorer.core.cli.terminal import table
 from devexplorer.core.planner.messages import PARTS
 from devexplorer.core.planner.records import BatchPoint, Fit, FitCard, FitReport, FitSpec, Help
 from devexplorer.core.planner.worker.ask import LIMIT_SECONDS

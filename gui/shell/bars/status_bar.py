@@ -25,7 +25,7 @@ from devexplorer.core.session import (
     objects_of,
     verb_of,
 )
-from devexplorer.core.session.jobs import LongJobs
+from devexplorer.core.session.journal import LongJobs
 from devexplorer.gui.actions import Controller, WindowContext, WindowWork
 from devexplorer.gui.widgets import Banner, Role, ShrinkingLabel, hbox, holder, push_button, stack
 

@@ -76,7 +76,7 @@ def test_where_the_ranks_of_several_machines_meet() -> None:
     import argparse
 
     from devexplorer.core.base import Findings
-    from devexplorer.core.cli.bench.arguments import bench_arguments
+    from devexplorer.core.cli.bench_options import bench_arguments
     from devexplorer.core.feature import benchmark_kinds
 
     parser = argparse.ArgumentParser(add_help=False)

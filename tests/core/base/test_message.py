@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from devexplorer.core.base import Message, message
+from devexplorer.core.base import Message, errors
 from devexplorer.core.records import Unchecked
 
 REFUSED = (
@@ -33,10 +33,10 @@ def test_records_hold_plain_text() -> None:
 def test_the_type_checker_finds_code_that_reads_a_message(tmp_path: Path) -> None:
     """The file of the type is checked with it; what else is in its package is not."""
     pytest.importorskip("mypy")
-    head = ["import re", "from message import Message", 'message = Message("It stays.")']
+    head = ["import re", "from errors import Message", 'message = Message("It stays.")']
     file = tmp_path / "reading.py"
     file.write_text("\n".join([*head, *REFUSED, *ALLOWED]) + "\n")
-    shutil.copy(message.__file__, tmp_path)
+    shutil.copy(errors.__file__, tmp_path)
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", file.name]
     found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
     lines = {int(line.split(":")[1]) for line in found.splitlines() if ": error:" in line}

@@ -14,7 +14,7 @@ import pytest
 from fakes.command_line import T4S, Document, Json, Refusal, has, strictly
 
 from devexplorer.core.benchmark.kind import run_documents
-from devexplorer.core.cli.bench import run as bench_run
+from devexplorer.core.cli import bench as bench_run
 from devexplorer.core.cli.run import main
 from devexplorer.core.history.store import Store, default_path
 from devexplorer.core.virtual.backend import install

@@ -9,7 +9,7 @@ import pytest
 from fakes.nvml import FakeCard, FakeNvml
 
 from devexplorer.core.bandwidth.kind import BandwidthSpec
-from devexplorer.core.cli.bench.beside import Beside
+from devexplorer.core.cli.bench import Beside
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.records import (
     BenchPreparing,

@@ -10,7 +10,7 @@ import pytest
 from fakes.command_line import NONE, T4S, Document, Json, Refusal, has, strictly
 
 from devexplorer.core.benchmark.kind import run_documents
-from devexplorer.core.cli.bench import run as bench_run
+from devexplorer.core.cli import bench as bench_run
 from devexplorer.core.cli.run import main
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.history.store import Store

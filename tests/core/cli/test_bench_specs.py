@@ -10,8 +10,8 @@ from devexplorer.core.bandwidth.kind import BandwidthSpec
 from devexplorer.core.base import BadInput
 from devexplorer.core.benchmark.kind import kind_of
 from devexplorer.core.cli.arguments import parse
-from devexplorer.core.cli.bench.arguments import specs
-from devexplorer.core.cli.terminal.findings import TerminalFindings
+from devexplorer.core.cli.bench_options import specs
+from devexplorer.core.cli.findings import TerminalFindings
 from devexplorer.core.model_steps.kind import ModelSpec
 from devexplorer.core.records import BenchSpec, DeviceInfo, MatmulSpec
 from devexplorer.core.scaling.kind import ScalingSpec

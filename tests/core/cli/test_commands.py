@@ -26,8 +26,8 @@ from fakes.nvml import FakeCard, FakeNvml
 
 import devexplorer
 from devexplorer.core.cli import env as env_module
+from devexplorer.core.cli.arguments import window_options
 from devexplorer.core.cli.run import main
-from devexplorer.core.cli.terminal.common_arguments import window_options
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.feature import benchmark_kinds, features

@@ -11,11 +11,11 @@ import pytest
 from fakes.command_line import T4S
 from fakes.nvml import FakeCard, FakeNvml
 
+from devexplorer.core.cli import bench as bench_module
 from devexplorer.core.cli import devices as devices_module
 from devexplorer.core.cli import env as env_module
-from devexplorer.core.cli.bench import command as bench_module
 from devexplorer.core.cli.run import main
-from devexplorer.core.cli.terminal.output import console, table
+from devexplorer.core.cli.terminal import console, table
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.feature import features
 from devexplorer.core.watch import command as watch_module

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from devexplorer.core.cli.terminal import interrupt
-from devexplorer.core.cli.terminal.stopping import Stopping
+from devexplorer.core.cli import startup
+from devexplorer.core.cli.stopping import Stopping
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
 
@@ -56,10 +56,10 @@ def test_who_waits_hears_of_a_signal_that_was_ignored_and_it_is_ignored_again_af
 
 def test_what_has_to_put_things_in_order_is_interrupted_by_an_exception() -> None:
     before = signal.getsignal(signal.SIGINT)
-    interrupt.end_quietly()
+    startup.end_quietly()
     try:
-        with pytest.raises(KeyboardInterrupt), interrupt.Raising():
+        with pytest.raises(KeyboardInterrupt), startup.Raising():
             signal.raise_signal(signal.SIGINT)
-        assert signal.getsignal(signal.SIGINT) is interrupt._end
+        assert signal.getsignal(signal.SIGINT) is startup._end
     finally:
         signal.signal(signal.SIGINT, before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from devexplorer.core.cli.terminal.own_codes import OwnCodes
+from devexplorer.core.cli.terminal import OwnCodes
 
 TABLE = "\x1b[?25l\x1b[2ma  b\x1b[0m\nc\r\x1b[2K\x1b[1A\x1b[2K\x1b[31md\x1b[0m\ne\n\x1b[?25h"
 

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from devexplorer.core.cli.terminal.stopping import Stopping
+from devexplorer.core.cli.stopping import Stopping
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
 

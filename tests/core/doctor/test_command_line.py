@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput, Cancelled, ProgressMonitor
 from devexplorer.core.cli.run import main
-from devexplorer.core.cli.terminal.waiting import waiting
+from devexplorer.core.cli.terminal import waiting
 from devexplorer.core.doctor.commands import cli as doctor
 from devexplorer.core.doctor.commands.cli import github_lines, shown_file
 from devexplorer.core.records import CodeLines, Diagnosis, DoctorRequest, Finding, Unchecked

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from devexplorer.core.cli.terminal.output import console
+from devexplorer.core.cli.terminal import console
 from devexplorer.core.doctor.commands.cli import document, print_diagnosis
 from devexplorer.core.doctor.examine import examine
 from devexplorer.core.doctor.findings.rules import RULES

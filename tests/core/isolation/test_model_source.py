@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.base.input_shapes import parse_input_shapes
+from devexplorer.core.base.dtypes import parse_input_shapes
 from devexplorer.core.isolation.model_source import Source, describe, parse
 
 
@@ -96,7 +96,7 @@ def test_the_window_can_ask_without_torch() -> None:
     code = (
         "import sys\n"
         "from devexplorer.core.isolation.model_source import describe\n"
-        "from devexplorer.core.base.input_shapes import parse_input_shapes\n"
+        "from devexplorer.core.base.dtypes import parse_input_shapes\n"
         "describe('torch.nn:Linear'); parse_input_shapes('2x3:int64')\n"
         "print('torch' in sys.modules)"
     )

@@ -28,7 +28,7 @@ from devexplorer.core.records import (
     Steps,
 )
 from devexplorer.core.session import Progress, device_of, objects_of, verb_of
-from devexplorer.core.session.jobs import LongJobs
+from devexplorer.core.session.journal import LongJobs
 from devexplorer.core.session.state import State
 
 MOVE = Move(targets=("mlp:0", "x"), device="vgpu:0")

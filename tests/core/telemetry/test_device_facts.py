@@ -7,8 +7,7 @@ import pytest
 from fakes.look_records import CPU, GIB, OLD, VGPU, server_card, server_details, server_sample
 
 from devexplorer.core.records import DeviceDetails, DeviceInfo, DeviceSample, Problem
-from devexplorer.core.telemetry.device_facts import facts, facts_text, held_down
-from devexplorer.core.telemetry.fact_rows import FactGroup, FactRow
+from devexplorer.core.telemetry.device_facts import FactGroup, FactRow, facts, facts_text, held_down
 
 CARD, SAMPLE, DETAILS = server_card(0), server_sample(0), server_details(0)
 

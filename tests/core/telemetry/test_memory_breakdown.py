@@ -16,8 +16,14 @@ from devexplorer.core.engine.engine import AllocatorSampler
 from devexplorer.core.models.walk import Holdings
 from devexplorer.core.records import AllocatorSample, DeviceInfo, DeviceSample, Event, ObjectUse, ProcessUse
 from devexplorer.core.session.state import State
-from devexplorer.core.telemetry.memory_breakdown import PART_TEXTS, ContextEstimator, MemoryParts, memory_parts
-from devexplorer.core.telemetry.memory_views import memory_views, why_they_differ
+from devexplorer.core.telemetry.memory_breakdown import (
+    PART_TEXTS,
+    ContextEstimator,
+    MemoryParts,
+    memory_parts,
+    memory_views,
+    why_they_differ,
+)
 from devexplorer.core.virtual.device.machine import CONTEXT_BYTES, VirtualMachine
 from devexplorer.core.virtual.device.memory import OutOfDeviceMemoryError
 

@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.engine.local import LocalEngine
 from devexplorer.core.records import BenchSpec, BuildModel, EngineDevices, Event, StartBenchmark, StopBenchmark
-from devexplorer.core.session.jobs import Run
+from devexplorer.core.session.journal import Run
 from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.page import BenchmarkPanel
 

@@ -28,7 +28,7 @@ from devexplorer.core.records import (
     Spread,
 )
 from devexplorer.core.scaling.kind import ScalingSpec
-from devexplorer.core.session.jobs import Run
+from devexplorer.core.session.journal import Run
 from devexplorer.core.session.state import State
 from devexplorer.core.sweep.kind import SweepSpec
 from devexplorer.gui.benchmark.base_page import BenchPage

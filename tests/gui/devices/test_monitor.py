@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.feature import FeatureState, Trouble
 from devexplorer.core.records import DeviceSample, Problem, ProcessUse
-from devexplorer.core.session.jobs import Progress, UnderWay
+from devexplorer.core.session.journal import Progress, UnderWay
 from devexplorer.core.session.state import State
 from devexplorer.gui.devices.monitor import COLUMNS, MonitorPanel
 

@@ -47,7 +47,7 @@ from devexplorer.core.records import (
     StoredRun,
 )
 from devexplorer.core.session import State
-from devexplorer.core.session.past import fill
+from devexplorer.core.session.poll import fill
 
 CUT_S = float(os.environ.get("DEVEXPLORER_CUT_S", "1"))
 PATIENCE_S = 60.0

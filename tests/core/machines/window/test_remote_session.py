@@ -47,7 +47,7 @@ from devexplorer.core.records import (
 from devexplorer.core.records.base import Record
 from devexplorer.core.session import State
 from devexplorer.core.session.journal import Action
-from devexplorer.core.session.past import fill
+from devexplorer.core.session.poll import fill
 from devexplorer.core.session.session import Session
 
 

@@ -1,12 +1,38 @@
-"""Values of options that several commands take, checked one by one. No torch, main thread."""
+"""What is wrong with the arguments of a command, with how to get virtual GPUs where those would do; values of options
+that several commands take. No torch, main thread."""
 
 from __future__ import annotations
 
 import os
 from functools import partial
 
-from devexplorer.core.cli.terminal.findings import TerminalFindings
+from devexplorer.core.base import BadInput, findings
 from devexplorer.core.isolation.model_source import parse
+
+
+class TerminalFindings(findings.Findings):
+    """Take values through `checked`, then call `demand_none`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._virtual_given = False
+
+    def check_virtual(self, spec: str | None) -> bool:
+        """Whether `--virtual`, if given, names GPUs that there are; makes none."""
+        self._virtual_given = spec is not None
+        if spec is None:
+            return True
+        from devexplorer.core.devices.profiles import (
+            parse_virtual,
+        )  # reads a table; only who asks for virtual GPUs needs it
+
+        return self.checked(lambda: parse_virtual(spec)) is not None
+
+    def demand_none(self) -> None:
+        """Raise one `BadInput` with everything that was found, and how to get virtual GPUs where those would do."""
+        if self.findings:
+            hint = ['try it with --virtual "2x Tesla T4"'] if self.virtual_helps and not self._virtual_given else []
+            raise BadInput(*self.findings, *hint, virtual_helps=self.virtual_helps)
 
 
 def target(text: str, findings: TerminalFindings) -> str:

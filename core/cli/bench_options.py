@@ -7,14 +7,7 @@ import argparse
 
 from devexplorer.core.base import Findings
 from devexplorer.core.benchmark.kind import Option
-from devexplorer.core.cli.terminal.common_arguments import (
-    PYTHON,
-    TARGET,
-    VIRTUAL,
-    away_options,
-    json_option,
-    of_features,
-)
+from devexplorer.core.cli.arguments import PYTHON, TARGET, VIRTUAL, away_options, json_option, of_features
 from devexplorer.core.feature import benchmark_kinds
 from devexplorer.core.records import BenchSpec
 

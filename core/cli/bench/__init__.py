@@ -1,1 +1,0 @@
-"""`devexplorer bench`. Main thread of its process."""
