@@ -7,7 +7,6 @@ import os
 from functools import partial
 
 from devexplorer.core.base import BadInput, findings
-from devexplorer.core.isolation.model_source import parse
 
 
 class TerminalFindings(findings.Findings):
@@ -22,9 +21,7 @@ class TerminalFindings(findings.Findings):
         self._virtual_given = spec is not None
         if spec is None:
             return True
-        from devexplorer.core.devices.profiles import (
-            parse_virtual,
-        )  # reads a table; only who asks for virtual GPUs needs it
+        from devexplorer.core.devices.profiles import parse_virtual  # reads a table: for those who want virtual GPUs
 
         return self.checked(lambda: parse_virtual(spec)) is not None
 
@@ -39,6 +36,8 @@ def target(text: str, findings: TerminalFindings) -> str:
     """A TARGET without the spaces around it. What looks like a source has to be one; sample models are known where
     torch is."""
     if ":" in text:
+        from devexplorer.core.isolation.model_source import parse  # which `watch` has no need of
+
         findings.checked(partial(parse, text), None)
     elif not text.strip():
         findings.add("no model is named; write a sample model as lenet, or a source as path/to/file.py:factory")

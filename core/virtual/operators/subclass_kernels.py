@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from devexplorer.core.virtual.operators.operations import aten
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
 
-aten = torch.ops.aten
 KEY = "AutogradPrivateUse1"
 TOLERANCE = 1e-2
 """That of torch's own check."""
