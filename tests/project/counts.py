@@ -16,7 +16,7 @@ import io
 import sys
 import tokenize
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,15 +69,18 @@ class Size(NamedTuple):
     nested: int
 
 
-def read(*tops: str, root: Path = ROOT) -> list[Module]:
-    """The Python files below these folders."""
-    found = []
+def each(*tops: str, root: Path = ROOT) -> Iterator[Module]:
+    """The Python files below these folders, one at a time."""
     for path in sorted(path for top in tops for path in (root / top).rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
         name = ".".join((PACKAGE, *(part for part in parts if part != "__init__")))
         text = path.read_text(encoding="utf-8")
-        found.append(Module(path, name, text, ast.parse(text), "/".join(parts[:-1][:2])))
-    return found
+        yield Module(path, name, text, ast.parse(text), "/".join(parts[:-1][:2]))
+
+
+def read(*tops: str, root: Path = ROOT) -> list[Module]:
+    """All of them."""
+    return list(each(*tops, root=root))
 
 
 def tokens(text: str) -> int:
@@ -85,13 +88,14 @@ def tokens(text: str) -> int:
     return sum(token.type not in NO_CODE for token in tokenize.generate_tokens(io.StringIO(text).readline))
 
 
-def nested_conditionals(tree: ast.Module) -> list[int]:
-    """The lines of conditional expressions that have another in them."""
-    found = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.IfExp) and sum(isinstance(part, ast.IfExp) for part in ast.walk(node)) > 1:
-            found.append(node.lineno)
-    return found
+def is_nested(expression: ast.IfExp) -> bool:
+    """Whether a conditional expression has another in it."""
+    return sum(isinstance(part, ast.IfExp) for part in ast.walk(expression)) > 1
+
+
+def classes(module: Module) -> list[str]:
+    """Those at its top."""
+    return [node.name for node in module.tree.body if isinstance(node, ast.ClassDef)]
 
 
 def size(module: Module) -> Size:
@@ -103,7 +107,7 @@ def size(module: Module) -> Size:
         tokens=tokens(module.text),
         conditionals=sum(isinstance(node, ast.IfExp) for node in nodes),
         comprehensions=sum(isinstance(node, COMPREHENSIONS) for node in nodes),
-        nested=len(nested_conditionals(module.tree)),
+        nested=sum(isinstance(node, ast.IfExp) and is_nested(node) for node in nodes),
     )
 
 
@@ -150,13 +154,12 @@ def _imported(module: Module, known: dict[str, Module]) -> Iterator[tuple[str, s
                     yield alias.name, ""
 
 
-def same_names(modules: Iterable[Module]) -> dict[str, list[str]]:
+def same_names(by_module: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
     """Class -> the modules that have one of that name, where there is more than one."""
     found: defaultdict[str, list[str]] = defaultdict(list)
-    for module in modules:
-        for node in module.tree.body:
-            if isinstance(node, ast.ClassDef):
-                found[node.name].append(module.name)
+    for module, names in by_module.items():
+        for name in names:
+            found[name].append(module)
     return {name: places for name, places in sorted(found.items()) if len(places) > 1}
 
 
@@ -168,7 +171,7 @@ def main() -> None:
     product, tests = read(*PRODUCT), read("tests")
     by_name = {module.name: module for module in product}
     single = {name: min(by) for name, by in users(product).items() if len(by) == 1}
-    repeated = same_names(product)
+    repeated = same_names({module.name: classes(module) for module in product})
     folders: defaultdict[str, list[Module]] = defaultdict(list)
     for module in product:
         folders[module.folder].append(module)

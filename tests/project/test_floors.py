@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
+from project.source import source
 
 from devexplorer.core.feature import features
 
@@ -62,35 +62,13 @@ def test_an_import_that_goes_up_breaks_a_contract(module: str, line: str, tmp_pa
 
 def test_no_packages_import_each_other_in_a_circle() -> None:
     """Every folder is a package, including subfolders; imports for the type checker only do not count."""
-    files = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts): path
-        for top in ("core", "gui")
-        for path in (ROOT / top).rglob("*.py")
-    }
-    modules = {name.removesuffix(".__init__"): path for name, path in files.items()}
+    homes = {name: path.rpartition("/")[0] for path, name in source().modules.items()}
     folders: dict[str, set[str]] = {}
-    for name, path in modules.items():
-        folder = ".".join(path.parent.relative_to(ROOT).parts)
-        below = {f".{target}".removeprefix(".") for target in imported(path) if target in modules}
-        homes = {".".join(modules[target].parent.relative_to(ROOT).parts) for target in below}
-        folders.setdefault(folder, set()).update(homes - {folder})
-        assert name
+    for path, targets in source().run_time.items():
+        folder = path.rpartition("/")[0]
+        below = {homes[target] for target in targets if target in homes}
+        folders.setdefault(folder, set()).update(below - {folder})
     tuple(TopologicalSorter(folders).static_order())  # raises CycleError with the cycle
-
-
-def imported(path: Path) -> set[str]:
-    """The modules that a file imports at run time, by their names below `devexplorer`."""
-    found = set()
-    pending: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            continue
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("devexplorer."):
-            base = node.module.removeprefix("devexplorer.")
-            found |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
-        pending.extend(ast.iter_child_nodes(node))
-    return found
 
 
 def test_what_a_feature_has_is_imported_by_those_that_need_it() -> None:
@@ -102,13 +80,18 @@ def test_what_a_feature_has_is_imported_by_those_that_need_it() -> None:
             pages.append(resolve_name(f"devexplorer.{feature.benchmark}").page.removeprefix("devexplorer."))
         folders[name] |= {".".join(page.split(".")[:2]) for page in pages if page.startswith("gui.")}
     found = []
-    for top in ("core", "gui"):
-        for path in (ROOT / top).rglob("*.py"):
-            module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-            home = next((name for name, own in folders.items() if ".".join(module.split(".")[:2]) in own), "")
-            for target in imported(path):
-                to = next((name for name, own in folders.items() if ".".join(target.split(".")[:2]) in own), "")
-                allowed = to in ("", home) or module == f"core.learn.exercises.{to}"
-                if not allowed and (not home or to not in features()[home].needs):
-                    found.append((module, target))
+    for path, targets in source().run_time.items():
+        module = source().modules[path]
+        home = _owner(module, folders)
+        for target in targets:
+            to = _owner(target, folders)
+            allowed = to in ("", home) or module == f"core.learn.exercises.{to}"
+            if not allowed and (not home or to not in features()[home].needs):
+                found.append((module, target))
     assert found == []
+
+
+def _owner(module: str, folders: dict[str, set[str]]) -> str:
+    """The feature that has it, or nothing."""
+    own_folder = ".".join(module.split(".")[:2])
+    return next((name for name, own in folders.items() if own_folder in own), "")

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.metadata
 import re
 import runpy
@@ -13,6 +12,7 @@ from unittest import mock
 
 import pytest
 from project import counts, mutants, without
+from project.source import source
 
 import devexplorer
 from devexplorer.core.features import FEATURES
@@ -43,14 +43,7 @@ def test_what_is_installed_as_the_package_itself_has_nothing_beside_it() -> None
 
 def test_python_that_users_see_imports_from_the_package_itself() -> None:
     """What the window shows to be copied may not rely on modules that can move."""
-    texts = [
-        (path.name, node.value)
-        for path in modules()
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    ]
-    inner = re.compile(r"^(from|import) devexplorer\.(core|gui)", re.MULTILINE)
-    assert not [(name, text) for name, text in texts if inner.search(text)]
+    assert not source().inner
     assert [name for name in devexplorer.__all__ if getattr(devexplorer, name) is None] == []
 
 
@@ -78,39 +71,16 @@ def test_the_release_of_pyside_that_aborts_is_excluded() -> None:
 
 
 def test_core_imports_no_qt_and_only_one_module_nvml() -> None:
-    imported = {
-        (str(path.relative_to(ROOT)), name)
-        for path in modules()
-        for node in ast.walk(ast.parse(path.read_text()))
-        for name in imports_of(node)
-    }
+    imported = source().packages
     core = {(path, name) for path, name in imported if path.startswith("core/")}
     assert not [use for use in core if use[1] in ("PySide6", "pyqtgraph", "core", "gui")]
     assert {path for path, name in imported if name == "pynvml"} <= {"core/devices/nvml/library.py"}
 
 
-def imports_of(node: ast.AST) -> list[str]:
-    """The packages that a statement imports."""
-    if isinstance(node, ast.Import):
-        return [alias.name.partition(".")[0] for alias in node.names]
-    if isinstance(node, ast.ImportFrom) and node.module:
-        return [node.module.partition(".")[0]]
-    return []
-
-
 def test_no_path_is_asked_in_a_way_that_raises() -> None:
     """`Path.exists` and its kin raise for names above 255 bytes and for folders without permission, up to Python 3.13;
     `os.path.exists` says False."""
-    asked = [
-        f"{path.relative_to(ROOT)}:{node.lineno}"
-        for path in modules()
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in ("exists", "is_dir", "is_file")
-        and ast.unparse(node.func.value) not in ("os.path", "item")  # item: of os.scandir
-    ]
-    assert not asked
+    assert not source().asked
 
 
 def test_no_file_is_longer_than_it_should_be() -> None:
@@ -121,16 +91,11 @@ def test_no_file_is_longer_than_it_should_be() -> None:
 
 
 def test_a_class_name_stands_once() -> None:
-    assert counts.same_names(counts.read(*counts.PRODUCT)) == {}
+    assert counts.same_names(source().classes) == {}
 
 
 def test_no_conditional_expression_has_another_in_it() -> None:
-    nested = {
-        f"{path.relative_to(ROOT)}:{line}"
-        for path in modules()
-        for line in counts.nested_conditionals(ast.parse(path.read_text()))
-    }
-    assert not nested, "an `if` can be read, and `elif` has a line of its own"
+    assert not source().nested, "an `if` can be read, and `elif` has a line of its own"
 
 
 def test_who_uses_a_module_is_counted_through_its_package_too(tmp_path: Path) -> None:
@@ -147,7 +112,8 @@ def test_who_uses_a_module_is_counted_through_its_package_too(tmp_path: Path) ->
     read = counts.read("core", root=tmp_path)
     by = counts.users(read)
     assert by["devexplorer.core.door.inside"] == by["devexplorer.core.door.beside"] == {"devexplorer.core.user"}
-    assert counts.same_names(read) == {"Move": ["devexplorer.core.door.beside", "devexplorer.core.door.inside"]}
+    classes = {module.name: counts.classes(module) for module in read}
+    assert counts.same_names(classes) == {"Move": ["devexplorer.core.door.beside", "devexplorer.core.door.inside"]}
     assert counts.tokens("x = 1  # one\n") == 3
 
 
