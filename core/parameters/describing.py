@@ -12,7 +12,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from devexplorer.core.base import BadInput, ProgressMonitor, count_text, seconds_text, shape_text
+from devexplorer.core.base import BadInput, DevExplorerError, ProgressMonitor, count_text, seconds_text, shape_text
 from devexplorer.core.models import device_id, dtype_name, gradient_of, is_uninitialised
 from devexplorer.core.parameters.records import Describe, Values, ValuesDescribed
 from devexplorer.core.parameters.rows_text import rows_text
@@ -280,6 +280,12 @@ def describe(workspace: Workspace, command: Describe, progress: ProgressMonitor)
     """Answer with the values of a tensor, parameter or buffer; `name:path.grad` means a gradient."""
     if not 1 <= command.bins <= MOST_BINS:
         raise BadInput(f"{command.bins} bins are not possible; choose 1 to {MOST_BINS}")
+    if command.quiet:
+        try:
+            result = describe(workspace, msgspec.structs.replace(command, quiet=False), progress)
+        except DevExplorerError:
+            return CommandResult(Answer(title="", words=""))
+        return CommandResult(Answer(title="", words=""), events=result.events)
     target, tensor = _resolved(workspace, command.target)
     values = values_of(workspace, command.target, tensor, command.bins, exact=command.exact, progress=progress)
     offers = (Offer("Compute all from every element", Describe(target=command.target, bins=command.bins, exact=True)),)

@@ -70,5 +70,5 @@ FEATURE = Feature(
     state="core.parameters.state:ValuesState",
     tab="gui.parameters.tab:TAB",
     actions="gui.parameters.actions:actions",
-    for_two="gui.parameters.actions:offers_for_two",
+    offers="gui.parameters.actions:offers",
 )

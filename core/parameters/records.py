@@ -18,6 +18,8 @@ class Describe(BaseCommand, tag="Describe"):
     bins: int = 64
     exact: bool = False
     """Everything from every element, also where the tensor is so large that most of it would come from a sample."""
+    quiet: bool = False
+    """Not what the user did: answered without words, also where there are no values."""
 
 
 class Values(AnyNumbers):

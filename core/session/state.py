@@ -291,7 +291,8 @@ class State(QueryResults):
 
     @handles(Answer)
     def _answered(self, answer: Answer) -> Change:
-        self.answer = answer
+        if answer.title:  # else it is to nothing that the user did
+            self.answer = answer
         if answer.request in self.jobs:
             self.jobs[answer.request].answer = answer
         return Change.ANSWER
@@ -342,7 +343,7 @@ class State(QueryResults):
     @handles(JobEnded)
     def _job_ended(self, event: JobEnded) -> Change:
         job = self.jobs.pop(event.request, None)
-        if job is not None and job.command is not None:
+        if job is not None and job.command is not None and (job.answer is None or job.answer.title):
             steps = job.command.commands if event.ok and isinstance(job.command, Steps) else (job.command,)
             for command in steps:
                 done = FinishedCommand(command, event.ok, job.answer, job.report)

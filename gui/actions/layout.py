@@ -44,15 +44,16 @@ class Layout(msgspec.Struct, frozen=True):
     """How its panels stand in a low window, where that is another way."""
     order: int = 0
     """Among the layouts: the smallest first."""
-    unmeasured: tuple[PanelSplit, PanelSplit] | None = None
-    """How they stand while the plot of throughput has nothing to show: in a window that is not low, and in a low
-    one."""
+    unmeasured: PanelSplit | None = None
+    """How they stand in a window that is not low while the plot of throughput has nothing to show."""
 
     def arrangement(self, *, low: bool, measured: bool = True) -> PanelSplit:
         """How its panels stand in a window that is low, or is not, and with or without something `measured`."""
+        if low and self.low is not None:
+            return self.low
         if not measured and self.unmeasured is not None:
-            return self.unmeasured[low]
-        return self.low if low and self.low is not None else self.root
+            return self.unmeasured
+        return self.root
 
     @property
     def title(self) -> str:

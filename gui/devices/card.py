@@ -156,13 +156,11 @@ class DeviceItem(QWidget):
                 self.update(QRegion(self._readings_rect()) - QRegion(self.bar.geometry()))
             return
         taller = old is None or _lines(texts) != _lines(old)
-        moved = taller or bool(texts.held) != bool(old and old.held)
         self._texts = texts
         self._show_bar()
         self.setAccessibleName(f"{texts.id} {texts.name}" + (" simulated" if texts.simulated else ""))
         if taller:
             self.updateGeometry()
-        if moved:
             self._place_bar()
             self.update()
         else:
@@ -313,10 +311,6 @@ class DeviceItem(QWidget):
         x = self._sign(painter, where.left(), where.center().y() + 1, name, tone)
         draw_text(painter, where.adjusted(x - where.left(), 0, 0, 0), text, words or tone, role)
 
-    def _paint_alarm(self, painter: QPainter, where: QRect) -> None:
-        if self.texts.alarm:
-            self._sign_and_words(painter, where, "error", self.texts.alarm, Role.LABEL, "error")
-
     def _paint_verdict(self, painter: QPainter, where: QRect) -> None:
         assert self.verdict is not None
         if self.verdict.allowed:
@@ -331,13 +325,14 @@ _still = attrgetter(*(name for name in CardTexts._fields if name not in ("used",
 """The texts without the readings."""
 
 
-def _lines(texts: CardTexts) -> tuple[bool, bool, bool]:
+def _lines(texts: CardTexts) -> tuple[bool, bool]:
     """What makes a card taller, and what shows a bar or a reason."""
-    return bool(texts.warning), bool(texts.reason), bool(texts.alarm)
+    return bool(texts.warning), bool(texts.reason)
 
 
 CARD_PX, WARNING_PX, ROW_PX = 91, 19, 24
-"""Heights of a card, of the line more where it carries a warning or an alarm, and of a compact row."""
+"""Heights of a card, of the line more where it carries a warning, and of a compact row. An alert comes and goes by
+itself: it finds room in what is there."""
 
 
 class DeviceCard(DeviceItem):
@@ -346,7 +341,7 @@ class DeviceCard(DeviceItem):
     _LINE, _NUMBER_LINE, _TOP, _SIDE = 17, 26, 8, 14
 
     def height_px(self) -> int:
-        return CARD_PX + WARNING_PX * (bool(self.texts.warning) + bool(self.texts.alarm))
+        return CARD_PX + WARNING_PX * bool(self.texts.warning)
 
     def _place_bar(self) -> None:
         top = self._TOP + self._LINE + self._NUMBER_LINE
@@ -368,12 +363,14 @@ class DeviceCard(DeviceItem):
             self._paint_reason(
                 painter, QRect(left, self._TOP + self._LINE + 3, right - left, self.height() - 37 - alarm_px)
             )
-            self._paint_alarm(painter, QRect(left, self.height() - self._LINE - 6, right - left, self._LINE))
+            if texts.alarm:
+                where = QRect(left, self.height() - self._LINE - 6, right - left, self._LINE)
+                self._sign_and_words(painter, where, "error", texts.alarm, Role.LABEL, "error")
             return
         line = QRect(left, self._TOP + self._LINE, right - left, self._NUMBER_LINE)
         taken = draw_text(painter, line, texts.used, "text", Role.NUMBER)
         taken += 6 + draw_text(painter, line.adjusted(taken + 6, 2, 0, 2), texts.of_total, "dim", Role.TEXT)
-        self._paint_held(painter, line.adjusted(taken + 12, 2, 0, 2))
+        self._paint_event(painter, line.adjusted(taken + 12, 2, 0, 2))
         bottom = QRect(left, self.bar.geometry().bottom() + 6, right - left, self._LINE)
         if self.verdict is not None:
             self._paint_verdict(painter, bottom)
@@ -382,8 +379,6 @@ class DeviceCard(DeviceItem):
         if texts.warning:
             bottom = bottom.translated(0, self._LINE + 2)
             self._sign_and_words(painter, bottom, "warning", texts.warning, Role.LABEL, "warning")
-        if texts.alarm:
-            self._paint_alarm(painter, bottom.translated(0, self._LINE + 2))
 
     def _paint_title(self, painter: QPainter, left: int, right: int) -> None:
         texts = self.texts
@@ -402,17 +397,18 @@ class DeviceCard(DeviceItem):
             x += taken + 8
             draw_text(painter, QRect(x, line.top(), right - x, line.height()), texts.note, "dim")
 
-    def _paint_held(self, painter: QPainter, where: QRect) -> None:
-        """What holds the clocks down, at the right end of the line of the big number, where there is always room for
-        the sign."""
-        held = self.texts.held
-        if not held:
+    def _paint_event(self, painter: QPainter, where: QRect) -> None:
+        """The alert, else what holds the clocks down, else what is being done, at the right end of the line of the big
+        number, where there is always room for the sign."""
+        tone: Tone = "error" if self.texts.alarm else "warning"
+        words = self.texts.alarm or self.texts.held
+        if not words:
             if self.progress is not None:
                 draw_text(painter, where, self.progress.words, "dim", align=RIGHT)
             return
-        x = max(where.right() - text_width(held) - SIGN_PX - 6, where.left())
-        x = self._sign(painter, x, where.center().y(), "warning", "warning")
-        draw_text(painter, QRect(x, where.top(), where.right() - x + 1, where.height()), held, "warning")
+        x = max(where.right() - text_width(words) - SIGN_PX - 6, where.left())
+        x = self._sign(painter, x, where.center().y(), tone, tone)
+        draw_text(painter, QRect(x, where.top(), where.right() - x + 1, where.height()), words, tone)
 
     def _paint_badge(self, painter: QPainter, line: QRect) -> int:
         """The word "simulated" in a dashed frame at the right end of `line`; returns its width."""
@@ -469,7 +465,7 @@ class DeviceRow(DeviceItem):
     _SIDE = 11
 
     def height_px(self) -> int:
-        return ROW_PX + (WARNING_PX if self.texts.alarm else 0)
+        return ROW_PX
 
     def _show_bar(self) -> None:
         self.bar.setVisible(not self.texts.reason and self.verdict is None)  # the words need the room
@@ -502,7 +498,6 @@ class DeviceRow(DeviceItem):
         if event.rect().left() < self.bar.x():
             id_room = QRect(line.left(), 0, self._id_width(), line.height())
             draw_text(painter, id_room, texts.id, self._colour(), Role.STRONG)
-        self._paint_alarm(painter, QRect(line.left(), ROW_PX - 3, line.width(), WARNING_PX))
         rest = QRect(self.bar.geometry().left(), 0, line.right() - self.bar.geometry().left(), line.height())
         if texts.reason:
             self._sign_and_words(painter, rest, "error", texts.reason, Role.LABEL, "error", "soft")
@@ -511,8 +506,9 @@ class DeviceRow(DeviceItem):
             self._paint_verdict(painter, rest)
             return
         numbers = rest.adjusted(self.bar.width() + 8, 0, 0, 0)
-        if texts.warning or texts.held:
-            self._sign(painter, numbers.left(), numbers.center().y() + 1, "warning", "warning")
+        if texts.alarm or texts.warning or texts.held:
+            tone: Tone = "error" if texts.alarm else "warning"
+            self._sign(painter, numbers.left(), numbers.center().y() + 1, tone, tone)
         util = texts.readings[0]
         draw_text(painter, numbers, f"{util.value} {util.after}", "dim", align=RIGHT)
         used = numbers.adjusted(0, 0, -self._util_width(), 0)

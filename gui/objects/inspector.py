@@ -65,8 +65,8 @@ class InspectorPanel(Panel):
         self._unfolded = False
         """Whether the user wants to see the details of what happens."""
         self.placement = FactsTable()
-        self.pair = OfferButtons()
-        self.pair.command_requested.connect(self.command_requested)
+        self.ways = OfferButtons()
+        self.ways.command_requested.connect(self.command_requested)
         self.line = thin_line()
         self.sign = Sign("error", "error", _SIGN_PX)
         self.sign.setAccessibleName("failed")
@@ -93,7 +93,7 @@ class InspectorPanel(Panel):
         top = Qt.AlignmentFlag.AlignTop
         column = vbox(
             self.placement,
-            self.pair,
+            self.ways,
             self.line,
             hbox((self.sign, 0, top), (self.title, 1), (self.details, 0, top), (self.doctor, 0, top)),
             self.words,
@@ -211,7 +211,7 @@ class InspectorPanel(Panel):
             self.placement.set_facts(device_facts(self._state, self._device))
             simulated = ", simulated" if self._state.devices[self._device].info.simulated else ""
             self.set_subtitle(f"{self._device}{simulated}")
-            self.pair.show_offers(())
+            self.ways.show_offers(())
             return
         chosen = {
             name: self._state.objects[name] for name in map(object_name, self._selection) if name in self._state.objects
@@ -224,17 +224,19 @@ class InspectorPanel(Panel):
             self._summed, self._summed_for = chosen, self._selection
             self.placement.set_facts(selection_facts(self._state, self._selection))
         self.set_subtitle(_names(self._selection))
-        self.pair.show_offers(self._offers_for_two())
+        self.ways.show_offers(self._offers())
 
-    def _offers_for_two(self) -> tuple[Offer, ...]:
+    def _offers(self) -> tuple[Offer, ...]:
         """Two tensors can be added; features know more."""
-        if why_not_live(self._state) is not None or len(self._selection) != 2:
+        if why_not_live(self._state) is not None or len(self._selection) not in (1, 2):
             return ()
-        left, right = self._selection
         objects = self._state.objects
-        if all(one in objects and objects[one].kind != "model" for one in (left, right)):
+        if len(self._selection) == 2 and all(
+            one in objects and objects[one].kind != "model" for one in self._selection
+        ):
+            left, right = self._selection
             return (Offer(f"Add {left} + {right}", Combine(left=left, right=right)),)
-        return tuple(offer for offers in named("for_two") for offer in offers(self._state, left, right))
+        return tuple(offer for offers in named("offers") for offer in offers(self._state, *self._selection))
 
 
 def _same(some: dict[str, ObjectSnapshot], others: dict[str, ObjectSnapshot]) -> bool:

@@ -157,11 +157,14 @@ class ObjectsPanel(Panel):
         )
         self.training_parts = _toggle("gradients", "Show gradients and what optimizers keep")
         self.training_parts.setChecked(True)
+        self.unfold_all = push_button(
+            "unfold", self.unfold, look="quiet", tip="Show every part of the selected model (*)"
+        )
         self.filter = line_edit(placeholder="filter  /", name="filter objects", tip=HINT, clear=True)
         self.filter.setProperty("look", "quiet")
         self.filter.setMinimumWidth(FILTER_PX[0])
         self.filter.setMaximumWidth(FILTER_PX[1])
-        self._tools = (self.by_device, self.training_parts, self.filter)
+        self._tools = (self.unfold_all, self.by_device, self.training_parts, self.filter)
         for tool in self._tools:
             self.add_to_header(tool)
         self.again = push_button("", look="quiet")

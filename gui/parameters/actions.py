@@ -107,7 +107,7 @@ def actions(context: WindowContext) -> list[ActionSpec]:
     ]  # fmt: skip
 
 
-def offers_for_two(state: State, left: str, right: str) -> tuple[Offer, ...]:
+def offers(state: State, left: str, right: str = "") -> tuple[Offer, ...]:
     """Two parameters of a model that have one shape can be tied."""
     first, second = row_of(state, left), row_of(state, right)
     if first is None or second is None or object_name(left) != object_name(right):

@@ -1,7 +1,7 @@
 """The values of the selected tensor: statistics, histogram, first rows, its gradient; and the ways to change them. Main
 thread.
 
-Nothing is computed until the user asks: looking at a tensor of gigabytes takes time on its device.
+Values of a large tensor are not computed until the user asks: looking at gigabytes takes time on their device.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import itertools
 import math
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QResizeEvent
+from PySide6.QtGui import QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QLabel, QSizePolicy, QVBoxLayout, QWidget
 
-from devexplorer.core.base import MISSING, bytes_text, seconds_text
+from devexplorer.core.base import MISSING, bytes_text, object_name, seconds_text
 from devexplorer.core.parameters.records import Describe, Values
 from devexplorer.core.parameters.state import ValuesState
-from devexplorer.core.records import Fact, Row
+from devexplorer.core.records import Fact, ObjectSnapshot, Row
 from devexplorer.core.session import State
 from devexplorer.gui.actions import row_of
 from devexplorer.gui.parameters.histogram import Histogram
@@ -41,6 +41,8 @@ from devexplorer.gui.widgets import (
 )
 
 FACTS_PX, ROWS_EDGE_PX, BESIDE_PX = 224, 24, 700
+AT_ONCE = 1 << 20
+"""Elements whose values are looked at without being asked."""
 TOP_LEFT = Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft
 
 
@@ -90,6 +92,8 @@ class ValuesPanel(QWidget):
         self._state = state
         self._target: str | None = None
         self._row: Row | None = None
+        self._looked_at: ObjectSnapshot | None = None
+        """The state of its object in which the values were last looked at without being asked."""
         self.title = ShrinkingLabel(Role.STRONG)
         self.title.cut = Qt.TextElideMode.ElideMiddle
         self.sample = ElidedLabel(words="dim")
@@ -150,6 +154,10 @@ class ValuesPanel(QWidget):
         lay_out(self._drawn, beside=beside)
         self._drawn.setSpacing(2 * EDGE_PX if beside else 0)
 
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._look()
+
     # --- what the window calls
     # -----------------------------------------------------------------------------------------
 
@@ -158,6 +166,7 @@ class ValuesPanel(QWidget):
         result = ((target, row) for target in targets if (row := self._find(target)) is not None)
         tensors = list(itertools.islice(result, 2))  # enough to know whether it is exactly one
         self._target, self._row = tensors[0] if len(tensors) == 1 else (None, None)
+        self._looked_at = None
         self.refresh()
 
     def _find(self, target: str) -> Row | None:
@@ -170,6 +179,7 @@ class ValuesPanel(QWidget):
         """Show what is known now."""
         if self._target is not None:
             self._row = self._find(self._target)  # it may have moved
+        self._look()
         described = None if self._target is None else self._state.part(ValuesState).values.get(self._target)
         self._content.setVisible(described is not None)
         self.empty.setVisible(described is None)
@@ -190,6 +200,17 @@ class ValuesPanel(QWidget):
         shown = values.gradient if self.gradient.isChecked() and values.gradient is not None else values
         before = described.before if shown is values and _drawable(described.before) else None
         self._show(shown, before)
+
+    def _look(self) -> None:
+        """Ask for the values of a small tensor once they can be seen, and again when they have changed."""
+        if self._target is None or self._row is None or self._row.elements > AT_ONCE or not self.isVisible():
+            return
+        known, snapshot = self._state.part(ValuesState), self._state.objects.get(object_name(self._target))
+        if self._target in known.values and not known.are_old(self._target):
+            return
+        if snapshot is not self._looked_at and not self._state.jobs and why_not_live(self._state) is None:
+            self._looked_at = snapshot
+            self.command_requested.emit(Describe(target=self._target, quiet=True))
 
     def _invitation(self) -> str:
         if self._target is None or self._row is None:

@@ -31,8 +31,7 @@ WORKSPACE = PanelSplit("workspace", ACROSS, ("devices", CENTRE), (276, 0), (240,
 BELOW_DEVICES = PanelSplit("below devices", ACROSS, ("stack", "pages"), (0.4, 0), (190, 732), 1)
 
 LOW_ABOVE = PanelSplit("low above", ACROSS, ("devices", "objects", "inspector"), (276, 0, 0.25), (240, 380, 250), 1)
-LOW_BELOW = PanelSplit("low below", ACROSS, ("memory", "throughput", "pages"), (0.27, 0.2, 0), (326, 240, 620), 2)
-LOW_UNMEASURED = PanelSplit("low unmeasured", ACROSS, ("memory", "pages"), (0.3, 0), (200, 620), 1)
+LOW_BELOW = PanelSplit("low below", ACROSS, ("memory", "pages"), (0.3, 0), (200, 620), 1)
 
 _LAYOUTS = (
     Layout(
@@ -40,11 +39,8 @@ _LAYOUTS = (
         "explore",
         "Tensors and models: what is where, and moving it",
         PanelSplit("rows", DOWN, (WORKSPACE, "pages"), (0, 0.3), (380, 90), 0),
-        low=PanelSplit("low rows", DOWN, (LOW_ABOVE, LOW_BELOW), (0, 0.47), (200, 0.42), 0),
-        unmeasured=(
-            PanelSplit("unmeasured rows", DOWN, (UNMEASURED, "pages"), (0, 0.3), (380, 90), 0),
-            PanelSplit("low unmeasured rows", DOWN, (LOW_ABOVE, LOW_UNMEASURED), (0, 0.38), (200, 0.38), 0),
-        ),
+        low=PanelSplit("low rows", DOWN, (LOW_ABOVE, LOW_BELOW), (0, 0.38), (200, 0.38), 0),
+        unmeasured=PanelSplit("unmeasured rows", DOWN, (UNMEASURED, "pages"), (0, 0.3), (380, 90), 0),
         order=1,
     ),
     Layout(

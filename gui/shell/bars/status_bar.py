@@ -125,7 +125,7 @@ class StatusBar(QFrame):
         self.machine = ShrinkingLabel(Role.LABEL, "soft", LINK_PX)
         self.machine.hide()
         left = (self.machine, self.engine, self.start, self.python, self.versions)
-        right = (self.job, self.progress, self.cancel, self.undo)
+        right = (self.undo, self.job, self.progress, self.cancel)  # what has a button is never pushed aside
         self.session = push_button("Session", look="quiet", tip="What was done, as Python, and the log")
         self.session.setFont(self.engine.font())
         self.banner = Banner()

