@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QHeaderView, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QApplication, QHeaderView, QLineEdit, QTableView, QVBoxLayout, QWidget
 
 from devexplorer.core.learn.course import EXERCISES
 from devexplorer.core.learn.exercise import Course, Step
@@ -68,6 +68,7 @@ class LearnPanel(QWidget):
         self.table = RowsTable(self.model, "Exercises", [SIGNS_PX, TITLE_PX])
         self.table.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.table.activated.connect(self._to_answer)
+        self.table.clicked.connect(self._to_answer)
         self.progress = label(words="dim")
         self.title = label(role=Role.STRONG, wrap=True)
         self.why = label(words="soft", wrap=True)
@@ -187,7 +188,7 @@ class LearnPanel(QWidget):
             self.table.setFocus()
 
     def _to_answer(self) -> None:
-        """Enter in the list: type the answer where one is asked for."""
+        """Enter or a click in the list: type the answer where one is asked for."""
         if self._ask.isVisible():
             self.answer.setFocus()
 
@@ -255,6 +256,8 @@ class LearnPanel(QWidget):
             row.set_distance(index - course.at)
         asked = course.step is not None and course.step.answers is not None
         answering = self.answer.hasFocus()
+        if asked and self._ask.isHidden() and not isinstance(QApplication.focusWidget(), QLineEdit | QTableView):
+            QTimer.singleShot(0, self.answer, self.answer.setFocus)  # once it is there
         self._ask.setVisible(asked)
         self.answer.setEnabled(live)
         self._needs_row.setVisible(course.exercise.two_devices and alone)

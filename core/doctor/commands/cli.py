@@ -52,10 +52,10 @@ def summary(diagnosis: Diagnosis) -> str:
     name = ", ".join(filter(None, (diagnosis.device_name, "simulated" if diagnosis.simulated else "")))
     given = f" with {diagnosis.inputs}" if diagnosis.inputs else ""
     where = f"{diagnosis.device} ({name})" if name else diagnosis.device
-    watched = f"{count_text(diagnosis.operations, 'operation')} watched"
+    watched = f"{'; ' if diagnosis.unchecked else ', '}{count_text(diagnosis.operations, 'operation')} watched"
     missing = without_gradient(diagnosis)
     more = f"; without a gradient: {missing}" if missing else ""
-    return f"{diagnosis.target} on {where}, {passes(diagnosis)}{given}: {verdict(diagnosis)}, {watched}{more}"
+    return f"{diagnosis.target} on {where}, {passes(diagnosis)}{given}: {verdict(diagnosis)}{watched}{more}"
 
 
 def uncompiled_text(uncompiled: Sequence[Uncompiled], folder: str) -> str:

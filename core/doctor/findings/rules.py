@@ -174,15 +174,17 @@ RULES = {rule.key: rule for rule in _ALL}
 
 
 def verdict(diagnosis: Diagnosis) -> str:
-    """`1 error, 2 warnings, 1 note`, `no problem`, `no problem, the forward not checked`."""
+    """`1 error, 2 warnings, 1 note`, `no problem`, `no problem found; not checked: the forward`."""
     errors = sum(item.severity == "error" for item in diagnosis.problems)
     counts = ((errors, "error"), (len(diagnosis.problems) - errors, "warning"), (len(diagnosis.notes), "note"))
-    parts = [] if diagnosis.problems else ["no problem"]
-    parts += [count_text(number, noun) for number, noun in counts if number]
+    found = ", ".join(count_text(number, noun) for number, noun in counts if number)
     unchecked = list(dict.fromkeys(item.what for item in diagnosis.unchecked))
+    if not diagnosis.problems:
+        nothing = "no problem found" if unchecked else "no problem"
+        found = f"{nothing}, {found}" if found else nothing
     if unchecked:
-        parts.append(f"{unchecked[0] if len(unchecked) == 1 else count_text(len(unchecked), 'thing')} not checked")
-    return ", ".join(parts)
+        found += f"; not checked: {unchecked[0] if len(unchecked) == 1 else count_text(len(unchecked), 'thing')}"
+    return found
 
 
 def passes(diagnosis: Diagnosis) -> str:

@@ -272,8 +272,8 @@ def test_the_text_for_people(says: Says, capfd: pytest.CaptureFixture[str]) -> N
     assert "note  device-hop" in lines
     assert "    torch.cuda.Stream (/elsewhere/net.py:4): a virtual GPU has no streams." in lines
     assert (
-        lines[-1] == "lenet on vgpu:0 (Tesla T4, simulated), forward with 8x1x28x28: 1 error, 1 warning, 1 note,"
-        " torch.cuda.Stream not checked, 12 operations watched"
+        lines[-1] == "lenet on vgpu:0 (Tesla T4, simulated), forward with 8x1x28x28: 1 error, 1 warning, 1 note;"
+        " not checked: torch.cuda.Stream; 12 operations watched"
     )
 
 

@@ -26,9 +26,9 @@ def not_checked(*things: str) -> tuple[Unchecked, ...]:
         (("error",), 0, (), "1 error"),
         (("error", "error", "warning"), 1, (), "2 errors, 1 warning, 1 note"),
         ((), 2, (), "no problem, 2 notes"),
-        ((), 0, ("the forward",), "no problem, the forward not checked"),
-        ((), 0, ("a stream", "a stream"), "no problem, a stream not checked"),
-        (("warning",), 0, ("a stream", "the forward"), "1 warning, 2 things not checked"),
+        ((), 0, ("the forward",), "no problem found; not checked: the forward"),
+        ((), 0, ("a stream", "a stream"), "no problem found; not checked: a stream"),
+        (("warning",), 0, ("a stream", "the forward"), "1 warning; not checked: 2 things"),
     ],
 )
 def test_it_counts_what_there_is(problems: tuple[str, ...], notes: int, unchecked: tuple[str, ...], words: str) -> None:

@@ -233,7 +233,7 @@ def test_problems_come_first_then_what_was_not_checked_then_notes(panel: DoctorP
         ["• note", "Buffer that a checkpoint misses", "—", "—", "mask is not saved."],
     ]
     assert cells(panel)[0][PLACE].tip == f"{FILE}, line 6"
-    words = "2 errors, 1 warning, 1 note, torch.cuda.Stream not checked; 41 operations on vgpu:0 (simulated)"
+    words = "2 errors, 1 warning, 1 note; not checked: torch.cuda.Stream; 41 operations on vgpu:0 (simulated)"
     assert panel.verdict.full_text == words
 
 
@@ -251,12 +251,12 @@ def test_problems_come_first_then_what_was_not_checked_then_notes(panel: DoctorP
         (
             diagnosis(unchecked=(Unchecked(what="the forward", reason="Nobody knows its input."),), operations=0),
             "not checked",
-            "No problem, the forward not checked; 0 operations on vgpu:0 (simulated)",
+            "No problem found; not checked: the forward; 0 operations on vgpu:0 (simulated)",
         ),
         (
             diagnosis(unchecked=tuple(Unchecked(what=what, reason="…") for what in "abb"), operations=2),
             "not checked",
-            "No problem, 2 things not checked; 2 operations on vgpu:0 (simulated)",
+            "No problem found; not checked: 2 things; 2 operations on vgpu:0 (simulated)",
         ),
     ],
 )
