@@ -128,7 +128,7 @@ def _show_values(context: WindowContext) -> None:
 
 def edit_element(context: WindowContext) -> None:
     """Index and value of one element of the selected tensor."""
-    from devexplorer.gui.parameters.edit_element import EditElementDialog
+    from devexplorer.gui.parameters.dialogs import EditElementDialog
 
     (target,) = context.selection.tensors()
     row = context.controller.row(target)
@@ -142,6 +142,6 @@ def initialise(context: WindowContext) -> None:
     rows = context.selection.rows()
     if len(rows) != 1:
         return
-    from devexplorer.gui.parameters.initialise import InitialiseDialog
+    from devexplorer.gui.parameters.dialogs import InitialiseDialog
 
     context.ask(InitialiseDialog(*rows[0], context.window))

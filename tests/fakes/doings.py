@@ -10,8 +10,7 @@ from PySide6.QtWidgets import QDialogButtonBox, QInputDialog, QPushButton, QSpin
 
 from devexplorer.core.learn.course import EXERCISES
 from devexplorer.gui.devices.visible_devices import VisibleDevicesDialog
-from devexplorer.gui.parameters.edit_element import EditElementDialog
-from devexplorer.gui.parameters.initialise import InitialiseDialog
+from devexplorer.gui.parameters.dialogs import EditElementDialog, InitialiseDialog
 from fakes.hands import CTRL, SHIFT
 from fakes.learner import Learner
 

@@ -33,7 +33,7 @@ from devexplorer.gui.files.load_file import CheckpointDialog, LoadFileDialog
 from devexplorer.gui.files.open_model import KINDS, OpenModelDialog
 from devexplorer.gui.files.questions import TrustDialog
 from devexplorer.gui.files.save_file import SaveFileDialog
-from devexplorer.gui.parameters.initialise import RULES, InitialiseDialog
+from devexplorer.gui.parameters.dialogs import RULES, InitialiseDialog
 
 LEFT = Qt.MouseButton.LeftButton
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from devexplorer.gui.parameters.histogram import ticks
+from devexplorer.gui.parameters.page import ticks
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from PySide6.QtWidgets import QApplication, QMenu
 
 from devexplorer.core.parameters.state import ValuesState
 from devexplorer.core.records import Row
-from devexplorer.gui.parameters.edit_element import EditElementDialog
-from devexplorer.gui.parameters.initialise import RULES, InitialiseDialog
+from devexplorer.gui.parameters.dialogs import RULES, EditElementDialog, InitialiseDialog
 from devexplorer.gui.recording.actions import replaying_of
 
 HIDDEN = "mlp:0.weight"

@@ -34,7 +34,7 @@ from devexplorer.gui.actions import Controller, WindowContext
 from devexplorer.gui.charts.size_curve import Series as SizeSeries
 from devexplorer.gui.charts.size_curve import SizeCurve
 from devexplorer.gui.charts.wall_bars import Bar, WallBars
-from devexplorer.gui.parameters.histogram import Histogram
+from devexplorer.gui.parameters.page import Histogram
 from devexplorer.gui.plots.figure import PNG_SCALE, PlotFigure
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.timelines.export import ExportChoice, ExportDialog, PlotExport

@@ -22,7 +22,7 @@ from devexplorer.core.records import DeviceSample
 from devexplorer.core.session.state import Marker
 from devexplorer.gui.charts.size_curve import Series, SizeCurve
 from devexplorer.gui.charts.wall_bars import Bar, WallBars
-from devexplorer.gui.parameters.histogram import Histogram
+from devexplorer.gui.parameters.page import Histogram
 from devexplorer.gui.sweep.heat_map import HeatMap
 from devexplorer.gui.widgets import number_texts
 from devexplorer.gui.widgets.figures_dialog import FiguresDialog

@@ -27,7 +27,7 @@ from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.files.questions import TrustDialog
 from devexplorer.gui.files.save_file import SaveFileDialog
 from devexplorer.gui.forms.dialog import FormDialog
-from devexplorer.gui.parameters.initialise import InitialiseDialog
+from devexplorer.gui.parameters.dialogs import InitialiseDialog
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.timelines.slot import PlotSlot
 from devexplorer.gui.widgets import chain, reading_order

@@ -1,5 +1,5 @@
-"""The dialog for new initial values, of a parameter or of all weights of a module. Main thread; `command_requested`
-carries the command."""
+"""The dialogs for new values: of a parameter or of all weights of a module, of one element of a tensor. Main thread;
+`command_requested` carries the command."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from PySide6.QtWidgets import QComboBox, QLineEdit, QSpinBox, QWidget
 
 from devexplorer.core.base import shape_text
 from devexplorer.core.parameters.records import Initialise
-from devexplorer.core.records import Row
+from devexplorer.core.records import EditElement, Row
 from devexplorer.gui.forms.dialog import FormDialog
-from devexplorer.gui.widgets import check_box, give_room, label
+from devexplorer.gui.widgets import check_box, give_room, label, line_edit
 
 WIDTH_PX = 440
 
@@ -111,3 +111,43 @@ class InitialiseDialog(FormDialog):
             return None
         rule, seed, biases = self.rule.currentData(), self.seed.value(), self.biases.isChecked()
         return Initialise(target=self._target, rule=rule, options=options, biases=biases, seed=seed)
+
+
+ELEMENT_PX = 380
+
+
+class EditElementDialog(FormDialog):
+    """Says what is wrong with an index or a value while it is typed."""
+
+    def __init__(self, target: str, shape: tuple[int, ...], parent: QWidget | None = None) -> None:
+        super().__init__(f"Set one element of {target}", "Set", ELEMENT_PX, parent)
+        self._target, self._shape = target, shape
+        self.index = line_edit(", ".join("0" for _ in shape), name="Index")
+        self.value = line_edit("1.0", name="Value")
+        self.add_row("shape", label(shape_text(shape)))
+        self.add_row("index", self.index)
+        self.add_row("value", self.value)
+        for field in (self.index, self.value):
+            field.textChanged.connect(self.command)
+        self.command()
+
+    def command(self) -> EditElement | None:
+        """Say what is wrong with the fields; return the command if nothing is."""
+        wrong: list[str] = []
+        index: tuple[int, ...] = ()
+        value = math.nan
+        try:
+            index = tuple(int(part) for part in self.index.text().split(",") if part.strip())
+        except ValueError:
+            wrong.append("The index is a whole number per dimension, separated by commas.")
+        else:
+            if len(index) != len(self._shape) or any(
+                not 0 <= i < size for i, size in zip(index, self._shape, strict=False)
+            ):
+                wrong.append(f"The index must be inside {shape_text(self._shape)}; the first element is at 0.")
+        try:
+            value = float(self.value.text())
+        except ValueError:
+            wrong.append("The value must be a number.")
+        self.say(" ".join(wrong), wrong=bool(wrong))
+        return None if wrong else EditElement(target=self._target, index=index, value=value)
