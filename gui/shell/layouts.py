@@ -23,7 +23,7 @@ def is_low(window: QSize, *, before: bool) -> bool:
 
 PLOTS_SHARE = 0.487
 """Of the rows above the pages of Explore: three tenths of the whole window."""
-PANELS = PanelSplit("panels", ACROSS, ("objects", "inspector"), (0, 0.3), (380, 250), 0)
+PANELS = PanelSplit("panels", ACROSS, ("objects", "inspector"), (0, 0.33), (380, 250), 0)
 CENTRE = PanelSplit("centre", DOWN, (PANELS, PLOTS), (1 - PLOTS_SHARE, 0), (150, PLOTS_SHARE), 1)
 SIDE = PanelSplit("side", DOWN, ("inspector", "memory"), (0, 0.45), (150, 150), 0)
 UNMEASURED = PanelSplit("unmeasured", ACROSS, ("devices", "objects", SIDE), (276, 0, 0.36), (240, 380, 280), 1)

@@ -112,7 +112,7 @@ def everything(stage: Stage) -> None:
     values = stage.window.bottom_dock.show_page("values")
     stage.window.objects.select_near("resnet18", "fc.weight")
     stage.rest(0.5)
-    stage.click(values, "Look at its values")
+    stage.wait(lambda: values.facts.facts)
 
 
 STATES: dict[str, Callable[[Stage], None]] = {

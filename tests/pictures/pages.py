@@ -170,7 +170,7 @@ def values(stage: Stage) -> None:
     page = stage.window.bottom_dock.show_page("values")
     stage.window.objects.select_near("mlp", "0.weight")
     stage.rest(0.5)
-    stage.click(page, "Look at its values")
+    stage.wait(lambda: page.facts.facts)
 
 
 def split(stage: Stage) -> None:
