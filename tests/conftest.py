@@ -115,6 +115,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     )
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Ten thousand tests and torch are made without a pass over them every now and then, a third of the time that it
+    takes, and no later pass visits them: none of them is ever garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logfinish() -> None:
     """Collect and freeze if it is worth the time."""

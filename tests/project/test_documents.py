@@ -2,7 +2,7 @@
 
 Commands for CUDA devices run on virtual ones (on cards in the environment of docs/standin.md), benchmarks run briefly,
 and what would help a model to fit is not worked out: that goes on for 15 seconds, and what comes of it depends on the
-speed of the machine."""
+speed of the machine. The largest batch is looked for where its answer is shown."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from devexplorer.core.cli.arguments import parse
 from devexplorer.core.cli.bench_options import options
 from devexplorer.core.cli.run import main
 from devexplorer.core.planner.commands import fit
+from devexplorer.core.planner.records import FitReport, FitSpec
 
 pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left", "warm_processes")
 
@@ -190,15 +191,22 @@ def on_cards(command: str) -> list[str]:
 def test_every_other_command_runs(
     command: str, folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    block = next((one for one in blocks() if one.language == "console" and command in one.text), None)
     planned = fit.planned
-    monkeypatch.setattr(fit, "planned", lambda spec, *others: planned(replace(spec, options=False), *others))
+
+    def plan_briefly(spec: FitSpec, *others: Any) -> FitReport:
+        return planned(replace(spec, options=False, search=spec.search and block is not None), *others)
+
+    monkeypatch.setattr(fit, "planned", plan_briefly)
     words = on_cards(command) if ON_CARDS else on_virtual_gpus(command)
     kind = words[1] if words[0] == "bench" else None
     if kind is not None:
         words += ["--no-store"]
-        quick = (
-            {"--seconds": "0.02", "--bytes": "4K", "--iterations": "5"} if kind != "matmul" else {"--seconds": "0.02"}
-        )
+        quick = {"--seconds": "0.02"}
+        if kind != "matmul":
+            quick |= {"--bytes": "4K", "--iterations": "5"}
+        if kind == "allreduce":
+            quick |= {"--size": "4K,64K"}
         takes = {flag for flag, (_, kinds) in options().items() if kind in kinds}
         words += [
             part for flag, value in quick.items() if flag in takes and flag not in words for part in (flag, value)
@@ -220,7 +228,6 @@ def test_every_other_command_runs(
     out, err = capfd.readouterr()
     assert code in ((0, 1) if words[0] == "doctor" or words[:2] == ["fleet", "check"] else (0,)), err
     assert "Traceback" not in err
-    block = next((one for one in blocks() if one.language == "console" and command in one.text), None)
     if block is not None:  # the rest depends on the speed of the machine
         _, _, shown = block.text.partition("\n")
         table = shown.partition("\nwhat would help")[0]

@@ -273,6 +273,7 @@ def test_help_and_version_are_no_errors(capfd: pytest.CaptureFixture[str]) -> No
 # --- as a process
 
 
+@pytest.mark.usefixtures("warm_processes")
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
 @pytest.mark.parametrize("argv", [["--version"], ["devices"], ["env", "--json"]])
 def test_a_disk_that_is_full_is_one_line(argv: list[str]) -> None:

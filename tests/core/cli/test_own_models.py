@@ -185,6 +185,7 @@ def test_code_that_asks_for_cuda_without_any_is_told_of_virtual_gpus(asking: str
     assert "try it with --virtual" in refusal("place", f"{asking}?how=.cuda()")
 
 
+@pytest.mark.usefixtures("warm_processes")
 def test_an_optimizer_that_was_left_on_the_card_is_found_on_every_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

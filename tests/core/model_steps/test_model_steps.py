@@ -40,6 +40,15 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
 
 
 @pytest.fixture
+def two_steps(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Runs on virtual GPUs are as short as they can be with two steps to compare: for tests of many or large models,
+    which do not ask how long a run is."""
+    steps = 2
+    monkeypatch.setattr(model_steps, "VIRTUAL_STEPS", steps)
+    return steps
+
+
+@pytest.fixture
 def registry(virtual: VirtualMachine) -> DeviceRegistry:
     return DeviceRegistry([TorchBackend(), virtual])
 
@@ -97,16 +106,17 @@ def test_steps_of_a_model(place: Place, train: bool) -> None:
 )
 @pytest.mark.parametrize("train", [False, True])
 def test_every_sample_model_runs_on_a_virtual_gpu_and_leaves_nothing_there(
-    registry: DeviceRegistry, virtual: VirtualMachine, name: str, train: bool
+    registry: DeviceRegistry, virtual: VirtualMachine, two_steps: int, name: str, train: bool
 ) -> None:
     points, result = measured(run_of(registry, target=name, device="vgpu:1", train=train, optimizer="adamw", batch=2))
-    assert len(points) == result.iterations == VIRTUAL_STEPS
+    assert len(points) == result.iterations == two_steps
     assert result.step_seconds.p20 == pytest.approx(result.step_seconds.p80)
     assert result.flop_per_step
     assert result.peak_memory_bytes
     assert virtual.gpu("vgpu:1").memory.allocated_bytes == 0
 
 
+@pytest.mark.usefixtures("two_steps")
 @pytest.mark.parametrize(
     ("name", "train"), [("mlp", False), ("lenet", True), ("transformer", True), ("lstm", False), ("tied", True)]
 )
@@ -125,6 +135,7 @@ def test_without_values_a_step_costs_and_takes_what_it_does_with_them(
     assert with_values.peak_memory_bytes == pytest.approx(without.peak_memory_bytes, rel=0.02)
 
 
+@pytest.mark.usefixtures("two_steps")
 def test_peak_memory_grows_with_the_batch_and_with_training(registry: DeviceRegistry) -> None:
     peaks = [
         measured(run_of(registry, target="resnet18", device="vgpu:0", batch=batch, train=train))[1].peak_memory_bytes
@@ -164,6 +175,7 @@ def test_a_model_without_products_has_no_flop_and_no_tflops(registry: DeviceRegi
     assert all(point.tflops is None and point.samples_per_s for point in points)
 
 
+@pytest.mark.usefixtures("two_steps")
 def test_autocast_is_faster_where_the_chip_has_units_for_it(virtual: VirtualMachine) -> None:
     virtual.add(parse_virtual("NVIDIA A100-SXM4-80GB"))
     registry = DeviceRegistry([TorchBackend(), virtual])

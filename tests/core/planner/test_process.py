@@ -95,7 +95,7 @@ def test_cards_that_were_done_in_time_are_kept_and_the_others_named(workspace, t
         "class Net(nn.Sequential):\n    def __init__(self): super().__init__(*(Part() for _ in range(4)))\n"
     )
     spec = replace(write(tmp_path, text), gpus=("Tesla T4", "2x Tesla T4", "NVIDIA A10"))
-    report = planned(spec, seconds=20.0)
+    report = planned(spec, seconds=12.0)
     assert [fit.gpu for fit in report.fits] == ["Tesla T4"]
     assert report.fits[0].fits
     assert report.late == ("2x Tesla T4", "NVIDIA A10")
