@@ -20,7 +20,7 @@ from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.feature import named
 from devexplorer.core.records import AddVirtual, Answer, Command, ObjectSnapshot
 from devexplorer.core.virtual.backend import install
-from devexplorer.core.workspace.command_result import CommandResult
+from devexplorer.core.workspace.changes import CommandResult
 from devexplorer.core.workspace.workspace import Workspace
 
 

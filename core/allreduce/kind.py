@@ -31,7 +31,7 @@ from devexplorer.core.benchmark.kind import (
     verified_text,
     write,
 )
-from devexplorer.core.benchmark.ranges import parse_byte_sizes
+from devexplorer.core.benchmark.spec import parse_byte_sizes
 from devexplorer.core.records import BaseResult, BaseSpec, Conditions, DeviceInfo, Record, Spread
 from devexplorer.core.virtual.device.cost import NETWORK_GB_S
 

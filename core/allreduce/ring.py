@@ -18,7 +18,7 @@ from typing import NamedTuple
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.records import PeerLink
 from devexplorer.core.virtual.device.cost import LINK_EFFICIENCY, NETWORK_GB_S
-from devexplorer.core.virtual.device.topology import topology
+from devexplorer.core.virtual.device.machine import topology
 
 
 class Protocol(NamedTuple):

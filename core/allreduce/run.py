@@ -39,7 +39,7 @@ from devexplorer.core.benchmark.spec import Checks
 from devexplorer.core.benchmark.statistics import Samples, block_length, spread
 from devexplorer.core.benchmark.timing import Runner
 from devexplorer.core.devices.backend import DeviceRegistry
-from devexplorer.core.isolation.parent import SPARE_SECONDS, exit_text, has_ended, reap
+from devexplorer.core.isolation.worker import SPARE_SECONDS, exit_text, has_ended, reap
 from devexplorer.core.records import BenchPoint, Spread
 from devexplorer.core.virtual.device.machine import VirtualMachine
 

@@ -27,8 +27,14 @@ from torch import Tensor
 
 from devexplorer.core.bandwidth.kind import BandwidthSpec
 from devexplorer.core.base import Unavailable, bytes_text
-from devexplorer.core.benchmark.streams import streams_of
-from devexplorer.core.benchmark.timing import BlockTimer, Operation, SynchronisedTimer, TimedBlock, timer_for
+from devexplorer.core.benchmark.timing import (
+    BlockTimer,
+    Operation,
+    SynchronisedTimer,
+    TimedBlock,
+    streams_of,
+    timer_for,
+)
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.virtual.backend import meta_empty
 

@@ -29,7 +29,7 @@ from devexplorer.core.benchmark.kind import (
     verified_text,
     write,
 )
-from devexplorer.core.benchmark.ranges import parse_byte_sizes
+from devexplorer.core.benchmark.spec import parse_byte_sizes
 from devexplorer.core.devices.catalog import sheet_of
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.records import BaseResult, BaseSpec, Conditions, DeviceInfo, Record, Spread

@@ -26,8 +26,7 @@ from devexplorer.core.bandwidth.kind import BandwidthResult, BandwidthRow, Bandw
 from devexplorer.core.base import Clock, Unavailable, bytes_text, parse_seconds
 from devexplorer.core.benchmark.spec import Checks
 from devexplorer.core.benchmark.statistics import Samples, block_length, spread
-from devexplorer.core.benchmark.streams import streams_of
-from devexplorer.core.benchmark.timing import Runner
+from devexplorer.core.benchmark.timing import Runner, streams_of
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.records import BenchPoint
 

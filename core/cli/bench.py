@@ -20,8 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from devexplorer.core.base import MISSING, number_text
-from devexplorer.core.benchmark.condition_rows import all_conditions
-from devexplorer.core.benchmark.conditions import RunConditions, here
+from devexplorer.core.benchmark.conditions import RunConditions, all_conditions, here
 from devexplorer.core.benchmark.kind import benchmark_document, devices_of, kind_of, point_rate
 from devexplorer.core.cli.arguments import of_features
 from devexplorer.core.cli.bench_options import specs
@@ -48,7 +47,7 @@ from devexplorer.core.records import (
 from devexplorer.core.telemetry.sampler import Sampler
 
 if TYPE_CHECKING:
-    from devexplorer.core.engine.local import LocalEngine
+    from devexplorer.core.engine.engine import LocalEngine
 
 
 CLOSE_S = 2.0
@@ -254,7 +253,7 @@ def _measured(
     nvml: Nvml | None,
 ) -> BenchOutcome:
     from devexplorer.core.engine.benchmarks import model_copy
-    from devexplorer.core.engine.local import LocalEngine
+    from devexplorer.core.engine.engine import LocalEngine
     from devexplorer.core.models.guard import staying
 
     with ExitStack() as stack:

@@ -29,8 +29,7 @@ from devexplorer.core.records.base import plain
 from devexplorer.core.telemetry.device_facts import FactGroup, Writer, facts, label_width
 from devexplorer.core.telemetry.sampler import Sampler
 from devexplorer.core.telemetry.topology_text import matrix
-from devexplorer.core.virtual.device.machine import VirtualMachine, machine_of
-from devexplorer.core.virtual.device.topology import topology
+from devexplorer.core.virtual.device.machine import VirtualMachine, machine_of, topology
 
 # One device, and how devices are joined, as JSON objects and as text. Pure functions, any thread.
 # In the objects every key is always there: null, and a reason, for what is not known. In the text each reason is

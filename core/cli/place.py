@@ -15,7 +15,7 @@ from devexplorer.core.cli.findings import TerminalFindings
 from devexplorer.core.cli.terminal import console, print_document, quiet_stdout, table
 from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.models import Extras, SourceRecipe, builder_of, crossings, device_id, named_modules
-from devexplorer.core.models.optimizers import left_behind
+from devexplorer.core.models.extras import left_behind
 from devexplorer.core.records import BuildModel, Move, ObjectSnapshot, Row
 
 NAME = "model"
@@ -76,7 +76,7 @@ def place(arguments: argparse.Namespace) -> int:
 def _placed(
     target: str, device: str | None, virtual_spec: str | None
 ) -> tuple[ObjectSnapshot, list[Crossing], list[Left]]:
-    from devexplorer.core.engine.local import LocalEngine
+    from devexplorer.core.engine.engine import LocalEngine
 
     findings = TerminalFindings()
     builder = None if ":" in target else findings.checked(partial(builder_of, target, os.curdir), None)

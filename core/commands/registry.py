@@ -102,24 +102,26 @@ _creating = partial(_changing, names_result=True)
 
 SPECS: tuple[CommandSpec, ...] = (
     # objects
-    _creating(msg.BuildModel, "building {c.recipe}", "No model was built", "commands.objects:build", verb="building"),
+    _creating(msg.BuildModel, "building {c.recipe}", "No model was built", "commands.handlers:build", verb="building"),
     _creating(
         msg.NewTensor,
         lambda c: f"creating {c.name or 'a tensor'}",
         "No tensor was created",
-        "commands.objects:new_tensor",
+        "commands.handlers:new_tensor",
     ),
     _creating(
-        msg.Combine, "computing {c.left} {c.operator} {c.right}", "There is no result", "commands.objects:combine"
+        msg.Combine, "computing {c.left} {c.operator} {c.right}", "There is no result", "commands.handlers:combine"
     ),
-    _changing(msg.EditElement, "editing {c.target}", "Nothing was changed", "commands.objects:edit"),
-    _changing(msg.Move, _moving, _not_moved, "commands.objects:move", verb="moving"),
-    _changing(msg.Remove, lambda c: f"removing {', '.join(c.names)}", "Nothing was removed", "commands.objects:remove"),
+    _changing(msg.EditElement, "editing {c.target}", "Nothing was changed", "commands.handlers:edit"),
+    _changing(msg.Move, _moving, _not_moved, "commands.handlers:move", verb="moving"),
+    _changing(
+        msg.Remove, lambda c: f"removing {', '.join(c.names)}", "Nothing was removed", "commands.handlers:remove"
+    ),
     CommandSpec(
         msg.Forward,
         "forward of {c.target}",
         "The model did not run",
-        "commands.objects:run",
+        "commands.handlers:run",
         undoable=True,
         verb="running",
         runs="run forward",
@@ -128,7 +130,7 @@ SPECS: tuple[CommandSpec, ...] = (
         msg.Backward,
         "backward of {c.target}",
         "The model did not run",
-        "commands.objects:run",
+        "commands.handlers:run",
         undoable=True,
         verb="running",
         runs="run backward",
@@ -137,15 +139,15 @@ SPECS: tuple[CommandSpec, ...] = (
         msg.Steps,
         lambda c: f"repeating {c.title}" if c.title else ", then ".join(map(title_of, c.commands)),
         lambda c: f"{c.title[:1].upper()}{c.title[1:]} was not repeated" if c.title else refused_title(c.commands[-1]),
-        "commands.steps:steps",
+        "commands.handlers:steps",
     ),
-    CommandSpec(msg.Undo, "undoing the last change", "Nothing was undone", "commands.objects:undo"),
+    CommandSpec(msg.Undo, "undoing the last change", "Nothing was undone", "commands.handlers:undo"),
     CommandSpec(msg.Redo, "redoing what was undone", "Nothing was redone", "commands.registry:redo"),
     # devices
     CommandSpec(
-        msg.AddVirtual, "adding {c.spec}", "No virtual GPU was added", "commands.devices:add_virtual", replayed=True
+        msg.AddVirtual, "adding {c.spec}", "No virtual GPU was added", "commands.handlers:add_virtual", replayed=True
     ),
-    CommandSpec(msg.SetThreads, "setting {c.threads} threads", handler="commands.devices:set_threads", replayed=True),
+    CommandSpec(msg.SetThreads, "setting {c.threads} threads", handler="commands.handlers:set_threads", replayed=True),
     # the queue
     CommandSpec(runs.StartBenchmark, "benchmark on {c.spec.device}", verb="measuring"),
     CommandSpec(runs.BeginBenchmark, "beginning"),

@@ -1,7 +1,15 @@
-"""What NVML lists (`Card`), and who a process is. Plain frozen records, any thread."""
+"""What NVML lists (`Card`), and who a process is: name, user and command line, each for itself, as text that every
+encoder takes, and what it has used of the machine. Any thread.
+
+On Linux straight from /proc, for a fifth of what psutil's answer costs; elsewhere psutil's.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
+import time
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -77,3 +85,102 @@ class ProcessFacts(NamedTuple):
     name: str | None = None
     user: str | None = None
     command: str | None = None
+
+
+COMMAND_CHARACTERS = 400
+_COMM = 15
+"""Characters of a name that Linux keeps; a longer one is completed from the command line."""
+
+
+def process_facts(pid: int, proc: Path = Path("/proc")) -> ProcessFacts:
+    """What the system says about a process; nothing of one that is gone, and what belongs to other users is None."""
+    if not sys.platform.startswith("linux"):
+        return _by_psutil(pid)
+    folder = proc / str(pid)
+    name = _bytes(folder / "comm")
+    if name is None:
+        return ProcessFacts()
+    words = [word for word in (_bytes(folder / "cmdline") or b"").split(b"\0") if word]
+    name = name.strip()
+    if len(name) >= _COMM and words and (longer := os.path.basename(words[0])).startswith(name):
+        name = longer
+    return ProcessFacts(_readable(name), _user(folder), _shortened(_readable(b" ".join(words))) if words else None)
+
+
+def process_load(pid: int, proc: Path = Path("/proc")) -> ProcessLoad:
+    """Seconds of CPU, resident memory, and how long it runs."""
+    if not sys.platform.startswith("linux"):
+        return _load_by_psutil(pid)
+    stat, uptime = _bytes(proc / str(pid) / "stat"), _bytes(proc / "uptime")
+    if stat is None:
+        return ProcessLoad()
+    try:
+        fields = stat[stat.rindex(b")") + 2 :].split()  # a name may hold blanks and brackets; from field 3 of proc(5)
+        ticks = os.sysconf("SC_CLK_TCK")
+        cpu_s = (int(fields[11]) + int(fields[12])) / ticks
+        memory = int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
+        running_s = None if uptime is None else float(uptime.split()[0]) - int(fields[19]) / ticks
+    except (ValueError, IndexError):
+        return ProcessLoad()
+    if running_s is not None and running_s < 0:  # some containers count the time since their own start
+        running_s = None
+    return ProcessLoad(cpu_s, memory, running_s)
+
+
+def _load_by_psutil(pid: int) -> ProcessLoad:
+    import psutil
+
+    try:
+        used = psutil.Process(pid).as_dict(("cpu_times", "memory_info", "create_time"))  # None: may not be read
+    except (psutil.Error, OSError, ValueError):
+        return ProcessLoad()
+    times, memory, created = used["cpu_times"], used["memory_info"], used["create_time"]
+    return ProcessLoad(
+        None if times is None else times.user + times.system,
+        None if memory is None else memory.rss,
+        None if created is None else max(time.time() - created, 0.0),
+    )
+
+
+def _bytes(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def _readable(text: bytes) -> str:
+    """Bytes that are no UTF-8 become marks: neither JSON nor a recording can hold them."""
+    return text.decode("utf-8", "replace")
+
+
+def _shortened(command: str) -> str:
+    return command if len(command) <= COMMAND_CHARACTERS else command[: COMMAND_CHARACTERS - 1] + "…"
+
+
+def _user(folder: Path) -> str | None:
+    try:
+        number = folder.stat().st_uid
+    except OSError:
+        return None
+    import pwd
+
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)  # a user without a name
+
+
+def _by_psutil(pid: int) -> ProcessFacts:
+    import psutil
+
+    try:
+        facts = psutil.Process(pid).as_dict(("name", "username", "cmdline"))  # what may not be read is None
+    except (psutil.Error, OSError, ValueError, KeyError):
+        return ProcessFacts()
+    words = facts["cmdline"]
+    texts = (facts["name"], facts["username"], " ".join(words) if words else None)
+    name, user, command = (
+        None if text is None else _readable(text.encode("utf-8", "surrogateescape")) for text in texts
+    )
+    return ProcessFacts(name, user, None if command is None else _shortened(command))

@@ -63,7 +63,7 @@ from devexplorer.core.models import (
     split_by_hand,
 )
 from devexplorer.core.models.class_source import class_source
-from devexplorer.core.models.samples.input_spec import specs_text
+from devexplorer.core.models.samples.registry import specs_text
 from devexplorer.core.models.walk import cut_computed
 from devexplorer.core.records import Diagnosis, DoctorRequest
 from devexplorer.core.virtual.cuda.emulation import CudaEmulation

@@ -15,7 +15,7 @@ from devexplorer.core.devices.accelerator import is_out_of_memory
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.isolation.source_location import SourceLocation, place_at, raised_at
 from devexplorer.core.models import error_text, let_go, named_modules
-from devexplorer.core.models.guesses import needs
+from devexplorer.core.models.inputs import needs
 from devexplorer.core.records import DeviceInfo
 
 _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}

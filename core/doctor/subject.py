@@ -29,7 +29,7 @@ from devexplorer.core.models import (
     split_by_hand,
     tensors_for,
 )
-from devexplorer.core.models.samples.input_spec import InputSpec, specs_text
+from devexplorer.core.models.samples.registry import InputSpec, specs_text
 from devexplorer.core.models.walk import computed
 from devexplorer.core.records import DeviceInfo
 from devexplorer.core.virtual.backend import move_lazily, swapping

@@ -23,8 +23,8 @@ from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.trials import ComparedValues, alike, values_of
 from devexplorer.core.isolation.source_location import kind_of
 from devexplorer.core.models import Builder, error_text, let_go, named_modules, total
-from devexplorer.core.models.as_written import as_written
 from devexplorer.core.models.class_source import file_of
+from devexplorer.core.models.guard import as_written
 from devexplorer.core.virtual.backend import backward_guard
 from devexplorer.core.virtual.cuda.on_cpu import OnCpu
 

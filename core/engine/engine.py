@@ -3,7 +3,8 @@ process (the application), in this process (tests, command line) and wherever el
 
 Threads: `submit` may be called from any thread; work happens on the jobs thread, one command at a time, blocks of
 benchmarks that use the CPU between commands; accelerators alone are measured on bench threads; the sampler reads
-the allocators ten times a second."""
+the allocators ten times a second.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +13,24 @@ import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 
 import msgspec
 
 from devexplorer.core.base import (
+    BadInput,
     Cancelled,
     Clock,
     DevExplorerError,
+    LinkError,
     ProgressMonitor,
     RollbackFailed,
     first_line,
     typed_line,
 )
-from devexplorer.core.commands.devices import add_gpus
+from devexplorer.core.commands.handlers import add_gpus
 from devexplorer.core.commands.refusals import refusal, with_rebuilding
 from devexplorer.core.commands.registry import REGISTRY, dispatch, title_of
 from devexplorer.core.devices import accelerator
@@ -35,15 +38,18 @@ from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.nvml.library import free_bytes
 from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
 from devexplorer.core.engine.benchmarks import Benchmarks, given_inputs, model_copy
+from devexplorer.core.engine.link import Joiner, over_the_link
 from devexplorer.core.feature import named
 from devexplorer.core.models.samples import recipes
 from devexplorer.core.records import (
+    AddVirtual,
     Answer,
     BeginBenchmark,
     Cancel,
     Command,
     EngineDevices,
     EngineReady,
+    Event,
     EventSink,
     JobEnded,
     JobProgress,
@@ -63,8 +69,7 @@ from devexplorer.core.records import (
     Undid,
 )
 from devexplorer.core.virtual import backend as virtual
-from devexplorer.core.virtual.device.machine import VirtualMachine
-from devexplorer.core.virtual.device.topology import topology
+from devexplorer.core.virtual.device.machine import VirtualMachine, topology
 from devexplorer.core.workspace import CommandResult, Workspace
 
 # Compares each object's snapshot with the one sent before, so that only differences are sent. Runs on the jobs
@@ -440,3 +445,58 @@ class Engine:
 
     def _ended(self, request: int, *, ok: bool) -> None:
         self.send(JobEnded(request=request, ok=ok, time_unix_s=self.clock()))
+
+
+class LocalEngine:
+    """A context manager around an `Engine`; `events` holds everything that came and was not asked for yet."""
+
+    def __init__(self, virtual_spec: str | None = None, *, sampling_seconds: float | None = None) -> None:
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._joiner = Joiner()
+        self.engine = Engine(self._receive, virtual_spec=virtual_spec, sampling_seconds=sampling_seconds)
+        self._requests = 0
+
+    def _receive(self, event: Event) -> None:
+        """Through the link's encoding, so that what could not cross it does not pass here either."""
+        try:
+            for arrived in over_the_link(event, self._joiner):
+                self._events.put(arrived)
+        except (LinkError, TypeError, ValueError, OverflowError) as error:  # a bug; the job continues
+            text = f"{type(event).__name__} could not be sent: {error}"
+            self._events.put(Log(level="error", text=text, time_unix_s=time.time()))
+
+    def __enter__(self) -> LocalEngine:
+        self.engine.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.engine.close()
+
+    def send(self, command: Command) -> int:
+        """Send a command; returns its request number."""
+        self._requests += 1
+        self.engine.submit(msgspec.structs.replace(command, request=self._requests))
+        return self._requests
+
+    def events(self, request: int, timeout_s: float | None = None) -> Iterator[Event]:
+        """Every event as it comes, until the command has ended; raises `queue.Empty` when nothing comes for
+        `timeout_s`."""
+        while True:
+            event = self._events.get(timeout=timeout_s)
+            yield event
+            if isinstance(event, JobEnded) and event.request == request:
+                return
+
+    def run(self, command: Command, timeout_s: float | None = 60.0) -> list[Event]:
+        """Send a command and wait until it has ended."""
+        return list(self.events(self.send(command), timeout_s))
+
+    def demand(self, command: Command) -> list[Event]:
+        """As `run`, and raise `BadInput` with the engine's words when it was refused or failed."""
+        events = self.run(command, None)
+        for event in events:
+            if isinstance(event, Answer) and event.failed:
+                raise BadInput(
+                    event.words, virtual_helps=any(isinstance(offer.command, AddVirtual) for offer in event.offers)
+                )
+        return events

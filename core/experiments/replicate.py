@@ -42,7 +42,7 @@ from devexplorer.core.models import (
     settings_kept,
 )
 from devexplorer.core.records import Answer, Fact
-from devexplorer.core.workspace import CommandResult, CreateChange, Target, Timing, Workspace, run_code
+from devexplorer.core.workspace import CommandResult, CreateChange, Target, Timing, Workspace, runs
 from devexplorer.core.workspace.moves import Mover
 from devexplorer.core.workspace.runs import given_names, inputs_of
 
@@ -278,8 +278,8 @@ def _code(done: Replicas) -> str:
     """Its own names begin with an underscore: no object has such a one."""
     names = [variable(replica.name) for replica in done.replicas]
     devices = ", ".join(quoted(replica.device) for replica in done.replicas)
-    made = run_code.sample(expression(done.target), done.inputs, done.source) if not done.given else [""]
-    given = f"({', '.join(map(variable, done.given))},)" if done.given else run_code.INPUTS
+    made = runs.sample(expression(done.target), done.inputs, done.source) if not done.given else [""]
+    given = f"({', '.join(map(variable, done.given))},)" if done.given else runs.INPUTS
     lines = [
         f"{name} = copy.deepcopy({expression(done.target)}).to({quoted(replica.device)}).eval()"
         for name, replica in zip(names, done.replicas, strict=True)

@@ -43,7 +43,7 @@ from devexplorer.core.files.sent import as_known, origin, plain_prefix, with_ori
 from devexplorer.core.models import device_id, dtype_name, is_uninitialised
 from devexplorer.core.records import Answer, Fact, Offer
 from devexplorer.core.workspace import CommandResult, Refused, Target, Workspace, check_sizes
-from devexplorer.core.workspace.mementos import ObjectMemento
+from devexplorer.core.workspace.changes import ObjectMemento
 
 
 def compare(workspace: Workspace, command: CompareCheckpoint, progress: ProgressMonitor) -> CommandResult:

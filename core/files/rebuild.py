@@ -33,8 +33,8 @@ from devexplorer.core.files.records import RunModelCode
 from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.isolation.source_location import SourceLocation, code_lines
 from devexplorer.core.models import CrossingHooks, Extras, ModelOrigin, StoredModule, adopt, builders, samples
+from devexplorer.core.models.builders import every_slot
 from devexplorer.core.models.loading import changed
-from devexplorer.core.models.stored import every_slot
 from devexplorer.core.models.walk import (
     RegisteredIds,
     is_uninitialised,

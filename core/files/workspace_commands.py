@@ -26,8 +26,7 @@ from devexplorer.core.base import (
     quoted,
     variable,
 )
-from devexplorer.core.commands.devices import add_gpus
-from devexplorer.core.commands.objects import remove
+from devexplorer.core.commands.handlers import add_gpus, remove
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import MAX_DEVICES, load_profiles, name_words
 from devexplorer.core.devices.torch_devices import TorchBackend
@@ -45,7 +44,7 @@ from devexplorer.core.models import StoredModule
 from devexplorer.core.records import Answer, Fact, Offer, Remove
 from devexplorer.core.virtual import backend
 from devexplorer.core.workspace import CommandResult, CreateChange, Refused, Workspace
-from devexplorer.core.workspace.offload import ReplaceChange, offloaded_bytes
+from devexplorer.core.workspace.history import ReplaceChange, offloaded_bytes
 from devexplorer.core.workspace.optimizer_state import optimizer_variable
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from devexplorer.core.base import BadInput, count_text, number_text
-from devexplorer.core.benchmark.condition_rows import Differing, condition_rows
+from devexplorer.core.benchmark.conditions import Differing, condition_rows
 from devexplorer.core.benchmark.kind import Figure, figures, kind_name, kind_of, title
 from devexplorer.core.history.difference import (
     Difference,

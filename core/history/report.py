@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from devexplorer.core.base import MISSING, BadInput, Clock, count_text, number_text, seconds_text
 from devexplorer.core.base.html_page import page, table, table_row
-from devexplorer.core.benchmark.condition_rows import all_conditions, moment_text
+from devexplorer.core.benchmark.conditions import all_conditions, moment_text
 from devexplorer.core.benchmark.kind import BenchmarkKind, Figure, figures, kind_name, kind_of, title
 from devexplorer.core.benchmark.statistics import noise_verdict
 from devexplorer.core.feature import benchmark_kinds

@@ -47,7 +47,7 @@ from devexplorer.core.models import (
     total,
 )
 from devexplorer.core.models.run import run
-from devexplorer.core.models.samples.input_spec import InputSpec
+from devexplorer.core.models.samples.registry import InputSpec
 from devexplorer.core.records import BenchPoint
 from devexplorer.core.virtual.backend import backward_guard, meta_empty
 

@@ -1,7 +1,16 @@
 """Models: sample models and the user's own, how they are made, walked, copied and run. Jobs thread, or a process of its
 own."""
 
-from devexplorer.core.models.builders import Builder, NamedBuilder, SourceRecipe, builder_of
+from devexplorer.core.models.builders import (
+    Builder,
+    ModelOrigin,
+    NamedBuilder,
+    SourceRecipe,
+    StoredModule,
+    adopt,
+    builder_of,
+    every_slot,
+)
 from devexplorer.core.models.class_source import (
     ClassSource,
     Function,
@@ -20,7 +29,16 @@ from devexplorer.core.models.class_source import (
     tree_of,
 )
 from devexplorer.core.models.copies import clone_model, deep_copy
-from devexplorer.core.models.extras import CrossingHooks, Extras, FetchHook, fetches_inputs
+from devexplorer.core.models.extras import (
+    CrossingHooks,
+    Extras,
+    FetchHook,
+    fetches_inputs,
+    held_by,
+    kind_of,
+    make_optimizer,
+    state_tensors,
+)
 from devexplorer.core.models.guard import default_device, kept, settings_kept
 from devexplorer.core.models.inputs import (
     CHEAP_BYTES,
@@ -32,7 +50,6 @@ from devexplorer.core.models.inputs import (
     tensors_for,
 )
 from devexplorer.core.models.loading import error_text
-from devexplorer.core.models.optimizers import held_by, kind_of, make_optimizer, state_tensors
 from devexplorer.core.models.run import (
     Explain,
     Operand,
@@ -44,7 +61,6 @@ from devexplorer.core.models.run import (
     tensors_in,
     total,
 )
-from devexplorer.core.models.stored import ModelOrigin, StoredModule, adopt, every_slot
 from devexplorer.core.models.unmovable import (
     QUANTISED,
     Dispatched,

@@ -24,8 +24,7 @@ from typing import Any
 
 from devexplorer.core.base import BadInput, suggestion, typed_line
 from devexplorer.core.isolation import notebook
-from devexplorer.core.isolation.importable import Importable
-from devexplorer.core.isolation.model_source import Source, located
+from devexplorer.core.isolation.model_source import Importable, Source, located
 
 Stamp = tuple[str, int, int]
 """The folder from which a module was imported, and its file's time of change (ns) and size then."""

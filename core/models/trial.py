@@ -12,7 +12,7 @@ import msgspec
 
 from devexplorer.core.base import NO_PROGRESS, BadInput, Cancelled, ProgressMonitor, Report
 from devexplorer.core.isolation.model_source import Source, parse
-from devexplorer.core.isolation.model_worker import ModelWorker
+from devexplorer.core.isolation.worker import ModelWorker
 from devexplorer.core.models import loading
 from devexplorer.core.models.walk import parameters_and_buffers
 from devexplorer.core.virtual.backend import add_virtual_gpus

@@ -17,10 +17,10 @@ from devexplorer.core.models import device_id, dtype_name, gradient_of, is_unini
 from devexplorer.core.parameters.records import Describe, Values, ValuesDescribed
 from devexplorer.core.parameters.rows_text import rows_text
 from devexplorer.core.records import Answer, Offer
-from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.pieces import piece_elements, pieces
-from devexplorer.core.workspace.targets import Target
-from devexplorer.core.workspace.timing import Timing
+from devexplorer.core.workspace.changes import CommandResult
+from devexplorer.core.workspace.parts import piece_elements, pieces
+from devexplorer.core.workspace.placement import Target
+from devexplorer.core.workspace.runs import Timing
 from devexplorer.core.workspace.workspace import Workspace
 
 # Statistics of a tensor's values, computed on its device piece by piece. Any thread.

@@ -11,8 +11,8 @@ from devexplorer.core.base import BadInput, Findings, ProgressMonitor, bytes_by_
 from devexplorer.core.models import device_id, dtype_name, gradient_of, held_by, is_uninitialised, size_of
 from devexplorer.core.parameters.records import ClearGradients, SetRequiresGrad, SetTraining
 from devexplorer.core.records import Answer, Fact
-from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.targets import Target
+from devexplorer.core.workspace.changes import CommandResult
+from devexplorer.core.workspace.placement import Target
 from devexplorer.core.workspace.workspace import Workspace
 
 _Resolved = list[tuple[Target, list[Tensor]]]

@@ -29,8 +29,8 @@ from devexplorer.core.parameters.describing import refuse_without_values, values
 from devexplorer.core.parameters.records import Initialise, Values, ValuesDescribed
 from devexplorer.core.parameters.rows_text import value_text
 from devexplorer.core.records import Answer, Event, Fact
-from devexplorer.core.workspace.command_result import CommandResult
-from devexplorer.core.workspace.targets import Target
+from devexplorer.core.workspace.changes import CommandResult
+from devexplorer.core.workspace.placement import Target
 from devexplorer.core.workspace.workspace import Workspace
 
 # Rules for initial values: their options, which tensors they make sense for, how they are written in Python. Any

@@ -20,7 +20,7 @@ from devexplorer.core.models import dtype_name, kind_of
 from devexplorer.core.models import make_optimizer as new_optimizer
 from devexplorer.core.parameters.records import MakeOptimizer
 from devexplorer.core.records import Answer, Fact, MoveOptimizer, Offer
-from devexplorer.core.workspace.command_result import CommandResult, Refused
+from devexplorer.core.workspace.changes import CommandResult, Refused
 from devexplorer.core.workspace.optimizer_state import (
     follow,
     following_code,

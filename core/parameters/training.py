@@ -31,11 +31,11 @@ from devexplorer.core.parameters.optimizers import offer_again, optimizer_of
 from devexplorer.core.parameters.records import TrainStep
 from devexplorer.core.parameters.rows_text import value_text
 from devexplorer.core.records import Answer, Fact, MoveOptimizer, Offer
-from devexplorer.core.workspace import run_code
-from devexplorer.core.workspace.command_result import CommandResult, Refused
+from devexplorer.core.workspace import runs
+from devexplorer.core.workspace.changes import CommandResult, Refused
 from devexplorer.core.workspace.optimizer_state import optimizer_variable, state_bytes, state_text, strays
+from devexplorer.core.workspace.placement import Target
 from devexplorer.core.workspace.runs import Ran, before_inputs, given_names, inputs_of, reached, run_model
-from devexplorer.core.workspace.targets import Target
 from devexplorer.core.workspace.workspace import Workspace
 
 MOST_NAMED = 5
@@ -192,7 +192,7 @@ def _answer(
     if len(changed) > MOST_NAMED:
         facts.append(Fact("others changed", f"{len(changed) - MOST_NAMED:,}"))
     steps = optimizer_variable(name)
-    code = f"{steps}.zero_grad()\n{run_code.backward(ran, extras.source)}\n{steps}.step()"
+    code = f"{steps}.zero_grad()\n{runs.backward(ran, extras.source)}\n{steps}.step()"
     offers = (offer_again(name, optimizer),) if _unknown(model, optimizer) else ()
     return Answer(title=f"{name} made a step", words=words, facts=tuple(facts), code=code, subject=name, offers=offers)
 

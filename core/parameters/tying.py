@@ -10,10 +10,10 @@ from devexplorer.core.models import device_id, dtype_name, held_by, is_uninitial
 from devexplorer.core.parameters.optimizers import offer_again
 from devexplorer.core.parameters.records import Tie, Untie
 from devexplorer.core.records import Answer, Fact, Offer
-from devexplorer.core.workspace.command_result import CommandResult
+from devexplorer.core.workspace.changes import CommandResult
 from devexplorer.core.workspace.parts import renew_flat_weights
+from devexplorer.core.workspace.placement import Target
 from devexplorer.core.workspace.plan import check_sizes
-from devexplorer.core.workspace.targets import Target
 from devexplorer.core.workspace.workspace import Workspace
 
 

@@ -26,7 +26,7 @@ from devexplorer.core.planner.workspaces import context_bytes, cublas_bytes, lib
 from devexplorer.core.split.blocks import ModelBlock, blocks_of
 from devexplorer.core.split.planner import Groups, propose
 from devexplorer.core.split.spread import even_budget
-from devexplorer.core.virtual.operators.attention import has_flash
+from devexplorer.core.virtual.operators.kernels import has_flash
 
 # How large the state of an 8-bit Adam is, computed: nothing here runs that optimizer. In the planner's process.
 # As bitsandbytes lays it out (`Optimizer2State.init_state` in bitsandbytes/optim/optimizer.py, and its page "8-bit

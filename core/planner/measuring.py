@@ -17,9 +17,8 @@ from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.models import is_irregular
 from devexplorer.core.planner.trace import UNLIMITED, Copied, Trace
 from devexplorer.core.virtual.backend import install
-from devexplorer.core.virtual.device.cost import Roofline
+from devexplorer.core.virtual.device.cost import HostCall, Roofline, Work
 from devexplorer.core.virtual.device.memory import Block, CachingAllocator, OutOfDeviceMemoryError, round_up
-from devexplorer.core.virtual.device.work import HostCall, Work
 
 VALUES_BYTES = 16 << 20
 """Inputs up to this size have values, and so has what is made of them without parameters: positions and masks, which

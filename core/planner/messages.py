@@ -9,8 +9,7 @@ from devexplorer.core.base import bytes_text, count_text
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.planner.records import FitCard, FitSpec
 from devexplorer.core.records import Calibration
-from devexplorer.core.virtual.device.calibration import TITLES
-from devexplorer.core.virtual.device.cost import PAGEABLE_BYTES_S
+from devexplorer.core.virtual.device.cost import PAGEABLE_BYTES_S, TITLES
 from devexplorer.core.virtual.device.machine import CONTEXT_BYTES
 
 PARTS = {

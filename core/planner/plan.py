@@ -14,11 +14,10 @@ import torch
 from torch import nn
 
 from devexplorer.core.base import OPTIMIZERS, BadInput, Findings, Report, Unavailable, no_report
-from devexplorer.core.devices.planned_profiles import calibrated_profiles, parse_planned
-from devexplorer.core.devices.profiles import Profile, load_profiles
+from devexplorer.core.devices.profiles import Profile, calibrated_profiles, load_profiles, parse_planned
 from devexplorer.core.models import model_dtype, parse_inputs
-from devexplorer.core.models.as_written import as_written
-from devexplorer.core.models.samples.input_spec import specs_text
+from devexplorer.core.models.guard import as_written
+from devexplorer.core.models.samples.registry import specs_text
 from devexplorer.core.planner import messages
 from devexplorer.core.planner.calculator import FitCalculator, helps_for, label
 from devexplorer.core.planner.limits import LARGEST_BATCH, ONE_GPU

@@ -42,7 +42,7 @@ from devexplorer.core.models import (
     total,
 )
 from devexplorer.core.models.run import run
-from devexplorer.core.models.samples.input_spec import InputSpec
+from devexplorer.core.models.samples.registry import InputSpec
 from devexplorer.core.planner.experts import equal_shares
 from devexplorer.core.planner.measuring import VALUES_BYTES, Measuring
 from devexplorer.core.planner.subject import Subject, run_on_cards
@@ -50,9 +50,9 @@ from devexplorer.core.planner.trace import Trace
 from devexplorer.core.split.blocks import is_stack, own_tensors
 from devexplorer.core.split.crossings import DeviceCrossings
 from devexplorer.core.virtual.backend import backward_guard, meta_empty, swapping
-from devexplorer.core.virtual.operators.attention import taken_apart
-from devexplorer.core.virtual.operators.autocast import keeping_casts
+from devexplorer.core.virtual.operators.kernels import taken_apart
 from devexplorer.core.virtual.operators.work import module_calls
+from devexplorer.core.virtual.torch_api.module import keeping_casts
 
 # Lets a model compute the activations of its repeated blocks again in backward instead of keeping them. In the
 # planner's process.

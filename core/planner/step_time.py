@@ -9,14 +9,15 @@ from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.planner.records import Bound, StepPart
 from devexplorer.core.planner.trace import Trace
 from devexplorer.core.virtual.device.cost import (
+    CONVOLUTIONS,
     PAGEABLE_BYTES_S,
+    Kind,
     Roofline,
     host_seconds,
     overlapped,
     spread,
     transfer_seconds,
 )
-from devexplorer.core.virtual.device.work import CONVOLUTIONS, Kind
 
 GROUPS: Mapping[Kind, str] = {
     Kind.PRODUCT: "matrix products",

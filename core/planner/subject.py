@@ -22,7 +22,7 @@ from devexplorer.core.models import (
     specs_for,
     tensors_for,
 )
-from devexplorer.core.models.samples.input_spec import InputSpec
+from devexplorer.core.models.samples.registry import InputSpec
 from devexplorer.core.planner.records import PlannedTensor
 from devexplorer.core.virtual.cuda.emulation import CudaEmulation, names_cuda
 from devexplorer.core.virtual.cuda.on_cpu import OnCpu

@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from devexplorer.core.devices.profiles import Profile
-from devexplorer.core.virtual.device.cost import Roofline
+from devexplorer.core.virtual.device.cost import HostCall, Roofline, Work
 from devexplorer.core.virtual.device.memory import MIN_BLOCK, Block, CachingAllocator, OutOfDeviceMemoryError
-from devexplorer.core.virtual.device.work import HostCall, Work
 
 Numbers = npt.NDArray[np.int64]
 

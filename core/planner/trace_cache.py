@@ -15,7 +15,7 @@ from devexplorer.core.planner.run import DeviceMap, OnlyWithValues, StepConfig, 
 from devexplorer.core.planner.subject import NOTE, Subject, mixes_devices
 from devexplorer.core.planner.trace import BatchScaling, Trace, fit_scaling
 from devexplorer.core.virtual.cuda.emulation import names_cuda
-from devexplorer.core.virtual.operators.attention import has_flash
+from devexplorer.core.virtual.operators.kernels import has_flash
 
 SCALING_BATCHES = (2, 3)
 """What the law of sizes is taken from, and a third one, which it has to foretell; a batch of 1 can run other operations

@@ -301,7 +301,7 @@ class CalibrationFactor(Record):
     """How one class of work on a card compares with the cost model."""
 
     name: str
-    """One of `core.virtual.device.calibration.SCALED`."""
+    """One of `core.virtual.device.cost.SCALED`."""
     value: float
     """Measured over modelled, in the unit of the quantity: above 1 a rate is faster, a time slower."""
     low: float

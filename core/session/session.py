@@ -23,11 +23,10 @@ from devexplorer.core.benchmark.conditions import RunRecorder
 from devexplorer.core.commands.registry import title_of
 from devexplorer.core.devices.catalog import Catalog, join
 from devexplorer.core.devices.cpu import CpuReader
-from devexplorer.core.devices.cuda_visible_devices import VARIABLE, assignment, checked
+from devexplorer.core.devices.cuda_visible_devices import VARIABLE, assignment, checked, visibility_answer
 from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.devices.nvml.library import Card, Nvml
 from devexplorer.core.devices.profiles import load_profiles
-from devexplorer.core.devices.visibility_messages import visibility_answer
 from devexplorer.core.engine.process import EngineLike, EngineProcess
 from devexplorer.core.feature import Listener, features, result_types
 from devexplorer.core.records import (

@@ -36,8 +36,7 @@ from devexplorer.core.benchmark.kind import (
 )
 from devexplorer.core.benchmark.matmul_kind import check_shapes, product_dtype
 from devexplorer.core.benchmark.published import best, verdict
-from devexplorer.core.benchmark.ranges import parse_shapes
-from devexplorer.core.benchmark.spec import free_bytes
+from devexplorer.core.benchmark.spec import free_bytes, parse_shapes
 from devexplorer.core.records import BaseResult, BaseSpec, Conditions, DeviceInfo, Spread
 
 if TYPE_CHECKING:

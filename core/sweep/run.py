@@ -21,10 +21,10 @@ from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput, Clock, Unavailable, parse_seconds, shape_text
 from devexplorer.core.benchmark.matmul import Burst, MeasuredProduct, real_product, warm_up
-from devexplorer.core.benchmark.ranges import MOST_SHAPES
 from devexplorer.core.benchmark.spec import (
     BY_COLUMNS,
     LARGEST_SIDE,
+    MOST_SHAPES,
     Checks,
     check_chip,
     check_fits,

@@ -1,5 +1,11 @@
-"""Puts virtual GPUs into torch as the device `vgpu`, and offers what the engine and the workspace need of them. Any
-thread.
+"""Puts virtual GPUs into torch as the device `vgpu`, offers what the engine and the workspace need of them, and moves
+tensors there and back without replacing the tensor object. Any thread.
+
+On real devices `Module.to` replaces what is inside a parameter (`parameter.data = moved`), and the object stays. A
+tensor on a virtual GPU has another Python class than one on the CPU, so here two objects exchange their contents. torch
+has that too (`torch.utils.swap_tensors`, which `Module.to` calls on the way to a virtual GPU), but hooks and attributes
+stay behind there, and it refuses tensors that a graph or a weak reference knows. So pairs with a virtual tensor go
+through `swap_contents`, all others to torch's own.
 
 torch's dispatcher is one for the process, so is this: `install` can be called any number of times. It rests on
 `torch.utils.backend_registration._setup_privateuseone_for_python_backend` (torch >= 2.10), which is private:
@@ -17,13 +23,14 @@ from __future__ import annotations
 import contextlib
 import importlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from math import prod
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 from torch.utils import backend_registration
 
 from devexplorer.core.base import Unavailable
@@ -31,23 +38,109 @@ from devexplorer.core.devices.cuda_visible_devices import VARIABLE
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.records import DeviceInfo
-from devexplorer.core.virtual import tensor_swap
 from devexplorer.core.virtual.device.accounting import KIND, gpu_of, is_virtual, set_machine
 from devexplorer.core.virtual.device.machine import VirtualMachine
-from devexplorer.core.virtual.operators import attention, autocast, copies, subclass_kernels
+from devexplorer.core.virtual.operators import handlers, kernels
 from devexplorer.core.virtual.operators.backward import backward_guard, device_guard
-from devexplorer.core.virtual.operators.tensor import VirtualTensor, new_tensor, register_handlers, register_kernels
-from devexplorer.core.virtual.torch_api import (
-    collectives,
-    lazy,
-    loading,
-    module,
-    names,
-    parallel,
-    scripting,
-    tracing,
+from devexplorer.core.virtual.operators.tensor import (
+    VirtualTensor,
+    new_tensor,
+    register_handlers,
+    register_kernels,
+    register_set_data,
 )
+from devexplorer.core.virtual.torch_api import lazy, loading, module, parallel, tracing
 from devexplorer.core.virtual.torch_api.lazy import move_lazily, move_uninitialised
+
+OWN = ("_inner", "_gpu", "_is_param")
+"""Attributes that belong to the contents, not to the object."""
+DENSE = ("cpu", "cuda", "xpu", "mps", "hpu", "mtia")
+"""Devices between which torch replaces contents in place."""
+_EDGE: Any = torch.autograd.graph.get_gradient_edge
+
+
+def register(library: Any) -> None:
+    """Let `Module.to` and `tensor.data = …` keep objects."""
+    library.impl("_has_compatible_shallow_copy_type", _replaceable, "AutogradPrivateUse1")
+    register_set_data(set_data)
+    torch.utils.swap_tensors = _swapping(torch.utils.swap_tensors)
+
+
+def _replaceable(tensor: Tensor, new: Tensor) -> bool:
+    """Whether `tensor.data = new` works: from a virtual GPU anywhere, to one only from another one."""
+    return type(tensor) is VirtualTensor and (
+        type(new) is VirtualTensor or (new.device.type in DENSE and new.layout is torch.strided)
+    )
+
+
+KERNELS = {torch.ops.aten._has_compatible_shallow_copy_type.default: _replaceable}
+"""Asked below autograd as well: by what resizes."""
+
+
+def _swapping(original: Any) -> Callable[[Tensor, Tensor], None]:
+    def swap_tensors(t1: Tensor, t2: Tensor) -> None:
+        if VirtualTensor in (type(t1), type(t2)) and t1.is_leaf and t2.is_leaf:
+            swap_contents(t1, t2)
+        else:
+            original(t1, t2)
+
+    swap_tensors.__doc__ = original.__doc__
+    return swap_tensors
+
+
+def set_data(tensor: Tensor, value: Tensor) -> None:
+    """`tensor.data = value` where the value is on a device of another kind: the object is a tensor there from now on,
+    its gradient too."""
+    if not tensor.is_leaf:
+        raise RuntimeError(
+            f"only a leaf can be given data on another device; this tensor on {tensor.device} was computed"
+        )
+    new: Tensor = value.data
+    new = (
+        nn.Parameter(new, tensor.requires_grad)
+        if isinstance(tensor, nn.Parameter)
+        else new.requires_grad_(tensor.requires_grad)
+    )
+    gradient = tensor.grad
+    tensor.grad = None
+    swap_contents(tensor, new)
+    if gradient is not None and gradient.shape == new.shape:
+        moved = gradient.to(value.device, value.dtype)
+        if gradient.is_leaf:
+            swap_contents(gradient, moved)
+        tensor.grad = gradient if gradient.is_leaf else moved
+
+
+def swap_contents(first: Tensor, second: Tensor) -> None:
+    """Swap class, contents and device of two leaves. Hooks stay with the objects; the first one keeps its
+    attributes."""
+    for tensor in (first, second):
+        _end_recording(tensor)
+    kept = {name: value for name, value in first.__dict__.items() if name not in OWN}
+    first.__class__, second.__class__ = second.__class__, first.__class__
+    first.__dict__, second.__dict__ = second.__dict__, first.__dict__
+    torch._C._swap_tensor_impl(first, second)
+    for name, value in kept.items():
+        first.__dict__.setdefault(name, value)
+    for tensor in (first, second):
+        for hooks in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+            if getattr(tensor, hooks) is not None:
+                setattr(tensor, hooks, getattr(tensor, hooks))  # ties what Python keeps to the new contents
+
+
+def _end_recording(tensor: Tensor) -> None:
+    """A graph that was recorded before would put its gradient into contents that are no longer used: let its backward
+    say so."""
+    if tensor.requires_grad and tensor._use_count() > 1:  # type: ignore[attr-defined]
+        _EDGE(tensor).node.register_prehook(_refuse)
+
+
+def _refuse(_: Any) -> None:
+    raise RuntimeError(
+        "a parameter was moved to another device between forward and backward; run forward again on the new device,"
+        " then backward"
+    )
+
 
 __all__ = [
     "VirtualTensor",
@@ -123,8 +216,8 @@ def install() -> VirtualMachine:
             raise Unavailable(reason)
         machine = VirtualMachine()
         set_machine(machine)
-        register_handlers(copies.HANDLERS)
-        register_kernels({**copies.KERNELS, **tensor_swap.KERNELS, **subclass_kernels.KERNELS})
+        register_handlers(handlers.HANDLERS)
+        register_kernels({**handlers.COPY_KERNELS, **KERNELS, **handlers.SUBCLASS_KERNELS})
         backend_registration._setup_privateuseone_for_python_backend(
             KIND, backend_module=module.VgpuModule(), device_guard=device_guard()
         )
@@ -132,9 +225,9 @@ def install() -> VirtualMachine:
         library, everything = make_library("aten", "IMPL"), make_library("_", "IMPL")
         library.impl("empty.memory_format", _empty, "PrivateUse1")
         library.impl("empty_strided", _empty_strided, "PrivateUse1")
-        library.impl("_copy_from", copies.copy_from, "PrivateUse1")
-        library.impl("_local_scalar_dense", copies.scalar, "PrivateUse1")
-        library.impl("_pin_memory", copies.pin, "CPU")
+        library.impl("_copy_from", handlers.copy_from, "PrivateUse1")
+        library.impl("_local_scalar_dense", handlers.scalar, "PrivateUse1")
+        library.impl("_pin_memory", handlers.pin, "CPU")
         library.impl("record_stream", lambda tensor, stream: None, "PrivateUse1")  # FSDP calls it below Python's key
         for window in ("default", "periodic", "beta"):  # its kernel is chosen by the device, not by the dispatcher
             overload = getattr(torch.ops.aten.kaiser_window, window)
@@ -142,18 +235,18 @@ def install() -> VirtualMachine:
         everything.fallback(_factory, "PrivateUse1")
         for irregular in ("SparsePrivateUse1", "SparseCsrPrivateUse1"):
             everything.fallback(_dense_only, irregular)
-        autocast.register(everything, library)
-        attention.register(library)
-        subclass_kernels.register(library)
-        tensor_swap.register(library)
+        module.register_autocast(everything, library)
+        kernels.register(library)
+        handlers.register(library)
+        register(library)
         loading.register()
-        names.register()
-        module.register()
-        parallel.register()
-        collectives.register()
+        module.register_names()
+        module.register_module()
+        parallel.register_parallel()
+        parallel.register_collectives()
         lazy.register()
-        scripting.register()
-        tracing.register()
+        tracing.register_scripting()
+        tracing.register_tracing()
         _installed.append((machine, (library, everything)))
         return machine
 
@@ -181,7 +274,7 @@ def swapping() -> Iterator[None]:
     """Let `Module.to` swap the contents of parameters of every class, also of wrappers by other packages, so that they
     stay themselves.
 
-    Parameters on virtual GPUs stay the same objects without it (`core.virtual.tensor_swap`). The flag is torch's and
+    Parameters on virtual GPUs stay the same objects without it (`core.virtual.backend`). The flag is torch's and
     global: hold it only around a move.
     """
     before = torch.__future__.get_swap_module_params_on_conversion()

@@ -238,7 +238,7 @@ class WatchedDevices:
 
             events.append(apple.details("mps", now))
         if self._virtual is not None:
-            from devexplorer.core.virtual.device.topology import topology
+            from devexplorer.core.virtual.device.machine import topology
 
             events += [gpu.details(now) for gpu in self._virtual.gpus]
             events.append(topology([(gpu.id, gpu.profile) for gpu in self._virtual.gpus]))

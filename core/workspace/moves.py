@@ -32,19 +32,20 @@ from devexplorer.core.models.walk import cut_computed
 from devexplorer.core.records import CastError, MoveReport
 from devexplorer.core.virtual.torch_api.lazy import move_uninitialised
 from devexplorer.core.workspace.parts import (
+    DEVICE_PIECE_BYTES,
     Bind,
     Copy,
     LazyPart,
     NamePart,
     ParameterPart,
     Part,
+    pieces_together,
     plain_copy,
     renew_flat_weights,
 )
-from devexplorer.core.workspace.pieces import DEVICE_PIECE_BYTES, pieces_together
+from devexplorer.core.workspace.placement import Target
 from devexplorer.core.workspace.plan import Plan, TensorOrigin, bind_nothing, check_sizes, to_origins, uniform
-from devexplorer.core.workspace.targets import Target
-from devexplorer.core.workspace.timing import Timing
+from devexplorer.core.workspace.runs import Timing
 
 # Measures what a cast did to the values: change, overflow, underflow, NaN; in pieces, on the originals' device. Jobs
 # thread.

@@ -43,7 +43,7 @@ from devexplorer.core.workspace.parts import (
     Slot,
     Wanted,
 )
-from devexplorer.core.workspace.targets import Target
+from devexplorer.core.workspace.placement import Target
 
 Rule = Callable[[Key, Tensor], Wanted | None]
 """Where a tensor should be; None: do not move it."""

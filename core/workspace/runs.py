@@ -1,16 +1,18 @@
-"""Runs models forward and backward, times them, and keeps what Undo needs to take back what a run leaves. Runs on the
-jobs thread."""
+"""Runs models forward and backward, times them on the clock of their device, keeps what Undo needs to take back what a
+run leaves, and says how they are called in Python. Runs on the jobs thread."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.base import NO_PROGRESS, BadInput, ProgressMonitor
+from devexplorer.core.base import NO_PROGRESS, BadInput, Clock, ProgressMonitor, expression, quoted, variable
+from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models import (
     Operand,
     device_id,
@@ -19,18 +21,63 @@ from devexplorer.core.models import (
     parameters_and_buffers,
     run,
     sampled,
+    samples,
     settings_kept,
 )
-from devexplorer.core.models.gradient_cuts import NOTHING_MISSING, WithoutGradient, no_backward, without_gradient
+from devexplorer.core.models.class_source import NOTHING_MISSING, WithoutGradient, no_backward, without_gradient
 from devexplorer.core.records import Backward, Forward
 from devexplorer.core.virtual.backend import backward_guard
-from devexplorer.core.workspace.changes import CreateChange
-from devexplorer.core.workspace.mementos import ObjectMemento, before_leaves
-from devexplorer.core.workspace.targets import Target
-from devexplorer.core.workspace.timing import Timing
+from devexplorer.core.workspace.changes import CreateChange, ObjectMemento, before_leaves
+from devexplorer.core.workspace.placement import Target
 
 if TYPE_CHECKING:
     from devexplorer.core.workspace.workspace import Workspace
+
+
+class Timing:
+    """A running measurement of work that ends on `destinations`; where none of those is simulated, the clocks of
+    simulated sources count.
+
+    It starts once the devices have finished pending work, which is no part of it, and stops once the work has ended. A
+    simulated clock counts what the calling thread does, so stop it on the same thread.
+    """
+
+    def __init__(
+        self,
+        registry: DeviceRegistry,
+        destinations: Iterable[str],
+        sources: Iterable[str] = (),
+        wall: Clock = time.perf_counter,
+    ) -> None:
+        self._registry, self._wall = registry, wall
+        ends, starts = set(destinations), set(sources)
+        infos = [info for info in registry.infos() if info.id in ends | starts]
+        usable = sorted(info.id for info in infos if info.usable)  # a source may be gone by now
+        self._ends = [device for device in usable if device in ends]
+        simulated = {info.id for info in infos if info.simulated}
+        self._simulated = sorted(simulated & ends) or sorted(simulated & starts)
+        self._synchronize(usable)
+        self._clocks = self._read()
+        self._started = wall()
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the seconds are those of a simulated clock."""
+        return bool(self._simulated)
+
+    def stop(self) -> tuple[float, float]:
+        """Seconds on the device's clock, and seconds on the wall; the two are the same thing on real devices."""
+        self._synchronize(self._ends)
+        wall = self._wall() - self._started
+        return self._read() - self._clocks if self._simulated else wall, wall
+
+    def _synchronize(self, devices: Iterable[str]) -> None:
+        for device in devices:
+            self._registry.backend(device).synchronize(device)
+
+    def _read(self) -> float:
+        return sum(self._registry.backend(device).clock_seconds(device) for device in self._simulated)
+
 
 LAZY_SEED = 0
 """Of the values that lazy parameters get."""
@@ -235,3 +282,62 @@ def run_command(workspace: Workspace, command: Forward | Backward, progress: Pro
     name = workspace.add(kept_as, output.detach())
     workspace.changed(f"the new tensor {name}", CreateChange(name))
     return ran._replace(kept_as=name)
+
+
+INPUTS = "_inputs"
+"""What a sample input is called; no object can have this name."""
+
+
+def _seed(report: Ran) -> list[str]:
+    return [f"torch.manual_seed({LAZY_SEED})  # for the values of lazy parameters"] if report.initialised else []
+
+
+def call(report: Ran, source: str | None) -> tuple[list[str], str]:
+    """Lines that come first (imports, then a sample input where no tensors were named), and the call; `source` is the
+    model's."""
+    if report.given:
+        return [], f"{expression(report.target)}({', '.join(map(variable, report.given))})"
+    model = expression(report.target)
+    return sample(model, report.inputs, source), f"{model}(*{INPUTS})"
+
+
+def sample(model: str, inputs: Sequence[Operand], source: str | None) -> list[str]:
+    """Lines that make the sample input again that such a model was given: the very same values."""
+    if source in samples.recipes():
+        return [
+            "from devexplorer import samples",
+            "",
+            f"{INPUTS} = samples.sample_for({model}, {quoted(source or '')})",
+        ]
+    shapes = ",".join(f"{'x'.join(map(str, item.shape)) or 'scalar'}:{item.dtype}" for item in inputs)
+    return [
+        "from devexplorer import sample_inputs",
+        "",
+        f"{INPUTS} = sample_inputs({model}, {quoted(shapes)})",
+    ]
+
+
+def forward(report: Ran, source: str | None) -> str:
+    """A forward; its output is printed in short where it was not kept."""
+    before, called = call(report, source)
+    if not report.bare:
+        before = ["from devexplorer import first_tensor", *before]
+        called = f"first_tensor({called})"
+    last = f"print({called}.shape)" if report.kept_as is None else f"{variable(report.kept_as)} = {called}.detach()"
+    return "\n".join([*before, *_seed(report), last])
+
+
+def backward(report: Ran, source: str | None) -> str:
+    """A backward of the sum of the output."""
+    before, called = call(report, source)
+    kept = "retain_graph=True" if report.retained else ""
+    if not report.bare:
+        return "\n".join(
+            [
+                "from devexplorer import total",
+                *before,
+                *_seed(report),
+                f"total({called}).backward({kept})",
+            ]
+        )
+    return "\n".join([*before, *_seed(report), f"{called}.sum().backward({kept})"])

@@ -18,13 +18,11 @@ from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models import Explain, Extras, Held, Holdings
 from devexplorer.core.models.trial import TriedSources
 from devexplorer.core.records import MoveReport, ObjectSnapshot
-from devexplorer.core.workspace.changes import MoveChange, WorkspaceChange
+from devexplorer.core.workspace.changes import MoveChange, ObjectMemento, WorkspaceChange
 from devexplorer.core.workspace.history import BUDGET_BYTES, UndoHistory
-from devexplorer.core.workspace.mementos import ObjectMemento
 from devexplorer.core.workspace.moves import Mover
-from devexplorer.core.workspace.placement import snapshot
+from devexplorer.core.workspace.placement import Target, named_tensors, snapshot
 from devexplorer.core.workspace.plan import TensorOrigin
-from devexplorer.core.workspace.targets import Target, named_tensors
 
 
 class Workspace:

@@ -8,7 +8,7 @@ from functools import partial
 from devexplorer.core.allreduce.kind import FACTOR, AllReduceResult, AllReduceRow, AllReduceSpec, fastest, rate_of
 from devexplorer.core.allreduce.messages import CPU_RANKS, DTYPES
 from devexplorer.core.base import MISSING, bytes_text, count_text, number_text, parse_dtype, seconds_text
-from devexplorer.core.benchmark.ranges import parse_byte_sizes
+from devexplorer.core.benchmark.spec import parse_byte_sizes
 from devexplorer.core.session import Run
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.runs import is_simulated

@@ -16,7 +16,7 @@ from PySide6.QtWidgets import (
 
 from devexplorer.core.bandwidth.kind import BandwidthResult, BandwidthRow, BandwidthSpec
 from devexplorer.core.base import MISSING, bytes_text, count_text, number_text, seconds_text
-from devexplorer.core.benchmark.ranges import parse_byte_sizes
+from devexplorer.core.benchmark.spec import parse_byte_sizes
 from devexplorer.core.session import Run, State
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.runs import is_simulated

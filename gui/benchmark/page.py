@@ -20,12 +20,7 @@ from devexplorer.core.base import MISSING, Clock, bytes_text, flops_cell_text, f
 from devexplorer.core.benchmark.kind import kind_name
 from devexplorer.core.benchmark.matmul_kind import product_text, product_tip
 from devexplorer.core.benchmark.published import best, verdict
-from devexplorer.core.benchmark.spec import (
-    check_fits,
-    check_matmul,
-    operand_bytes,
-    parse_shape,
-)
+from devexplorer.core.benchmark.spec import check_fits, check_matmul, operand_bytes, parse_shape
 from devexplorer.core.benchmark.statistics import noise_verdict
 from devexplorer.core.feature import benchmark_kinds
 from devexplorer.core.records import MatmulResult, MatmulSpec

@@ -20,12 +20,15 @@ from PySide6.QtWidgets import (
 )
 
 from devexplorer.core.base import MISSING, BadInput, bytes_text, sentence
-from devexplorer.core.devices.cuda_visible_devices import VARIABLE, card_number, checked, value_text
-from devexplorer.core.devices.visibility_messages import (
+from devexplorer.core.devices.cuda_visible_devices import (
+    VARIABLE,
+    card_number,
     cards_in_order,
     cards_to_choose,
+    checked,
     is_number_list,
     selected_cards,
+    value_text,
     visibility_note,
 )
 from devexplorer.core.records import DeviceInfo

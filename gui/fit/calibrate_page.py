@@ -15,7 +15,7 @@ from devexplorer.core.planner.calibrate.records import CalibrateResult, Calibrat
 from devexplorer.core.planner.calibrate.solving import combined
 from devexplorer.core.records import Calibration
 from devexplorer.core.session import Run
-from devexplorer.core.virtual.device.calibration import TITLES
+from devexplorer.core.virtual.device.cost import TITLES
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.runs import is_simulated

@@ -11,7 +11,7 @@ from typing import Any
 from PySide6.QtCore import QModelIndex, Qt, Signal
 
 from devexplorer.core.base import MISSING, Clock, number_text, rate_texts
-from devexplorer.core.benchmark.condition_rows import all_conditions
+from devexplorer.core.benchmark.conditions import all_conditions
 from devexplorer.core.benchmark.kind import Figure, dtype, figures, kind_of, simulated_text
 from devexplorer.core.benchmark.published import Published, best
 from devexplorer.core.benchmark.statistics import noise_verdict

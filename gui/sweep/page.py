@@ -12,8 +12,7 @@ import msgspec
 from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base import BadInput, bytes_text, count_text, flops_text, rate_texts, shape_text
-from devexplorer.core.benchmark.ranges import parse_shapes
-from devexplorer.core.benchmark.spec import check_chip, operand_bytes, parse_shape
+from devexplorer.core.benchmark.spec import check_chip, operand_bytes, parse_shape, parse_shapes
 from devexplorer.core.session import Run, State
 from devexplorer.core.sweep.kind import SweepCell, SweepResult, SweepSpec, fastest
 from devexplorer.gui.benchmark.base_page import BenchPage

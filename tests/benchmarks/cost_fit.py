@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from devexplorer.core.devices.profiles import Profile, resource_rows
-from devexplorer.core.virtual.device.cost import KNEE, Term, terms
-from devexplorer.core.virtual.device.work import HostCall, Work
+from devexplorer.core.virtual.device.cost import KNEE, HostCall, Term, Work, terms
 
 Floats = npt.NDArray[np.float64]
 ERROR = 0.10

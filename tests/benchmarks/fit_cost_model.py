@@ -27,7 +27,7 @@ from devexplorer.core.base import item_bytes
 from devexplorer.core.benchmark.published import Published as PublishedProduct
 from devexplorer.core.benchmark.published import published as published_products
 from devexplorer.core.devices.profiles import load_profiles, resource_rows
-from devexplorer.core.virtual.device.work import Kind, Product, Work
+from devexplorer.core.virtual.device.cost import Kind, Product, Work
 
 RESOURCE = Path(__file__).parents[2] / "resources" / "cost_model.csv"
 SUSTAINED_SHARE = 0.88

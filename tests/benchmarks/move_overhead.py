@@ -21,7 +21,7 @@ from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.models import samples
 from devexplorer.core.virtual.backend import install, swapping
 from devexplorer.core.workspace.moves import Mover
-from devexplorer.core.workspace.targets import Target
+from devexplorer.core.workspace.placement import Target
 
 LIMIT = 1.10
 PLAIN = ", plain"

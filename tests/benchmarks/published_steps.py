@@ -35,7 +35,7 @@ from devexplorer.core.planner.published_steps import (
     source_of,
     spec_of,
 )
-from devexplorer.core.virtual.device.work import HostCall, Work
+from devexplorer.core.virtual.device.cost import HostCall, Work
 
 if TYPE_CHECKING:
     from devexplorer.core.planner.trace import Trace

@@ -20,7 +20,7 @@ from turns import FEWEST, load
 
 from devexplorer.core.base import NO_PROGRESS
 from devexplorer.core.parameters.describing import SUM_ELEMENTS, figures, whole_moments
-from devexplorer.core.workspace.pieces import pieces
+from devexplorer.core.workspace.parts import pieces
 
 BINS = 64
 

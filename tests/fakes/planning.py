@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from devexplorer.core.devices.profiles import Profile, parse_virtual
-from devexplorer.core.models.optimizers import make_optimizer
+from devexplorer.core.models.extras import make_optimizer
 from devexplorer.core.models.run import total
-from devexplorer.core.models.samples.input_spec import InputSpec
+from devexplorer.core.models.samples.registry import InputSpec
 from devexplorer.core.planner.run import DeviceMap, StepConfig, run_step
 from devexplorer.core.planner.subject import Subject, subject_of
 from devexplorer.core.planner.trace import Replay, Trace

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from devexplorer.core.base import item_bytes, product_dtype
-from devexplorer.core.virtual.device.cost import launch_seconds, overlapped
-from devexplorer.core.virtual.device.work import Kind, Product, Work
+from devexplorer.core.virtual.device.cost import Kind, Product, Work, launch_seconds, overlapped
 
 
 def matmul_seconds(machine: Any, device: str, m: int, n: int, k: int, dtype: str, batch: int = 1) -> float:

@@ -19,7 +19,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 from devexplorer.core.virtual.backend import add_virtual_gpus
-from devexplorer.core.virtual.device.streams import gpu_named
+from devexplorer.core.virtual.device.accounting import gpu_named
 
 RANKS = 2
 

@@ -25,8 +25,8 @@ from devexplorer.core.base.python_names import variable
 from devexplorer.core.benchmark.kind import figures, kind_name
 from devexplorer.core.cli.run import main
 from devexplorer.core.devices.catalog import Catalog
+from devexplorer.core.engine.engine import LocalEngine
 from devexplorer.core.engine.link import EVENT_LIMIT, Joiner, decode_command, decode_event, read_payload
-from devexplorer.core.engine.local import LocalEngine
 from devexplorer.core.experiments.state import ExperimentState
 from devexplorer.core.feature import benchmark_kinds, command_types, event_types
 from devexplorer.core.files.records import CheckpointCompared, CompareCheckpoint, Load, OpenWorkspace, WorkspaceFile

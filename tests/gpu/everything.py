@@ -435,7 +435,7 @@ def measured_part(step: dict[str, str]) -> None:
     import torch
 
     from devexplorer.core.devices.profiles import parse_virtual
-    from devexplorer.core.models.optimizers import make_optimizer
+    from devexplorer.core.models.extras import make_optimizer
     from devexplorer.core.models.run import total
     from devexplorer.core.planner.subject import subject_of
     from devexplorer.core.virtual.backend import install, swapping

@@ -17,7 +17,7 @@ import pytest
 import torch
 from fakes.command_line import CLI, Json
 
-from devexplorer.core.engine.local import LocalEngine
+from devexplorer.core.engine.engine import LocalEngine
 from devexplorer.core.experiments.records import Crossover, CrossoverMeasured, TimeWork, WorkTimed
 from devexplorer.core.memory.records import ReleaseCache
 from devexplorer.core.records import (

@@ -13,7 +13,7 @@ from torch import nn
 
 from devexplorer.core.base import Unavailable
 from devexplorer.core.benchmark.matmul import product, tf32_products
-from devexplorer.core.benchmark.streams import AcceleratorStreams
+from devexplorer.core.benchmark.timing import AcceleratorStreams
 from devexplorer.core.cli import devices as devices_command
 from devexplorer.core.devices import accelerator
 from devexplorer.core.devices.catalog import Catalog
@@ -22,7 +22,7 @@ from devexplorer.core.models import default_device, settings_kept
 from devexplorer.core.models.inputs import specs_for
 from devexplorer.core.records import DoctorRequest
 from devexplorer.core.virtual import backend
-from devexplorer.core.virtual.device.streams import Stream
+from devexplorer.core.virtual.device.accounting import Stream
 from devexplorer.core.virtual.torch_api import parallel
 
 

@@ -31,15 +31,13 @@ from msgspec.structs import replace
 
 from devexplorer.core.base import Clock
 from devexplorer.core.base.time_limit import CallTracker, TimeLimitError, driver_function, run_all
+from devexplorer.core.devices.nvml import details as nvml_topology
 from devexplorer.core.devices.nvml import fields
-from devexplorer.core.devices.nvml import topology as nvml_topology
-from devexplorer.core.devices.nvml.details import lost_details, missing, read_details
+from devexplorer.core.devices.nvml.details import PairEnd, lost_details, missing, read_details
 from devexplorer.core.devices.nvml.listing import HANDLE, list_cards
 from devexplorer.core.devices.nvml.processes import in_pid_namespace, read_processes
 from devexplorer.core.devices.nvml.query import CardLostError, CardState, NvmlGoneError, Query, QueryRunner
-from devexplorer.core.devices.nvml.topology import PairEnd
-from devexplorer.core.devices.nvml_card import Card, ProcessFacts, ProcessLoad
-from devexplorer.core.devices.process_facts import process_facts, process_load
+from devexplorer.core.devices.nvml_card import Card, ProcessFacts, ProcessLoad, process_facts, process_load
 from devexplorer.core.records import Affinity, DeviceDetails, DeviceSample, PeerLink, Problem, Topology
 
 __all__ = ["Card", "Nvml", "free_bytes"]

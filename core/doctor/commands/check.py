@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from torch import nn
 
 from devexplorer.core.base import BadInput, ProgressMonitor, object_name
-from devexplorer.core.commands.objects import blueprint
+from devexplorer.core.commands.handlers import blueprint
 from devexplorer.core.commands.refusals import rebuilding
 from devexplorer.core.doctor.ask import diagnosed
 from devexplorer.core.doctor.code.patches import apply

@@ -20,7 +20,7 @@ from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.isolation.source_location import SourceLocation, kind_of, place_at
 from devexplorer.core.models import Stamp, last_name, stamp_of, tree_of
 from devexplorer.core.virtual.cuda import emulation
-from devexplorer.core.virtual.cuda.observer import Observer
+from devexplorer.core.virtual.cuda.emulation import Observer
 
 RULE = "hard-coded-device"
 _EMULATION = str(Path(emulation.__file__).parent) + os.sep

@@ -54,7 +54,7 @@ from devexplorer.core.models import (
     state_tensors,
 )
 from devexplorer.core.models.class_source import class_source
-from devexplorer.core.models.optimizers import left_behind
+from devexplorer.core.models.extras import left_behind
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
 
 # Rule `parameter-not-leaf`: what a move or a product has made of a Parameter. The main thread.

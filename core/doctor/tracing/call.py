@@ -171,7 +171,7 @@ def _description(func: Any, name: str, method: bool) -> str:
 OPS = torch._ops.__file__
 BELOW = tuple(
     os.path.join(os.path.dirname(virtual.__file__), name)
-    for name in ("backend.py", "tensor_swap.py", "device" + os.sep, "operators" + os.sep, "torch_api" + os.sep)
+    for name in ("backend.py", "device" + os.sep, "operators" + os.sep, "torch_api" + os.sep)
 )
 """Virtual GPUs, which compute with torch themselves; the emulation of CUDA beside them passes calls of the model on."""
 _TORCH = os.path.dirname(torch.__file__) + os.sep

@@ -31,7 +31,7 @@ from devexplorer.core.base import (
 )
 from devexplorer.core.base.files import replacing
 from devexplorer.core.base.html_page import page, table, table_row
-from devexplorer.core.benchmark.condition_rows import moment_text
+from devexplorer.core.benchmark.conditions import moment_text
 from devexplorer.core.fleet.check.fleet_check import CheckReport
 from devexplorer.core.fleet.records import CardMeasurement, CardVerdict, LoadReadings, MeasuredKind, Verdict
 from devexplorer.core.fleet.report.document import check_document, interrupted_line, key_text, median_rate, unit

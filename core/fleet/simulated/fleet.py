@@ -27,8 +27,15 @@ from devexplorer.core.fleet.simulated.cards import VirtualCards
 from devexplorer.core.fleet.simulated.defects import Defect
 from devexplorer.core.fleet.source import MOST_EVENTS
 from devexplorer.core.records import DeviceInfo, Problem
-from devexplorer.core.virtual.device.cost import LINK_EFFICIENCY, NETWORK_GB_S, Roofline, transfer_seconds
-from devexplorer.core.virtual.device.work import Kind, Product, Work
+from devexplorer.core.virtual.device.cost import (
+    LINK_EFFICIENCY,
+    NETWORK_GB_S,
+    Kind,
+    Product,
+    Roofline,
+    Work,
+    transfer_seconds,
+)
 
 # The rates that cards of a simulated fleet reach without noise and defects: what a virtual GPU of their profile
 # holds. Pure functions, any thread.

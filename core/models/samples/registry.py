@@ -1,20 +1,106 @@
-"""The list of sample models, and what a bare name could mean else. Runs on the jobs thread."""
+"""The list of sample models, and what a bare name could mean else; what a sample model is: how it is built, and what
+its forward takes. Runs on the jobs thread."""
 
 from __future__ import annotations
 
 import difflib
 import os
 import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.models.samples import blocks, custom, sequence, vision
-from devexplorer.core.models.samples.input_spec import InputSpec
-from devexplorer.core.models.samples.recipe import Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """One argument of forward; in a sample model's recipe without the dimension of the batch."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype | None = None
+    """None: the model's own floating dtype."""
+    below: int = 2
+    """Integers are drawn from 0 up to this, exclusive."""
+    ones: bool = False
+    """All ones, such as a mask that hides nothing."""
+
+    def tensor(self, floating: torch.dtype, generator: torch.Generator, device: str = "cpu") -> Tensor:
+        """Values from the generator; none on `meta`."""
+        dtype = self.dtype or floating
+        if device == "meta":
+            return torch.empty(self.shape, dtype=dtype, device=device)
+        if self.ones:
+            return torch.ones(self.shape, dtype=dtype)
+        if dtype.is_floating_point or dtype.is_complex:
+            drawn = torch.complex64 if dtype.is_complex else torch.float32
+            return torch.randn(self.shape, generator=generator, dtype=drawn).to(dtype)
+        return torch.randint(2 if dtype == torch.bool else self.below, self.shape, generator=generator).to(dtype)
+
+    @property
+    def text(self) -> str:
+        """The form that `--input` accepts."""
+        shape = "x".join(map(str, self.shape)) or "scalar"
+        return shape if self.dtype is None else f"{shape}:{str(self.dtype).removeprefix('torch.')}"
+
+    def with_batch(self, batch: int) -> InputSpec:
+        """The same with another first dimension; a scalar has none."""
+        return replace(self, shape=(batch, *self.shape[1:])) if self.shape else self
+
+
+def specs_text(specs: Iterable[InputSpec]) -> str:
+    """`8x3x224x224,8x16:int64`, as `--input` takes them."""
+    return ",".join(spec.text for spec in specs)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """One sample model; a `Builder`."""
+
+    seeded: ClassVar[bool] = True
+    name: str
+    summary: str
+    """One line of description."""
+    make: Callable[[], nn.Module]
+    """Builds it on the CPU with PyTorch's default initial values, drawn from the global generator."""
+    inputs: tuple[InputSpec, ...]
+    """The arguments of `forward`, without the dimension of the batch."""
+    batch: int = 2
+    """Size of the batch of a sample input."""
+
+    @property
+    def title(self) -> str:
+        """Its name for people."""
+        return self.name
+
+    def build(self, seed: int) -> nn.Module:
+        """Build it on the CPU; the same seed gives the same values, and the global generator is left as it was."""
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed every accelerator too
+            return self.make()
+
+    build_on_cpu = build
+
+    def build_without_values(self) -> nn.Module:
+        """The same on `meta`: what it needs can be counted before anything is allocated."""
+        with torch.device("meta"):
+            return self.make()
+
+    def specs(self, batch: int | None = None) -> tuple[InputSpec, ...]:
+        """The arguments of `forward` for a batch."""
+        return tuple(replace(spec, shape=(batch or self.batch, *spec.shape)) for spec in self.inputs)
+
+    def sample(self, batch: int | None = None, seed: int = 0) -> tuple[Tensor, ...]:
+        """A sample input on the CPU, the same one for the same seed; the global generator is untouched."""
+        generator = torch.Generator().manual_seed(seed)
+        return tuple(spec.tensor(torch.float32, generator) for spec in self.specs(batch))
+
 
 _FEATURES = (InputSpec((blocks.FEATURES,)),)
 _IMAGE = (InputSpec((3, 224, 224)),)

@@ -42,7 +42,7 @@ from devexplorer.core.devices.profiles import Profile, load_profiles
 from devexplorer.core.planner.calibrate.records import CalibrateResult, CalibrateSpec, CalibrationRow
 from devexplorer.core.planner.calibrate.solving import combined
 from devexplorer.core.records import CalibrationFactor, Conditions, DeviceInfo, Spread
-from devexplorer.core.virtual.device.calibration import MEMORY, TITLES
+from devexplorer.core.virtual.device.cost import MEMORY, TITLES
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.timing import Runner

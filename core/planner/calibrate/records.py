@@ -17,7 +17,7 @@ class CalibrationRow(Record, omit_defaults=True):
     """One measurement of a calibration beside what the cost model says."""
 
     factor: str
-    """The factor that it gives: a key of `core.virtual.device.calibration.SCALED`."""
+    """The factor that it gives: a key of `core.virtual.device.cost.SCALED`."""
     text: str
     """What was measured: `float16 product, 8192×8192×8192`."""
     unit: str = ""

@@ -45,11 +45,22 @@ from devexplorer.core.planner.calibrate.solving import (
 )
 from devexplorer.core.records import BenchPoint, MatmulSpec
 from devexplorer.core.virtual.backend import meta_empty
-from devexplorer.core.virtual.device.calibration import CONVOLUTION, EIGHT_BIT, HOST, KERNEL, LINK
+from devexplorer.core.virtual.device.cost import (
+    CONVOLUTION,
+    EIGHT_BIT_PRODUCTS,
+    HOST,
+    KERNEL,
+    LINK,
+    HostCall,
+    Kind,
+    Roofline,
+    Work,
+    overlapped,
+    transfer_seconds,
+    unit_of,
+)
 from devexplorer.core.virtual.device.cost import EIGHT_BIT as EIGHT_BIT_DTYPES
-from devexplorer.core.virtual.device.cost import Roofline, overlapped, transfer_seconds, unit_of
-from devexplorer.core.virtual.device.work import HostCall, Kind, Work
-from devexplorer.core.virtual.device.work import Product as ProductShape
+from devexplorer.core.virtual.device.cost import Product as ProductShape
 
 # The kernels of a calibration: what runs, whether its values are right, and the work that the cost model sees in it.
 
@@ -144,7 +155,7 @@ def products(device: str, card: Profile, roofline: Roofline, sizes: Sizes, *, si
         if roofline.seconds(large) <= LONG_SECONDS:
             side, work = sizes.sides[1], large
         spec = MatmulSpec(device=device, dtype=dtype, m=side, n=side, k=side)
-        factor = EIGHT_BIT if dtype in EIGHT_BIT_DTYPES else unit
+        factor = EIGHT_BIT_PRODUCTS if dtype in EIGHT_BIT_DTYPES else unit
         yield KernelProbe(
             factor,
             f"{dtype} product, {shape_text(spec.shape)}",

@@ -13,9 +13,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.planner.calibrate.records import CalibrationRow
 from devexplorer.core.records import CalibrationFactor, Spread
-from devexplorer.core.virtual.device.calibration import KERNEL, MEMORY, scaled
-from devexplorer.core.virtual.device.cost import COPY_SECONDS, KNEE, Roofline, cost_parameters, transfer_seconds
-from devexplorer.core.virtual.device.work import HostCall, Work
+from devexplorer.core.virtual.device.cost import (
+    COPY_SECONDS,
+    KERNEL,
+    KNEE,
+    MEMORY,
+    HostCall,
+    Roofline,
+    Work,
+    cost_parameters,
+    scaled,
+    transfer_seconds,
+)
 
 LEAST_SHARE = 0.05
 """Of a time: what is sought has to take at least so much of it, else the measurement says nothing about it."""

@@ -11,7 +11,7 @@ from devexplorer.core.base import MISSING
 from devexplorer.core.base.formats import moment_text
 from devexplorer.core.cli.terminal import console, print_document, table
 from devexplorer.core.planner.calibrate.store import CalibrationStore
-from devexplorer.core.virtual.device.calibration import TITLES
+from devexplorer.core.virtual.device.cost import TITLES
 
 
 def calibrations(arguments: argparse.Namespace) -> int:

@@ -30,7 +30,7 @@ from devexplorer.core.base import (
 )
 from devexplorer.core.cli.findings import TerminalFindings, current_folder, target
 from devexplorer.core.cli.terminal import console, print_document, table, waiting
-from devexplorer.core.devices.planned_profiles import parse_planned
+from devexplorer.core.devices.profiles import parse_planned
 from devexplorer.core.planner.calibrate.store import CalibrationStore
 from devexplorer.core.planner.commands.fit_print import (
     COLUMNS,

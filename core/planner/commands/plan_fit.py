@@ -18,7 +18,7 @@ from devexplorer.core.base import (
     range_text,
     seconds_text,
 )
-from devexplorer.core.commands.objects import blueprint
+from devexplorer.core.commands.handlers import blueprint
 from devexplorer.core.planner.messages import PARTS
 from devexplorer.core.planner.records import Fit, FitPlanned, FitReport, FitSpec, PlanFit, planned_tensors
 from devexplorer.core.planner.serving_records import ServingFit, ServingSpec

@@ -7,8 +7,7 @@ from functools import partial
 from itertools import groupby
 
 from devexplorer.core.base import Findings
-from devexplorer.core.devices.planned_profiles import calibrated_profiles, parse_planned
-from devexplorer.core.devices.profiles import MAX_DEVICES, Profile, load_profiles
+from devexplorer.core.devices.profiles import MAX_DEVICES, Profile, calibrated_profiles, load_profiles, parse_planned
 from devexplorer.core.planner.limits import LARGEST_BATCH, LONGEST_CONTEXT, ONE_GPU
 from devexplorer.core.planner.records import FitSpec
 from devexplorer.core.planner.serving_records import ServingSpec

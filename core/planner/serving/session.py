@@ -32,7 +32,7 @@ from devexplorer.core.planner.serving.state_space import one_kernel
 from devexplorer.core.planner.serving.tensor_parallel import Exchange, TensorParallelSplit
 from devexplorer.core.planner.trace import Numbers, Trace
 from devexplorer.core.virtual.backend import meta_empty
-from devexplorer.core.virtual.operators.attention import has_flash
+from devexplorer.core.virtual.operators.kernels import has_flash
 from devexplorer.core.virtual.operators.work import module_calls
 
 # Layers that are alike: two of each kind run, and the second stands for all others. In the planner's process.

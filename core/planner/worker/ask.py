@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from devexplorer.core.base import NO_PROGRESS, ProgressMonitor, Report
-from devexplorer.core.isolation.model_worker import ModelWorker
+from devexplorer.core.isolation.worker import ModelWorker
 from devexplorer.core.planner.records import FitReport, FitSpec
 
 LIMIT_SECONDS = 120.0

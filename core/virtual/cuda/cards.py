@@ -1,16 +1,60 @@
-"""Which virtual GPU a CUDA device means: `cuda:N` is `vgpu:N`, `cuda` is the current card of the calling thread. Any
-thread."""
+"""Which virtual GPU a CUDA device means, and what tensors say in place of CUDA; attributes of torch are changed for a
+while, and every change is taken back. Any thread."""
 
 from __future__ import annotations
 
+import functools
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
+from devexplorer.core.isolation.source_location import kind_of
 from devexplorer.core.virtual.device.accounting import KIND, gpu_of
 from devexplorer.core.virtual.device.machine import VirtualGpu
+from devexplorer.core.virtual.operators.tensor import VirtualTensor
+from devexplorer.core.virtual.torch_api.lazy import LazyVirtualBuffer, LazyVirtualParameter
+from devexplorer.core.virtual.torch_api.module import VirtualGenerator
+
+_NOTHING = object()
+
+
+class Patches:
+    """What was put in place of what. Not for reuse after `undo`."""
+
+    def __init__(self) -> None:
+        self.on = True
+        """Whether the changes hold. A function that other code kept (`from torch.cuda import is_available`) asks it at
+        each call."""
+        self._before: list[tuple[Any, str, Any]] = []
+
+    def put(self, owner: Any, name: str, value: Any) -> None:
+        """Set an attribute of a module or class."""
+        self._before.append((owner, name, vars(owner).get(name, _NOTHING)))
+        setattr(owner, name, value)
+
+    def call(self, owner: Any, name: str, function: Callable[..., Any]) -> None:
+        """Set a function or method; who kept it finds the one that was there before when all is undone."""
+        original = getattr(owner, name)
+
+        @functools.wraps(original)
+        def either(*args: Any, **kwargs: Any) -> Any:
+            return (function if self.on else original)(*args, **kwargs)
+
+        self.put(owner, name, either)
+
+    def undo(self) -> None:
+        """Put everything back, the last change first."""
+        self.on = False
+        while self._before:
+            owner, name, before = self._before.pop()
+            if before is _NOTHING:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
 
 
 class _CurrentCard(threading.local):
@@ -79,3 +123,72 @@ class Cards:
     def gpu(self, device: Any = None) -> VirtualGpu:
         """The virtual GPU behind a device given in any of torch's ways; None: the current one."""
         return gpu_of(self._virtual[self.ordinal(device)])
+
+
+TYPES: dict[str, torch.dtype] = {
+    "BFloat16Tensor": torch.bfloat16,
+    "BoolTensor": torch.bool,
+    "ByteTensor": torch.uint8,
+    "CharTensor": torch.int8,
+    "DoubleTensor": torch.float64,
+    "FloatTensor": torch.float32,
+    "HalfTensor": torch.float16,
+    "IntTensor": torch.int32,
+    "LongTensor": torch.int64,
+    "ShortTensor": torch.int16,
+}
+_PREFIX = "torch.cuda."
+_where: Any = torch.Tensor.device
+_of_generator: Any = vars(VirtualGenerator)["device"].fget
+
+
+def dtype_of(kind: Any) -> torch.dtype | None:
+    """The dtype of a CUDA tensor type, given as a class or by name; None for anything else."""
+    if isinstance(kind, type) and kind.__module__ == "torch.cuda":
+        return TYPES.get(kind.__name__)
+    return TYPES.get(kind.removeprefix(_PREFIX)) if isinstance(kind, str) and kind.startswith(_PREFIX) else None
+
+
+def tensor_type(name: str, place: Callable[[torch.Tensor], torch.Tensor]) -> type:
+    """A class that makes tensors of that type where `place` puts them, and that such tensors are instances of."""
+    dtype = TYPES[name]
+
+    class Kind(type):
+        def __instancecheck__(cls, value: Any) -> bool:
+            return isinstance(value, torch.Tensor) and value.dtype is dtype and value.device.type in ("cuda", KIND)
+
+    def make(cls: type, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return place(getattr(torch, name)(*args, **kwargs))
+
+    return Kind(name, (), {"__new__": make, "__module__": "torch.cuda", "dtype": dtype, "is_cuda": True})
+
+
+def speak_of_cuda(patches: Patches, cards: Cards) -> None:
+    """Let `tensor.device` and `tensor.is_cuda` answer by who asks.
+
+    torch's own code and DevExplorer's still read `vgpu`: below Python that is where the tensors are.
+    """
+
+    def device(tensor: torch.Tensor) -> torch.device:
+        where: torch.device = _where.__get__(tensor)
+        return cards.cuda(where.index) if _examined(sys._getframe(1).f_code.co_filename) else where
+
+    def generators_device(generator: VirtualGenerator) -> torch.device:
+        return (
+            cards.cuda(generator._index) if _examined(sys._getframe(1).f_code.co_filename) else _of_generator(generator)
+        )
+
+    def is_cuda(tensor: torch.Tensor) -> bool:
+        return _examined(sys._getframe(1).f_code.co_filename)
+
+    for kind in (VirtualTensor, LazyVirtualParameter, LazyVirtualBuffer):
+        patches.put(kind, "device", property(device))
+        patches.put(kind, "is_cuda", property(is_cuda))
+    patches.put(VirtualGenerator, "device", property(generators_device))
+    patches.put(PackedSequence, "is_cuda", property(lambda packed: packed.data.device.type in ("cuda", KIND)))
+    patches.put(VirtualTensor, "record_stream", lambda tensor, stream: None)  # memory is never given back too early
+
+
+def _examined(file: str) -> bool:
+    """Whether a file is code of the model or of a library in it; so is what is made as text."""
+    return kind_of(file) != "skipped" or file.startswith("<")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import chain, count
+from types import FrameType
 from typing import Any
 
 import torch
@@ -22,25 +23,40 @@ from torch.utils import _device
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from devexplorer.core.base import first_line
-from devexplorer.core.virtual.backend import installed
-from devexplorer.core.virtual.cuda.cards import Cards
-from devexplorer.core.virtual.cuda.defaults import (
+from devexplorer.core.virtual.backend import installed, set_data
+from devexplorer.core.virtual.cuda.cards import TYPES, Cards, Patches, dtype_of, speak_of_cuda, tensor_type
+from devexplorer.core.virtual.cuda.functions import (
+    accelerator_functions,
+    cuda_functions,
+    device_classes,
     imitate_amp,
     imitate_defaults,
     imitate_files,
     imitate_generators,
     imitate_lazy,
+    refuse,
 )
-from devexplorer.core.virtual.cuda.functions import accelerator_functions, cuda_functions, device_classes
-from devexplorer.core.virtual.cuda.observer import Observer
 from devexplorer.core.virtual.cuda.on_cpu import OnCpu
-from devexplorer.core.virtual.cuda.patches import Patches
-from devexplorer.core.virtual.cuda.refused import refuse
-from devexplorer.core.virtual.cuda.tensors import TYPES, dtype_of, speak_of_cuda, tensor_type
+from devexplorer.core.virtual.device.accounting import InOrder, Timed
 from devexplorer.core.virtual.device.machine import VirtualGpu
-from devexplorer.core.virtual.device.streams import InOrder, Timed
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
-from devexplorer.core.virtual.tensor_swap import set_data
+
+
+class Observer:
+    """Hears of each device that code names, and of what virtual GPUs cannot do in CUDA's place. This one does nothing
+    with it.
+
+    `frame` is where the emulation was asked: the code in question is there or further out.
+    """
+
+    def seen(self, frame: FrameType | None, argument: str | None = None) -> None:
+        """A device was named in a call made at this frame, in an argument of that name."""
+
+    def missing(self, name: str, frame: FrameType | None) -> None:
+        """A card was named that is not there; CUDA's error follows."""
+
+    def not_checked(self, what: str, why: str, frame: FrameType | None) -> None:
+        """Something was used that has no equivalent on a virtual GPU; without a frame: at no particular line."""
 
 
 def names_cuda(error: BaseException) -> bool:

@@ -1,5 +1,8 @@
-"""How long a real card would take: what bounds a kernel, a roofline over the profile with fitted parameters, and the
-simulated clock that adds it up. No torch; any thread.
+"""How long a real card would take: what a kernel does, what bounds it, a roofline over the profile with fitted
+parameters and a card's own factors, and the simulated clock that adds it up. No torch; any thread.
+
+A factor is measured over modelled: the parameters that it stands for are multiplied by it. `core.planner.calibrate`
+measures them.
 
     kernel = (compute⁴ + memory⁴)^¼ + layout + start
     compute = padded FLOP / rate · Π parameter^exponent        memory, layout = bytes / bandwidth · Π parameter^exponent
@@ -18,12 +21,150 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
 from functools import cache, lru_cache
 from typing import NamedTuple
 
 from devexplorer.core.devices.profiles import Profile, resource_rows
-from devexplorer.core.virtual.device.calibration import LINK, scaled
-from devexplorer.core.virtual.device.work import CONVOLUTIONS, HostCall, Kind, Pass, Product, Work
+
+
+class Kind(StrEnum):
+    """Kinds of kernels that reach different shares of a card's rates."""
+
+    PRODUCT = "matrix product"
+    BATCHED_PRODUCT = "batched matrix product"
+    CONVOLUTION = "convolution"
+    CONVOLUTION_1X1 = "1x1 convolution"
+    CONVOLUTION_3X3 = "3x3 convolution"
+    """Stride 1: Winograd's algorithm can compute it."""
+    GROUPED_CONVOLUTION = "grouped convolution"
+    DEPTHWISE_CONVOLUTION = "depthwise convolution"
+    ATTENTION = "attention"
+    ATTENTION_BACKWARD = "attention backward"
+    BATCH_NORM = "batch norm"
+    BATCH_NORM_BACKWARD = "batch norm backward"
+    BATCH_NORM_INFERENCE = "batch norm, inference"
+    LAYER_NORM = "layer norm"
+    LAYER_NORM_BACKWARD = "layer norm backward"
+    SOFTMAX = "softmax"
+    SOFTMAX_BACKWARD = "softmax backward"
+    DROPOUT = "dropout"
+    POOLING = "pooling"
+    REDUCTION = "reduction"
+    EMBEDDING = "embedding"
+    OPTIMIZER = "optimizer"
+    COPY = "copy"
+    ELEMENTWISE = "elementwise"
+    NOTHING = "no kernel"
+    """Only the host works: a tensor is made, or seen in another shape."""
+
+
+CONVOLUTIONS = frozenset(
+    {
+        Kind.CONVOLUTION,
+        Kind.CONVOLUTION_1X1,
+        Kind.CONVOLUTION_3X3,
+        Kind.GROUPED_CONVOLUTION,
+        Kind.DEPTHWISE_CONVOLUTION,
+    }
+)
+
+
+class Pass(StrEnum):
+    """Which of a convolution's results is computed."""
+
+    FORWARD = "forward"
+    INPUT_GRADIENT = "input gradient"
+    WEIGHT_GRADIENT = "weight gradient"
+
+
+class Product(NamedTuple):
+    """(M×K)·(K×N), `batch` times."""
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+
+
+class Work(NamedTuple):
+    """One kernel."""
+
+    kind: Kind = Kind.ELEMENTWISE
+    flop: int = 0
+    nbytes: int = 0
+    """What it reads and writes, each tensor once."""
+    dtype: str = "float32"
+    """Whose rate it computes at, `tf32` for float32 products in TF32."""
+    product: Product | None = None
+    """The matrix product that it is, or that a convolution is equal to."""
+    part: Pass = Pass.FORWARD
+    nchw_bytes: int = 0
+    """Of the activations of a convolution or batch norm, where they are not in `channels_last`."""
+
+
+class HostCall(StrEnum):
+    """What keeps the host busy; the value is the name of the cost model's parameter for it."""
+
+    FORWARD = "host operation"
+    """An operation that is not part of a backward: from Python to the launch."""
+    BACKWARD = "host backward operation"
+    """Of backward, which runs in C++; convolutions apart."""
+    CONVOLUTION_BACKWARD = "host backward convolution"
+    VIEW = "host view"
+    MODULE = "host module"
+    """A call of an `nn.Module`."""
+
+
+MEMORY, KERNEL, HOST, LINK = "memory", "kernel", "host", "link"
+EIGHT_BIT_PRODUCTS = "8-bit"
+CONVOLUTION = "convolution"
+"""Followed by a unit: `convolution half`."""
+
+SCALED: Mapping[str, tuple[str, ...]] = {
+    MEMORY: ("bandwidth",),
+    KERNEL: ("kernel",),
+    HOST: tuple(HostCall),
+    "vector": ("vector",),
+    "tf32": ("tf32",),
+    "half": ("half",),
+    EIGHT_BIT_PRODUCTS: ("share 8-bit product",),
+    "convolution vector": ("share convolution vector",),
+    "convolution tf32": ("share convolution tf32",),
+    "convolution half": ("share convolution half",),
+    LINK: (),
+}
+"""Factor -> parameters of the cost model. `host`: what is measured is an operation of forward; backward, views and
+modules run on the same processor. `link` scales the share of the host link's rate that a large copy reaches
+(`cost.transfer_seconds`)."""
+
+TITLES: Mapping[str, str] = {
+    MEMORY: "memory bandwidth",
+    KERNEL: "time per kernel",
+    HOST: "host time per operation",
+    "vector": "float32 products",
+    "tf32": "TF32 products",
+    "half": "16-bit products",
+    EIGHT_BIT_PRODUCTS: "8-bit products",
+    "convolution vector": "float32 convolutions",
+    "convolution tf32": "TF32 convolutions",
+    "convolution half": "16-bit convolutions",
+    LINK: "host link",
+}
+"""Factor -> what it is called."""
+
+TIMES = frozenset({KERNEL, HOST})
+"""Factors of times; the others are of rates."""
+
+
+def scaled(parameters: Mapping[str, float], factors: Mapping[str, float]) -> dict[str, float]:
+    """The parameters of a card with these factors; unknown names, of a newer version, change nothing."""
+    result = dict(parameters)
+    for name, factor in factors.items():
+        for parameter in SCALED.get(name, ()):
+            result[parameter] = result[parameter] * factor
+    return result
+
 
 # How much of a card a matrix product keeps busy: it is cut into tiles, and the multiprocessors work on them in waves.
 # Pure functions; any thread.

@@ -1,13 +1,19 @@
-"""The virtual GPUs of this process, and the `Backend` through which the engine uses them. No torch.
+"""The virtual GPUs of this process, the links between them, and the `Backend` through which the engine uses them. Any
+thread; no torch.
+
+Assumed: all of them hang below one host bridge, and each pair has the whole link of the slower one for itself, as
+behind a switch. A pair of different kinds of links (NVLink and PCIe, NVLink and xGMI) goes over PCIe.
 
 Computing threads change a `VirtualGpu` while the sampling thread reads it; the allocator and the clock have locks.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
+from itertools import combinations
 from typing import Any
 
 from msgspec.structs import replace
@@ -27,11 +33,67 @@ from devexplorer.core.devices.board_model import (
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.cuda_visible_devices import hidden_by, virtual_uuid, visible_cards
 from devexplorer.core.devices.profiles import MAX_DEVICES, Profile, parse_virtual
-from devexplorer.core.records import AllocatorSample, DeviceDetails, DeviceInfo, DeviceSample, Problem
-from devexplorer.core.virtual.device.cost import Roofline, SimulatedClock
-from devexplorer.core.virtual.device.memory import CachingAllocator, MemoryFigures
-from devexplorer.core.virtual.device.snapshot import snapshot
-from devexplorer.core.virtual.device.work import HostCall
+from devexplorer.core.records import (
+    AllocatorSample,
+    DeviceDetails,
+    DeviceInfo,
+    DeviceSample,
+    PeerLink,
+    Problem,
+    Topology,
+)
+from devexplorer.core.virtual.device.cost import HostCall, Roofline, SimulatedClock
+from devexplorer.core.virtual.device.memory import CachingAllocator, MemoryFigures, snapshot
+
+NVLINK_GB_S = {1: (20.0,), 2: (25.0,), 3: (25.0, 14.0625), 4: (25.0,), 5: (50.0,)}
+"""One direction of one link by generation, decimal GB/s: NVIDIA's whitepapers of Pascal (20), Volta, Ampere and Hopper
+(25) and Blackwell (50); the GA102 whitepaper gives its four narrower links 14.0625."""
+
+_GENERATION = re.compile(r"NVLink (\d+)")
+
+
+def topology(gpus: Sequence[tuple[str, Profile]]) -> Topology:
+    """Every pair of these virtual GPUs (id and profile), in their order. Atomics between cards are not modelled."""
+    return Topology(source="virtual", links=tuple(_pair(*a, *b) for a, b in combinations(gpus, 2)))
+
+
+def _pair(a: str, first: Profile, b: str, second: Profile) -> PeerLink:
+    slower = min(first, second, key=lambda profile: profile.link_gb_s)
+    same = _kind(first) == _kind(second)
+    kind = _kind(first) if same else "PCIe"
+    count = nvlinks(slower) if kind == "NVLink" else 0
+    code = {"NVLink": f"NV{count or ''}", "xGMI": "XGMI"}.get(kind, "PHB")
+    return PeerLink(
+        a=a,
+        b=b,
+        level=slower.link if same else "host bridge",
+        code=code,
+        nvlinks=count,
+        peer_read="ok",
+        peer_write="ok",
+        gb_s=slower.link_gb_s,
+        simulated=True,
+    )
+
+
+def _kind(profile: Profile) -> str:
+    return next((kind for kind in ("NVLink", "xGMI") if profile.link.startswith(kind)), "PCIe")
+
+
+def nvlinks(profile: Profile) -> int | None:
+    """NVLinks that make up the rate of a profile's peer link; None where the rate is no whole number of them.
+
+    >>> from devexplorer.core.devices.profiles import load_profiles
+    >>> nvlinks(load_profiles()["NVIDIA A100-SXM4-40GB"])
+    12
+    """
+    generation = _GENERATION.match(profile.link)
+    for each in NVLINK_GB_S.get(int(generation.group(1)), ()) if generation else ():
+        count = profile.link_gb_s / each
+        if count.is_integer():
+            return int(count)
+    return None
+
 
 CONTEXT_BYTES = 400 << 20
 """What a CUDA context with PyTorch's kernels takes, from the first tensor on: about 400 MB with lazy loading, CUDA 11.7

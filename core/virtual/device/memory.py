@@ -1,5 +1,9 @@
-"""How much memory tensors take on a virtual GPU: the rules of PyTorch's CUDA caching allocator, without the memory. No
-torch.
+"""How much memory tensors take on a virtual GPU: the rules of PyTorch's CUDA caching allocator, without the memory; its
+snapshot, with the Python stack of each block. Any thread; no torch.
+
+A stack is kept as torch's own snapshots have it: innermost first, one `(file, line, function)` per frame. Left out is
+what says nothing about the caller's code: the virtual device itself, torch's dispatch and the `__call__` of modules
+(layers and optimizers stay), and what starts the engine's jobs.
 
 The rules and constants are those of `c10/cuda/CUDACachingAllocator.cpp` (default settings: no expandable segments, no
 limit on splitting, one stream):
@@ -13,20 +17,60 @@ limit on splitting, one stream):
 - when the device is full, every wholly free segment is given back, and the reservation tried once more.
 
 Thread-safe. Storages die on any thread, also in a garbage collection that starts inside this very module: `free`
-therefore never waits for the lock; it leaves the block on a list that the next holder of the lock works through."""
+therefore never waits for the lock; it leaves the block on a list that the next holder of the lock works through.
+
+The keys are those of `THCPModule_memorySnapshot` (torch/csrc/cuda/Module.cpp, torch 2.13), so that torch's own tools
+read it (`torch.cuda._memory_viz`, pytorch.org/memory_viz). `allocator_settings` has one key more, which says that it is
+simulated.
+"""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from devexplorer.core.base import Clock, bytes_text
-from devexplorer.core.virtual.device.stacks import Stack, current_stack
+
+if TYPE_CHECKING:
+    from devexplorer.core.virtual.device.machine import VirtualGpu
+
+
+Frame = tuple[str, int, str]
+Stack = tuple[Frame, ...]
+
+MOST_FRAMES = 64
+"""Deeper stacks lose their outermost frames."""
+
+_SKIPPED = ("devexplorer.core.virtual", "torch", "importlib", "contextlib")
+_KEPT = ("torch.nn", "torch.optim")
+_SKIPPED_AFTER_ALL = ("torch.nn.modules.module",)
+_OUTSIDE = ("devexplorer.core.commands", "devexplorer.core.engine", "threading")
+"""From here on outwards nothing is of interest."""
+
+
+def current_stack() -> Stack:
+    """The stack of the calling thread, trimmed as the module's docstring says."""
+    result: list[Frame] = []
+    frame = sys._getframe(1)
+    while frame is not None and len(result) < MOST_FRAMES:
+        module = frame.f_globals.get("__name__") or ""
+        if _within(module, _OUTSIDE):
+            break
+        if not _within(module, _SKIPPED) or (_within(module, _KEPT) and not _within(module, _SKIPPED_AFTER_ALL)):
+            result.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        frame = frame.f_back  # type: ignore[assignment]  # None at the end, which ends the loop
+    return tuple(result)
+
+
+def _within(module: str, packages: tuple[str, ...]) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
 
 # A counter of an allocator, with the fields that `memory_stats` reports. Guarded by the allocator's lock; no torch.
 
@@ -445,3 +489,78 @@ class CachingAllocator:
             f" {bytes_text(allocated)} is allocated by PyTorch, and"
             f" {bytes_text(reserved - allocated)} is reserved by PyTorch but unallocated."
         )
+
+
+POOL = (0, 0)
+"""The id of the shared pool."""
+
+Frames = Callable[[Stack | None], list[dict[str, Any]]]
+
+
+def snapshot(gpu: VirtualGpu) -> dict[str, Any]:
+    """Segments, blocks and what was recorded, as plain values; equal stacks are one list, so that a pickle holds them
+    once."""
+    known: dict[Stack, list[dict[str, Any]]] = {}
+
+    def frames(stack: Stack | None) -> list[dict[str, Any]]:
+        if stack is None:
+            return []
+        if stack not in known:
+            known[stack] = [{"filename": file, "line": line, "name": name} for file, line, name in stack]
+        return known[stack]
+
+    segments, events = gpu.memory.blocks_and_trace()
+    traces: list[list[dict[str, Any]]] = [[] for _ in range(gpu.index)]
+    return {
+        "segments": [_segment(gpu.index, blocks, frames) for blocks in segments],
+        "device_traces": [*traces, [_event(event, frames) for event in events]],
+        "allocator_settings": {
+            "PYTORCH_CUDA_ALLOC_CONF": "",
+            "max_split_size": -1,
+            "garbage_collection_threshold": 0.0,
+            "expandable_segments": False,
+            "simulated": f"{gpu.id}, {gpu.profile.name}",
+        },
+        "external_annotations": [],
+    }
+
+
+def _segment(device: int, blocks: list[BlockCopy], frames: Frames) -> dict[str, Any]:
+    used = [block for block in blocks if not block.is_free]
+    size = sum(block.size for block in blocks)
+    allocated = sum(block.size for block in used)
+    return {
+        "device": device,
+        "address": blocks[0].address,
+        "total_size": size,
+        "allocated_size": allocated,
+        "active_size": allocated,
+        "requested_size": sum(block.requested for block in used),
+        "stream": 0,
+        "segment_type": "small" if blocks[0].in_small_pool else "large",
+        "segment_pool_id": POOL,
+        "is_expandable": False,
+        "frames": [],
+        "blocks": [
+            {
+                "address": block.address,
+                "size": block.size,
+                "requested_size": block.requested,
+                "state": "inactive" if block.is_free else "active_allocated",
+                "frames": frames(block.stack),
+            }
+            for block in blocks
+        ],
+    }
+
+
+def _event(event: AllocatorEvent, frames: Frames) -> dict[str, Any]:
+    return {
+        "action": event.action,
+        "device_free" if event.action == "oom" else "addr": event.address,
+        "size": event.size,
+        "stream": 0,
+        "time_us": event.time_us,
+        "frames": frames(event.stack),
+        "pool_id": POOL,
+    }

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import flop_registry
 
-from devexplorer.core.virtual.operators import attention, batch_norm
+from devexplorer.core.virtual.operators import kernels
 from devexplorer.core.virtual.operators.work import kind_of
 
 Scratch = Callable[..., Sequence[int]]
@@ -354,15 +354,15 @@ SHORT_FLOPS: dict[str, Flops] = {
     "aten::addmv": lambda c, a, b, **_: 2 * a.numel(),
     "aten::dot": lambda a, b, **_: 2 * a.numel(),
     "aten::_transformer_encoder_layer_fwd": _encoder_layer,
-    "aten::_scaled_dot_product_fused_attention_overrideable": attention.forward_flop,
-    "aten::_scaled_dot_product_fused_attention_overrideable_backward": attention.backward_flop,
+    "aten::_scaled_dot_product_fused_attention_overrideable": kernels.forward_flop,
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": kernels.backward_flop,
 }
 """The most frequent ones without the detour that torch's registry takes (the tests compare), and some that it lacks or
 counts otherwise."""
 
 
 ATTENTION_SCRATCH: dict[str, Scratch] = {
-    "aten::_scaled_dot_product_fused_attention_overrideable_backward": attention.backward_scratch,
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": kernels.backward_scratch,
 }
 
 
@@ -450,7 +450,7 @@ SCALAR_TYPES = {torch.float16: "Half", torch.bfloat16: "BFloat16", torch.float32
 COMPOSED: dict[str, Callable[..., Any]] = {
     "aten::native_layer_norm": _in_one_dtype(aten.native_layer_norm.default),
     "aten::native_group_norm": _in_one_dtype(aten.native_group_norm.default),
-    **batch_norm.COMPOSED,
+    **kernels.COMPOSED,
     "aten::convolution": convolution,
     "aten::_transformer_encoder_layer_fwd": encoder_layer,
     "aten::histc": histc,
@@ -458,8 +458,8 @@ COMPOSED: dict[str, Callable[..., Any]] = {
     "aten::_thnn_fused_lstm_cell_backward_impl": lstm_cell_backward,
     "aten::_thnn_fused_gru_cell": gru_cell,
     "aten::_thnn_fused_gru_cell_backward": gru_cell_backward,
-    "aten::_scaled_dot_product_fused_attention_overrideable": attention.forward,
-    "aten::_scaled_dot_product_fused_attention_overrideable_backward": attention.backward,
+    "aten::_scaled_dot_product_fused_attention_overrideable": kernels.forward,
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": kernels.backward,
 }
 """What torch has for accelerators only, fused kernels above all; the CPU computes it with plain operations, counted
 as one kernel."""

@@ -28,8 +28,8 @@ from devexplorer.core.virtual.device.accounting import (
     gpu_of,
     take_and_give_back,
 )
+from devexplorer.core.virtual.device.cost import HostCall
 from devexplorer.core.virtual.device.machine import VirtualGpu
-from devexplorer.core.virtual.device.work import HostCall
 from devexplorer.core.virtual.operators import serialization
 from devexplorer.core.virtual.operators.backward import backward_guard, failure
 from devexplorer.core.virtual.operators.operations import (
@@ -139,7 +139,7 @@ def _call(kernel: Callable[..., Any], operation: Operation, *args: Any, **kwargs
 
 
 def register_set_data(become: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
-    """Let this be how a tensor takes data on a device of another kind (`core.virtual.tensor_swap`)."""
+    """Let this be how a tensor takes data on a device of another kind (`core.virtual.backend`)."""
     global _set_data
     _set_data = become
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from devexplorer.core.virtual.device.work import HostCall, Kind, Pass, Product, Work
+from devexplorer.core.virtual.device.cost import HostCall, Kind, Pass, Product, Work
 
 KINDS: dict[str, Kind] = {
     "aten::mm": Kind.PRODUCT,

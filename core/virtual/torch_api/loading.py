@@ -9,7 +9,7 @@ import torch
 
 from devexplorer.core.virtual.device.accounting import KIND, count_storage, gpu_of
 from devexplorer.core.virtual.device.machine import VirtualGpu
-from devexplorer.core.virtual.operators.copies import charge_copy
+from devexplorer.core.virtual.operators.handlers import charge_copy
 
 
 class VirtualStorage(torch.UntypedStorage):

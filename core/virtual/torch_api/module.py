@@ -1,26 +1,122 @@
-"""`torch.vgpu`, the functions that torch and user code expect of an accelerator's module, and what `torch.accelerator`
-asks of C++. Any thread; all figures are the virtual GPUs'.
+"""`torch.vgpu`, the functions that torch and user code expect of an accelerator's module; `torch.autocast("vgpu")`;
+`torch.Generator`, `torch.Stream` and `torch.Event` on a virtual GPU. Any thread; all figures are the virtual GPUs'.
+
+torch has these lists in C++ for its own devices (`aten/src/ATen/autocast_mode.h`); for a device in Python they are
+registered here. Unlike there, a weight's cast is not kept between uses, but within `keeping_casts`.
 
 The functions of `torch.accelerator` call some of `torch._C`, which ask the device guard and the allocator that a device
 in C++ has. While `vgpu` is the accelerator of the process, the answers come from the virtual GPUs; each function is
 replaced only where this torch has it.
+
+The C++ behind them asks the device's hooks, and those of a Python device cannot answer. So the names in `torch` become
+classes that dispatch on the device; for other devices they return torch's objects, and `isinstance` works as before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import torch
 
-from devexplorer.core.virtual.device import streams
-from devexplorer.core.virtual.device.accounting import KIND, current_gpu, gpus, set_current
-from devexplorer.core.virtual.device.streams import current_stream, gpu_named, set_stream
+from devexplorer.core.virtual.device import accounting
+from devexplorer.core.virtual.device.accounting import (
+    KIND,
+    PRIVATE_USE,
+    Event,
+    Stream,
+    current_gpu,
+    current_stream,
+    gpu_named,
+    gpus,
+    set_current,
+    set_stream,
+)
 from devexplorer.core.virtual.operators.operations import DTYPE_NAMES
 
+KEY = "AutocastPrivateUse1"
 
-def register() -> None:
+LOWER = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input",
+         "convolution", "addmm",
+         "addmv", "addr", "matmul", "mm", "mv", "linear", "addbmm", "baddbmm", "bmm",
+         "scaled_dot_product_attention")  # fmt: skip
+"""They run in autocast's dtype."""
+
+FULL = ("exp", "log", "log2", "log10", "log1p", "expm1", "rsqrt", "reciprocal", "pow.Tensor_Scalar", "softplus",
+        "layer_norm", "group_norm",
+        "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "nll_loss", "nll_loss2d", "cross_entropy_loss", "kl_div",
+        "cosine_similarity", "binary_cross_entropy_with_logits", "softmax.int", "log_softmax.int", "cumsum", "cumprod",
+        "sum",
+        "sum.dim_IntList", "prod", "norm.Scalar", "dist", "cdist")  # fmt: skip
+"""They run in float32."""
+
+_casts: dict[int, tuple[torch.Tensor, torch.Tensor]] | None = None
+"""`id()` of a weight -> itself and its cast; None: casts are not kept."""
+
+
+@contextmanager
+def keeping_casts() -> Iterator[None]:
+    """Cast each float32 leaf that requires a gradient once, and keep that until the end, as CUDA's autocast does until
+    it ends.
+
+    torch does not notify a Python device when its autocast ends, so this goes around it. For plans, which
+    are on one thread.
+    """
+    global _casts
+    before, _casts = _casts, {}
+    try:
+        yield
+    finally:
+        _casts = before
+
+
+def _cast(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    if (
+        _casts is None
+        or value.dtype is not torch.float32
+        or dtype is torch.float32
+        or not (value.is_leaf and value.requires_grad)
+    ):
+        return value.to(dtype)
+    if id(value) not in _casts:
+        _casts[id(value)] = value, value.to(dtype)
+    return _casts[id(value)][1]
+
+
+def register_autocast(everything: Any, aten: Any) -> None:
+    """Register both lists, and that every other operation takes its tensors as they are."""
+    everything.fallback(torch.library.fallthrough_kernel, KEY)
+    for names, lower in ((LOWER, True), (FULL, False)):
+        for name in names:
+            aten.impl(name, _casting(name, lower), KEY)
+
+
+def _casting(name: str, lower: bool) -> Callable[..., Any]:
+    packet, _, overload = name.partition(".")
+    operation = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    key = torch._C._parse_dispatch_key(KEY)
+    assert key is not None
+    keys = torch._C.DispatchKeySet(key)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        dtype = torch.get_autocast_dtype("vgpu") if lower else torch.float32
+
+        def cast(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                castable = (
+                    value.is_floating_point() and value.dtype is not torch.float64 and value.device.type == "vgpu"
+                )
+                return _cast(value, dtype) if castable else value
+            return value
+
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            return operation(*map(cast, args), **{key: cast(value) for key, value in kwargs.items()})
+
+    return run
+
+
+def register_module() -> None:
     """Let `torch.accelerator` answer for virtual GPUs where they are the accelerator."""
     for name, ours in _ANSWERS.items():
         original = getattr(torch._C, f"_accelerator_{name}", None)
@@ -119,11 +215,11 @@ class VgpuModule:
     """What `torch.vgpu` is. `vgpu` without a number means the current device of the thread, by default
     `vgpu:0`."""
 
-    Stream = streams.Stream
-    Event = streams.Event
-    current_stream = staticmethod(streams.current_stream)
-    default_stream = staticmethod(streams.default_stream)
-    set_stream = staticmethod(streams.set_stream)
+    Stream = accounting.Stream
+    Event = accounting.Event
+    current_stream = staticmethod(accounting.current_stream)
+    default_stream = staticmethod(accounting.default_stream)
+    set_stream = staticmethod(accounting.set_stream)
     mem_get_info = staticmethod(memory_info)
     empty_cache = staticmethod(empty_cache)
     reset_peak_memory_stats = staticmethod(reset_peak)
@@ -238,3 +334,83 @@ class VgpuModule:
         """Set the CPU generator's state."""
         for state in states[:1]:
             torch.set_rng_state(state)
+
+
+_CGenerator: Any = torch.Generator
+
+
+class VirtualGenerator(_CGenerator):  # type: ignore[misc]  # torch's type is final only to mypy
+    """A generator of the CPU: a seed gives the same numbers on every device."""
+
+    _index: int
+
+    def __new__(cls, device: Any = KIND) -> VirtualGenerator:
+        """Of the device that is named."""
+        gpu = gpu_named(device)
+        made = super().__new__(cls)
+        made._index = gpu.index
+        return cast(VirtualGenerator, made)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Everything is done in `__new__`."""
+
+    @property
+    def device(self) -> torch.device:
+        """The virtual GPU."""
+        return torch.device(KIND, self._index)
+
+    def clone_state(self) -> VirtualGenerator:
+        """Another generator that goes on from the same state."""
+        return _restored(self._index, self.get_state())
+
+    graphsafe_get_state = clone_state
+
+    def __reduce__(self) -> Any:
+        return _restored, (self._index, self.get_state())
+
+
+def _restored(index: int, state: torch.Tensor) -> VirtualGenerator:
+    made = VirtualGenerator(torch.device(KIND, index))
+    made.set_state(state)
+    return made
+
+
+def register_names() -> None:
+    """Replace torch's classes."""
+    for name, virtual, accelerator_by_default in _TYPES:
+        setattr(torch, name, _either_type(name, getattr(torch, name), virtual, accelerator_by_default))
+
+
+_TYPES: tuple[tuple[str, Callable[..., Any], bool], ...] = (
+    ("Generator", VirtualGenerator, False),
+    ("Stream", Stream, True),
+    ("Event", lambda device=None, **options: Event(**options, device=device), True),
+)
+"""Name, what makes ours, and whether no device means the accelerator (else the CPU)."""
+
+
+def _either_type(name: str, original: Any, virtual: Callable[..., Any], accelerator_by_default: bool) -> Any:
+    class Kind(type(original)):  # type: ignore[misc]  # whatever metaclass torch gave it
+        def __instancecheck__(cls, value: Any) -> bool:
+            return isinstance(value, original) if cls is either else super().__instancecheck__(value)
+
+        def __subclasscheck__(cls, other: type) -> bool:
+            return issubclass(other, original) if cls is either else super().__subclasscheck__(other)
+
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            if cls is not either:  # a user-defined subclass
+                return super().__call__(*args, **kwargs)
+            device = args[0] if args else kwargs.get("device")
+            return (virtual if _is_virtual(device, kwargs, accelerator_by_default) else original)(*args, **kwargs)
+
+    either = Kind(name, (original,), {"__doc__": original.__doc__, "__module__": "torch", "__slots__": ()})
+    return either
+
+
+def _is_virtual(device: Any, named: dict[str, Any], accelerator_by_default: bool) -> bool:
+    if "device_type" in named:
+        return bool(named["device_type"] == PRIVATE_USE)
+    if device is None:
+        accelerator = torch._C._accelerator_getAccelerator() if accelerator_by_default else None
+        return accelerator is not None and accelerator.type == KIND
+    return torch.device(device).type == KIND

@@ -1,5 +1,5 @@
-"""`torch.compile` and `torch.export` of models on virtual GPUs: what can be traced is traced, Inductor is refused. Any
-thread.
+"""`torch.compile`, `torch.export` and `torch.jit` of models on virtual GPUs: what can be traced is traced, Inductor is
+refused, and script modules are moved there and back. Any thread.
 
 A tracer sees a virtual tensor as a plain one on the device `vgpu:N`. So it must not be offered the tensor inside, as
 other subclasses of tensors offer theirs (`__tensor_flatten__`), and must leave the Python below the dispatcher alone,
@@ -8,6 +8,7 @@ as it does with a kernel in C++. Parts of torch that take a second to import are
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import inspect
 import sys
@@ -17,6 +18,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn.modules import module as nn_module
 from torch.nn.utils import parametrize
 
@@ -72,7 +74,7 @@ REFUSED = (
 )
 
 
-def register() -> None:
+def register_tracing() -> None:
     """Let torch's tracers take virtual tensors for plain ones."""
     modules: tuple[Any, ...] = (nn_module, parametrize)
     for asking in modules:  # `Module.to` swaps parameters of such classes, so that they stay the same objects
@@ -172,3 +174,52 @@ def _values(graph: Any) -> Iterator[Any]:
     yield from vars(graph).get("_parameters", {}).values()
     for node in getattr(getattr(graph, "graph", None), "nodes", ()):
         yield from (node.meta.get(name) for name in ("example_value", "val"))
+
+
+def register_scripting() -> None:
+    """Let scripted and traced modules move, and refuse in a line to write tensors that a file cannot hold."""
+    base: Any = torch.jit.ScriptModule
+    base._apply = _moving(base._apply)
+    scripted: Any = getattr(torch.jit, "RecursiveScriptModule", None)
+    if scripted is not None:
+        scripted.save = _saving(scripted.save)
+    torch.jit.save = _saving(torch.jit.save)
+
+
+def _moving(original: Callable[..., Any]) -> Callable[..., Any]:
+    def _apply(module: Any, function: Any, recurse: bool = True) -> Any:
+        """`Module._apply`; C++ holds the tensors, so it has to be given those on the other device, where others
+        exchange their contents."""
+        held = {
+            name: tensor
+            for names in (module._parameters, module._buffers)
+            for name, tensor in names.items()
+            if tensor is not None
+        }
+        with torch.no_grad():
+            moved = {name: function(tensor) for name, tensor in held.items()}
+        if not any(map(is_virtual, (*held.values(), *moved.values()))):
+            return original(module, function, recurse)
+        for child in module.children() if recurse else ():
+            child._apply(function)
+        for name, tensor in held.items():
+            value = moved[name]
+            module._c.setattr(
+                name, nn.Parameter(value, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else value
+            )
+        return module
+
+    return _apply
+
+
+def _saving(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def save(module: Any, *args: Any, **kwargs: Any) -> Any:
+        if any(map(is_virtual, (*module.parameters(), *module.buffers()))):
+            raise RuntimeError(
+                "torch.jit.save cannot write tensors of a virtual GPU; move the module to the CPU first, with"
+                " module.cpu()"
+            )
+        return original(module, *args, **kwargs)
+
+    return save

@@ -23,7 +23,7 @@ from devexplorer.core.benchmark.statistics import STOPPED_EARLY
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.devices.torch_devices import TorchBackend
-from devexplorer.core.engine.local import LocalEngine
+from devexplorer.core.engine.engine import LocalEngine
 from devexplorer.core.records import BenchEnded, BenchPoint, StartBenchmark, StopBenchmark
 from devexplorer.core.virtual.device.cost import LINK_EFFICIENCY, NETWORK_GB_S
 from devexplorer.core.virtual.device.machine import VirtualMachine

@@ -22,7 +22,7 @@ from devexplorer.core.benchmark.kind import run_documents
 from devexplorer.core.benchmark.statistics import STOPPED_EARLY
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend
-from devexplorer.core.engine.local import LocalEngine
+from devexplorer.core.engine.engine import LocalEngine
 from devexplorer.core.records import BenchEnded, BenchPoint, StartBenchmark, StopBenchmark
 from devexplorer.core.virtual.device.machine import VirtualMachine
 

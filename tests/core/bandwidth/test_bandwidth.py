@@ -18,9 +18,8 @@ from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.records import BenchPoint
 from devexplorer.core.virtual.backend import meta_empty
-from devexplorer.core.virtual.device.cost import Roofline, launch_seconds, overlapped, transfer_seconds
+from devexplorer.core.virtual.device.cost import Kind, Roofline, Work, launch_seconds, overlapped, transfer_seconds
 from devexplorer.core.virtual.device.machine import VirtualMachine
-from devexplorer.core.virtual.device.work import Kind, Work
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 

@@ -17,7 +17,7 @@ from devexplorer.core.bandwidth.copying import Case, Copier, Send, TwoWays, case
 from devexplorer.core.bandwidth.kind import BandwidthResult, BandwidthSpec
 from devexplorer.core.bandwidth.run import BandwidthRun, check_bandwidth
 from devexplorer.core.base import BadInput, Unavailable
-from devexplorer.core.benchmark import streams
+from devexplorer.core.benchmark import timing
 from devexplorer.core.benchmark.statistics import LONGEST_BLOCK, Samples, block_length
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend
@@ -179,7 +179,7 @@ def test_two_ways_on_cuda_have_streams_of_their_own_between_one_pair_of_events(
     monkeypatch: pytest.MonkeyPatch, devices: Sequence[str]
 ) -> None:
     cuda = PlayedCuda()
-    monkeypatch.setattr(streams, "torch", SimpleNamespace(cuda=cuda, device=torch.device))
+    monkeypatch.setattr(timing, "torch", SimpleNamespace(cuda=cuda, device=torch.device))
     moves = [lambda way=way: cuda.log.append(f"{way} on {' '.join(cuda.current)}") for way in ("there", "back")]
     block = TwoWays(devices, moves).block(4)
     assert (block.iterations, block.seconds, block.samples) == (4, 0.008, (0.002,))

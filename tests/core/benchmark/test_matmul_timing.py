@@ -15,7 +15,7 @@ from fakes.products import matmul_seconds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devexplorer.core.benchmark import streams, timing
+from devexplorer.core.benchmark import timing
 from devexplorer.core.benchmark.matmul import operands, product, virtual_product
 from devexplorer.core.benchmark.timing import (
     AcceleratorTimer,
@@ -29,7 +29,7 @@ from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.records import MatmulSpec
 from devexplorer.core.virtual.device.machine import VirtualMachine
-from devexplorer.core.workspace.timing import Timing
+from devexplorer.core.workspace.runs import Timing
 
 
 class Wall:
@@ -129,7 +129,7 @@ class Card:
 
 def test_burst_on_cuda_queues_pairs_of_events_and_waits_once(monkeypatch: pytest.MonkeyPatch) -> None:
     card = Card(monkeypatch)
-    block = EventTimer(streams.CudaStreams("cuda:1")).singly(card.takes(0.002), 50, 0.002, card.takes(0.1))  # type: ignore[arg-type]
+    block = EventTimer(timing.CudaStreams("cuda:1")).singly(card.takes(0.002), 50, 0.002, card.takes(0.1))  # type: ignore[arg-type]
     assert block.samples == pytest.approx((0.002,) * 50), "without the flush before each"
     assert card.waits == 1
     assert card.clock == pytest.approx(50 * 0.102)
@@ -137,7 +137,7 @@ def test_burst_on_cuda_queues_pairs_of_events_and_waits_once(monkeypatch: pytest
 
 def test_a_block_on_cuda_has_a_bounded_number_of_events(monkeypatch: pytest.MonkeyPatch) -> None:
     card = Card(monkeypatch)
-    timer = EventTimer(streams.CudaStreams("cuda:1"))
+    timer = EventTimer(timing.CudaStreams("cuda:1"))
     block = timer.block(card.takes(0.001), 1001)  # type: ignore[arg-type]
     assert (block.iterations, card.waits) == (1001, 1)
     assert len(block.samples) <= timing.MOST_EVENTS
@@ -202,7 +202,7 @@ def other_accelerator(monkeypatch: pytest.MonkeyPatch, **functions: Any) -> Devi
     generic = {"synchronize": lambda index: None, "device_index": lambda index: nullcontext(), **functions}
     fake = FakeCudaTorch(built=False, accelerator="openreg", modules={"openreg": module}, generic=generic)
     monkeypatch.setattr(
-        streams,
+        timing,
         "torch",
         SimpleNamespace(accelerator=fake.accelerator, device=lambda text: PlayedDevice(text), Event=PlayedEvent),
     )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.benchmark.ranges import MOST_SHAPES, parse_byte_sizes, parse_shapes
+from devexplorer.core.benchmark.spec import MOST_SHAPES, parse_byte_sizes, parse_shapes
 
 
 @pytest.mark.parametrize(

@@ -362,7 +362,7 @@ def test_a_run_that_ends_before_its_time_keeps_its_figures_and_says_why(
 ) -> None:
     import msgspec
 
-    from devexplorer.core.engine.local import LocalEngine
+    from devexplorer.core.engine.engine import LocalEngine
 
     events = LocalEngine.events
 

@@ -11,7 +11,7 @@ from places import Place, place_of
 
 from devexplorer.core.base import BadInput, DoesNotFit, MoveFailed
 from devexplorer.core.commands import messages
-from devexplorer.core.commands.move_messages import move_code
+from devexplorer.core.commands.messages import move_code
 from devexplorer.core.commands.refusals import refusal
 from devexplorer.core.commands.registry import title_of
 from devexplorer.core.feature import any_event, decoder

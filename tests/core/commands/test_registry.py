@@ -23,8 +23,7 @@ from devexplorer.core.recording.replay import ReplaySession
 from devexplorer.core.records import Answer, BaseCommand, EngineLost, Event, JobEnded, NewTensor, Rebuilt, Undo
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.state import State
-from devexplorer.core.workspace.changes import ObjectChange, Undone
-from devexplorer.core.workspace.command_result import CommandResult
+from devexplorer.core.workspace.changes import CommandResult, ObjectChange, Undone
 from devexplorer.core.workspace.workspace import Workspace
 
 DEADLINE_S = 30.0

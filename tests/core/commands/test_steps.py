@@ -11,8 +11,8 @@ from places import Place, place_of
 
 from devexplorer.core.base import ProgressMonitor
 from devexplorer.core.commands.registry import dispatch, title_of
+from devexplorer.core.engine.engine import LocalEngine
 from devexplorer.core.engine.link import decode_command
-from devexplorer.core.engine.local import LocalEngine
 from devexplorer.core.parameters.records import TrainStep
 from devexplorer.core.records import (
     Answer,

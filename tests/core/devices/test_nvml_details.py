@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fakes.nvml import FakeCard, FakeLink, FakeNvml, opened
 
-from devexplorer.core.devices.nvml import topology
+from devexplorer.core.devices.nvml import details
 from devexplorer.core.devices.nvml.details import missing
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.nvml.query import CardState
@@ -19,20 +19,20 @@ A = "GPU-aaaaaaaa-0000-0000-0000-000000000001"
 MIG = "MIG-cccccccc-0000-0000-0000-000000000003"
 
 
-def details(nvml: Nvml, card: Card) -> DeviceDetails:
+def details_of(nvml: Nvml, card: Card) -> DeviceDetails:
     return nvml.read_details(card, device="cuda:0", time_unix_s=5.0)
 
 
 @pytest.fixture(autouse=True)
 def no_numa_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topology, "numa_of_bus", lambda bus_id: None)
+    monkeypatch.setattr(details, "numa_of_bus", lambda bus_id: None)
 
 
 def test_a_healthy_card_answers_everything() -> None:
     nvml, (card,) = opened(
         FakeNvml(FakeCard(uuid=A, fans=[30, 40], links=[FakeLink("00000000:AF:00.0"), FakeLink("", active=False)]))
     )
-    assert details(nvml, card) == DeviceDetails(
+    assert details_of(nvml, card) == DeviceDetails(
         device="cuda:0",
         time_unix_s=5.0,
         architecture="Turing",
@@ -102,7 +102,7 @@ def test_a_geforce_gives_reasons_and_no_problems() -> None:
         fake.fail(f"nvmlDeviceGet{name}", FakeNvml.NVML_ERROR_NOT_SUPPORTED)
     fake.fail("nvmlDeviceGetAccountingMode", FakeNvml.NVML_ERROR_NO_PERMISSION)
     nvml, (card,) = opened(fake)
-    found = details(nvml, card)
+    found = details_of(nvml, card)
     assert (found.serial, found.ecc, found.mig, found.retired_pages_single_bit, found.remapping_failed) == (
         None,
         None,
@@ -123,7 +123,7 @@ def test_every_unknown_field_has_a_reason() -> None:
     for name in vars(FakeNvml):
         if name.startswith("nvmlDevice"):
             fake.fail(name, FakeNvml.NVML_ERROR_UNKNOWN)
-    found = details(nvml, card)
+    found = details_of(nvml, card)
     unknown = {field for field in DeviceDetails.__struct_fields__ if getattr(found, field) is None}
     assert len(unknown) > 40
     assert unknown <= set(found.missing)
@@ -132,7 +132,7 @@ def test_every_unknown_field_has_a_reason() -> None:
 def test_the_mode_after_a_reset_is_reported_where_it_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeNvml, "nvmlDeviceGetEccMode", lambda self, handle: [1, 0])
     nvml, (card,) = opened(FakeNvml(FakeCard(uuid=A)))
-    found = details(nvml, card)
+    found = details_of(nvml, card)
     assert (found.ecc, found.ecc_pending, found.mig_pending) == (True, False, None)
 
 
@@ -140,16 +140,16 @@ def test_sms_follow_from_cores_where_the_driver_does_not_count_them() -> None:
     fake = FakeNvml(FakeCard(uuid=A))
     fake.fail("nvmlDeviceGetAttributes_v2", FakeNvml.NVML_ERROR_NOT_SUPPORTED)
     nvml, (card,) = opened(fake)
-    assert details(nvml, card).sm_count == 2560 // 64
+    assert details_of(nvml, card).sm_count == 2560 // 64
     fake.cards[0].capability = (99, 0)
     fake.fail("nvmlDeviceGetNumGpuCores", FakeNvml.NVML_ERROR_NOT_SUPPORTED)
-    assert details(nvml, card).sm_count is None
+    assert details_of(nvml, card).sm_count is None
 
 
 def test_an_architecture_of_the_future_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeNvml, "nvmlDeviceGetArchitecture", lambda self, handle: 2**32 - 1)
     nvml, (card,) = opened(FakeNvml(FakeCard(uuid=A)))
-    found = details(nvml, card)
+    found = details_of(nvml, card)
     assert found.architecture is None
     assert "4294967295" in found.missing["architecture"]
 
@@ -157,9 +157,9 @@ def test_an_architecture_of_the_future_is_not_named(monkeypatch: pytest.MonkeyPa
 def test_a_card_without_links_has_none_and_one_that_does_not_tell_is_unknown() -> None:
     fake = FakeNvml(FakeCard(uuid=A))
     nvml, (card,) = opened(fake)
-    assert details(nvml, card).nvlinks == ()
+    assert details_of(nvml, card).nvlinks == ()
     fake.fail("nvmlDeviceGetNvLinkState", FakeNvml.NVML_ERROR_UNKNOWN)
-    assert details(nvml, card).nvlinks is None
+    assert details_of(nvml, card).nvlinks is None
 
 
 def test_traffic_of_each_link_since_the_details_before() -> None:
@@ -170,9 +170,9 @@ def test_traffic_of_each_link_since_the_details_before() -> None:
     ]
     times = iter([100.0, 110.0])
     nvml, (card,) = opened(FakeNvml(FakeCard(uuid=A, links=links)), clock=lambda: next(times))
-    first = details(nvml, card).nvlinks
+    first = details_of(nvml, card).nvlinks
     links[0].sent_kib, links[1].received_kib = 30, 17
-    second = details(nvml, card).nvlinks
+    second = details_of(nvml, card).nvlinks
     assert first is not None
     assert second is not None
     assert [link.tx_bytes_s for link in first] == [None, None, None]
@@ -184,19 +184,19 @@ def test_reasons_of_the_samples_fields_are_reported_too() -> None:
     fake.fail("nvmlDeviceGetPowerUsage", FakeNvml.NVML_ERROR_NOT_SUPPORTED)
     nvml, (card,) = opened(fake)
     nvml.read(card, device="cuda:0", time_unix_s=5.0)
-    assert "does not support it" in details(nvml, card).missing["power_w"]
+    assert "does not support it" in details_of(nvml, card).missing["power_w"]
 
 
 def test_a_lost_card_has_one_reason_for_everything() -> None:
     fake = FakeNvml(FakeCard(uuid=A))
     nvml, (card,) = opened(fake)
     fake.lose(0)
-    found = details(nvml, card)
+    found = details_of(nvml, card)
     assert found.vbios_version is None
     assert all("lost" in reason for reason in found.missing.values())
     assert {"serial", "nvlinks", "cpus"} <= set(found.missing)
     fake.heal()
-    assert details(nvml, card).vbios_version == "90.04.A7.00.01"
+    assert details_of(nvml, card).vbios_version == "90.04.A7.00.01"
 
 
 def test_a_mig_instance_says_that_the_rest_is_its_card_s() -> None:
@@ -207,7 +207,7 @@ def test_a_mig_instance_says_that_the_rest_is_its_card_s() -> None:
         fake.fail(f"nvmlDeviceGet{name}", FakeNvml.NVML_ERROR_NOT_SUPPORTED)
     nvml.read(instance, device="cuda:0", time_unix_s=5.0)
     nvml.read(card, device="nvml:0", time_unix_s=5.0)
-    found = details(nvml, instance)
+    found = details_of(nvml, instance)
     assert found.nvlinks is None
     assert (
         found.missing["serial"]
@@ -215,7 +215,7 @@ def test_a_mig_instance_says_that_the_rest_is_its_card_s() -> None:
         == found.missing["nvlinks"]
         == "a MIG instance has none: see its card"
     )
-    assert details(nvml, card).missing["utilization_percent"] == "not reported in MIG mode"
+    assert details_of(nvml, card).missing["utilization_percent"] == "not reported in MIG mode"
     assert nvml.problems == ()
 
 
@@ -223,9 +223,9 @@ def test_the_numa_node_of_the_system_stands_in(monkeypatch: pytest.MonkeyPatch) 
     fake = FakeNvml(FakeCard(uuid=A))
     fake.fail("nvmlDeviceGetMemoryAffinity", FakeNvml.NVML_ERROR_NOT_SUPPORTED)
     nvml, (card,) = opened(fake)
-    assert details(nvml, card).numa_node is None
-    monkeypatch.setattr(topology, "numa_of_bus", {"00000000:00:04.0": 3}.get)
-    found = details(nvml, card)
+    assert details_of(nvml, card).numa_node is None
+    monkeypatch.setattr(details, "numa_of_bus", {"00000000:00:04.0": 3}.get)
+    found = details_of(nvml, card)
     assert found.numa_node == 3
     assert "numa_node" not in found.missing
 

@@ -15,8 +15,13 @@ import pytest
 from fakes.nvml import MIB, FakeCard, FakeNvml, NVMLLibraryMismatchError, opened
 
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.devices.nvml_card import ProcessFacts, ProcessLoad
-from devexplorer.core.devices.process_facts import COMMAND_CHARACTERS, process_facts, process_load
+from devexplorer.core.devices.nvml_card import (
+    COMMAND_CHARACTERS,
+    ProcessFacts,
+    ProcessLoad,
+    process_facts,
+    process_load,
+)
 from devexplorer.core.records import ProcessUse
 
 A = "GPU-aaaaaaaa-0000-0000-0000-000000000001"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from fakes.nvml import FakeCard, FakeLink, FakeNvml, opened
 
-from devexplorer.core.devices.nvml import topology as nvml_topology
-from devexplorer.core.devices.nvml.topology import members, numa_of_bus, ranges_text, same_bus
+from devexplorer.core.devices.nvml import details as nvml_topology
+from devexplorer.core.devices.nvml.details import members, numa_of_bus, ranges_text, same_bus
 from devexplorer.core.records import Affinity, PeerLink, Topology
 
 BUSES = [f"00000000:{number:02X}:00.0" for number in (0x1B, 0x3B, 0xAF, 0xD8)]

@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.devices.planned_profiles import apple_profiles, parse_planned, planned_profiles, usable_bytes
-from devexplorer.core.devices.profiles import load_profiles, parse_virtual, resource_rows
+from devexplorer.core.devices.profiles import (
+    apple_profiles,
+    load_profiles,
+    parse_planned,
+    parse_virtual,
+    planned_profiles,
+    resource_rows,
+    usable_bytes,
+)
 
 MIB = 1 << 20
 

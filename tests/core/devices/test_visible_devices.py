@@ -11,15 +11,18 @@ from hypothesis import strategies as st
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.devices.cuda_visible_devices import (
+    ONCE,
     assignment,
     card_number,
+    cards_to_choose,
     checked,
     hidden_by,
     value_text,
+    visibility_answer,
+    visibility_note,
     visible_cards,
 )
 from devexplorer.core.devices.profiles import parse_virtual
-from devexplorer.core.devices.visibility_messages import ONCE, cards_to_choose, visibility_answer, visibility_note
 from devexplorer.core.engine.engine import Engine
 from devexplorer.core.records import AddVirtual, Answer, DeviceInfo, EngineReady, Event, JobEnded, Rebuilt
 from devexplorer.core.virtual.device.machine import VirtualMachine

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from devexplorer.core.engine import benchmarks
-from devexplorer.core.engine.local import LocalEngine
+from devexplorer.core.engine.engine import LocalEngine
 from devexplorer.core.records import (
     BeginBenchmark,
     BenchEnded,

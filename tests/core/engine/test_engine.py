@@ -18,8 +18,7 @@ from devexplorer.core.base import BadInput
 from devexplorer.core.commands.registry import REGISTRY
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.engine import engine as engine_module
-from devexplorer.core.engine.engine import Engine
-from devexplorer.core.engine.local import LocalEngine
+from devexplorer.core.engine.engine import Engine, LocalEngine
 from devexplorer.core.models import Extras
 from devexplorer.core.records import (
     AddVirtual,

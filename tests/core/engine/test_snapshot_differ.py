@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from devexplorer.core.engine.engine import SMALL, SnapshotDiffer
-from devexplorer.core.engine.local import LocalEngine
+from devexplorer.core.engine.engine import SMALL, LocalEngine, SnapshotDiffer
 from devexplorer.core.records import EditElement, Event, Move, ObjectChanged, Remove, RowsChanged, Undo
 from devexplorer.core.session.state import State
 from devexplorer.core.workspace.placement import snapshot

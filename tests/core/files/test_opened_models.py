@@ -25,10 +25,10 @@ from torch import nn
 
 from devexplorer.core.base import BadInput, DevExplorerError, DoesNotFit, ProgressMonitor
 from devexplorer.core.commands.registry import dispatch
-from devexplorer.core.engine.local import LocalEngine
+from devexplorer.core.engine.engine import LocalEngine
 from devexplorer.core.engine.process import EngineProcess
 from devexplorer.core.files.records import OpenModel
-from devexplorer.core.isolation import parent
+from devexplorer.core.isolation import worker
 from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.models import loading, trial
 from devexplorer.core.models.builders import SourceRecipe
@@ -152,7 +152,7 @@ def test_a_trial_is_cancelled_at_once_with_everything_that_it_started(write: Wri
         f"    os.rename({str(tmp_path / 'new')!r}, {str(tmp_path / 'child')!r})\n"
         "    time.sleep(600)\n"
     )
-    assert parent.ASK_SECONDS < 1.0
+    assert worker.ASK_SECONDS < 1.0
     with LocalEngine() as local:
         local.engine.workspace.trials.limit_seconds = 600.0
         request = local.send(OpenModel(source="net:make", folder=str(path.parent)))

@@ -24,8 +24,8 @@ from devexplorer.core.files.kinds import WORKSPACE_CHECKSUM, WORKSPACE_MARK, WOR
 from devexplorer.core.files.records import Load, OpenModel, OpenWorkspace, RunModelCode, SaveWorkspace, WorkspaceFile
 from devexplorer.core.files.workspace_format import UNSET
 from devexplorer.core.models import samples
+from devexplorer.core.models.builders import StoredModule
 from devexplorer.core.models.samples import vision
-from devexplorer.core.models.stored import StoredModule
 from devexplorer.core.parameters.records import Initialise, MakeOptimizer, SetTraining, TrainStep
 from devexplorer.core.records import BuildModel, Forward, Move, NewTensor, Remove, Undo
 from devexplorer.core.virtual.backend import install

@@ -7,7 +7,7 @@ import pytest
 from fakes.runs import around, bandwidth, matmul, model, samples, scaling, stored, sweep
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.benchmark.condition_rows import all_conditions, condition_rows
+from devexplorer.core.benchmark.conditions import all_conditions, condition_rows
 from devexplorer.core.benchmark.kind import figures, title
 from devexplorer.core.history.compare import MOST_RUNS, ComparedCell, compare, refusal, speed_text
 from devexplorer.core.history.difference import DifferenceVerdict

@@ -13,13 +13,13 @@ import psutil
 import pytest
 
 from devexplorer.core.base import NO_PROGRESS, BadInput, Cancelled, ProgressMonitor, Unavailable
-from devexplorer.core.isolation import parent
-from devexplorer.core.isolation.parent import run_in_subprocess
+from devexplorer.core.isolation import worker
+from devexplorer.core.isolation.worker import run_in_subprocess
 
 HEAD = """
 import os, signal, subprocess, sys, threading, time
 import msgspec
-from devexplorer.core.isolation.child import serve
+from devexplorer.core.isolation.worker import serve
 from devexplorer.core.base.errors import BadInput, Unavailable
 
 class Request(msgspec.Struct):
@@ -109,7 +109,7 @@ def test_a_huge_result_comes_back_whole(run: Apart) -> None:
 
 
 def test_a_result_without_an_end_is_refused(run: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parent, "RESULT_LIMIT", 1 << 20)
+    monkeypatch.setattr(worker, "RESULT_LIMIT", 1 << 20)
     assert "the work gave a result of more than 1 MiB" in said(run, "return Result('a' * (2 << 20))")
 
 
@@ -193,7 +193,7 @@ def test_where_none_of_the_users_lines_is_run_the_step_is_named_and_no_line_of_a
 
 
 def test_work_that_is_stuck_below_python_is_ended_too(run: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parent, "SPARE_SECONDS", 0.5)
+    monkeypatch.setattr(worker, "SPARE_SECONDS", 0.5)
     body = "import ctypes\nctypes.PyDLL(None).sleep(600)  # keeps the interpreter's lock"
     assert said(run, body, seconds=1.5) == "the work was not ready after 1.5 s and was ended"
 
@@ -274,6 +274,6 @@ def test_its_standard_input_is_empty(run: Apart) -> None:
 
 
 def test_where_there_are_no_process_groups_it_says_so(run: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parent.os, "name", "nt")
+    monkeypatch.setattr(worker.os, "name", "nt")
     with pytest.raises(Unavailable, match="its own process group"):
         run_in_subprocess("devexplorer.no_such_module", Request("", ""), Result, title="the work", seconds=60)

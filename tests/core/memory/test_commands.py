@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from devexplorer.core.commands.registry import title_of
-from devexplorer.core.engine.local import LocalEngine
+from devexplorer.core.engine.engine import LocalEngine
 from devexplorer.core.memory import snapshot_file
 from devexplorer.core.memory.records import (
     AllocatorSnapshot,

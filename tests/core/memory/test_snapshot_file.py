@@ -21,7 +21,7 @@ from devexplorer.core.memory import snapshot_file, snapshot_rows
 from devexplorer.core.memory.records import SnapshotOpened
 from devexplorer.core.memory.snapshot_rows import digest
 from devexplorer.core.virtual.device.machine import VirtualGpu
-from devexplorer.core.virtual.device.snapshot import snapshot
+from devexplorer.core.virtual.device.memory import snapshot
 
 MIB = 1 << 20
 T4 = load_profiles()["Tesla T4"]

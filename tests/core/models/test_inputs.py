@@ -18,7 +18,7 @@ from devexplorer.core.models.builders import SourceRecipe
 from devexplorer.core.models.extras import Extras
 from devexplorer.core.models.inputs import parse_inputs, sample_inputs, sampled, specs_for, tensors_for
 from devexplorer.core.models.run import RunFailed, first_tensor, run, total
-from devexplorer.core.models.samples.input_spec import specs_text
+from devexplorer.core.models.samples.registry import specs_text
 from devexplorer.core.records import Backward, Forward
 
 pytestmark = pytest.mark.usefixtures("warm_processes")

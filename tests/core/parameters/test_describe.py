@@ -12,7 +12,7 @@ from places import Place, place_of
 from torch import nn
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.engine.local import LocalEngine
+from devexplorer.core.engine.engine import LocalEngine
 from devexplorer.core.parameters import describing as statistics
 from devexplorer.core.parameters.records import Describe, Values, ValuesDescribed
 from devexplorer.core.records import Backward, BuildModel, EditElement, NewTensor

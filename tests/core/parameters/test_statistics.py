@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from devexplorer.core.base import NO_PROGRESS, Cancelled, ProgressMonitor
 from devexplorer.core.parameters import describing as statistics
 from devexplorer.core.parameters.describing import TensorStatistics, figures
-from devexplorer.core.workspace.pieces import pieces, pieces_together
+from devexplorer.core.workspace.parts import pieces, pieces_together
 
 BINS = 10
 

@@ -9,14 +9,13 @@ from fakes.serving import LLAMA
 from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.devices.planned_profiles import apple_profiles
+from devexplorer.core.devices.profiles import apple_profiles
 from devexplorer.core.planner.plan import plan
 from devexplorer.core.planner.records import FitReport, FitSpec
 from devexplorer.core.planner.serving.plan import plan_serving
 from devexplorer.core.planner.serving_records import ServingSpec
 from devexplorer.core.planner.step_time import UNVERIFIED
-from devexplorer.core.virtual.device.cost import Roofline, terms
-from devexplorer.core.virtual.device.work import Kind, Product, Work
+from devexplorer.core.virtual.device.cost import Kind, Product, Roofline, Work, terms
 
 pytestmark = pytest.mark.usefixtures("virtual")
 

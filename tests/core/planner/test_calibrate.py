@@ -22,10 +22,18 @@ from devexplorer.core.planner.calibrate.records import CalibrateSpec, Calibratio
 from devexplorer.core.planner.calibrate.run import CalibrateRun, Sizes, convolutions
 from devexplorer.core.planner.calibrate.solving import combined, host_factors, without
 from devexplorer.core.records import DeviceInfo
-from devexplorer.core.virtual.device.calibration import SCALED
-from devexplorer.core.virtual.device.cost import Roofline, cost_parameters, host_seconds, overlapped, transfer_seconds
+from devexplorer.core.virtual.device.cost import (
+    SCALED,
+    HostCall,
+    Kind,
+    Roofline,
+    Work,
+    cost_parameters,
+    host_seconds,
+    overlapped,
+    transfer_seconds,
+)
 from devexplorer.core.virtual.device.machine import VirtualMachine
-from devexplorer.core.virtual.device.work import HostCall, Kind, Work
 
 PROFILES = load_profiles()
 T4, A10, H100 = (PROFILES[name] for name in ("Tesla T4", "NVIDIA A10", "NVIDIA H100 80GB HBM3"))

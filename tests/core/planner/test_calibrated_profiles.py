@@ -6,8 +6,7 @@ import pytest
 from fakes.calibrations import calibration
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.devices.planned_profiles import calibrated_profiles, parse_planned, planned_profiles
-from devexplorer.core.devices.profiles import load_profiles
+from devexplorer.core.devices.profiles import calibrated_profiles, load_profiles, parse_planned, planned_profiles
 
 OWN = calibration({"memory": 0.9})
 

@@ -9,7 +9,7 @@ from devexplorer.core.devices.profiles import Profile, load_profiles, parse_virt
 from devexplorer.core.records import Affinity, PeerLink, Topology
 from devexplorer.core.telemetry.topology_text import Pairs, code_text, is_nvlink, legend, matrix, pair_text
 from devexplorer.core.virtual.device.cost import COPY_SECONDS, LINK_EFFICIENCY, transfer_seconds
-from devexplorer.core.virtual.device.topology import nvlinks, topology
+from devexplorer.core.virtual.device.machine import nvlinks, topology
 
 
 def gpus(spec: str) -> list[tuple[str, Profile]]:

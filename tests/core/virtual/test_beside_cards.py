@@ -13,7 +13,7 @@ import torch
 from fakes.virtual import needs_virtual_gpus
 
 from devexplorer.core.base import module_command, without_cards
-from devexplorer.core.isolation import parent
+from devexplorer.core.isolation import worker
 
 WAIT_S = 120.0
 HAS_CARD = "T4 = DeviceInfo(id='cuda:0', kind='cuda', name='Tesla T4', usable={usable})"
@@ -41,7 +41,7 @@ WAYS = {
     "install": "from devexplorer.core.virtual.backend import install; install()",
     "script": "import devexplorer; devexplorer.add_virtual_gpus('Tesla T4')",
     "own test": "import devexplorer; devexplorer.assert_placement_clean(nn.Linear(3, 4), 'vgpu:0', '2x3')",
-    "engine": "from devexplorer.core.engine.local import LocalEngine; LocalEngine('Tesla T4').close()",
+    "engine": "from devexplorer.core.engine.engine import LocalEngine; LocalEngine('Tesla T4').close()",
     "planner": "from devexplorer.core.planner.measuring import Measuring; Measuring([])",
 }
 ON_A_CARD = """
@@ -102,9 +102,9 @@ def test_a_child_for_virtual_gpus_has_no_cards(virtual: bool, monkeypatch: pytes
         seen.append(environ)
         raise Stop
 
-    monkeypatch.setattr(parent, "_start", start)
+    monkeypatch.setattr(worker, "_start", start)
     with pytest.raises(Stop):
-        parent.run_in_subprocess("m", parent.Envelope("", 0, 0, None), dict, title="x", seconds=1, virtual=virtual)  # type: ignore[arg-type,type-var]
+        worker.run_in_subprocess("m", worker.Envelope("", 0, 0, None), dict, title="x", seconds=1, virtual=virtual)  # type: ignore[arg-type,type-var]
     (environ,) = seen
     if virtual:
         assert environ is not None

@@ -15,7 +15,12 @@ from devexplorer.core.devices.profiles import load_profiles, parse_virtual, reso
 from devexplorer.core.telemetry.device_facts import held_down
 from devexplorer.core.virtual.device import cost
 from devexplorer.core.virtual.device.cost import (
+    HostCall,
+    Kind,
+    Pass,
+    Product,
     Roofline,
+    Work,
     cost_parameters,
     overlapped,
     padded_flop,
@@ -25,7 +30,6 @@ from devexplorer.core.virtual.device.cost import (
     transfer_seconds,
 )
 from devexplorer.core.virtual.device.machine import CONTEXT_BYTES, VirtualMachine
-from devexplorer.core.virtual.device.work import HostCall, Kind, Pass, Product, Work
 
 T4 = load_profiles()["Tesla T4"]
 A100 = load_profiles()["NVIDIA A100-SXM4-40GB"]

@@ -13,8 +13,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 from torch.overrides import _get_current_function_mode_stack
 
-from devexplorer.core.virtual.cuda.emulation import CudaEmulation
-from devexplorer.core.virtual.cuda.observer import Observer
+from devexplorer.core.virtual.cuda.emulation import CudaEmulation, Observer
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
 from devexplorer.core.virtual.torch_api.lazy import LazyVirtualBuffer, LazyVirtualParameter
 

@@ -8,8 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devexplorer.core.virtual.device.memory import TRACE_ENTRIES, CachingAllocator, OutOfDeviceMemoryError
-from devexplorer.core.virtual.device.stacks import current_stack
+from devexplorer.core.virtual.device.memory import (
+    TRACE_ENTRIES,
+    CachingAllocator,
+    OutOfDeviceMemoryError,
+    current_stack,
+)
 
 MIB = 1 << 20
 

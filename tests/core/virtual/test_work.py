@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from devexplorer.core.virtual.device.work import Kind, Pass, Product, Work
+from devexplorer.core.virtual.device.cost import Kind, Pass, Product, Work
 from devexplorer.core.virtual.operators.work import KINDS, kind_of, work_of
 
 

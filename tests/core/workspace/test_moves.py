@@ -17,8 +17,8 @@ from devexplorer.core.records import Backward, BuildModel, EditElement, Forward,
 from devexplorer.core.workspace.changes import Undone
 from devexplorer.core.workspace.moves import Mover
 from devexplorer.core.workspace.parts import ParameterPart, Part, plain_copy
-from devexplorer.core.workspace.targets import Target
-from devexplorer.core.workspace.timing import Timing
+from devexplorer.core.workspace.placement import Target
+from devexplorer.core.workspace.runs import Timing
 from devexplorer.core.workspace.workspace import Workspace
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from devexplorer.core.base import BadInput, DoesNotFit
 from devexplorer.core.records import BuildModel, Command, Move, NewTensor, Undo
 from devexplorer.core.workspace.moves import Mover
-from devexplorer.core.workspace.targets import Target
+from devexplorer.core.workspace.placement import Target
 
 
 def with_table() -> nn.Module:

@@ -14,7 +14,7 @@ from places import Place, place_of
 from torch import Tensor, nn
 
 from devexplorer.core.base import NO_PROGRESS, BadInput, DevExplorerError, ProgressMonitor
-from devexplorer.core.commands import objects
+from devexplorer.core.commands import handlers
 from devexplorer.core.records import (
     Backward,
     BuildModel,
@@ -178,7 +178,7 @@ def test_a_removed_model_frees_its_devices_and_comes_back_to_them_bit_by_bit(pla
     if recipe == "tied":
         place.do(Move(targets=(f"m:{part}",), device="vgpu:1"))
         place.do(Backward(target="m:0", input=place.workspace.add("x", torch.rand(2, 20).to("vgpu:1"))))
-    before, objects, allocated = (
+    before, handlers, allocated = (
         fingerprint(place),
         place.workspace.get("m"),
         [place.allocated(device) for device in DEVICES[1:]],
@@ -188,7 +188,7 @@ def test_a_removed_model_frees_its_devices_and_comes_back_to_them_bit_by_bit(pla
     kept = place.workspace.history.state().kept_bytes
     assert kept > 0 or recipe == "lazy-mlp"
     place.do(Undo())
-    assert place.workspace.get("m") is objects
+    assert place.workspace.get("m") is handlers
     assert fingerprint(place) == before
     assert [place.allocated(device) for device in DEVICES[1:]] == allocated
     place.do(Redo())
@@ -304,8 +304,8 @@ def test_a_command_that_fails_half_way_is_taken_back(place: Place) -> None:
     command = NewTensor(name="x", shape=(2,))
 
     def half() -> None:
-        objects.new_tensor(place.workspace, command, NO_PROGRESS)
-        objects.move(place.workspace, Move(targets=("m",), device="vgpu:0"), NO_PROGRESS)
+        handlers.new_tensor(place.workspace, command, NO_PROGRESS)
+        handlers.move(place.workspace, Move(targets=("m",), device="vgpu:0"), NO_PROGRESS)
         image = place.workspace.image("m", values=True, gradients=True)
         assert image is not None
         model = place.workspace.get("m")
@@ -335,12 +335,12 @@ def test_an_undo_that_fails_half_way_changes_nothing_and_can_be_tried_again(plac
     with place.workspace.history.transaction(command):
         place.workspace.changed("all of it", Breaks("m", None))
         place.workspace.changed("all of it", CreateChange("x"))
-        objects.move(place.workspace, command, NO_PROGRESS)
+        handlers.move(place.workspace, command, NO_PROGRESS)
         image = place.workspace.image("m", values=True, gradients=True)
         assert image is not None
         place.workspace.get("m").eval()  # type: ignore[union-attr]
         place.workspace.changed("all of it", image)
-        objects.remove(place.workspace, Remove(names=("m",)), NO_PROGRESS)
+        handlers.remove(place.workspace, Remove(names=("m",)), NO_PROGRESS)
         beside = place.workspace.image("other", values=True)
         assert beside is not None
         other = place.workspace.get("other")

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.engine.local import LocalEngine
+from devexplorer.core.engine.engine import LocalEngine
 from devexplorer.core.records import BenchSpec, BuildModel, EngineDevices, Event, StartBenchmark, StopBenchmark
 from devexplorer.core.session.journal import Run
 from devexplorer.core.session.state import State

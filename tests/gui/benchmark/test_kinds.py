@@ -13,7 +13,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.engine.local import LocalEngine
+from devexplorer.core.engine.engine import LocalEngine
 from devexplorer.core.feature import benchmark_kinds
 from devexplorer.core.records import Conditions, EngineDevices, Event, StartBenchmark, StoredRun
 from devexplorer.core.session.state import State

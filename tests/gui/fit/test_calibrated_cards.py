@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.devices.planned_profiles import planned_profiles
+from devexplorer.core.devices.profiles import planned_profiles
 from devexplorer.core.planner.records import PlanFit
 from devexplorer.core.records import Command
 from devexplorer.core.session.state import State

@@ -15,7 +15,7 @@ from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.records import Affinity, DeviceInfo, PeerLink, Problem, Topology
 from devexplorer.core.session.state import State
 from devexplorer.core.telemetry.topology_text import Pairs
-from devexplorer.core.virtual.device.topology import topology
+from devexplorer.core.virtual.device.machine import topology
 from devexplorer.gui.topology.page import TopologyPanel
 from devexplorer.gui.topology.picture import DEVICE_PX, LABEL_PX, LINE_PX, arrange, fabrics, name_lines
 from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme

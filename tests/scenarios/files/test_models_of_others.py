@@ -14,7 +14,7 @@ from devexplorer.core.files.records import FileListed, ListFile, LoadCheckpoint,
 from devexplorer.core.parameters.records import SetTraining
 from devexplorer.core.records import EditElement, Forward, Move, NewTensor, Redo, Undo
 from devexplorer.core.split.records import Hopped, Join, PlanSplit, Split, SplitPlanned
-from devexplorer.core.workspace.command_result import CommandResult
+from devexplorer.core.workspace.changes import CommandResult
 
 pytest.importorskip("transformers")
 

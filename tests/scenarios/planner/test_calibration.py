@@ -10,10 +10,9 @@ from fakes.calibrations import calibrated, conditions
 from places import Place
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.devices.planned_profiles import parse_planned
+from devexplorer.core.devices.profiles import parse_planned
 from devexplorer.core.planner.calibrate.store import CalibrationStore, calibration_of
-from devexplorer.core.virtual.device.cost import Roofline
-from devexplorer.core.virtual.device.work import Kind, Work
+from devexplorer.core.virtual.device.cost import Kind, Roofline, Work
 
 
 def test_a_card_has_factors_of_its_own(place: Place, tmp_path: Path) -> None:

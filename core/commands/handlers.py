@@ -1,9 +1,10 @@
-"""Carries out the commands about objects of the workspace: make, move, run, edit, remove, undo. Runs on the jobs
-thread."""
+"""Carries out the kernel's commands: about objects of the workspace, about the devices themselves, and several commands
+as one, all or none. Runs on the jobs thread."""
 
 from __future__ import annotations
 
 import gc
+import json
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -16,36 +17,51 @@ from devexplorer.core.base import (
     DevExplorerError,
     Findings,
     ProgressMonitor,
+    RollbackFailed,
+    count_text,
     first_line,
     object_name,
     objects_text,
+    sentence,
 )
-from devexplorer.core.commands import messages, move_messages
+from devexplorer.core.commands import messages
+from devexplorer.core.commands.registry import spec_of
+from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.models import Extras, dtype_name, is_uninitialised, model_dtype, operand, refuse_value, samples
 from devexplorer.core.records import (
+    AddVirtual,
+    Answer,
     Backward,
     BuildModel,
     Combine,
+    Command,
     EditElement,
+    Fact,
     Forward,
     Move,
     MoveReport,
     NewTensor,
+    ObjectSnapshot,
     Remove,
+    SetThreads,
+    Steps,
     Undo,
 )
+from devexplorer.core.virtual import backend
 from devexplorer.core.workspace import (
     CommandResult,
     CreateChange,
     ElementChange,
     MoveChange,
+    StepFailed,
     Target,
     Workspace,
     check_new_model,
     model_sizes,
     tensors,
 )
-from devexplorer.core.workspace.offload import Removed, offload, offloaded_bytes
+from devexplorer.core.workspace.history import Removed, offload, offloaded_bytes
 from devexplorer.core.workspace.optimizer_state import after_move
 from devexplorer.core.workspace.runs import Ran, run_command
 
@@ -174,8 +190,8 @@ def move(workspace: Workspace, command: Move, progress: ProgressMonitor) -> Comm
         workspace.publish(*names)
     report = msgspec.structs.replace(report, kept_for_undo_bytes=workspace.history.kept_bytes)
     after, beside_now = workspace.snapshots(names), workspace.snapshots(sharing)
-    separated = move_messages.separated((*before, *beside), (*after, *beside_now))
-    answer = move_messages.moved(report, before, after, separated=separated)
+    separated = messages.separated((*before, *beside), (*after, *beside_now))
+    answer = messages.moved(report, before, after, separated=separated)
     if report.copied:
         return CommandResult(answer, workspace.snapshots(report.created), report=report)
     state = after_move(workspace, names, progress, follows=command.optimizer)
@@ -252,11 +268,11 @@ def undo(workspace: Workspace, command: Undo, progress: ProgressMonitor) -> Comm
     after = workspace.snapshots(undone.touched)
     changed = (*after, *workspace.snapshots(workspace.sharing(undone.touched)))
     if undone.report is not None and isinstance(undid, Move):
-        answer = move_messages.undone(undone.report, after)
+        answer = messages.undone(undone.report, after)
     elif undone.removed and isinstance(undid, Move):
-        answer = move_messages.uncopied(undone.removed)
+        answer = messages.uncopied(undone.removed)
     else:
-        answer = move_messages.taken_back(title, undone.removed)
+        answer = messages.taken_back(title, undone.removed)
     return CommandResult(answer, changed, removed=undone.removed, report=undone.report, undid=undid)
 
 
@@ -282,4 +298,118 @@ def blueprint(target: Target, extras: Extras) -> Blueprint | None:
         folder=extras.folder if own_code else "",
         inputs=extras.inputs or (extras.guessed if own_code else ""),
         dtype=dtypes.pop() if len(dtypes) == 1 and dtypes != {"float32"} else None,
+    )
+
+
+def add_gpus(registry: DeviceRegistry, spec: str) -> list[str]:
+    """Add virtual GPUs to those that there are; returns the ids of the visible ones. Raises `Unavailable` beside usable
+    CUDA cards."""
+    names = backend.add_virtual_gpus(spec, registry.visible_devices)
+    registry.add(backend.install())
+    return names
+
+
+def add_virtual(workspace: Workspace, command: AddVirtual, progress: ProgressMonitor) -> CommandResult:
+    """Add virtual GPUs; raises `BadInput` for a profile that does not exist, `Unavailable` where this process
+    cannot have any."""
+    names = add_gpus(workspace.registry, command.spec)
+    return CommandResult(_added(workspace.registry, command.spec, names), devices_changed=True)
+
+
+def set_threads(workspace: Workspace, command: SetThreads, progress: ProgressMonitor) -> CommandResult:
+    """Set how many CPU threads one operation uses; raises `BadInput` for a number that is not possible."""
+    cpu = workspace.registry.backend("cpu")
+    assert isinstance(cpu, TorchBackend)
+    before = cpu.threads
+    cpu.set_threads(command.threads)
+    threads = count_text(command.threads, "thread")
+    if command.threads == before:
+        words = f"An operation on the CPU uses {threads}, as before."
+    else:
+        words = f"An operation on the CPU now uses {threads} instead of {before}."
+    words += " The device cpu is all cores and all memory at once; there is no cpu:1."
+    title = f"{command.threads} CPU {'thread' if command.threads == 1 else 'threads'}"
+    code = f"import torch\n\ntorch.set_num_threads({command.threads})"
+    return CommandResult(Answer(title=title, words=words, code=code), devices_changed=True)
+
+
+def _added(registry: DeviceRegistry, spec: str, names: list[str]) -> Answer:
+    visible = "" if registry.visible_devices is None else f", visible={json.dumps(registry.visible_devices)}"
+    added = f"add_virtual_gpus({json.dumps(spec, ensure_ascii=False)}{visible})"
+    code = f"from devexplorer import add_virtual_gpus\n\n{added}"
+    hidden = [info for info in registry.infos() if info.simulated and not info.usable]
+    facts = [Fact(name, f"{registry.info(name).name}, simulated") for name in names]
+    facts += [Fact(info.id, f"{info.name}, simulated, hidden") for info in hidden]
+    if not names:
+        title = "The GPUs were added, but the engine does not see them"
+        words = f"{sentence(hidden[-1].reason or '')} Choose the visible devices again to use them."
+    else:
+        joins = "and" if len(names) == 2 else "to"
+        title = f"{names[0]} {'is' if len(names) == 1 else f'{joins} {names[-1]} are'} here"
+        words = (
+            "Values are real: the CPU computes them. Memory is counted as CUDA's caching allocator would count it. Time"
+            " is modelled from the datasheet, on a simulated clock. Everything about these devices is marked simulated."
+        )
+    return Answer(title=title, words=words, facts=tuple(facts), code=code)
+
+
+def steps(workspace: Workspace, command: Steps, progress: ProgressMonitor) -> CommandResult:
+    """One after the other; the answer is that of the last, with what the others did before it."""
+    results: list[CommandResult] = []
+    copies: dict[str, str] = {}
+    count = len(command.commands)
+    for index, given in enumerate(command.commands):
+        step = _on_copies(given, copies)
+        share = ProgressMonitor(
+            lambda done, text, part="", index=index: progress.report((index + done) / count, text, part),
+            progress.cancelled,
+        )
+        try:
+            progress.stop_if_cancelled("nothing has changed")
+            results.append(spec_of(step).resolve()(workspace, step, share))
+        except RollbackFailed:
+            raise
+        except DevExplorerError as error:
+            raise StepFailed(error, step, command.commands[:index]) from error
+        report = results[-1].report
+        if isinstance(step, Move) and report is not None:
+            copies.update(zip(dict.fromkeys(step.targets), report.created, strict=False))
+    return _joined(results, command.title)
+
+
+def _on_copies(command: Command, copies: dict[str, str]) -> Command:
+    if not isinstance(command, Combine):
+        return command
+    left, right = (copies.get(name, name) for name in (command.left, command.right))
+    return msgspec.structs.replace(command, left=left, right=right)
+
+
+def _joined(results: list[CommandResult], title: str) -> CommandResult:
+    *before, last = results
+    alive: dict[str, ObjectSnapshot] = {}
+    gone: dict[str, None] = {}
+    for item in results:
+        for snapshot in item.changed:
+            alive[snapshot.name] = snapshot
+            gone.pop(snapshot.name, None)
+        for name in item.removed:
+            alive.pop(name, None)
+            gone[name] = None
+    titles = (f"{item.answer.title}." for item in before)
+    answer = msgspec.structs.replace(
+        last.answer,
+        title=f"{title[:1].upper()}{title[1:]} is repeated" if title else last.answer.title,
+        words=f"{len(results)} steps, one step of Undo." if title else " ".join((*titles, last.answer.words)),
+        facts=() if title else last.answer.facts,
+        code="\n".join(filter(None, (item.answer.code for item in results))),
+        offers=tuple(offer for item in results[::-1] for offer in item.answer.offers),
+    )
+    return CommandResult(
+        answer,
+        tuple(alive.values()),
+        tuple(gone),
+        next((item.report for item in results[::-1] if item.report and not item.report.already_there), None),
+        tuple(effect for item in results for effect in item.side_effects),
+        tuple(event for item in results for event in item.events),
+        any(item.devices_changed for item in results),
     )

@@ -1,5 +1,5 @@
-"""Scaled dot-product attention as one kernel, as CUDA has it: the scores of every query with every key never lie in
-memory. Any thread.
+"""Kernels that the cards have and that are several operations here: scaled dot-product attention, whose scores never
+lie in memory as a whole, and the pieces of `nn.SyncBatchNorm`. Any thread.
 
 torch picks its fused kernels in C++, for devices that it knows. For any other one it takes attention apart into
 products and a softmax, whose scores and weights stay alive until backward. So `scaled_dot_product_attention` is
@@ -30,7 +30,7 @@ told apart, nor are AMD's cards, which are taken to have both kernels.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from functools import partial
@@ -290,3 +290,101 @@ def backward_flop(grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, *
     """Five products: the scores once more, and two for each operand of both products."""
     batch, heads, length, width = query.shape
     return 2 * batch * heads * length * key.shape[2] * (3 * width + 2 * value.shape[3])
+
+
+def _others(values: Tensor) -> list[int]:
+    """Every dimension but that of the channels."""
+    return [axis for axis in range(values.dim()) if axis != 1]
+
+
+def _along(channels: Tensor, values: Tensor) -> Tensor:
+    """A number per channel, shaped so that it meets its channel."""
+    return channels.view([-1 if axis == 1 else 1 for axis in range(values.dim())])
+
+
+def _wide(values: Tensor) -> Tensor:
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def stats(values: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Mean, and one over the standard deviation, of each channel."""
+    wide = _wide(values)
+    variance, mean = torch.var_mean(wide, _others(wide), correction=0)
+    return mean, (variance + eps).rsqrt()
+
+
+def gather_stats_with_counts(
+    values: Tensor,
+    mean: Tensor,
+    invstd: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    momentum: float,
+    eps: float,
+    counts: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """The same of the batches of all ranks together, from that of each; moves the running figures on."""
+    weights = counts.to(mean.dtype).view(-1, 1)
+    total = weights.sum()
+    together = (mean * weights).sum(0) / total
+    variance = ((invstd.pow(-2) - eps + (mean - together).square()) * weights).sum(0) / total
+    if running_mean is not None:
+        running_mean.mul_(1 - momentum).add_(together * momentum)
+    if running_var is not None:
+        running_var.mul_(1 - momentum).add_(variance * (total / (total - 1)) * momentum)
+    return together, (variance + eps).rsqrt()
+
+
+def elemt(
+    values: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, invstd: Tensor, eps: float
+) -> Tensor:
+    """The values, normalised."""
+    scale = invstd if weight is None else invstd * weight
+    result = (_wide(values) - _along(mean, values)) * _along(scale, values)
+    return (result if bias is None else result + _along(bias, values)).to(values.dtype)
+
+
+def backward_reduce(
+    grad: Tensor,
+    values: Tensor,
+    mean: Tensor,
+    invstd: Tensor,
+    weight: Tensor | None,
+    for_values: bool,
+    for_weight: bool,
+    for_bias: bool,
+) -> tuple[Any, Any, Any, Any]:
+    """Sums over this rank's batch: of the gradient, of it times the distance from the mean; gradients of weight and
+    bias."""
+    wide = _wide(grad)
+    sums = wide.sum(_others(grad))
+    distances = (wide * (_wide(values) - _along(mean, values))).sum(_others(grad))
+    return sums, distances, distances * invstd if for_weight else None, sums if for_bias else None
+
+
+def backward_elemt(
+    grad: Tensor,
+    values: Tensor,
+    mean: Tensor,
+    invstd: Tensor,
+    weight: Tensor | None,
+    sums: Tensor,
+    distances: Tensor,
+    count: Tensor,
+) -> Tensor:
+    """Gradient of the values, from the sums over all ranks."""
+    total = count.sum().to(mean.dtype)
+    scale = invstd if weight is None else invstd * weight
+    pulled = _along(sums / total, values) + (_wide(values) - _along(mean, values)) * _along(
+        invstd.square() * distances / total, values
+    )
+    return ((_wide(grad) - pulled) * _along(scale, values)).to(values.dtype)
+
+
+COMPOSED: dict[str, Callable[..., Any]] = {
+    "aten::batch_norm_stats": stats,
+    "aten::batch_norm_gather_stats_with_counts": gather_stats_with_counts,
+    "aten::batch_norm_elemt": elemt,
+    "aten::batch_norm_backward_reduce": backward_reduce,
+    "aten::batch_norm_backward_elemt": backward_elemt,
+}
