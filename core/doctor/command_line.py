@@ -27,7 +27,7 @@ COMMANDS = (
         "doctor",
         "find the line that puts a tensor on the wrong device",
         _doctor,
-        "doctor.commands.cli:doctor",
+        "doctor.cli:doctor",
         elsewhere=True,
         one_kind=True,
     ),

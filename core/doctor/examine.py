@@ -18,20 +18,17 @@ from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput, Report, no_report
 from devexplorer.core.doctor.code.origins import Origins
-from devexplorer.core.doctor.devices import Devices, chosen
 from devexplorer.core.doctor.failures import Failure, arguments_hint, failure_of, out_of_memory
-from devexplorer.core.doctor.findings.collector import FindingCollector
-from devexplorer.core.doctor.findings.diagnosis import diagnosis
+from devexplorer.core.doctor.findings.collector import FindingCollector, diagnosis
 from devexplorer.core.doctor.findings.rules import DEVICES_MEET
-from devexplorer.core.doctor.gradients.gradients import Gradients
-from devexplorer.core.doctor.gradients.growing import growing
-from devexplorer.core.doctor.hard_coded.rule import HardCoded
+from devexplorer.core.doctor.gradients.gradients import Gradients, growing
+from devexplorer.core.doctor.hard_coded import HardCoded
 from devexplorer.core.doctor.static.checks import StaticChecks
-from devexplorer.core.doctor.static.summed_losses import report_summed_losses
-from devexplorer.core.doctor.subject import inputs_for, moved, text_of_tensors
+from devexplorer.core.doctor.static.gradients import report_summed_losses
+from devexplorer.core.doctor.subject import Devices, chosen, inputs_for, moved, text_of_tensors
 from devexplorer.core.doctor.tracing import OpTracer
-from devexplorer.core.doctor.tracing.again import forward_line
 from devexplorer.core.doctor.tracing.device_branches import Branches
+from devexplorer.core.doctor.tracing.op_tracer import forward_line
 from devexplorer.core.doctor.trials import BY_DEVICE, ComparedValues, Outcome, Trials, alike, values_of, with_fixes
 from devexplorer.core.doctor.working import (
     BACKWARD,

@@ -13,14 +13,12 @@ FEATURE = Feature(
             ApplyPatch,
             lambda c: f"changing {os.path.basename(c.file)}",
             lambda c: f"{os.path.basename(c.file)} was not changed",
-            "doctor.commands.check:apply_patch",
+            "doctor.check:apply_patch",
             in_script=False,
         ),
-        CommandSpec(
-            Check, "checking {c.target}", "The model was not checked", "doctor.commands.check:check", verb="checking"
-        ),
+        CommandSpec(Check, "checking {c.target}", "The model was not checked", "doctor.check:check", verb="checking"),
     ),
     tab="gui.doctor.tab:TAB",
     actions="gui.doctor.actions:actions",
-    explains="core.doctor.commands.device_mismatch:explain",
+    explains="core.doctor.check:explain",
 )

@@ -12,11 +12,10 @@ from torch import Tensor, nn
 from devexplorer.core.base import BadInput, Unavailable, suggestion
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.doctor.ask import LIMIT_SECONDS, diagnosed
-from devexplorer.core.doctor.devices import DEFAULT, picked
 from devexplorer.core.doctor.examine import Doctor
-from devexplorer.core.doctor.findings.diagnosis import passed_over
+from devexplorer.core.doctor.findings.collector import passed_over
 from devexplorer.core.doctor.findings.rules import RULES, verdict
-from devexplorer.core.doctor.subject import CopyBuilder
+from devexplorer.core.doctor.subject import DEFAULT, CopyBuilder, picked
 from devexplorer.core.records import Diagnosis, DoctorRequest, Finding
 from devexplorer.core.virtual.backend import add_virtual_gpus, beside_cards, installed
 

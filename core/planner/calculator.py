@@ -15,14 +15,19 @@ from torch import nn
 from devexplorer.core.base import BadInput, Unavailable, bytes_text, count_text
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.planner import messages
-from devexplorer.core.planner.limits import LARGEST_BATCH
-from devexplorer.core.planner.records import Fit, FitBytes, FitCard, FitSpec, Help
+from devexplorer.core.planner.records import LARGEST_BATCH, Fit, FitBytes, FitCard, FitSpec, Help
 from devexplorer.core.planner.run import DeviceMap, StepConfig
-from devexplorer.core.planner.step_time import GROUP_NORM, StepEstimate, step_estimate
 from devexplorer.core.planner.subject import Subject
-from devexplorer.core.planner.trace import Trace
+from devexplorer.core.planner.trace import (
+    GROUP_NORM,
+    StepEstimate,
+    Trace,
+    context_bytes,
+    cublas_bytes,
+    library_bytes,
+    step_estimate,
+)
 from devexplorer.core.planner.trace_cache import SCALING_BATCHES, TraceCache, runs_convolutions, runs_products
-from devexplorer.core.planner.workspaces import context_bytes, cublas_bytes, library_bytes
 from devexplorer.core.split.blocks import ModelBlock, blocks_of
 from devexplorer.core.split.planner import Groups, propose
 from devexplorer.core.split.spread import even_budget

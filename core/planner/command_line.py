@@ -65,4 +65,4 @@ COMMANDS = (
         takes_common=False,
     ),
 )
-BENCH_KEEPERS = (BenchKeeper(lambda parser: None, "planner.commands.benching:KeepingCalibrations"),)
+BENCH_KEEPERS = (BenchKeeper(lambda parser: None, "planner.commands.calibrations:KeepingCalibrations"),)

@@ -20,11 +20,10 @@ from devexplorer.core.models.guard import as_written
 from devexplorer.core.models.samples.registry import specs_text
 from devexplorer.core.planner import messages
 from devexplorer.core.planner.calculator import FitCalculator, helps_for, label
-from devexplorer.core.planner.limits import LARGEST_BATCH, ONE_GPU
-from devexplorer.core.planner.records import BatchPoint, Fit, FitReport, FitSpec
+from devexplorer.core.planner.records import LARGEST_BATCH, ONE_GPU, BatchPoint, Fit, FitReport, FitSpec
 from devexplorer.core.planner.run import DeviceMap, StepConfig, sparse_layers
-from devexplorer.core.planner.step_time import COMPILED
 from devexplorer.core.planner.subject import subject_of
+from devexplorer.core.planner.trace import COMPILED
 from devexplorer.core.planner.trace_cache import TraceCache, batch_second, is_compiled
 
 # Time and memory of a step over the batch, from one sample to more than the card holds. In the planner's process.

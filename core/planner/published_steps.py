@@ -14,8 +14,7 @@ from functools import cache
 import msgspec
 
 from devexplorer.core.devices.profiles import resource_rows
-from devexplorer.core.planner.records import Fit, FitSpec
-from devexplorer.core.planner.serving_records import ServingSpec
+from devexplorer.core.planner.records import Fit, FitSpec, ServingSpec
 
 LARGE_BERT = "hidden_size=1024&num_hidden_layers=24&num_attention_heads=16&intermediate_size=4096"
 LLAMA = "transformers:llama?num_key_value_heads=8&vocab_size=128256&head_dim={}&tie_word_embeddings=true&"

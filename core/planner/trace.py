@@ -1,4 +1,20 @@
-"""What a run took, gave back and computed on one card, and what follows from that for any card. No torch; any thread.
+"""What a run took, gave back and computed on one card; what follows from that for any card: its memory with what cuBLAS
+and cuDNN take, how long the step takes and what bounds it. No torch; any thread.
+
+All of it comes from PyTorch's allocator, so `max_memory_allocated` has it too.
+
+cuBLAS: PyTorch gives it a workspace per handle and stream, and keeps it. A thread has a handle of its own
+(`getCurrentCUDABlasHandle`), and autograd runs backward on a thread of its own for each device (`Engine::thread_init`
+in torch/csrc/autograd/engine.cpp): training has two. The size goes by architecture (`parseChosenWorkspaceSize` in
+aten/src/ATen/cuda/CublasHandlePool.cpp): `:4096:2:16:8`, which is 2 · 4096 KiB + 8 · 16 KiB = 8,519,680 B, and 32 MiB
+from Hopper on (compute capability 9, 10, 12; until PyTorch 2.7 on 9.0 only); under ROCm 32 MiB, on gfx94x and gfx95x
+128 MiB. CUBLAS_WORKSPACE_CONFIG changes it. cuBLASLt shares it (`TORCH_CUBLASLT_UNIFIED_WORKSPACE`, on by default);
+hipBLASLt has 76 MiB of its own there.
+
+cuDNN: an algorithm asks for what it needs, for as long as a convolution runs (here: one does at the peak), and PyTorch
+sets no limit (https://github.com/pytorch/pytorch/issues/49207), so it is unknown without the card. 64 MiB is an
+assumption: the limit that Caffe2, in PyTorch's own repository, gave cuDNN (`kCONV_CUDNN_WORKSPACE_LIMIT_BYTES`,
+caffe2/operators/conv_op_cudnn.cc). Issue 49207 shows 36 GiB where cuDNN chose an FFT.
 
 A trace is replayed, not modelled: the same requests in the same order go through the allocator of a card, so that what
 it reserves, and whether it runs out, is what a run on a virtual GPU of that size would have shown.
@@ -6,7 +22,7 @@ it reserves, and whether it runs out, is what a run on a virtual GPU of that siz
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -15,8 +31,63 @@ import numpy as np
 import numpy.typing as npt
 
 from devexplorer.core.devices.profiles import Profile
-from devexplorer.core.virtual.device.cost import HostCall, Roofline, Work
+from devexplorer.core.planner.records import Bound, StepPart
+from devexplorer.core.virtual.device.cost import (
+    CONVOLUTIONS,
+    PAGEABLE_BYTES_S,
+    HostCall,
+    Kind,
+    Roofline,
+    Work,
+    host_seconds,
+    overlapped,
+    spread,
+    transfer_seconds,
+)
+from devexplorer.core.virtual.device.machine import CONTEXT_BYTES
 from devexplorer.core.virtual.device.memory import MIN_BLOCK, Block, CachingAllocator, OutOfDeviceMemoryError
+
+MIB = 1 << 20
+THREADS_OF_TRAINING = 2
+"""That run products: the caller's and autograd's."""
+CUBLAS_BYTES = 2 * (4096 << 10) + 8 * (16 << 10)
+CUBLAS_LARGE_BYTES = 32 * MIB
+"""Hopper, Blackwell, and ROCm."""
+LARGE_SINCE = 9
+"""Major compute capability."""
+HIPBLAS_BYTES = 128 * MIB
+"""gfx94x and gfx95x."""
+HIPBLASLT_BYTES = 76 * MIB
+CUDNN_BYTES = 64 * MIB
+
+
+def library_bytes(compute_capability: str, *, products: bool, convolutions: bool, train: bool) -> int:
+    """Bytes that the libraries hold on a chip of this architecture (`7.5`, `gfx942`) for what a model runs."""
+    cudnn = convolutions and not compute_capability.startswith("apple")
+    return (CUDNN_BYTES if cudnn else 0) + cublas_bytes(compute_capability, products=products, train=train)
+
+
+def cublas_bytes(compute_capability: str, *, products: bool, train: bool) -> int:
+    """What stays once a product ran: also at rest. None under MPS, which has no cuBLAS."""
+    if compute_capability.startswith("apple"):
+        return 0
+    threads = THREADS_OF_TRAINING if train else 1
+    return threads * _workspace(compute_capability) if products else 0
+
+
+def _workspace(compute_capability: str) -> int:
+    """Of one thread."""
+    if compute_capability.startswith("gfx"):
+        large = compute_capability.startswith(("gfx94", "gfx95"))
+        return (HIPBLAS_BYTES if large else CUBLAS_LARGE_BYTES) + HIPBLASLT_BYTES
+    major = int(compute_capability.partition(".")[0])
+    return CUBLAS_LARGE_BYTES if major >= LARGE_SINCE else CUBLAS_BYTES
+
+
+def context_bytes(profile: Profile) -> int:
+    """Of the CUDA context; what Metal takes for itself is not known."""
+    return CONTEXT_BYTES if profile.device == "cuda" else 0
+
 
 Numbers = npt.NDArray[np.int64]
 
@@ -200,3 +271,177 @@ def fit_scaling(runs: Mapping[int, Trace]) -> BatchScaling | None:
     if any(not np.array_equal(found.at(batch).sizes, trace.sizes) for batch, trace in others):
         return None
     return found
+
+
+GROUPS: Mapping[Kind, str] = {
+    Kind.PRODUCT: "matrix products",
+    Kind.BATCHED_PRODUCT: "matrix products",
+    **dict.fromkeys(CONVOLUTIONS, "convolutions"),
+    Kind.ATTENTION: "attention",
+    Kind.ATTENTION_BACKWARD: "attention",
+    **dict.fromkeys(
+        (
+            Kind.BATCH_NORM, Kind.BATCH_NORM_BACKWARD, Kind.BATCH_NORM_INFERENCE, Kind.LAYER_NORM,
+            Kind.LAYER_NORM_BACKWARD,
+        ),
+        "normalisation",
+    ),
+    **dict.fromkeys((Kind.SOFTMAX, Kind.SOFTMAX_BACKWARD, Kind.REDUCTION, Kind.POOLING), "reductions"),
+    Kind.DROPOUT: "elementwise",
+    Kind.ELEMENTWISE: "elementwise",
+    Kind.EMBEDDING: "embedding",
+    Kind.OPTIMIZER: "optimizer",
+    Kind.COPY: "copies",
+}  # fmt: skip
+"""What kinds of kernels are shown as; in the order in which they are listed."""
+
+
+UNVERIFIED = 2.0
+"""The factor by which a step may take longer or shorter on chips of which no published step was compared: Apple's.
+Where the host bounds the step it is twice as large."""
+NAMED_SHARE = 0.1
+"""From this share of the cards' time on, a doubt about a kind of kernels is said."""
+
+
+class Doubt(NamedTuple):
+    """Something that the cost model does not know well."""
+
+    factor: float
+    """By which what is in doubt may take longer or shorter: compared steps were as far off."""
+    words: str
+
+
+GROUPED = Doubt(
+    2.3,
+    "Grouped convolutions depend on the width of a group and on the algorithm that cuDNN has for it, which the cost"
+    " model does not know: the range of seconds is wider by their share.",
+)
+OLD_HALF = Doubt(
+    1.4,
+    "Training in float16 on cards of compute capability 7.5 was compared too little: the range of seconds is wider.",
+)
+COMPILED = Doubt(
+    1.95,
+    "Compiled code launches and moves less than the operations that are counted here: the range of seconds is wider.",
+)
+GROUP_NORM = Doubt(
+    1.5,
+    "Convolutions with group normalisation (as in the UNet of Stable Diffusion) rearrange their tensors in ways that"
+    " the cost model does not know: the range of seconds is wider.",
+)
+PACKED_FROM = 4
+"""Sequences from which `PACKED` holds."""
+PACKED = Doubt(
+    3.0,
+    "From four sequences on, kernels for packed weights may unpack them first, which the cost model does not know: the"
+    " range of seconds is wider.",
+)
+
+
+class StepEstimate(NamedTuple):
+    """Simulated seconds of a step."""
+
+    seconds: float
+    low: float
+    high: float
+    bound: Bound
+    parts: tuple[StepPart, ...]
+    """By class of operation, what takes longest first; together the time of the cards."""
+    doubts: tuple[Doubt, ...] = ()
+    """What made the range wider."""
+
+
+def step_estimate(
+    traces: Sequence[Trace], profiles: Sequence[Profile], doubts: Sequence[Doubt] = (), *, input_copy: bool = False
+) -> StepEstimate:
+    """Of a step on these cards: they work one after the other, as a split model's do, while the host launches what
+    comes next; each copy takes its time once. `doubts`: what is known of the model beforehand. `input_copy`: the step
+    begins with a copy of its inputs from pageable memory, for which it waits."""
+    host = sum(host_seconds(trace.calls.items(), card) for trace, card in zip(traces, profiles, strict=True))
+    copies = _copies(traces, profiles)
+    if input_copy:
+        copies += traces[0].input_bytes / min(PAGEABLE_BYTES_S, 1e9 * profiles[0].host_gb_s)
+    parts = _parts(traces, profiles)
+    device = sum(part.seconds for part in parts)
+    seconds = overlapped(device, host) + copies
+    factor = spread(device, host)
+    doubts = (*doubts, *_of_kernels(traces, profiles))
+    factor = max([factor, *(doubt.factor for doubt in doubts)])
+    grouped = _share(traces, profiles, Kind.GROUPED_CONVOLUTION)
+    factor = factor ** (1 - grouped) * max(factor, GROUPED.factor) ** grouped
+    if grouped >= NAMED_SHARE:
+        doubts = (*doubts, GROUPED)
+    if any(profile.device == "mps" for profile in profiles):
+        factor = max(factor, UNVERIFIED * (1 + host / (host + device) if host else 1.0))
+    bound: Bound
+    if copies > max(device, host):
+        bound = "link"
+    elif host > device:
+        bound = "launches"
+    else:
+        bound = "compute" if sum(part.compute_bound_seconds for part in parts) > device / 2 else "bandwidth"
+    return StepEstimate(seconds, seconds / factor, seconds * factor, bound, parts, doubts)
+
+
+def _of_kernels(traces: Sequence[Trace], profiles: Sequence[Profile]) -> tuple[Doubt, ...]:
+    """Doubts about what the kernels show."""
+    for trace, profile in zip(traces, profiles, strict=True):
+        half = sum(work.flop * times for work, times in trace.work.items() if work.dtype == "float16")
+        if profile.compute_capability == "7.5" and trace.state_at is not None and half > trace.flop / 2:
+            return (OLD_HALF,)
+    return ()
+
+
+def _share(traces: Sequence[Trace], profiles: Sequence[Profile], kind: Kind) -> float:
+    """Of the cards' time, what kernels of this kind take."""
+    found = total = 0.0
+    for trace, profile in zip(traces, profiles, strict=True):
+        roofline = Roofline(profile)
+        for work, times in trace.work.items():
+            seconds = roofline.seconds(work) * times
+            total += seconds
+            found += seconds if work.kind is kind else 0.0
+    return found / total if total else 0.0
+
+
+def step_seconds(traces: Sequence[Trace], profiles: Sequence[Profile]) -> float:
+    """Of `step_estimate`, where nothing else is wanted."""
+    return step_estimate(traces, profiles).seconds
+
+
+def _copies(traces: Sequence[Trace], profiles: Sequence[Profile]) -> float:
+    known = {profile.name: profile for profile in profiles}
+    seconds = 0.0
+    for trace, profile in zip(traces, profiles, strict=True):
+        for copied, times in trace.copies.items():
+            if copied.peer is None:
+                seconds += transfer_seconds(profile, None, copied.nbytes) * times
+            else:  # both ends have noted it
+                seconds += transfer_seconds(profile, known[copied.peer], copied.nbytes) * times / 2
+    return seconds
+
+
+def _parts(traces: Sequence[Trace], profiles: Sequence[Profile]) -> tuple[StepPart, ...]:
+    found: dict[str, list[float]] = {}
+    for trace, profile in zip(traces, profiles, strict=True):
+        roofline = Roofline(profile)
+        for work, times in trace.work.items():
+            if work.kind is Kind.NOTHING:
+                continue
+            seconds = roofline.seconds(work) * times
+            compute, memory, layout = roofline.bounds(work)
+            bound = seconds if compute > memory + layout else 0.0
+            sums = found.setdefault(GROUPS[work.kind], [0.0] * 5)
+            for index, value in enumerate((seconds, bound, work.flop * times, work.nbytes * times, times)):
+                sums[index] += value
+    return tuple(
+        StepPart(
+            operations=group,
+            seconds=seconds,
+            compute_bound_seconds=bound,
+            flop=int(flop),
+            nbytes=int(nbytes),
+            kernels=int(kernels),
+        )
+        for group, (seconds, bound, flop, nbytes, kernels) in sorted(found.items(), key=lambda item: -item[1][0])
+    )

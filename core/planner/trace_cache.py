@@ -10,9 +10,8 @@ from torch import nn
 
 from devexplorer.core.base import BadInput, Clock
 from devexplorer.core.models import RunFailed, error_text
-from devexplorer.core.planner.experts import EQUAL_SHARES, has_experts
 from devexplorer.core.planner.run import DeviceMap, OnlyWithValues, StepConfig, run_step
-from devexplorer.core.planner.subject import NOTE, Subject, mixes_devices
+from devexplorer.core.planner.subject import EQUAL_SHARES, NOTE, Subject, has_experts, mixes_devices
 from devexplorer.core.planner.trace import BatchScaling, Trace, fit_scaling
 from devexplorer.core.virtual.cuda.emulation import names_cuda
 from devexplorer.core.virtual.operators.kernels import has_flash

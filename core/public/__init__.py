@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from devexplorer.core.models import samples
     from devexplorer.core.models.inputs import sample_inputs
     from devexplorer.core.models.run import first_tensor, total
-    from devexplorer.core.planner.records import FitSpec
-    from devexplorer.core.planner.serving_records import ServingSpec
-    from devexplorer.core.planner.worker.ask import planned
+    from devexplorer.core.planner.records import FitSpec, ServingSpec
+    from devexplorer.core.planner.worker import planned
     from devexplorer.core.virtual.backend import add_virtual_gpus, move_lazily
 
 __all__ = [
@@ -51,14 +50,14 @@ __version__ = "0.1.0"
 _HOMES = {
     "FitSpec": "planner.records",
     "OpenedWorkspace": "files.workspace_commands",
-    "ServingSpec": "planner.serving_records",
+    "ServingSpec": "planner.records",
     "add_virtual_gpus": "virtual.backend",
     "assert_placement_clean": "doctor.testing",
     "first_tensor": "models.run",
     "hand_over": "files.rebuild",
     "move_lazily": "virtual.backend",
     "notebook": "isolation",
-    "planned": "planner.worker.ask",
+    "planned": "planner.worker",
     "sample_inputs": "models.inputs",
     "samples": "models",
     "tensors": "files.opening",

@@ -10,9 +10,15 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QToolButton
 
 from devexplorer.core.base import MISSING, count_text
-from devexplorer.core.planner.calibrate.kind import card_of, factors_text, row_texts
-from devexplorer.core.planner.calibrate.records import CalibrateResult, CalibrateSpec, CalibrationRow
-from devexplorer.core.planner.calibrate.solving import combined
+from devexplorer.core.planner.calibrate.kind import (
+    CalibrateResult,
+    CalibrateSpec,
+    CalibrationRow,
+    card_of,
+    combined,
+    factors_text,
+    row_texts,
+)
 from devexplorer.core.records import Calibration
 from devexplorer.core.session import Run
 from devexplorer.core.virtual.device.cost import TITLES

@@ -43,7 +43,7 @@ class Calibrations(QObject):
 
     def _keep(self, result: BenchResult, conditions: Conditions) -> None:
         """Save what a finished calibration found; nothing for other benchmarks."""
-        from devexplorer.core.planner.calibrate.records import CalibrateResult
+        from devexplorer.core.planner.calibrate.kind import CalibrateResult
 
         if not isinstance(result, CalibrateResult) or result.stopped:
             return

@@ -11,8 +11,7 @@ from PySide6.QtWidgets import QWidget
 from devexplorer.core.base import OPTIMIZERS, Findings, object_name, parse_input_shapes
 from devexplorer.core.devices.profiles import Profile, name_words, parse_planned, planned_profiles
 from devexplorer.core.isolation.model_source import parse
-from devexplorer.core.planner.records import FitSpec, PlanFit
-from devexplorer.core.planner.serving_records import ServingSpec
+from devexplorer.core.planner.records import FitSpec, PlanFit, ServingSpec
 from devexplorer.core.records import Calibration
 from devexplorer.core.session import State
 from devexplorer.gui.forms.page import FormPage

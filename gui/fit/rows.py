@@ -16,8 +16,17 @@ from devexplorer.core.base import (
     seconds_text,
     sentence,
 )
-from devexplorer.core.planner.records import BatchPoint, Bound, Fit, FitBytes, FitReport, Help
-from devexplorer.core.planner.serving_records import CacheLayers, ServingFit, ServingSpec
+from devexplorer.core.planner.records import (
+    BatchPoint,
+    Bound,
+    CacheLayers,
+    Fit,
+    FitBytes,
+    FitReport,
+    Help,
+    ServingFit,
+    ServingSpec,
+)
 from devexplorer.gui.widgets.table import Cell, Column, TableRow, numbers
 
 BOUNDS: Final[dict[Bound, str]] = {

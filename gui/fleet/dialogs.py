@@ -14,9 +14,7 @@ from devexplorer.core.base import BadInput, Findings, count_text, parse_dtype, s
 from devexplorer.core.devices.profiles import load_profiles, parse_virtual
 from devexplorer.core.fleet.check.plan import KINDS, CheckPlan
 from devexplorer.core.fleet.records import MeasuredKind
-from devexplorer.core.fleet.simulated.cards import VirtualCards
-from devexplorer.core.fleet.simulated.defects import parse_defect
-from devexplorer.core.fleet.simulated.fleet import MOST_NODES
+from devexplorer.core.fleet.simulated import MOST_NODES, VirtualCards, parse_defect
 from devexplorer.gui.fleet.room import Simulation
 from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.widgets import check_box, hbox, holder, line_edit, vbox

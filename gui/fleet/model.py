@@ -13,12 +13,12 @@ import numpy as np
 from PySide6.QtCore import QModelIndex, Qt
 
 from devexplorer.core.base import MISSING, count_text
-from devexplorer.core.fleet.arrangement import Bools, FleetArrangement, FleetGroup, Floats, GroupBy, Rows
 from devexplorer.core.fleet.records import CardVerdict, Verdict
-from devexplorer.core.fleet.report.verdict_text import cause_text, ratio_text
-from devexplorer.core.fleet.report.verdict_text import line as verdict_line
-from devexplorer.core.fleet.window.watched_fleet import WatchedFleet
-from devexplorer.core.machines.window.words import STALE_S, STATES, age_text
+from devexplorer.core.fleet.report.document import cause_text, ratio_text
+from devexplorer.core.fleet.report.document import line as verdict_line
+from devexplorer.core.fleet.table import Bools, FleetArrangement, FleetGroup, Floats, GroupBy, Rows
+from devexplorer.core.fleet.window import WatchedFleet
+from devexplorer.core.machines.window.link import STALE_S, STATES, age_text
 from devexplorer.core.telemetry.device_facts import held_in_short
 from devexplorer.gui.widgets import Tone
 from devexplorer.gui.widgets.table import Column, Index, RowsModel, numbers

@@ -14,16 +14,12 @@ from devexplorer.core.alerts.rules import rules_of
 from devexplorer.core.base import BadInput, count_text, left_text, sentence
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.fleet.check.plan import CheckPlan
-from devexplorer.core.fleet.cluster.cluster_fleet import ClusterFleet
-from devexplorer.core.fleet.cluster.ways import OverSsh
-from devexplorer.core.fleet.hosts.host_fleet import HostFleet
-from devexplorer.core.fleet.hosts.host_members import host_members
+from devexplorer.core.fleet.cluster.cluster_fleet import ClusterFleet, OverSsh
+from devexplorer.core.fleet.events import FleetSource
+from devexplorer.core.fleet.hosts.host_fleet import HostFleet, host_members
 from devexplorer.core.fleet.report.history import TABLE, as_row, fleet_name, former, kept, stored_checks
-from devexplorer.core.fleet.simulated.defects import Defect
-from devexplorer.core.fleet.simulated.fleet import SimulatedFleet
-from devexplorer.core.fleet.source import FleetSource
-from devexplorer.core.fleet.window.watched_fleet import WatchedFleet
-from devexplorer.core.fleet.window.window_machines import KnownInWindow, WindowMachines
+from devexplorer.core.fleet.simulated import Defect, SimulatedFleet
+from devexplorer.core.fleet.window import KnownInWindow, WatchedFleet, WindowMachines
 from devexplorer.core.machines.ssh.hosts import address
 from devexplorer.core.machines.window.link import link_of
 from devexplorer.gui.actions import WindowContext, WindowWork

@@ -7,8 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from devexplorer.core.base import BadInput, sentence
-from devexplorer.core.machines.window.link import link_of
-from devexplorer.core.machines.window.words import state_words
+from devexplorer.core.machines.window.link import link_of, state_words
 from devexplorer.core.session import Change
 from devexplorer.gui.actions import MACHINE, ActionSpec, WindowContext
 from devexplorer.gui.machines.room import room_of

@@ -312,7 +312,7 @@ class ApproachView(QWidget):
         self.resized.emit()
 
     def _show_failure(self) -> None:
-        from devexplorer.core.machines.ssh.failures import failure_text  # loaded with the first connection
+        from devexplorer.core.machines.ssh.records import failure_text  # loaded with the first connection
 
         assert self._approach is not None
         failure = self._approach.way.failure

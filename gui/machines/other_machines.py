@@ -18,10 +18,10 @@ from PySide6.QtWidgets import QFrame
 
 from devexplorer.core.base import printable
 from devexplorer.core.files.records import Save, SaveWorkspace
-from devexplorer.core.machines.window.link import link_of
-from devexplorer.core.machines.window.words import (
+from devexplorer.core.machines.window.link import (
     age_text,
     alarm_words,
+    link_of,
     link_words,
     old_text,
     rates_words,

@@ -9,8 +9,15 @@ from PySide6.QtGui import QContextMenuEvent
 from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base import MISSING, bytes_text, count_text, number_text
-from devexplorer.core.machines.window.link import link_of
-from devexplorer.core.machines.window.words import STALE_S, age_text, alarm_words, state_colour, state_words, why
+from devexplorer.core.machines.window.link import (
+    STALE_S,
+    age_text,
+    alarm_words,
+    link_of,
+    state_colour,
+    state_words,
+    why,
+)
 from devexplorer.core.session import Device, State
 from devexplorer.core.session.machine import Machine
 from devexplorer.gui.machines.actions import reconnect

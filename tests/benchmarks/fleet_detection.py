@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from devexplorer.core.fleet.records import MeasuredKind, Verdict
+from devexplorer.core.fleet.verdicts.causes import find_slow
 from devexplorer.core.fleet.verdicts.judge import PRIOR_RUNS, PRIORS, judge
-from devexplorer.core.fleet.verdicts.links import find_slow
 from devexplorer.core.fleet.verdicts.scores import centre_and_error, changes, score, slow
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

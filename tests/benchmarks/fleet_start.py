@@ -27,7 +27,7 @@ from devexplorer.core.fleet.hosts.host_fleet import HostFleet, Member
 from devexplorer.core.fleet.records import MeasuredKind
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.machines.host import listing
-from devexplorer.core.machines.host.starting import reach, serve_command
+from devexplorer.core.machines.host.finding import reach, serve_command
 
 WITHIN_S = 0.05
 PATIENCE_S = 120.0

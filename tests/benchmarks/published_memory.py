@@ -150,7 +150,7 @@ def fits(pair: Pair, batch: int) -> bool:
 
 def _workspaces(profile: str, *, train: bool) -> int:
     from devexplorer.core.devices.profiles import load_profiles
-    from devexplorer.core.planner.workspaces import library_bytes
+    from devexplorer.core.planner.trace import library_bytes
 
     capability = load_profiles()[profile].compute_capability
     return library_bytes(capability, products=True, convolutions=False, train=train)

@@ -146,7 +146,7 @@ def decoded(row: PublishedStep) -> Compared:
     from msgspec.structs import replace
 
     from devexplorer.core.planner.run import warm
-    from devexplorer.core.planner.serving.plan import plan_serving
+    from devexplorer.core.planner.serving.calculator import plan_serving
 
     warm()
     spec = spec_of(row)
@@ -203,8 +203,7 @@ def pageable_bytes(row: PublishedStep) -> int:
 def speed_of(traced: TracedRow) -> tuple[float, float]:
     """Samples per second, and the factor of its range."""
     from devexplorer.core.devices.profiles import load_profiles
-    from devexplorer.core.planner.step_time import COMPILED, step_estimate
-    from devexplorer.core.planner.trace import Trace
+    from devexplorer.core.planner.trace import COMPILED, Trace, step_estimate
 
     row, nothing = traced.row, np.zeros(0, dtype=np.int64)
     trace = Trace(

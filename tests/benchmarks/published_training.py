@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from devexplorer.core.planner.measuring import Measuring
+    from devexplorer.core.planner.run import Measuring
     from devexplorer.core.planner.trace import Trace
 
 STEPS = 3
@@ -142,7 +142,7 @@ def _measured(
 ) -> Trace:
     from devexplorer.core.devices.profiles import load_profiles
     from devexplorer.core.models import clone_model, no_collections, parameters_and_buffers
-    from devexplorer.core.planner.measuring import Measuring
+    from devexplorer.core.planner.run import Measuring
 
     subject = build()
     cards = Measuring((load_profiles()[profile],))

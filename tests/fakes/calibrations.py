@@ -10,7 +10,7 @@ from devexplorer.core.benchmark.kind import kind_of
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.engine.benchmarks import make_runner
-from devexplorer.core.planner.calibrate.records import CalibrateResult, CalibrateSpec, CalibrationRow
+from devexplorer.core.planner.calibrate.kind import CalibrateResult, CalibrateSpec, CalibrationRow
 from devexplorer.core.planner.calibrate.run import CalibrateRun
 from devexplorer.core.records import Calibration, CalibrationFactor, Conditions, Spread
 

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from devexplorer.core.devices.profiles import load_profiles
-from devexplorer.core.planner.records import Fit, FitBytes, FitCard, FitReport, FitSpec, Help, StepPart
-from devexplorer.core.planner.serving_records import CacheLayers, ServingFit
+from devexplorer.core.planner.records import (
+    CacheLayers,
+    Fit,
+    FitBytes,
+    FitCard,
+    FitReport,
+    FitSpec,
+    Help,
+    ServingFit,
+    StepPart,
+)
 
 GIB = 1 << 30
 BYTES = FitBytes(

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from devexplorer.core.models import builder_of
-from devexplorer.core.planner.serving.layout import CacheLayout
 from devexplorer.core.planner.serving.session import ServedModel, SessionRunner
+from devexplorer.core.planner.serving.storage import CacheLayout
 from devexplorer.core.planner.serving.tensor_parallel import split
 
 LLAMA = (

@@ -47,7 +47,7 @@ from devexplorer.core.history.export import write_csv, write_json
 from devexplorer.core.history.store import Store
 from devexplorer.core.model_steps.kind import ModelSpec
 from devexplorer.core.parameters import records as lab
-from devexplorer.core.planner.calibrate.records import CalibrateResult, CalibrateSpec
+from devexplorer.core.planner.calibrate.kind import CalibrateResult, CalibrateSpec
 from devexplorer.core.planner.calibrate.store import CalibrationStore, calibration_of
 from devexplorer.core.records import MatmulSpec, MoveOptimizer
 from devexplorer.core.records import messages as said

@@ -10,7 +10,7 @@ from fakes.calibrations import calibrated
 from devexplorer.core.base import BadInput
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend
-from devexplorer.core.planner.calibrate.solving import combined
+from devexplorer.core.planner.calibrate.kind import combined
 
 pytestmark = [
     pytest.mark.gpu,

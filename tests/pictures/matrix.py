@@ -25,7 +25,7 @@ from devexplorer.core.allreduce.kind import AllReduceSpec
 from devexplorer.core.bandwidth.kind import BandwidthSpec
 from devexplorer.core.experiments.records import Ask, Crossover, Replicate, TimeWork
 from devexplorer.core.model_steps.kind import ModelSpec
-from devexplorer.core.planner.calibrate.records import CalibrateSpec
+from devexplorer.core.planner.calibrate.kind import CalibrateSpec
 from devexplorer.core.records import BuildModel, Check, Forward, MatmulSpec, Move, StartBenchmark
 from devexplorer.core.scaling.kind import ScalingSpec
 from devexplorer.core.sweep.kind import SweepSpec

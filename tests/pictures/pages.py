@@ -27,7 +27,7 @@ from PySide6.QtGui import QColor, QCursor, QPainter, QPixmap
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QPushButton, QWidget
 
-from devexplorer.core.machines.host.starting import reach, serve_command
+from devexplorer.core.machines.host.finding import reach, serve_command
 from devexplorer.core.machines.host.wire import SocketStream
 from devexplorer.core.machines.ssh.records import Report
 from devexplorer.core.records import BuildModel, Check, Command, Forward, MatmulSpec, Move, StartBenchmark
@@ -308,7 +308,7 @@ def fleet(stage: Stage) -> None:
     """A simulated fleet after a check that found its slow cards."""
     from devexplorer.core.devices.profiles import parse_virtual
     from devexplorer.core.fleet.check.plan import CheckPlan
-    from devexplorer.core.fleet.simulated.defects import parse_defect
+    from devexplorer.core.fleet.simulated import parse_defect
     from devexplorer.gui.fleet.model import CHECK
     from devexplorer.gui.fleet.room import Simulation
     from devexplorer.gui.fleet.room import room_of as fleet_of

@@ -17,7 +17,7 @@ from devexplorer.core.benchmark.timing import AcceleratorStreams
 from devexplorer.core.cli import devices as devices_command
 from devexplorer.core.devices import accelerator
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.doctor.devices import chosen
+from devexplorer.core.doctor.subject import chosen
 from devexplorer.core.models import default_device, settings_kept
 from devexplorer.core.models.inputs import specs_for
 from devexplorer.core.records import DoctorRequest

@@ -142,8 +142,8 @@ def examined(entry: dict[str, Any]) -> dict[str, Any]:
     """The diagnosis of one model, or the error."""
     import msgspec
 
-    from devexplorer.core.doctor.devices import picked
     from devexplorer.core.doctor.examine import Doctor
+    from devexplorer.core.doctor.subject import picked
     from devexplorer.core.records import DoctorRequest
 
     began = time.monotonic()

@@ -21,8 +21,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput, replacing
-from devexplorer.core.doctor.code.fault_site import blamed
-from devexplorer.core.doctor.code.fixes import FIXES, after_super, devices_at_hand
+from devexplorer.core.doctor.code.fixes import FIXES, after_super, blamed, devices_at_hand
 from devexplorer.core.isolation.source_location import is_sample, kind_of
 from devexplorer.core.records import Finding
 

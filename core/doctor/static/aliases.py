@@ -12,8 +12,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.doctor.static.hidden import Hidden
-from devexplorer.core.doctor.static.model_context import AttributeRef, ModelContext, bytes_of, holds, joined, listed
+from devexplorer.core.doctor.static.model_context import (
+    AttributeRef,
+    Hidden,
+    ModelContext,
+    bytes_of,
+    holds,
+    joined,
+    listed,
+)
 from devexplorer.core.isolation.source_location import SourceLocation
 from devexplorer.core.models import is_uninitialised, named_modules, storage_address
 

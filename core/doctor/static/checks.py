@@ -24,9 +24,9 @@ from devexplorer.core.doctor.static.aliases import (
     ties,
 )
 from devexplorer.core.doctor.static.gradients import report_cuts
-from devexplorer.core.doctor.static.hidden import Hidden
 from devexplorer.core.doctor.static.model_context import (
     AttributeRef,
+    Hidden,
     ModelContext,
     attribute_refs,
     bytes_of,

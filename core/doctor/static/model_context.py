@@ -1,21 +1,239 @@
-"""What all static rules look at: the model, the attributes that hide something from PyTorch, and where each comes from.
-The main thread."""
+"""What all static rules look at: the model, what its modules hold without having registered it, and where each
+attribute comes from. Reads only. The main thread.
+
+No user code is called on the way: no property, no `__getattr__`, no `__eq__`, no overridden iteration; only
+what lies in `__dict__`, in `__slots__`, in a container's own memory and in the cells of functions is looked at.
+"""
 
 from __future__ import annotations
 
 import ast
+import functools
+import types
+from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.optimizer import Optimizer
+from torch.utils.data import DataLoader, Dataset
 
 from devexplorer.core.doctor.code.origins import Origins
 from devexplorer.core.doctor.findings.collector import FindingCollector
-from devexplorer.core.doctor.static.hidden import HOOKS, Attribute, hidden
-from devexplorer.core.isolation.source_location import SourceLocation, place_at
-from devexplorer.core.models import RegisteredIds, assigned, functions_of, is_uninitialised, named_modules, size_of
+from devexplorer.core.isolation.source_location import SourceLocation, kind_of, place_at
+from devexplorer.core.models import (
+    CONTAINER_ITEMS,
+    RegisteredIds,
+    assigned,
+    file_of,
+    functions_of,
+    is_uninitialised,
+    named_modules,
+    size_of,
+)
 from devexplorer.core.models.class_source import class_source
+from devexplorer.core.models.walk import computed_by_torch
+
+DEPTH = 6
+"""How deep containers, functions and plain objects within each other are searched."""
+MOST = 100_000
+"""Things that one attribute may hold before the search gives up."""
+HOOKS = {
+    "_forward_hooks": "forward hook",
+    "_forward_pre_hooks": "forward pre-hook",
+    "_backward_hooks": "backward hook",
+    "_backward_pre_hooks": "backward pre-hook",
+}
+Thing = Tensor | nn.Module | Optimizer | torch.Generator
+
+
+class Hidden(NamedTuple):
+    """One thing that an attribute leads to."""
+
+    path: str
+    """As Python would write it after the module: `heads[0]`, `rescale, closed over as scale`."""
+    thing: Thing
+    holder: str
+    """What holds it: `attribute`, `list`, `tuple`, `dict`, `set`, `function`, `object`, `hook`, `class`."""
+    owner: type | None = None
+    """The class of the innermost plain object on the way to it."""
+
+
+class Attribute(NamedTuple):
+    """All that one attribute of one module hides."""
+
+    name: str
+    things: tuple[Hidden, ...]
+    hook: int | None = None
+    """The key of a hook, where it is one."""
+    complete: bool = True
+    """Whether everything in it was looked at."""
+
+
+def hidden(module: nn.Module, known: RegisteredIds) -> Iterator[Attribute]:
+    """Every attribute, hook and class attribute of a module that holds something PyTorch does not know below the
+    model."""
+    held = object.__getattribute__(module, "__dict__")
+    computed = computed_by_torch(module)
+    for name, value in list(held.items()):
+        if name in _OWN or name in computed or type(value) in _PLAIN:
+            continue
+        yield from _found(name, _Search(known), value, None)
+    for register, label in HOOKS.items():
+        for key, hook in list(dict.items(held.get(register) or {})):
+            yield from _found(label, _Search(known, "hook"), hook, key)
+    for base in type.mro(type(module)):
+        if base.__module__.partition(".")[0] not in ("torch", "builtins", "typing"):
+            for name, value in list(vars(base).items()):
+                if isinstance_quietly(value, (Tensor, nn.Module, list, tuple, dict, set)) and name not in held:
+                    yield from _found(name, _Search(known, "class"), value, None)
+
+
+def isinstance_quietly(value: Any, kinds: type | tuple[type, ...]) -> bool:
+    """`isinstance` by the real type: a user-defined `__class__` is not asked."""
+    return issubclass(type(value), kinds)
+
+
+def _found(name: str, search: _Search, value: Any, hook: int | None) -> Iterator[Attribute]:
+    search.look(name, value, "attribute", 0)
+    if search.things or not search.complete:
+        yield Attribute(name, tuple(search.things), hook, search.complete)
+
+
+class _Search:
+    """Through one attribute."""
+
+    def __init__(self, known: RegisteredIds, holder: str = "") -> None:
+        self.things: list[Hidden] = []
+        self.complete = True
+        self._known = known
+        self._holder = holder
+        self._owner: type | None = None
+        self._seen: set[int] = set()
+
+    def look(self, path: str, value: Any, holder: str, depth: int) -> None:
+        """Look at a value and what it holds; `holder` is what holds it."""
+        if type(value) in _PLAIN:
+            return
+        if id(value) in self._seen:
+            return
+        if len(self._seen) > MOST:
+            self.complete = False
+            return
+        self._seen.add(id(value))
+        if isinstance_quietly(value, (Tensor, nn.Module, Optimizer, torch.Generator)):
+            if id(value) not in self._known:
+                self.things.append(Hidden(path, value, self._holder or holder, self._owner))
+        elif depth < DEPTH:
+            self._within(path, value, None if holder == "attribute" else holder, depth + 1)
+
+    def _within(self, path: str, value: Any, inherited: str | None, depth: int) -> None:
+        if isinstance_quietly(value, (list, tuple, deque)):
+            kind: Any = next(item for item in (list, tuple, deque) if isinstance_quietly(value, item))
+            self._items(
+                path,
+                kind.__iter__(value),
+                kind.__len__(value),
+                inherited or ("list" if kind is deque else kind.__name__),
+                depth,
+            )
+        elif isinstance_quietly(value, dict):
+            items = list(dict.items(value))[:CONTAINER_ITEMS]
+            self.complete &= dict.__len__(value) <= CONTAINER_ITEMS
+            for key, item in items:
+                word = repr(key) if type(key) in (str, int) else "…"
+                self.look(f"{path}[{word}]", item, inherited or "dict", depth)
+                self.look(f"a key of {path}", key, inherited or "dict", depth)
+        elif isinstance_quietly(value, (set, frozenset)):
+            kind = set if isinstance_quietly(value, set) else frozenset
+            self._items(path, kind.__iter__(value), kind.__len__(value), inherited or "set", depth)
+        elif type(value) is types.FunctionType:
+            self._function(path, value, inherited or "function", depth)
+        elif type(value) is types.MethodType:
+            self.look(f"{path}.__self__", value.__self__, inherited or "function", depth)
+            self.look(path, value.__func__, inherited or "function", depth)
+        elif isinstance_quietly(value, functools.partial):
+            holder = inherited or "function"
+            for index, item in enumerate(value.args):
+                self.look(f"{path}.args[{index}]", item, holder, depth)
+            for key, item in dict.items(value.keywords):
+                self.look(f"{path}.keywords[{key!r}]", item, holder, depth)
+            self.look(path, value.func, holder, depth)
+        elif isinstance_quietly(value, LRScheduler):
+            self.look(f"{path}.optimizer", vars(value).get("optimizer"), inherited or "object", depth)
+        elif _is_searched(type(value)):
+            outer, self._owner = self._owner, type(value)
+            for name, item in _held(value):
+                self.look(f"{path}.{name}", item, inherited or "object", depth)
+            self._owner = outer
+
+    def _items(self, path: str, items: Iterator[Any], count: int, holder: str, depth: int) -> None:
+        self.complete &= count <= CONTAINER_ITEMS
+        for index, item in enumerate(items):
+            if index >= CONTAINER_ITEMS:
+                break
+            self.look(path if holder == "set" else f"{path}[{index}]", item, holder, depth)
+
+    def _function(self, path: str, function: types.FunctionType, holder: str, depth: int) -> None:
+        file = function.__code__.co_filename
+        if kind_of(file) == "skipped" and not file.startswith("<"):
+            return
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+            try:
+                value = cell.cell_contents
+            except ValueError:  # not filled yet
+                continue
+            self.look(f"{name} in {path}", value, holder, depth)
+        for index, value in enumerate(function.__defaults__ or ()):
+            self.look(f"default {index} of {path}", value, holder, depth)
+        for name, value in (function.__kwdefaults__ or {}).items():
+            self.look(f"default {name} of {path}", value, holder, depth)
+
+
+def _is_searched(kind: type) -> bool:
+    """Plain objects of user classes, and torch's distributions, which hold tensors; data sets belong on the
+    CPU."""
+    if issubclass(kind, (type, types.ModuleType, Dataset, DataLoader)):
+        return False
+    if kind is types.SimpleNamespace or kind.__module__.startswith("torch.distributions."):
+        return True
+    if kind.__module__.partition(".")[0] in ("torch", "builtins"):
+        return False
+    file = file_of(kind)
+    return file is not None and kind_of(file) == "user"
+
+
+def _held(value: Any) -> Iterator[tuple[str, Any]]:
+    """What lies in an object's `__dict__` and `__slots__`."""
+    try:
+        held = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        held = {}
+    if type(held) is dict:
+        yield from list(held.items())[:CONTAINER_ITEMS]
+    for base in type.mro(type(value)):
+        for name, slot in vars(base).items():
+            if type(slot) is types.MemberDescriptorType:
+                try:
+                    yield name, slot.__get__(value)
+                except AttributeError:  # an empty slot
+                    continue
+
+
+_OWN = frozenset(vars(nn.Module())) | {
+    "_flat_weights",  # an RNN's second list of its parameters, which it renews when it moves
+    "_flat_weight_refs",
+    "_hf_hook",
+    "_old_forward",
+    "_compiled_call_impl",
+    "_example_input_array",  # of Lightning, which moves it when it uses it
+}
+"""Attributes that every module has, and those of torch and accelerate that look after themselves."""
+_PLAIN = frozenset(
+    {int, float, complex, bool, str, bytes, bytearray, type(None), torch.device, torch.dtype, torch.Size}
+)
 
 
 class ModelContext:

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from devexplorer.core.base import bytes_text, count_text, shape_text
 from devexplorer.core.doctor.code.fixes import TRAINED
 from devexplorer.core.doctor.static.aliases import Registry
-from devexplorer.core.doctor.static.hidden import Hidden
 from devexplorer.core.doctor.static.model_context import (
     CONTAINERS,
     AttributeRef,
+    Hidden,
     bytes_of,
     holds,
     is_same_device,

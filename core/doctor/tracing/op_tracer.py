@@ -1,5 +1,5 @@
-"""Sees every call of torch's that a model makes in forward and backward, and shows it to the rules. The thread that is
-watched.
+"""Sees every call of torch's that a model makes in forward and backward, and shows it to the rules; runs a model that
+failed once more, to find out why. The thread that is watched.
 
 A `TorchFunctionMode` is called in place of each function that Python calls; what such a function calls itself is not
 shown again. While the rules look, neither modes nor subclasses are asked: what is on top of a user's own mode must not
@@ -12,7 +12,11 @@ import contextlib
 import re
 import sys
 import threading
+import traceback
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from types import FrameType
 from typing import Any, TypeVar
 from unittest.mock import patch
@@ -26,6 +30,7 @@ from devexplorer.core.base import first_line
 from devexplorer.core.devices.accelerator import is_out_of_memory
 from devexplorer.core.doctor.code.origins import Origins
 from devexplorer.core.doctor.findings.collector import Effect, FindingCollector
+from devexplorer.core.doctor.findings.rules import DEVICES_MEET
 from devexplorer.core.doctor.tracing.call import (
     BELOW,
     DATA,
@@ -37,23 +42,24 @@ from devexplorer.core.doctor.tracing.call import (
     Rule,
     WatchedRun,
     kind_of_function,
+    note_results,
     tensors,
 )
-from devexplorer.core.doctor.tracing.device_hop import device_hop
-from devexplorer.core.doctor.tracing.dtype_promotion import (
+from devexplorer.core.doctor.tracing.copies_and_waits import device_hop, hidden_sync
+from devexplorer.core.doctor.tracing.mixed_devices import (
     WIDE,
     dtype_promotion,
     float64_begins,
+    mixed_devices,
     mixed_dtypes,
     note_doubles,
+    note_strays,
 )
-from devexplorer.core.doctor.tracing.hidden_sync import hidden_sync
-from devexplorer.core.doctor.tracing.made import note_results
-from devexplorer.core.doctor.tracing.mixed_devices import mixed_devices, note_strays
 from devexplorer.core.doctor.tracing.modules import Modules
 from devexplorer.core.doctor.tracing.sources import Sources
-from devexplorer.core.isolation.source_location import place_of
+from devexplorer.core.isolation.source_location import SourceLocation, innermost, place_at, place_of
 from devexplorer.core.models import device_id, is_irregular, named_modules, parameters_and_buffers
+from devexplorer.core.records import Finding
 from devexplorer.core.virtual.backend import is_virtual
 from devexplorer.core.virtual.device.accounting import KIND, gpus
 
@@ -472,3 +478,54 @@ def _outside(frame: FrameType | None) -> FrameType | None:
     while frame is not None and frame.f_code.co_filename == contextlib.__file__:
         frame = frame.f_back
     return frame
+
+
+_FRAME = re.compile(r'File "(.+?)", line (\d+), in (\S+)')
+_SAID = "Traceback of forward call that caused the error"
+
+
+def forward_line(work: Callable[[], object]) -> SourceLocation | None:
+    """The line whose operation raises in backward; `work` does forward and backward, as it did when it failed. None
+    where it is unknown."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            with torch.autograd.detect_anomaly(check_nan=False):
+                work()
+        except (Exception, SystemExit) as error:
+            traceback.clear_frames(error.__traceback__)  # they hold activations
+    text = next((str(item.message) for item in said if _SAID in str(item.message)), "")
+    return innermost(place_at(file, int(line), function) for file, line, function in reversed(_FRAME.findall(text)))
+
+
+class _Found(BaseException):
+    """Ends the forward; no `except Exception` of the model's is to go on after it."""
+
+
+class _FirstOnly(FindingCollector):
+    """Ends the forward with the first finding that says why it fails."""
+
+    def add(self, rule: str, message: str, fix: str, **fields: object) -> None:
+        """See `FindingCollector.add`."""
+        super().add(rule, message, fix, **fields)  # type: ignore[arg-type]
+        if rule in DEVICES_MEET:
+            raise _Found
+
+
+def cause(model: nn.Module, inputs: Sequence[Tensor]) -> Finding | None:
+    """What the doctor says about the first operation that fails for where its operands are; None where it finds none.
+
+    The random generator of the CPU is left as it was; what else forward changes is changed once more.
+    """
+    homes = Counter(tensor.device for tensor in chain(model.parameters(), model.buffers()))
+    homes = homes or Counter(tensor.device for tensor in inputs if tensor.device.type != "cpu")
+    if not homes:
+        return None
+    collector = _FirstOnly()
+    with torch.random.fork_rng(devices=[]):
+        try:
+            with OpTracer(model, homes.most_common(1)[0][0], collector, None, inputs):
+                model(*inputs)
+        except (_Found, Exception, SystemExit) as ended:
+            traceback.clear_frames(ended.__traceback__)  # they hold activations
+    return next((finding for finding in collector.findings() if finding.rule in DEVICES_MEET), None)

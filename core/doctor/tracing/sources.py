@@ -15,7 +15,7 @@ from torch import Tensor, UntypedStorage, nn
 
 from devexplorer.core.doctor.code.origins import MadeTensor, Origins
 from devexplorer.core.doctor.findings.collector import Effect
-from devexplorer.core.doctor.static.hidden import hidden
+from devexplorer.core.doctor.static.model_context import hidden
 from devexplorer.core.isolation.source_location import SourceLocation
 from devexplorer.core.models import RegisteredIds, named_modules
 from devexplorer.core.models.walk import computed_by_torch

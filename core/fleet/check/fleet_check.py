@@ -9,8 +9,8 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -25,7 +25,6 @@ from devexplorer.core.fleet.check.plan import (
     seconds_of,
     steps,
 )
-from devexplorer.core.fleet.check.readings import readings_under_load
 from devexplorer.core.fleet.events import (
     BlocksMeasured,
     CardKey,
@@ -36,15 +35,97 @@ from devexplorer.core.fleet.events import (
     MachineChanged,
     MachineLeft,
     MeasureOrder,
+    MeasuringSource,
     Readings,
 )
-from devexplorer.core.fleet.records import CardMeasurement, FleetVerdict, MeasuredKind, Rates
-from devexplorer.core.fleet.source import MeasuringSource
+from devexplorer.core.fleet.records import CardMeasurement, FleetVerdict, LoadReadings, MeasuredKind, Rates
 from devexplorer.core.fleet.table import FleetCard, FleetTable
-from devexplorer.core.fleet.verdicts import links
+from devexplorer.core.fleet.verdicts import causes
 from devexplorer.core.fleet.verdicts.judge import judge
-from devexplorer.core.records import DeviceInfo, DeviceSample, Problem
+from devexplorer.core.records import DeviceDetails, DeviceInfo, DeviceSample, Problem
 from devexplorer.core.records.base import Record
+
+
+def readings_under_load(
+    samples: Sequence[DeviceSample],
+    details: DeviceDetails | None = None,
+    own_pids: Collection[int] = (),
+    near_memory: bool | None = None,
+) -> LoadReadings | None:
+    """What the samples of one card say, all taken while it was measured and in their order; None without a sample.
+
+    `own_pids`: processes that measure. Counters are the last reading less the first.
+    """
+    if not samples:
+        return None
+    processes, utilization = _others(samples, own_pids)
+    return LoadReadings(
+        sm_clock_mhz=_median_reading(samples, "sm_clock_mhz"),
+        memory_clock_mhz=_median_reading(samples, "memory_clock_mhz"),
+        power_w=_median_reading(samples, "power_w"),
+        power_cap_w=_median_reading(samples, "power_cap_w"),
+        temperature_c=_median_reading(samples, "temperature_c"),
+        memory_temperature_c=_median_reading(samples, "memory_temperature_c"),
+        throttled=_shares(samples),
+        ecc_corrected=_grown(samples, "ecc_corrected"),
+        ecc_uncorrected=_grown(samples, "ecc_uncorrected"),
+        remapping_pending=None if details is None else _pending(details),
+        pcie_generation=_most(samples, "pcie_generation"),
+        pcie_width=_most(samples, "pcie_width"),
+        pcie_generation_max=None if details is None else details.pcie_generation_max,
+        pcie_width_max=None if details is None else details.pcie_width_max,
+        pcie_replays=_grown(samples, "pcie_replays"),
+        other_processes=processes,
+        other_utilization_percent=utilization,
+        near_memory=near_memory,
+    )
+
+
+def _known(samples: Sequence[DeviceSample], field: str) -> list[float]:
+    return [value for sample in samples if (value := getattr(sample, field)) is not None]
+
+
+def _median_reading(samples: Sequence[DeviceSample], field: str) -> float | None:
+    known = _known(samples, field)
+    return float(statistics.median(known)) if known else None
+
+
+def _most(samples: Sequence[DeviceSample], field: str) -> int | None:
+    return int(max(known)) if (known := _known(samples, field)) else None
+
+
+def _grown(samples: Sequence[DeviceSample], field: str) -> int | None:
+    """A counter that starts again has grown by what it shows since."""
+    known = _known(samples, field)
+    if len(known) < 2:
+        return None
+    return int(known[-1] - known[0] if known[-1] >= known[0] else known[-1])
+
+
+def _shares(samples: Sequence[DeviceSample]) -> dict[str, float] | None:
+    read = [sample.throttle_reasons for sample in samples if sample.throttle_reasons is not None]
+    counted = Counter(reason for reasons in read for reason in set(reasons))
+    return {reason: number / len(read) for reason, number in counted.items()} if read else None
+
+
+def _pending(details: DeviceDetails) -> bool | None:
+    known = [flag for flag in (details.remapping_pending, details.retired_pages_pending) if flag is not None]
+    return any(known) if known else None
+
+
+def _others(samples: Sequence[DeviceSample], own_pids: Collection[int]) -> tuple[int | None, float | None]:
+    """How many processes of others there were, and the median of their kernels' share of the time together."""
+    seen: set[int] = set()
+    shares: list[float] = []
+    read = [sample.processes for sample in samples if sample.processes is not None]
+    for processes in read:
+        others = [process for process in processes if process.pid not in own_pids]
+        seen.update(process.pid for process in others)
+        known = [process.utilization_percent for process in others if process.utilization_percent is not None]
+        if known or not others:
+            shares.append(sum(known))
+    return (len(seen) if read else None), (statistics.median(shares) if shares else None)
+
 
 SEARCH_S = 2.0
 """Of each measurement of the search for a slow link: it takes about 2 log₂ n of them."""
@@ -299,14 +380,14 @@ class FleetCheck:
             self._measure(step, seconds)
         reached = [group.rate for group in self._groups[before:] if group.rate is not None]
 
-        def measure(groups: Sequence[links.Group]) -> list[float]:
+        def measure(groups: Sequence[causes.Group]) -> list[float]:
             step = self.step = CheckStep(
                 kind=kind, dtype="", groups=tuple(tuple(first[machine] for machine in group) for group in groups)
             )
             return [_median(rates) or 0.0 for rates in self._measure(step, seconds)]
 
         if len(reached) > 2 and self._is_in_time(kind, seconds * len(ring)):
-            found = links.find_slow([machine for machine, _ in ring], statistics.median(reached), measure)
+            found = causes.find_slow([machine for machine, _ in ring], statistics.median(reached), measure)
             self._slow_machines = found.cards
             self._slow_links += [(first[a], first[b]) for a, b in found.links]
 
@@ -323,7 +404,7 @@ class FleetCheck:
             ]
             if len(pairs) < 3:
                 continue
-            limit = statistics.median(rate for *_, rate in pairs) * links.SLOW_BELOW
+            limit = statistics.median(rate for *_, rate in pairs) * causes.SLOW_BELOW
             fast = {key for a, b, rate in pairs if rate >= limit for key in (a, b)}
             self._slow_links += [(a, b) for a, b, rate in pairs if rate < limit and {a, b} <= fast]
 

@@ -1,21 +1,24 @@
-"""A Ray cluster as a source of a fleet: starts the process that is attached to it, and ends it. Main thread; its output
-is read on the thread `cluster-in`, and it is told what to do on `cluster-out`.
+"""A Ray cluster as a source of a fleet: starts the process that is attached to it, here or on a node behind ssh, and
+ends it. Main thread; its output is read on the thread `cluster-in`, and it is told what to do on `cluster-out`.
 
 The window never imports Ray: a driver belongs to its process, and what comes from other nodes is unpickled there.
 """
 
 from __future__ import annotations
 
+import os
 import queue
+import secrets
+import subprocess
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import IO, BinaryIO, cast
+from typing import IO, BinaryIO, NamedTuple, Protocol, cast
 
 from msgspec.structs import replace
 
-from devexplorer.core.base import DevExplorerError, LinkError
+from devexplorer.core.base import Cancelled, DevExplorerError, LinkError, Unavailable, module_command
 from devexplorer.core.engine.link import frame
 from devexplorer.core.fleet.cluster.messages import (
     Attached,
@@ -29,10 +32,98 @@ from devexplorer.core.fleet.cluster.messages import (
     Measure,
     ToCluster,
 )
-from devexplorer.core.fleet.cluster.ways import ClusterWay, Here
-from devexplorer.core.fleet.events import FleetEvent, GroupEnded, MachineChanged, MeasureOrder
-from devexplorer.core.fleet.source import MOST_EVENTS
+from devexplorer.core.fleet.events import MOST_EVENTS, FleetEvent, GroupEnded, MachineChanged, MeasureOrder
+from devexplorer.core.fleet.hosts.host_fleet import silently
+from devexplorer.core.machines.ssh.connection import Connection
+from devexplorer.core.machines.ssh.putting import choose, prepare
+from devexplorer.core.machines.ssh.records import ConnectionFailed
 from devexplorer.core.records import Command
+
+MODULE = "devexplorer.core.fleet.cluster"
+QUIET = {"RAY_DEDUP_LOGS": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+class Streams(NamedTuple):
+    """Of the process."""
+
+    output: IO[bytes]
+    """What it says."""
+    into: IO[bytes]
+    """What it is told; it leaves the cluster when that ends."""
+
+
+class ClusterWay(Protocol):
+    """`open` once, `close` at the end."""
+
+    def open(self, arguments: Sequence[str]) -> Streams:
+        """Start it; waits. Raises `Unavailable` in one line."""
+        ...
+
+    def close(self) -> None:
+        """End what is left of it."""
+        ...
+
+
+class Here:
+    """A process of this machine."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def open(self, arguments: Sequence[str]) -> Streams:
+        """Start it."""
+        try:
+            process = self._process = subprocess.Popen(
+                module_command(MODULE, *arguments), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL, env=os.environ | QUIET,
+                start_new_session=True,  # Ctrl-C is for who started it
+            )  # fmt: skip
+        except OSError as error:
+            raise Unavailable(f"no process could be started for the cluster: {error.strerror}") from None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        return Streams(process.stdout, process.stdin)
+
+    def close(self) -> None:
+        """Kill it where it still runs; Ray removes what it had."""
+        process = self._process
+        if process is not None:
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    with suppress(OSError):
+                        stream.close()
+
+
+class OverSsh:
+    """A process of a node behind the user's own ssh: a driver needs a node of the cluster beside it."""
+
+    def __init__(self, host: str, python: str = "") -> None:
+        """`python`: the interpreter there; empty: the one that is most likely meant. A login that asks something is
+        given up, because the connection of the window has asked already."""
+        self._host, self._python = host, python
+        self._connection: Connection | None = None
+
+    def open(self, arguments: Sequence[str]) -> Streams:
+        """Log in, make the Python there ready, start it."""
+        connection = self._connection = silently(self._host, lambda report: None)
+        marker = secrets.token_hex(16)
+        try:
+            connection.open()
+            command = prepare(connection, self._python or choose(connection))
+            return Streams(*connection.launch([*command, MODULE, *arguments, "--marker", marker], marker, QUIET))
+        except ConnectionFailed as error:
+            connection.close()
+            raise Unavailable(str(error)) from None
+        except Cancelled:
+            raise Unavailable("it was given up") from None
+
+    def close(self) -> None:
+        """End the connection; what runs there sees that its orders have ended, and leaves the cluster."""
+        if self._connection is not None:
+            self._connection.close()
+
 
 LEAVE_S = 15.0
 """For the cluster to be given back; the process is killed after that, and Ray removes what it had."""

@@ -1,4 +1,4 @@
-"""Which machines a command about a fleet means. Main thread."""
+"""Which machines a command about a fleet means, and waiting until they have said what they have. Main thread."""
 
 from __future__ import annotations
 
@@ -9,18 +9,24 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from devexplorer.core.base import BadInput
+from devexplorer.core.base import BadInput, Unavailable
 from devexplorer.core.cli.findings import TerminalFindings
+from devexplorer.core.cli.stopping import Stopping
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.fleet.cluster.cluster_fleet import ClusterFleet
-from devexplorer.core.fleet.events import CardsListed, FleetEvent, FleetMachine, MachineChanged, Readings
-from devexplorer.core.fleet.hosts.host_fleet import HostFleet
-from devexplorer.core.fleet.hosts.host_members import host_members
-from devexplorer.core.fleet.hosts.local_fleet import LocalFleet
-from devexplorer.core.fleet.simulated.defects import parse_defect
-from devexplorer.core.fleet.simulated.fleet import MOST_NODES, SimulatedFleet
-from devexplorer.core.fleet.source import MeasuringSource
+from devexplorer.core.fleet.events import (
+    CardsListed,
+    FleetEvent,
+    FleetMachine,
+    FleetSource,
+    MachineChanged,
+    MeasuringSource,
+    Readings,
+)
+from devexplorer.core.fleet.hosts.host_fleet import HostFleet, LocalFleet, host_members
+from devexplorer.core.fleet.simulated import MOST_NODES, SimulatedFleet, parse_defect
+from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.watch.devices import WatchedDevices
 
 # This machine as a fleet of one, read as `devexplorer watch` reads it. Main thread; the readers have threads of their
@@ -125,3 +131,25 @@ def _seed(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise BadInput(f"--seed '{text}' is not a whole number from 0")
     return int(text)
+
+
+DRAIN_S = 0.05
+FIRST_S = 30.0
+"""Machines that have not answered by then are taken as they are."""
+REACH_S = 8.0
+"""Those that could not be reached once by then are not waited for."""
+CLOSE_S = 5.0
+
+
+def gather(source: FleetSource, cards: FleetTable, stopping: Stopping) -> bool:
+    """Wait until every machine has said something or given up; False when that was interrupted."""
+    began_s = time.monotonic()
+    while not stopping.wait(DRAIN_S):
+        cards.apply(source.drain())
+        if problem := getattr(source, "problem", ""):
+            raise Unavailable(problem)
+        waited_s = time.monotonic() - began_s
+        without = cards.unreached if waited_s > REACH_S else ()
+        if waited_s > FIRST_S or (cards.machines and cards.settled_without(without)):
+            return True
+    return False

@@ -1,14 +1,17 @@
 """One machine of a fleet through its session, here or behind a link: its events as those of a fleet, its cards measured
-with the benchmarks that the window has. On the thread that drains the session."""
+with the benchmarks that the window has, and several engines beginning at one moment. On the thread that drains the
+session."""
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
-from devexplorer.core.bandwidth.kind import BandwidthResult
-from devexplorer.core.base import BadInput
+from devexplorer.core.allreduce.kind import AllReduceSpec, Rendezvous
+from devexplorer.core.bandwidth.kind import BandwidthResult, BandwidthSpec
+from devexplorer.core.base import BadInput, Clock
 from devexplorer.core.fleet.check.plan import ONE_BY_ONE
 from devexplorer.core.fleet.events import (
     BlocksMeasured,
@@ -20,14 +23,15 @@ from devexplorer.core.fleet.events import (
     MeasureOrder,
     Readings,
 )
-from devexplorer.core.fleet.hosts.measurements import Share, spec_of
 from devexplorer.core.fleet.records import MeasuredKind
+from devexplorer.core.model_steps.kind import ModelSpec
 from devexplorer.core.records import (
     Answer,
     BeginBenchmark,
     BenchEnded,
     BenchPoint,
     BenchReady,
+    BenchSpec,
     BenchStarted,
     Command,
     DeviceDetails,
@@ -37,11 +41,63 @@ from devexplorer.core.records import (
     EngineLost,
     Event,
     JobEnded,
+    MatmulSpec,
     StartBenchmark,
     StopBenchmark,
 )
 from devexplorer.core.session.poll import PollResult
 from devexplorer.core.session.state import State
+
+SIDES = ((24 << 30, 8192), (4 << 30, 4096), (0, 1024))
+"""Least memory in bytes, and the side of the square products of such cards: large enough to fill them."""
+COPIED = 1 << 28
+"""Bytes of one copy."""
+REDUCED = 1 << 26
+"""Bytes of each rank's tensor: large enough for the rate of the link."""
+MEET_S = 30.0
+"""For all ranks to meet."""
+MODEL, BATCH = "resnet18", 32
+AUTOCAST = ("float16", "bfloat16")
+
+
+class Share(NamedTuple):
+    """What one machine measures of a group."""
+
+    devices: tuple[str, ...]
+    meeting: Rendezvous | None = None
+    """Where its ranks meet those of other machines."""
+
+
+def spec_of(order: MeasureOrder, cards: Sequence[DeviceInfo], meeting: Rendezvous | None = None) -> BenchSpec:
+    """The benchmark of one group, or of one machine's part in it. Raises `BadInput` where there is none."""
+    card = cards[0]
+    match order.kind:
+        case MeasuredKind.MATMUL:
+            side = next(side for least, side in SIDES if (card.memory_total_bytes or 0) >= least)
+            seconds = order.soak_s + order.seconds
+            return MatmulSpec(device=card.id, dtype=order.dtype, m=side, n=side, k=side, seconds=seconds)
+        case MeasuredKind.MEMORY:
+            return _copies(card.id, card.id, order.seconds)
+        case MeasuredKind.COPIES:
+            return _copies("cpu", card.id, order.seconds)
+        case MeasuredKind.PEER:
+            return _copies(card.id, cards[1].id, order.seconds)
+        case MeasuredKind.MODEL:
+            autocast = order.dtype if order.dtype in AUTOCAST else None
+            return ModelSpec(target=MODEL, device=card.id, batch=BATCH, autocast=autocast, seconds=order.seconds)
+        case MeasuredKind.ALLREDUCE:
+            devices = tuple(card.id for card in cards)
+            return AllReduceSpec(
+                devices=devices, ranks=len(devices), sizes=(REDUCED,), seconds=order.seconds, limit_seconds=MEET_S,
+                rendezvous=meeting,
+            )  # fmt: skip
+    raise BadInput(f"{order.kind.value} cannot be measured")
+
+
+def _copies(source: str, destination: str, seconds: float) -> BandwidthSpec:
+    return BandwidthSpec(
+        sources=(source,), destinations=(destination,), sizes=(COPIED,), pinned=(True,), seconds=seconds
+    )
 
 
 class SomeSession(Protocol):
@@ -310,3 +366,32 @@ _RATE: dict[MeasuredKind, Callable[[BenchPoint], float | None]] = {
     MeasuredKind.PEER: _gb_per_s,
     MeasuredKind.ALLREDUCE: _gb_per_s,
 }
+
+
+LEAD_S = 0.5
+"""Until the moment: every engine has to hear of it before. One that hears of it later begins at once."""
+PATIENCE_S = 30.0
+"""For the last to be ready after the first was; those that are late begin as they come."""
+
+
+class JointStart:
+    """`beat` often."""
+
+    def __init__(self, *, clock: Clock = time.time, monotonic: Clock = time.monotonic) -> None:
+        self._clock, self._monotonic = clock, monotonic
+        self._since_s: float | None = None
+        """When the first was ready."""
+
+    def beat(self, members: Sequence[SessionMember]) -> None:
+        """Let those that are ready begin, if nobody has to be waited for. Leave out who will not answer."""
+        ready = [member for member in members if member.is_ready]
+        if not ready:
+            self._since_s = None
+            return
+        now_s = self._monotonic()
+        self._since_s = now_s if self._since_s is None else self._since_s
+        if any(member.is_preparing for member in members) and now_s - self._since_s < PATIENCE_S:
+            return
+        at_unix_s = self._clock() + LEAD_S
+        for member in ready:
+            member.begin(at_unix_s)

@@ -34,8 +34,15 @@ from devexplorer.core.base.html_page import page, table, table_row
 from devexplorer.core.benchmark.conditions import moment_text
 from devexplorer.core.fleet.check.fleet_check import CheckReport
 from devexplorer.core.fleet.records import CardMeasurement, CardVerdict, LoadReadings, MeasuredKind, Verdict
-from devexplorer.core.fleet.report.document import check_document, interrupted_line, key_text, median_rate, unit
-from devexplorer.core.fleet.report.verdict_text import group_lines, line
+from devexplorer.core.fleet.report.document import (
+    check_document,
+    group_lines,
+    interrupted_line,
+    key_text,
+    line,
+    median_rate,
+    unit,
+)
 from devexplorer.core.fleet.verdicts.judge import equals_key
 from devexplorer.core.records import DeviceInfo
 

@@ -13,12 +13,10 @@ import msgspec
 
 from devexplorer.core.fleet.check.fleet_check import CheckReport, Former
 from devexplorer.core.fleet.check.plan import CheckPlan
-from devexplorer.core.fleet.events import CardKey
-from devexplorer.core.fleet.records import MeasuredKind
+from devexplorer.core.fleet.events import CardKey, FleetSource
+from devexplorer.core.fleet.records import CardMedian, MeasuredKind, StoredCheck
 from devexplorer.core.fleet.report.document import median_rate
-from devexplorer.core.fleet.simulated.fleet import SimulatedFleet
-from devexplorer.core.fleet.source import FleetSource
-from devexplorer.core.fleet.stored import CardMedian, StoredCheck
+from devexplorer.core.fleet.simulated import SimulatedFleet
 from devexplorer.core.fleet.table import FleetCard
 from devexplorer.core.history.store import SideRow
 from devexplorer.core.records import DeviceInfo

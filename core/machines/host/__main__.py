@@ -7,8 +7,7 @@ import os
 import sys
 
 from devexplorer.core.base.module_command import without_cards
-from devexplorer.core.machines.host.proxy import FAILED, proxy
-from devexplorer.core.machines.host.starting import serve_command
+from devexplorer.core.machines.host.finding import FAILED, proxy, serve_command
 
 
 def main(argv: list[str]) -> int:

@@ -27,10 +27,9 @@ from devexplorer.core.environments.code_cache import keep_in_use
 from devexplorer.core.files.autosave import Autosave, FoundCopy, discard
 from devexplorer.core.files.records import OpenWorkspace
 from devexplorer.core.files.state import FilesState
+from devexplorer.core.machines.host.finding import HostError, HostPlace, find, locked, make, peer
 from devexplorer.core.machines.host.known import Known
 from devexplorer.core.machines.host.server import Server
-from devexplorer.core.machines.host.socket_folder import HostError, HostPlace, locked, make, peer
-from devexplorer.core.machines.host.starting import find
 from devexplorer.core.records import Answer, Event, Offer
 from devexplorer.core.session.background import Background
 from devexplorer.core.session.crash import install_hooks

@@ -1,25 +1,34 @@
-"""What a window asks about this machine: folders, kinds of files, models, Pythons, and files piece by piece. One thread
-for each window, `host-files`, because a disk can take its time, or never answer.
+"""What a window asks about this machine: folders, kinds of files, models, Pythons, files piece by piece, and objects on
+their way between machines. One thread for each window, `host-files`, because a disk can take its time, or never answer.
 
 Files are read and written as this user, with whatever that user may.
+
+Each has a folder of its own, so that it keeps its name; all of them are in one folder below the cache, which goes when
+the process does.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import secrets
 import shutil
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import platformdirs
+import psutil
 
 from devexplorer.core.base import BadInput, DevExplorerError, bytes_text, open_regular
 from devexplorer.core.environments.environment import find, given, probe
 from devexplorer.core.files.kinds import recognise
+from devexplorer.core.files.records import Save
 from devexplorer.core.isolation.model_classes import candidates
 from devexplorer.core.machines.records import (
     Chunk,
@@ -30,17 +39,26 @@ from devexplorer.core.machines.records import (
     FindPythons,
     Folder,
     FolderEntry,
+    ForgetCopy,
     ListFolder,
     ModelFound,
     ModelsFound,
+    PlaceCopy,
     ProbePython,
     PythonProbed,
     PythonsFound,
     ReadFile,
     RecogniseFiles,
     Result,
+    SaveCopy,
+    Text,
     WriteFile,
 )
+from devexplorer.core.records import Answer, BaseEvent, Cancel, JobEnded
+
+if TYPE_CHECKING:
+    from devexplorer.core.session.session import Session
+
 
 MOST_ENTRIES = 5_000
 MOST_FILES = 200
@@ -293,3 +311,107 @@ def _sum(path: Path) -> str:
         while piece := file.read(MOST_BYTES):
             found.update(piece)
     return found.hexdigest()
+
+
+SAVED = "copy.safetensors"
+"""What objects are saved as."""
+LONGEST_NAME = 255
+"""In bytes."""
+Later = Callable[[Callable[[], None]], None]
+"""Has something done on the main thread, soon."""
+
+
+class HostCopies:
+    """`ask` what it `takes`; `close` at the end."""
+
+    def __init__(self, session: Session | None, folder: Path | None = None) -> None:
+        """`session`: None where there is nothing to save. `folder`: where those of all processes are; None: in the
+        user's cache."""
+        self.session = session
+        base = folder or Path(platformdirs.user_cache_dir("devexplorer", appauthor=False)) / "copies"
+        self._folder = base / (platform.node() or "here") / str(os.getpid())  # machines can share a home folder
+        self._saving: int | None = None
+        """The command that saves now; 0: it is about to be sent."""
+        self._handlers: dict[type, Callable[[FileWork, Later, Any, Reply], None]] = {
+            SaveCopy: self._save, PlaceCopy: self._place, ForgetCopy: self._forget,
+        }  # fmt: skip
+
+    def takes(self, question: object) -> bool:
+        """Whether it is one of these."""
+        return type(question) in self._handlers
+
+    def ask(self, files: FileWork, later: Later, question: object, reply: Reply) -> None:
+        """Answer it, with `files` doing what can wait for a disk, and `later` what follows on the main thread; `reply`
+        comes on whichever."""
+        self._handlers[type(question)](files, later, question, reply)
+
+    def close(self) -> None:
+        """Remove the files."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _save(self, files: FileWork, later: Later, question: SaveCopy, reply: Reply) -> None:
+        if self.session is None:
+            reply(None, "no engine was started on this machine")
+            return
+        if self._saving is not None:
+            reply(None, "objects are being saved for another machine already; wait until they are")
+            return
+        self._saving, session = 0, self.session
+
+        def prepared(result: Result | None, why_not: str) -> None:
+            later(lambda: self._begin(session, question, result, why_not, reply))
+
+        files.do(partial(self._new, SAVED), prepared)
+
+    def _begin(self, session: Session, question: SaveCopy, place: Result | None, why_not: str, reply: Reply) -> None:
+        if not isinstance(place, Text):
+            self._saving = None
+            reply(None, why_not)
+            return
+        path = place.text
+        problems: list[str] = []
+
+        def take(event: BaseEvent) -> None:
+            if isinstance(event, Answer) and event.failed:
+                problems.append(event.words)
+            elif isinstance(event, JobEnded):
+                self._saving = None
+                if event.ok:
+                    reply(Text(text=path), "")
+                else:
+                    reply(None, problems[-1] if problems else "the engine ended before the objects were saved")
+
+        command = Save(targets=question.targets, path=path, named=True, overwrite=True)
+        self._saving = session.send_aside(command, take)
+
+    def _place(self, files: FileWork, _: Later, question: PlaceCopy, reply: Reply) -> None:
+        files.do(partial(self._new, question.name), reply)
+
+    def _forget(self, files: FileWork, _: Later, question: ForgetCopy, reply: Reply) -> None:
+        if not question.path:
+            if self._saving and self.session is not None:
+                self.session.send_aside(Cancel(job=self._saving), lambda _: None)
+            reply(Done(), "")
+            return
+
+        def work() -> Result:
+            path = Path(question.path)
+            if path.parent.parent != self._folder or path.parent.name == "..":
+                raise BadInput(f"{path} is no copy of the host's")
+            shutil.rmtree(path.parent, ignore_errors=True)
+            return Done()
+
+        files.do(work, reply)
+
+    def _new(self, name: str) -> Result:
+        """A path of this name in a new folder; what processes that are gone have left is removed."""
+        if name in ("", ".", "..") or "/" in name or "\0" in name or len(name.encode()) > LONGEST_NAME:
+            name = SAVED
+        place = self._folder / secrets.token_hex(8) / name
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place.parent.mkdir(mode=0o700)
+        with suppress(OSError):
+            for other in self._folder.parent.iterdir():
+                if other.name.isdecimal() and not psutil.pid_exists(int(other.name)):
+                    shutil.rmtree(other, ignore_errors=True)
+        return Text(text=str(place))

@@ -15,7 +15,7 @@ from contextlib import suppress
 import msgspec
 
 from devexplorer.core.base import Clock, LinkError
-from devexplorer.core.machines.host.socket_folder import HostPlace, connect, folders, locked, peer, trusted
+from devexplorer.core.machines.host.finding import HostPlace, connect, folders, locked, peer, trusted
 from devexplorer.core.machines.host.wire import SocketStream, read_hello, send_hello
 from devexplorer.core.machines.records import Hello
 

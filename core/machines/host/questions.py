@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from devexplorer.core.base import BadInput, Clock, DevExplorerError
-from devexplorer.core.machines.host.copies import HostCopies
+from devexplorer.core.machines.host.files import HostCopies
 from devexplorer.core.machines.records import (
     DeleteRuns,
     Done,

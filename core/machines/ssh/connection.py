@@ -25,19 +25,11 @@ from devexplorer.core.base import BadInput, Unavailable, printable
 from devexplorer.core.environments import finding, probe, whole_folders
 from devexplorer.core.environments.environment import LEFT_OUT, Environment, Probe, as_probe
 from devexplorer.core.machines.ssh import far_side
-from devexplorer.core.machines.ssh.askpass import Askpass
-from devexplorer.core.machines.ssh.child import Ended, SshChild, TimedOut
-from devexplorer.core.machines.ssh.failures import (
-    OWN_CODE,
-    ConnectionFailed,
-    cut,
-    is_final,
-    of_login,
-    of_ssh,
-    one_line_each,
-)
+from devexplorer.core.machines.ssh.child import Askpass, Ended, SshChild, TimedOut
 from devexplorer.core.machines.ssh.hosts import checked
 from devexplorer.core.machines.ssh.records import (
+    OWN_CODE,
+    ConnectionFailed,
     ConnectionFailure,
     ConnectProgress,
     FailureKind,
@@ -45,6 +37,11 @@ from devexplorer.core.machines.ssh.records import (
     Report,
     Said,
     Step,
+    cut,
+    is_final,
+    of_login,
+    of_ssh,
+    one_line_each,
 )
 
 # What is run: the arguments of ssh, and the one line that its shell at the far end gets.

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from devexplorer.core.base import bytes_text, objects_text, sentence
 from devexplorer.core.files.records import Load
-from devexplorer.core.machines.host.copies import HostCopies
-from devexplorer.core.machines.host.files import FileWork
+from devexplorer.core.machines.host.files import FileWork, HostCopies
 from devexplorer.core.machines.records import (
     Chunk,
     ForgetCopy,

@@ -10,13 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import IO
 
 from devexplorer.core.base import Cancelled, without_cards
-from devexplorer.core.machines.host.socket_folder import SIMULATED, HostError
-from devexplorer.core.machines.host.starting import reach, serve_command
+from devexplorer.core.machines.host.finding import SIMULATED, HostError, reach, serve_command
 from devexplorer.core.machines.host.wire import SocketStream
 from devexplorer.core.machines.ssh.connection import Connection
-from devexplorer.core.machines.ssh.failures import ConnectionFailed
 from devexplorer.core.machines.ssh.putting import choose, prepare
-from devexplorer.core.machines.ssh.records import ConnectionFailure, FailureKind, Report
+from devexplorer.core.machines.ssh.records import ConnectionFailed, ConnectionFailure, FailureKind, Report
 from devexplorer.core.machines.window.link import CannotReach
 
 MOST_REPORTS = 1000

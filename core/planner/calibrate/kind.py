@@ -1,9 +1,15 @@
-"""The kind `calibrate`: a card's own factors of the cost model. Any thread; no torch until a run is made."""
+"""The kind `calibrate`: a card's own factors of the cost model, its records, and the cost model turned round: what a
+measured time says about one factor. Any thread; no torch until a run is made.
+
+    seconds of a kernel = (compute⁴ + memory⁴)^¼ + kernel          (`core.virtual.device.cost`)
+    seconds of a launch = (kernel⁴ + host⁴)^¼, in a stream of tiny operations
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -39,14 +45,155 @@ from devexplorer.core.benchmark.spec import FLUSH_BYTES, Checks
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.catalog import sheet_of
 from devexplorer.core.devices.profiles import Profile, load_profiles
-from devexplorer.core.planner.calibrate.records import CalibrateResult, CalibrateSpec, CalibrationRow
-from devexplorer.core.planner.calibrate.solving import combined
-from devexplorer.core.records import CalibrationFactor, Conditions, DeviceInfo, Spread
-from devexplorer.core.virtual.device.cost import MEMORY, TITLES
+from devexplorer.core.records import BaseResult, BaseSpec, CalibrationFactor, Conditions, DeviceInfo, Record, Spread
+from devexplorer.core.virtual.device.cost import (
+    COPY_SECONDS,
+    KERNEL,
+    KNEE,
+    MEMORY,
+    TITLES,
+    HostCall,
+    Roofline,
+    Work,
+    cost_parameters,
+    scaled,
+    transfer_seconds,
+)
 
 if TYPE_CHECKING:
     from devexplorer.core.benchmark.timing import Runner
-    from devexplorer.core.devices.backend import DeviceRegistry
+
+
+class CalibrateSpec(BaseSpec, tag="calibrate"):
+    """A card's own factors of the cost model, by a few kernels of each class."""
+
+    device: str
+    seconds: float = 10.0
+    """Of all measurements together."""
+
+
+class CalibrationRow(Record, omit_defaults=True):
+    """One measurement of a calibration beside what the cost model says."""
+
+    factor: str
+    """The factor that it gives: a key of `core.virtual.device.cost.SCALED`."""
+    text: str
+    """What was measured: `float16 product, 8192×8192×8192`."""
+    unit: str = ""
+    """`TFLOP/s`, `GB/s`, or `s` for one kernel or operation."""
+    measured: Spread | None = None
+    """In that unit."""
+    modelled: float | None = None
+    """The same by the cost model for a card of this profile."""
+    value: Spread | None = None
+    """The factor: measured over modelled of what the factor stands for alone; None with a reason."""
+    reason: str | None = None
+    noise: float | None = None
+    """Interquartile range over median of the samples."""
+    iterations: int = 0
+    seconds: float = 0.0
+    verified: bool | None = None
+
+
+MOST_NOISE = 0.15
+"""Interquartile range over median of a measurement: above it something else was using the card."""
+MOST_HOST_NOISE = 0.6
+"""The same of time on the host, which always has other things to do."""
+
+
+class CalibrateResult(BaseResult, tag="calibrate"):
+    """A finished (or stopped) calibration."""
+
+    spec: CalibrateSpec
+    card: str
+    """The profile that the factors are relative to."""
+    rows: tuple[CalibrationRow, ...]
+
+    @property
+    def unusable(self) -> str | None:
+        """Why it is no calibration of the card, in one sentence; None: it is one."""
+        if self.stopped:
+            return "The calibration did not finish, so it was not saved."
+        if self.verified is False:
+            return "Wrong values came back, so the calibration was not saved."
+        for row in self.rows:
+            most = MOST_HOST_NOISE if row.factor == "host" else MOST_NOISE
+            if row.noise is not None and row.noise > most:
+                return (
+                    f"{row.text} varied by {100 * row.noise:.0f} %, so the calibration was not saved: something else"
+                    f" uses {self.spec.device} or its host. Calibrate again when it is idle."
+                )
+        return None
+
+
+LEAST_SHARE = 0.05
+"""Of a time: what is sought has to take at least so much of it, else the measurement says nothing about it."""
+
+
+def combined(rows: Iterable[CalibrationRow]) -> tuple[CalibrationFactor, ...]:
+    """The factors of all measurements so far; of several for one factor the geometric mean (float16 and bfloat16, both
+    directions of a link)."""
+    values: dict[str, list[Spread]] = {}
+    for row in rows:
+        if row.value is not None:
+            values.setdefault(row.factor, []).append(row.value)
+    return tuple(
+        CalibrationFactor(
+            name=name,
+            value=math.prod(each.median for each in known) ** (1 / len(known)),
+            low=min(each.p20 for each in known),
+            high=max(each.p80 for each in known),
+        )
+        for name, known in values.items()
+    )
+
+
+def roofline_of(card: Profile, factors: Mapping[str, float]) -> Roofline:
+    """The cost model of a card with these factors."""
+    return Roofline(card, scaled(cost_parameters(), factors))
+
+
+def without(seconds: float, other: float) -> float | None:
+    """What takes, together with `other`, so long as a sum of the model's powers; None: too little to tell."""
+    rest = seconds**KNEE - other**KNEE
+    least = LEAST_SHARE * seconds
+    return rest ** (1 / KNEE) if rest > 0 and rest ** (1 / KNEE) >= least else None
+
+
+def memory_factors(card: Profile, long: Work, seconds: Sequence[float], tiny: Work, tiny_seconds: float) -> list[float]:
+    """By each time of a long kernel that only reads and writes, beside the time of a tiny one."""
+    model = Roofline(card)
+    between = model.bounds(long)[1] - model.bounds(tiny)[1]
+    return [between / (each - tiny_seconds) for each in seconds if each > tiny_seconds]
+
+
+def kernel_factors(card: Profile, tiny: Work, seconds: Sequence[float], factors: Mapping[str, float]) -> list[float]:
+    """By each time of a tiny kernel."""
+    memory = roofline_of(card, {MEMORY: factors.get(MEMORY, 1.0)}).bounds(tiny)[1]
+    return [(each - memory) / cost_parameters()[KERNEL] for each in seconds if each > memory]
+
+
+def host_factors(seconds: Sequence[float], on_device: float) -> list[float]:
+    """By each time of a tiny operation in a stream of them, of which the card itself takes `on_device`."""
+    modelled = cost_parameters()[HostCall.FORWARD]
+    return [host / modelled for each in seconds if (host := without(each, on_device)) is not None]
+
+
+def compute_factors(card: Profile, work: Work, seconds: Sequence[float], factors: Mapping[str, float]) -> list[float]:
+    """By each time of a kernel that computes; `factors`: those of everything else in it."""
+    model = roofline_of(card, factors)
+    compute, memory, layout = model.bounds(work)
+    fixed = cost_parameters()[KERNEL] * factors.get(KERNEL, 1.0) + layout
+    return [
+        compute / spent for each in seconds if each > fixed and (spent := without(each - fixed, memory)) is not None
+    ]
+
+
+def link_factors(card: Profile, nbytes: int, seconds: Sequence[float]) -> list[float]:
+    """By each time of a copy between the card and the host."""
+    modelled = transfer_seconds(card, None, nbytes) - COPY_SECONDS
+    return [modelled / (each - COPY_SECONDS) for each in seconds if each > COPY_SECONDS]
+
 
 CALIBRATED_KINDS = ("cuda", "virtual")
 NEEDED_BYTES = (768 << 20) + FLUSH_BYTES

@@ -34,8 +34,10 @@ from devexplorer.core.benchmark.matmul import (
 from devexplorer.core.benchmark.statistics import BLOCK_SECONDS, Samples, block_length, noise, spread
 from devexplorer.core.benchmark.timing import BlockTimer, Operation, Runner, TimedBlock
 from devexplorer.core.devices.profiles import Profile
-from devexplorer.core.planner.calibrate.records import CalibrateResult, CalibrateSpec, CalibrationRow
-from devexplorer.core.planner.calibrate.solving import (
+from devexplorer.core.planner.calibrate.kind import (
+    CalibrateResult,
+    CalibrateSpec,
+    CalibrationRow,
     combined,
     compute_factors,
     host_factors,

@@ -17,8 +17,7 @@ from msgspec.structs import replace
 from devexplorer.core.base import BadInput, Unavailable
 from devexplorer.core.base.chosen_python import settings_file
 from devexplorer.core.base.files import replacing
-from devexplorer.core.planner.calibrate.records import CalibrateResult
-from devexplorer.core.planner.calibrate.solving import combined
+from devexplorer.core.planner.calibrate.kind import CalibrateResult, combined
 from devexplorer.core.records import Calibration, Conditions
 
 SCHEMA = 1

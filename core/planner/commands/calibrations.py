@@ -1,5 +1,5 @@
-"""`devexplorer calibrations`: lists the cards that were calibrated, which `fit` can plan with, or removes one. Main
-thread; no torch."""
+"""`devexplorer calibrations`: lists the cards that were calibrated, which `fit` can plan with, or removes one; and
+saves what `devexplorer bench` measures. Main thread; no torch."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import argparse
 
 from msgspec.structs import asdict
 
-from devexplorer.core.base import MISSING
+from devexplorer.core.base import MISSING, Unavailable
 from devexplorer.core.base.formats import moment_text
+from devexplorer.core.cli.findings import TerminalFindings
+from devexplorer.core.cli.startup import say
 from devexplorer.core.cli.terminal import console, print_document, table
-from devexplorer.core.planner.calibrate.store import CalibrationStore
+from devexplorer.core.planner.calibrate.kind import CalibrateResult
+from devexplorer.core.planner.calibrate.store import CalibrationStore, calibration_of
+from devexplorer.core.records import BenchResult, Conditions
 from devexplorer.core.virtual.device.cost import TITLES
 
 
@@ -42,3 +46,25 @@ def calibrations(arguments: argparse.Namespace) -> int:
             f"measured on {where} at {moment_text(item.measured_unix_s)} with torch {torch}{simulated}\n", markup=False
         )
     return 0
+
+
+class KeepingCalibrations:
+    """`keep` each run, `close` at the end."""
+
+    def __init__(self, arguments: argparse.Namespace, findings: TerminalFindings) -> None:
+        self._quiet = arguments.json
+
+    def keep(self, result: BenchResult, conditions: Conditions) -> None:
+        """A disk that does not take it is no reason to lose the run."""
+        if not isinstance(result, CalibrateResult) or result.unusable is not None:
+            return
+        try:
+            kept = CalibrationStore().save(calibration_of(result, conditions))
+        except Unavailable as error:
+            say(str(error))
+        else:
+            if not self._quiet:
+                say(f"Saved as '{kept.name}', which Fit can plan with.")
+
+    def close(self) -> None:
+        """Nothing is open."""

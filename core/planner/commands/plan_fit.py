@@ -20,9 +20,17 @@ from devexplorer.core.base import (
 )
 from devexplorer.core.commands.handlers import blueprint
 from devexplorer.core.planner.messages import PARTS
-from devexplorer.core.planner.records import Fit, FitPlanned, FitReport, FitSpec, PlanFit, planned_tensors
-from devexplorer.core.planner.serving_records import ServingFit, ServingSpec
-from devexplorer.core.planner.worker.ask import planned
+from devexplorer.core.planner.records import (
+    Fit,
+    FitPlanned,
+    FitReport,
+    FitSpec,
+    PlanFit,
+    ServingFit,
+    ServingSpec,
+    planned_tensors,
+)
+from devexplorer.core.planner.worker import planned
 from devexplorer.core.records import Answer, Fact, Offer
 from devexplorer.core.workspace import CommandResult, Workspace
 

@@ -1,32 +1,117 @@
-"""Works out what generating text takes on a card: memory, time to the first token, tokens a second, the largest batch,
-the longest context. In the planner's process."""
+"""Plans for generating text on every card: memory with the key-value cache, time to the first token, tokens a second,
+the largest batch, the longest context; and what these figures rest on, in sentences. In the planner's process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from devexplorer.core.base import Report, bytes_text, count_text, no_report
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.planner import messages
-from devexplorer.core.planner.limits import LARGEST_BATCH, LONGEST_CONTEXT
-from devexplorer.core.planner.records import Bound, Fit, FitBytes, FitCard, FitSpec
-from devexplorer.core.planner.serving.layout import CacheLayout
-from devexplorer.core.planner.serving.request import lacks
-from devexplorer.core.planner.serving.served import Served
+from devexplorer.core.planner.messages import CONTEXT, MPS_MEMORY, MPS_SECONDS, as_it_is, calibrated
+from devexplorer.core.planner.records import (
+    LARGEST_BATCH,
+    LONGEST_CONTEXT,
+    Bound,
+    Fit,
+    FitBytes,
+    FitCard,
+    FitReport,
+    FitSpec,
+    ServingFit,
+)
+from devexplorer.core.planner.serving.kernels import has_scans, keeps_latents
+from devexplorer.core.planner.serving.request import checked, lacks
+from devexplorer.core.planner.serving.served import Served, make
 from devexplorer.core.planner.serving.session import Phase, ServingSession, SessionRunner, any_profile
-from devexplorer.core.planner.serving_records import ServingFit
-from devexplorer.core.planner.step_time import PACKED, PACKED_FROM, step_estimate
-from devexplorer.core.planner.trace import Numbers, Trace
+from devexplorer.core.planner.serving.storage import CacheLayout
+from devexplorer.core.planner.subject import EQUAL_SHARES, has_experts
+from devexplorer.core.planner.trace import (
+    PACKED,
+    PACKED_FROM,
+    Numbers,
+    Trace,
+    context_bytes,
+    cublas_bytes,
+    library_bytes,
+    step_estimate,
+)
 from devexplorer.core.planner.trace_cache import runs_convolutions
-from devexplorer.core.planner.workspaces import context_bytes, cublas_bytes, library_bytes
 from devexplorer.core.virtual.device.memory import MIN_BLOCK
 
-if TYPE_CHECKING:
-    from devexplorer.core.planner.serving.session import ServingSession
+CROSS_ATTENTION = ("encoder_attn", "crossattention", "cross_attn")
+"""What models of transformers call the attention of a decoder to what an encoder, of text, sound or pictures, found."""
+LEFT_OUT = (
+    "It is a decoder that attends to the output of an encoder, and it was planned for alone. Left out are the encoder"
+    " (its weights and its run), the keys and values of its output that every such layer keeps for each sequence, and"
+    " the attention to them; the weights of that attention are counted."
+)
+
+
+def assumptions(spec: FitSpec, made: Served, runner: SessionRunner, devices: Collection[str]) -> list[str]:
+    """One sentence each."""
+    serving = spec.serving
+    assert serving is not None
+    dtype = str(made.served.dtype).removeprefix("torch.")
+    kept = "the whole sequence" if serving.kv_block is None else f"blocks of {serving.kv_block} tokens"
+    sentences = [
+        "No real card was asked: memory is counted by the rules of PyTorch's caching allocator, seconds are simulated"
+        " by a roofline.",
+        _weights(made, dtype),
+        f"The cache has room for {kept} from the start, and tokens are written in place; transformers' own DynamicCache"
+        " would copy it for each token.",
+        "All prompts have the same length, and all sequences end together; the first token is there when the whole"
+        " batch went through.",
+        "Attention is one kernel that reads keys and values as they are kept.",
+    ]
+    if made.changed:
+        sentences.append(as_it_is(made.changed))
+    if any(name.rpartition(".")[2] in CROSS_ATTENTION for name, _ in made.served.model.named_modules()):
+        sentences.append(LEFT_OUT)
+    if "mps" in devices:
+        sentences += [MPS_MEMORY, MPS_SECONDS]
+    if "cuda" in devices:
+        sentences.append(CONTEXT)
+    if serving.prefill_chunk is None:
+        sentences.append("Each prompt goes through the model as a whole; --prefill-chunk takes less memory.")
+    if any(layer.state_bytes for layer in runner.layers):
+        sentences.append("States (convolutions, recurrences) keep the dtype that the model gives them.")
+    if any(map(keeps_latents, made.served.model.modules())) and runner.one_kernel:
+        sentences.append(
+            "Latents (MLA) are expanded for prompts; a later token attends to them as they lie, the projections"
+            " absorbed, as serving engines do. transformers' own models expand the whole context for each token, which"
+            " takes longer."
+        )
+    if has_scans(made.served.model):
+        sentences.append(
+            "Scans of state-space layers and updates of their states are one kernel each, as in mamba-ssm; without that"
+            " package transformers takes several times as long."
+        )
+    if has_experts(made.served.model):
+        sentences.append(EQUAL_SHARES)
+    if serving.tensor_parallel > 1:
+        sentences.append(
+            f"Layers are split over {count_text(serving.tensor_parallel, 'card')} by transformers' plan for the model,"
+            " what it leaves out is on every card; exchanges are rings over the profile's link, and nothing overlaps"
+            " them."
+        )
+    return sentences
+
+
+def _weights(made: Served, dtype: str) -> str:
+    checkpoint, scheme = made.checkpoint, made.scheme
+    stored = f"{scheme.title}, everything else is {dtype}" if scheme is not None else dtype
+    if checkpoint is None:
+        return f"Weights are {stored}."
+    files = count_text(checkpoint.files, "file")
+    return f"Weights are {stored}: {bytes_text(checkpoint.nbytes)} by the headers of {files} of '{checkpoint.path}'."
+
 
 # The memory of a session that was not run: how each block grows with the batch, or with the prompt. No torch; any
 # thread.
@@ -381,3 +466,44 @@ class Times(NamedTuple):
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
+
+
+def plan_serving(spec: FitSpec, progress: Report = no_report) -> FitReport:
+    """The whole answer: the last of `serving_plans`."""
+    return list(serving_plans(spec, progress))[-1]
+
+
+def serving_plans(spec: FitSpec, progress: Report = no_report) -> Iterator[FitReport]:
+    """Answer a request, with more cards each time. It replaces the virtual GPUs of this process.
+
+    Raises `BadInput` where there is no such model, or it does not generate text.
+    """
+    serving = spec.serving
+    assert serving is not None
+    cards = checked(spec)
+    started = time.monotonic()
+    progress(0.0, f"making {spec.source}")
+    made = make(spec)
+    progress(0.1, f"generating with {spec.source} without values")
+    runner = SessionRunner(made.served)
+    calculator = ServingCalculator(made, runner, spec, lambda: time.monotonic() - started < spec.patience_seconds)
+    fits: list[Fit] = []
+    for index, profile in enumerate(cards):
+        progress(0.3 + 0.7 * index / len(cards), f"{spec.source} on {profile.name}")
+        fits.append(calculator.fit(profile))
+        yield FitReport(
+            spec=spec,
+            fits=tuple(fits),
+            late=tuple(card.name for card in cards[index + 1 :]),
+            parameters=made.parameters,
+            changed_tensors=made.changed,
+            inputs=f"{spec.batch}x{serving.prompt}:int64",
+            flop_per_step=calculator.flop() or None,
+            assumptions=(
+                *assumptions(spec, made, runner, {profile.device for profile in cards}),
+                *calibrated(cards),
+                *runner.notes,
+                *calculator.notes,
+            ),
+        )
+    progress(1.0, f"done after {time.monotonic() - started:.1f} s")

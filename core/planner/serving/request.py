@@ -8,9 +8,7 @@ from itertools import groupby
 
 from devexplorer.core.base import Findings
 from devexplorer.core.devices.profiles import MAX_DEVICES, Profile, calibrated_profiles, load_profiles, parse_planned
-from devexplorer.core.planner.limits import LARGEST_BATCH, LONGEST_CONTEXT, ONE_GPU
-from devexplorer.core.planner.records import FitSpec
-from devexplorer.core.planner.serving_records import ServingSpec
+from devexplorer.core.planner.records import LARGEST_BATCH, LONGEST_CONTEXT, ONE_GPU, FitSpec, ServingSpec
 from devexplorer.core.records import Calibration
 
 KV_DTYPES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8")

@@ -20,12 +20,11 @@ from devexplorer.core.files.opening import opened
 from devexplorer.core.files.sharded import read_index
 from devexplorer.core.isolation.model_source import LIBRARIES, parse
 from devexplorer.core.models import builder_of, floating_dtype, parameters_and_buffers
-from devexplorer.core.planner.records import FitSpec
-from devexplorer.core.planner.serving.quantisation import PRESETS, Scheme, preset, scheme
-from devexplorer.core.planner.serving.quantised import quantise
+from devexplorer.core.planner.records import FitSpec, ServingSpec
+from devexplorer.core.planner.serving.kernels import quantise
 from devexplorer.core.planner.serving.session import ServedModel
+from devexplorer.core.planner.serving.storage import PRESETS, Scheme, preset, scheme
 from devexplorer.core.planner.serving.tensor_parallel import split
-from devexplorer.core.planner.serving_records import ServingSpec
 from devexplorer.core.planner.subject import change_tensors
 
 # How large the weights of a checkpoint are: from the headers of its safetensors files, of which nothing else is read.

@@ -21,15 +21,12 @@ from torch import Tensor, nn
 from devexplorer.core.base import BadInput
 from devexplorer.core.devices.profiles import Profile, load_profiles
 from devexplorer.core.models import clone_model, error_text, no_collections, parameters_and_buffers
-from devexplorer.core.planner.experts import equal_shares
-from devexplorer.core.planner.measuring import Measuring
-from devexplorer.core.planner.run import uncompiled
+from devexplorer.core.planner.run import Measuring, uncompiled
 from devexplorer.core.planner.serving import kernels
-from devexplorer.core.planner.serving.latents import Latents
-from devexplorer.core.planner.serving.layout import LayerCache
-from devexplorer.core.planner.serving.quantised import compute_in_eight_bits
-from devexplorer.core.planner.serving.state_space import one_kernel
+from devexplorer.core.planner.serving.kernels import Latents, compute_in_eight_bits, one_kernel
+from devexplorer.core.planner.serving.storage import LayerCache
 from devexplorer.core.planner.serving.tensor_parallel import Exchange, TensorParallelSplit
+from devexplorer.core.planner.subject import equal_shares
 from devexplorer.core.planner.trace import Numbers, Trace
 from devexplorer.core.virtual.backend import meta_empty
 from devexplorer.core.virtual.operators.kernels import has_flash

@@ -7,7 +7,7 @@ below go by operator names: an older torch does not have them all.
 Beside their results kernels take copies of operands that they cannot read as they lie, and accumulators. The CPU's,
 which compute here, take none of it, or take it where nobody counts. Each rule names its place in PyTorch, below
 `aten/src/ATen/native` where nothing else is said. cuDNN's workspaces are not here: they depend on the algorithm that it
-chooses on the card (`core.planner.workspaces`).
+chooses on the card (`core.planner.trace`).
 """
 
 from __future__ import annotations

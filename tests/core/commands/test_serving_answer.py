@@ -1,8 +1,7 @@
 """The answer of a plan for serving: how fast, how long, and the command line that does the same."""
 
 from devexplorer.core.planner.commands.plan_fit import _answer, command_line
-from devexplorer.core.planner.records import Fit, FitBytes, FitCard, FitReport, FitSpec
-from devexplorer.core.planner.serving_records import ServingFit, ServingSpec
+from devexplorer.core.planner.records import Fit, FitBytes, FitCard, FitReport, FitSpec, ServingFit, ServingSpec
 
 GIB = 1 << 30
 SPEC = FitSpec(

@@ -25,7 +25,7 @@ from devexplorer.core.devices.cuda_driver import CudaDriver
 from devexplorer.core.devices.nvml.library import Nvml, free_bytes
 from devexplorer.core.devices.torch_devices import TorchBackend, arch_reason, torch_facts
 from devexplorer.core.model_steps.kind import ModelSpec
-from devexplorer.core.planner.calibrate.records import CalibrateSpec
+from devexplorer.core.planner.calibrate.kind import CalibrateSpec
 from devexplorer.core.records import BenchSpec, DeviceInfo, MatmulSpec
 from devexplorer.core.scaling.kind import ScalingSpec
 from devexplorer.core.sweep.kind import SweepSpec

@@ -22,8 +22,8 @@ from msgspec.structs import replace
 from devexplorer.core.base import BadInput, Cancelled, ProgressMonitor
 from devexplorer.core.cli.run import main
 from devexplorer.core.cli.terminal import waiting
-from devexplorer.core.doctor.commands import cli as doctor
-from devexplorer.core.doctor.commands.cli import github_lines, shown_file
+from devexplorer.core.doctor import cli as doctor
+from devexplorer.core.doctor.cli import github_lines, shown_file
 from devexplorer.core.records import CodeLines, Diagnosis, DoctorRequest, Finding, Unchecked
 
 pytestmark = pytest.mark.usefixtures("warm_processes")

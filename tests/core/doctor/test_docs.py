@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from devexplorer.core.cli.terminal import console
-from devexplorer.core.doctor.commands.cli import document, print_diagnosis
+from devexplorer.core.doctor.cli import document, print_diagnosis
 from devexplorer.core.doctor.examine import examine
 from devexplorer.core.doctor.findings.rules import RULES
 from devexplorer.core.doctor.testing import report

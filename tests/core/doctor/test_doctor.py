@@ -18,8 +18,7 @@ from torch import nn
 from devexplorer.core.base import BadInput, Message, ProgressMonitor
 from devexplorer.core.doctor.ask import diagnosed
 from devexplorer.core.doctor.examine import examine
-from devexplorer.core.doctor.findings.collector import Effect, Evidence
-from devexplorer.core.doctor.findings.diagnosis import without_consequences
+from devexplorer.core.doctor.findings.collector import Effect, Evidence, without_consequences
 from devexplorer.core.records import Diagnosis, DoctorRequest, Finding
 from devexplorer.core.virtual.device.machine import VirtualMachine
 

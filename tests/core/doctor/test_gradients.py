@@ -12,11 +12,11 @@ import torch
 from fakes.virtual import virtual
 from torch import nn
 
-from devexplorer.core.doctor.commands.cli import summary
+from devexplorer.core.doctor.cli import summary
 from devexplorer.core.doctor.examine import examine
 from devexplorer.core.doctor.findings.collector import FindingCollector
-from devexplorer.core.doctor.gradients.cuts import HistoryCut, cut_message
 from devexplorer.core.doctor.gradients.gradients import Gradients
+from devexplorer.core.doctor.gradients.lineage import HistoryCut, cut_message
 from devexplorer.core.doctor.tracing import OpTracer
 from devexplorer.core.records import Diagnosis, DoctorRequest
 from devexplorer.core.virtual.device.machine import VirtualMachine

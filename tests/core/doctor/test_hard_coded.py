@@ -12,7 +12,7 @@ import torch
 from fakes.doctor import HEADER, marked
 
 from devexplorer.core.doctor.findings.collector import FindingCollector
-from devexplorer.core.doctor.hard_coded.rule import HardCoded, source_of
+from devexplorer.core.doctor.hard_coded import HardCoded, source_of
 from devexplorer.core.virtual.cuda.emulation import CudaEmulation
 
 FORWARD = """

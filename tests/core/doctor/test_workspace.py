@@ -17,7 +17,7 @@ from torch import nn
 
 from devexplorer.core.base import NO_PROGRESS, BadInput, DevExplorerError, ProgressMonitor
 from devexplorer.core.commands.registry import dispatch
-from devexplorer.core.doctor.commands import check as doctor
+from devexplorer.core.doctor import check as doctor
 from devexplorer.core.doctor.examine import examine
 from devexplorer.core.files.records import OpenModel
 from devexplorer.core.parameters.records import MakeOptimizer, TrainStep
@@ -231,7 +231,7 @@ def test_a_model_that_cannot_be_rebuilt_is_inspected(cards: Place) -> None:
 
 
 def test_a_large_one_is_not_copied(cards: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("devexplorer.core.doctor.live.examine.CHEAP_BYTES", 10)
+    monkeypatch.setattr("devexplorer.core.doctor.check.CHEAP_BYTES", 10)
     cards.workspace.add("large", nn.Linear(8, 8))
     with pytest.raises(BadInput, match="too much for a copy to look at, and the code that made this model is unknown"):
         cards.do(Check(target="large", device="vgpu:0"))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from fakes.fleet_tables import joined, table
 
-from devexplorer.core.fleet.arrangement import FleetArrangement
 from devexplorer.core.fleet.events import CardsListed, FleetMachine, MachineChanged
-from devexplorer.core.fleet.table import FleetTable
+from devexplorer.core.fleet.table import FleetArrangement, FleetTable
 from devexplorer.core.records import DeviceInfo
 
 

@@ -28,8 +28,8 @@ from devexplorer.core.fleet.check.fleet_check import FleetCheck
 from devexplorer.core.fleet.commands import command, exporting
 from devexplorer.core.fleet.commands.command import fleet
 from devexplorer.core.fleet.events import BlocksMeasured, FleetEvent, FleetMachine, MachineChanged
+from devexplorer.core.fleet.records import StoredCheck
 from devexplorer.core.fleet.report.history import TABLE, as_row
-from devexplorer.core.fleet.stored import StoredCheck
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.history.store import Store
 
@@ -235,7 +235,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
                     self.seen = -(10**9)
                 super().beat(events)
 
-        monkeypatch.setattr("devexplorer.core.fleet.commands.check.FleetCheck", Interrupted)
+        monkeypatch.setattr("devexplorer.core.fleet.commands.command.FleetCheck", Interrupted)
 
     return at
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from devexplorer.core.fleet.commands.lines import fleet_lines
+from devexplorer.core.fleet.commands.document import fleet_lines
 from devexplorer.core.fleet.events import CardsListed, FleetMachine, MachineChanged, Readings
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.records import DeviceInfo, DeviceSample

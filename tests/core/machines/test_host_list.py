@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from devexplorer.core.cli.run import main
-from devexplorer.core.machines.commands import host as host_module
+from devexplorer.core.machines import commands as host_module
 from devexplorer.core.machines.host.listing import Running
 from devexplorer.core.machines.records import Hello
 

@@ -11,10 +11,9 @@ from msgspec.structs import replace
 from devexplorer.core.base import BadInput
 from devexplorer.core.devices.profiles import apple_profiles
 from devexplorer.core.planner.plan import plan
-from devexplorer.core.planner.records import FitReport, FitSpec
-from devexplorer.core.planner.serving.plan import plan_serving
-from devexplorer.core.planner.serving_records import ServingSpec
-from devexplorer.core.planner.step_time import UNVERIFIED
+from devexplorer.core.planner.records import FitReport, FitSpec, ServingSpec
+from devexplorer.core.planner.serving.calculator import plan_serving
+from devexplorer.core.planner.trace import UNVERIFIED
 from devexplorer.core.virtual.device.cost import Kind, Product, Roofline, Work, terms
 
 pytestmark = pytest.mark.usefixtures("virtual")

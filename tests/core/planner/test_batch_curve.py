@@ -6,9 +6,8 @@ import itertools
 
 import pytest
 
-from devexplorer.core.planner.limits import LARGEST_BATCH
 from devexplorer.core.planner.plan import POINTS, curve_batches, plan
-from devexplorer.core.planner.records import FitSpec
+from devexplorer.core.planner.records import LARGEST_BATCH, FitSpec
 
 
 @pytest.mark.parametrize("largest", [1, 2, 7, 100, 1219, 40_000, LARGEST_BATCH])

@@ -17,10 +17,16 @@ from devexplorer.core.benchmark.timing import CpuTimer
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import Profile, load_profiles
 from devexplorer.core.devices.torch_devices import TorchBackend
-from devexplorer.core.planner.calibrate.kind import card_of, check_calibrate
-from devexplorer.core.planner.calibrate.records import CalibrateSpec, CalibrationRow
+from devexplorer.core.planner.calibrate.kind import (
+    CalibrateSpec,
+    CalibrationRow,
+    card_of,
+    check_calibrate,
+    combined,
+    host_factors,
+    without,
+)
 from devexplorer.core.planner.calibrate.run import CalibrateRun, Sizes, convolutions
-from devexplorer.core.planner.calibrate.solving import combined, host_factors, without
 from devexplorer.core.records import DeviceInfo
 from devexplorer.core.virtual.device.cost import (
     SCALED,

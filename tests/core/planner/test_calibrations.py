@@ -13,7 +13,7 @@ from devexplorer.core.history.export import write_json
 from devexplorer.core.history.report import write_report
 from devexplorer.core.history.store import Store
 from devexplorer.core.history.store_thread import import_file
-from devexplorer.core.planner.calibrate.records import CalibrateResult
+from devexplorer.core.planner.calibrate.kind import CalibrateResult
 from devexplorer.core.planner.calibrate.store import CalibrationStore
 
 pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left")

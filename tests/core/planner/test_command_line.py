@@ -18,7 +18,7 @@ from devexplorer.core.base import BadInput, ProgressMonitor
 from devexplorer.core.cli.run import main
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.planner.commands import fit
-from devexplorer.core.planner.commands.fit_print import print_report, verdict
+from devexplorer.core.planner.commands.fit import print_report, verdict
 from devexplorer.core.planner.records import Fit, FitBytes, FitCard, FitReport, FitSpec, Help
 
 pytestmark = pytest.mark.usefixtures("warm_processes")

@@ -12,13 +12,12 @@ from devexplorer.core.base import BadInput
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.planner import calculator as desks
 from devexplorer.core.planner import plan as planning
-from devexplorer.core.planner import step_time, subject, trace_cache
+from devexplorer.core.planner import subject, trace, trace_cache
 from devexplorer.core.planner.calculator import state_sizes
-from devexplorer.core.planner.experts import EQUAL_SHARES
 from devexplorer.core.planner.plan import plan
 from devexplorer.core.planner.records import FitSpec
 from devexplorer.core.planner.run import DeviceMap, StepConfig
-from devexplorer.core.planner.subject import NOTE
+from devexplorer.core.planner.subject import EQUAL_SHARES, NOTE
 from devexplorer.core.planner.trace_cache import WITH_VALUES
 from devexplorer.core.virtual.device.machine import CONTEXT_BYTES
 from devexplorer.core.virtual.device.memory import round_up
@@ -602,10 +601,10 @@ def _range(report):
 @pytest.mark.parametrize(
     ("layers", "more", "doubt"),
     [
-        ("nn.Conv2d(64, 64, 3, groups=8)", {}, step_time.GROUPED),
-        ("nn.Conv2d(64, 64, 3), nn.GroupNorm(8, 64)", {}, step_time.GROUP_NORM),
-        ("nn.Conv2d(64, 64, 3)", {"train": True, "dtype": "float16"}, step_time.OLD_HALF),
-        ("torch.compile(nn.Conv2d(64, 64, 3))", {}, step_time.COMPILED),
+        ("nn.Conv2d(64, 64, 3, groups=8)", {}, trace.GROUPED),
+        ("nn.Conv2d(64, 64, 3), nn.GroupNorm(8, 64)", {}, trace.GROUP_NORM),
+        ("nn.Conv2d(64, 64, 3)", {"train": True, "dtype": "float16"}, trace.OLD_HALF),
+        ("torch.compile(nn.Conv2d(64, 64, 3))", {}, trace.COMPILED),
     ],
 )
 def test_the_range_is_wider_and_says_why_where_the_cost_model_does_not_know(tmp_path, layers, more, doubt):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from devexplorer.core.planner.plan import checked
 from devexplorer.core.planner.published_steps import fitted_to, published, rates_of, spec_of
-from devexplorer.core.planner.records import Fit
+from devexplorer.core.planner.records import Fit, ServingFit
 from devexplorer.core.planner.serving import request
-from devexplorer.core.planner.serving_records import ServingFit
 
 
 def test_every_plan_of_a_published_step_can_be_asked_for() -> None:

@@ -14,8 +14,7 @@ from devexplorer.core.base import ProgressMonitor
 from devexplorer.core.cli.run import main
 from devexplorer.core.planner.commands import fit
 from devexplorer.core.planner.commands.fit import print_serving
-from devexplorer.core.planner.records import Fit, FitBytes, FitCard, FitReport, FitSpec
-from devexplorer.core.planner.serving_records import CacheLayers, ServingSpec
+from devexplorer.core.planner.records import CacheLayers, Fit, FitBytes, FitCard, FitReport, FitSpec, ServingSpec
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 

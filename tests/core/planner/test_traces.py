@@ -16,9 +16,8 @@ from devexplorer.core.models.extras import make_optimizer
 from devexplorer.core.planner import trace_cache
 from devexplorer.core.planner.calculator import by_bisection, fit_in, from_above
 from devexplorer.core.planner.run import DeviceMap, StepConfig, run_step
-from devexplorer.core.planner.step_time import step_estimate
 from devexplorer.core.planner.subject import subject_of
-from devexplorer.core.planner.trace import fit_scaling
+from devexplorer.core.planner.trace import fit_scaling, step_estimate
 from devexplorer.core.planner.trace_cache import TraceCache
 from devexplorer.core.virtual.backend import install, meta_empty
 from devexplorer.core.virtual.device.cost import PAGEABLE_BYTES_S
@@ -188,7 +187,7 @@ def test_every_card_must_have_room():
 
 def test_the_step_is_slower_on_a_slower_card_and_copies_count(virtual):
     from devexplorer.core.devices.profiles import parse_virtual
-    from devexplorer.core.planner.step_time import step_seconds
+    from devexplorer.core.planner.trace import step_seconds
 
     h200 = parse_virtual("H200")[0]
     trace = traced(Blocks(), (1, 256), config=StepConfig(train=True), batch=4096)

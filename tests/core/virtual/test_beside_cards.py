@@ -42,7 +42,7 @@ WAYS = {
     "script": "import devexplorer; devexplorer.add_virtual_gpus('Tesla T4')",
     "own test": "import devexplorer; devexplorer.assert_placement_clean(nn.Linear(3, 4), 'vgpu:0', '2x3')",
     "engine": "from devexplorer.core.engine.engine import LocalEngine; LocalEngine('Tesla T4').close()",
-    "planner": "from devexplorer.core.planner.measuring import Measuring; Measuring([])",
+    "planner": "from devexplorer.core.planner.run import Measuring; Measuring([])",
 }
 ON_A_CARD = """
 model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 1)).to("cuda:0")

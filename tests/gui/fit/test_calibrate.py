@@ -10,7 +10,7 @@ from fakes.look_records import state_with
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.planner.calibrate.records import CalibrateSpec
+from devexplorer.core.planner.calibrate.kind import CalibrateSpec
 from devexplorer.core.records import DeviceInfo
 from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.page import BenchmarkPanel

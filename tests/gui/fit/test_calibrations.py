@@ -11,7 +11,7 @@ from fakes.calibrations import calibration
 from fakes.window import Driver, open_window
 from PySide6.QtWidgets import QApplication
 
-from devexplorer.core.planner.calibrate.records import CalibrateSpec
+from devexplorer.core.planner.calibrate.kind import CalibrateSpec
 from devexplorer.core.planner.calibrate.store import FOLDER, CalibrationStore
 from devexplorer.gui.benchmark.page import BenchmarkPanel
 from devexplorer.gui.fit.calibrate_page import CalibratePage

@@ -6,8 +6,7 @@ from fakes.fit_pages import planned, type_into
 from fakes.fits import GIB, SERVING, fit
 from PySide6.QtCore import Qt
 
-from devexplorer.core.planner.records import FitBytes, FitReport, FitSpec
-from devexplorer.core.planner.serving_records import ServingFit, ServingSpec
+from devexplorer.core.planner.records import FitBytes, FitReport, FitSpec, ServingFit, ServingSpec
 from devexplorer.gui.fit.rows import RATE, STEP
 
 LEFT = Qt.MouseButton.LeftButton

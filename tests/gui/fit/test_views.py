@@ -12,8 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.planner.published_steps import fitted_to, published, spec_of
-from devexplorer.core.planner.records import BatchPoint, FitSpec, PlanFit
-from devexplorer.core.planner.serving_records import ServingFit
+from devexplorer.core.planner.records import BatchPoint, FitSpec, PlanFit, ServingFit
 from devexplorer.core.records import Command, JobStarted
 from devexplorer.core.session.state import State
 from devexplorer.gui.fit.page import FitPanel

@@ -22,7 +22,7 @@ from PySide6.QtWidgets import QApplication, QDialog, QPushButton
 
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.fleet.check.plan import CheckPlan
-from devexplorer.core.fleet.cluster.ways import OverSsh
+from devexplorer.core.fleet.cluster.cluster_fleet import OverSsh
 from devexplorer.core.fleet.events import FleetEvent, FleetMachine, MachineChanged, Readings
 from devexplorer.core.fleet.records import Basis, MeasuredKind
 from devexplorer.core.history.store import SideRow

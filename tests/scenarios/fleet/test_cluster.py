@@ -26,9 +26,8 @@ from fakes.sshd import HOST, Sshd, sshd  # noqa: F401 - a fixture
 from devexplorer.core.files.records import Save
 from devexplorer.core.fleet.check.fleet_check import FleetCheck
 from devexplorer.core.fleet.check.plan import CheckPlan
-from devexplorer.core.fleet.cluster.cluster_fleet import ClusterFleet
+from devexplorer.core.fleet.cluster.cluster_fleet import ClusterFleet, ClusterWay, OverSsh
 from devexplorer.core.fleet.cluster.messages import DoneThere
-from devexplorer.core.fleet.cluster.ways import ClusterWay, OverSsh
 from devexplorer.core.fleet.events import FleetEvent, GroupStarted
 from devexplorer.core.fleet.records import MeasuredKind, Verdict
 from devexplorer.core.fleet.table import FleetTable

@@ -20,7 +20,7 @@ from devexplorer.core.cli.arguments import parse
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.fleet.check.fleet_check import FleetCheck
 from devexplorer.core.fleet.check.plan import CheckPlan, measured_cards
-from devexplorer.core.fleet.commands import gathering
+from devexplorer.core.fleet.commands import choosing
 from devexplorer.core.fleet.commands.command import fleet
 from devexplorer.core.fleet.events import BlocksMeasured, FleetEvent, GroupEnded, GroupStarted, MeasureOrder
 from devexplorer.core.fleet.hosts.host_fleet import HostFleet, Member
@@ -68,7 +68,7 @@ def test_a_host_that_cannot_be_reached_hides_no_other(
     capfdbinary: pytest.CaptureFixture[bytes],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gathering, "FIRST_S", PATIENCE_S)  # a busy machine takes longer to start an engine
+    monkeypatch.setattr(choosing, "FIRST_S", PATIENCE_S)  # a busy machine takes longer to start an engine
     file = tmp_path / "hosts"
     file.write_text(f"{HOST} name=forge python={sys.executable}\n{NOBODY} name=gone\n")
     assert fleet(parse(["fleet", "--hosts", str(file), "--virtual", "1x Tesla T4", "--json"])) == 0

@@ -24,8 +24,7 @@ from devexplorer.core.fleet.events import (
 )
 from devexplorer.core.fleet.records import CardVerdict, CauseId, MeasuredKind, Verdict
 from devexplorer.core.fleet.report.document import check_document, failures, interrupted_line
-from devexplorer.core.fleet.simulated.defects import parse_defect
-from devexplorer.core.fleet.simulated.fleet import SimulatedFleet
+from devexplorer.core.fleet.simulated import SimulatedFleet, parse_defect
 from devexplorer.core.fleet.table import FleetCard, FleetTable
 from devexplorer.core.records import DeviceDetails, DeviceInfo
 

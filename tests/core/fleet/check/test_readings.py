@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from devexplorer.core.fleet.check.readings import readings_under_load
+from devexplorer.core.fleet.check.fleet_check import readings_under_load
 from devexplorer.core.records import DeviceDetails, DeviceSample, ProcessUse
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.fleet.hosts.host_members import FleetHost, read_hosts
+from devexplorer.core.fleet.hosts.host_fleet import FleetHost, read_hosts
 
 
 def listed(folder: Path, text: str) -> list[FleetHost]:

@@ -17,10 +17,8 @@ from devexplorer.core.fleet.events import (
     GroupStarted,
     MeasureOrder,
 )
-from devexplorer.core.fleet.hosts.joint_groups import JointGroups
-from devexplorer.core.fleet.hosts.joint_start import LEAD_S, PATIENCE_S, JointStart
-from devexplorer.core.fleet.hosts.measurements import Share, spec_of
-from devexplorer.core.fleet.hosts.session_member import SessionMember
+from devexplorer.core.fleet.hosts.host_fleet import JointGroups
+from devexplorer.core.fleet.hosts.session_member import LEAD_S, PATIENCE_S, JointStart, SessionMember, Share, spec_of
 from devexplorer.core.fleet.records import MeasuredKind
 from devexplorer.core.model_steps.kind import ModelSpec
 from devexplorer.core.records import (

@@ -13,7 +13,7 @@ import pytest
 from devexplorer.core.base import BadInput, Unavailable
 from devexplorer.core.fleet.check.fleet_check import CheckReport, GroupRate
 from devexplorer.core.fleet.check.plan import CheckPlan
-from devexplorer.core.fleet.commands.check import check_lines
+from devexplorer.core.fleet.commands.command import check_lines
 from devexplorer.core.fleet.records import CardMeasurement, LoadReadings, MeasuredKind, Rates
 from devexplorer.core.fleet.report.files import check_html, report_file, write_check
 from devexplorer.core.fleet.verdicts.judge import judge

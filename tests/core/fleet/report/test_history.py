@@ -9,9 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from devexplorer.core.fleet.check.plan import CheckPlan
-from devexplorer.core.fleet.records import MeasuredKind
+from devexplorer.core.fleet.records import CardMedian, MeasuredKind, StoredCheck
 from devexplorer.core.fleet.report.history import MOST_FORMER, TABLE, as_row, former, stored_checks
-from devexplorer.core.fleet.stored import CardMedian, StoredCheck
 from devexplorer.core.fleet.table import FleetCard
 from devexplorer.core.history.store import Store
 from devexplorer.core.records import DeviceInfo

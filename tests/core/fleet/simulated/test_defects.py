@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.fleet.simulated.defects import Defect, parse_defect
+from devexplorer.core.fleet.simulated import Defect, parse_defect
 
 
 @pytest.mark.parametrize(

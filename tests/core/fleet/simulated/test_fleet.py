@@ -11,9 +11,7 @@ from devexplorer.core.base import BadInput
 from devexplorer.core.devices.profiles import load_profiles, parse_virtual
 from devexplorer.core.fleet.events import FleetMachine, GroupEnded, GroupStarted, MachineChanged, Readings
 from devexplorer.core.fleet.records import MeasuredKind
-from devexplorer.core.fleet.simulated.cards import VirtualCards
-from devexplorer.core.fleet.simulated.defects import parse_defect
-from devexplorer.core.fleet.simulated.fleet import SimulatedFleet, rate
+from devexplorer.core.fleet.simulated import SimulatedFleet, VirtualCards, parse_defect, rate
 from devexplorer.core.fleet.table import FleetTable
 from devexplorer.core.records import DeviceSample
 from devexplorer.core.virtual.device.cost import NETWORK_GB_S

@@ -18,7 +18,7 @@ from devexplorer.core.fleet.records import (
     Verdict,
     WhyUnknown,
 )
-from devexplorer.core.fleet.report.verdict_text import group_line, line
+from devexplorer.core.fleet.report.document import group_line, line
 from devexplorer.core.fleet.verdicts.judge import judge
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from devexplorer.core.fleet.verdicts.links import FoundLinks, Group, find_slow, from_pairs
+from devexplorer.core.fleet.verdicts.causes import FoundLinks, Group, find_slow, from_pairs
 
 EXPECTED = 100.0
 

@@ -8,7 +8,7 @@ from fakes.fleet_measurements import Defect, DefectKind, Noise, measured
 from msgspec.structs import replace
 
 from devexplorer.core.fleet.records import CardMeasurement, FleetVerdict, GroupCase, GroupFinding, MeasuredKind
-from devexplorer.core.fleet.report.verdict_text import group_lines
+from devexplorer.core.fleet.report.document import group_lines
 from devexplorer.core.fleet.verdicts.judge import judge, rounded
 
 

@@ -21,8 +21,7 @@ from devexplorer.core.environments.code_cache import BOOTSTRAP, note_use
 from devexplorer.core.files.records import OpenWorkspace, SaveWorkspace
 from devexplorer.core.machines.host import listing
 from devexplorer.core.machines.host.daemon import IDLE_S, Daemon, HostSocket, HostUnsavedCopy
-from devexplorer.core.machines.host.proxy import proxy
-from devexplorer.core.machines.host.starting import find, last_line, reach
+from devexplorer.core.machines.host.finding import find, last_line, proxy, reach
 from devexplorer.core.machines.host.wire import SocketStream
 from devexplorer.core.machines.records import PROTOCOL, RecordingChanged, SnapshotEnd, StartRecording, StopRecording
 from devexplorer.core.machines.window.remote_session import RemoteSession

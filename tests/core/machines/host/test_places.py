@@ -16,11 +16,20 @@ from fakes.command_line import Document, Refusal
 from fakes.hosts import short_folder
 
 from devexplorer.core.base import LinkError
-from devexplorer.core.machines.host import listing, socket_folder
+from devexplorer.core.machines.host import finding, listing
 from devexplorer.core.machines.host.daemon import AnotherRuns, HostSocket, bound_log
-from devexplorer.core.machines.host.proxy import pump
-from devexplorer.core.machines.host.socket_folder import HostError, HostPlace, connect, folders, make, places
-from devexplorer.core.machines.host.starting import find, last_line, reach
+from devexplorer.core.machines.host.finding import (
+    HostError,
+    HostPlace,
+    connect,
+    find,
+    folders,
+    last_line,
+    make,
+    places,
+    pump,
+    reach,
+)
 from devexplorer.core.machines.host.wire import SocketStream, read_hello, send_hello
 from devexplorer.core.machines.records import PROTOCOL, Hello
 from devexplorer.core.machines.window import routes
@@ -72,7 +81,7 @@ def test_the_runtime_folder_comes_first_and_the_temporary_one_next(environ: dict
 def test_a_folder_that_others_could_change_is_not_used(
     environ: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(socket_folder, "folders", lambda _environ: [str(folder / "run/devexplorer")])
+    monkeypatch.setattr(finding, "folders", lambda _environ: [str(folder / "run/devexplorer")])
     wanted = folder / "run/devexplorer"
     wanted.mkdir()
     wanted.chmod(0o770)
@@ -98,9 +107,7 @@ def test_a_folder_that_others_could_change_is_not_used(
 def test_what_cannot_be_made_is_said_for_every_folder(
     environ: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        socket_folder, "folders", lambda _: [str(folder / "none/devexplorer"), str(folder / ("x" * 99))]
-    )
+    monkeypatch.setattr(finding, "folders", lambda _: [str(folder / "none/devexplorer"), str(folder / ("x" * 99))])
     with pytest.raises(HostError) as caught:
         make(environ)
     assert "cannot be made (no such file or directory)" in str(caught.value)
@@ -115,7 +122,7 @@ def test_where_the_others_are_too_long_or_taken_the_home_folder_will_do(folder: 
     wanted = [place for place in folders(environ) if not place.startswith("/tmp/devexplorer-")]
     assert [Path(place).name for place in wanted][-1] == ".devexplorer-hosts"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(socket_folder, "folders", lambda _environ: wanted)
+        patch.setattr(finding, "folders", lambda _environ: wanted)
         assert make(environ).folder == str(folder / ".devexplorer-hosts")
 
 
@@ -227,7 +234,7 @@ def test_the_socket_is_made_again_where_the_system_removed_it(
 def test_while_there_is_no_place_it_is_tried_again(
     listener: HostSocket, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(socket_folder, "folders", lambda _: [str(folder / "run/devexplorer")])
+    monkeypatch.setattr(finding, "folders", lambda _: [str(folder / "run/devexplorer")])
     (folder / "run").rename(folder / "gone")
     assert listener.mend()
     assert listener.place is None

@@ -18,10 +18,9 @@ from fakes.ssh import RUNS_HERE, fake_ssh
 from devexplorer.core.base import Cancelled
 from devexplorer.core.machines.ssh import connection as connection_module
 from devexplorer.core.machines.ssh import far_side
-from devexplorer.core.machines.ssh.askpass import kind_of
+from devexplorer.core.machines.ssh.child import kind_of
 from devexplorer.core.machines.ssh.connection import SENT_ALONG, Connection, TimeLimits
-from devexplorer.core.machines.ssh.failures import ConnectionFailed
-from devexplorer.core.machines.ssh.records import ConnectProgress, Prompt, Report, Said, Withdrawn
+from devexplorer.core.machines.ssh.records import ConnectionFailed, ConnectProgress, Prompt, Report, Said, Withdrawn
 
 MARKER = "5" * 32
 

@@ -10,8 +10,7 @@ import pytest
 from fakes.ssh import fake_ssh
 
 from devexplorer.core.machines.ssh.connection import Connection, TimeLimits
-from devexplorer.core.machines.ssh.failures import ConnectionFailed
-from devexplorer.core.machines.ssh.records import ConnectionFailure, ConnectProgress, Report, Said
+from devexplorer.core.machines.ssh.records import ConnectionFailed, ConnectionFailure, ConnectProgress, Report, Said
 
 SCRIPTS = sorted(Path(__file__).with_name("login_scripts").glob("*.sh"))
 IN_SH = ("prints", "exits", "traps", "traces", "no_path", "closes_descriptors")

@@ -15,9 +15,8 @@ from devexplorer.core.base import Cancelled, Unavailable
 from devexplorer.core.environments import code_cache, packages
 from devexplorer.core.machines.ssh import connection as connection_module
 from devexplorer.core.machines.ssh.connection import Connection
-from devexplorer.core.machines.ssh.failures import ConnectionFailed
 from devexplorer.core.machines.ssh.putting import choose, prepare
-from devexplorer.core.machines.ssh.records import ConnectProgress, Report
+from devexplorer.core.machines.ssh.records import ConnectionFailed, ConnectProgress, Report
 
 
 @pytest.fixture

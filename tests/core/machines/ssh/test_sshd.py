@@ -15,8 +15,7 @@ import pytest
 from fakes.sshd import HOST, Sshd, shared_sshd, sshd  # noqa: F401 - fixtures
 
 from devexplorer.core.machines.ssh.connection import Connection, TimeLimits
-from devexplorer.core.machines.ssh.failures import ConnectionFailed
-from devexplorer.core.machines.ssh.records import Report, Said
+from devexplorer.core.machines.ssh.records import ConnectionFailed, Report, Said
 
 SCRIPTS = Path(__file__).with_name("login_scripts")
 MARKER = "7" * 32

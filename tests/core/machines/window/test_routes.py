@@ -9,8 +9,7 @@ from typing import IO
 import pytest
 
 from devexplorer.core.base import Cancelled
-from devexplorer.core.machines.ssh.failures import ConnectionFailed
-from devexplorer.core.machines.ssh.records import ConnectionFailure, FailureKind, Prompt, Report
+from devexplorer.core.machines.ssh.records import ConnectionFailed, ConnectionFailure, FailureKind, Prompt, Report
 from devexplorer.core.machines.window import routes
 from devexplorer.core.machines.window.link import CannotReach
 from devexplorer.core.machines.window.routes import SshRoute

@@ -3,7 +3,7 @@
 import pytest
 from fakes.serving import layout_of
 
-from devexplorer.core.planner.serving.layout import CacheLayout, LayerCache
+from devexplorer.core.planner.serving.storage import CacheLayout, LayerCache
 
 pytest.importorskip("transformers.cache_utils")
 pytestmark = pytest.mark.usefixtures("virtual")

@@ -9,11 +9,10 @@ from fakes.serving import DEEPSEEK, GPT2, LLAMA, MAMBA
 from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.planner.records import FitSpec
-from devexplorer.core.planner.serving.layout import CacheLayout, LayerCache
-from devexplorer.core.planner.serving.plan import plan_serving as plan
-from devexplorer.core.planner.serving_records import ServingSpec
-from devexplorer.core.planner.step_time import PACKED
+from devexplorer.core.planner.records import FitSpec, ServingSpec
+from devexplorer.core.planner.serving.calculator import plan_serving as plan
+from devexplorer.core.planner.serving.storage import CacheLayout, LayerCache
+from devexplorer.core.planner.trace import PACKED
 
 pytest.importorskip("transformers.cache_utils")
 pytestmark = pytest.mark.usefixtures("virtual")

@@ -9,14 +9,13 @@ from fakes.serving import DEEPSEEK, GEMMA, GPT2, JAMBA, LLAMA, MAMBA, MIXTRAL, s
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.devices.profiles import parse_virtual
-from devexplorer.core.planner.experts import chosen_experts
 from devexplorer.core.planner.serving import kernels
-from devexplorer.core.planner.serving.layout import CacheLayout
-from devexplorer.core.planner.serving.quantisation import preset
-from devexplorer.core.planner.serving.quantised import quantise
+from devexplorer.core.planner.serving.kernels import quantise
 from devexplorer.core.planner.serving.session import DIRECT, SessionRunner
+from devexplorer.core.planner.serving.storage import CacheLayout, preset
 from devexplorer.core.planner.serving.tensor_parallel import Exchange
-from devexplorer.core.planner.step_time import step_seconds
+from devexplorer.core.planner.subject import chosen_experts
+from devexplorer.core.planner.trace import step_seconds
 
 pytest.importorskip("transformers.cache_utils")
 pytestmark = pytest.mark.usefixtures("virtual")

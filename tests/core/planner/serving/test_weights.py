@@ -5,8 +5,8 @@ import torch
 from fakes.serving import LLAMA, MIXTRAL, served
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.planner.serving.quantisation import ACTIVATIONS, PRESETS, preset, scheme
-from devexplorer.core.planner.serving.quantised import PackedWeights, quantise
+from devexplorer.core.planner.serving.kernels import PackedWeights, quantise
+from devexplorer.core.planner.serving.storage import ACTIVATIONS, PRESETS, preset, scheme
 
 pytest.importorskip("transformers.cache_utils")
 ITEM = {"int32": 4, "int64": 8, "int8": 1, "uint8": 1, "float32": 4, "float8_e4m3fn": 1, ACTIVATIONS: 2}

@@ -24,7 +24,7 @@ from devexplorer.core.virtual.cuda.emulation import Observer
 
 RULE = "hard-coded-device"
 _EMULATION = str(Path(emulation.__file__).parent) + os.sep
-_CORE = str(Path(__file__).parents[2]) + os.sep
+_CORE = str(Path(__file__).parents[1]) + os.sep
 _MODULES = os.path.join("torch", "nn", "modules", "module.py")
 _UNKNOWN = object()
 

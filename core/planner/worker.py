@@ -13,7 +13,7 @@ from devexplorer.core.planner.records import FitReport, FitSpec
 
 LIMIT_SECONDS = 120.0
 WORKER = ModelWorker(
-    "devexplorer.core.planner.worker.ask",
+    "devexplorer.core.planner.worker",
     FitSpec,
     FitReport,
     "no answer",
@@ -36,7 +36,7 @@ def plan_in_this_process(spec: FitSpec, progress: Report) -> Iterator[FitReport]
     if spec.serving is None:
         from devexplorer.core.planner.plan import plans
     else:
-        from devexplorer.core.planner.serving.plan import serving_plans as plans
+        from devexplorer.core.planner.serving.calculator import serving_plans as plans
 
     warm()
     gc.collect()

@@ -1,1 +1,0 @@
-"""What the engine and the command line ask of the doctor."""

@@ -1,1 +1,0 @@
-"""The rule `hard-coded-device`: devices that are written into the code. No thread here."""

@@ -1,1 +1,0 @@
-"""Fleets of virtual GPUs with declared noise and injected defects."""

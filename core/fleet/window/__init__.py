@@ -1,1 +1,0 @@
-"""The fleet of a window: what it watches, and the machines it has anyway."""

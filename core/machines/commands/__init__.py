@@ -1,1 +1,0 @@
-"""`devexplorer host`, and commands on another machine (`--ssh`)."""
