@@ -198,7 +198,7 @@ class Feature(Record):
     """Given an error that is about where the parts of a model are, and the command that it ended, says what can be
     done: words, and offers (`core.commands.refusals`)."""
     pythons: str = ""
-    """The module that runs ours in another Python (`core.environments.pythons`); one feature has it."""
+    """The module that runs ours in another Python (`core.environments.environment`); one feature has it."""
     engine: str = ""
     """Begins what it does by itself in the engine's process."""
     outdated: str = ""

@@ -25,7 +25,7 @@ FORMER = {
     "devexplorer.core.workspace.run": "devexplorer.core.models.run",
     "devexplorer.core.workspace.models": "devexplorer.core.models",
     "devexplorer.core.workspace.models.inputs": "devexplorer.core.models.inputs",
-    "devexplorer.core.models.handover": "devexplorer.core.files.rebuild",
+    "devexplorer.core.models.handover": "devexplorer.core.files.own_models",
     "devexplorer.core.commands.opened": "devexplorer.core.files.workspace_commands",
     "devexplorer.core.records.planner": "devexplorer.core.planner.records",
 }

@@ -33,11 +33,12 @@ from devexplorer.core.alerts.rules import (
     THROTTLED,
     Limits,
     Rule,
+    alert_message,
+    brief_text,
     limits,
     rank,
     rules_of,
 )
-from devexplorer.core.alerts.words import alert_message, brief_text
 from devexplorer.core.base import handles
 from devexplorer.core.feature import LastingState, Trouble
 from devexplorer.core.records import DeviceDetails, DeviceSample, ObjectSnapshot, Problem

@@ -1,4 +1,4 @@
-"""What an alert can be about, and at which figures it is raised and ends. Pure data, any thread.
+"""What an alert can be about, at which figures it is raised and ends, and what it says of itself. Pure, any thread.
 
 A rule is about one quantity: any metric of `core.telemetry.metrics`, or one that is derived from samples here. Where
 its two thresholds are the other way round (it ends above, not below), it is raised by values that are too low.
@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 
-from devexplorer.core.base import MISSING, bytes_text
+from devexplorer.core.alerts.records import Alert
+from devexplorer.core.base import MISSING, bytes_text, count_text
 from devexplorer.core.records import DeviceDetails
 from devexplorer.core.telemetry.metrics import METRICS, UNITS
 
 if TYPE_CHECKING:
     from devexplorer.core.session import Settings
+
 
 ALARM, NOTICE = "alarm", "notice"
 """A notice is only listed and does not interrupt."""
@@ -233,3 +235,42 @@ def figure_text(value: float, unit: str) -> str:
     if unit in ("bytes", "bytes_s"):
         return bytes_text(value) + ("/s" if unit == "bytes_s" else "")
     return f"{value:,.{0 if value == round(value) else 1}f} {UNITS[unit]}".rstrip()
+
+
+def alert_message(alert: Alert) -> str:
+    """The alert as a sentence without full stop: `cuda:1: temperature 91 °C, raised at 90 °C`."""
+    device = f"{alert.device} (simulated)" if alert.simulated else alert.device
+    quantity = QUANTITIES[alert.metric]
+    figure = figure_text(alert.value if alert.raised else alert.worst, quantity.unit)
+    if alert.metric == LOST:
+        return f"{device} is lost or does not answer: {alert.detail}"
+    if alert.metric == NEW_ECC_ERRORS:
+        return f"{device}: {count_text(int(alert.worst), 'new memory error')} that ECC could not correct"
+    if alert.detail:
+        return f"{device}: throttled: {alert.detail}"
+    label = quantity.label[:1].lower() + quantity.label[1:] if quantity.label[1:2].islower() else quantity.label
+    return (
+        f"{device}: {label} {figure}, raised at"
+        f" {figure_text(alert.threshold, quantity.unit)}{' and below' if alert.below else ''}{calming_text(alert)}"
+    )
+
+
+def brief_text(alert: Alert) -> str:
+    """In a few words: `Temperature 91 °C`."""
+    quantity = QUANTITIES[alert.metric]
+    words = quantity.label
+    if not (quantity.fixed or alert.metric == NEW_ECC_ERRORS):
+        words += f" {figure_text(alert.value, quantity.unit)}"
+    return words + calming_text(alert)
+
+
+def calming_text(alert: Alert) -> str:
+    """What an alert that is raised waits for, where its value is not past the threshold any more."""
+    limits = Limits(alert.threshold, alert.clear_at)
+    if not alert.raised:
+        return ""
+    if limits.cleared_by(alert.value):
+        return ", clearing"
+    if not limits.passed_by(alert.value):
+        return f", clears at {figure_text(alert.clear_at, QUANTITIES[alert.metric].unit)}"
+    return ""

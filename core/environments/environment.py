@@ -1,6 +1,5 @@
-"""The Python environments of this machine as records: what was found, what one of them has, why it cannot serve. Any
-thread; `probe` starts a process and waits for it.
-"""
+"""The Python environments of this machine as records: what was found, what one of them has, why it cannot serve, how a
+process runs in it. Any thread."""
 
 from __future__ import annotations
 
@@ -13,9 +12,10 @@ from pathlib import Path
 import msgspec
 
 import devexplorer
-from devexplorer.core.base import BadInput
+from devexplorer.core.base import BadInput, ProgressMonitor
 from devexplorer.core.environments import finding
 from devexplorer.core.environments import probe as probing
+from devexplorer.core.environments.finding import short
 from devexplorer.core.environments.records import Environment as Environment
 from devexplorer.core.environments.records import Probe as Probe
 from devexplorer.core.environments.records import ProbedDevice as ProbedDevice
@@ -145,3 +145,32 @@ def numbers(version: str) -> tuple[int, ...]:
 
 def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
+
+
+def named(path: str) -> str | None:
+    """The interpreter that the user named, by its folder or itself; None: it is the one that runs this. Raises
+    `BadInput`."""
+    python = given(path).python
+    return None if is_own(python) else python
+
+
+def start(path: str, progress: ProgressMonitor) -> tuple[list[str], dict[str, str]]:
+    """The command that runs one of our modules there, when the module's name and its arguments follow, and its
+    variables. Raises `BadInput` for a Python that cannot be used, `Unavailable` for want of a package or of space."""
+    from devexplorer.core.environments.packages import prepare  # importlib.metadata, tarfile: only for this
+
+    python = given(path).python
+    return prepare(python, progress), environ_for(python)
+
+
+def described() -> list[dict[str, str]]:
+    """Those of this machine, as `--python` takes them; the home folder is `~`."""
+    return [
+        {
+            "path": short(found.python, dict(os.environ)),
+            "kind": found.kind,
+            "version": found.version,
+            "torch": found.torch,
+        }
+        for found in find()
+    ]

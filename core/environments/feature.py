@@ -15,7 +15,7 @@ def in_engine() -> None:
 
 
 FEATURE = Feature(
-    pythons="core.environments.pythons",
+    pythons="core.environments.environment",
     engine="core.environments.feature:in_engine",
     actions="gui.environments.actions:actions",
 )

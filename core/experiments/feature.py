@@ -18,9 +18,9 @@ FEATURE = Feature(
             undoable=True,
             replayed=True,
         ),
-        CommandSpec(TimeWork, "timing work on {c.device}", "Nothing was timed", "experiments.time_work:time_work"),
+        CommandSpec(TimeWork, "timing work on {c.device}", "Nothing was timed", "experiments.timing:time_work"),
         CommandSpec(
-            Crossover, "comparing {c.device} with the CPU", "Nothing was measured", "experiments.crossover:crossover"
+            Crossover, "comparing {c.device} with the CPU", "Nothing was measured", "experiments.timing:crossover"
         ),
     ),
     results=(WorkTimed, CrossoverMeasured),

@@ -15,6 +15,7 @@ from devexplorer.core.base import BadInput
 from devexplorer.core.files.entries import CHUNK_BYTES, Ticker
 from devexplorer.core.files.keys import Identity, identity
 from devexplorer.core.files.kinds import WORKSPACE_CHECKSUM, WORKSPACE_MARK, WORKSPACE_START
+from devexplorer.core.files.save import write_safetensors
 from devexplorer.core.files.workspace_format import (
     DEEPEST,
     FORMAT,
@@ -32,7 +33,6 @@ from devexplorer.core.files.workspace_format import (
     StoredObject,
     is_raw,
 )
-from devexplorer.core.files.writing import write_safetensors
 from devexplorer.core.models import (
     Extras,
     ModelOrigin,

@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from devexplorer.core.base import object_name
-from devexplorer.core.learn import checks
-from devexplorer.core.learn.checks import built, did, elsewhere, moved, newest, refused, row_of, there
-from devexplorer.core.learn.exercise import MODELS, PARAMETERS, Exercise, ExerciseEvidence, Step
+from devexplorer.core.learn import exercise
+from devexplorer.core.learn.exercise import (
+    MODELS,
+    PARAMETERS,
+    Exercise,
+    ExerciseEvidence,
+    Step,
+    built,
+    did,
+    elsewhere,
+    moved,
+    newest,
+    refused,
+    row_of,
+    there,
+)
 from devexplorer.core.parameters.records import Describe, Initialise, Tie
 from devexplorer.core.records import Backward, EditElement, Forward, NewTensor
 
@@ -35,7 +48,7 @@ def _still_tied(evidence: ExerciseEvidence) -> bool:
     return _model_moved(models)(evidence) and any(row is not None and row.tied_to is not None for row in rows)
 
 
-def _model_moved(models: set[str]) -> checks.Check:
+def _model_moved(models: set[str]) -> exercise.Check:
     return moved(lambda r, c: r.parameters and models & set(c.targets))
 
 

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from devexplorer.core.learn.checks import did, elsewhere, moved, newest, objects, refused, row_of
-from devexplorer.core.learn.exercise import DEVICES, TENSORS, Exercise, ExerciseEvidence, Step
+from devexplorer.core.learn.exercise import (
+    DEVICES,
+    TENSORS,
+    Exercise,
+    ExerciseEvidence,
+    Step,
+    did,
+    elsewhere,
+    moved,
+    newest,
+    objects,
+    refused,
+    row_of,
+)
 from devexplorer.core.parameters.records import SetRequiresGrad
 from devexplorer.core.records import Combine, Move, NewTensor, SetThreads, Undo
 

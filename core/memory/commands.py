@@ -11,7 +11,7 @@ from devexplorer.core.base import BadInput, Cancelled, ProgressMonitor, bytes_te
 from devexplorer.core.devices.backend import torch_module
 from devexplorer.core.memory import snapshot_file
 from devexplorer.core.memory.records import OpenSnapshot, RecordAllocator, ReleaseCache, SaveSnapshot, SnapshotOpened
-from devexplorer.core.memory.snapshot_rows import digest
+from devexplorer.core.memory.snapshot_file import digest
 from devexplorer.core.records import Answer, Fact
 from devexplorer.core.workspace import CommandResult, Workspace
 

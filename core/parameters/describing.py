@@ -1,5 +1,5 @@
-"""Carries out `Describe`: what the values of a tensor and of its gradient are like, computed where they are. Runs on
-the jobs thread."""
+"""Carries out `Describe`: what the values of a tensor and of its gradient are like, computed where they are, and its
+first rows as text. Runs on the jobs thread."""
 
 from __future__ import annotations
 
@@ -15,13 +15,52 @@ from torch import Tensor
 from devexplorer.core.base import BadInput, DevExplorerError, ProgressMonitor, count_text, seconds_text, shape_text
 from devexplorer.core.models import device_id, dtype_name, gradient_of, is_uninitialised
 from devexplorer.core.parameters.records import Describe, Values, ValuesDescribed
-from devexplorer.core.parameters.rows_text import rows_text
 from devexplorer.core.records import Answer, Offer
 from devexplorer.core.workspace.changes import CommandResult
 from devexplorer.core.workspace.parts import piece_elements, pieces
 from devexplorer.core.workspace.placement import Target
 from devexplorer.core.workspace.runs import Timing
 from devexplorer.core.workspace.workspace import Workspace
+
+ROWS, COLUMNS = 8, 8
+"""How much is shown of the last two dimensions, at the first index of all others."""
+
+
+def rows_text(tensor: Tensor) -> str:
+    """Lines of values, columns aligned, and what was left out; a number alone for a tensor without dimensions."""
+    if tensor.numel() == 0:
+        return "(no elements)"
+    table = tensor
+    leading = max(tensor.dim() - 2, 0)
+    for _ in range(leading):
+        table = table[0]
+    while table.dim() < 2:
+        table = table.unsqueeze(0)
+    rows, columns = table.shape
+    part = table[:ROWS, :COLUMNS].to("cpu")
+    if part.dtype.is_floating_point:
+        part = part.to(torch.float64)
+    cells = [[_cell(value) for value in row] for row in part.tolist()]
+    width = max(len(cell) for row in cells for cell in row)
+    more = "  …" if columns > COLUMNS else ""
+    lines = ["  ".join(cell.rjust(width) for cell in row) + more for row in cells]
+    if rows > ROWS:
+        lines.append("…")
+    if leading:
+        lines.insert(0, f"at [{', '.join('0' * leading)}]:")
+    return "\n".join(lines)
+
+
+def value_text(value: float | None) -> str:
+    """Six significant digits, without the noise of trailing zeros."""
+    return "—" if value is None else f"{value:.6g}"
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, float):
+        return str(value)
+    return f"{value:.5g}" if math.isfinite(value) else str(value)
+
 
 # Statistics of a tensor's values, computed on its device piece by piece. Any thread.
 # Each piece gets a few reductions that PyTorch has vectorised, in float32 (float64 for float64 and whole numbers);

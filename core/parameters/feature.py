@@ -22,8 +22,8 @@ FEATURE = Feature(
         _changing(
             rec.Initialise, "initialising {c.target}", "Nothing was changed", "parameters.initialising:initialise"
         ),
-        _changing(rec.Tie, "tying {c.second} to {c.first}", "Nothing was tied", "parameters.tying:tie"),
-        _changing(rec.Untie, "untying {c.target}", "Nothing was untied", "parameters.tying:untie"),
+        _changing(rec.Tie, "tying {c.second} to {c.first}", "Nothing was tied", "parameters.flags:tie"),
+        _changing(rec.Untie, "untying {c.target}", "Nothing was untied", "parameters.flags:untie"),
         _changing(
             rec.SetRequiresGrad,
             lambda c: f"{'unfreezing' if c.on else 'freezing'} {objects_text(c.targets)}",
@@ -48,7 +48,7 @@ FEATURE = Feature(
             rec.MakeOptimizer,
             "giving {c.target} an optimizer",
             "There is no optimizer",
-            "parameters.optimizers:make_optimizer",
+            "parameters.training:make_optimizer",
         ),
         CommandSpec(
             rec.TrainStep,
@@ -63,7 +63,7 @@ FEATURE = Feature(
             MoveOptimizer,
             "moving the optimizer state of {c.target}",
             "Nothing was moved",
-            "parameters.optimizers:move_optimizer",
+            "parameters.training:move_optimizer",
         ),
     ),
     results=(rec.ValuesDescribed,),

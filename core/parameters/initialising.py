@@ -25,9 +25,8 @@ from devexplorer.core.base import (
     variable,
 )
 from devexplorer.core.models import device_id, dtype_name, refuse_value
-from devexplorer.core.parameters.describing import refuse_without_values, values_of
+from devexplorer.core.parameters.describing import refuse_without_values, value_text, values_of
 from devexplorer.core.parameters.records import Initialise, Values, ValuesDescribed
-from devexplorer.core.parameters.rows_text import value_text
 from devexplorer.core.records import Answer, Event, Fact
 from devexplorer.core.workspace.changes import CommandResult
 from devexplorer.core.workspace.placement import Target

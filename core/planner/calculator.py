@@ -28,9 +28,8 @@ from devexplorer.core.planner.trace import (
     step_estimate,
 )
 from devexplorer.core.planner.trace_cache import SCALING_BATCHES, TraceCache, runs_convolutions, runs_products
-from devexplorer.core.split.blocks import ModelBlock, blocks_of
-from devexplorer.core.split.planner import Groups, propose
-from devexplorer.core.split.spread import even_budget
+from devexplorer.core.split.draft import even_budget
+from devexplorer.core.split.planner import Groups, ModelBlock, blocks_of, propose
 from devexplorer.core.virtual.operators.kernels import has_flash
 
 # How large the state of an 8-bit Adam is, computed: nothing here runs that optimizer. In the planner's process.

@@ -51,8 +51,8 @@ from devexplorer.core.models.run import run
 from devexplorer.core.models.samples.registry import InputSpec
 from devexplorer.core.planner.subject import Subject, equal_shares, run_on_cards
 from devexplorer.core.planner.trace import UNLIMITED, Copied, Trace
-from devexplorer.core.split.blocks import is_stack, own_tensors
 from devexplorer.core.split.crossings import DeviceCrossings
+from devexplorer.core.split.planner import is_stack, own_tensors
 from devexplorer.core.virtual.backend import backward_guard, install, meta_empty, swapping
 from devexplorer.core.virtual.device.cost import HostCall, Roofline, Work
 from devexplorer.core.virtual.device.memory import Block, CachingAllocator, OutOfDeviceMemoryError, round_up

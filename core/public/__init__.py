@@ -18,7 +18,7 @@ from devexplorer.core import former_names
 if TYPE_CHECKING:
     from devexplorer.core.doctor.testing import assert_placement_clean
     from devexplorer.core.files.opening import tensors
-    from devexplorer.core.files.rebuild import hand_over
+    from devexplorer.core.files.own_models import hand_over
     from devexplorer.core.files.workspace_commands import OpenedWorkspace
     from devexplorer.core.isolation import notebook
     from devexplorer.core.models import samples
@@ -54,7 +54,7 @@ _HOMES = {
     "add_virtual_gpus": "virtual.backend",
     "assert_placement_clean": "doctor.testing",
     "first_tensor": "models.run",
-    "hand_over": "files.rebuild",
+    "hand_over": "files.own_models",
     "move_lazily": "virtual.backend",
     "notebook": "isolation",
     "planned": "planner.worker",

@@ -11,7 +11,7 @@ from devexplorer.core.watch.command_line import WatchOption
 
 def _check(word: str, _arguments: argparse.Namespace) -> None:
     """Said here in one line, and not later in the window."""
-    from devexplorer.core.recording.reader import peek
+    from devexplorer.core.recording.format import peek
 
     peek(Path(word))
 

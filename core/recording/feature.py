@@ -9,7 +9,7 @@ MAGIC = b"\x89DEVREC\r\n"
 
 FEATURE = Feature(
     needs=("watch",),
-    listener="core.recording.tee:RecordingTee",
+    listener="core.recording.recorder:RecordingTee",
     actions="gui.recording.actions:actions",
     marks=((MAGIC, "recording"),),
     opens=(("recording", "gui.recording.actions:open_recording"),),

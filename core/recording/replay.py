@@ -19,8 +19,7 @@ from typing import NamedTuple
 
 from devexplorer.core.base import BadInput, Clock, bytes_text, elapsed_text, moment_text, sentence
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.recording.format import DeviceList, RecordedEntry
-from devexplorer.core.recording.reader import Recording, open_recording
+from devexplorer.core.recording.format import DeviceList, RecordedEntry, Recording, open_recording
 from devexplorer.core.recording.timeline import RecordingTimeline
 from devexplorer.core.records import Answer, Command, Event, Fact
 from devexplorer.core.session import Settings, State

@@ -20,8 +20,7 @@ from typing import NamedTuple
 
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.feature import LastingState
-from devexplorer.core.recording.format import DeviceList, Reading, Recorded, RecordedEntry, by_time
-from devexplorer.core.recording.reader import Recording
+from devexplorer.core.recording.format import DeviceList, Reading, Recorded, RecordedEntry, Recording, by_time
 from devexplorer.core.recording.recorded_history import (
     RecordedHistory,
     RecordedReadings,

@@ -17,10 +17,9 @@ from devexplorer.core.commands.refusals import VIRTUAL_SPEC
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models import bytes_of, device_id, dispatched, is_uninitialised, named_modules, refuse_dispatched
 from devexplorer.core.records import AddVirtual, Answer, MoveReport, ObjectSnapshot, Offer
-from devexplorer.core.split import code, messages
-from devexplorer.core.split.blocks import ModelBlock, blocks_of, own_tensors, tensors_below, ties
+from devexplorer.core.split import messages
 from devexplorer.core.split.crossings import CrossingsChange, DeviceCrossings
-from devexplorer.core.split.planner import propose
+from devexplorer.core.split.planner import ModelBlock, blocks_of, own_tensors, propose, tensors_below, ties
 from devexplorer.core.split.records import (
     InsertHops,
     Join,
@@ -175,7 +174,7 @@ def plan_split(workspace: Workspace, command: PlanSplit, progress: ProgressMonit
             "There is only the CPU; virtual GPUs, which are simulated, would give the plan devices to choose from."
         )
         plan = msgspec.structs.replace(plan, warnings=(*plan.warnings, warning))
-    return CommandResult(messages.planned(plan, code.plan(plan), offers), events=(SplitPlanned(plan=plan),))
+    return CommandResult(messages.planned(plan, messages.plan(plan), offers), events=(SplitPlanned(plan=plan),))
 
 
 def _as_plan(
@@ -221,11 +220,11 @@ def split(workspace: Workspace, command: Split, progress: ProgressMonitor) -> Co
     reports = workspace.place(parts.targets, parts.devices, f"the split of {name}", progress)
     extras = workspace.extras(name)
     hops_were_there = extras.hops is not None
-    python = code.place(parts.targets, parts.devices, parts.direct)
+    python = messages.place(parts.targets, parts.devices, parts.direct)
     if not hops_were_there:
         crossings = DeviceCrossings(model, workspace.registry)
         workspace.changed(f"the split of {name}", CrossingsChange(workspace, name, crossings))
-        python = f"{code.follow(name)}\n{python}"
+        python = f"{messages.follow(name)}\n{python}"
     snapshot = workspace.snapshot(name)
     answer = messages.split(
         name,
@@ -246,7 +245,7 @@ def join(workspace: Workspace, command: Join, progress: ProgressMonitor) -> Comm
     device = workspace.registry.choose(command.device)
     title = f"the joining of {name}"
     hops, hooks = workspace.extras(name).hops is not None, is_dispatched(model)
-    python = code.join(name, model, device, hops=hops, hooks=hooks)
+    python = messages.join(name, model, device, hops=hops, hooks=hooks)
     if hops:
         workspace.changed(title, CrossingsChange(workspace, name, None))
     if hooks:
@@ -275,7 +274,7 @@ def insert_hops(workspace: Workspace, command: InsertHops, progress: ProgressMon
     hops = DeviceCrossings(model, workspace.registry) if command.on else None
     title = f"the hops of {name}" if command.on else f"the removal of the hops of {name}"
     workspace.changed(title, CrossingsChange(workspace, name, hops))
-    python = code.follow(name) if command.on else code.unfollow(name)
+    python = messages.follow(name) if command.on else messages.unfollow(name)
     return CommandResult(messages.followed(name, held, python, on=command.on), (workspace.snapshot(name),))
 
 

@@ -29,8 +29,8 @@ from devexplorer.core.devices.accelerator import is_out_of_memory
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.models import CrossingHooks, FetchHook, device_id
 from devexplorer.core.records import Answer, Hop
-from devexplorer.core.split import code, messages
-from devexplorer.core.split.blocks import holds_tensors, own_tensors, tensors_below
+from devexplorer.core.split import messages
+from devexplorer.core.split.planner import holds_tensors, own_tensors, tensors_below
 from devexplorer.core.split.records import Hopped
 from devexplorer.core.workspace import ObjectChange, Timing, Workspace
 
@@ -70,11 +70,11 @@ class DeviceCrossings:
 
     def python(self, name: str) -> str:
         """What puts them on the model of this name."""
-        return code.follow(name)
+        return messages.follow(name)
 
     def python_of_opened(self, name: str) -> str:
         """What gives those of a model that came with a workspace file their variable."""
-        return code.opened_hops(name)
+        return messages.opened_hops(name)
 
 
 class CrossingsChange(ObjectChange):

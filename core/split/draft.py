@@ -1,15 +1,33 @@
-"""A plan of a split that is being edited: which block goes where, what that takes of each budget. No Qt; main
-thread."""
+"""A plan of a split that is being edited: which block goes where, what that takes of each budget, and the smallest
+equal budgets that hold all. No torch, no Qt; pure."""
 
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from devexplorer.core.records import Hop, ObjectSnapshot
 from devexplorer.core.split.records import Split, SplitBlock, SplitPlan
-from devexplorer.core.split.spread import even_budget
+
+
+def even_budget(sizes: Sequence[int], devices: int) -> int:
+    """Bytes per device with which so many devices, filled one after the other, hold all of these; `sizes` must not be
+    empty."""
+    least = max(*sizes, -(-sum(sizes) // devices))
+    budgets = range(least, sum(sizes))
+    return least + bisect_left(budgets, True, key=lambda budget: _needed(sizes, budget) <= devices)
+
+
+def _needed(sizes: Sequence[int], budget: int) -> int:
+    needed, load = 1, 0
+    for item in sizes:
+        if load + item > budget:
+            needed, load = needed + 1, 0
+        load += item
+    return needed
+
 
 FEW = 3
 """So many blocks and more can become one box."""

@@ -11,8 +11,7 @@ from PySide6.QtCore import QObject
 
 from devexplorer.core.alerts.judging import alerts_of
 from devexplorer.core.alerts.records import Alert
-from devexplorer.core.alerts.rules import ALARM
-from devexplorer.core.alerts.words import alert_message
+from devexplorer.core.alerts.rules import ALARM, alert_message
 from devexplorer.core.base import Clock, count_text
 from devexplorer.core.session import Change, State
 from devexplorer.gui.actions import WindowContext

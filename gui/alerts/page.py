@@ -12,8 +12,7 @@ from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.alerts.judging import alerts_of
 from devexplorer.core.alerts.records import Alert
-from devexplorer.core.alerts.rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, figure_text
-from devexplorer.core.alerts.words import alert_message
+from devexplorer.core.alerts.rules import ALARM, NEW_ECC_ERRORS, QUANTITIES, alert_message, figure_text
 from devexplorer.core.base import MISSING, count_text, elapsed_text
 from devexplorer.core.session import State
 from devexplorer.gui.alerts.rules import AlertRulesForm

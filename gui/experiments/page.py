@@ -9,8 +9,17 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QSizePolicy
 
 from devexplorer.core.base import BadInput, Findings, count_text, seconds_text
-from devexplorer.core.experiments.overtaking import DeviceSeconds, alone, overtaking, with_copies
-from devexplorer.core.experiments.records import Ask, Crossover, CrossoverMeasured, Replicate, TimeWork
+from devexplorer.core.experiments.records import (
+    Ask,
+    Crossover,
+    CrossoverMeasured,
+    DeviceSeconds,
+    Replicate,
+    TimeWork,
+    alone,
+    overtaking,
+    with_copies,
+)
 from devexplorer.core.experiments.state import ExperimentState
 from devexplorer.core.records import Row
 from devexplorer.core.session import FinishedCommand, State

@@ -19,8 +19,7 @@ from PySide6.QtWidgets import QDialog, QFrame, QWidget
 from devexplorer.core.base import MISSING, count_text, number_text, rate_texts
 from devexplorer.core.benchmark.kind import Figure, title
 from devexplorer.core.history.compare import ComparedCell as Compared
-from devexplorer.core.history.compare import Comparison
-from devexplorer.core.history.difference import DifferenceVerdict
+from devexplorer.core.history.compare import Comparison, DifferenceVerdict
 from devexplorer.core.records import StoredRun
 from devexplorer.core.session import State
 from devexplorer.gui.history.rows import device_text, run_colour, when_text

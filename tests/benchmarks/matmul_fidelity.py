@@ -25,7 +25,7 @@ from torch.utils.benchmark import Timer
 
 from devexplorer.core.benchmark.matmul import MatmulRun, MeasuredProduct, operands, product
 from devexplorer.core.benchmark.timing import CpuTimer
-from devexplorer.core.history.difference import range_over_median
+from devexplorer.core.history.compare import range_over_median
 from devexplorer.core.records import MatmulSpec
 
 SIZES = (128, 256, 512, 1024, 2048, 4096)

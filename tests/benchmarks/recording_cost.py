@@ -27,9 +27,9 @@ from devexplorer.core.recording.format import (
     end_frame,
     entries_frame,
     header_frame,
+    open_recording,
     prefix,
 )
-from devexplorer.core.recording.reader import open_recording
 from devexplorer.core.recording.recorder import Recorder
 from devexplorer.core.recording.timeline import RecordingTimeline
 from devexplorer.core.records import DeviceInfo, DeviceSample, ProcessUse

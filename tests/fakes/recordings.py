@@ -9,12 +9,13 @@ from devexplorer.core.recording.format import (
     FrameKind,
     Header,
     Recorded,
+    Recording,
     end_frame,
     entries_frame,
     header_frame,
+    open_recording,
     prefix,
 )
-from devexplorer.core.recording.reader import Recording, open_recording
 from devexplorer.core.records import (
     AllocatorSample,
     BenchEnded,

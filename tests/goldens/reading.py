@@ -35,14 +35,12 @@ from devexplorer.core.files.state import FilesState
 from devexplorer.core.fleet.report.history import TABLE, stored_checks
 from devexplorer.core.history.store import Store
 from devexplorer.core.history.store_thread import read_runs
-from devexplorer.core.memory.snapshot_file import load
-from devexplorer.core.memory.snapshot_rows import digest
+from devexplorer.core.memory.snapshot_file import digest, load
 from devexplorer.core.memory.state import MemoryState
 from devexplorer.core.parameters.state import ValuesState
 from devexplorer.core.planner.calibrate.store import CalibrationStore
 from devexplorer.core.planner.state import FitState
-from devexplorer.core.recording.format import Recorded
-from devexplorer.core.recording.reader import open_recording
+from devexplorer.core.recording.format import Recorded, open_recording
 from devexplorer.core.recording.timeline import RecordingTimeline, apply_record
 from devexplorer.core.records import (
     BuildModel,

@@ -9,7 +9,7 @@ import torch
 
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.memory import snapshot_file
-from devexplorer.core.memory.snapshot_rows import digest
+from devexplorer.core.memory.snapshot_file import digest
 
 pytestmark = [
     pytest.mark.gpu,

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from devexplorer.core.learn.checks import built, did, elsewhere, moved, refused
-from devexplorer.core.learn.exercise import MODELS, Exercise, ExerciseEvidence, Step
+from devexplorer.core.learn.exercise import (
+    MODELS,
+    Exercise,
+    ExerciseEvidence,
+    Step,
+    built,
+    did,
+    elsewhere,
+    moved,
+    refused,
+)
 from devexplorer.core.records import Check, Forward
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from devexplorer.core.files.records import ListFile, Load, Save
-from devexplorer.core.learn.checks import built, did, either, elsewhere, refused
-from devexplorer.core.learn.exercise import FILES, Exercise, Step
+from devexplorer.core.learn.exercise import FILES, Exercise, Step, built, did, either, elsewhere, refused
 
 _BUILD = Step("Build mlp", "Build: mlp", built("mlp"))
 

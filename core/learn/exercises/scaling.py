@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from devexplorer.core.learn.checks import newest
-from devexplorer.core.learn.exercise import MANY, Exercise, ExerciseEvidence, Step
+from devexplorer.core.learn.exercise import MANY, Exercise, ExerciseEvidence, Step, newest
 from devexplorer.core.records import StartBenchmark
 from devexplorer.core.scaling.kind import ScalingResult, ScalingSpec
 

@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from devexplorer.core.base import object_name
-from devexplorer.core.learn.checks import built, did, elsewhere, moved, newest, refused, row_of
-from devexplorer.core.learn.exercise import MANY, Exercise, ExerciseEvidence, Step
+from devexplorer.core.learn.exercise import (
+    MANY,
+    Exercise,
+    ExerciseEvidence,
+    Step,
+    built,
+    did,
+    elsewhere,
+    moved,
+    newest,
+    refused,
+    row_of,
+)
 from devexplorer.core.records import Forward, Move
 
 

@@ -276,7 +276,7 @@ class CalibrateKind(BenchmarkKind[CalibrateSpec, CalibrateResult]):
         return check_calibrate(spec, registry)
 
     def runner(self, spec: CalibrateSpec, inputs: RunInputs) -> Runner[Any]:
-        from devexplorer.core.bandwidth.copying import Copier  # torch
+        from devexplorer.core.bandwidth.run import Copier  # torch
         from devexplorer.core.benchmark.matmul import cache_flush  # torch
         from devexplorer.core.benchmark.timing import timer_for  # torch
         from devexplorer.core.planner.calibrate.run import CalibrateRun  # torch

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d
 
-from devexplorer.core.bandwidth.copying import Case, Copier
+from devexplorer.core.bandwidth.run import Case, Copier
 from devexplorer.core.base import Clock, Unavailable, item_bytes, product_dtype, shape_text
 from devexplorer.core.benchmark import matmul
 from devexplorer.core.benchmark.matmul import (

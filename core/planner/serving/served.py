@@ -16,8 +16,7 @@ from torch import nn
 
 from devexplorer.core.base import BadInput, Unavailable, printable
 from devexplorer.core.files.kinds import INDEXES
-from devexplorer.core.files.opening import opened
-from devexplorer.core.files.sharded import read_index
+from devexplorer.core.files.opening import opened, read_index
 from devexplorer.core.isolation.model_source import LIBRARIES, parse
 from devexplorer.core.models import builder_of, floating_dtype, parameters_and_buffers
 from devexplorer.core.planner.records import FitSpec, ServingSpec

@@ -23,12 +23,12 @@ from devexplorer.core.alerts.rules import (
     QUANTITIES,
     THROTTLED,
     Rule,
+    alert_message,
     complete,
     figure_text,
     limits,
     new_rule,
 )
-from devexplorer.core.alerts.words import alert_message
 from devexplorer.core.devices.nvml.fields import clock_reasons
 from devexplorer.core.records import DeviceDetails, DeviceSample, Problem
 from devexplorer.core.telemetry.metrics import METRICS

@@ -9,8 +9,7 @@ from fakes.recordings import START_UNIX_S, frames, opened
 
 from devexplorer.core.alerts.judging import alerts_of
 from devexplorer.core.alerts.rules import SETTING, Rule
-from devexplorer.core.recording.format import end_frame
-from devexplorer.core.recording.reader import Recording
+from devexplorer.core.recording.format import Recording, end_frame
 from devexplorer.core.recording.timeline import RecordingTimeline, apply_record
 from devexplorer.core.records import DeviceSample
 from devexplorer.core.session import Settings, State

@@ -10,9 +10,8 @@ import pytest
 import torch
 from places import Place, place_of
 
-from devexplorer.core.bandwidth.copying import PIECE_BYTES, Send, send
 from devexplorer.core.bandwidth.kind import BandwidthResult, BandwidthRow, BandwidthSpec
-from devexplorer.core.bandwidth.run import BandwidthRun, check_bandwidth
+from devexplorer.core.bandwidth.run import PIECE_BYTES, BandwidthRun, Send, check_bandwidth, send
 from devexplorer.core.base import BadInput, DoesNotFit
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.torch_devices import TorchBackend

@@ -13,9 +13,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devexplorer.core.bandwidth.copying import Case, Copier, Send, TwoWays, cases, pattern, send
 from devexplorer.core.bandwidth.kind import BandwidthResult, BandwidthSpec
-from devexplorer.core.bandwidth.run import BandwidthRun, check_bandwidth
+from devexplorer.core.bandwidth.run import (
+    BandwidthRun,
+    Case,
+    Copier,
+    Send,
+    TwoWays,
+    cases,
+    check_bandwidth,
+    pattern,
+    send,
+)
 from devexplorer.core.base import BadInput, Unavailable
 from devexplorer.core.benchmark import timing
 from devexplorer.core.benchmark.statistics import LONGEST_BLOCK, Samples, block_length

@@ -12,10 +12,18 @@ from places import Place, place_of
 
 from devexplorer.core.base import BadInput, DevExplorerError, ProgressMonitor
 from devexplorer.core.commands.registry import dispatch
-from devexplorer.core.experiments import products, time_work
-from devexplorer.core.experiments.crossover import crossed
-from devexplorer.core.experiments.overtaking import alone, overtaking, with_copies
-from devexplorer.core.experiments.records import Crossover, CrossoverMeasured, CrossoverPoint, TimeWork, WorkTimed
+from devexplorer.core.experiments import timing
+from devexplorer.core.experiments.records import (
+    Crossover,
+    CrossoverMeasured,
+    CrossoverPoint,
+    TimeWork,
+    WorkTimed,
+    alone,
+    overtaking,
+    with_copies,
+)
+from devexplorer.core.experiments.timing import crossed
 from devexplorer.core.records import Answer
 from devexplorer.core.virtual.device.cost import COPY_SECONDS, launch_seconds
 
@@ -62,9 +70,9 @@ class SlowDevice:
 
 def test_an_asynchronous_device_is_timed_until_the_launches_and_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = SlowDevice()
-    monkeypatch.setattr(time_work.time, "perf_counter", lambda: slow.now)
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: slow.now)
     slow.launch()  # what was waiting there before is no part of it
-    times = time_work._real(slow, "slow", slow.launch, 5)  # type: ignore[arg-type]
+    times = timing._real(slow, "slow", slow.launch, 5)  # type: ignore[arg-type]
     assert times == (5.0, 16.0)  # five launches; the first ends its work at 4, each other 3 later
 
 
@@ -103,7 +111,7 @@ def test_what_cannot_be_timed_is_refused(place: Place, command: TimeWork, words:
 
 
 def test_what_would_take_minutes_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "LONGEST_SECONDS", 0.0)
+    monkeypatch.setattr(timing, "LONGEST_SECONDS", 0.0)
     with pytest.raises(BadInput, match="nothing else could run until then; choose smaller ones"):
         place.do(TimeWork(device="cpu", size=8))
     with pytest.raises(BadInput, match="choose smaller ones"):

@@ -9,8 +9,7 @@ from fakes.runs import around, bandwidth, matmul, model, samples, scaling, store
 from devexplorer.core.base import BadInput
 from devexplorer.core.benchmark.conditions import all_conditions, condition_rows
 from devexplorer.core.benchmark.kind import figures, title
-from devexplorer.core.history.compare import MOST_RUNS, ComparedCell, compare, refusal, speed_text
-from devexplorer.core.history.difference import DifferenceVerdict
+from devexplorer.core.history.compare import MOST_RUNS, ComparedCell, DifferenceVerdict, compare, refusal, speed_text
 
 
 def cell(first: object, second: object) -> ComparedCell:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from devexplorer.core.benchmark.statistics import (
     noise,
 )
-from devexplorer.core.history.difference import (
+from devexplorer.core.history.compare import (
     ALPHA,
     Difference,
     DifferenceVerdict,

@@ -10,9 +10,8 @@ import pytest
 from fakes.look_records import CPU, ENGINE, state_with
 
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.learn.checks import built, did, refused, there
 from devexplorer.core.learn.course import EXERCISES
-from devexplorer.core.learn.exercise import Course, Exercise, Step
+from devexplorer.core.learn.exercise import Course, Exercise, Step, built, did, refused, there
 from devexplorer.core.parameters.records import Tie
 from devexplorer.core.records import (
     Answer,

@@ -17,9 +17,9 @@ from torch.cuda import _memory_viz
 from devexplorer.core.base import BadInput, Cancelled
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.engine.link import FRAME_HEAD, decode_event, frame
-from devexplorer.core.memory import snapshot_file, snapshot_rows
+from devexplorer.core.memory import snapshot_file
 from devexplorer.core.memory.records import SnapshotOpened
-from devexplorer.core.memory.snapshot_rows import digest
+from devexplorer.core.memory.snapshot_file import digest
 from devexplorer.core.virtual.device.machine import VirtualGpu
 from devexplorer.core.virtual.device.memory import snapshot
 
@@ -337,7 +337,7 @@ def test_another_structure_gives_one_clear_line(wrong: object, words: str) -> No
 
 
 def test_one_list_of_blocks_in_a_thousand_segments_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot_rows, "MOST_READ", 1000)
+    monkeypatch.setattr(snapshot_file, "MOST_READ", 1000)
     one = segment(*(block(512) for _ in range(100)))
     with pytest.raises(BadInput, match="more than 1,000 blocks"):
         digest({"segments": [one] * 11}, "x")

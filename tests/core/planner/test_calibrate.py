@@ -11,7 +11,7 @@ import pytest
 import torch
 from fakes.calibrations import calibrated, ran, result, row, with_factors
 
-from devexplorer.core.bandwidth.copying import Copier, send
+from devexplorer.core.bandwidth.run import Copier, send
 from devexplorer.core.base import BadInput, DoesNotFit
 from devexplorer.core.benchmark.timing import CpuTimer
 from devexplorer.core.devices.backend import DeviceRegistry

@@ -21,12 +21,13 @@ from devexplorer.core.recording.format import (
     FrameKind,
     Recorded,
     RecordedEntry,
+    Recording,
     decode_entries,
     entries_frame,
     is_sane,
+    open_recording,
     prefix,
 )
-from devexplorer.core.recording.reader import Recording, open_recording
 from devexplorer.core.records import BenchEnded, DeviceSample, Log, Moved
 
 

@@ -17,8 +17,7 @@ from fakes import recordings
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.recording import recorder as recorder_
-from devexplorer.core.recording.format import DeviceList, RecordedEntry
-from devexplorer.core.recording.reader import Recording, open_recording
+from devexplorer.core.recording.format import DeviceList, RecordedEntry, Recording, open_recording
 from devexplorer.core.recording.recorder import Recorder
 from devexplorer.core.records import Answer, DeviceSample, JobEnded, Log
 

@@ -13,9 +13,8 @@ from fakes.nvml import FakeNvml
 from devexplorer.core.base import BadInput
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.recording.format import DeviceList
-from devexplorer.core.recording.reader import open_recording
-from devexplorer.core.recording.tee import RecordingTee
+from devexplorer.core.recording.format import DeviceList, open_recording
+from devexplorer.core.recording.recorder import RecordingTee
 from devexplorer.core.records import Command, DeviceDetails, EngineLost, Event, Log, Topology
 from devexplorer.core.session.poll import PollResult
 from devexplorer.core.session.session import Session

@@ -11,8 +11,7 @@ from fakes import recordings
 from fakes.recordings import START_UNIX_S, frames, opened
 
 from devexplorer.core.recording import timeline
-from devexplorer.core.recording.format import FrameKind, RecordedEntry, end_frame, entries_frame
-from devexplorer.core.recording.reader import Recording
+from devexplorer.core.recording.format import FrameKind, RecordedEntry, Recording, end_frame, entries_frame
 from devexplorer.core.recording.timeline import RecordingTimeline, apply_record
 from devexplorer.core.records import DeviceInfo
 from devexplorer.core.session.state import Device, State

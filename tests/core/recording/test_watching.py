@@ -15,8 +15,7 @@ from fakes.watching import UUID, patient, run  # noqa: F401 - `patient` is for e
 from devexplorer.core.base import BadInput
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.recording.format import RecordedEntry
-from devexplorer.core.recording.reader import open_recording
+from devexplorer.core.recording.format import RecordedEntry, open_recording
 from devexplorer.core.records import DeviceSample
 from devexplorer.core.watch.command import watch
 

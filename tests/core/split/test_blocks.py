@@ -4,7 +4,7 @@ import pytest
 from torch import nn
 
 from devexplorer.core.models import samples
-from devexplorer.core.split.blocks import ModelBlock, blocks_of, ties
+from devexplorer.core.split.planner import ModelBlock, blocks_of, ties
 
 
 def paths(model: nn.Module, largest_bytes: int | None = None) -> list[str]:

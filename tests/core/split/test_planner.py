@@ -9,8 +9,8 @@ from torch import nn
 from devexplorer.core.base import BadInput, Unavailable
 from devexplorer.core.models import samples
 from devexplorer.core.split import planner
-from devexplorer.core.split.blocks import ModelBlock, blocks_of
-from devexplorer.core.split.spread import even_budget
+from devexplorer.core.split.draft import even_budget
+from devexplorer.core.split.planner import ModelBlock, blocks_of
 
 LAYER = 4 * (8 * 8 + 8)
 """Bytes of one layer of `chain`."""

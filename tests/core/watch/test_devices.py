@@ -16,8 +16,7 @@ from fakes.nvml import FakeCard, FakeNvml
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.devices.drm import Drm, DrmCard
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.recording.format import DeviceList, RecordedEntry
-from devexplorer.core.recording.reader import open_recording
+from devexplorer.core.recording.format import DeviceList, RecordedEntry, open_recording
 from devexplorer.core.records import DeviceDetails, DeviceSample, Topology
 from devexplorer.core.telemetry.sampler import Sampler
 from devexplorer.core.watch import devices as watch_devices

@@ -27,7 +27,7 @@ from devexplorer.core.machines.window.machines import FarHistory
 from devexplorer.core.machines.window.remote_session import RemoteSession
 from devexplorer.core.machines.window.routes import SshRoute
 from devexplorer.core.planner.records import FitPlanned, FitSpec, PlanFit
-from devexplorer.core.recording.reader import peek
+from devexplorer.core.recording.format import peek
 from devexplorer.core.records import (
     AddVirtual,
     BenchEnded,
