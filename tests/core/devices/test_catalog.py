@@ -311,7 +311,7 @@ def test_the_catalog_and_the_telemetry_come_without_torch_and_pynvml() -> None:
         "devices.cpu",
         "devices.nvml",
         "devices.drm",
-        "devices.visibility_messages",
+        "devices.cuda_visible_devices",
         "telemetry.drm_sampler",
         "telemetry.history",
         "telemetry.mailbox",
