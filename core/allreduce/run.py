@@ -30,9 +30,8 @@ import msgspec
 from msgspec.structs import replace
 from torch import distributed
 
-from devexplorer.core.allreduce.kind import AllReduceResult, AllReduceRow, AllReduceSpec
+from devexplorer.core.allreduce.kind import AllReduceResult, AllReduceRow, AllReduceSpec, ring_seconds
 from devexplorer.core.allreduce.messages import CPU_RANKS, DTYPES, Order, RankReply, Setup
-from devexplorer.core.allreduce.ring import ring_seconds
 from devexplorer.core.base import Clock, Unavailable, bytes_text, item_bytes, list_text, module_command, parse_seconds
 from devexplorer.core.benchmark.kind import exact
 from devexplorer.core.benchmark.spec import Checks

@@ -15,7 +15,7 @@ from devexplorer.core.base import MISSING, bytes_text, printable
 from devexplorer.core.cli.devices import machine
 from devexplorer.core.cli.terminal import print_document
 from devexplorer.core.devices.nvml.library import START_LIMIT_S, Card, Nvml
-from devexplorer.core.devices.nvml.processes import in_pid_namespace
+from devexplorer.core.devices.nvml.listing import in_pid_namespace
 from devexplorer.core.feature import named
 
 PACKAGES = (

@@ -1,5 +1,5 @@
-"""Runs a parsed command and turns errors into one line and exit code 2. Commands import torch when they run, not
-before."""
+"""Runs a parsed command, in another Python where one was asked for (`--python PATH`) or chosen in the window, and turns
+errors into one line and exit code 2. Commands import torch when they run, not before. Main thread."""
 
 from __future__ import annotations
 
@@ -13,11 +13,60 @@ from collections.abc import Callable
 from pkgutil import resolve_name
 
 import devexplorer
-from devexplorer.core.base import BadInput, DevExplorerError, without_cards
+from devexplorer.core.base import BadInput, DevExplorerError, ProgressMonitor, printable, without_cards
 from devexplorer.core.base.time_limit import any_abandoned
 from devexplorer.core.cli.arguments import away, cli_commands, elsewhere, parse
-from devexplorer.core.cli.other_python import run_elsewhere
 from devexplorer.core.cli.startup import INTERRUPTED, refuse, say
+
+
+def run_elsewhere(arguments: argparse.Namespace) -> None:
+    """Replace this process by the same command in the Python that `--python` names, or else in the one that was chosen
+    in the window for this folder; returns where that is this one.
+
+    Raises `BadInput` for a Python that cannot be used, `Unavailable` for want of a package or of space.
+    """
+    if "__start__" in vars(devexplorer):  # it is there already
+        return
+    path = _chosen() if arguments.python is None else arguments.python
+    if path is None:
+        return
+    from devexplorer.core.feature import named, pythons  # only for this
+
+    if arguments.python is None and not named("pythons"):
+        return
+    python = pythons().named(path)
+    if python is None:
+        return
+    if arguments.python is None:
+        say_chosen(python, "this folder")
+    prefix, environ = pythons().start(python, ProgressMonitor(_tell))
+    command = [*prefix, "devexplorer.core.cli", *arguments.argv]
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execve(python, command, environ)
+    except OSError as error:
+        raise BadInput(f"{python} cannot be started: {error.strerror or error}") from error
+
+
+def _chosen() -> str | None:
+    from devexplorer.core.base.chosen_python import chosen, current_folder, for_folder, is_there
+
+    python = for_folder(chosen().pythons, current_folder())
+    if python is not None and not is_there(python):
+        say(f"the Python that was chosen for this folder, {printable(python)}, is no longer there")
+        return None
+    return python
+
+
+def say_chosen(python: str, place: str) -> None:
+    """That it was the window's user who has named it."""
+    say(f"using {printable(python)}, chosen in the window for {place}; --python names another")
+
+
+def _tell(done: float, text: str, part: str = "", /) -> None:
+    print(f"devexplorer: {text}", file=sys.stderr)
+
 
 WINDOW_COMMANDS = (None, "open", "tour")
 NO_THREAD = "the system lets this process start no further thread; end other programs, or raise 'ulimit -u'"

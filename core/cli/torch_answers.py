@@ -18,7 +18,7 @@ import msgspec
 
 from devexplorer.core.base import module_command
 from devexplorer.core.base.time_limit import TimeLimitError, call_within
-from devexplorer.core.devices.without_torch import NO_TORCH
+from devexplorer.core.devices.catalog import NO_TORCH
 from devexplorer.core.records import DeviceInfo, DeviceSample, Problem
 
 LIMIT_S = 25.0

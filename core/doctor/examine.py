@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput, Report, no_report
 from devexplorer.core.doctor.code.origins import Origins
-from devexplorer.core.doctor.failures import Failure, arguments_hint, failure_of, out_of_memory
 from devexplorer.core.doctor.findings.collector import FindingCollector, diagnosis
 from devexplorer.core.doctor.findings.rules import DEVICES_MEET
 from devexplorer.core.doctor.gradients.gradients import Gradients, growing
@@ -36,11 +35,15 @@ from devexplorer.core.doctor.working import (
     MODES,
     STEP,
     CpuTwin,
+    Failure,
     ForwardWork,
+    arguments_hint,
     deep,
     eagerly,
+    failure_of,
     generators_kept,
     note_quantised,
+    out_of_memory,
     reads_mode,
     seed_all,
     single,

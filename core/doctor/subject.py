@@ -14,8 +14,8 @@ from devexplorer.core.base import BadInput, Unavailable
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.nvml.library import free_bytes
 from devexplorer.core.devices.torch_devices import TorchBackend
-from devexplorer.core.doctor.failures import Failure, definition_of, failure_of, out_of_memory
 from devexplorer.core.doctor.findings.collector import FindingCollector
+from devexplorer.core.doctor.working import Failure, definition_of, failure_of, out_of_memory
 from devexplorer.core.models import (
     Builder,
     UnknownInputs,

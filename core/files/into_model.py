@@ -31,7 +31,7 @@ from devexplorer.core.files import code
 from devexplorer.core.files.entries import TensorEntry, TensorFile, Ticker, shown
 from devexplorer.core.files.keys import state_of
 from devexplorer.core.files.manifest import SEPARATOR
-from devexplorer.core.files.opening import opened
+from devexplorer.core.files.opening import as_known, opened, origin, plain_prefix, with_origin
 from devexplorer.core.files.records import (
     CheckpointCompared,
     CheckpointComparison,
@@ -39,7 +39,6 @@ from devexplorer.core.files.records import (
     KeyMismatch,
     LoadCheckpoint,
 )
-from devexplorer.core.files.sent import as_known, origin, plain_prefix, with_origin
 from devexplorer.core.models import device_id, dtype_name, is_uninitialised
 from devexplorer.core.records import Answer, Fact, Offer
 from devexplorer.core.workspace import CommandResult, Refused, Target, Workspace, check_sizes

@@ -29,9 +29,8 @@ from devexplorer.core.files import code
 from devexplorer.core.files.entries import TensorEntry, TensorFile, Ticker, shown
 from devexplorer.core.files.keys import slots, state_of
 from devexplorer.core.files.manifest import SEPARATOR, SavedObject
-from devexplorer.core.files.opening import opened
+from devexplorer.core.files.opening import as_known, opened, origin, plain_prefix, with_origin
 from devexplorer.core.files.records import FileContents, FileEntry, FileListed, ListFile, Load, LoadCheckpoint
-from devexplorer.core.files.sent import as_known, origin, plain_prefix, with_origin
 from devexplorer.core.models import Extras, dtype_name, is_uninitialised, samples
 from devexplorer.core.records import Answer, Fact, Move, ObjectSnapshot, Offer
 from devexplorer.core.virtual.device.accounting import KIND

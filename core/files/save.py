@@ -36,9 +36,9 @@ from devexplorer.core.files import code
 from devexplorer.core.files.entries import Ticker, cut
 from devexplorer.core.files.keys import Identity, identity, refuse_unsavable, state_of
 from devexplorer.core.files.manifest import KEY, SEPARATOR, SavedObject, encoded
+from devexplorer.core.files.opening import as_named, destination, goes_to, with_destination
 from devexplorer.core.files.records import Save
 from devexplorer.core.files.safe_file import DTYPES
-from devexplorer.core.files.sent import as_named, destination, goes_to, with_destination
 from devexplorer.core.models import Extras, device_id, dtype_name, is_uninitialised, type_name
 from devexplorer.core.records import Answer, Fact, Offer
 from devexplorer.core.virtual.device.accounting import KIND

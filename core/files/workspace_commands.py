@@ -31,10 +31,10 @@ from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import MAX_DEVICES, load_profiles, name_words
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.files.entries import Ticker
+from devexplorer.core.files.opening import as_known, as_named, destination, goes_to, origin, with_origin
 from devexplorer.core.files.own_models import NO_HOPS, built, run_model_code
 from devexplorer.core.files.records import NewWorkspace, OpenWorkspace, RunModelCode, SaveWorkspace, WorkspaceFile
 from devexplorer.core.files.save import HEADER_BYTES, checked_path, written
-from devexplorer.core.files.sent import as_known, as_named, destination, goes_to, origin, with_origin
 from devexplorer.core.files.workspace_format import LAYOUT_LIMIT, Manifest, SavedDevice
 from devexplorer.core.files.workspace_reading import OpenedWorkspaceFile as OpenedFile
 from devexplorer.core.files.workspace_reading import Read, opened_workspace

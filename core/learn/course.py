@@ -6,12 +6,12 @@ from importlib.util import find_spec
 from pkgutil import resolve_name
 
 from devexplorer.core.features import FEATURES
-from devexplorer.core.learn import models, tensors
+from devexplorer.core.learn import objects
 from devexplorer.core.learn.exercise import TOPICS, Exercise
 
 
 def _all() -> tuple[Exercise, ...]:
-    found = [*tensors.EXERCISES, *models.EXERCISES]
+    found = [*objects.ABOUT_TENSORS, *objects.ABOUT_MODELS]
     for feature in FEATURES:
         module = f"devexplorer.core.learn.exercises.{feature}"
         if find_spec(module) is not None:

@@ -20,7 +20,7 @@ from typing import TextIO
 
 from devexplorer.core.base import BadInput, Unavailable, elapsed_text
 from devexplorer.core.base.chosen_python import chosen
-from devexplorer.core.cli.other_python import say_chosen
+from devexplorer.core.cli.run import say_chosen
 from devexplorer.core.cli.startup import Raising, say
 from devexplorer.core.cli.terminal import OwnCodes, console, print_document, table
 from devexplorer.core.machines.host import listing
@@ -28,7 +28,7 @@ from devexplorer.core.machines.host.finding import HostError, find, proxy, reach
 from devexplorer.core.machines.ssh.connection import NO_SIZE, Connection
 from devexplorer.core.machines.ssh.putting import choose, prepare
 from devexplorer.core.machines.ssh.records import ConnectionFailed, ConnectProgress, Report, Said
-from devexplorer.core.machines.window.untrusted import visible
+from devexplorer.core.machines.window.uplink import visible
 
 DESCRIBED = ("since_unix_s", "clients", "busy", "python", "protocol", "devexplorer")
 

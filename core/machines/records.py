@@ -1,5 +1,5 @@
 """What a window and a host say to each other, over the link of `core.machines.host.wire`. Frozen records in two
-tagged unions. Times in what a host says are its own until `core.machines.window.untrusted` has shifted them.
+tagged unions. Times in what a host says are its own until `core.machines.window.uplink` has shifted them.
 
 A host is the session of another machine. Every connection begins with a snapshot of it, what happens follows. Records
 arrive in order, readings may be left out.

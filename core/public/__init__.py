@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from devexplorer.core.models.inputs import sample_inputs
     from devexplorer.core.models.run import first_tensor, total
     from devexplorer.core.planner.records import FitSpec, ServingSpec
-    from devexplorer.core.planner.worker import planned
+    from devexplorer.core.planner.worker.ask import planned
     from devexplorer.core.virtual.backend import add_virtual_gpus, move_lazily
 
 __all__ = [
@@ -57,7 +57,7 @@ _HOMES = {
     "hand_over": "files.own_models",
     "move_lazily": "virtual.backend",
     "notebook": "isolation",
-    "planned": "planner.worker",
+    "planned": "planner.worker.ask",
     "sample_inputs": "models.inputs",
     "samples": "models",
     "tensors": "files.opening",

@@ -49,7 +49,7 @@ from devexplorer.core.virtual.operators.tensor import (
     register_kernels,
     register_set_data,
 )
-from devexplorer.core.virtual.torch_api import lazy, loading, module, parallel, tracing
+from devexplorer.core.virtual.torch_api import lazy, module, parallel, tracing
 from devexplorer.core.virtual.torch_api.lazy import move_lazily, move_uninitialised
 
 OWN = ("_inner", "_gpu", "_is_param")
@@ -239,7 +239,7 @@ def install() -> VirtualMachine:
         kernels.register(library)
         handlers.register(library)
         register(library)
-        loading.register()
+        module.register()
         module.register_names()
         module.register_module()
         parallel.register_parallel()

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from devexplorer.core.devices.catalog import Catalog, join
+from devexplorer.core.devices.catalog import ORDER, Catalog, expected_devices, installed_build, join
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE
 from devexplorer.core.devices.drm import Drm
 from devexplorer.core.devices.nvml.library import Nvml
 from devexplorer.core.devices.nvml_card import Card
-from devexplorer.core.devices.without_torch import ORDER, expected_devices, installed_build
 from devexplorer.core.records import DeviceDetails, DeviceInfo, DeviceSample, Event, Problem
 from devexplorer.core.telemetry.device_facts import Writer
 from devexplorer.core.telemetry.metrics import is_empty_sample

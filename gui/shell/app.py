@@ -31,8 +31,7 @@ from PySide6.QtWidgets import QApplication
 from devexplorer.core.feature import named
 from devexplorer.core.records import Command, Event, EventSink, Log
 from devexplorer.core.session import Change, Machine, Settings, SettingsFile, State
-from devexplorer.core.session.background import Background
-from devexplorer.core.session.crash import install_hooks
+from devexplorer.core.session.background import Background, install_hooks
 from devexplorer.core.session.poll import PollResult
 from devexplorer.gui.actions import Controller
 from devexplorer.gui.shell.heartbeat import BEAT_MS, EventSource, Heartbeat

@@ -30,7 +30,7 @@ MOST_SECONDS, MOST_BYTES = 30.0, 2 << 30
 ANSWER = """
 import resource, sys, time
 import msgspec
-from devexplorer.core.planner.worker import plan_in_this_process
+from devexplorer.core.planner.worker.ask import plan_in_this_process
 from devexplorer.core.planner.records import FitSpec
 *_, report = plan_in_this_process(msgspec.json.decode(sys.argv[1], type=FitSpec), lambda done, text: None)
 (fit,) = report.fits

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from devexplorer.core.cli.run import main
-from devexplorer.core.devices.without_torch import Build
+from devexplorer.core.devices.catalog import Build
 from devexplorer.core.feature import features
 from devexplorer.core.virtual.backend import install, unavailable
 

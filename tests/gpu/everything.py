@@ -408,7 +408,7 @@ def planned_part(step: dict[str, str]) -> None:
     separately."""
     from devexplorer.core.devices.profiles import load_profiles
     from devexplorer.core.planner.records import FitSpec
-    from devexplorer.core.planner.worker import plan_in_this_process
+    from devexplorer.core.planner.worker.ask import plan_in_this_process
 
     card = step["card"] if step["card"] in load_profiles() else "NVIDIA H200"
     spec = FitSpec(

@@ -34,8 +34,7 @@ from devexplorer.core.base.time_limit import CallTracker, TimeLimitError, driver
 from devexplorer.core.devices.nvml import details as nvml_topology
 from devexplorer.core.devices.nvml import fields
 from devexplorer.core.devices.nvml.details import PairEnd, lost_details, missing, read_details
-from devexplorer.core.devices.nvml.listing import HANDLE, list_cards
-from devexplorer.core.devices.nvml.processes import in_pid_namespace, read_processes
+from devexplorer.core.devices.nvml.listing import HANDLE, in_pid_namespace, list_cards, read_processes
 from devexplorer.core.devices.nvml.query import CardLostError, CardState, NvmlGoneError, Query, QueryRunner
 from devexplorer.core.devices.nvml_card import Card, ProcessFacts, ProcessLoad, process_facts, process_load
 from devexplorer.core.records import Affinity, DeviceDetails, DeviceSample, PeerLink, Problem, Topology

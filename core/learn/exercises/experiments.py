@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from devexplorer.core.experiments.records import Ask, Crossover, Replicate, TimeWork
 from devexplorer.core.learn.exercise import MANY, TENSORS, Exercise, Step, built, did, elsewhere
-from devexplorer.core.learn.tensors import NEW_ON_A_GPU
+from devexplorer.core.learn.objects import NEW_ON_A_GPU
 from devexplorer.core.records import Move, NewTensor
 
 EXERCISES: tuple[Exercise, ...] = (

@@ -31,8 +31,7 @@ from devexplorer.core.machines.host.finding import HostError, HostPlace, find, l
 from devexplorer.core.machines.host.known import Known
 from devexplorer.core.machines.host.server import Server
 from devexplorer.core.records import Answer, Event, Offer
-from devexplorer.core.session.background import Background
-from devexplorer.core.session.crash import install_hooks
+from devexplorer.core.session.background import Background, install_hooks
 from devexplorer.core.session.session import Session
 
 BACKLOG = 16

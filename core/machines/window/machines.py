@@ -22,7 +22,7 @@ from devexplorer.core.machines.records import (
 )
 from devexplorer.core.machines.window.link import Link, Route
 from devexplorer.core.machines.window.remote_session import RemoteSession
-from devexplorer.core.machines.window.untrusted import visible
+from devexplorer.core.machines.window.uplink import visible
 from devexplorer.core.records import StoredRun
 from devexplorer.core.session.machine import Machine
 

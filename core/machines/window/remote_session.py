@@ -39,8 +39,7 @@ from devexplorer.core.machines.records import (
     TakeOver,
 )
 from devexplorer.core.machines.window.link import Link, Route
-from devexplorer.core.machines.window.untrusted import visible
-from devexplorer.core.machines.window.uplink import Begin, Uplink
+from devexplorer.core.machines.window.uplink import Begin, Uplink, visible
 from devexplorer.core.records import Answer, BeginBenchmark, Command, EngineReady, Event, JobEnded, Log
 from devexplorer.core.records.base import Record
 from devexplorer.core.session.journal import Action, Surroundings

@@ -1,6 +1,6 @@
-"""The link of one window to one host, through as many connections as it takes, and what has come over it. Main thread,
-but for the thread `link`, which opens a channel and greets, and the two threads of each `Wire`: these check what comes,
-put snapshots of large objects together and build the state of a snapshot.
+"""The link of one window to one host, through as many connections as it takes, and what has come over it, made fit to
+be shown. Main thread, but for the thread `link`, which opens a channel and greets, and the two threads of each `Wire`:
+these check what comes, put snapshots of large objects together and build the state of a snapshot.
 
 After a break the next connection is tried at once, then after 1, 2, 5, 10 and every 30 s; each begins with a snapshot.
 """
@@ -10,20 +10,24 @@ from __future__ import annotations
 import getpass
 import math
 import platform
+import re
 import secrets
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from functools import cache
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import msgspec
 
 import devexplorer
 from devexplorer.core.base import Clock, LinkError
 from devexplorer.core.devices.catalog import Catalog
-from devexplorer.core.engine.link import Joiner
+from devexplorer.core.engine.link import Joiner, sane
 from devexplorer.core.feature import decoder
+from devexplorer.core.machines.host.known import unpacked
 from devexplorer.core.machines.host.wire import ByteStream, Wire, read_hello, send_hello
-from devexplorer.core.machines.past import unpacked
 from devexplorer.core.machines.records import (
     PROTOCOL,
     ActionsChanged,
@@ -45,12 +49,84 @@ from devexplorer.core.machines.records import (
     ToWindow,
 )
 from devexplorer.core.machines.window.link import CannotReach, LinkState, Route
-from devexplorer.core.machines.window.untrusted import admitted, visible
-from devexplorer.core.records import AllocatorSample, DeviceSample, Event, Log
+from devexplorer.core.records import AllocatorSample, DeviceSample, Event, Log, Row
 from devexplorer.core.records.base import Record
 from devexplorer.core.session.poll import Past
 from devexplorer.core.session.state import Marker, State
 from devexplorer.core.telemetry.mailbox import Mailbox
+
+T = TypeVar("T")
+TIME = "_unix_s"
+"""How the names of fields end that hold a time of the other clock."""
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def visible(text: str) -> str:
+    """The text with signs in place of control and escape characters; lines and tabs stay."""
+    return text if text.isprintable() else _HIDDEN.sub(_sign, text)
+
+
+def _sign(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "\u2421" if code == 0x7F else f"\u27e8U+{code:04X}\u27e9"
+
+
+def admitted(record: T, ahead_s: float = 0.0) -> T:
+    """The record as it can be shown; `LinkError` when it holds what cannot be."""
+    if not sane(record):
+        raise LinkError(
+            f"a {type(record).__name__} was refused: it holds a number that is not finite or a text that is too long"
+        )
+    shown: T = _shown(record, ahead_s)
+    return shown
+
+
+def _shown(value: Any, ahead_s: float) -> Any:
+    """The same object where nothing is to be changed."""
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, Row):
+        return value if _is_plain(value) else _struct(value, ahead_s)
+    if isinstance(value, msgspec.Struct):
+        return _struct(value, ahead_s)
+    if isinstance(value, tuple):
+        if value and type(value[0]) is int:
+            return value
+        parts = tuple([_shown(part, ahead_s) for part in value])
+        return value if all(map(_same, parts, value)) else parts
+    if isinstance(value, dict):
+        items = {_shown(key, ahead_s): _shown(part, ahead_s) for key, part in value.items()}
+        return value if items == value else items
+    return value
+
+
+def _is_plain(row: Row) -> bool:
+    words = f"{row.path}{row.name}{row.kind}{row.type}{row.dtype}{row.tied_to}{row.grad_fn}{''.join(row.devices)}"
+    return words.isprintable()
+
+
+def _struct(value: msgspec.Struct, ahead_s: float) -> msgspec.Struct:
+    changed = {}
+    for name, is_time in _fields(type(value)):
+        part = getattr(value, name)
+        if is_time:
+            if part and ahead_s:
+                changed[name] = part - ahead_s
+        elif not isinstance(part, (int, float)) and part is not None and not _same(now := _shown(part, ahead_s), part):
+            changed[name] = now
+    return msgspec.structs.replace(value, **changed) if changed else value
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, bool], ...]:
+    return tuple((name, name.endswith(TIME)) for name in kind.__struct_fields__)
+
+
+def _same(one: object, other: object) -> bool:
+    return one is other
+
 
 RETRY_S = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Before each further attempt; the last one again and again."""

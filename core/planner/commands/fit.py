@@ -46,7 +46,7 @@ from devexplorer.core.planner.records import (
     ServingSpec,
 )
 from devexplorer.core.planner.serving.request import KV_DTYPES
-from devexplorer.core.planner.worker import LIMIT_SECONDS, planned
+from devexplorer.core.planner.worker.ask import LIMIT_SECONDS, planned
 from devexplorer.core.records import Calibration
 
 COLUMNS = 4

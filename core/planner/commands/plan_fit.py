@@ -30,7 +30,7 @@ from devexplorer.core.planner.records import (
     ServingSpec,
     planned_tensors,
 )
-from devexplorer.core.planner.worker import planned
+from devexplorer.core.planner.worker.ask import planned
 from devexplorer.core.records import Answer, Fact, Offer
 from devexplorer.core.workspace import CommandResult, Workspace
 

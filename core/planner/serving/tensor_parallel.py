@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.allreduce.ring import ring_seconds
+from devexplorer.core.allreduce.kind import ring_seconds
 from devexplorer.core.base import BadInput
 from devexplorer.core.devices.profiles import Profile
 

@@ -1,5 +1,6 @@
-"""`torch.vgpu`, the functions that torch and user code expect of an accelerator's module; `torch.autocast("vgpu")`;
-`torch.Generator`, `torch.Stream` and `torch.Event` on a virtual GPU. Any thread; all figures are the virtual GPUs'.
+"""What torch and user code expect of an accelerator by its name: `torch.vgpu`, `torch.autocast("vgpu")`,
+`torch.Generator`, `torch.Stream` and `torch.Event`, and `torch.load(file, map_location="vgpu:1")`. Any thread; all
+figures are the virtual GPUs'.
 
 torch has these lists in C++ for its own devices (`aten/src/ATen/autocast_mode.h`); for a device in Python they are
 registered here. Unlike there, a weight's cast is not kept between uses, but within `keeping_casts`.
@@ -14,6 +15,7 @@ classes that dispatch on the device; for other devices they return torch's objec
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -26,13 +28,17 @@ from devexplorer.core.virtual.device.accounting import (
     PRIVATE_USE,
     Event,
     Stream,
+    count_storage,
     current_gpu,
     current_stream,
     gpu_named,
+    gpu_of,
     gpus,
     set_current,
     set_stream,
 )
+from devexplorer.core.virtual.device.machine import VirtualGpu
+from devexplorer.core.virtual.operators.handlers import charge_copy
 from devexplorer.core.virtual.operators.operations import DTYPE_NAMES
 
 KEY = "AutocastPrivateUse1"
@@ -414,3 +420,68 @@ def _is_virtual(device: Any, named: dict[str, Any], accelerator_by_default: bool
         accelerator = torch._C._accelerator_getAccelerator() if accelerator_by_default else None
         return accelerator is not None and accelerator.type == KIND
     return torch.device(device).type == KIND
+
+
+class VirtualStorage(torch.UntypedStorage):
+    """CPU memory that reports a virtual GPU as its device and is counted there.
+
+    torch's own `UntypedStorage(size, device="vgpu:1")` has no allocator to ask, and would end the process.
+    """
+
+    _gpu: VirtualGpu
+
+    def __new__(cls, nbytes: int = 0, *, device: Any = KIND) -> VirtualStorage:
+        """`nbytes` without values. Raises torch's `OutOfMemoryError` when the device is full."""
+        gpu = gpu_of(torch.device(device))
+        made = super().__new__(cls, nbytes)  # type: ignore[call-arg]  # torch publishes no types for it
+        count_storage(made, gpu)
+        made._gpu = gpu
+        return made
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]  # torch's is read-only as well
+        """The virtual GPU."""
+        return torch.device(KIND, self._gpu.index)
+
+    def __reduce__(self) -> Any:
+        # In a file it is the CPU's, as every tensor on a virtual GPU is.
+        host: torch.UntypedStorage = self.cpu()  # type: ignore[no-untyped-call]
+        return torch.Tensor.untyped_storage, (torch.empty(0, dtype=torch.uint8).set_(host),)
+
+
+def register() -> None:
+    """Let torch load to virtual GPUs this way, also where `map_location` is a function that calls `storage.vgpu(1)`."""
+    torch.serialization.register_package(19, lambda storage: None, _restore)  # before torch's own for such devices (23)
+    setattr(torch.UntypedStorage, KIND, _move_storage)
+    # torch's own ends the process for a virtual GPU
+    torch.UntypedStorage.__new__ = _storage  # type: ignore[method-assign]
+
+
+def _storage(cls: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:
+    """`torch.UntypedStorage(size or values, device=...)`."""
+    make: Any = torch._C.StorageBase.__new__
+    if device is None:
+        return make(cls, *args, **kwargs)
+    where = torch.device(device)
+    if where.type != KIND:
+        return make(cls, *args, device=where, **kwargs)
+    if args and not isinstance(args[0], int):
+        return _move_storage(torch.UntypedStorage(*args, **kwargs), where)
+    return VirtualStorage(*args, **kwargs, device=where)
+
+
+def _restore(storage: Any, location: str) -> Any:
+    return _move_storage(storage, location) if location.partition(":")[0] == KIND else None
+
+
+def _move_storage(
+    storage: torch.UntypedStorage, device: Any = None, non_blocking: bool = False
+) -> torch.UntypedStorage:
+    where = torch.device(KIND, device or 0) if isinstance(device, int | None) else torch.device(device)
+    if storage.device == where:
+        return storage
+    moved = VirtualStorage(storage.nbytes(), device=where)
+    began = time.perf_counter()
+    moved.copy_(storage)
+    charge_copy(getattr(storage, "_gpu", None), moved._gpu, storage.nbytes(), time.perf_counter() - began)
+    return moved

@@ -13,9 +13,8 @@ from fakes.allreduce import KIB, SMALL, failure, free_port, made, of_two, points
 from msgspec.structs import replace
 
 from devexplorer.core.allreduce import rank
-from devexplorer.core.allreduce.kind import AllReduceResult, AllReduceSpec, Rendezvous
+from devexplorer.core.allreduce.kind import AllReduceResult, AllReduceSpec, Rendezvous, ring_seconds
 from devexplorer.core.allreduce.messages import DTYPES, Order, Setup
-from devexplorer.core.allreduce.ring import ring_seconds
 from devexplorer.core.allreduce.run import Ranks, check_allreduce, listen
 from devexplorer.core.base import BadInput
 from devexplorer.core.benchmark.kind import run_documents

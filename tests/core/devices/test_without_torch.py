@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from devexplorer.core.devices import without_torch
+from devexplorer.core.devices import catalog
+from devexplorer.core.devices.catalog import Build, expected_devices, installed_build
 from devexplorer.core.devices.nvml_card import Card
-from devexplorer.core.devices.without_torch import Build, expected_devices, installed_build
 
 CUDA = Build("2.13.0+cu130", cuda="13.0")
 A, B, C = (f"GPU-aaaaaaaa-0000-0000-0000-00000000000{number}" for number in range(3))
@@ -76,8 +76,8 @@ def test_the_kind_of_build_is_read_without_importing_torch(tmp_path: Path, monke
         " None\n",
         encoding="utf-8",
     )
-    spec = without_torch.importlib.util.spec_from_file_location("torch", package / "__init__.py")
-    monkeypatch.setattr(without_torch.importlib.util, "find_spec", lambda name: spec)
+    spec = catalog.importlib.util.spec_from_file_location("torch", package / "__init__.py")
+    monkeypatch.setattr(catalog.importlib.util, "find_spec", lambda name: spec)
     assert installed_build() == Build("2.13.0+cu130", cuda="13.0")
-    monkeypatch.setattr(without_torch.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(catalog.importlib.util, "find_spec", lambda name: None)
     assert "not installed" in (installed_build().reason or "")

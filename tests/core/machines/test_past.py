@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from devexplorer.core.base import LinkError
-from devexplorer.core.machines.past import past_readings, unpacked
+from devexplorer.core.machines.host.known import past_readings, unpacked
 from devexplorer.core.machines.records import PastReadings
 from devexplorer.core.telemetry.history import DEVICE_METRICS, THROUGHPUT, History
 

@@ -16,7 +16,7 @@ from devexplorer.core.doctor.ask import diagnosed
 from devexplorer.core.files.records import OpenModel
 from devexplorer.core.planner.commands import plan_fit as planner
 from devexplorer.core.planner.records import FitPlanned, FitSpec, PlanFit
-from devexplorer.core.planner.worker import planned
+from devexplorer.core.planner.worker.ask import planned
 from devexplorer.core.records import BuildModel, DoctorRequest
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -67,7 +67,7 @@ def test_another_backend_in_the_place_of_virtual_gpus_does_not_hinder_it(tmp_pat
 def test_asking_needs_no_torch():
     import subprocess
 
-    code = "import sys; import devexplorer.core.planner.worker; sys.exit('torch' in sys.modules)"
+    code = "import sys; import devexplorer.core.planner.worker.ask; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -34,7 +34,7 @@ from devexplorer.core.records import (
     Undid,
     Undo,
 )
-from devexplorer.core.session.crash import install_hooks
+from devexplorer.core.session.background import install_hooks
 from devexplorer.core.session.session import RESTARTS, Session
 from devexplorer.core.session.state import State
 

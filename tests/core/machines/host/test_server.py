@@ -15,9 +15,8 @@ from fakes.hosts import READY, HostHere, WindowHere
 from fakes.stored_runs import matmul, stored
 
 from devexplorer.core.machines.host import server as server_module
-from devexplorer.core.machines.host.known import MOST_COMMANDS
+from devexplorer.core.machines.host.known import MOST_COMMANDS, unpacked
 from devexplorer.core.machines.host.server import LOST, MOST_CLIENTS, MOST_REPLIES, MOST_WAITING
-from devexplorer.core.machines.past import unpacked
 from devexplorer.core.machines.records import (
     PROTOCOL,
     ActionsChanged,

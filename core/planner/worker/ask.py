@@ -13,7 +13,7 @@ from devexplorer.core.planner.records import FitReport, FitSpec
 
 LIMIT_SECONDS = 120.0
 WORKER = ModelWorker(
-    "devexplorer.core.planner.worker",
+    "devexplorer.core.planner.worker.ask",
     FitSpec,
     FitReport,
     "no answer",
