@@ -1,7 +1,7 @@
 """The bandwidth benchmark: bytes that arrive per second, the latency of one copy, and whether the data is right, for
 every pair of devices. Runs on the thread that runs the benchmark, and starts none.
 
-Runs on the thread that runs the benchmark, and starts none. How copies are timed:
+How copies are timed:
 
 - cpu to cpu (a copy in memory): the wall around a block of copies.
 - CUDA, other accelerators with events: copies queued on a stream, events between them, one synchronisation per block.
@@ -13,9 +13,6 @@ Runs on the thread that runs the benchmark, and starts none. How copies are time
 
 To verify, a pattern that has not been there before, in which no eight bytes are like others, is copied in the same way
 and compared bit by bit; on virtual GPUs in pieces of 16 MiB, one after the other.
-
-Runs on the thread that runs the benchmark, and starts none; `core.bandwidth.run` says how copies are timed and
-verified.
 
 Rates are decimal GB/s of data that arrived, both directions together where copies go both ways at once. A row's
 `seconds` are from the call to the end of one copy, each waited for: the latency where copies are small. On virtual GPUs

@@ -1,7 +1,7 @@
 """What every start of the program has before anything else: Ctrl-C is quiet from the first line on (exit code 130), a
 refusal is one line on standard error, and the first reading comes sooner. Main thread; imports next to nothing.
 
-Imports next to nothing, because it is what the program imports first. A program that a script starts in the background
+A program that a script starts in the background
 inherits SIGINT as ignored, and so would never hear of Ctrl-C or `kill -INT`: the commands here listen all the same.
 """
 

@@ -1,13 +1,12 @@
 """How commands print: JSON documents with `"schema": 1`, tables, styled lines without rich, the progress of work in
 another process, and what another machine prints; nothing that user code prints gets on standard output. Main thread.
 
-rich does all of that better and takes a third of the time in which `watch --count 1` is done: it is imported for
-characters that are wider than one cell, and for a table that renews itself.
+Styled lines: rich does all of that better and takes a third of the time in which `watch --count 1` is done: it is
+imported for characters that are wider than one cell, and for a table that renews itself.
 
-That machine is not trusted. Colours of text pass; the cursor goes up no further than to where the output began, so that
-what was on the terminal before stays as it is; the screen is cleared only after its size has changed, when `watch` does
-that. All else is shown as signs.
-"""
+Another machine is not trusted. Colours of text pass; the cursor goes up no further than to where the output began, so
+that what was on the terminal before stays as it is; the screen is cleared only after its size has changed, when `watch`
+does that. All else is shown as signs."""
 
 from __future__ import annotations
 

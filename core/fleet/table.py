@@ -2,8 +2,6 @@
 and filters, and what is exported. Main thread only.
 
 The columns are numpy arrays over all cards, so that thousands of readings are one step; a card takes about 2 kB.
-
-Thousands of cards are a step or two of numpy: what has to look at each of them happens when cards come or go.
 """
 
 from __future__ import annotations

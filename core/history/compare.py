@@ -18,7 +18,7 @@ independent, 6.7 % when each carries 0.7 of the one before, 8.6 % when 0.9 (a te
 Both depend on nothing random, so the same two runs always give the same answer. Neither knows what happens between runs
 (another placement in memory, another day): that only reruns show.
 
-The first run is what the others are compared with. `core.history.compare` says how significance is found.
+The first run is what the others are compared with.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ here: what is heavy is imported when the work begins.
 
 The process leads a session of its own and is killed with everything that it started, whether it ended, was cancelled or
 took too long. What it prints goes where this process prints its errors: in the engine that becomes lines of the log.
-The other side is `core.isolation.worker`.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 name that the command line takes; and one whose tensors came from a workspace file, while its code has not run. Jobs
 thread, or the main thread of a command.
 
-Nothing is downloaded: a name that only a hub knows is refused, and so is every option that asks for weights.
+Of libraries nothing is downloaded: a name that only a hub knows is refused, and so is every option that asks for
+weights.
 
-It has the modules, parameters and buffers under their paths, so it can be looked at, moved, trained values kept and
-saved again. `adopt` gives its very tensors to a model that was built since.
-"""
+A `StoredModule` has the modules, parameters and buffers under their paths, so it can be looked at, moved, trained
+values kept and saved again. `adopt` gives its very tensors to a model that was built since."""
 
 from __future__ import annotations
 

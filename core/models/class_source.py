@@ -3,7 +3,7 @@ parameter off from autograd. Any thread.
 
 The source is read, never executed. Each file is parsed once: those of libraries are long.
 
-The source is read, never executed. `.data` and `.detach()` give values without history, `torch.no_grad()` and
+`.data` and `.detach()` give values without history, `torch.no_grad()` and
 `torch.inference_mode()` let nothing have one: whatever is computed from there on does not depend on the parameters any
 more, as far as autograd knows.
 """

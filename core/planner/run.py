@@ -1,7 +1,7 @@
 """One run of a model's step on virtual GPUs that measure: what a user's own loop would do, with every block of memory
 and every operation noted. In the planner's process.
 
-They replace this process's virtual GPUs, so they belong in their own process (or a test that has
+The measuring GPUs replace this process's virtual ones, so they belong in their own process (or a test that has
 reset the machine).
 
 Training is the usual loop: `optimizer.zero_grad()`, `output = model(...)`, `loss = ...`, `loss.backward()`,

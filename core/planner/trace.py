@@ -1,7 +1,7 @@
 """What a run took, gave back and computed on one card; what follows from that for any card: its memory with what cuBLAS
 and cuDNN take, how long the step takes and what bounds it. No torch; any thread.
 
-All of it comes from PyTorch's allocator, so `max_memory_allocated` has it too.
+What libraries take comes from PyTorch's allocator, so `max_memory_allocated` has it too.
 
 cuBLAS: PyTorch gives it a workspace per handle and stream, and keeps it. A thread has a handle of its own
 (`getCurrentCUDABlasHandle`), and autograd runs backward on a thread of its own for each device (`Engine::thread_init`

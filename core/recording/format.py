@@ -1,9 +1,10 @@
 """The format of a recording: what stands in the file and how it is checked; and opening one: every byte is checked
 once, each half second is found. Blocks on the disk: no main thread.
 
-    file    magic and format version (11 bytes), then frames to the end frame   mark, head (`Head`), payload: msgpack,
-    compressed with zlib kinds   header (once, first) · readings (samples, benchmark points) · events (everything else,
-    and the devices) · end (nothing)
+    file    magic and format version (11 bytes), then frames to the end
+    frame   mark, head (`Head`), payload: msgpack, compressed with zlib
+    kinds   header (once, first) · readings (samples, benchmark points) ·
+            events (everything else, and the devices) · end (nothing)
 
 A payload is a list of pairs: milliseconds since the recording began on a clock that never jumps, and one tagged record.
 Readings share a frame with everything of the same half second: field names repeat, so that a sample of 800 bytes takes

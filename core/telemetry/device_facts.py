@@ -1,9 +1,7 @@
 """Everything known about one device, as groups of rows for the window and the terminal. Pure functions, any thread.
 
-An unknown value is a dash with the most specific reason available.
-
-An unknown value is a dash with a reason; rows that do not apply to a kind of device (the fan of a CPU) are left out.
-"""
+An unknown value is a dash with the most specific reason available; rows that do not apply to a kind of device (the fan
+of a CPU) are left out."""
 
 from __future__ import annotations
 

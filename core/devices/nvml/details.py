@@ -1,8 +1,8 @@
 """The details of a card, which change seldom or never, about twice a minute; and how the cards are joined: what lies
 between each pair, peer access, the CPUs and memory near each. Sampler threads.
 
-`nvidia-smi topo -m` shows the same; the codes are its. Nothing here is expected of every pair: what the driver does not
-tell is None.
+How cards are joined: `nvidia-smi topo -m` shows the same; the codes are its. Nothing here is expected of every pair:
+what the driver does not tell is None.
 
 Nothing here is expected of every card: what one lacks is None, and the reason is in `DeviceDetails.missing`.
 Each question is named with its `nvidia-smi --query-gpu` equivalent where there is one.

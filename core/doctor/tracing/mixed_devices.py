@@ -1,7 +1,7 @@
 """A call whose operands are on several devices, and that fails for it, or of several dtypes: which is where, where each
 comes from, and how that is put right. The thread that is watched.
 
-The thread that is watched. The operand that is not where the model is gets the blame.
+The operand that is not where the model is gets the blame.
 
 A width that was asked for is no finding: a cast, `dtype=`, autocast, a loss; nor a sum with another activation that is
 wide already.

@@ -3,9 +3,8 @@ their way between machines. One thread for each window, `host-files`, because a 
 
 Files are read and written as this user, with whatever that user may.
 
-Each has a folder of its own, so that it keeps its name; all of them are in one folder below the cache, which goes when
-the process does.
-"""
+An object on its way has a folder of its own, so that it keeps its name; all of them are in one folder below the cache,
+which goes when the process does."""
 
 from __future__ import annotations
 

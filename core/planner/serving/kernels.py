@@ -5,13 +5,13 @@ Attention reads keys and values where they lie in the cache, in the cache's own 
 they are, a sliding window as what a kernel visits: neither masks nor copies of the cache. Packed weights: one product
 that reads them as they are stored.
 
-The cache holds a latent and a rotary part for each token, shared by all heads. transformers' models expand both into
-keys and values of every head, for the whole context and each new token. Engines do so for prompts alone. For a later
-token they take the query into the latents' space instead (the projection of the keys is absorbed by the query, that of
-the values by the output), and attend to the latents as they lie: `attn_impl = "absorb"` in inference/model.py of
-DeepSeek-V3, vllm/v1/attention/backends/mla/common.py of vLLM.
+MLA: the cache holds a latent and a rotary part for each token, shared by all heads. transformers' models expand both
+into keys and values of every head, for the whole context and each new token. Engines do so for prompts alone. For a
+later token they take the query into the latents' space instead (the projection of the keys is absorbed by the query,
+that of the values by the output), and attend to the latents as they lie: `attn_impl = "absorb"` in inference/model.py
+of DeepSeek-V3, vllm/v1/attention/backends/mla/common.py of vLLM.
 
-Without that package transformers takes them apart: Mamba's scan into a loop over the tokens, that of Mamba 2 into
+Scans: without mamba-ssm transformers takes them apart: Mamba's scan into a loop over the tokens, that of Mamba 2 into
 products of chunks whose factors are written out, an update into half a dozen operations that each write the state.
 
 Mamba: 9 floating-point operations for each element of the state and token
@@ -19,8 +19,8 @@ Mamba: 9 floating-point operations for each element of the state and token
 between chunks, on the units of the activations' dtype (mamba_ssm/ops/triton/ssd_combined.py), which also writes the
 products of each chunk and the states between chunks.
 
-A product reads them as they are stored, as Marlin and similar kernels do, and computes in the dtype of the activations;
-or in 8 bits, where the method quantises activations too and the card multiplies such numbers.
+Quantised layers: a product reads weights as they are stored, as Marlin and similar kernels do, and computes in the
+dtype of the activations; or in 8 bits, where the method quantises activations too and the card multiplies such numbers.
 """
 
 from __future__ import annotations

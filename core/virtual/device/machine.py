@@ -1,8 +1,8 @@
 """The virtual GPUs of this process, the links between them, and the `Backend` through which the engine uses them. Any
 thread; no torch.
 
-Assumed: all of them hang below one host bridge, and each pair has the whole link of the slower one for itself, as
-behind a switch. A pair of different kinds of links (NVLink and PCIe, NVLink and xGMI) goes over PCIe.
+Assumed of the links: all cards hang below one host bridge, and each pair has the whole link of the slower one for
+itself, as behind a switch. A pair of different kinds of links (NVLink and PCIe, NVLink and xGMI) goes over PCIe.
 
 Computing threads change a `VirtualGpu` while the sampling thread reads it; the allocator and the clock have locks.
 """

@@ -1,9 +1,11 @@
 """Operations that are not run as the others are: copies between the host and virtual GPUs, where two gradients meet,
 and what torch does in another way for tensor subclasses. Any thread.
 
-Its engine does so (`InputBuffer::accumulate` in torch/csrc/autograd/input_buffer.cpp) when nothing else has the first
-one; but never with tensors of Python classes, as those here are, whose sum would be counted as a third tensor. So the
-sum takes over the block of the first.
+Autograd's engine adds the second gradient into the first (`InputBuffer::accumulate` in
+torch/csrc/autograd/input_buffer.cpp) when nothing else has the first one; but never with tensors of Python classes, as
+those here are, whose sum would be counted as a third tensor. So the sum takes over the block of the first.
+
+Tensor subclasses:
 
 - CTC loss: the mean over the batch would want all lengths on the device; on a real card they may be on the CPU.
 - Eigenvectors: a complex one is known up to a factor e^(i phi). torch's derivative checks that the loss does not depend

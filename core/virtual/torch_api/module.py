@@ -2,16 +2,16 @@
 `torch.Generator`, `torch.Stream` and `torch.Event`, and `torch.load(file, map_location="vgpu:1")`. Any thread; all
 figures are the virtual GPUs'.
 
-torch has these lists in C++ for its own devices (`aten/src/ATen/autocast_mode.h`); for a device in Python they are
-registered here. Unlike there, a weight's cast is not kept between uses, but within `keeping_casts`.
+Autocast: torch has the lists of operations in C++ for its own devices (`aten/src/ATen/autocast_mode.h`); for a device
+in Python they are registered here. Unlike there, a weight's cast is not kept between uses, but within `keeping_casts`.
 
 The functions of `torch.accelerator` call some of `torch._C`, which ask the device guard and the allocator that a device
 in C++ has. While `vgpu` is the accelerator of the process, the answers come from the virtual GPUs; each function is
 replaced only where this torch has it.
 
-The C++ behind them asks the device's hooks, and those of a Python device cannot answer. So the names in `torch` become
-classes that dispatch on the device; for other devices they return torch's objects, and `isinstance` works as before.
-"""
+`torch.Generator`, `torch.Stream` and `torch.Event`: the C++ behind them asks the device's hooks, and those of a Python
+device cannot answer. So the names in `torch` become classes that dispatch on the device; for other devices they return
+torch's objects, and `isinstance` works as before."""
 
 from __future__ import annotations
 

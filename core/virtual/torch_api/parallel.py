@@ -3,9 +3,8 @@ broadcast. Any thread.
 
 A process has its own virtual GPUs, so ranks meet as they would on cards of several machines.
 
-torch has these functions in builds with CUDA only, and for CUDA only. Ours take over where a tensor on a virtual GPU is
-among the arguments, or where there are no others.
-"""
+Scatter, gather and broadcast: torch has these functions in builds with CUDA only, and for CUDA only. Ours take over
+where a tensor on a virtual GPU is among the arguments, or where there are no others."""
 
 from __future__ import annotations
 
