@@ -100,7 +100,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import torch
-from devexplorer.core.files import writing
+from devexplorer.core.files import save
 from devexplorer.core.files.entries import Ticker
 from devexplorer.core.base.progress import NO_PROGRESS
 left = 3
@@ -113,11 +113,11 @@ class Dies(Ticker):
 path, form = Path(sys.argv[1]), sys.argv[2]
 tick = Dies(NO_PROGRESS, 1, "", "")
 tensors = {str(n): torch.rand(10000) for n in range(9)}
-with writing.written(str(path), path, 0) as temporary:
+with save.written(str(path), path, 0) as temporary:
     if form == "pt":
-        writing.write_torch(temporary, tensors, tick)
+        save.write_torch(temporary, tensors, tick)
     else:
-        writing.write_safetensors(temporary, tensors, {}, tick)
+        save.write_safetensors(temporary, tensors, {}, tick)
 """
 
 
