@@ -32,7 +32,7 @@ COMMANDS = (
         "host",
         "what windows on other machines connect to: start it, list it, end it",
         _host,
-        "machines.commands:host",
+        "machines.commands.command:host",
         takes_common=False,
     ),
 )
@@ -43,6 +43,6 @@ WINDOW_OPTIONS = (
         "run on this machine, which ssh reaches; PATH and files are then that machine's",
         _check_ssh,
         "machines.actions:begin_there",
-        away="machines.commands:over_ssh",
+        away="machines.commands.command:over_ssh",
     ),
 )

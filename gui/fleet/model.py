@@ -17,7 +17,7 @@ from devexplorer.core.fleet.records import CardVerdict, Verdict
 from devexplorer.core.fleet.report.document import cause_text, ratio_text
 from devexplorer.core.fleet.report.document import line as verdict_line
 from devexplorer.core.fleet.table import Bools, FleetArrangement, FleetGroup, Floats, GroupBy, Rows
-from devexplorer.core.fleet.window import WatchedFleet
+from devexplorer.core.fleet.window.watched_fleet import WatchedFleet
 from devexplorer.core.machines.window.link import STALE_S, STATES, age_text
 from devexplorer.core.telemetry.device_facts import held_in_short
 from devexplorer.gui.widgets import Tone

@@ -18,7 +18,7 @@ from devexplorer.core.fleet.check.fleet_check import CheckReport
 from devexplorer.core.fleet.events import MachineState
 from devexplorer.core.fleet.records import CardVerdict, LoadReadings, Verdict
 from devexplorer.core.fleet.report.document import cause_text, group_lines, interrupted_line, line, ratio_text
-from devexplorer.core.fleet.window import WatchedFleet
+from devexplorer.core.fleet.window.watched_fleet import WatchedFleet
 from devexplorer.core.machines.window.link import STATES, age_text
 from devexplorer.core.records import Fact
 from devexplorer.core.session import State

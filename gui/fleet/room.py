@@ -19,7 +19,7 @@ from devexplorer.core.fleet.events import FleetSource
 from devexplorer.core.fleet.hosts.host_fleet import HostFleet, host_members
 from devexplorer.core.fleet.report.history import TABLE, as_row, fleet_name, former, kept, stored_checks
 from devexplorer.core.fleet.simulated import Defect, SimulatedFleet
-from devexplorer.core.fleet.window import KnownInWindow, WatchedFleet, WindowMachines
+from devexplorer.core.fleet.window.watched_fleet import KnownInWindow, WatchedFleet, WindowMachines
 from devexplorer.core.machines.ssh.hosts import address
 from devexplorer.core.machines.window.link import link_of
 from devexplorer.gui.actions import WindowContext, WindowWork

@@ -24,7 +24,7 @@ from fakes.ssh import RUNS_HERE, fake_ssh
 from fakes.sshd import HOST, Sshd, shared_sshd  # noqa: F401 - a fixture
 
 from devexplorer.core.cli.run import main
-from devexplorer.core.machines.commands import _Output
+from devexplorer.core.machines.commands.command import _Output
 from devexplorer.core.machines.ssh.connection import Connection
 from devexplorer.core.session.settings import KnownMachine, Settings, SettingsFile
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from devexplorer.core.fleet.window import WatchedFleet
+from devexplorer.core.fleet.window.watched_fleet import WatchedFleet
 
 
 def test_the_time_that_is_left_never_rises() -> None:

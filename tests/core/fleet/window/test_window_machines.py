@@ -19,7 +19,7 @@ from devexplorer.core.fleet.check.plan import CheckPlan
 from devexplorer.core.fleet.events import BlocksMeasured, FleetEvent, GroupEnded, GroupStarted, MeasureOrder
 from devexplorer.core.fleet.records import MeasuredKind
 from devexplorer.core.fleet.table import FleetTable
-from devexplorer.core.fleet.window import KnownInWindow, WindowMachines, address_towards
+from devexplorer.core.fleet.window.watched_fleet import KnownInWindow, WindowMachines, address_towards
 from devexplorer.core.machines.window.link import Link
 from devexplorer.core.records import (
     BeginBenchmark,

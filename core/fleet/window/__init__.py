@@ -1,0 +1,1 @@
+"""The fleet of a window: what it watches, and the machines it has anyway."""

@@ -1,0 +1,1 @@
+"""`devexplorer host`, and commands on another machine (`--ssh`)."""
