@@ -98,7 +98,8 @@ def take_out(folder: Path, gone: Parts) -> None:
     text = public.read_text()
     for name in gone.names:
         for export in re.findall(rf'^    "(\w+)": "{name}\.', text, flags=re.MULTILINE):
-            text = re.sub(rf'^    "{export}"[,:].*\n|^    from .* import {export}\n', "", text, flags=re.MULTILINE)
+            text = re.sub(rf'^    "{export}"[,:].*\n', "", text, flags=re.MULTILINE)
+        text = re.sub(rf"^    from devexplorer\.core\.{name}\..*\n", "", text, flags=re.MULTILINE)
     public.write_text(text)
 
 
