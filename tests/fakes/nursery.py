@@ -82,11 +82,13 @@ def _become(order: Order) -> None:
 
 
 if __name__ == "__main__":
+    gc.disable()  # nothing that is imported is garbage
     for name in LOADED:
         with suppress(ModuleNotFoundError):  # of a feature that was taken out
             importlib.import_module(name)
     gc.collect()
     gc.freeze()
+    gc.enable()
     _door = socket.socket(fileno=int(sys.argv[1]))
     if (_order := _orders(_door)) is not None:
         _door.close()
