@@ -163,7 +163,7 @@ def test_taking_a_feature_out_takes_what_needs_it_and_its_names_along(tmp_path: 
     gone = without.parts("split")
     assert gone.names == ("split", "planner")
     assert {"core/split", "gui/split", "core/planner", "gui/fit", "core/learn/exercises/split.py"} <= set(gone.folders)
-    without.copy(tmp_path)
+    without.copy(tmp_path, types=False)
     without.take_out(tmp_path, gone)
     assert [folder for folder in gone.folders if (tmp_path / folder).exists()] == []
     left = {**runpy.run_path(str(tmp_path / "core/features.py"))}["FEATURES"]

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from importlib.util import cache_from_source
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -58,8 +59,9 @@ def parts(name: str) -> Parts:
     return Parts(tuple(names), tuple(dict.fromkeys(folders)))
 
 
-def copy(folder: Path) -> None:
-    """The program as git knows it, with what is not committed yet."""
+def copy(folder: Path, types: bool = True) -> None:
+    """The program as git knows it, with what is not committed yet, and what Python has compiled of it. `types`: also
+    what the type checker remembers."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -71,7 +73,13 @@ def copy(folder: Path) -> None:
         if source.is_symlink() or source.is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target, follow_symlinks=False)
-    if (ROOT / ".mypy_cache").is_dir():  # minutes less
+            if name.startswith(("core/", "gui/")) and name.endswith(".py"):
+                compiled = Path(cache_from_source(str(source)))
+                if compiled.is_file():  # it counts as long as the source is of the same time and size
+                    kept = Path(cache_from_source(str(target)))
+                    kept.parent.mkdir(exist_ok=True)
+                    shutil.copy2(compiled, kept)
+    if types and (ROOT / ".mypy_cache").is_dir():  # minutes less
         shutil.copytree(ROOT / ".mypy_cache", folder / ".mypy_cache")
 
 
@@ -110,6 +118,7 @@ sys.meta_path[:] = [one for one in sys.meta_path if not getattr(one, "__module__
 """Runs when any Python of the copy starts: what is installed for development would still find what is gone."""
 IMPORT_ALL = """
 import importlib
+from importlib.util import cache_from_source
 from pathlib import Path
 from pkgutil import resolve_name
 for path in sorted([*Path("core").rglob("*.py"), *Path("gui").rglob("*.py")]):
@@ -143,7 +152,7 @@ def try_without(name: str, how: str) -> bool:
     gone = parts(name)
     with tempfile.TemporaryDirectory(prefix="without-") as made:
         folder = Path(made)
-        copy(folder)
+        copy(folder, types=how != "quick")
         take_out(folder, gone)
         (folder / ".ci/types/sitecustomize.py").write_text(ONLY_THE_COPY)
         environment = {
