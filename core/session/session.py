@@ -24,7 +24,7 @@ from devexplorer.core.commands.registry import title_of
 from devexplorer.core.devices.catalog import Catalog, join
 from devexplorer.core.devices.cpu import CpuReader
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE, assignment, checked, visibility_answer
-from devexplorer.core.devices.drm import Drm, DrmCard
+from devexplorer.core.devices.drm import ENGINE_READS, Drm, DrmCard, DrmSampler
 from devexplorer.core.devices.nvml.library import Card, Nvml
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.engine.process import EngineLike, EngineProcess
@@ -57,7 +57,6 @@ from devexplorer.core.records import (
 )
 from devexplorer.core.session.journal import Action, Journal, JournalEntry, Surroundings
 from devexplorer.core.session.poll import MOST_EVENTS, PollResult
-from devexplorer.core.telemetry.drm_sampler import ENGINE_READS, DrmSampler
 from devexplorer.core.telemetry.mailbox import DROPPABLE, Mailbox
 from devexplorer.core.telemetry.sampler import Sampler
 

@@ -28,8 +28,8 @@ from devexplorer.core.telemetry.sampler import CALL_LIMIT_S, PATIENCE_S, Sampler
 from devexplorer.core.watch.table import WatchReading
 
 if TYPE_CHECKING:
+    from devexplorer.core.devices.drm import DrmSampler
     from devexplorer.core.devices.profiles import Profile
-    from devexplorer.core.telemetry.drm_sampler import DrmSampler
     from devexplorer.core.virtual.device.machine import VirtualMachine
 
 CLOSE_S = 0.3
@@ -178,7 +178,7 @@ class WatchedDevices:
     def _drm_sampler(self, drm: Drm, interval_s: float) -> DrmSampler | None:
         if not self._drm_cards:
             return None
-        from devexplorer.core.telemetry.drm_sampler import DrmSampler
+        from devexplorer.core.devices.drm import DrmSampler
 
         sampler = DrmSampler(self._kernel_events.append, drm, interval_s=interval_s)
         sampler.set_names(self._found.drm_names)

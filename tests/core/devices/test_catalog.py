@@ -312,7 +312,6 @@ def test_the_catalog_and_the_telemetry_come_without_torch_and_pynvml() -> None:
         "devices.nvml",
         "devices.drm",
         "devices.cuda_visible_devices",
-        "telemetry.drm_sampler",
         "telemetry.history",
         "telemetry.mailbox",
         "telemetry.sampler",

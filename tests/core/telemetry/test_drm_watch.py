@@ -6,9 +6,8 @@ import queue
 
 import pytest
 
-from devexplorer.core.devices.drm import Drm, DrmCard
+from devexplorer.core.devices.drm import DETAILS_INTERVAL_S, Drm, DrmCard, DrmSampler
 from devexplorer.core.records import DeviceDetails, DeviceSample, Event
-from devexplorer.core.telemetry.drm_sampler import DETAILS_INTERVAL_S, DrmSampler
 
 AMD = DrmCard(0, "AMD", "AMD Radeon", "0000:03:00.0", "amdgpu", 16 << 30, shared=False)
 ARC = DrmCard(1, "Intel", "Intel Arc", "0000:05:00.0", "xe", 12 << 30, shared=False)
