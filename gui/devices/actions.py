@@ -30,13 +30,13 @@ def actions(context: WindowContext) -> list[ActionSpec]:
 
 def add_virtual_gpus(context: WindowContext) -> None:
     """Choose profiles of simulated cards."""
-    from devexplorer.gui.devices.virtual_gpus import VirtualGpusDialog
+    from devexplorer.gui.devices.dialogs import VirtualGpusDialog
 
     context.ask(VirtualGpusDialog(context.window))
 
 
 def _choose_visible_devices(context: WindowContext) -> None:
-    from devexplorer.gui.devices.visible_devices import VisibleDevicesDialog
+    from devexplorer.gui.devices.dialogs import VisibleDevicesDialog
 
     dialog = VisibleDevicesDialog(context.state, context.window)
     if context.session is not None:

@@ -78,7 +78,7 @@ def _open_files(context: WindowContext) -> None:
 
 
 def _load_checkpoint(context: WindowContext) -> None:
-    from devexplorer.gui.files.load_file import CheckpointDialog
+    from devexplorer.gui.files.tensor_files import CheckpointDialog
 
     model = context.selection.model()
     if model is None:
@@ -87,7 +87,7 @@ def _load_checkpoint(context: WindowContext) -> None:
 
 
 def _save(context: WindowContext, targets: tuple[str, ...]) -> None:
-    from devexplorer.gui.files.save_file import SaveFileDialog
+    from devexplorer.gui.files.tensor_files import SaveFileDialog
 
     far = context.far
     dialog = SaveFileDialog(context.state, targets, context.window, far)

@@ -179,7 +179,7 @@ class Opening(QObject):
 
 def load_tensors(context: WindowContext, file: Path | CopiedFile | None = None) -> QDialog:
     """Choose tensors of a file; `file`: of this one. A copy is removed when nothing is loaded from it."""
-    from devexplorer.gui.files.load_file import LoadFileDialog
+    from devexplorer.gui.files.tensor_files import LoadFileDialog
 
     dialog = LoadFileDialog(context.state, context.window)
     context.ask(dialog, ANSWERS)

@@ -25,8 +25,7 @@ from devexplorer.core.session import State
 from devexplorer.core.split.draft import Draft, matches
 from devexplorer.core.split.records import InsertHops, Join, PlanSplit, Split
 from devexplorer.core.split.state import SplitState
-from devexplorer.gui.split.blocks import BlocksTable, SplitBlocksModel, decode
-from devexplorer.gui.split.picture import SplitPicture
+from devexplorer.gui.split.plan_view import BlocksTable, SplitBlocksModel, SplitPicture, decode
 from devexplorer.gui.widgets import (
     CHIP_PX,
     CPU,

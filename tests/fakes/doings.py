@@ -9,7 +9,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QDialogButtonBox, QInputDialog, QPushButton, QSpinBox
 
 from devexplorer.core.learn.course import EXERCISES
-from devexplorer.gui.devices.visible_devices import VisibleDevicesDialog
+from devexplorer.gui.devices.dialogs import VisibleDevicesDialog
 from devexplorer.gui.parameters.dialogs import EditElementDialog, InitialiseDialog
 from fakes.hands import CTRL, SHIFT
 from fakes.learner import Learner

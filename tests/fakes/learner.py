@@ -115,7 +115,7 @@ class Learner(Hands):
 
     def save(self, form: str, name: str) -> Path:
         """Ctrl+Shift+S for the selection."""
-        from devexplorer.gui.files.save_file import SaveFileDialog
+        from devexplorer.gui.files.tensor_files import SaveFileDialog
 
         self.press(Key.Key_S, CTRL | SHIFT)
         dialog = self.dialog(SaveFileDialog)
@@ -126,7 +126,7 @@ class Learner(Hands):
 
     def load(self, path: Path) -> Any:
         """File, Load tensors, the path; returns when the engine has listed the file."""
-        from devexplorer.gui.files.load_file import LoadFileDialog
+        from devexplorer.gui.files.tensor_files import LoadFileDialog
 
         self.menu(self.window.toolbar.open_button, "Load tensors…")
         dialog = self.dialog(LoadFileDialog)

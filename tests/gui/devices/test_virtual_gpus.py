@@ -6,7 +6,7 @@ from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.profiles import load_profiles, parse_virtual
 from devexplorer.core.records import AddVirtual
-from devexplorer.gui.devices.virtual_gpus import VirtualGpusDialog, profile_facts
+from devexplorer.gui.devices.dialogs import VirtualGpusDialog, profile_facts
 
 LEFT = Qt.MouseButton.LeftButton
 

@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.records import DeviceInfo, Problem
 from devexplorer.core.virtual.device.machine import VirtualMachine
-from devexplorer.gui.devices.visible_devices import NUMBERS, VisibleDevicesDialog
+from devexplorer.gui.devices.dialogs import NUMBERS, VisibleDevicesDialog
 
 LEFT = Qt.MouseButton.LeftButton
 Open = Callable[..., VisibleDevicesDialog]

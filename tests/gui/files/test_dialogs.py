@@ -29,10 +29,9 @@ from devexplorer.core.isolation.model_source import describe
 from devexplorer.core.parameters.records import Initialise
 from devexplorer.core.records import Answer, Row
 from devexplorer.core.session.state import State
-from devexplorer.gui.files.load_file import CheckpointDialog, LoadFileDialog
 from devexplorer.gui.files.open_model import KINDS, OpenModelDialog
 from devexplorer.gui.files.questions import TrustDialog
-from devexplorer.gui.files.save_file import SaveFileDialog
+from devexplorer.gui.files.tensor_files import CheckpointDialog, LoadFileDialog, SaveFileDialog
 from devexplorer.gui.parameters.dialogs import RULES, InitialiseDialog
 
 LEFT = Qt.MouseButton.LeftButton

@@ -16,9 +16,8 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QComboBox, QDialog, QFileDialog, QLineEdit
 
-from devexplorer.gui.files.load_file import CheckpointDialog, LoadFileDialog
-from devexplorer.gui.files.save_file import SaveFileDialog
 from devexplorer.gui.files.tab import save_session
+from devexplorer.gui.files.tensor_files import CheckpointDialog, LoadFileDialog, SaveFileDialog
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ from devexplorer.core.memory.records import OpenSnapshot
 from devexplorer.core.records import Answer, EngineLost, JobEnded, JobStarted
 from devexplorer.core.session.session import PollResult
 from devexplorer.gui.files.actions import files_of
-from devexplorer.gui.files.load_file import LoadFileDialog
 from devexplorer.gui.files.open_model import OpenModelDialog
+from devexplorer.gui.files.tensor_files import LoadFileDialog
 from devexplorer.gui.recording.actions import Replaying
 
 NETS = """from torch import nn

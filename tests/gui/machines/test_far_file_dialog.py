@@ -16,9 +16,8 @@ from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QWidget
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.machines.records import FileKindFound, FileKinds, FindModels, ModelFound, ModelsFound, Question
-from devexplorer.gui.files.load_file import LoadFileDialog
 from devexplorer.gui.files.open_model import OpenModelDialog
-from devexplorer.gui.files.save_file import SaveFileDialog
+from devexplorer.gui.files.tensor_files import LoadFileDialog, SaveFileDialog
 from devexplorer.gui.forms.far_side import WantedPath
 from devexplorer.gui.machines.side import FarFileDialog, Side
 

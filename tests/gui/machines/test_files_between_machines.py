@@ -39,10 +39,10 @@ from devexplorer.core.records import BuildModel, JobEnded, JobStarted, ObjectCha
 from devexplorer.core.session.journal import Surroundings
 from devexplorer.core.session.settings import SettingsFile
 from devexplorer.gui.files.actions import files_of
-from devexplorer.gui.files.load_file import LoadFileDialog
 from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.files.questions import SaveQuestion
 from devexplorer.gui.files.recent import choices, recent_files
+from devexplorer.gui.files.tensor_files import LoadFileDialog
 from devexplorer.gui.machines.copies import CopyDialog
 from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.machines.side import FarFileDialog

@@ -33,7 +33,7 @@ from devexplorer.core.records import (
 )
 from devexplorer.gui.files.questions import SaveQuestion
 from devexplorer.gui.files.recent import choices, remember_file
-from devexplorer.gui.files.save_file import SaveFileDialog
+from devexplorer.gui.files.tensor_files import SaveFileDialog
 from devexplorer.gui.forms.save_dialog import SaveDialog
 from devexplorer.gui.history.page import HistoryPanel
 from devexplorer.gui.machines.copies import CopyDialog

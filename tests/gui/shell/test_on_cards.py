@@ -23,7 +23,7 @@ from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import SettingsFile
 from devexplorer.core.split.state import SplitState
 from devexplorer.gui.actions.controller import encode
-from devexplorer.gui.devices.visible_devices import VisibleDevicesDialog
+from devexplorer.gui.devices.dialogs import VisibleDevicesDialog
 from devexplorer.gui.shell.app import App
 
 CARDS = torch.cuda.device_count()

@@ -38,8 +38,8 @@ from devexplorer.core.split.records import (
     SplitShare,
 )
 from devexplorer.gui.shell.layouts import LOW_BELOW
-from devexplorer.gui.split.blocks import MIME, BlockColumn, decode
 from devexplorer.gui.split.page import SplitPanel
+from devexplorer.gui.split.plan_view import MIME, BlockColumn, decode
 from devexplorer.gui.widgets.theme import LIGHT, set_theme
 
 LEFT = Qt.MouseButton.LeftButton

@@ -22,10 +22,9 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.isolation.model_source import describe
 from devexplorer.core.records import Row
 from devexplorer.core.session.state import State
-from devexplorer.gui.files.load_file import CheckpointDialog, LoadFileDialog
 from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.files.questions import TrustDialog
-from devexplorer.gui.files.save_file import SaveFileDialog
+from devexplorer.gui.files.tensor_files import CheckpointDialog, LoadFileDialog, SaveFileDialog
 from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.parameters.dialogs import InitialiseDialog
 from devexplorer.gui.plots.time_axis import TimeAxis
