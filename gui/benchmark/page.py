@@ -224,7 +224,8 @@ class MatmulPage(TablePage[MatmulSpec]):
         needed = spec.batch * sum(operand_bytes(*spec.shape, spec.dtype))
         each = " on each device" if len(specs) > 1 else ""
         what = "product" if spec.batch == 1 else f"{spec.batch} products"
-        return f"{bytes_text(needed)}{each}, {number_text(spec.flop / 1e9)} GFLOP per {what}"
+        words = f"{bytes_text(needed)}{each}, {number_text(spec.flop / 1e9)} GFLOP per {what}"
+        return f"{words}; Scaling compares at once with in turn" if len(specs) > 1 else words
 
     def _new_mode(self) -> None:
         mode = str(self.mode.value)

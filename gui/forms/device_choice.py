@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from PySide6.QtCore import QEvent, QObject, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QMouseEvent
-from PySide6.QtWidgets import QApplication, QMenu, QPushButton, QToolButton
+from PySide6.QtWidgets import QApplication, QComboBox, QMenu, QPushButton, QToolButton
 
 from devexplorer.core.session import State
 from devexplorer.gui.widgets.form_fields import Choice
@@ -91,11 +91,14 @@ class DeviceChoice(QToolButton):
             self.changed.emit()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """A click or Space on a check toggles it and leaves the menu open; a click on another button presses that."""
+        """A click or Space on a check toggles it and leaves the menu open; a click on another field or button goes there, too."""
         if isinstance(event, QMouseEvent) and event.type() == QEvent.Type.MouseButtonPress and watched is self._menu:
             under = QApplication.widgetAt(event.globalPosition().toPoint())
-            if isinstance(under, QPushButton) and not self._menu.rect().contains(event.position().toPoint()):
-                QTimer.singleShot(0, under, under.click)
+            if not self._menu.rect().contains(event.position().toPoint()):
+                if isinstance(under, QPushButton):
+                    QTimer.singleShot(0, under, under.click)
+                elif isinstance(under, QComboBox):
+                    QTimer.singleShot(0, under, under.showPopup)
         is_click = isinstance(event, QMouseEvent) and event.type() == QEvent.Type.MouseButtonRelease
         is_space = (
             isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress and event.key() == Qt.Key.Key_Space

@@ -177,9 +177,8 @@ class NewTensorDialog(FormDialog):
             findings.add(f"there is a '{name}' already; choose another name")
         size = None if fill == "file" or findings.findings else math.prod(shape) * item_bytes(taken)
         if size is not None and device is not None:
-            free = self._free(device)
+            free, room = self._room(device)
             if free is not None and size > free:
-                room = f"{device} has {bytes_text(free)} free"
                 findings.add(f"it needs {bytes_text(size)} and {room}; choose a smaller shape or dtype")
         if findings.findings or device is None:
             return CheckedFields(None, findings.findings, size, device)
@@ -201,17 +200,22 @@ class NewTensorDialog(FormDialog):
             return parse_device(text)
         return choose_device(text, self._state.usable_devices)
 
-    def _free(self, device: str) -> int | None:
-        known = self._state.devices.get(device)
-        return None if known is None else free_bytes(known)
+    def _room(self, device: str) -> tuple[int | None, str]:
+        """How many bytes there are for values on this device, and in words where."""
+        known, host = self._state.devices.get(device), self._state.devices.get("cpu")
+        free = None if known is None else free_bytes(known)
+        if known is not None and known.info.simulated and host is not None:
+            in_host = free_bytes(host)
+            if in_host is not None and (free is None or in_host < free):
+                return in_host, f"{device} keeps values in host memory, which has {bytes_text(in_host)} free"
+        return free, f"{device} has {bytes_text(free) if free is not None else MISSING} free"
 
     def _size_words(self, checked: CheckedFields) -> str:
         size = "The file decides the size" if checked.bytes is None else f"It takes {bytes_text(checked.bytes)}"
         device = checked.device or ""
         if device not in self._state.devices:
             return f"{size}. There is no {device} here, so it will be on the CPU."
-        free = self._free(device)
-        return f"{size}. {device} has {bytes_text(free) if free is not None else MISSING} free."
+        return f"{size}. {self._room(device)[1]}."
 
     def command(self) -> NewTensor | None:
         """See `FormDialog`."""

@@ -88,6 +88,16 @@ def test_what_does_not_fit_is_refused_with_the_bytes(dialog: NewTensorDialog):
     assert "4.00 MiB" in dialog.accept_button.toolTip()
 
 
+def test_values_on_a_virtual_gpu_have_to_fit_into_host_memory(dialog: NewTensorDialog, state: State):
+    sample(state, "cpu", 62 * GIB)
+    dialog.shape.setText("1024x1024x1024")
+    dialog.choose_device("vgpu:0")
+    assert findings(dialog) == (
+        "it needs 4.00 GiB and vgpu:0 keeps values in host memory, which has 2.00 GiB free; choose a smaller shape or"
+        " dtype",
+    )
+
+
 def test_cached_memory_counts_as_free(dialog: NewTensorDialog, state: State):
     allocator(state, "cuda:0", workspace=0, allocated=0, reserved=3 * MIB, context=0)
     dialog.shape.setText("1024x1024")
