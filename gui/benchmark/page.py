@@ -225,7 +225,7 @@ class MatmulPage(TablePage[MatmulSpec]):
         each = " on each device" if len(specs) > 1 else ""
         what = "product" if spec.batch == 1 else f"{spec.batch} products"
         words = f"{bytes_text(needed)}{each}, {number_text(spec.flop / 1e9)} GFLOP per {what}"
-        return f"{words}; Scaling compares at once with in turn" if len(specs) > 1 else words
+        return f"{words}; Parallel compares at once with in turn" if len(specs) > 1 else words
 
     def _new_mode(self) -> None:
         mode = str(self.mode.value)

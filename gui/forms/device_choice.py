@@ -91,7 +91,7 @@ class DeviceChoice(QToolButton):
             self.changed.emit()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """A click or Space on a check toggles it and leaves the menu open; a click on another field or button goes there, too."""
+        """A click or Space on a check toggles it and leaves the menu open; a click elsewhere goes there, too."""
         if isinstance(event, QMouseEvent) and event.type() == QEvent.Type.MouseButtonPress and watched is self._menu:
             under = QApplication.widgetAt(event.globalPosition().toPoint())
             if not self._menu.rect().contains(event.position().toPoint()):

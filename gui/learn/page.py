@@ -4,7 +4,7 @@ thread."""
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtGui import QResizeEvent
+from PySide6.QtGui import QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QApplication, QHeaderView, QLineEdit, QTableView, QVBoxLayout, QWidget
 
 from devexplorer.core.learn.course import EXERCISES
@@ -135,6 +135,10 @@ class LearnPanel(QWidget):
             self.table.setColumnWidth(1, TITLE_PX)
         self.table.setMinimumWidth(0 if narrow else list_px)
         self.table.setMaximumWidth(UNLIMITED_PX if narrow else list_px)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        QTimer.singleShot(0, self, self._to_answer)  # after whoever shows it has chosen what has the keyboard
 
     # --- what the window calls
 

@@ -20,7 +20,7 @@ from devexplorer.gui.forms.device_choice import AlikeDevices
 from devexplorer.gui.widgets import CPU, can_add_virtual, line_edit
 from devexplorer.gui.widgets.form_fields import DtypeEdit, free_bytes, mixed_clocks_of
 
-ALONE = "Scaling compares two real or two virtual devices; there is only one of each here."
+ALONE = "This compares two real or two virtual devices; there is only one of each here."
 
 
 class ScalingPage(BenchPage[ScalingSpec]):
@@ -104,7 +104,7 @@ class ScalingPage(BenchPage[ScalingSpec]):
         if not self._state.usable_devices or not self.alone:
             super().check()
             return
-        self._problem = "Scaling compares two devices or more, and there is only one here."
+        self._problem = "This compares two devices or more, and there is only one here."
         self.say("")  # the empty state says it
         self.show_buttons()
 

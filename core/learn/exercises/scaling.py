@@ -25,7 +25,7 @@ EXERCISES: tuple[Exercise, ...] = (
         (
             Step(
                 "Measure one job per device, at once and one after the other",
-                "Tab Benchmark, Scaling, Start",
+                "Tab Benchmark, Parallel, Start",
                 _scaling_ran,
             ),
         ),

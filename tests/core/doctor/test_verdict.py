@@ -26,8 +26,8 @@ def not_checked(*things: str) -> tuple[Unchecked, ...]:
         (("error",), 0, (), "1 error"),
         (("error", "error", "warning"), 1, (), "2 errors, 1 warning, 1 note"),
         ((), 2, (), "no problem, 2 notes"),
-        ((), 0, ("the forward",), "no problem found; not checked: the forward"),
-        ((), 0, ("a stream", "a stream"), "no problem found; not checked: a stream"),
+        ((), 0, ("the forward",), "not checked: the forward; no problem in the rest"),
+        ((), 0, ("a stream", "a stream"), "not checked: a stream; no problem in the rest"),
         (("warning",), 0, ("a stream", "the forward"), "1 warning; not checked: 2 things"),
     ],
 )

@@ -70,7 +70,7 @@ class Engine:
             self.state.apply(JobStarted(request=self.request, title="", time_unix_s=0.0, command=command))
             if report is not None:
                 self.state.apply(Moved(request=self.request, report=report, time_unix_s=0.0))
-            self.state.apply(Answer(request=self.request, title="", words="", subject=subject))
+            self.state.apply(Answer(request=self.request, title="done", words="", subject=subject))
             self.state.apply(JobEnded(request=self.request, ok=ok, time_unix_s=0.0))
 
     def show(self, name: str, *rows: Row, source: str | None = None, kind: str = "model") -> None:

@@ -374,7 +374,7 @@ def test_a_click_shows_another_kind_and_what_runs_has_a_dot(qtbot: QtBot, panel:
     feature_of = {
         "Sweep": "sweep",
         "Bandwidth": "bandwidth",
-        "Scaling": "scaling",
+        "Parallel": "scaling",
         "Model": "model_steps",
         "Allreduce": "allreduce",
         "Calibrate": "planner",
