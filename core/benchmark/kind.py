@@ -250,6 +250,8 @@ class BenchmarkKind(Generic[S, R]):
     """What it does, for the command line: `measure matrix products`."""
     meaning: ClassVar[str]
     """The same for the window's tooltip."""
+    brief: ClassVar[str] = ""
+    """What it is called in the window; empty: the name."""
     running: ClassVar[str] = ""
     """Stands before the devices in the status bar while it runs; empty: the name."""
     options: ClassVar[tuple[Option, ...]] = ()

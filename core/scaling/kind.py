@@ -126,7 +126,11 @@ class ScalingKind(BenchmarkKind[ScalingSpec, ScalingResult]):
 
     spec, result, entry = ScalingSpec, ScalingResult, ScalingEntry
     page = "devexplorer.gui.scaling.page:ScalingPage"
-    title, about = "Parallel", "measure the same job on several devices, at once and one after the other"
+    title, brief, about = (
+        "Scaling",
+        "Parallel",
+        "measure the same job on several devices, at once and one after the other",
+    )
     meaning = "The same job on several devices at once against one after the other"
     columns = ("device", "job", ">seconds", "")
     options = (

@@ -46,7 +46,8 @@ class BenchmarkPanel(FormPages[BenchPage[Any]]):
         self._device: str | None = None
         self._context: WindowContext | None = None
         super().__init__(
-            {name: (name.capitalize(), kind.meaning) for name, kind in benchmark_kinds().items()}, self._new_page
+            {name: (kind.brief or name.capitalize(), kind.meaning) for name, kind in benchmark_kinds().items()},
+            self._new_page,
         )
         self.refresh()
 

@@ -74,7 +74,7 @@ def page(*runs: StoredRun) -> tuple[str, Page]:
 def test_every_kind_has_its_section_its_plot_and_its_figures() -> None:
     text, found = page(*RUNS)
     titles = re.findall("<h2>(.*?)</h2>", text)
-    assert titles == ["Matrix products", "Sweeps", "Bandwidth", "Parallel", "Model steps", "Conditions"]
+    assert titles == ["Matrix products", "Sweeps", "Bandwidth", "Scaling", "Model steps", "Conditions"]
     drawings = re.findall("<svg .*?</svg>", text, re.DOTALL)
     assert len(drawings) == 8, "bars and samples of products, two curves, two units of scaling, two of the model"
     for drawing in drawings:

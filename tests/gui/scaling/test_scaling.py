@@ -154,8 +154,7 @@ def test_with_the_cpu_alone_virtual_gpus_are_offered(qtbot: QtBot, panel: Benchm
     panel.show_page("scaling")
     page = refreshed(panel).pages["scaling"]
     assert (
-        page.empty.sentence.text()
-        == "This compares two real or two virtual devices; there is only one of each here."
+        page.empty.sentence.text() == "This compares two real or two virtual devices; there is only one of each here."
     )
     assert page.empty.button.text() == "Add two virtual GPUs"
     assert not page.message.isVisible()
