@@ -45,7 +45,7 @@ from devexplorer.core.planner.records import (
     ServingFit,
     ServingSpec,
 )
-from devexplorer.core.planner.serving.calculator import KV_DTYPES
+from devexplorer.core.planner.serving.request import KV_DTYPES
 from devexplorer.core.planner.worker.ask import LIMIT_SECONDS, planned
 from devexplorer.core.records import Calibration
 

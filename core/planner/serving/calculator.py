@@ -1,27 +1,23 @@
-"""Plans for generating text on every card: what a request has to be like; memory with the key-value cache, time to the
-first token, tokens a second, the largest batch, the longest context; and what these figures rest on, in sentences. In
-the planner's process."""
+"""Plans for generating text on every card: memory with the key-value cache, time to the first token, tokens a second,
+the largest batch, the longest context; and what these figures rest on, in sentences. In the planner's process."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from devexplorer.core.base import Findings, Report, bytes_text, count_text, no_report
-from devexplorer.core.devices.profiles import MAX_DEVICES, Profile, calibrated_profiles, load_profiles, parse_planned
+from devexplorer.core.base import Report, bytes_text, count_text, no_report
+from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.planner import messages
 from devexplorer.core.planner.messages import CONTEXT, MPS_MEMORY, MPS_SECONDS, as_it_is, calibrated
 from devexplorer.core.planner.records import (
     LARGEST_BATCH,
     LONGEST_CONTEXT,
-    ONE_GPU,
     Bound,
     Fit,
     FitBytes,
@@ -29,9 +25,9 @@ from devexplorer.core.planner.records import (
     FitReport,
     FitSpec,
     ServingFit,
-    ServingSpec,
 )
 from devexplorer.core.planner.serving.kernels import has_scans, keeps_latents
+from devexplorer.core.planner.serving.request import checked, lacks
 from devexplorer.core.planner.serving.served import Served, make
 from devexplorer.core.planner.serving.session import Phase, ServingSession, SessionRunner, any_profile
 from devexplorer.core.planner.serving.storage import CacheLayout
@@ -47,75 +43,7 @@ from devexplorer.core.planner.trace import (
     step_estimate,
 )
 from devexplorer.core.planner.trace_cache import runs_convolutions
-from devexplorer.core.records import Calibration
 from devexplorer.core.virtual.device.memory import MIN_BLOCK
-
-KV_DTYPES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8")
-"""What keys and values can be kept in."""
-
-
-def checked(spec: FitSpec) -> list[Profile]:
-    """The cards of each fit. Raises `BadInput` with everything that is wrong."""
-    findings = Findings()
-    serving = spec.serving
-    assert serving is not None
-    found = [findings.checked(partial(one_card, text, serving, spec.calibrations)) for text in spec.gpus]
-    cards = [card for card in found if card is not None]
-    if not 1 <= spec.batch <= LARGEST_BATCH:
-        findings.add(f"a batch of {spec.batch} cannot be planned for; it is from 1 to {LARGEST_BATCH}")
-    counts = (
-        ("tokens to generate", serving.generate, LONGEST_CONTEXT),
-        ("tokens of a prompt", serving.prompt, LONGEST_CONTEXT),
-        ("tokens of a block", serving.kv_block, LONGEST_CONTEXT),
-        ("tokens of a piece of the prompt", serving.prefill_chunk, LONGEST_CONTEXT),
-        ("cards for tensor parallelism", serving.tensor_parallel, MAX_DEVICES),
-    )
-    for what, number, limit in counts:
-        if number is not None and not 1 <= number <= limit:
-            findings.add(f"{number} {what} cannot be planned for; it is from 1 to {limit:,}")
-    if serving.kv_dtype is not None and serving.kv_dtype not in KV_DTYPES:
-        findings.add(f"keys and values are not kept in {serving.kv_dtype}; there are {', '.join(KV_DTYPES)}")
-    for given, what in (
-        (spec.train, "training"),
-        (spec.checkpointing, "checkpointing"),
-        (spec.autocast is not None, "autocast"),
-        (bool(spec.inputs.strip()), "shapes of inputs"),
-    ):
-        if given:
-            findings.add(f"{what} means nothing where text is generated")
-    for card in cards:
-        if (lacking := lacks(card, serving)) is not None:
-            findings.add(lacking)
-    findings.demand_none()
-    return cards or list((calibrated_profiles(spec.calibrations) | load_profiles()).values())
-
-
-def one_card(text: str, serving: ServingSpec, calibrations: Iterable[Calibration] = ()) -> Profile:
-    """The card that is meant. Raises `BadInput` for several that are not as many as work together."""
-    profiles = parse_planned(text, calibrations)
-    findings = Findings()
-    names = [name for name, _ in groupby(profile.name for profile in profiles)]
-    if len(names) > 1 or len(profiles) not in (1, serving.tensor_parallel):
-        findings.add(
-            f"'{text}' is several cards, and text is generated on one, or on equal ones with every layer split over"
-            f" them; name the card once and give --tensor-parallel {len(profiles)}"
-            if len(set(names)) == 1
-            else f"'{text}' is different cards; tensor parallelism takes equal ones"
-        )
-    if profiles[0].device == "mps" and serving.tensor_parallel > 1:
-        findings.add(ONE_GPU.format(profiles[0].name))
-    findings.demand_none()
-    return profiles[0]
-
-
-def lacks(profile: Profile, serving: ServingSpec) -> str | None:
-    """Why keys and values cannot be of that dtype on a card; None: they can."""
-    dtype = serving.kv_dtype
-    if dtype is None or dtype in profile.tflops:
-        return None
-    has = [name for name in KV_DTYPES if name in profile.tflops]
-    return f"{profile.name} has no {dtype} for keys and values; it has {', '.join(has)}"
-
 
 CROSS_ATTENTION = ("encoder_attn", "crossattention", "cross_attn")
 """What models of transformers call the attention of a decoder to what an encoder, of text, sound or pictures, found."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from devexplorer.core.planner.plan import checked
 from devexplorer.core.planner.published_steps import fitted_to, published, rates_of, spec_of
 from devexplorer.core.planner.records import Fit, ServingFit
-from devexplorer.core.planner.serving import calculator
+from devexplorer.core.planner.serving import request
 
 
 def test_every_plan_of_a_published_step_can_be_asked_for() -> None:
@@ -43,7 +43,7 @@ def test_a_row_of_decoding_is_a_plan_for_serving_that_nothing_was_fitted_to() ->
         assert spec is not None
         assert spec.serving is not None
         assert spec.serving.generate > spec.serving.prompt
-        assert [profile.name for profile in calculator.checked(spec)] == [row.profile]
+        assert [profile.name for profile in request.checked(spec)] == [row.profile]
         assert (row.step, row.unit) == ("decoding", "tokens/s")
         assert row.apart
         assert not fitted_to(row)
