@@ -106,7 +106,7 @@ ABOUT_TENSORS = (
         "torch can use the CPU, and each GPU that its build, the driver and CUDA_VISIBLE_DEVICES let it see.",
         (
             Step(
-                "How many devices can torch use here, the CPU included?",
+                "How many devices can hold tensors here, the CPU and virtual GPUs included?",
                 "Count the device cards, without those that say why they cannot be used. Type the number.",
                 answers=_usable,
             ),

@@ -476,7 +476,7 @@ class HistoryPanel(QWidget):
             return
         name = f"devexplorer-runs-{time.strftime('%Y%m%d-%H%M%S')}.{kind}"
         self.context.save_file(
-            "Export runs",
+            f"Export {count_text(len(self._exported), 'run')}",
             name,
             {kind: FORMATS[kind][1]},
             functools.partial(self._export, kind, self._exported),

@@ -208,6 +208,10 @@ class YScale:
         return [(index * self.step, f"{index * step:.{digits}f}" if index else "0") for index in steps]
 
 
+DOT_PX, POINT = 5, 1e-6
+"""Of a value between two gaps, as a run of one block has: its size in pixels, and in the plot's own coordinates."""
+
+
 class CurveItem(pg.PlotCurveItem):  # type: ignore[misc]
     """A `PlotCurveItem` for cosmetic pens one pixel wide, of finite values and NaN."""
 
@@ -233,14 +237,16 @@ class LiveCurve:
     def set_points(self, x: Floats, y: Floats) -> None:
         """Arrays of shape `(n,)` in the plot's own coordinates, x rising; NaN in y is a gap."""
         low = float(np.minimum.reduce(y)) if len(y) else math.nan  # NaN where there is one
-        if not math.isnan(low):
+        if len(y) > 1 and not math.isnan(low):
             self.pieces = [pg.functions.arrayToQPolygonF(x, y)]
             self.extent = QRectF(x[0], low, x[-1] - x[0], float(np.maximum.reduce(y)) - low)
             return
         known = np.flatnonzero(~np.isnan(y))
         runs = np.split(known, np.flatnonzero(np.diff(known) > 1) + 1) if len(known) else []
         self.pieces = [pg.functions.arrayToQPolygonF(x[run], y[run]) for run in runs]
-        self.extent = reduce(QRectF.united, (piece.boundingRect() for piece in self.pieces), QRectF())
+        # an area of no size is none to Qt, and not painted
+        areas = (piece.boundingRect().adjusted(0, 0, POINT, POINT) for piece in self.pieces)
+        self.extent = reduce(QRectF.united, areas, QRectF())
 
 
 class LiveCurves(QGraphicsItem):
@@ -271,6 +277,13 @@ class LiveCurves(QGraphicsItem):
                 painter.setPen(thin)
                 for piece in curve.pieces:
                     painter.drawPolyline(piece)
+            dot = QPen(curve.pen.color(), DOT_PX)
+            dot.setCapStyle(Qt.PenCapStyle.RoundCap)
+            dot.setCosmetic(True)
+            painter.setPen(dot)
+            for piece in curve.pieces:
+                if piece.size() == 1:
+                    painter.drawPoints(piece)
 
 
 def _side_by_side(painter: QPainter, pen: QPen) -> Iterator[QPen]:

@@ -200,6 +200,7 @@ class Workbench(Stage):
             self.room.unfold(panel)
         for splitter in (self.root, *self.root.findChildren(KeptSplitter)):
             splitter.keep(splitter.shares)
+        self._context.banner.say("The panels have their first places and sizes.", passing=True)
 
     def go_to_panel(self, step: int) -> None:
         """Give the keyboard to the next panel (1), or to the one before (-1), round and round.

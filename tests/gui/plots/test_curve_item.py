@@ -66,7 +66,8 @@ def test_live_curves_are_as_wide_and_their_dashes_as_long(qtbot: QtBot, ratio: i
 @pytest.mark.parametrize(
     ("values", "pieces", "extent"),
     [
-        ([1.0, np.nan, 5.0, 2.0], [[(0.0, 1.0)], [(2.0, 5.0), (3.0, 2.0)]], (2.0, 2.0, 3.0, 5.0)),
+        ([1.0, np.nan, 5.0, 2.0], [[(0.0, 1.0)], [(2.0, 5.0), (3.0, 2.0)]], (0.0, 1.0, 3.0, 5.0)),
+        ([4.0], [[(0.0, 4.0)]], (0.0, 4.0, 0.0, 4.0)),
         ([4.0, 3.0], [[(0.0, 4.0), (1.0, 3.0)]], (0.0, 3.0, 1.0, 4.0)),
         ([np.nan, np.nan], [], (0.0, 0.0, 0.0, 0.0)),
         ([], [], (0.0, 0.0, 0.0, 0.0)),
@@ -78,7 +79,16 @@ def test_a_live_curve_is_as_many_lines_as_it_has_gaps_and_one(
     curve = LiveCurve()
     curve.set_points(np.arange(float(len(values))), np.array(values))
     assert [[(at.x(), at.y()) for at in piece.toList()] for piece in curve.pieces] == pieces
-    assert curve.extent.getCoords() == extent, "a lone reading is no line"
+    assert curve.extent.getCoords() == pytest.approx(extent, abs=1e-5)
+
+
+def test_a_lone_reading_is_a_dot(qtbot: QtBot) -> None:
+    parent = QGraphicsRectItem()
+    item, curve = LiveCurves(parent), LiveCurve()
+    curve.pen = dashed()
+    curve.set_points(np.array([50.0]), np.array([10.5]))
+    item.show_curves([curve])
+    assert (painted(item, 1) > 100).sum() >= 9
 
 
 def test_only_curves_that_are_shown_are_painted(qtbot: QtBot) -> None:
