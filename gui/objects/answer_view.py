@@ -38,6 +38,7 @@ class OfferButtons(QVBoxLayout):
         for button, offer in zip(self.buttons, offers, strict=True):
             button.clicked.connect(lambda _checked, offer=offer: self.command_requested.emit(offer.command))
             self.addWidget(button, 0, Qt.AlignmentFlag.AlignLeft)
+            button.show()  # now, not when Qt comes to it: until then what is around is squeezed
         if self._primary and offers:
             self.buttons[0].setProperty("look", "primary")
 
