@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from PySide6.QtCore import QEvent, QObject, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QMouseEvent
-from PySide6.QtWidgets import QApplication, QComboBox, QMenu, QPushButton, QToolButton
+from PySide6.QtWidgets import QApplication, QComboBox, QLineEdit, QMenu, QPushButton, QToolButton
 
 from devexplorer.core.session import State
 from devexplorer.gui.widgets.form_fields import Choice
@@ -99,6 +99,9 @@ class DeviceChoice(QToolButton):
                     QTimer.singleShot(0, under, under.click)
                 elif isinstance(under, QComboBox):
                     QTimer.singleShot(0, under, under.showPopup)
+                elif isinstance(under, QLineEdit):
+                    under.setFocus()
+                    QTimer.singleShot(0, under, under.selectAll)
         is_click = isinstance(event, QMouseEvent) and event.type() == QEvent.Type.MouseButtonRelease
         is_space = (
             isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress and event.key() == Qt.Key.Key_Space
