@@ -18,6 +18,7 @@ from devexplorer.gui.actions import FILE, ActionSpec, WindowContext, WorkKeeper
 from devexplorer.gui.files.models import ModelOpener
 from devexplorer.gui.files.opening import ANSWERS, Opening, load_tensors
 from devexplorer.gui.files.recent import RecentMenu
+from devexplorer.gui.files.tab import save_as
 from devexplorer.gui.files.workspace_file import WorkspaceFiles
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def actions(context: WindowContext) -> list[ActionSpec]:
                    c.why_no_engine, "Ctrl+S", menu=FILE),
         ActionSpec("save_workspace_as", "Save workspace as…", "Write everything to another workspace file",
                    workspaces.save_as, c.why_no_engine, menu=FILE),
+        ActionSpec("save_session", "Save session as Python…", "Everything that was done, as a script or a notebook",
+                   partial(save_as, context), menu=FILE),
         ActionSpec("restore_copy", "Restore unsaved work", "Open the copy of a session that ended unexpectedly",
                    copy.restore, copy.why_none, menu=FILE),
         ActionSpec("run_code", "Run its code…", "Build models that came from a workspace file without their code",

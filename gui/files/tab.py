@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def _connect(context: WindowContext, page: SessionPanel) -> None:
-    page.save_requested.connect(partial(_save, context))
+    page.save_requested.connect(partial(save_as, context))
     page.set_source(context.session)
     context.session_started.connect(page.set_source)
 
 
-def _save(context: WindowContext) -> None:
+def save_as(context: WindowContext) -> None:
     """As a script or a notebook, by the extension."""
     formats = {"py": "Python script", "ipynb": "Jupyter notebook"}
     context.save_file(

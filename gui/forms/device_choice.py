@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from PySide6.QtCore import QEvent, QObject, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QMouseEvent
@@ -101,7 +102,9 @@ class DeviceChoice(QToolButton):
                     QTimer.singleShot(0, under, under.showPopup)
                 elif isinstance(under, QLineEdit):
                     under.setFocus()
-                    QTimer.singleShot(0, under, under.selectAll)
+                    select = partial(_select, under, under.text())
+                    for wait_ms in (0, QApplication.doubleClickInterval()):  # a second click would only set the cursor
+                        QTimer.singleShot(wait_ms, under, select)
         is_click = isinstance(event, QMouseEvent) and event.type() == QEvent.Type.MouseButtonRelease
         is_space = (
             isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress and event.key() == Qt.Key.Key_Space
@@ -111,6 +114,12 @@ class DeviceChoice(QToolButton):
             return super().eventFilter(watched, event)
         action.trigger()
         return True
+
+
+def _select(field: QLineEdit, text: str) -> None:
+    """All of it, unless something has been typed meanwhile."""
+    if field.text() == text:
+        field.selectAll()
 
 
 class AllDevices(DeviceChoice):
