@@ -319,7 +319,7 @@ def _options(text: str, source: str) -> dict[str, Any]:
         key, equals, value = item.partition("=")
         *outer, name = key.strip().split(".")
         if not equals or not all(part.isidentifier() for part in (*outer, name)):
-            raise BadInput(f"'{item}' in '{source}' is not an option; write options as key=value, separated by &")
+            raise BadInput(f"'{item}' in '{source}' is not an option; write options as key=value")
         if _CALL.match(value.strip()):
             raise BadInput(
                 f"'{item.strip()}' is a call, and options are plain values: write a function without arguments that"

@@ -16,8 +16,8 @@ from devexplorer.gui.shell.main_window import MainWindow
 from devexplorer.gui.widgets.theme import THEMES
 
 NOW = 1_800_000_000.0
-NOT_IN_A_SECOND_WINDOW = {"history", "roofline", "session"}
-"""Pages that show what only the application gives them, or what the history answers sooner or later."""
+NOT_IN_A_SECOND_WINDOW = {"history", "learn", "roofline", "session"}
+"""Pages that show what only the application gives them, what the history answers sooner or later, or the keyboard."""
 
 
 def looks(window: MainWindow, *, redraw: bool = True) -> dict[str, QImage]:
