@@ -52,7 +52,7 @@ def actions(context: WindowContext) -> list[ActionSpec]:
         ActionSpec("save_workspace_as", "Save workspace as…", "Write everything to another workspace file",
                    workspaces.save_as, c.why_no_engine, menu=FILE),
         ActionSpec("save_session", "Save session as Python…", "Everything that was done, as a script or a notebook",
-                   partial(save_as, context), menu=FILE),
+                   partial(save_as, context), c.why_no_engine, menu=FILE),
         ActionSpec("restore_copy", "Restore unsaved work", "Open the copy of a session that ended unexpectedly",
                    copy.restore, copy.why_none, menu=FILE),
         ActionSpec("run_code", "Run its code…", "Build models that came from a workspace file without their code",
