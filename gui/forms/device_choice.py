@@ -95,7 +95,8 @@ class DeviceChoice(QToolButton):
         """A click or Space on a check toggles it and leaves the menu open; a click elsewhere goes there, too."""
         if isinstance(event, QMouseEvent) and event.type() == QEvent.Type.MouseButtonPress and watched is self._menu:
             under = QApplication.widgetAt(event.globalPosition().toPoint())
-            if not self._menu.rect().contains(event.position().toPoint()):
+            outside = not self._menu.rect().contains(event.position().toPoint())
+            if outside and under is not None and under.isEnabled():
                 if isinstance(under, QPushButton):
                     QTimer.singleShot(0, under, under.click)
                 elif isinstance(under, QComboBox):
