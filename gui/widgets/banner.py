@@ -40,9 +40,8 @@ class Banner(QWidget):
         self.action_button = push_button(clicked=lambda: self.action_chosen.emit(self.about), look="quiet")
         for button in (self.action_button, self.close_button):
             button.setFont(font(Role.LABEL))
-        hbox(
-            self.close_button, self.action_button, self._icon, (self.words, 1), parent=self
-        )  # buttons keep their place
+        # The buttons first: they keep their place whatever the words are.
+        hbox(self.close_button, self.action_button, self._icon, (self.words, 1), parent=self)
         self.passing = QTimer(self, singleShot=True, interval=PASSING_MS)
         self.passing.timeout.connect(self.clear)
         self.hide()

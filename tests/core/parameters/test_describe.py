@@ -30,6 +30,14 @@ def place() -> Iterator[Place]:
         yield made
 
 
+def test_a_quiet_look_says_nothing_whether_there_are_values_or_not(place: Place) -> None:
+    place.do(NewTensor(name="x", fill="ones", shape=(2,)))
+    seen, missing = place.do(Describe(target="x", quiet=True)), place.do(Describe(target="y", quiet=True))
+    assert [type(event) for event in seen.events] == [ValuesDescribed]
+    assert missing.events == ()
+    assert seen.answer.title == missing.answer.title == seen.answer.code == ""
+
+
 def test_figures_and_first_rows(place: Place) -> None:
     place.do(NewTensor(name="x", fill="text", text="[[1, 2], [3, 4.5]]"))
     assert "2×2 float32 on cpu" in place.answer(Describe(target="x")).words
