@@ -17,6 +17,7 @@ from devexplorer.core.features import FEATURES
 TARGET = (
     "a sample model (mlp, lenet, vgg16-bn, …), package.module:factory, path/to/file.py:factory, torchvision:NAME,"
     " transformers:TYPE or transformers:path/to/config.json; options as in transformers:gpt2?n_layer=2"
+    " or net.py:Net?cfg=@config.yaml"
 )
 """What models `place`, `doctor`, `fit` and `bench model` take."""
 SHAPES = "what forward gets: 4x12, 8x16:int64, several with commas (default: inferred)"

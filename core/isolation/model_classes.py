@@ -17,13 +17,23 @@ from typing import NamedTuple
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.isolation import notebook
-from devexplorer.core.isolation.model_source import CODE_SUFFIXES, Source, file_of, located
+from devexplorer.core.isolation.config_file import probable
+from devexplorer.core.isolation.model_source import (
+    CODE_SUFFIXES,
+    Source,
+    file_of,
+    folders_around,
+    importable,
+    located,
+)
 
 MOST_BYTES = 4 << 20
 _NO_LAYERS = ("Parameter", "Buffer", "UninitializedParameter", "UninitializedBuffer")
 _DEPTH = 6
 """Of files that import from each other."""
 MOST_WAYS = 12
+_MAPPINGS = ("", "dict", "mapping", "mutablemapping", "any", "object")
+"""Annotations of arguments that may be given a plain mapping; empty: none, or one that is not a name."""
 _ABOVE = 4
 """So many folders above a file can be the one that its absolute imports begin in."""
 
@@ -35,6 +45,8 @@ class Candidate(NamedTuple):
     is_class: bool
     needs: tuple[str, ...]
     """Arguments without a default."""
+    guesses: tuple[str, ...] = ()
+    """Options that probably give some of them: `cfg=@config.yaml`, of a configuration file beside the code."""
 
 
 def candidates(file: Path) -> tuple[Candidate, ...]:
@@ -43,9 +55,11 @@ def candidates(file: Path) -> tuple[Candidate, ...]:
     here = _Module.read(file, 0)
     if here is None:
         return ()
-    classes = [Candidate(name, True, here.needs(node)) for name, node in here.classes.items() if here.makes_model(node)]
+    classes = [
+        here.candidate(name, True, here.needs(node)) for name, node in here.classes.items() if here.makes_model(node)
+    ]
     functions = [
-        Candidate(name, False, here.required(node.args))
+        here.candidate(name, False, here.required(node.args))
         for name, node in here.functions.items()
         if not name.startswith("_") and here.returns_model(node)
     ]
@@ -64,14 +78,16 @@ def without_name(target: str, folder: str = "") -> str | None:
     found = candidates(file)
     if not found:
         return f"'{place}' names no model, and no class or function in it clearly makes one; write {place}:NAME"
-    ways = [_way(f"{place}:{item.name}", item.needs) for item in found]
+    ways = [_way(f"{place}:{item.name}", item) for item in found]
     rest = f" or one of {len(ways) - MOST_WAYS} more" if len(ways) > MOST_WAYS else ""
     return f"'{place}' names no model; write {' or '.join(ways[:MOST_WAYS])}{rest}"
 
 
-def _way(source: str, needs: Sequence[str]) -> str:
+def _way(source: str, item: Candidate) -> str:
     """With options in quotes: a shell takes `?` and `&` for something else."""
-    return f"'{source}?{'&'.join(f'{name}=…' for name in needs)}'" if needs else source
+    guessed = {guess.partition("=")[0]: guess for guess in item.guesses}
+    options = [guessed.get(name, f"{name}=…") for name in item.needs]
+    return f"'{source}?{'&'.join(options)}'" if options else source
 
 
 def beside(file: Path) -> tuple[str, ...]:
@@ -193,9 +209,19 @@ class _Module:
             if module is None or name.startswith("_"):
                 continue
             if original in module.classes and module.makes_model(module.classes[original]):
-                yield Candidate(name, True, module.needs(module.classes[original]))
+                yield module.candidate(name, True, module.needs(module.classes[original]))
             elif original in module.functions and module.returns_model(module.functions[original]):
-                yield Candidate(name, False, module.required(module.functions[original].args))
+                yield module.candidate(name, False, module.required(module.functions[original].args))
+
+    def candidate(self, name: str, is_class: bool, needs: Sequence[ast.arg]) -> Candidate:
+        """What has these arguments without a default."""
+        folders = folders_around(self.file, importable(self.file).home) if needs else []
+        guesses = []
+        for item in needs:
+            is_mapping = _dotted(item.annotation).rpartition(".")[2].lower() in _MAPPINGS
+            if is_mapping and (file := probable(item.arg, folders)) is not None:
+                guesses.append(f"{item.arg}={file}")
+        return Candidate(name, is_class, tuple(item.arg for item in needs), tuple(guesses))
 
     # --- what is a model
 
@@ -244,7 +270,7 @@ class _Module:
             )
         return self._beside[home]
 
-    def needs(self, node: ast.ClassDef, seen: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    def needs(self, node: ast.ClassDef, seen: frozenset[str] = frozenset()) -> Sequence[ast.arg]:
         """Arguments without a default of the constructor, which can be that of a base."""
         for item in node.body:
             if isinstance(item, ast.FunctionDef) and item.name == "__init__":
@@ -254,12 +280,12 @@ class _Module:
                 return self.needs(self.classes[base], seen | {node.name})
         return ()
 
-    def required(self, arguments: ast.arguments, skip: int = 0) -> tuple[str, ...]:
+    def required(self, arguments: ast.arguments, skip: int = 0) -> Sequence[ast.arg]:
         """Arguments that have to be given: without a default, and no configuration that makes itself."""
         plain = [*arguments.posonlyargs, *arguments.args]
         without = plain[skip : len(plain) - len(arguments.defaults)]
         named = [item for item, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if value is None]
-        return tuple(item.arg for item in (*without, *named) if not self._is_configuration(_dotted(item.annotation)))
+        return [item for item in (*without, *named) if not self._is_configuration(_dotted(item.annotation))]
 
     def _is_configuration(self, name: str) -> bool:
         """Whether this name, as the file has it, is a dataclass whose fields all have defaults."""

@@ -3,8 +3,8 @@ is opened. Pure functions that read files and import nothing, no torch: the wind
 
 `package.module:factory`, `path/to/file.py:factory`, `path/to/notebook.ipynb:factory`, `torchvision:NAME`,
 `transformers:TYPE`, `transformers:path/config.json`, each with options behind a question mark:
-`transformers:gpt2?n_layer=2`. A value is a Python literal (`2`, `0.1`, `[1, 2]`, `True`); anything else is text.
-`text_config.num_hidden_layers=2` is an option within an option.
+`transformers:gpt2?n_layer=2`. A value is a Python literal (`2`, `0.1`, `[1, 2]`, `True`), or `@config.yaml`: what that
+file holds; anything else is text. `text_config.num_hidden_layers=2` is an option within an option.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from devexplorer.core.base import BadInput
-from devexplorer.core.isolation import notebook
+from devexplorer.core.base import BadInput, list_text
+from devexplorer.core.isolation import config_file, notebook
 
 _ABOVE = 4
 """So many folders above a file can be the package that its absolute imports begin with."""
@@ -191,6 +191,34 @@ class Source:
         file = self.file(folder)
         return Importable(str(file.parent)) if self.is_notebook else importable(file)
 
+    def config_folders(self, folder: str = "") -> list[Path]:
+        """Where its configuration files are: beside the code, in the folders of its package, where it is imported from,
+        and the current folder."""
+        home, file = self.home(folder), None
+        if self.kind == "file":
+            file = self.file(folder)
+        elif (spec := located(self.place, home)) is not None and spec.origin:
+            file = Path(spec.origin)
+        around = [] if file is None else folders_around(file, home)
+        return [*around, Path(home), Path(os.path.abspath(folder or os.curdir)), Path(os.path.abspath(os.curdir))]
+
+    def arguments(self, folder: str = "") -> dict[str, Any]:
+        """The options as the class or function is given them, configuration files read. Raises `BadInput`."""
+        if not self.config_files:
+            return self.options
+        return config_file.filled(self.options, self.config_folders(folder))
+
+    @property
+    def config_files(self) -> list[config_file.ConfigFile]:
+        """Those among its options."""
+        return list(config_file.config_files(self.options))
+
+
+def folders_around(file: Path, home: str) -> list[Path]:
+    """The folder of a file and those above it, up to the one that it is imported from."""
+    above = [folder for folder in file.parents if folder.is_relative_to(home)]
+    return above or [file.parent]
+
 
 def _holds(folder: str, top: str) -> bool:
     return os.path.isdir(os.path.join(folder, top)) or os.path.isfile(os.path.join(folder, f"{top}.py"))
@@ -220,6 +248,8 @@ def parse(text: str) -> Source:
     found = _options(options, text) if question else {}
     library, _, name = target.partition(":")
     if library in LIBRARIES:
+        for file in config_file.config_files(found):
+            raise BadInput(f"'{file}' in '{text}': only a class or function of yours takes a configuration file")
         if not name.strip():
             raise BadInput(f"'{text}' names no model of {library}; write {FORMS}")
         return Source(text, library, name.strip(), options=found)
@@ -261,8 +291,9 @@ def describe(source: Source | str, folder: str = "", machine: str = "this machin
     what = (
         f"Of the notebook {file} the {notebook.DEFINITIONS} are run" if source.is_notebook else f"{where} is imported"
     )
+    files = f" with {list_text([file.name for file in source.config_files])}" if source.config_files else ""
     words = (
-        f"{what}, with everything that it imports, and {source.factory}() is called: first in a trial"
+        f"{what}, with everything that it imports, and {source.factory}() is called{files}: first in a trial"
         " process that is ended when it takes too long, then in the engine. The code can do whatever you can do on"
         f" {machine}."
     )
@@ -332,5 +363,6 @@ def _options(text: str, source: str) -> dict[str, Any]:
                 raise BadInput(f"'{key.strip()}' in '{source}' already has a value; name it once")
         if name in inner:
             raise BadInput(f"'{key.strip()}' appears twice in '{source}'; name it once")
-        inner[name] = literal(value)
+        file = config_file.config_file(value.strip())
+        inner[name] = literal(value) if file is None else file
     return found

@@ -420,6 +420,7 @@ class ModelFound(msgspec.Struct, frozen=True):
     name: str
     is_class: bool
     needs: tuple[str, ...] = ()
+    guesses: tuple[str, ...] = ()
 
 
 class ModelsFound(Record, tag="ModelsFound"):

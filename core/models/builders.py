@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput, DevExplorerError, Unavailable, quoted, suggestion
-from devexplorer.core.isolation import notebook
+from devexplorer.core.isolation import config_file, notebook
 from devexplorer.core.isolation.model_classes import without_name
 from devexplorer.core.isolation.model_source import Source, parse
 from devexplorer.core.models import loading, samples
@@ -394,10 +394,11 @@ class SourceRecipe:
             return self._prepared.code
         home, source = self.source.home(self.folder), self.source
         path = f"sys.path.insert(0, {quoted(home)})"
+        reading = config_file.imports(source.options)
         module = source.place if source.kind == "module" else source.importable(self.folder).module
         if module:
             call = f"importlib.import_module({quoted(module)}).{source.factory}({self._arguments()})"
-            return Code(("import importlib", "import sys"), (path,), call)
+            return Code(("import importlib", "import sys", *reading), (path,), call)
         file = source.file(self.folder)
         module = _variable(file)
         given = self._arguments(here=module)
@@ -407,7 +408,7 @@ class SourceRecipe:
                 imports = ("import importlib", *imports)
             space = f"{module} = sys.modules[{quoted(module)}] = types.ModuleType({quoted(module)})"
             define = f"notebook.run(Path({quoted(str(file))}), vars({module}))  # its {notebook.DEFINITIONS}"
-            return Code(imports, (path, space, define), f"{module}.{source.factory}({given})")
+            return Code((*imports, *reading), (path, space, define), f"{module}.{source.factory}({given})")
         lines = (
             f"{path}  # modules next to the file can be imported",
             f"{module} = sys.modules.get({quoted(module)})",
@@ -417,7 +418,7 @@ class SourceRecipe:
             f"    {module} = sys.modules[{quoted(module)}] = importlib.util.module_from_spec(spec)",
             f"    spec.loader.exec_module({module})",
         )
-        return Code(("import importlib.util", "import sys"), lines, f"{module}.{source.factory}({given})")
+        return Code(("import importlib.util", "import sys", *reading), lines, f"{module}.{source.factory}({given})")
 
     def _arguments(self, here: str = "") -> str:
         """Of the call in a script; `here`: the name of the file's module in it."""
@@ -426,7 +427,8 @@ class SourceRecipe:
             is_here = here and kind.__module__ == self._own_module
             module = here if is_here else f"importlib.import_module({quoted(kind.__module__)})"
             given.append(f"{name}={module}.{kind.__qualname__}()")
-        given += [f"{name}={value!r}" for name, value in self.source.options.items()]
+        folders = self.source.config_folders(self.folder)
+        given += [f"{name}={config_file.value_code(value, folders)}" for name, value in self.source.options.items()]
         return ", ".join(given)
 
 

@@ -24,6 +24,7 @@ from typing import Any
 
 from devexplorer.core.base import BadInput, suggestion, typed_line
 from devexplorer.core.isolation import notebook
+from devexplorer.core.isolation.config_file import probable
 from devexplorer.core.isolation.model_source import Importable, Source, located
 
 Stamp = tuple[str, int, int]
@@ -80,14 +81,15 @@ def make(source: Source, factory: Any, folder: str) -> Any:
     def hint(error: BaseException) -> str:
         if isinstance(error, TypeError) and error.__traceback__ is not None:
             called = error.__traceback__.tb_next is not None and error.__traceback__.tb_next.tb_next is None
-            return _missing_arguments(source, factory) if called else ""
+            return _missing_arguments(source, folder, factory) if called else ""
         if source.options or not isinstance(error, (ValueError, AssertionError)):
             return _unknown_name(source, folder, error)
-        return _without_defaults(source, factory)
+        return _without_defaults(source, folder, factory)
 
+    given = source.arguments(folder)
     with _running(f"{call} failed", home, hint), _importing(home, _beside(source, folder)):
         configured = {name: kind() for name, kind in configurations(source, factory).items()}
-        model = factory(**configured, **source.options)
+        model = factory(**configured, **given)
     import torch
     from torch.jit._script import RecursiveScriptModule
 
@@ -147,7 +149,7 @@ def _returned(source: Source, value: Any) -> str:
     return f"{what}; write a function that returns its model alone, {source.factory}(…)[{at!r}], and name that"
 
 
-def _missing_arguments(source: Source, factory: Any) -> str:
+def _missing_arguments(source: Source, folder: str, factory: Any) -> str:
     """How to give the arguments that the call lacks, or had and does not take."""
     try:
         parameters = list(inspect.signature(factory).parameters.values())
@@ -161,24 +163,26 @@ def _missing_arguments(source: Source, factory: Any) -> str:
         takes = ", ".join(item.name for item in parameters if item.kind is not item.VAR_POSITIONAL) or "no options"
         return f"; it takes {takes}"
     lacking = [item for item in parameters if item.default is item.empty and item.name not in source.options]
-    return _as_options(source, lacking)
+    return _as_options(source, folder, lacking)
 
 
-def _without_defaults(source: Source, factory: Any) -> str:
+def _without_defaults(source: Source, folder: str, factory: Any) -> str:
     """The same for arguments that are None unless given: what makes the model may need some of them."""
     try:
         parameters = list(inspect.signature(factory).parameters.values())
     except (TypeError, ValueError):  # of a builtin
         return ""
-    return _as_options(source, [item for item in parameters if item.default is None])
+    return _as_options(source, folder, [item for item in parameters if item.default is None])
 
 
-def _as_options(source: Source, lacking: Sequence[inspect.Parameter]) -> str:
+def _as_options(source: Source, folder: str, lacking: Sequence[inspect.Parameter]) -> str:
     names = [item.name for item in lacking if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)]
     if not names:
         return ""
     given = [f"{name}={value}" for name, value in source.options.items()]
-    given += [f"{name}={'cpu' if name == 'device' else '…'}" for name in names]
+    for name in names:
+        file = probable(name, source.config_folders(folder))
+        given.append(f"{name}={file or ('cpu' if name == 'device' else '…')}")
     return (
         f"; give options as in '{source.text.partition('?')[0]}?{'&'.join(given)}', or write a function without"
         " arguments that returns the model, and name that"
@@ -229,6 +233,16 @@ def files_of(source: Source, folder: str) -> dict[str, Stamp]:
             if isinstance(thing, (ModuleType, FunctionType, type)):
                 used = thing.__name__ if isinstance(thing, ModuleType) else thing.__module__
                 waiting += [used] if used in own else []
+    return found | config_stamps(source, folder)
+
+
+def config_stamps(source: Source, folder: str) -> dict[str, Stamp]:
+    """The same of the configuration files among its options."""
+    home, found = source.home(folder), dict[str, Stamp]()
+    for given in source.config_files:
+        file = str(given.find(source.config_folders(folder)))
+        if (stamp := _now(file, home)) is not None:
+            found[file] = stamp
     return found
 
 

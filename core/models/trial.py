@@ -106,7 +106,8 @@ def _tried(request: TrialRequest, progress: Report) -> TrialResult:
             continue
         kind = str(tensor.dtype).removeprefix("torch."), tensor.numel()
         kinds[kind] = kinds.get(kind, 0) + 1
-    files = tuple((file, *stamp) for file, stamp in loading.stamps(source.home(request.folder)).items())
+    read = loading.stamps(source.home(request.folder)) | loading.config_stamps(source, request.folder)
+    files = tuple((file, *stamp) for file, stamp in read.items())
     sizes = tuple((dtype, elements, count) for (dtype, elements), count in kinds.items())
     return TrialResult(type=type(model).__name__, sizes=sizes, files=files)
 

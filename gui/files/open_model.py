@@ -65,7 +65,9 @@ class OpenModelDialog(FormDialog):
         self._listed: Path | None = None
         self._asked = False
         """Whether what is in it was asked for: that it is there can become known later."""
-        self._needs: dict[str, tuple[str, ...]] = {}
+        self._found: dict[str, Candidate] = {}
+        self._guess = ""
+        """What was filled in as options, which another choice replaces."""
         self.module = line_edit(placeholder="package.module")
         self.folder = FileField("Folder", "", folder=True)
         self.factory = line_edit(placeholder="MyModel, or make_model: called without arguments")
@@ -73,7 +75,7 @@ class OpenModelDialog(FormDialog):
         self.type.addItems(TYPES)
         self.type.setToolTip("A model type, or the path of a config.json")
         self.vision = line_edit(placeholder="resnet50")
-        self.options = line_edit(placeholder="n_layer=2 n_embd=64 n_head=4")
+        self.options = line_edit(placeholder="n_layer=2 n_embd=64 cfg=@config.yaml")
         self.inputs = line_edit(placeholder="found out when it runs; or 2x16:int64, 4x12")
         self.name = line_edit(placeholder="automatic")
         self.device = QComboBox()
@@ -163,7 +165,7 @@ class OpenModelDialog(FormDialog):
             is_code = path is not None and path.suffix in CODE_SUFFIXES and self.file.look(path).kind == "file"
         if path == self._listed and (self._asked or not is_code):
             return
-        self._listed, self._asked, self._needs = path, is_code, {}
+        self._listed, self._asked, self._found = path, is_code, {}
         self.candidates.set_rows([])
         if is_code:
             self.file_chosen.emit(path)
@@ -179,23 +181,30 @@ class OpenModelDialog(FormDialog):
         """What is in this file; the only one, or the only one that needs nothing, is chosen, if nothing was typed."""
         if path != self._listed:
             return
-        self._needs = {item.name: item.needs for item in found}
+        self._found = {item.name: item for item in found}
         self.candidates.set_rows([_row(item) for item in found])
-        ready = [item.name for item in found if not item.needs or len(found) == 1]
+        ready = [item.name for item in found if len(item.guesses) == len(item.needs) or len(found) == 1]
         typed = self.factory.text().strip()
-        if typed in self._needs or (not typed and len(ready) == 1):
+        if typed in self._found or (not typed and len(ready) == 1):
             self.table.select_key(typed or ready[0])
         self._check()
 
     def _take_candidate(self) -> None:
-        if isinstance(name := self.table.selected_key, str):
+        guess = ""
+        if isinstance(name := self.table.selected_key, str) and name in self._found:
             self.factory.setText(name)
+            guess = " ".join(self._found[name].guesses)
+        if self.options.text() in ("", self._guess):
+            self.options.setText(guess)
+            self._guess = guess
 
     def _missing(self) -> str:
         """What the chosen class or function needs and was not given."""
+        item = self._found.get(self.factory.text().strip())
+        if item is None or self.kind.currentData() not in ("file", "module"):
+            return ""
         given = {part.partition("=")[0] for part in _options(self.options.text())}
-        needed = [name for name in self._needs.get(self.factory.text().strip(), ()) if name not in given]
-        return ", ".join(f"{name}=…" for name in needed) if self.kind.currentData() in ("file", "module") else ""
+        return ", ".join(f"{name}=…" for name in item.needs if name not in given)
 
     def source(self) -> tuple[str, str]:
         """Source and folder of `OpenModel`, from the fields; `BadInput` when something is missing."""
@@ -211,11 +220,11 @@ class OpenModelDialog(FormDialog):
             if found.kind != "file":
                 raise BadInput(found.words.rstrip("."))
             path = path.absolute()  # a relative one would be looked for in its own folder
-            return f"{path}:{_needed(factory, CHOOSE if self._needs else FACTORY)}{options}", str(path.parent)
+            return f"{path}:{_needed(factory, CHOOSE if self._found else FACTORY)}{options}", str(path.parent)
         if kind == "module":
             module = _needed(self.module.text().strip(), "enter the module: package.module")
             folder = "" if self.folder.path is None else str(self.folder.path)
-            return f"{module}:{_needed(factory, CHOOSE_IN_MODULE if self._needs else FACTORY)}{options}", folder
+            return f"{module}:{_needed(factory, CHOOSE_IN_MODULE if self._found else FACTORY)}{options}", folder
         name = self.type.currentText() if kind == "transformers" else self.vision.text()
         return f"{kind}:{_needed(name.strip(), 'choose a model')}{options}", ""
 

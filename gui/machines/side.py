@@ -114,7 +114,7 @@ class Side:
     def models_in(self, path: Path, then: Callable[[list[Candidate]], object]) -> None:
         self._ask(
             FindModels(path=str(path)),
-            lambda found: then([Candidate(one.name, one.is_class, one.needs) for one in found.models]),
+            lambda found: then([Candidate(one.name, one.is_class, one.needs, one.guesses) for one in found.models]),
             lambda _: then([]),
         )
 

@@ -123,6 +123,20 @@ def test_it_has_the_new_code_and_what_fits_of_the_former_model(place: Place, fil
     assert str(hidden.device) == "cpu"
 
 
+def test_a_configuration_file_counts_as_its_code(place: Place, file: Path) -> None:
+    config = file.with_name("config.json")
+    config.write_text('{"width": 4}')
+    write(file, "from torch import nn\ndef make(cfg): return nn.Linear(cfg['width'], 2)\n")
+    place.do(OpenModel(source=f"{file}:make?cfg=@config.json", folder=str(file.parent), name="net"))
+    write(config, '{"width": 6}')
+    assert place.snapshot("net").outdated == (str(config),)
+    place.do(RunModelCode(target="net", again=True))
+    model = place.workspace.get("net")
+    assert isinstance(model, nn.Linear)
+    assert model.in_features == 6
+    assert place.snapshot("net").outdated == ()
+
+
 def test_the_optimizer_stays_while_it_fits(place: Place, file: Path) -> None:
     write(file, NET.replace(" * self.scale", ""))
     opened(place, file)

@@ -36,6 +36,7 @@ class Net(nn.Module): ...
 def wide():
     return Block(512)
 """
+CONFIGURED = "class Net(nn.Module):\n    def __init__(self, cfg): ..."
 
 
 @pytest.fixture
@@ -162,6 +163,27 @@ def test_the_models_in_a_file_are_listed_and_one_click_chooses(quiet: QuietWindo
     assert dialog.command().source == f"{files}/nets.py:Net"
     dialog.file.set_path(str(files / "gone.py"))
     assert not dialog.candidates.rows
+    dialog.reject()
+
+
+def test_a_configuration_beside_the_code_is_filled_in_until_something_is_typed(quiet: QuietWindow, files: Path) -> None:
+    (files / "nets.py").write_text(NETS.replace("class Net(nn.Module): ...", CONFIGURED).partition("def wide")[0])
+    (files / "config.yaml").write_text("width: 8")
+    drop(quiet, files / "nets.py")
+    quiet.answered()
+    [dialog] = dialogs(quiet)
+    assert isinstance(dialog, OpenModelDialog)
+    assert (dialog.factory.text(), dialog.options.text()) == ("Net", "cfg=@config.yaml"), "all that Net needs is there"
+    assert "Net() is called with config.yaml" in dialog.message.text()
+    assert dialog.accept_button.isEnabled()
+    assert dialog.command().source == f"{files}/nets.py:Net?cfg=@config.yaml"
+    dialog.table.select_key("Block")
+    assert dialog.options.text() == ""
+    dialog.table.select_key("Net")
+    assert dialog.options.text() == "cfg=@config.yaml"
+    dialog.options.setText("cfg=@small.json")
+    dialog.table.select_key("Block")
+    assert dialog.options.text() == "cfg=@small.json"
     dialog.reject()
 
 
