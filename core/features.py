@@ -23,6 +23,7 @@ FEATURES = (
     "roofline",
     "machines",
     "fleet",
+    "observe",
     "learn",
     "alerts",
     "recording",

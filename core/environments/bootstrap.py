@@ -17,15 +17,17 @@ def main() -> None:
     arguments = sys.argv[1:]
     while arguments and arguments[0].startswith("--"):
         start.append(arguments.pop(0))
-    for option in start[1:]:
-        name, _, folder = option.partition("=")
-        sys.path.insert(0 if name == "--before" else len(sys.path), folder)
-    _bind(os.path.dirname(os.path.dirname(os.path.dirname(start[0]))), start)
+    bind(start)
     _run(arguments)
 
 
-def _bind(folder: str, start: "list[str]") -> None:
-    """Make the package in that folder `devexplorer`; it keeps how to start the next process the same way."""
+def bind(start: "list[str]") -> None:
+    """Extend the path, and make the package that the file `start[0]` lies in `devexplorer`; it keeps how to start the
+    next process the same way."""
+    for option in start[1:]:
+        name, _, extension = option.partition("=")
+        sys.path.insert(0 if name == "--before" else len(sys.path), extension)
+    folder = os.path.dirname(os.path.dirname(os.path.dirname(start[0])))
     for name in [name for name in sys.modules if name.partition(".")[0] == "devexplorer"]:
         del sys.modules[name]
     spec = importlib.util.spec_from_file_location(

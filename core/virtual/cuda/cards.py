@@ -4,9 +4,10 @@ while, and every change is taken back. Any thread."""
 from __future__ import annotations
 
 import functools
+import re
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -35,6 +36,11 @@ class Patches:
         """Set an attribute of a module or class."""
         self._before.append((owner, name, vars(owner).get(name, _NOTHING)))
         setattr(owner, name, value)
+
+    def rename(self, kind: type, part: str, name: str) -> None:
+        """Set a part of a class's name, which is no entry of its dictionary."""
+        self._before.append((kind, part, getattr(kind, part)))
+        setattr(kind, part, name)
 
     def call(self, owner: Any, name: str, function: Callable[..., Any]) -> None:
         """Set a function or method; who kept it finds the one that was there before when all is undone."""
@@ -137,6 +143,10 @@ TYPES: dict[str, torch.dtype] = {
     "LongTensor": torch.int64,
     "ShortTensor": torch.int16,
 }
+CUDA_VERSION = "13.0"
+"""What `torch.version.cuda` says: the CUDA of the wheels that PyTorch's index gives for Linux, 2.11 to 2.14
+(https://pytorch.org/get-started/locally). No driver is behind it."""
+_OF_VIRTUAL = re.compile(r"\bvgpu(:\d+)?\b")
 _PREFIX = "torch.cuda."
 _where: Any = torch.Tensor.device
 _of_generator: Any = vars(VirtualGenerator)["device"].fget
@@ -187,6 +197,24 @@ def speak_of_cuda(patches: Patches, cards: Cards) -> None:
     patches.put(VirtualGenerator, "device", property(generators_device))
     patches.put(PackedSequence, "is_cuda", property(lambda packed: packed.data.device.type in ("cuda", KIND)))
     patches.put(VirtualTensor, "record_stream", lambda tensor, stream: None)  # memory is never given back too early
+
+
+def read_as_cuda(patches: Patches, gpus: Sequence[VirtualGpu]) -> None:
+    """Let what people read of these cards say `cuda:1`, and of their tensors that they are PyTorch's own."""
+    for gpu in gpus:
+        patches.put(gpu, "spoken", f"cuda:{gpu.index}")
+    for part, name in (("__module__", "torch"), ("__qualname__", "Tensor"), ("__name__", "Tensor")):
+        patches.rename(VirtualTensor, part, name)
+    patches.put(torch.version, "cuda", CUDA_VERSION)
+
+
+def in_words_of_cuda(error: Exception) -> None:
+    """Let the text of an error that names a virtual GPU name the card that it stands for."""
+    error.args = tuple(_OF_VIRTUAL.sub(_as_cuda, word) if isinstance(word, str) else word for word in error.args)
+
+
+def _as_cuda(found: re.Match[str]) -> str:
+    return f"cuda{found[1]}" if found[1] else "CUDA"
 
 
 def _examined(file: str) -> bool:

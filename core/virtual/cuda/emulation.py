@@ -24,7 +24,16 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from devexplorer.core.base import first_line
 from devexplorer.core.virtual.backend import installed, set_data
-from devexplorer.core.virtual.cuda.cards import TYPES, Cards, Patches, dtype_of, speak_of_cuda, tensor_type
+from devexplorer.core.virtual.cuda.cards import (
+    TYPES,
+    Cards,
+    Patches,
+    dtype_of,
+    in_words_of_cuda,
+    read_as_cuda,
+    speak_of_cuda,
+    tensor_type,
+)
 from devexplorer.core.virtual.cuda.functions import (
     accelerator_functions,
     cuda_functions,
@@ -34,6 +43,7 @@ from devexplorer.core.virtual.cuda.functions import (
     imitate_files,
     imitate_generators,
     imitate_lazy,
+    leave_uncompiled,
     refuse,
 )
 from devexplorer.core.virtual.cuda.on_cpu import OnCpu
@@ -99,16 +109,20 @@ class CudaEmulation:
 
     With `virtual` the code within sees `devices` CUDA cards, `cuda:N` being `vgpu:N`; the virtual
     GPUs have to be there already. Without it nothing is imitated: CUDA is what it is on this machine. In both cases
-    `observer` hears what the code asks for. All changes of torch are taken back on the way out.
+    `observer` hears what the code asks for. With `spoken` also what people read says `cuda:1`: `repr` of tensors,
+    errors, the names of types, saved files. All changes of torch are taken back on the way out.
     """
 
-    def __init__(self, devices: int, observer: Observer | None = None, *, virtual: bool = True) -> None:
+    def __init__(
+        self, devices: int, observer: Observer | None = None, *, virtual: bool = True, spoken: bool = False
+    ) -> None:
         self._patches = Patches()
         self._observer = observer or Observer()
         self._cards = (
             Cards(devices, lambda name: self._observer.missing(name, sys._getframe(1))) if virtual and devices else None
         )
-        self._mode: Any = DeviceCalls(self._observer, self._cards, lambda: self._patches.on)
+        self._spoken = spoken and self._cards is not None
+        self._mode: Any = DeviceCalls(self._observer, self._cards, lambda: self._patches.on, self._spoken)
         self._defaults: _Defaults | None = None
         self._visible: str | None = None
 
@@ -202,8 +216,11 @@ class CudaEmulation:
         imitate_data_parallel(patches, cards)
         imitate_defaults(patches, cards)
         imitate_generators(patches, cards)
-        imitate_files(patches, cards)
+        imitate_files(patches, cards, self._spoken)
         speak_of_cuda(patches, cards)
+        if self._spoken:
+            read_as_cuda(patches, virtual_cards()[: cards.count])
+            leave_uncompiled(patches, self._not_checked)
 
     def _put(self, name: str, value: Any) -> None:
         """Replace something in torch.cuda, and in the modules there that it comes from."""
@@ -262,11 +279,12 @@ def concrete(device: Any) -> bool:
 class DeviceCalls(TorchFunctionMode):
     """`cards` is None where CUDA is real or is not there: then it only looks."""
 
-    def __init__(self, observer: Observer, cards: Cards | None, active: Callable[[], bool]) -> None:
+    def __init__(self, observer: Observer, cards: Cards | None, active: Callable[[], bool], spoken: bool) -> None:
         super().__init__()
         self._observer = observer
         self._cards = cards
         self._active = active
+        self._spoken = spoken
         self._special: dict[Any, Callable[..., Any]] = {
             torch.Tensor.cuda: self._cuda,
             torch.Tensor.to: self._to,
@@ -283,6 +301,15 @@ class DeviceCalls(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not self._active():
             return func(*args, **(kwargs or {}))
+        if not self._spoken:
+            return self._call(func, args, kwargs)
+        try:
+            return self._call(func, args, kwargs)
+        except Exception as error:
+            in_words_of_cuda(error)
+            raise
+
+    def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
         special = self._special.get(func)
         if special is not None:
             return special(func, args, kwargs or {})

@@ -105,6 +105,13 @@ def cuda_functions(cards: Cards, not_checked: NotChecked, seen: Callable[[], Non
     def supports_bf16(including_emulation: bool = True) -> bool:
         return including_emulation or capability()[0] >= 8
 
+    def properties(device: Any = None) -> CudaProperties:
+        try:
+            card = gpu(device)
+        except torch.AcceleratorError:
+            raise AssertionError("Invalid device id") from None  # torch asks before CUDA does
+        return CudaProperties(card, capability(device), not_checked)
+
     vgpu = getattr(torch, KIND)
     answers = {name: _of_card(getattr(vgpu, function), cards) for name, function in _OF_CARD.items()}
     capability = answers["get_device_capability"]
@@ -117,7 +124,7 @@ def cuda_functions(cards: Cards, not_checked: NotChecked, seen: Callable[[], Non
         "device_count": lambda: cards.count,
         "current_device": lambda: cards.current,
         "set_device": set_device,
-        "get_device_properties": lambda device=None: CudaProperties(gpu(device), capability(device), not_checked),
+        "get_device_properties": properties,
         "is_bf16_supported": supports_bf16,
         "is_tf32_supported": lambda: capability()[0] >= 8,
         "is_current_stream_capturing": lambda: False,
@@ -368,8 +375,23 @@ def imitate_generators(patches: Patches, cards: Cards) -> None:
     patches.put(torch, "Generator", Kind("Generator", (), {"__new__": make, "__module__": "torch"}))
 
 
-def imitate_files(patches: Patches, cards: Cards) -> None:
-    """Let files be loaded to CUDA: `map_location="cuda:1"`, and what was saved from there."""
+def leave_uncompiled(patches: Patches, not_checked: NotChecked) -> None:
+    """Let `torch.compile` return what it is given: there is no compiler for virtual GPUs."""
+    why = "There is no compiler for virtual GPUs; what it would have compiled ran as it is written."
+
+    def compiled(model: Any = None, **options: Any) -> Any:
+        if model is None:
+            return lambda given: compiled(given, **options)
+        not_checked("torch.compile", why)
+        return model
+
+    patches.call(torch, "compile", compiled)
+    patches.call(nn.Module, "compile", lambda module, *args, **options: not_checked("torch.compile", why))
+
+
+def imitate_files(patches: Patches, cards: Cards, spoken: bool) -> None:
+    """Let files be loaded to CUDA: `map_location="cuda:1"`, and what was saved from there. With `spoken`, what is saved
+    from a card comes back to it, as from a real one; else it is the CPU's."""
     registry: Any = serialization._package_registry
 
     def restore(storage: Any, location: str) -> Any:
@@ -380,7 +402,11 @@ def imitate_files(patches: Patches, cards: Cards) -> None:
     def moved(storage: Any, device: Any = None, non_blocking: bool = False) -> Any:
         return storage.vgpu(cards.ordinal(device))
 
-    before_all = (1, lambda storage: None, restore)
+    def location(storage: Any) -> str | None:
+        held = getattr(storage, "_vgpu", None)
+        return f"cuda:{held.gpu.index}" if spoken and patches.on and held is not None else None
+
+    before_all = (1, location, restore)
     patches.put(serialization, "_package_registry", [before_all, *registry])
     patches.call(torch.UntypedStorage, "cuda", moved)
 

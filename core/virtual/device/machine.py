@@ -109,6 +109,8 @@ class VirtualGpu:
         self.index = index
         self.card = index if card is None else card
         self.id = f"vgpu:{index}"
+        self.spoken = self.id
+        """What code that uses it calls it: `cuda:N` in a script that runs as it would on cards."""
         self.profile = profile
         self._info = _device_info(self.id, self.card, profile)
         self.memory = CachingAllocator(profile.usable_bytes, CONTEXT_BYTES, index)

@@ -17,21 +17,34 @@ from devexplorer.core.virtual.device.accounting import count_storage
 
 OWN = ("_inner", "_gpu")
 """Python attributes that belong to each tensor alone."""
+_text: Any = torch._tensor_str  # torch publishes no types for it
+_PREFIX = "tensor("
 _MEMO = "vgpu"
 """Where the memo of a deep copy keeps storages, as torch has a place there for its own."""
 
 
 def tensor_repr(tensor: Any) -> str:
-    """What `repr` shows."""
-    shown = repr(tensor._inner)
-    if tensor._inner.is_meta:
-        shown = shown.replace("device='meta'", f"device='{tensor._gpu.id}'").replace("tensor(...", "tensor(no values")
+    """What `repr` shows: what PyTorch shows of a CUDA tensor, with `spoken` of its card."""
+    inner, dtype = tensor._inner, tensor.dtype
+    facts = [f"device='{tensor._gpu.spoken}'"]
+    complex_default = torch.complex128 if torch.get_default_dtype() is torch.float64 else torch.complex64
+    if inner.is_meta:
+        contents = "no values"
+        facts.append(f"size={tuple(tensor.shape)}")
+    elif inner.numel() == 0:
+        contents = "[]"
+        if inner.dim() != 1:
+            facts.append(f"size={tuple(tensor.shape)}")
     else:
-        shown = f"{shown[:-1]}, device='{tensor._gpu.id}')"
+        contents = _text._tensor_str(inner, len(_PREFIX))
+    told = () if inner.numel() == 0 or inner.is_meta else (complex_default, torch.int64, torch.bool)
+    if dtype not in (torch.get_default_dtype(), *told):
+        facts.append(f"dtype={dtype}")
     if tensor.grad_fn is not None:
-        shown = f"{shown[:-1]}, grad_fn=<{type(tensor.grad_fn).__name__}>)"
+        facts.append(f"grad_fn=<{type(tensor.grad_fn).__name__}>")
     elif tensor.requires_grad:
-        shown = f"{shown[:-1]}, requires_grad=True)"
+        facts.append("requires_grad=True")
+    shown: str = _text._add_suffixes(_PREFIX + contents, facts, len(_PREFIX), force_newline=False)
     return f"Parameter containing:\n{shown}" if getattr(tensor, "_is_param", False) else shown
 
 

@@ -269,7 +269,7 @@ class VirtualTensor(torch.Tensor):
         if force:
             return self.detach().cpu().numpy()
         raise TypeError(
-            f"can't convert {self._gpu.id} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host"
+            f"can't convert {self._gpu.spoken} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host"
             " memory first."
         )
 
@@ -278,7 +278,7 @@ class VirtualTensor(torch.Tensor):
 
     def __dlpack_device__(self) -> Any:
         raise BufferError(
-            f"other libraries cannot read the memory of {self._gpu.id}; use Tensor.cpu() to copy the tensor to host"
+            f"other libraries cannot read the memory of {self._gpu.spoken}; use Tensor.cpu() to copy the tensor to host"
             " memory first"
         )
 
@@ -288,7 +288,7 @@ class VirtualTensor(torch.Tensor):
     def as_subclass(self, cls: Any) -> Any:
         """Refused: a tensor on a virtual GPU already has a special class."""
         raise TypeError(
-            f"a tensor on {self._gpu.id} cannot become a {cls.__name__}; keep those on the CPU, or wrap the tensor"
+            f"a tensor on {self._gpu.spoken} cannot become a {cls.__name__}; keep those on the CPU, or wrap the tensor"
             " instead"
         )
 

@@ -1,0 +1,1 @@
+"""Scripts of the user's, run as they are and observed."""

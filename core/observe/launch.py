@@ -1,0 +1,90 @@
+"""`devexplorer run`: replaces this process by Python with the user's script, so that arguments, standard input, signals
+and the exit code are Python's own. What is ours begins in `site/sitecustomize.py`, which Python imports first. Main
+thread, no torch."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+
+import devexplorer
+from devexplorer.core.base import BadInput
+from devexplorer.core.devices.cuda_visible_devices import VARIABLE as CUDA_VISIBLE_DEVICES
+from devexplorer.core.devices.profiles import parse_virtual
+from devexplorer.core.observe.settings import VARIABLE, RunSettings
+
+SITE = Path(__file__).parent / "site"
+
+
+def run(arguments: argparse.Namespace) -> NoReturn:
+    """Become the script; raises `BadInput` where that cannot be."""
+    command = _command(arguments)
+    if arguments.virtual is not None:
+        parse_virtual(arguments.virtual)  # a mistake is said now, and not when torch is imported
+    report = arguments.report
+    if report is not None:
+        report = os.path.abspath(report)
+        if not os.path.isdir(os.path.dirname(report)):
+            raise BadInput(f"the report cannot be written: there is no folder {os.path.dirname(report)}")
+    environ = dict(os.environ)
+    settings = RunSettings(
+        pid=os.getpid(),
+        virtual=arguments.virtual or "",
+        report=report or "",
+        job=_is_command(arguments),
+        python_path=environ.get("PYTHONPATH"),
+        visible=environ.get(CUDA_VISIBLE_DEVICES),
+        start=vars(devexplorer).get("__start__", ()),
+    )
+    paths = [str(SITE)]
+    if settings.python_path:
+        paths.append(settings.python_path)
+    environ |= {"PYTHONPATH": os.pathsep.join(paths), VARIABLE: msgspec.json.encode(settings).decode()}
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execve(command[0], command, environ)
+    except OSError as error:
+        raise BadInput(f"{command[0]} cannot be started: {error.strerror or error}") from error
+
+
+def _is_command(arguments: argparse.Namespace) -> bool:
+    """Whether the words after `--` are a command rather than a script with its arguments."""
+    words = arguments.script
+    return bool(words) and (words[0] == "--" or arguments.argv[-len(words) - 1] == "--")
+
+
+def _command(arguments: argparse.Namespace) -> list[str]:
+    words: list[str] = arguments.script
+    if _is_command(arguments):
+        words = words[words[0] == "--" :]
+        found = shutil.which(words[0]) if words else None
+        if found is None:
+            raise BadInput(f"there is no command {words[0]}" if words else "enter a command after --")
+        return [found, *words[1:]]
+    if arguments.module is not None:
+        if not arguments.module:
+            raise BadInput("-m needs the name of a module")
+        return [sys.executable, "-m", *arguments.module]
+    if not words:
+        raise BadInput("enter a script: devexplorer run train.py, or -m MODULE")
+    if words[0].startswith("-"):
+        raise BadInput(f"there is no option {words[0]}; options of the script come after its name")
+    if not os.path.exists(words[0]):
+        hint = f"; to run a module: -m {words[0]}" if _is_module(words[0]) else ""
+        raise BadInput(f"there is no file {words[0]}{hint}")
+    return [sys.executable, *words]
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return name.isidentifier() and find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
