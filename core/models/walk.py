@@ -212,7 +212,7 @@ def bytes_of(tensors: Iterable[Tensor]) -> int:
 def type_name(thing: nn.Module | Tensor) -> str:
     """The class name; a virtual tensor is called what a real one on a GPU would be called."""
     kind = type(thing)
-    if kind is VirtualTensor:
+    if isinstance(thing, VirtualTensor):
         return "Parameter" if getattr(thing, "_is_param", False) else "Tensor"
     if kind in ORDINARY:
         return kind.__name__
@@ -300,7 +300,7 @@ MOST_OBJECTS = 30
 
 def storage_address(tensor: Tensor) -> int | None:
     """Where the tensor's storage begins; two tensors with the same address share memory. None when it has no memory."""
-    if type(tensor) is VirtualTensor:
+    if isinstance(tensor, VirtualTensor):
         return block_address(tensor._inner.untyped_storage())
     try:
         return tensor.untyped_storage().data_ptr() or None
@@ -319,7 +319,7 @@ def _storages(tensors: Iterable[Tensor]) -> dict[Storage, int]:
     for tensor in tensors:
         try:
             storage = tensor.untyped_storage()
-            where = block_address(storage) if type(tensor) is VirtualTensor else storage.data_ptr()
+            where = block_address(storage) if isinstance(tensor, VirtualTensor) else storage.data_ptr()
         except (RuntimeError, NotImplementedError):  # without memory of its own
             continue
         if where:

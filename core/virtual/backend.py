@@ -68,8 +68,8 @@ def register(library: Any) -> None:
 
 def _replaceable(tensor: Tensor, new: Tensor) -> bool:
     """Whether `tensor.data = new` works: from a virtual GPU anywhere, to one only from another one."""
-    return type(tensor) is VirtualTensor and (
-        type(new) is VirtualTensor or (new.device.type in DENSE and new.layout is torch.strided)
+    return isinstance(tensor, VirtualTensor) and (
+        isinstance(new, VirtualTensor) or (new.device.type in DENSE and new.layout is torch.strided)
     )
 
 
@@ -79,7 +79,7 @@ KERNELS = {torch.ops.aten._has_compatible_shallow_copy_type.default: _replaceabl
 
 def _swapping(original: Any) -> Callable[[Tensor, Tensor], None]:
     def swap_tensors(t1: Tensor, t2: Tensor) -> None:
-        if VirtualTensor in (type(t1), type(t2)) and t1.is_leaf and t2.is_leaf:
+        if any(isinstance(tensor, VirtualTensor) for tensor in (t1, t2)) and t1.is_leaf and t2.is_leaf:
             swap_contents(t1, t2)
         else:
             original(t1, t2)

@@ -402,7 +402,7 @@ def is_swapped(old: Tensor, new: Tensor) -> bool:
         return not torch._has_compatible_shallow_copy_type(old, new)
     if isinstance(old, VirtualTensor) and isinstance(new, VirtualTensor):
         return False
-    if VirtualTensor in (kind, wanted):
+    if isinstance(old, VirtualTensor) or isinstance(new, VirtualTensor):
         return True
     wrapped = any(is_traceable_wrapper_subclass(tensor) for tensor in (old, new))
     return wrapped or not torch._has_compatible_shallow_copy_type(old, new)

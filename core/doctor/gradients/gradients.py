@@ -156,7 +156,7 @@ def _same(module: nn.Module, other: nn.Module, *, by_name: bool) -> bool:
 
 
 def _values(tensor: Tensor) -> Tensor:
-    return (tensor._inner if type(tensor) is VirtualTensor else tensor).detach()
+    return (tensor._inner if isinstance(tensor, VirtualTensor) else tensor).detach()
 
 
 _SILENT = ("frozen", "updated")

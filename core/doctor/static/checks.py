@@ -424,7 +424,7 @@ class Unsaved:
 
 def _values(tensor: Tensor) -> Tensor | None:
     """A copy that is no work of the device: what is inside a virtual tensor is taken from there."""
-    inner = tensor._inner if type(tensor) is VirtualTensor else tensor
+    inner = tensor._inner if isinstance(tensor, VirtualTensor) else tensor
     return None if inner.is_meta else inner.detach().cpu().clone()
 
 

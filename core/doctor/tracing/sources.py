@@ -303,6 +303,6 @@ def former_parameters(module: nn.Module) -> Iterator[Tensor]:
 def _storage(tensor: Tensor) -> UntypedStorage | None:
     """The storage itself: an address is used again when its storage is gone."""
     try:
-        return (tensor._inner if type(tensor) is VirtualTensor else tensor).untyped_storage()
+        return (tensor._inner if isinstance(tensor, VirtualTensor) else tensor).untyped_storage()
     except (RuntimeError, NotImplementedError):  # tensors without memory of their own: fake, functional and sparse ones
         return None

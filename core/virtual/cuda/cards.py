@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
 from devexplorer.core.isolation.source_location import kind_of
 from devexplorer.core.virtual.device.accounting import KIND, gpu_of
 from devexplorer.core.virtual.device.machine import VirtualGpu
-from devexplorer.core.virtual.operators.tensor import VirtualTensor
+from devexplorer.core.virtual.operators.tensor import VirtualParameter, VirtualTensor
 from devexplorer.core.virtual.torch_api.lazy import LazyVirtualBuffer, LazyVirtualParameter
 from devexplorer.core.virtual.torch_api.module import VirtualGenerator
 
@@ -206,6 +207,15 @@ def read_as_cuda(patches: Patches, gpus: Sequence[VirtualGpu]) -> None:
     for part, name in (("__module__", "torch"), ("__qualname__", "Tensor"), ("__name__", "Tensor")):
         patches.rename(VirtualTensor, part, name)
     patches.put(torch.version, "cuda", CUDA_VERSION)
+    make = nn.Parameter.__new__
+
+    def made(cls: type, data: Any = None, requires_grad: bool = True) -> Any:
+        parameter: Any = make(cls, data, requires_grad)
+        if type(parameter) is VirtualTensor:
+            parameter.__class__ = VirtualParameter
+        return parameter
+
+    patches.put(nn.Parameter, "__new__", staticmethod(made))
 
 
 def in_words_of_cuda(error: Exception) -> None:

@@ -158,8 +158,8 @@ class Operation:
     """One overload. `handler` replaces everything else where it is set."""
 
     __slots__ = (
-        "arguments", "call", "composite", "convolution", "device_argument", "flops", "gathers", "handler",
-        "host_arguments",
+        "arguments", "call", "composite", "convolution", "device_argument", "element_wise", "flops", "gathers",
+        "handler", "host_arguments",
         "host_results", "kind", "mutates", "name", "numbers", "overload", "reshapes", "returns", "scratch",
         "view", "views_by_parts",
     )  # fmt: skip
@@ -195,7 +195,10 @@ class Operation:
         self.gathers = self.name in GATHERS
         self.host_arguments = HOST_ARGUMENTS.get(self.name, ())
         self.host_results = HOST_RESULTS.get(self.name, ())
-        self.numbers = _numbers(self.name, [item for item in schema.arguments if not is_written(item)])
+        self.element_wise = _is_element_wise(self.name)
+        self.numbers = NUMBER_ARGUMENTS.get(plain_name(self.name), ())
+        if self.element_wise:
+            self.numbers = tuple(argument.name for argument in schema.arguments if not is_written(argument))
         """Arguments that may be a CPU tensor without dimensions beside tensors of the device."""
         self.flops: Flops | None = SHORT_FLOPS.get(self.name) or flop_registry.get(packet)
         self.convolution = "conv" in self.name
@@ -210,13 +213,15 @@ def is_written(argument: Any) -> bool:
     return argument.alias_info is not None and bool(argument.alias_info.is_write)
 
 
-def _numbers(name: str, read: Sequence[Any]) -> tuple[str, ...]:
-    """Names of the arguments that may be a number of the CPU, of those that are only `read`."""
-    library, _, plain = name.partition("::")
-    plain = plain.removesuffix("_")
-    if library != "aten" or plain in NUMBERS or plain.startswith(("_foreach_", "special_", "__")):
-        return tuple(argument.name for argument in read)
-    return NUMBER_ARGUMENTS.get(plain, ())
+def plain_name(name: str) -> str:
+    """`add` of `aten::add_`."""
+    return name.rpartition("::")[2].removesuffix("_")
+
+
+def _is_element_wise(name: str) -> bool:
+    """Whether each of its arguments may be a number of the CPU; so it is with operations of other libraries."""
+    plain = plain_name(name)
+    return not name.startswith("aten::") or plain in NUMBERS or plain.startswith(("_foreach_", "special_", "__"))
 
 
 def _returned(alias: Any, written: dict[str, int]) -> int:
@@ -465,6 +470,11 @@ COMPOSED: dict[str, Callable[..., Any]] = {
 as one kernel."""
 
 
+_MIXED = "Expected all tensors to be on the same device, but"
+"""How both of PyTorch's refusals begin: that of its `TensorIterator`, which runs what is element-wise, and that of the
+wrappers around the other kernels (`aten/src/ATen/core/adaption.cpp` since 2.8)."""
+
+
 def check_devices(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Refuse tensors from different devices in PyTorch's words. What CUDA takes from the CPU may be there."""
     named = [*zip(operation.arguments, args, strict=False), *kwargs.items()]
@@ -483,9 +493,11 @@ def check_devices(operation: Operation, args: Sequence[Any], kwargs: Mapping[str
                 continue
             seen = seen or str(tensor.device)
             if str(tensor.device) != seen:
+                if operation.element_wise:
+                    raise RuntimeError(f"{_MIXED} found at least two devices, {seen} and {tensor.device}!")
                 raise RuntimeError(
-                    f"Expected all tensors to be on the same device, but found at least two devices, {seen} and"
-                    f" {tensor.device}! (when checking argument for argument {name} in method {operation.name})"
+                    f"{_MIXED} got {name} is on {tensor.device}, different from other tensors on {seen}"
+                    f" (when checking argument in method wrapper_CUDA_{plain_name(operation.name)})"
                 )
 
 

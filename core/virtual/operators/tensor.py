@@ -325,6 +325,16 @@ class VirtualTensor(torch.Tensor):
         self._inner, self._gpu = inner, gpu
 
 
+class VirtualParameter(VirtualTensor):
+    """A parameter in a script that runs as it would on cards: its type reads as PyTorch's own."""
+
+    __module__ = "torch.nn.parameter"
+    __qualname__ = "Parameter"
+
+
+VirtualParameter.__name__ = "Parameter"
+
+
 def run_operation(operation: Operation, args: Sequence[Any], kwargs: dict[str, Any] | None) -> Any:
     """Run an operation on the CPU, and charge its memory and time to the virtual GPU of its tensors."""
     if operation.composite:
@@ -340,7 +350,7 @@ def run_operation(operation: Operation, args: Sequence[Any], kwargs: dict[str, A
     plain: list[Any] = []
     for value in args:
         kind = type(value)
-        if kind is VirtualTensor:
+        if kind is VirtualTensor or kind is VirtualParameter:
             if gpu is None:
                 gpu, dtype = value._gpu, value.dtype
             elif value._gpu is not gpu:
@@ -349,7 +359,7 @@ def run_operation(operation: Operation, args: Sequence[Any], kwargs: dict[str, A
             nbytes += inner.nbytes
             plain.append(inner)
         elif kind is list or kind is tuple:
-            taken = [item._inner if type(item) is VirtualTensor else item for item in value]
+            taken = [item._inner if isinstance(item, VirtualTensor) else item for item in value]
             for item, inner in zip(value, taken, strict=True):
                 if inner is not item:
                     if gpu is None:

@@ -102,10 +102,10 @@ def _accept(builder: Any) -> None:
     wrap, subclass = kind._wrap, builder.infer_subclass_type
 
     def wrap_value(self: Any, value: Any) -> Any:
-        return self.wrap_tensor(value) if type(value) is VirtualTensor else wrap(self, value)
+        return self.wrap_tensor(value) if isinstance(value, VirtualTensor) else wrap(self, value)
 
     def infer_subclass_type(value: Any) -> Any:
-        return None if type(value) is VirtualTensor else subclass(value)
+        return None if isinstance(value, VirtualTensor) else subclass(value)
 
     kind._wrap, builder.infer_subclass_type = wrap_value, infer_subclass_type
 

@@ -1,0 +1,221 @@
+"""`devexplorer run`: a script runs as without it, and with --virtual as it would on cards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+SEEDS = Path(__file__).parent / "seeds"
+RUN = (sys.executable, "-m", "devexplorer.core.cli", "run")
+
+
+def run(*arguments: str | Path, given: str = "", **options: object) -> subprocess.CompletedProcess[str]:
+    """What it prints and how it ends."""
+    command = [*RUN, *map(str, arguments)]
+    return subprocess.run(command, input=given, capture_output=True, text=True, timeout=120, **options)  # type: ignore[call-overload]
+
+
+TWO = "2x Tesla T4"
+ALL = "(device(type='cuda', index=0), device(type='cuda', index=0), device(type='cuda', index=0))"
+SHOWN = {
+    ("first_tensors", TWO): """True 2
+torch.FloatTensor torch.cuda.FloatTensor torch.FloatTensor True
+True None False
+True
+tensor([1., 1.], device='cuda:1')
+Parameter containing:
+tensor([[0.5000, 0.5000],
+        [0.5000, 0.5000]], requires_grad=True)
+Parameter containing:
+tensor([[0.5000, 0.5000],
+        [0.5000, 0.5000]], device='cuda:0', requires_grad=True)
+<class 'torch.nn.parameter.Parameter'> True torch.cuda.FloatTensor
+Expected all tensors to be on the same device, but got mat1 is on cpu, different from other tensors on cuda:0 (when \
+checking argument in method wrapper_CUDA_addmm)
+torch.cuda.FloatTensor
+cpu
+""",
+    ("moves", TWO): "cuda:0 device(type='cuda')\ncpu\ncuda:0\ncuda:0\ncuda:0\nInvalid device id\n",
+    ("moves", "3x Tesla T4"): "cuda:0 device(type='cuda')\ncpu\ncuda:0\ncuda:0\ncuda:0\ntorch.Size([6, 2])\n",
+    ("one_card", "2x GeForce RTX 3070 Laptop GPU"): f"""1 0
+GeForce RTX 3070 Laptop GPU
+device(type='cuda', index=0)
+cpu cuda:0
+cuda:0 cpu
+{ALL}
+(device(type='cpu'), device(type='cpu'), device(type='cpu'))
+""",
+    ("one_tensor", "Tesla T4"): f"""torchVersion:{torch.__version__}\x20
+ cudaVersion:True\x20
+ deviceType:cuda\x20
+ deviceNumber:1
+True
+tensor([1, 2, 3], device='cuda:0')
+TypeError: can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.
+[1 2 3]
+""",
+    ("blocks", "Tesla T4"): """torch.Size([2, 10]) torch.Size([2, 10])
+2 0
+torch.Size([2, 20]) torch.Size([2, 20])
+<class 'torch.nn.parameter.Parameter'>
+('0.weight', torch.Size([8, 4])) ('0.bias', torch.Size([8])) \
+('2.weight', torch.Size([1, 8])) ('2.bias', torch.Size([1]))
+torch.Size([1]) True
+Sequential(
+  (block 0): Sequential(
+    (0): Linear(in_features=4, out_features=4, bias=True)
+    (1): ReLU()
+  )
+  (block 1): Sequential(
+    (0): Linear(in_features=4, out_features=4, bias=True)
+    (1): ReLU()
+  )
+)
+tensor([1., 1., 1., 1.]) tensor(0.)
+tensor([True, True, True, True, True, True, True, True])
+<UninitializedParameter>
+torch.Size([256, 20])
+tensor([-2., -1.,  0.,  1.,  2.]) tensor([[4.]], grad_fn=<ViewBackward0>)
+True
+""",
+    ("two_cards", TWO): """(device(type='cpu'), device(type='cuda'), device(type='cuda', index=1))
+2
+(device(type='cuda', index=0), device(type='cuda', index=1), device(type='cpu'), [device(type='cuda', index=0), \
+device(type='cuda', index=1)])
+tensor([[1., 1., 1.],
+        [1., 1., 1.]], device='cuda:0')
+tensor([[1., 1., 1.],
+        [1., 1., 1.]], device='cuda:1')
+cuda:1 True True
+Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cuda:1!
+tensor([[3.5000],
+        [3.5000]], device='cuda:0', grad_fn=<AddmmBackward0>)
+cuda:0
+True
+CUDA out of memory. Tried to allocate 256.00\x20
+""",
+}
+
+
+@pytest.mark.parametrize(("name", "cards"), SHOWN)
+def test_a_listing_of_the_tutorials_prints_what_it_prints_on_cards(name: str, cards: str) -> None:
+    done = run("--virtual", cards, SEEDS / f"{name}.py", env={**os.environ, "CUDA_VISIBLE_DEVICES": "7"})
+    assert done.stdout == SHOWN[name, cards]
+    assert done.returncode == 0
+    assert "(simulated)" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_is_saved_from_a_card_comes_back_to_it_and_what_is_not_as_on_a_card_is_said(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("""
+import copy
+import torch
+from torch import nn
+
+x = torch.arange(3, dtype=torch.int32, device="cuda:1")
+torch.save({"x": x}, "x.pt")
+print(torch.load("x.pt")["x"], torch.load("x.pt", map_location="cpu")["x"], type(x), x[:0].float())
+model = torch.compile(nn.Linear(3, 1)).cuda()
+kinds = [type(model.weight)]
+model.cpu().cuda(1).half()
+kinds += [type(copy.deepcopy(model).weight), type(model.weight), type(model.weight.detach())]
+print(*kinds)
+scaler = torch.amp.GradScaler()
+optimizer = torch.optim.SGD(model.float().parameters(), lr=0.1)
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    loss = model(x.float()).sum()
+scaler.scale(loss).backward()
+scaler.step(optimizer)
+print(loss.dtype, model.weight.grad.device)
+try:
+    torch.zeros(1, device="cuda:3")
+except torch.AcceleratorError as error:
+    print(str(error).splitlines()[0])
+    raise SystemExit(3)
+""")
+    done = run("--virtual", TWO, script, cwd=tmp_path)
+    of_parameters = "<class 'torch.nn.parameter.Parameter'> " * 3
+    assert done.stdout == (
+        "tensor([0, 1, 2], device='cuda:1', dtype=torch.int32) tensor([0, 1, 2], dtype=torch.int32)"
+        " <class 'torch.Tensor'> tensor([], device='cuda:1')\n"
+        f"{of_parameters}<class 'torch.Tensor'>\n"
+        "torch.float32 cuda:1\nCUDA error: invalid device ordinal\n"
+    )
+    assert done.returncode == 3
+    assert "train.py:8: torch.compile: There is no compiler for virtual GPUs" in done.stderr
+    assert "train.py:22: cuda:3: there is no such card" in done.stderr
+
+
+ECHO = """import os, sys
+print(sys.argv, __name__, sys.path[0], os.environ.get("PYTHONPATH"), "DEVEXPLORER_RUN" in os.environ)
+print(sys.stdin.read())
+if "fail" in sys.argv:
+    1 / 0
+sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize("path", [None, "/somewhere"])
+def test_arguments_input_variables_and_the_end_are_those_of_python(tmp_path: Path, path: str | None) -> None:
+    script = tmp_path / "echo.py"
+    script.write_text(ECHO)
+    environ = {**os.environ, "PYTHONPATH": path} if path else {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    for words in ([], ["--virtual", "x", "--report", "--", "z"], ["fail"]):
+        with_us = run(script, *words, given="hello", env=environ)
+        command = [sys.executable, str(script), *words]
+        plain = subprocess.run(command, input="hello", capture_output=True, text=True, env=environ, check=False)
+        assert (with_us.stdout, with_us.stderr, with_us.returncode) == (plain.stdout, plain.stderr, plain.returncode)
+
+
+def test_a_module_and_a_command_that_starts_python(tmp_path: Path) -> None:
+    (tmp_path / "echo.py").write_text(ECHO)
+    done = run("-m", "echo", "--rate", "3", cwd=tmp_path)
+    assert done.stdout.startswith(f"['{tmp_path}/echo.py', '--rate', '3'] __main__")
+    assert done.returncode == 7
+    done = run("--", sys.executable, "-c", "import sys; sys.exit(5)")
+    assert done.returncode == 5
+
+
+def test_a_sitecustomize_of_the_users_still_runs(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('mine')")
+    done = run("-m", "timeit", "-n", "1", "-r", "1", "1", env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert done.stdout.startswith("mine\n")
+
+
+def test_an_interrupt_ends_the_script_as_it_would_without_us(tmp_path: Path) -> None:
+    script = tmp_path / "wait.py"
+    script.write_text("import time\nprint('up', flush=True)\ntime.sleep(60)")
+    with subprocess.Popen([*RUN, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGINT
+    assert errors.endswith("KeyboardInterrupt\n")
+
+
+REFUSED = {
+    (): "enter a script: devexplorer run train.py, or -m MODULE",
+    ("nowhere.py",): "there is no file nowhere.py",
+    ("json",): "there is no file json; to run a module: -m json",
+    ("-m",): "-m needs the name of a module",
+    ("--",): "enter a command after --",
+    ("--", "no-such-command"): "there is no command no-such-command",
+    ("--report", "/nowhere/run.json", __file__): "the report cannot be written: there is no folder /nowhere",
+    ("--virtual", "Tesla T5", __file__): "there is no profile 'Tesla T5'; ",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_cannot_run_is_refused_in_a_line(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    from devexplorer.core.cli.run import main
+
+    assert main(["run", *words]) == 2
+    assert capsys.readouterr().err.startswith(f"devexplorer: {REFUSED[words]}")
