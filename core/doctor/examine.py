@@ -129,7 +129,7 @@ class Doctor:
             found = self._in_usual_dtype(found)
         yield found
         if self._request.fixes:
-            yield with_fixes(found, self._collector.holder, Trials(self._again, self._progress, self._request.until))
+            yield with_fixes(found, self._collector, Trials(self._again, self._progress, self._request.until))
 
     def _in_usual_dtype(self, found: Diagnosis) -> Diagnosis:
         """The diagnosis with inputs of float32, where only the model's own dtype, which was chosen for them, mixes

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from devexplorer.core.base import BadInput, Message, Report
 from devexplorer.core.doctor.code.patches import NOTHING_AT_HAND, Fix, digest_of, fixes_for, joined
+from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.models import tensors_in
 from devexplorer.core.records import Diagnosis, Finding
 
@@ -96,10 +97,10 @@ MODULES = "unregistered-module"
 """Once registered, dropout and normalisation follow `eval()`: then the CPU computes something else, too."""
 
 
-def with_fixes(found: Diagnosis, holder: Callable[[Finding], str], trials: Trials) -> Diagnosis:
+def with_fixes(found: Diagnosis, collector: FindingCollector, trials: Trials) -> Diagnosis:
     """The diagnosis with the patches that passed."""
     every = [*found.problems, *found.notes]
-    candidates = [(item, fixes_for(item, holder(item))) for item in every]
+    candidates = [(item, fixes_for(item, collector.holder(item), collector.floating(item))) for item in every]
     right = trials.right([item for item in candidates if item[1]])
     if not right:
         return found

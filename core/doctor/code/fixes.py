@@ -29,6 +29,8 @@ class FaultSite(NamedTuple):
     finding: Finding
     holder: str
     """What holds the tensors of the finding: `attribute` where they are the attribute itself."""
+    floating: frozenset[str] = frozenset()
+    """Floating tensors at the line, as it could write them, where it has made a floating tensor that names no dtype."""
 
     @property
     def first(self) -> str:
@@ -76,7 +78,7 @@ class SourceText:
         return begin, self._starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
 
 
-def blamed(finding: Finding, holder: str) -> list[FaultSite]:
+def blamed(finding: Finding, holder: str, floating: frozenset[str] = frozenset()) -> list[FaultSite]:
     """The statements at the line of a finding, several where semicolons part them; none where the file cannot be read,
     or there is no function."""
     try:
@@ -100,7 +102,7 @@ def blamed(finding: Finding, holder: str) -> list[FaultSite]:
         elif isinstance(node, ast.ClassDef):
             owner = node
         elif isinstance(node, ast.stmt) and not statements and function is not None:
-            sites.append(FaultSite(text, tree, node, function, owner, finding, holder))
+            sites.append(FaultSite(text, tree, node, function, owner, finding, holder, floating))
         waiting.extend((item, function, owner) for item in reversed(statements))
     return sites
 
@@ -114,10 +116,12 @@ def _covers(node: ast.AST, line: int) -> bool:
 
 FACTORIES = frozenset({
     "arange", "as_tensor", "bartlett_window", "blackman_window", "empty", "eye", "full", "hamming_window",
-    "hann_window", "linspace",
-    "logspace", "ones", "rand", "randint", "randn", "randperm", "tensor", "tril_indices", "triu_indices", "zeros",
+    "hann_window", "linspace", "logspace", "normal", "ones", "rand", "randint", "randn", "randperm", "tensor",
+    "tril_indices", "triu_indices", "zeros",
 })  # fmt: skip
 """Functions of torch that take `device=` and make a tensor on the CPU without it."""
+_FLOATING = ("empty", "eye", "full", "normal", "ones", "rand", "randn", "tensor", "zeros")
+"""Those whose tensor is mixed with others in their dtype; ranges and windows lose too much in a narrow one."""
 TRAINED = "trained"
 """Holder of a plain tensor that wants a gradient."""
 _CASTS = ("to", "cuda", "cpu", "xpu", "double", "float", "half", "bfloat16")
@@ -321,7 +325,8 @@ def _is_of_self(node: ast.expr, first: str) -> bool:
 
 
 def _made_there(line: FaultSite) -> Iterator[Edits]:
-    """`torch.zeros(3)` becomes `torch.zeros(3, device=x.device)`, and what copies it there afterwards goes."""
+    """`torch.zeros(3)` becomes `torch.zeros(3, device=x.device, dtype=x.dtype)`, and what copies it there afterwards
+    goes. The dtype is for the day when the model is cast; until then it is the one that it had."""
     made = [node for node in _calls(line) if _is_factory(node) and not _has_device(node)]
     if not made or any(inner is not outer and inner in ast.walk(outer) for outer in made for inner in made):
         return
@@ -333,10 +338,19 @@ def _made_there(line: FaultSite) -> Iterator[Edits]:
             return
         wanted = [] if own_attribute(given[0], line.first) else [line.text.of(given[0])]
     for device in [*wanted, *devices_at_hand(line), *_more_devices(line)]:
-        if any(copies):
-            pairs = zip(made, copies, strict=True)
-            yield [_with_device(line, node, copy, device) for node, copy in pairs]
-        yield [_with_device(line, node, None, device) for node in made]
+        for typed in (True, False):
+            if any(copies):
+                pairs = zip(made, copies, strict=True)
+                yield [_with_device(line, node, copy, device, typed) for node, copy in pairs]
+            yield [_with_device(line, node, None, device, typed) for node in made]
+
+
+def _takes_dtype(line: FaultSite, made: ast.Call, device: str) -> bool:
+    """Whether what is made there can have the dtype of the tensor whose device it gets."""
+    if line.finding.rule != "default-device" or last_name(made.func) not in _FLOATING:
+        return False
+    named = {item.arg for item in made.keywords} & {"dtype", "out", None}
+    return not named and device.removesuffix(".device") in line.floating
 
 
 def _no_device(line: FaultSite) -> Iterator[Edits]:
@@ -443,8 +457,8 @@ def _copy_of(line: FaultSite, made: ast.expr) -> ast.Call | None:
     return None
 
 
-def _with_device(line: FaultSite, made: ast.expr, copy: ast.Call | None, device: str) -> Edit:
-    """The call that makes a tensor, on a device, without the `copy` behind it."""
+def _with_device(line: FaultSite, made: ast.Call, copy: ast.Call | None, device: str, typed: bool = False) -> Edit:
+    """The call that makes a tensor, on a device, without the `copy` behind it; `typed`: with that dtype if it can."""
     call = line.text.of(made)
     inside = call[:-1].rstrip()
     end = call[len(inside) : -1] if "\n" in call[len(inside) :] else ""
@@ -454,7 +468,10 @@ def _with_device(line: FaultSite, made: ast.expr, copy: ast.Call | None, device:
         gap = " "
     else:
         gap = ", "
-    there = f"{inside}{gap}device={device}{',' if end and inside.endswith(',') else ''}{end})"
+    given = f"device={device}"
+    if typed and _takes_dtype(line, made, device):
+        given += f", dtype={device.removesuffix('.device')}.dtype"
+    there = f"{inside}{gap}{given}{',' if end and inside.endswith(',') else ''}{end})"
     if copy is None or not isinstance(copy.func, ast.Attribute) or not line.text.of(copy).startswith(call):
         return made, there
     return copy, there + line.text.of(copy.func.value)[len(call) :]
@@ -546,7 +563,7 @@ def _with_shape(function: ast.AST) -> set[str]:
 
 def _is_number(function: ast.AST, name: str) -> bool:
     """Whether a function treats an argument as a number: `torch.arange(n)`, `range(n)`."""
-    calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call) and last_name(node.func) != "normal"]
     counting = (
         call for call in calls if _is_factory(call) or (isinstance(call.func, ast.Name) and call.func.id == "range")
     )

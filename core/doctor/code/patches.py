@@ -39,13 +39,13 @@ class Fix(NamedTuple):
     """Numbers of the lines that it changes."""
 
 
-def fixes_for(finding: Finding, holder: str = "attribute") -> list[Fix]:
+def fixes_for(finding: Finding, holder: str = "attribute", floating: frozenset[str] | None = frozenset()) -> list[Fix]:
     """What could mend a finding mechanically, the likeliest first; whether it does has to be tried. `holder`: what
-    holds its tensors, as in `Hidden`."""
+    holds its tensors, as in `Hidden`. `floating`: see `FaultSite`."""
     make = FIXES.get(finding.rule)
     if make is None or not finding.line or kind_of(finding.file) != "user" or not os.path.isfile(finding.file):
         return []  # a cell of a notebook has lines, but is no file
-    sites = blamed(finding, holder)
+    sites = blamed(finding, holder, floating or frozenset())
     possible = [edits for site in sites for edits in make(site)]
     if len(sites) > 1:  # the other statements of the line may have the same fault
         anything = [site._replace(finding=replace(finding, path="")) for site in sites]

@@ -10,7 +10,7 @@ Errors come before warnings, notes apart.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from enum import Enum
 from typing import NamedTuple
@@ -108,6 +108,7 @@ class FindingCollector:
         self.used: dict[str, set[Effect]] | None = None
         """After a forward that went through: tensors that are not registered and took part -> how."""
         self._uncompiled: dict[Uncompiled, None] = {}
+        self._floating: dict[tuple[str, int], frozenset[str]] = {}
 
     def add(
         self,
@@ -240,6 +241,22 @@ class FindingCollector:
         """What holds the tensors that a finding is about: see `Hidden.holder`."""
         place = SourceLocation(finding.file, finding.line, "")
         return self._evidence[_key(finding.rule, place, finding.path)].holder
+
+    def note_floating(self, place: SourceLocation, names: Set[str]) -> None:
+        """A tensor of the default floating dtype was made at a line where these are floating tensors, as that line
+        could write them: `x`, `self.fc.weight`. At each call the variables may be others."""
+        known = self._floating.get((place.file, place.line))
+        if known is not None:
+            names = {name for name in known if name in names or "." in name}
+        self._floating[place.file, place.line] = frozenset(names)
+
+    def note_other_dtype(self, place: SourceLocation) -> None:
+        """A tensor of another dtype was made at a line."""
+        self._floating[place.file, place.line] = frozenset()
+
+    def floating(self, place: SourceLocation | Finding) -> frozenset[str] | None:
+        """Floating tensors at the line where others of the default dtype were made; None where none was."""
+        return self._floating.get((place.file, place.line))
 
     def evidence(self) -> list[Evidence]:
         """Everything that was found, in order."""

@@ -29,7 +29,7 @@ from devexplorer.core.doctor.code import fixes
 from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.tracing.sources import Origin, Sources
 from devexplorer.core.isolation.source_location import SourceLocation, kind_of, library_of, place_of
-from devexplorer.core.models import expressions_at, last_name, tree_of
+from devexplorer.core.models import expressions_at, last_name, named_modules, tree_of
 
 DEPTH, ITEMS = 4, 1000
 """How deep, and how far, lists of operands are searched."""
@@ -448,6 +448,8 @@ def _note(call: Call, tensor: Tensor) -> None:
         made = _module_made(call)
         if made is not None:
             origin = replace(origin, op=made[0], place=made[1], of_module=True)
+        elif not named:
+            _note_dtypes(call, tensor)
         sources.note(tensor, origin)
         return
     cast = _cast(call, tensor, given)
@@ -465,6 +467,34 @@ def _note(call: Call, tensor: Tensor) -> None:
         sources.note(tensor, replace(sources.placed(known, there[0]), derived=True, beside=beside, cast=cast))
         return
     sources.note(tensor, Origin("result", path=call.run.path, op=kind.description, place=call.where, cast=cast))
+
+
+def _note_dtypes(call: Call, tensor: Tensor) -> None:
+    """Remember which tensors are floating where a factory makes a floating one that names no dtype: the dtype of one of
+    them is what it should have, also once the model is cast."""
+    frame, place = call.users_frame, call.place
+    if frame is None or place is None or call.library is not None:
+        return
+    if not tensor.is_floating_point() or call.kwargs.get("dtype") is not None:
+        call.run.collector.note_other_dtype(place)
+        return
+    names = {name for name, item in frame.f_locals.items() if isinstance(item, Tensor) and item.is_floating_point()}
+    module = frame.f_locals.get("self")
+    if isinstance(module, nn.Module) and call.run.collector.floating(place) is None:  # these do not change in a run
+        names |= set(_floating_of(module))
+    call.run.collector.note_floating(place, names)
+
+
+def _floating_of(module: nn.Module) -> Iterator[str]:
+    """The floating parameters and buffers of a module, as its methods write them."""
+    parameters: list[Tensor] = []
+    for path, part in named_modules(module, "self"):
+        parameters += [item for item in part._parameters.values() if item is not None]
+        for name, item in (*part._parameters.items(), *part._buffers.items()):
+            if item is not None and item.is_floating_point():
+                yield f"{path}.{name}"
+    if parameters and parameters[0].is_floating_point():
+        yield "next(self.parameters())"
 
 
 def _module_made(call: Call) -> tuple[str, SourceLocation | None] | None:

@@ -42,7 +42,7 @@ def patches(found: Diagnosis) -> list[str]:
 RIGHT = {
     "a property has no tensor at hand, and its object has": (
         net("", "return self.f(inputs) + self.offsets", "@property\ndef offsets(self):\n    return torch.zeros(4)"),
-        ["return torch.zeros(4, device=self.f.weight.device)"],
+        ["return torch.zeros(4, device=self.f.weight.device, dtype=self.f.weight.dtype)"],
     ),
     "behind a decorator, over several lines": (
         net(
@@ -50,11 +50,11 @@ RIGHT = {
             "return self.f(inputs) + self.mask()",
             "@torch.no_grad()\ndef mask(self):\n    return torch.ones(\n        4,\n    )",
         ),
-        ["4, device=self.f.weight.device,"],
+        ["4, device=self.f.weight.device, dtype=self.f.weight.dtype,"],
     ),
     "a lambda has its own arguments": (
         net("self.act = lambda t: t + torch.zeros(4)", "return self.act(self.f(inputs))"),
-        ["self.act = lambda t: t + torch.zeros(4, device=t.device)"],
+        ["self.act = lambda t: t + torch.zeros(4, device=t.device, dtype=t.dtype)"],
     ),
     "what wants a gradient is a Parameter": (
         net("self.log_alpha = torch.zeros(4, requires_grad=True)", "return self.f(inputs) * self.log_alpha.exp()"),
@@ -103,6 +103,57 @@ def test_a_patch_that_mends_is_offered(examined: Examined, tmp_path: Path, case:
         file.write_text(new)
         again = examine(DoctorRequest(source="net.py:Net", folder=str(tmp_path), inputs="2x4", fixes=False))
         assert (item.rule, item.line) not in {(one.rule, one.line) for one in again.problems}
+
+
+DTYPES = {
+    "torch.randn(4)": "torch.randn(4, device=inputs.device, dtype=inputs.dtype)",
+    "torch.rand(2, 4)": "torch.rand(2, 4, device=inputs.device, dtype=inputs.dtype)",
+    "torch.normal(0.0, 1.0, (4,))": "torch.normal(0.0, 1.0, (4,), device=inputs.device, dtype=inputs.dtype)",
+    "torch.full((4,), 0.5)": "torch.full((4,), 0.5, device=inputs.device, dtype=inputs.dtype)",
+    "torch.tensor([0.5, 1, 2, 4])": "torch.tensor([0.5, 1, 2, 4], device=inputs.device, dtype=inputs.dtype)",
+    "torch.full((4,), 2)": "torch.full((4,), 2, device=inputs.device)",
+    "torch.tensor([1, 2, 3, 4])": "torch.tensor([1, 2, 3, 4], device=inputs.device)",
+    "torch.arange(4)": "torch.arange(4, device=inputs.device)",
+    "torch.linspace(0, 1, 4)": "torch.linspace(0, 1, 4, device=inputs.device)",
+    "torch.randint(9, (4,))": "torch.randint(9, (4,), device=inputs.device)",
+    "torch.zeros(4, dtype=torch.float32)": "torch.zeros(4, dtype=torch.float32, device=inputs.device)",
+    "torch.ones(4, dtype=torch.bool)": "torch.ones(4, dtype=torch.bool, device=inputs.device)",
+}
+"""What is made, and as the patch makes it."""
+
+
+@pytest.mark.parametrize("made", DTYPES)
+def test_what_is_mixed_with_the_input_gets_its_dtype_too(examined: Examined, tmp_path: Path, made: str) -> None:
+    code = net("", f"made = {made}\nreturn self.f(inputs + made)")
+    found = examined(code, inputs="2x4")
+    assert patches(found) == [f"made = {DTYPES[made]}"]
+    if "dtype=inputs.dtype" in DTYPES[made]:  # a model that is cast runs, which it did not with the device alone
+        (tmp_path / "net.py").write_text(HEADER + code.replace(made, DTYPES[made]))
+        scope: dict[str, Any] = {}
+        exec((tmp_path / "net.py").read_text(), scope)
+        assert scope["Net"]().bfloat16()(torch.ones(2, 4).bfloat16()).dtype is torch.bfloat16
+
+
+def test_a_name_that_holds_numbers_at_that_line_gives_no_dtype(examined: Examined) -> None:
+    early = net(
+        "self.e = nn.Embedding(9, 4)",
+        "made = torch.zeros(4)\ninputs = self.e(inputs)\nreturn self.f(inputs + made)",
+    )
+    assert patches(examined(early, inputs="2x3:int64")) == ["made = torch.zeros(4, device=inputs.device)"]
+    late = net(
+        "self.e = nn.Embedding(9, 4)", "made = self.make()\nreturn self.f(self.e(inputs) + made)",
+        "def make(self):\n    return torch.zeros(4)",
+    )  # fmt: skip
+    new = "return torch.zeros(4, device=self.f.weight.device, dtype=self.f.weight.dtype)"
+    assert patches(examined(late, inputs="2x3:int64")) == [new]
+    both = net("", "return self.f(self.more(inputs) + self.more(torch.arange(4, device=inputs.device)))",
+               "def more(self, x):\n    return x + torch.ones(x.shape[-1])")  # fmt: skip
+    assert patches(examined(both, inputs="2x4")) == ["return x + torch.ones(x.shape[-1], device=x.device)"]
+
+
+def test_a_dtype_that_would_change_the_result_is_not_given(examined: Examined) -> None:
+    wide = net("", "made = torch.ones(4)\nreturn self.f(inputs.float() + made)")
+    assert patches(examined(wide, inputs="2x4:float64")) == ["made = torch.ones(4, device=inputs.device)"]
 
 
 WRONG = {
