@@ -310,6 +310,8 @@ def check(workspace: Workspace, command: Check, progress: ProgressMonitor) -> Co
     found = _with_live(found, name, model, extras)
     if extras.own_code:
         extras.checked, extras.checked_files = found, as_now(extras.files)
+    if command.quiet:
+        return CommandResult(Answer(title="", words=""), events=(Checked(target=name, diagnosis=found),))
     said = answer(name, found, request)
     words, offers = rebuilding(workspace, name)
     if words:

@@ -71,6 +71,7 @@ from devexplorer.core.records import (
     Offer,
     Unchecked,
 )
+from devexplorer.core.records.doctor import CHANGED
 from devexplorer.core.workspace import (
     CommandResult,
     CreateChange,
@@ -321,9 +322,6 @@ def _rebuilt(workspace: Workspace, name: str, progress: ProgressMonitor) -> Comm
         subject=name,
     )
     return CommandResult(answer, (workspace.snapshot(name),), events=events)
-
-
-CHANGED = "the changed code"
 
 
 def still_found(checked: Diagnosis) -> Diagnosis:

@@ -20,6 +20,8 @@ class Check(BaseCommand, tag="Check"):
     """Backward and a step of the optimizer, too."""
     inputs: str = ""
     """Shapes as `--input` takes them; empty: what the workspace knows, or a guess."""
+    quiet: bool = False
+    """Not what the user did: what is found is answered without words."""
 
 
 class ApplyPatch(BaseCommand, tag="ApplyPatch"):
@@ -127,6 +129,10 @@ class Unchecked(Record):
     line: int = 0
 
 
+CHANGED = "the changed code"
+"""What is unchecked where the model was rebuilt of other code after its check."""
+
+
 class NoGradient(Record):
     """Parameters that a backward gave no gradient, and the one reason for all of them."""
 
@@ -183,6 +189,11 @@ class Diagnosis(Record):
     def clean(self) -> bool:
         """Whether everything was checked and nothing is wrong."""
         return not self.problems and not self.unchecked
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the model was rebuilt of other code since: this is what that code shares with the former one."""
+        return any(item.what == CHANGED for item in self.unchecked)
 
 
 class Checked(BaseEvent, tag="Checked"):

@@ -69,15 +69,16 @@ def encode(targets: tuple[str, ...]) -> QMimeData:
 
 def decode(data: QMimeData) -> tuple[str, ...]:
     """The targets of a drag; empty for anything that is not ours, however it is broken."""
-    if not data.hasFormat(MIME):
-        return ()
+    return tuple(carried(data, MIME, str))
+
+
+def carried(data: QMimeData, kind: str, of: type) -> list[Any]:
+    """The list that a drag of ours carries; empty for anything else, however it is broken."""
     try:
-        result = json.loads(bytes(data.data(MIME).data()).decode())
+        result = json.loads(bytes(data.data(kind).data()) or "[]")
     except ValueError:  # not UTF-8, or not JSON: another program used our name
-        return ()
-    if not isinstance(result, list) or not all(isinstance(target, str) for target in result):
-        return ()
-    return tuple(result)
+        return []
+    return result if isinstance(result, list) and all(isinstance(item, of) for item in result) else []
 
 
 def split(target: str) -> tuple[str, str]:

@@ -3,6 +3,7 @@ the state only."""
 
 from __future__ import annotations
 
+from msgspec.structs import replace
 from PySide6.QtCore import QModelIndex, Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QCheckBox, QHeaderView, QWidget
@@ -249,6 +250,7 @@ class DoctorPanel(QWidget):
         snapshot = self._state.objects.get(self._target or "")
         if snapshot is None:
             self._target = None
+        same = self.form.target == self._target
         self.form.set_target(self._target, () if snapshot is None or not snapshot.rows else snapshot.rows[0].devices)
         diagnosis = self._state.diagnoses.get(self._target or "")
         if diagnosis is not self.diagnosis:
@@ -256,6 +258,8 @@ class DoctorPanel(QWidget):
             self.model.set_rows([] if diagnosis is None else table_rows(diagnosis))
             if self.model.rows and self.table.selected_key is None:
                 self.table.selectRow(0)
+            if same and diagnosis is not None and diagnosis.outdated and self.form.why_not is None:
+                self.command_requested.emit(replace(self._same_check(diagnosis), quiet=True))
         self._show_verdict()
         self._show_chosen()
 
@@ -328,10 +332,14 @@ class DoctorPanel(QWidget):
 
     def _ask_for_patch(self, finding: Finding) -> None:
         found = self.diagnosis
-        if found is not None and self._target is not None and finding.patch is not None:
-            again = Check(target=self._target, device=found.device, train=found.train, inputs=found.inputs)
+        if found is not None and finding.patch is not None:
+            again = self._same_check(found)
             patch = ApplyPatch(file=finding.file, patch=finding.patch, digest=finding.digest, again=again)
             self.patch_requested.emit(patch)
+
+    def _same_check(self, found: Diagnosis) -> Check:
+        """What found this, of the model as it is now."""
+        return Check(target=self._target or "", device=found.device, train=found.train, inputs=found.inputs)
 
     def _is_applied(self, finding: Finding) -> bool:
         """Whether the patch was applied since the check that found this."""

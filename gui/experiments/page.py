@@ -171,7 +171,7 @@ class AskPage(_SelectionPage):
 class ReplicatePage(_SelectionPage):
     """Copies on several devices, as DataParallel makes them."""
 
-    kind, title, action = Replicate, "Replicate", "Replicate"
+    kind, title, action, fewest = Replicate, "Replicate", "Replicate", 2
     meaning = "A copy of a model on each device, the batch split over them, the outputs gathered"
     nothing = (
         "Select a model and choose at least two devices: each gets a copy and a part of the batch, and the outputs are"
@@ -184,11 +184,6 @@ class ReplicatePage(_SelectionPage):
         self.input = Choice("Input", [SAMPLE_INPUT])
         self.add_fields(("on", self.devices), ("batch", self.input))
         self.refresh()
-
-    @property
-    def lacks_devices(self) -> bool:
-        """See `ExperimentPage`."""
-        return len(self._state.usable_devices) < 2
 
     def refresh(self) -> None:
         """See `ExperimentPage`."""
@@ -259,7 +254,7 @@ class TimeWorkPage(ExperimentPage):
 class CrossoverPage(ExperimentPage):
     """The CPU against a device."""
 
-    kind, title, action = Crossover, "Crossover", "Compare"
+    kind, title, action, fewest = Crossover, "Crossover", "Compare", 2
     meaning = "From which size on a device is faster than the CPU, copies left out and included"
     nothing = (
         "One matrix product at growing sizes, on the CPU and on a device: from which size is the device faster, with"
@@ -278,11 +273,6 @@ class CrossoverPage(ExperimentPage):
         self.largest.choose(1024)
         self.add_fields(("CPU against", self.device), (f"sizes from {SMALLEST} to", self.largest))
         self.refresh()
-
-    @property
-    def lacks_devices(self) -> bool:
-        """See `ExperimentPage`."""
-        return len(self._state.usable_devices) < 2
 
     def command(self) -> Crossover:
         """See `ExperimentPage`."""

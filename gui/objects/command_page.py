@@ -28,6 +28,8 @@ class ExperimentPage(FormPage):
     """The command."""
     meaning: str
     """One line, for the rail."""
+    fewest = 0
+    """Devices that it takes."""
 
     def __init__(self, state: State) -> None:
         super().__init__(state)
@@ -66,7 +68,7 @@ class ExperimentPage(FormPage):
     @property
     def lacks_devices(self) -> bool:
         """Whether virtual GPUs are what this machine needs for it."""
-        return False
+        return len(self._state.usable_devices) < self.fewest
 
     # --- what the panel calls
 

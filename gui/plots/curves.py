@@ -43,15 +43,18 @@ def thin(times: Floats, values: Floats, bin_s: float) -> tuple[Floats, Floats]:
     """
     if len(times) == 0:
         return times, values
-    missing = np.isnan(values)
-    bins = np.floor(times / bin_s)
-    new = np.concatenate(([True], (bins[1:] != bins[:-1]) | (missing[1:] != missing[:-1])))
-    starts = np.flatnonzero(new)
+    starts = _starts(times, np.isnan(values), bin_s)
     ends = np.concatenate((starts[1:], [len(times)])) - 1
     low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
     rising = values[ends] >= values[starts]
     out_times = np.column_stack((times[starts], times[ends])).ravel()
     return out_times, np.column_stack((np.where(rising, low, high), np.where(rising, high, low))).ravel()
+
+
+def _starts(times: Floats, missing: Any, bin_s: float) -> Any:
+    """Where a bin begins; what is missing is in bins of its own."""
+    bins = np.floor(times / bin_s)
+    return np.flatnonzero(np.concatenate(([True], (bins[1:] != bins[:-1]) | (missing[1:] != missing[:-1]))))
 
 
 def corners(times: Floats, values: Floats) -> tuple[Floats, Floats]:
@@ -70,9 +73,7 @@ def pooled(times: Floats, values: Floats, bin_s: float) -> tuple[Floats, Floats]
     if len(times) == 0:
         return times, values
     missing = np.logical_and.reduce(np.isnan(values), axis=0)
-    bins = np.floor(times / bin_s)
-    new = np.concatenate(([True], (bins[1:] != bins[:-1]) | (missing[1:] != missing[:-1])))
-    starts = np.flatnonzero(new)
+    starts = _starts(times, missing, bin_s)
     counts = np.diff(np.concatenate((starts, [len(times)])))
     means = np.add.reduceat(np.where(missing, np.nan, np.nan_to_num(values)), starts, axis=1) / counts
     return np.add.reduceat(times, starts) / counts, means

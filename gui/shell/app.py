@@ -212,11 +212,6 @@ class App:
         self.shown.follow_all()
         return self._heart(session)
 
-    def show_this_machine(self) -> None:
-        """In place of a recording, or of another machine."""
-        self.window.context.others.show(self.shown.here)
-        self.shown.back()
-
     def _heart(self, source: EventSource) -> Heartbeat:
         """The heartbeat; the first time it is made, and beats."""
         if self.heartbeat is None:

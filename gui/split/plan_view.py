@@ -26,6 +26,7 @@ from PySide6.QtWidgets import (
 from devexplorer.core.base import bytes_text, seconds_text
 from devexplorer.core.records import Hop
 from devexplorer.core.split.draft import INPUT, OUTPUT, Arrow, Draft, runs, shown_path
+from devexplorer.gui.actions.controller import carried
 from devexplorer.gui.widgets import (
     CENTRE,
     CHIP_PX,
@@ -125,13 +126,7 @@ def encode(places: Sequence[int]) -> QMimeData:
 
 def decode(data: QMimeData) -> list[int]:
     """The places of a drag; empty for anything that is not ours, however it is broken."""
-    if not data.hasFormat(MIME):
-        return []
-    try:
-        places = json.loads(bytes(data.data(MIME).data()).decode())
-    except ValueError:  # not UTF-8, or not JSON: another program uses this type
-        return []
-    return places if isinstance(places, list) and all(isinstance(place, int) for place in places) else []
+    return carried(data, MIME, int)
 
 
 _WIDTHS = {

@@ -171,10 +171,38 @@ def test_a_patch_is_shown_applied_and_checked_again(start: Start, tmp_path: Path
     hands.click(hands.dialog(TrustDialog).accept_button)
     hands.until(lambda: not hands.state.objects["net"].outdated and not hands.state.jobs, "rebuilt")
     assert inspector.title.text() == "net was rebuilt from net.py"
+    assert hands.state.diagnoses["net"].clean, "it was checked as the file is: not again"
     badges = hands.window.objects.model.index_of("net").data(BADGES_ROLE)
     assert "previous code" not in [badge.words for badge in badges]
     hands.press(Qt.Key.Key_F)
     hands.until(lambda: hands.state.answer is not None and "ran" in hands.state.answer.title, "forward")
+
+
+def test_a_check_that_is_shown_is_made_again_when_its_model_is_rebuilt(start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "net.py"
+    file.write_text(PLAIN_TENSOR)
+    hands = start("Tesla T4")
+    hands.window.context.remember(trusted_folders=(str(tmp_path),))
+    hands.session.send(OpenModel(source=f"{file}:Net", folder=str(tmp_path), inputs="2x8"))
+    hands.until(lambda: "net" in hands.state.objects and not hands.state.jobs, "opened")
+    hands.select("net")
+    hands.click(toolbar_button(hands, "check"))
+    panel = checked(hands, "net")
+    hands.click(panel.finding.apply_button)
+    hands.click(hands.dialog(PatchDialog).accept_button)
+    inspector = hands.window.inspector
+    hands.until(lambda: inspector.title.text() == "net.py was changed", "applied")
+    hands.click(inspector.offers.buttons[0])
+    hands.until(lambda: hands.state.diagnoses["net"].clean and not hands.state.jobs, "rebuilt, and checked again")
+    assert hands.tab_shown == "Doctor"
+    assert panel.verdict.text().startswith("No problem")
+    assert inspector.title.text() == "net was rebuilt from net.py", "the answer to what was asked for stays"
+
+    hands.window.bottom_dock.show_page("values")
+    file.write_text(PLAIN_TENSOR)
+    hands.menu(hands.window.toolbar.open_button, "Rebuild from its file")
+    hands.until(lambda: hands.state.diagnoses["net"].outdated and not hands.state.jobs, "rebuilt")
+    assert not hands.state.diagnoses["net"].problems, "no check, where none is shown"
 
 
 BROKEN = PLAIN_TENSOR.replace("nn.Linear(8, 4)", "nn.Linear(9, 4)")
