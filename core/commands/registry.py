@@ -61,8 +61,11 @@ def dispatch(workspace: Workspace, command: Command, progress: ProgressMonitor =
 
 def redo(workspace: Workspace, command: msg.Redo, progress: ProgressMonitor) -> CommandResult:
     """Carry out again what was undone last, under another number."""
+    title = workspace.history.state().redo_title
     with workspace.history.redoing(command.request) as again:
         result = spec_of(again).resolve()(workspace, again, progress)
+    if not isinstance(again, msg.Move):  # which says where it is now, as its undoing does
+        result = replace(result, answer=msgspec.structs.replace(result.answer, title=f"Redone: {title}"))
     return replace(_with_note(workspace, result), redid=again)
 
 

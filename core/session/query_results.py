@@ -39,6 +39,7 @@ class QueryResults(EventHandlers):
     @handles(Checked)
     def _checked(self, event: Checked) -> Change:
         self.diagnoses[event.target], self.checked_as[event.target] = event.diagnosis, self.objects.get(event.target)
+        self.check_failures.pop(event.target, None)  # a quiet check has no other answer
         return Change.LABORATORY
 
     def check_ended(self, command: Check, done: FinishedCommand) -> None:

@@ -29,6 +29,7 @@ from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, Ta
 
 Found = Callable[[tuple[Environment, ...]], None]
 Probed = Callable[[Probe], None]
+Failed = Callable[[str], None]
 
 
 class Pythons(Protocol):
@@ -46,15 +47,13 @@ class Pythons(Protocol):
     def remember_python(self, python: str) -> None:
         """Have the engine start in this one the next time the user works there."""
 
-    def find_pythons(
-        self, folder: str, then: Callable[[tuple[Environment, ...]], None], failed: Callable[[str], None]
-    ) -> None:
+    def find_pythons(self, folder: str, then: Found, failed: Failed) -> None:
         """Those that concern somebody who works in that folder."""
 
-    def given_python(self, path: str, then: Callable[[Environment], None], failed: Callable[[str], None]) -> None:
+    def given_python(self, path: str, then: Callable[[Environment], None], failed: Failed) -> None:
         """The one that this path names, of an interpreter or of a folder."""
 
-    def probe_python(self, python: str, then: Callable[[Probe], None]) -> None:
+    def probe_python(self, python: str, then: Probed) -> None:
         """What one of them has; it is started for that."""
 
 
@@ -75,12 +74,12 @@ class PythonsHere:
     def remember_python(self, python: str) -> None:
         self._context.save_settings(pythons=choice(self._context.settings.pythons, Path(self.folder), python))
 
-    def find_pythons(self, folder: str, then: Found, failed: Callable[[str], None]) -> None:
+    def find_pythons(self, folder: str, then: Found, failed: Failed) -> None:
         from devexplorer.core.environments.environment import find
 
         self._in_background("pythons", lambda: find(folder), then)
 
-    def given_python(self, path: str, then: Callable[[Environment], None], failed: Callable[[str], None]) -> None:
+    def given_python(self, path: str, then: Callable[[Environment], None], failed: Failed) -> None:
         def show(answer: Environment | str) -> None:
             failed(answer) if isinstance(answer, str) else then(answer)
 

@@ -57,6 +57,7 @@ from devexplorer.gui.widgets.form_fields import Choice
 if TYPE_CHECKING:
     from devexplorer.core.machines.window.machines import FarMachine
     from devexplorer.gui.actions import WindowContext
+    from devexplorer.gui.environments.python_choice import Failed, Found, Probed
     from devexplorer.gui.machines.other_machines import FileCopies
 
 
@@ -143,20 +144,16 @@ class Side:
         machines = (KnownMachine(one.host, python) if one.host == self.name else one for one in known)
         self._context.save_settings(machines=tuple(machines))
 
-    def find_pythons(
-        self, folder: str, then: Callable[[tuple[Environment, ...]], None], failed: Callable[[str], None]
-    ) -> None:
+    def find_pythons(self, folder: str, then: Found, failed: Failed) -> None:
         self._find(FindPythons(folder=folder), then, failed)
 
-    def given_python(self, path: str, then: Callable[[Environment], None], failed: Callable[[str], None]) -> None:
+    def given_python(self, path: str, then: Callable[[Environment], None], failed: Failed) -> None:
         self._find(FindPythons(path=path), lambda found: then(found[0]), failed)
 
-    def probe_python(self, python: str, then: Callable[[Probe], None]) -> None:
+    def probe_python(self, python: str, then: Probed) -> None:
         self._ask(ProbePython(path=python), lambda said: then(said.probe), lambda problem: then(Probe(problem=problem)))
 
-    def _find(
-        self, question: FindPythons, then: Callable[[tuple[Environment, ...]], None], failed: Callable[[str], None]
-    ) -> None:
+    def _find(self, question: FindPythons, then: Found, failed: Failed) -> None:
         def came(answer: PythonsFound) -> None:
             then(answer.environments) if answer.environments else failed("There is none.")
 

@@ -55,6 +55,8 @@ ICONS = {
 """Of the actions that have one."""
 WORDS = {"new_tensor": "Tensor", "undo": "", "redo": "", "page alerts": "Alerts"}
 """On buttons whose words are not those of the action."""
+INSTEAD = {"record": "stop_recording"}
+"""What a button does while that can be done."""
 SHORTENED = ("machine", "backward", "new_tensor")
 """What loses its words where there is no room, the first one first."""
 LEAVING = ("cast", "backward", "copy", "new_tensor", "check", "redo", "undo", "forward", "export png", "export csv",
@@ -164,15 +166,24 @@ class Toolbar(QFrame):
     def _action_button(self, name: str) -> QPushButton:
         """A button that follows one action of the table: enabled, tooltip with the reason, click."""
         action = self._actions[name]
-        button = self._button(name, WORDS.get(name, action.text()), ICONS.get(name, ""), action.toolTip())
-        button.setAccessibleName(action.text().removesuffix("…"))
-        button.clicked.connect(action.trigger)
+        instead = self._actions.get(INSTEAD.get(name, ""), action)
+        words = WORDS.get(name, action.text())
+        button = self._button(name, words, ICONS.get(name, ""), "")
+        button.clicked.connect(lambda: (instead if instead.isEnabled() else action).trigger())
 
         def follow() -> None:
-            button.setEnabled(action.isEnabled())
-            button.setToolTip(action.toolTip())
+            shown = instead if instead.isEnabled() else action
+            button.setEnabled(shown.isEnabled())
+            button.setToolTip(shown.toolTip())
+            button.setAccessibleName(shown.text().removesuffix("…"))
+            now = words if shown is action else "Stop"
+            if instead is not action and button.text() != now:
+                button.setMinimumWidth(button.sizeHint().width())  # of the longer words: nothing beside it moves
+                self._words[name] = now
+                button.setText(now)
 
         action.changed.connect(follow)
+        instead.changed.connect(follow)
         follow()
         return button
 

@@ -196,6 +196,15 @@ def test_a_removed_model_frees_its_devices_and_comes_back_to_them_bit_by_bit(pla
     assert place.workspace.history.state().kept_bytes == kept
 
 
+def test_redo_says_what_was_done_again_as_undo_says_what_was_taken_back(place: Place) -> None:
+    place.do(NewTensor(name="x", fill="rand", shape=(2, 2)))
+    assert place.do(Undo()).answer.title == "Undone: the new tensor x"
+    assert place.do(Redo()).answer.title == "Redone: the new tensor x"
+    place.do(Move(targets=("x",), device="vgpu:0"))
+    assert place.do(Undo()).answer.title == "x is back on cpu"
+    assert place.do(Redo()).answer.title == "x is now on vgpu:0, as a new tensor"
+
+
 def test_a_removed_tensor_brings_its_gradient_back(place: Place) -> None:
     place.do(NewTensor(name="x", fill="rand", shape=(2, 2), device="vgpu:1", requires_grad=True))
     x = place.workspace.get("x")

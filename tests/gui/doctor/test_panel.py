@@ -29,6 +29,7 @@ from devexplorer.core.records import (
     Offer,
     Unchecked,
 )
+from devexplorer.core.records.doctor import CHANGED
 from devexplorer.core.session.state import State
 from devexplorer.gui.doctor.finding import PATH, PLACE, RULE, all_of_it, cost_text, sign_of
 from devexplorer.gui.doctor.page import AT_WORK, CLEAN, NO_MODEL, NOTHING, OLD, ONLY_CPU, WORKING, DoctorPanel
@@ -328,6 +329,30 @@ def test_a_model_that_was_changed_since_is_said_to_be(panel: DoctorPanel, state:
     say(state, panel, diagnosis(note()))
     assert panel.old.text() == ""
     assert set(state.diagnoses_that_hold) == {"mlp"}
+
+
+def test_what_a_rebuild_has_left_of_a_check_is_checked_again_once(
+    panel: DoctorPanel, state: State, sent: list[Command]
+) -> None:
+    left = Unchecked(what=CHANGED, reason="It changed after this check; check again.")
+    stale = diagnosis(note(), train=True, inputs="2x8", unchecked=(left,))
+    say(state, panel, some())
+    begun(state, panel)
+    ended(state, panel, "It was not ready after 120 s.")
+    assert panel.failure.isVisible()
+    say(state, panel, stale)
+    panel.refresh()
+    assert sent == [Check(target="mlp", device=stale.device, train=True, inputs="2x8", quiet=True)]
+    say(state, panel, some())
+    assert panel.table.isVisible(), "a quiet check has no answer that ends the failure before it"
+    show(state, mlp("other"))
+    tell(state, msgspec.structs.replace(stale, target="other"))
+    panel.refresh()
+    panel.set_selection(("other",))
+    assert len(sent) == 1, "it was not on screen when the other one was rebuilt"
+    begun(state, panel)
+    say(state, panel, msgspec.structs.replace(stale, inputs="4x8"))
+    assert len(sent) == 1, "one check at a time"
 
 
 @pytest.mark.parametrize("width", [1240, 1264, 1900])

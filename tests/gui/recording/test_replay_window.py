@@ -422,3 +422,31 @@ def test_the_button_says_how_long_it_records(
     driver.window.context.texts_due.emit()
     assert not button.isVisible()
     driver.window.context.session = None
+
+
+def test_the_button_that_records_stops_it_in_the_same_place(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    context, window = driver.window.context, driver.window
+    window.workbench.show_layout("monitor")
+    button, beside = window.toolbar.buttons["record"], window.toolbar.buttons["page alerts"]
+    QApplication.processEvents()
+    places = button.geometry(), beside.geometry()
+    assert button.text() == "Record…"
+    recorder = SimpleNamespace(started_unix_s=100.0, bytes_written=None, path=Path("run.devrec"))
+    tee = SimpleNamespace(recording=recorder, stop_recording=lambda: setattr(tee, "recording", None))
+    context.session = SimpleNamespace(listener=lambda _: tee)  # type: ignore[assignment]
+    offered: list[Path] = []
+    monkeypatch.setattr(replaying_of(context), "offer", offered.append)
+    context.texts_due.emit()
+    QApplication.processEvents()
+    window.actions_by_id["stop_recording"].setToolTip("said again")  # as each action changes by itself
+    window.toolbar.adjustSize()
+    QApplication.processEvents()
+    assert (button.text(), button.accessibleName(), button.isEnabled()) == ("Stop", "Stop recording", True)
+    assert (button.geometry(), beside.geometry()) == places
+    QTest.mouseClick(button, Qt.MouseButton.LeftButton)
+    assert offered == [Path("run.devrec")]
+    context.texts_due.emit()
+    QApplication.processEvents()
+    assert (button.text(), button.accessibleName(), button.isEnabled()) == ("Record…", "Record", True)
+    assert (button.geometry(), beside.geometry()) == places
+    context.session = None
