@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
@@ -184,7 +184,18 @@ def allocate_block(gpu: VirtualGpu, nbytes: int) -> Block:
         return gpu.memory.allocate(nbytes)
     except OutOfDeviceMemoryError as full:
         message = str(full)
+    for tell in _full:
+        tell(gpu, nbytes, message)
     raise torch.OutOfMemoryError(message)
+
+
+_full: list[Callable[[VirtualGpu, int, str], None]] = []
+
+
+def observe_full(tell: Callable[[VirtualGpu, int, str], None]) -> None:
+    """Let this be called with the device, the bytes asked for and the message, each time before `OutOfMemoryError` is
+    raised; it must not raise itself."""
+    _full.append(tell)
 
 
 def take_and_give_back(gpu: VirtualGpu, sizes: Sequence[int]) -> None:

@@ -33,6 +33,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from devexplorer.core.base import Clock, bytes_text
@@ -59,13 +60,35 @@ def current_stack() -> Stack:
     result: list[Frame] = []
     frame = sys._getframe(1)
     while frame is not None and len(result) < MOST_FRAMES:
-        module = frame.f_globals.get("__name__") or ""
-        if _within(module, _OUTSIDE):
+        kind = _kind(frame.f_globals.get("__name__") or "")
+        if kind == "outside":
             break
-        if not _within(module, _SKIPPED) or (_within(module, _KEPT) and not _within(module, _SKIPPED_AFTER_ALL)):
+        if kind == "kept":
             result.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
         frame = frame.f_back  # type: ignore[assignment]  # None at the end, which ends the loop
     return tuple(result)
+
+
+def current_line() -> Stack:
+    """Of the calling thread, the innermost frame that is neither torch's nor the virtual device's, alone; empty where
+    there is none. A tenth of what the whole stack costs."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__") or ""
+        if _kind(module) == "kept" and not _within(module, _KEPT):
+            return ((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name),)
+        frame = frame.f_back  # type: ignore[assignment]  # None at the end, which ends the loop
+    return ()
+
+
+@lru_cache(maxsize=4096)
+def _kind(module: str) -> str:
+    """What a stack does with a frame of this module: `kept`, `skipped`, or `outside`, where it ends."""
+    if _within(module, _OUTSIDE):
+        return "outside"
+    if _within(module, _SKIPPED) and (not _within(module, _KEPT) or _within(module, _SKIPPED_AFTER_ALL)):
+        return "skipped"
+    return "kept"
 
 
 def _within(module: str, packages: tuple[str, ...]) -> bool:
@@ -241,7 +264,7 @@ class CachingAllocator:
         """Address -> first block of a segment. Splitting and merging keep the block with the lower address, so that it
         stays the first."""
         self._clock = clock
-        self._recording = False
+        self._recording = self._noting = False
         self._trace: deque[AllocatorEvent] = deque(maxlen=TRACE_ENTRIES)
         self._next_address = (index + 1) << 44  # apart from the other devices' addresses
         self._allocated, self._allocation_count = Counter(), Counter()
@@ -257,7 +280,11 @@ class CachingAllocator:
         if nbytes <= 0:
             return Block(0, 0, small=True)
         size = round_up(nbytes)
-        stack = current_stack() if self._recording else None
+        stack: Stack | None = None
+        if self._recording:
+            stack = current_stack()
+        elif self._noting:
+            stack = current_line()
         with self._held():
             block = self._find_cached(size) or self._reserve(size, stack)
             self._split(block, size)
@@ -360,6 +387,10 @@ class CachingAllocator:
             if on and not self._recording:
                 self._trace.clear()
             self._recording = on
+
+    def note_lines(self, on: bool) -> None:
+        """Keep the line of code with each new block, also while nothing is recorded."""
+        self._noting = on
 
     def blocks_and_trace(self) -> tuple[list[list[BlockCopy]], list[AllocatorEvent]]:
         """The blocks of every segment by address, and what was recorded, of one moment."""
