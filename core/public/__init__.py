@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from devexplorer.core.models import samples
     from devexplorer.core.models.inputs import sample_inputs
     from devexplorer.core.models.run import first_tensor, total
+    from devexplorer.core.observe.alive import held_by
     from devexplorer.core.planner.records import FitSpec, ServingSpec
     from devexplorer.core.planner.worker.ask import planned
     from devexplorer.core.virtual.backend import add_virtual_gpus, move_lazily
@@ -37,6 +38,7 @@ __all__ = [
     "assert_placement_clean",
     "first_tensor",
     "hand_over",
+    "held_by",
     "move_lazily",
     "notebook",
     "planned",
@@ -55,6 +57,7 @@ _HOMES = {
     "assert_placement_clean": "doctor.testing",
     "first_tensor": "models.run",
     "hand_over": "files.own_models",
+    "held_by": "observe.alive",
     "move_lazily": "virtual.backend",
     "notebook": "isolation",
     "planned": "planner.worker.ask",
