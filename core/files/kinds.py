@@ -20,6 +20,8 @@ from devexplorer.core.feature import kind_of_head
 
 MODEL, TENSORS, RECORDING, SNAPSHOT, WORKSPACE = "model", "tensors", "recording", "snapshot", "workspace"
 SCRIPT = "script"
+OUT_OF_MEMORY = "out of memory"
+"""A report about a script that ran out of memory."""
 SCRIPT_START = b'"""A session of DevExplorer as Python.'
 """How a session that was saved as a script begins."""
 CHECKPOINTS = (".pt", ".pth", ".bin", ".ckpt")

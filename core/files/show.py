@@ -13,13 +13,14 @@ import msgspec
 
 from devexplorer.core.base import BadInput, bytes_text, count_text, printable, shape_text
 from devexplorer.core.cli.terminal import SCHEMA
-from devexplorer.core.files.kinds import MODEL, RECORDING, SCRIPT, SNAPSHOT, recognise
+from devexplorer.core.files.kinds import MODEL, OUT_OF_MEMORY, RECORDING, SCRIPT, SNAPSHOT, recognise
 
 _OTHERS = {
     MODEL: "is Python code; to list a model of it: devexplorer place FILE:CLASS",
     SCRIPT: "is a session as Python; to open it: devexplorer FILE",
     RECORDING: "is a recording; to open it: devexplorer --replay FILE",
     SNAPSHOT: "is an allocator snapshot; to open it: devexplorer FILE",
+    OUT_OF_MEMORY: "says why a script ran out of memory; to read it: devexplorer explain FILE",
 }
 """What can be opened and holds no tensors."""
 WIDEST = 80

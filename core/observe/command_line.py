@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from devexplorer.core.cli.arguments import CliCommand, add_options
+from devexplorer.core.cli.arguments import CliCommand, add_options, json_option
 
 
 def _run(run: argparse.ArgumentParser) -> None:
@@ -23,8 +23,20 @@ def _run(run: argparse.ArgumentParser) -> None:
     )
 
 
+def _explain(explain: argparse.ArgumentParser) -> None:
+    explain.add_argument("path", metavar="FILE", help="devexplorer-oom-SCRIPT-PID.json")
+    json_option(explain)
+
+
 COMMANDS = (
     CliCommand(
         "run", "run a script of yours, unchanged, and say what it did", _run, "observe.launch:run", elsewhere=True
+    ),
+    CliCommand(
+        "explain",
+        "say why a script ran out of memory, from the file that was written then",
+        _explain,
+        "observe.explain:explain",
+        takes_common=False,
     ),
 )

@@ -2,6 +2,20 @@
 
 from __future__ import annotations
 
-from devexplorer.core.feature import Feature
+from devexplorer.core.feature import CommandSpec, Feature
+from devexplorer.core.observe.memory_report import FILE_KIND, MARK, ExplainReport
 
-FEATURE = Feature()
+FEATURE = Feature(
+    commands=(
+        CommandSpec(
+            ExplainReport,
+            "reading why memory ran out",
+            "The report could not be read",
+            "observe.explain:explain_report",
+            in_script=False,
+            question=True,
+        ),
+    ),
+    marks=((MARK, FILE_KIND),),
+    opens=((FILE_KIND, "core.observe.explain:open_file"),),
+)

@@ -17,6 +17,7 @@ import torch
 from devexplorer.core.base import DevExplorerError, bytes_text, count_text, seconds_text, without_cards
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE as VISIBLE
 from devexplorer.core.isolation.source_location import SourceLocation, place_of
+from devexplorer.core.observe import out_of_memory
 from devexplorer.core.observe.settings import RunSettings
 from devexplorer.core.virtual.backend import add_virtual_gpus
 from devexplorer.core.virtual.cuda.emulation import CudaEmulation, Observer, virtual_cards
@@ -26,6 +27,7 @@ def begin(values: dict[str, Any]) -> None:
     """Torch is there: add the virtual GPUs, and observe from now on."""
     settings = msgspec.convert(values, RunSettings)
     script = Script(settings)
+    out_of_memory.install()
     if settings.virtual:
         script.add_cards()
     if os.getpid() == settings.pid:
@@ -88,6 +90,8 @@ class Script:
                 os.environ[name] = before[name]
             else:
                 del os.environ[name]
+        for gpu in virtual_cards():
+            gpu.memory.note_lines(True)
         self._emulation = CudaEmulation(len(virtual_cards()), self._notes, spoken=True)
         self._emulation.__enter__()
 
@@ -104,8 +108,10 @@ class Script:
 
     def lines(self) -> list[str]:
         """The closing paragraph."""
+        full = out_of_memory.last_report()
+        told = [] if full is None else [f"devexplorer: {full[1]}", f"  more: devexplorer explain {full[0]}"]
         if not self._settings.virtual:
-            return []
+            return told
         seconds = seconds_text(time.perf_counter() - self._began)
         cards = count_text(len(virtual_cards()), "virtual GPU")
         lines = [f"devexplorer: {cards} in place of CUDA; {seconds} of real time on this CPU"]
@@ -118,4 +124,4 @@ class Script:
                 else "not used"
             )
             lines.append(f"  {gpu.spoken} {gpu.profile.name} (simulated): {use}")
-        return lines + [f"  {note.text()}" for note in self._notes.found]
+        return lines + [f"  {note.text()}" for note in self._notes.found] + told

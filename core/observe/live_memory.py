@@ -1,0 +1,426 @@
+"""What is in the memory of a device at a moment: every live tensor, what it is for, and what holds it. The thread on
+which memory ran out; no operation of torch is run, and nothing is allocated on the device.
+
+Python's garbage collector knows every tensor that has a Python object; what autograd has saved is found in the
+graphs of those. What only C++ holds (buffers of a backward that runs, workspaces of libraries) is the difference to
+what the allocator counts.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from devexplorer.core.observe.alive import FEW, of_kind, storage_key
+from devexplorer.core.observe.graph import grad_fn, gradient, saved_in
+
+PARAMETERS, BUFFERS, GRADIENTS, STATE = "parameters", "buffers", "gradients", "optimizer state"
+SAVED, OTHERS, TEMPORARY = "saved for backward", "other live tensors", "temporary"
+MOST_NODES = 200_000
+CONTAINERS = (list, tuple, dict, set, deque)
+NESTED = 4
+"""Containers within containers, with the objects between them."""
+
+
+class Card(NamedTuple):
+    """A device that is full."""
+
+    device: torch.device
+    spoken: str
+    """What the script calls it."""
+    name: str
+    simulated: bool
+    capacity: int
+    context: int
+    """Taken by the context; on CUDA by other processes as well."""
+    allocated: int
+    reserved: int
+    largest_free: int
+    size_of: Callable[[Any], int]
+    """The bytes that a storage takes there."""
+    line_of: Callable[[Any], tuple[str, int, str] | None]
+    """Where a storage was made, if known."""
+
+    @property
+    def usable(self) -> int:
+        """What tensors can have."""
+        return self.capacity - self.context
+
+    @property
+    def free(self) -> int:
+        """In pieces of any size."""
+        return self.usable - self.allocated
+
+
+class Piece:
+    """The memory of one storage."""
+
+    __slots__ = ("bytes", "key", "line", "name", "part", "tensors")
+
+    def __init__(self, key: int, size: int, line: tuple[str, int, str] | None) -> None:
+        self.key, self.bytes, self.line = key, size, line
+        self.part, self.name = OTHERS, ""
+        self.tensors: list[torch.Tensor] = []
+
+    @property
+    def largest(self) -> torch.Tensor:
+        """The tensor that shows most of it."""
+        return max(self.tensors, key=lambda tensor: tensor.numel())
+
+
+class Root(NamedTuple):
+    """A module that no other one contains."""
+
+    module: nn.Module
+    here: int
+    in_all: int
+    dtype: str
+    signature: tuple[Any, ...]
+    """Equal for models with the same architecture."""
+    names: frozenset[str]
+    """Of its parameters."""
+
+
+class Held:
+    """A container with tensors in it, in containers within it too."""
+
+    def __init__(self, thing: Any) -> None:
+        self.thing = thing
+        self.tensors: dict[int, torch.Tensor] = {}
+        self.bytes = self.graph_bytes = self.with_graph = 0
+        self.members = 0
+        """How many of its items lead to tensors."""
+
+
+class Graphs:
+    """The graphs behind all live tensors."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.number: dict[Any, int] = {}
+        self.below: list[list[int]] = []
+        self.saved: list[list[tuple[int, torch.Tensor]]] = []
+        """Of each node: storage and tensor."""
+        self.variable: list[torch.Tensor | None] = []
+        self.into: Counter[int] = Counter()
+        """As `uses`, of all nodes."""
+
+    def add(self, tensors: Iterable[torch.Tensor], late: Callable[[], bool]) -> None:
+        """Walk the graphs of these."""
+        line = [node for node in map(grad_fn, tensors) if node is not None]
+        for node in line:
+            self._number(node)
+        at = 0
+        while at < len(self.nodes) and len(self.nodes) < MOST_NODES and not (at % 256 == 0 and late()):
+            node = self.nodes[at]
+            at += 1
+            self.saved.append([(storage_key(tensor), tensor) for _, tensor in saved_in(node)])
+            variable = getattr(node, "variable", None)
+            self.variable.append(variable if isinstance(variable, torch.Tensor) else None)
+            children = [self._number(below) for below, _ in node.next_functions if below is not None]
+            self.below.append(children)
+        for rest in (self.saved, self.below):
+            rest.extend([] for _ in range(len(self.nodes) - at))
+        self.variable.extend([None] * (len(self.nodes) - at))
+        self.into = self.uses(range(at))
+
+    def _number(self, node: Any) -> int:
+        number = self.number.get(node)
+        if number is None:
+            number = self.number[node] = len(self.nodes)
+            self.nodes.append(node)
+        return number
+
+    def behind(self, tensors: Iterable[torch.Tensor]) -> set[int]:
+        """Numbers of the nodes behind these."""
+        stack = [self.number[node] for node in map(grad_fn, tensors) if node in self.number]
+        seen = set(stack)
+        while stack:
+            for child in self.below[stack.pop()]:
+                if child not in seen:
+                    seen.add(child)
+                    stack.append(child)
+        return seen
+
+    def reach(self, tensors: Iterable[torch.Tensor]) -> set[int]:
+        """Storages that the graphs of these have saved."""
+        return {key for node in self.behind(tensors) for key, _ in self.saved[node]}
+
+    def uses(self, nodes: Iterable[int]) -> Counter[int]:
+        """`id` of a leaf -> how many of these operations use it."""
+        found: Counter[int] = Counter()
+        for node in nodes:
+            for child in self.below[node]:
+                variable = self.variable[child]
+                if variable is not None:
+                    found[id(variable)] += 1
+        return found
+
+
+class LiveMemory:
+    """See above. `step_mark`: the number of autograd's sequence at the last step of an optimizer; 0: there was none."""
+
+    def __init__(self, card: Card, step_mark: int, seconds: float) -> None:
+        self.card = card
+        self._deadline = time.monotonic() + seconds
+        self.stopped = False
+        self.pieces: dict[int, Piece] = {}
+        self.roots: list[Root] = []
+        self.optimizers: list[Any] = []
+        self.names: dict[int, str] = {}
+        """`id` of a parameter -> its path in its model."""
+        self.owner: dict[int, Root] = {}
+        """`id` of a parameter -> its model."""
+        self.graphs = Graphs()
+        self.passes = 0
+        self.earlier_bytes = 0
+        self.layers: list[tuple[str, str, int]] = []
+        self.containers: list[Held] = []
+        self._objects = objects = gc.get_objects()
+        """Everything that was there before us."""
+        known = of_kind(objects, torch.Tensor, nn.Module, Optimizer)
+        self.tensors = tensors = of_kind(known, torch.Tensor)
+        self._add(tensors)
+        self._models(of_kind(known, nn.Module))
+        self._optimizers(of_kind(known, Optimizer))
+        self._gradients(tensors)
+        self.graphs.add(tensors, self.late)
+        self._saved(step_mark)
+
+    def late(self) -> bool:
+        """Whether the time is used up."""
+        self.stopped = self.stopped or time.monotonic() > self._deadline
+        return self.stopped
+
+    def _add(self, tensors: Iterable[torch.Tensor]) -> None:
+        for tensor in tensors:
+            if tensor.device == self.card.device:
+                self._piece(tensor)
+
+    def _piece(self, tensor: torch.Tensor) -> Piece | None:
+        key = storage_key(tensor)
+        if not key or tensor.device != self.card.device:
+            return None
+        piece = self.pieces.get(key)
+        if piece is None:
+            storage = tensor.untyped_storage()
+            piece = self.pieces[key] = Piece(key, self.card.size_of(storage), self.card.line_of(storage))
+        if not any(one is tensor for one in piece.tensors):
+            piece.tensors.append(tensor)
+        return piece
+
+    def _is(self, tensor: torch.Tensor, part: str, name: str) -> int:
+        """Say what a tensor is for, where that is not known yet; returns the bytes that it takes here."""
+        piece = self._piece(tensor)
+        if piece is None or piece.part not in (OTHERS, SAVED):
+            return 0
+        piece.part, piece.name = part, name
+        return piece.bytes
+
+    def _models(self, modules: list[nn.Module]) -> None:
+        modules = [
+            module for module in modules if "_modules" in module.__dict__
+        ]  # one that is being copied has none yet
+        inner = {id(child) for module in modules for child in module._modules.values() if child is not None}
+        for module in modules:
+            if id(module) in inner:
+                continue
+            try:
+                parameters = list(module.named_parameters())
+            except Exception:  # code of the user's, or a module that is being made
+                continue
+            if not parameters:
+                continue
+            here, in_all, dtypes = 0, 0, Counter[str]()
+            for part, named in ((PARAMETERS, parameters), (BUFFERS, list(module.named_buffers()))):
+                for name, tensor in named:
+                    self.names.setdefault(id(tensor), name)
+                    here += self._is(tensor, part, name)
+                    in_all += _nbytes(tensor)
+                    if part == PARAMETERS:
+                        dtypes[str(tensor.dtype).removeprefix("torch.")] += _nbytes(tensor)
+            shapes = tuple(tuple(tensor.shape) for _, tensor in parameters)
+            dtype = dtypes.most_common(1)[0][0]
+            names = frozenset(name for name, _ in parameters)
+            root = Root(module, here, in_all, dtype, (type(module), shapes), names)
+            self.roots.append(root)
+            for _, tensor in parameters:
+                self.owner.setdefault(id(tensor), root)
+        self.roots.sort(key=lambda root: -root.here)
+
+    def _optimizers(self, optimizers: list[Any]) -> None:
+        for optimizer in optimizers:
+            self.optimizers.append(optimizer)
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    self._is(parameter, PARAMETERS, self.names.get(id(parameter), ""))
+            for parameter, state in list(optimizer.state.items()):
+                for what, tensor in _tensors_in(state):
+                    self._is(tensor, STATE, f"{what} of {self.names.get(id(parameter), 'a parameter')}")
+
+    def _gradients(self, tensors: list[torch.Tensor]) -> None:
+        for tensor in tensors:
+            own = gradient(tensor)
+            if own is not None:
+                if isinstance(tensor, nn.Parameter):
+                    self._is(tensor, PARAMETERS, "")
+                self._is(own, GRADIENTS, f"gradient of {self.names.get(id(tensor), 'a leaf')}")
+
+    def _saved(self, step_mark: int) -> None:
+        graphs = self.graphs
+        layer = self._layers()
+        counted: dict[int, tuple[int, int]] = {}
+        """Storage -> the earliest node that has saved it, and its place in the sequence."""
+        for number in range(len(graphs.nodes)):
+            at = _sequence(graphs.nodes[number])
+            for key, tensor in graphs.saved[number]:
+                piece = self._piece(tensor)
+                if piece is None or piece.part not in (OTHERS, SAVED):
+                    continue
+                piece.part = SAVED
+                if key not in counted or at < counted[key][1]:
+                    counted[key] = number, at
+        sums: Counter[tuple[str, str]] = Counter()
+        for key, (number, at) in counted.items():
+            sums[layer[number], _operation(graphs.nodes[number])] += self.pieces[key].bytes
+            if at < step_mark:
+                self.earlier_bytes += self.pieces[key].bytes
+        self.layers = [(*names, size) for names, size in sums.most_common(20)]
+        self.passes = self.passes_in(graphs.into)
+
+    def passes_in(self, uses: Counter[int]) -> int:
+        """Forward passes, of the model with most: each uses every parameter at least once."""
+        least: dict[int, int] = {}
+        for number, count in uses.items():
+            if number in self.owner:
+                model = id(self.owner[number].module)
+                least[model] = min(count, least.get(model, count))
+        return max(least.values(), default=0)
+
+    def _layers(self) -> dict[int, str]:
+        """Of each node the layer whose parameters it uses, or that is before it."""
+        graphs = self.graphs
+        names: dict[int, str] = {}
+        only: dict[int, bool] = {}
+        for number in sorted(range(len(graphs.nodes)), key=lambda one: _sequence(graphs.nodes[one], leaf=-1)):
+            variable, children = graphs.variable[number], graphs.below[number]
+            if variable is not None:
+                only[number] = True
+                names[number] = self.names.get(id(variable), "").rpartition(".")[0]
+                continue
+            only[number] = bool(children) and all(only.get(child, False) for child in children)
+            own = [names[child] for child in children if only.get(child) and names.get(child)]
+            before = max((child for child in children if child in names), default=None, key=self._sequence_at)
+            names[number] = own[0] if own else names.get(before, "") if before is not None else ""
+        return names
+
+    def _sequence_at(self, number: int) -> int:
+        return _sequence(self.graphs.nodes[number], leaf=-1)
+
+    def find_containers(self, skipped: set[int]) -> None:
+        """Lists, dicts and so on with several tensors that are no part of a model; `skipped`: namespaces."""
+        level: dict[int, tuple[Any, dict[int, torch.Tensor]]] = {}
+        for piece in self.pieces.values():
+            if piece.part in (OTHERS, SAVED):
+                level |= {id(one): (one, {id(one): one}) for one in piece.tensors}
+        found: dict[int, Held] = {}
+        kinds = {kind for kind in set(map(type, self._objects)) if _can_hold(kind)}
+        there = set(map(id, self._objects))
+        for _ in range(NESTED):
+            above: dict[int, tuple[Any, dict[int, torch.Tensor]]] = {}
+            few = len(level) <= FEW
+            candidates = gc.get_referrers(*(one for one, _ in level.values())) if few else self._objects
+            for thing in candidates:
+                if type(thing) not in kinds or id(thing) in skipped or id(thing) in found or id(thing) not in there:
+                    continue
+                referents = gc.get_referents(thing)
+                if level.keys().isdisjoint(map(id, referents)):
+                    continue
+                members = [level[id(one)][1] for one in referents if id(one) in level]
+                tensors = {key: tensor for member in members for key, tensor in member.items()}
+                above[id(thing)] = thing, tensors
+                if issubclass(type(thing), CONTAINERS):
+                    held = found[id(thing)] = Held(thing)
+                    held.tensors, held.members = tensors, len(members)
+            level = above
+            if not level or self.late():
+                break
+        self.containers = [held for held in found.values() if held.members >= 2 and len(held.tensors) >= 3]
+        self._weigh()
+
+    def _weigh(self) -> None:
+        for held in self.containers:
+            keys = {storage_key(tensor) for tensor in held.tensors.values()}
+            held.bytes = sum(self.pieces[key].bytes for key in keys if key in self.pieces)
+            with_graph = [tensor for tensor in held.tensors.values() if grad_fn(tensor) is not None]
+            held.with_graph = len(with_graph)
+            saved = self.graphs.reach(with_graph) if with_graph and not self.late() else set()
+            saved = {key for key in saved - keys if key in self.pieces and self.pieces[key].part == SAVED}
+            held.graph_bytes = sum(self.pieces[key].bytes for key in saved)
+        self.containers.sort(key=lambda held: (-(held.bytes + held.graph_bytes), -held.members))
+
+    def own(self) -> set[int]:
+        """Ids of what refers to tensors here and is ours."""
+        graphs = self.graphs
+        lists: list[Any] = [*graphs.saved, *(pair for saved in graphs.saved for pair in saved)]
+        lists += [piece.tensors for piece in self.pieces.values()]
+        lists += [held.tensors for held in self.containers]
+        lists += [
+            self._objects,
+            self.tensors,
+            self.roots,
+            self.optimizers,
+            self.containers,
+            graphs.variable,
+            graphs.saved,
+        ]
+        lists += [self.__dict__, graphs.__dict__, *(held.__dict__ for held in self.containers)]
+        return {id(one) for one in (*lists, *self.roots, *self.containers, *self.pieces.values())}
+
+    def bytes_of(self, part: str) -> int:
+        """Of all tensors of this part."""
+        return sum(piece.bytes for piece in self.pieces.values() if piece.part == part)
+
+
+def _can_hold(kind: type) -> bool:
+    """Whether an object of this class can be a container of the user's, or lie between two of them."""
+    if kind in CONTAINERS:
+        return True
+    return kind.__module__ not in ("builtins", "types", "functools") and not issubclass(
+        kind, (torch.Tensor, nn.Module, Optimizer, type, LiveMemory, Graphs, Piece, Held, Root, BaseException)
+    )
+
+
+def _nbytes(tensor: torch.Tensor) -> int:
+    try:
+        return int(tensor.nbytes)
+    except (RuntimeError, ValueError, NotImplementedError):  # lazy, or of no fixed layout
+        return 0
+
+
+def _tensors_in(value: Any, name: str = "", depth: int = 4) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(value, torch.Tensor):
+        yield name or "state", value
+    elif depth and isinstance(value, dict):
+        for key, inner in list(value.items()):
+            yield from _tensors_in(inner, name or str(key), depth - 1)
+    elif depth and isinstance(value, (list, tuple, deque)):
+        for inner in list(value):
+            yield from _tensors_in(inner, name, depth - 1)
+
+
+def _sequence(node: Any, leaf: int = 1 << 63) -> int:
+    """When a node was made, among those of its thread; leaves have no such number."""
+    number = int(node._sequence_nr())
+    return leaf if number >= 1 << 62 else number
+
+
+def _operation(node: Any) -> str:
+    return str(node.name()).rpartition("::")[2].removesuffix("0").removesuffix("Backward")

@@ -1,0 +1,129 @@
+"""What a script was doing when memory ran out, by the frames of its thread: forward of which module, backward, a step
+of the optimizer, loading, …; and on which line. The thread on which it happened; no hooks are needed for it."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import os
+import re
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from devexplorer.core.isolation.source_location import kind_of
+from devexplorer.core.observe.alive import variables
+from devexplorer.core.observe.memory_report import CodeLine, Phase
+
+_MODULE_FILE = inspect.getsourcefile(nn.Module) or ""
+_EVALUATES = re.compile(r"(?i)(^|_)(eval|valid|test|infer|predict|generate|sample)")
+_LOADS = ("load", "load_file", "load_state_dict", "load_checkpoint")
+_LOADING_FILES = ("serialization.py", "safetensors", "optimizer.py")
+
+
+class Moment(NamedTuple):
+    """See above."""
+
+    phase: Phase
+    place: CodeLine | None
+    root: nn.Module | None
+    """The outermost module with parameters whose forward runs, or that is being moved."""
+    layer: nn.Module | None
+    """The innermost module whose forward runs."""
+    optimizer: Optimizer | None
+    records: bool
+    """Operations are recorded for backward."""
+    batch: int
+    """The first dimension of what `root` was given; 0: not known."""
+    evaluates: bool
+    """A function is at work that is called like an evaluation, and no function that is at work calls backward."""
+    trains: bool
+    """A function that is at work calls backward."""
+    inside: frozenset[tuple[str, str]]
+    """File and name of the functions that are at work within the forward of `root`."""
+
+
+def moment(frames: Sequence[FrameType], records: bool) -> Moment:
+    """Of these frames, the innermost first."""
+    phase: Phase = "script"
+    root: Any = None
+    layer: Any = None
+    optimizer: Any = None
+    batch = 0
+    inside: frozenset[tuple[str, str]] = frozenset()
+    users = [frame for frame in frames if kind_of(frame.f_code.co_filename) == "user"]
+    for number, frame in enumerate(frames):
+        found = _phase_of(frame)
+        if found is None:
+            continue
+        owner = variables(frame).get("self") if frame.f_code.co_name != "deepcopy" else None
+        if phase == "script":
+            phase = found
+        if found == "optimizer step" and phase == found and isinstance(owner, Optimizer):
+            optimizer = owner
+        if found == phase and isinstance(owner, nn.Module):
+            if found == "forward" and layer is None:
+                layer = owner
+            if next(owner.parameters(), None) is not None or found != "forward":
+                root = owner
+                if found == "forward":
+                    batch = _batch_of(frame) or batch
+                    inside = frozenset((one.f_code.co_filename, one.f_code.co_name) for one in frames[:number])
+        elif found == "loading" and phase == found and isinstance(owner, nn.Module):
+            root = owner
+    trains = any("backward" in frame.f_code.co_names for frame in users)
+    named = any(_EVALUATES.search(frame.f_code.co_name) for frame in users)
+    return Moment(
+        phase=phase,
+        place=_line(users[0]) if users else (_line(frames[0]) if frames else None),
+        root=root,
+        layer=layer,
+        optimizer=optimizer,
+        records=records,
+        batch=batch,
+        evaluates=named and not trains,
+        trains=trains,
+        inside=inside,
+    )
+
+
+def _phase_of(frame: FrameType) -> Phase | None:
+    name, file = frame.f_code.co_name, frame.f_code.co_filename
+    if name == "_engine_run_backward":
+        return "backward"
+    if name == "_call_impl" and file == _MODULE_FILE:
+        return "forward"
+    if name == "step" and isinstance(variables(frame).get("self"), Optimizer):
+        return "optimizer step"
+    if name in _LOADS and any(part in file for part in _LOADING_FILES):
+        return "loading"
+    if name in ("_apply", "to", "cuda") and file == _MODULE_FILE:
+        return "moving"
+    if name == "deepcopy" and os.path.basename(file) == "copy.py":
+        return "copying"
+    if name == "__init__" and isinstance(variables(frame).get("self"), nn.Module):
+        return "building"
+    return None
+
+
+def _batch_of(frame: FrameType) -> int:
+    given = variables(frame)
+    values = [*given.get("args", ()), *(given.get("kwargs") or {}).values()]
+    for value in values:
+        if isinstance(value, torch.Tensor) and value.dim():
+            return int(value.shape[0])
+    return 0
+
+
+def _line(frame: FrameType) -> CodeLine:
+    return code_line(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def code_line(file: str, line: int, function: str) -> CodeLine:
+    """A line with its text, where the file can be read."""
+    text = linecache.getline(file, line).strip() if os.path.isfile(file) else ""
+    return CodeLine(file=file, line=line, function=function, text=text[:200])

@@ -1,0 +1,445 @@
+"""When a device's memory runs out, a file that says what was in it, and why: written before the exception is raised,
+whether the script catches it or not. The thread on which it happened.
+
+Virtual GPUs tell of it where the allocator gives up (`core.virtual.device.accounting`), CUDA through torch's own hook;
+what neither told of is looked at when it ends the script. The script gets its exception in every case: whatever fails
+here is noted in `problems`. It takes at most a few seconds, and at most one time in fifty of a script that runs out of
+memory again and again, as those do that look for the largest batch; the file is that of the last time.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+import msgspec
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from devexplorer.core.base import replacing, typed_line
+from devexplorer.core.observe.alive import Holder, frames_outwards, is_ours, namespaces, search
+from devexplorer.core.observe.causes import Case, judge
+from devexplorer.core.observe.graph import grad_fn
+from devexplorer.core.observe.live_memory import (
+    BUFFERS,
+    GRADIENTS,
+    OTHERS,
+    PARAMETERS,
+    SAVED,
+    STATE,
+    Card,
+    LiveMemory,
+    Piece,
+    Root,
+)
+from devexplorer.core.observe.memory_report import (
+    SCHEMA,
+    CodeLine,
+    GraphsHeld,
+    LayerActivations,
+    LiveModel,
+    LiveTensor,
+    MemoryPart,
+    OutOfMemoryReport,
+    TensorContainer,
+)
+from devexplorer.core.observe.moment import Moment, code_line, moment
+from devexplorer.core.virtual.backend import installed
+from devexplorer.core.virtual.device.accounting import KIND, observe_full
+from devexplorer.core.virtual.device.machine import VirtualGpu
+
+COLLECT_SECONDS, SEARCH_SECONDS = 1.5, 1.5
+PAUSE = 50
+"""After a report nothing is looked at for so many times what it took, and at least `LEAST_PAUSE_S`."""
+LEAST_PAUSE_S = 1.0
+MOST_TENSORS, MOST_NAMED, MOST_CONTAINERS, MOST_MODELS = 40, 24, 6, 6
+MOST_GRAPHS = 40
+"""Tensors with a graph that are asked for their names, the latest."""
+
+problems: list[str] = []
+"""What failed here."""
+_watch: MemoryWatch | None = None
+
+
+def install(folder: str | None = None) -> None:
+    """Write a report whenever memory runs out in this process from now on; into `folder`, or else where the script is
+    at that moment. A second call changes the folder only. Call it before virtual GPUs are added."""
+    global _watch
+    if _watch is None:
+        _watch = MemoryWatch()
+        _watch.install()
+    _watch.folder = folder
+
+
+def last_report() -> tuple[str, str] | None:
+    """The file that was written last, and its first line; None: there is none."""
+    return None if _watch is None else _watch.last
+
+
+class MemoryWatch:
+    """Waits for memory to run out; there is one in a process."""
+
+    def __init__(self) -> None:
+        self.folder: str | None = None
+        self.last: tuple[str, str] | None = None
+        self._busy = threading.Lock()
+        self._quiet_until = 0.0
+        self._told: str | None = None
+        """The message of the last error that was looked at."""
+        self._step_mark = 0
+
+    def install(self) -> None:
+        """Be told."""
+        register_optimizer_step_post_hook(self._stepped)
+        observe_full(self._virtual_full)
+        attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
+        if attach is not None and torch.version.cuda is not None:
+            attach(self._cuda_full)
+        before = sys.excepthook
+
+        def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+            self._uncaught(error, trace)
+            before(kind, error, trace)
+
+        sys.excepthook = uncaught
+
+    def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self._step_mark = torch.autograd._get_sequence_nr()  # type: ignore[attr-defined]
+
+    def _virtual_full(self, gpu: VirtualGpu, nbytes: int, message: str) -> None:
+        if gpu.spoken.startswith("cuda"):
+            message = message.replace(KIND, "CUDA", 1)
+        self._guarded(lambda: virtual_card(gpu), nbytes, message, list(frames_outwards(sys._getframe(1))))
+
+    def _cuda_full(self, device: int, nbytes: int, allowed: int, free: int) -> None:
+        frames = list(frames_outwards(sys._getframe(1)))
+        if not any(frame.f_globals.get("__name__") == "__main__" for frame in frames):
+            main = sys._current_frames().get(threading.main_thread().ident or 0)  # autograd's own thread
+            frames = list(frames_outwards(main)) or frames
+        message = f"CUDA out of memory on cuda:{device}"
+        self._guarded(lambda: cuda_card(device), nbytes, message, frames)
+
+    def _uncaught(self, error: BaseException, trace: TracebackType | None) -> None:
+        if not isinstance(error, torch.OutOfMemoryError) or self._told == str(error):
+            return
+        frames: list[FrameType] = []
+        while trace is not None:
+            if not is_ours(trace.tb_frame.f_code.co_filename):
+                frames.insert(0, trace.tb_frame)
+            trace = trace.tb_next
+        self._quiet_until = 0.0
+        self._guarded(lambda: _card_named(str(error)), _asked_for(str(error)), str(error), frames)
+
+    def _guarded(self, card: Callable[[], Card | None], nbytes: int, message: str, frames: list[FrameType]) -> None:
+        """Whatever happens here, the script goes on as it would."""
+        if time.monotonic() < self._quiet_until or not self._busy.acquire(blocking=False):
+            return
+        began = time.monotonic()
+        try:
+            records = torch.is_grad_enabled()
+            with torch._C.DisableTorchFunction(), torch.no_grad():
+                full = card()
+                if full is not None:
+                    report = look(full, nbytes, message, frames, records, self._step_mark)
+                    self._told = message
+                    self.last = str(self._write(report)), report.cause.text
+        except BaseException as error:
+            problems.append(typed_line(error))
+        finally:
+            took = time.monotonic() - began
+            self._quiet_until = time.monotonic() + max(LEAST_PAUSE_S, PAUSE * took)
+            self._busy.release()
+
+    def _write(self, report: OutOfMemoryReport) -> Path:
+        script = re.sub(r"[^\w.-]", "_", os.path.basename(report.script))[:80] or "python"
+        name = f"devexplorer-oom-{script}-{os.getpid()}.json"
+        data = msgspec.json.encode(report)
+        first = Path(self.folder or os.getcwd())
+        for folder in (first, _cache_folder(), Path(tempfile.gettempdir())):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                with replacing(folder / name) as temporary:
+                    temporary.write_bytes(data)
+            except OSError as error:
+                problems.append(f"{folder}: {error.strerror or error}")
+                continue
+            return folder / name
+        raise OSError("there is no folder to write the report into")
+
+
+def _cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "devexplorer" / "out-of-memory"
+
+
+def virtual_card(gpu: VirtualGpu) -> Card:
+    """A virtual GPU as it is now."""
+    figures = gpu.memory.figures()
+    free = gpu.profile.usable_bytes - figures.used
+    return Card(
+        device=torch.device(KIND, gpu.index),
+        spoken=gpu.spoken,
+        name=gpu.profile.name,
+        simulated=True,
+        capacity=gpu.profile.usable_bytes,
+        context=figures.context_bytes,
+        allocated=figures.allocated_bytes,
+        reserved=figures.reserved_bytes,
+        largest_free=max(figures.largest_free_block_bytes, free),
+        size_of=_virtual_size,
+        line_of=_virtual_line,
+    )
+
+
+def _virtual_size(storage: Any) -> int:
+    held = getattr(storage, "_vgpu", None)
+    return 0 if held is None else int(held.block.size)
+
+
+def _virtual_line(storage: Any) -> tuple[str, int, str] | None:
+    held = getattr(storage, "_vgpu", None)
+    stack = None if held is None else held.block.stack
+    return stack[0] if stack else None
+
+
+def cuda_card(index: int) -> Card:
+    """A CUDA card as it is now."""
+    free, total = torch.cuda.mem_get_info(index)
+    reserved, allocated = torch.cuda.memory_reserved(index), torch.cuda.memory_allocated(index)
+    blocks = (
+        block["size"]
+        for segment in torch.cuda.memory_snapshot()
+        if segment["device"] == index
+        for block in segment["blocks"]
+        if block["state"] == "inactive"
+    )
+    return Card(
+        device=torch.device("cuda", index),
+        spoken=f"cuda:{index}",
+        name=torch.cuda.get_device_name(index),
+        simulated=False,
+        capacity=total,
+        context=max(0, total - free - reserved),
+        allocated=allocated,
+        reserved=reserved,
+        largest_free=max(free, max(blocks, default=0)),
+        size_of=lambda storage: -(-storage.nbytes() // 512) * 512,
+        line_of=lambda storage: None,
+    )
+
+
+def _card_named(message: str) -> Card | None:
+    """The device that an error is about."""
+    found = re.search(r"GPU (\d+) has", message)
+    index = int(found[1]) if found else 0
+    machine = installed()
+    if machine is not None and index < len(machine.gpus):
+        return virtual_card(machine.gpus[index])
+    return cuda_card(index) if torch.cuda.is_available() else None
+
+
+def _asked_for(message: str) -> int:
+    found = re.search(r"allocate ([\d.]+) (B|KiB|MiB|GiB|TiB)", message)
+    if found is None:
+        return 0
+    return int(float(found[1]) * (1 << 10 * ("B", "KiB", "MiB", "GiB", "TiB").index(found[2])))
+
+
+def look(
+    card: Card, requested: int, message: str, frames: list[FrameType], records: bool, step_mark: int
+) -> OutOfMemoryReport:
+    """What is in the memory of a device that is full, and why. `frames`: of the script, the innermost first."""
+    began = time.monotonic()
+    now = moment(frames, records)
+    live = LiveMemory(card, step_mark, COLLECT_SECONDS)
+    live.find_containers(namespaces(frames))
+    pieces = sorted(live.pieces.values(), key=lambda piece: -piece.bytes)
+    models = [root for root in live.roots if root.here][:MOST_MODELS]
+    wanted = _wanted(live, pieces, models)
+    holders = search(wanted, frames, live.own(), seconds=SEARCH_SECONDS, most=4, nearest=True, tensors=live.tensors)
+    case = Case(
+        live=live,
+        moment=now,
+        requested=requested,
+        others=0 if card.simulated else card.context,
+        name_of=lambda thing: _name(holders.get(id(thing), ())),
+        path_of=lambda thing: _variable(holders.get(id(thing), ())),
+        outside=lambda thing: _is_outside(holders.get(id(thing), ()), now),
+    )
+    known = sum(piece.bytes for piece in pieces)
+    notes = []
+    if live.stopped:
+        notes.append("The search ended at its time limit: parts can be larger than they are given here.")
+    return OutOfMemoryReport(
+        devexplorer="out of memory",
+        schema=SCHEMA,
+        cause=judge(case),
+        error=message,
+        script=sys.argv[0] if sys.argv else "",
+        arguments=tuple(sys.argv[1:]),
+        pid=os.getpid(),
+        python=sys.version.split()[0],
+        torch=str(torch.__version__),
+        time_unix_s=time.time(),
+        device=card.spoken,
+        device_name=card.name,
+        simulated=card.simulated,
+        phase=now.phase,
+        place=now.place,
+        layer=_layer_name(now),
+        requested_bytes=requested,
+        largest_free_bytes=card.largest_free,
+        capacity_bytes=card.capacity,
+        allocated_bytes=card.allocated,
+        reserved_bytes=card.reserved,
+        parts=_parts(live, known),
+        models=tuple(_model(live, root, case.path_of(root.module)) for root in models),
+        tensors=tuple(_tensor(live, piece, holders) for piece in pieces[:MOST_TENSORS]),
+        tensors_left_out=max(0, len(pieces) - MOST_TENSORS),
+        bytes_left_out=sum(piece.bytes for piece in pieces[MOST_TENSORS:]),
+        containers=tuple(
+            TensorContainer(
+                name=case.path_of(held.thing),
+                where=case.name_of(held.thing),
+                tensors=len(held.tensors),
+                bytes=held.bytes,
+                graph_bytes=held.graph_bytes,
+                with_graph=held.with_graph,
+            )
+            for held in live.containers[:MOST_CONTAINERS]
+            if case.path_of(held.thing)
+        ),
+        graphs=GraphsHeld(
+            nodes=len(live.graphs.nodes),
+            bytes=live.bytes_of(SAVED),
+            passes=live.passes,
+            earlier_bytes=live.earlier_bytes,
+        )
+        if live.graphs.nodes
+        else None,
+        layers=tuple(LayerActivations(layer=one, operation=what, bytes=size) for one, what, size in live.layers),
+        lines=_lines(pieces),
+        seconds=round(time.monotonic() - began, 3),
+        notes=tuple(notes),
+    )
+
+
+def _wanted(live: LiveMemory, pieces: list[Piece], models: list[Root]) -> list[Any]:
+    """What is to be named."""
+    found: dict[int, Any] = {id(root.module): root.module for root in models}
+    found |= {id(held.thing): held.thing for held in live.containers[:MOST_CONTAINERS]}
+    unnamed = [piece for piece in pieces if not piece.name]
+    found |= {id(piece.largest): piece.largest for piece in unnamed[:MOST_NAMED]}
+    graphs = [
+        (int(grad_fn(tensor)._sequence_nr()), number, tensor)
+        for piece in pieces
+        if piece.part in (OTHERS, SAVED)
+        for number, tensor in ((id(one), one) for one in piece.tensors)
+        if grad_fn(tensor) is not None
+    ]
+    found |= {number: tensor for _, number, tensor in sorted(graphs, key=lambda one: one[:2])[-MOST_GRAPHS:]}
+    return list(found.values())
+
+
+def _variable(holders: Iterable[Holder]) -> str:
+    for holder in holders:
+        if holder.kind in ("variable", "global", "closure", "class") and not holder.through:
+            return holder.path.removesuffix(".__dict__")
+    return ""
+
+
+def _is_outside(holders: Iterable[Holder], now: Moment) -> bool:
+    """Whether a variable leads there that is none of the functions within the forward that runs."""
+    named = [one for one in holders if one.kind != "nothing" and not one.through]
+    return any(one.kind != "variable" or (one.file, one.function) not in now.inside for one in named)
+
+
+def _name(holders: Iterable[Holder]) -> str:
+    for holder in holders:
+        path = holder.path.removesuffix(".__dict__")
+        if holder.through or holder.kind not in ("variable", "global", "closure", "class"):
+            continue
+        if holder.kind == "variable":
+            return f"{path} in {holder.function} ({os.path.basename(holder.file)}, line {holder.line})"
+        if holder.kind == "class":
+            return f"{path} (an attribute of a class)"
+        what = "a global" if holder.kind == "global" else "from a closure"
+        return f"{path} ({what} of {os.path.basename(holder.file) or holder.function})"
+    return ""
+
+
+def _layer_name(now: Moment) -> str:
+    if now.layer is None:
+        return ""
+    kind = type(now.layer).__name__
+    if now.root is None:
+        return kind
+    path = next((name for name, module in now.root.named_modules() if module is now.layer), "")
+    return f"{path} ({kind})" if path else kind
+
+
+def _parts(live: LiveMemory, known: int) -> tuple[MemoryPart, ...]:
+    card = live.card
+    counts = Counter(piece.part for piece in live.pieces.values())
+    parts = [
+        MemoryPart(name=part, bytes=live.bytes_of(part), tensors=counts[part])
+        for part in (PARAMETERS, BUFFERS, GRADIENTS, STATE, SAVED, OTHERS)
+    ]
+    parts += [
+        MemoryPart(name="held by C++ alone (buffers of operations)", bytes=max(0, card.allocated - known)),
+        MemoryPart(name="reserved and not in use", bytes=max(0, card.reserved - card.allocated)),
+        MemoryPart(name="context" if card.simulated else "context and other processes", bytes=card.context),
+        MemoryPart(name="free", bytes=max(0, card.usable - card.reserved)),
+    ]
+    return tuple(part for part in parts if part.bytes)
+
+
+def _model(live: LiveMemory, root: Root, name: str) -> LiveModel:
+    own = {id(parameter) for parameter in root.module.parameters()}
+    gradients = [p.grad for p in root.module.parameters() if p.grad is not None]
+    state = 0
+    for optimizer in live.optimizers:
+        for parameter, values in optimizer.state.items():
+            if id(parameter) in own and isinstance(values, dict):
+                state += sum(value.nbytes for value in values.values() if isinstance(value, torch.Tensor))
+    return LiveModel(
+        name=name,
+        kind=type(root.module).__name__,
+        training=root.module.training,
+        bytes_here=root.here,
+        bytes_in_all=root.in_all,
+        dtype=root.dtype,
+        gradient_bytes=sum(gradient.nbytes for gradient in gradients),
+        optimizer_bytes=state,
+    )
+
+
+def _tensor(live: LiveMemory, piece: Piece, holders: dict[int, tuple[Holder, ...]]) -> LiveTensor:
+    tensor = piece.largest
+    return LiveTensor(
+        bytes=piece.bytes,
+        shape=tuple(int(size) for size in tensor.shape),
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        device=live.card.spoken,
+        part=piece.part,
+        name=piece.name,
+        made_at=code_line(*piece.line) if piece.line else None,
+        held_by=tuple(str(holder) for holder in holders.get(id(tensor), ()) if holder.kind != "nothing")[:3],
+    )
+
+
+def _lines(pieces: list[Piece]) -> tuple[tuple[CodeLine, int], ...]:
+    sums: Counter[tuple[str, int, str]] = Counter()
+    for piece in pieces:
+        if piece.line is not None:
+            sums[piece.line] += piece.bytes
+    return tuple((code_line(*line), size) for line, size in sums.most_common(10))

@@ -1,0 +1,223 @@
+"""After "out of memory": the file that is written names the cause in its first line, and the script never notices."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import weakref
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+import torch
+from fakes.command_line import Document, Refusal
+
+from devexplorer.core.base import NO_PROGRESS
+from devexplorer.core.files.kinds import OUT_OF_MEMORY, recognise
+from devexplorer.core.observe import explain, memory_report, out_of_memory
+from devexplorer.core.observe.alive import variables
+from devexplorer.core.observe.memory_report import ExplainReport, OutOfMemoryReport
+from devexplorer.core.observe.out_of_memory import MemoryWatch
+from devexplorer.core.virtual.device.machine import VirtualMachine
+
+HERE = Path(__file__).parent
+SCRIPTS = HERE / "out_of_memory"
+WANTED: dict[str, Any] = json.loads((SCRIPTS / "wanted.json").read_text())
+CAUGHT = """
+import torch
+
+fits = 0
+for batch in (64, 8):
+    try:
+        fits = len(torch.empty(batch, 1 << 22, device="cuda"))
+    except torch.OutOfMemoryError:
+        pass
+assert fits == 8
+"""
+
+
+class Ran(NamedTuple):
+    error: str
+    path: str
+    problems: list[str]
+
+    @property
+    def report(self) -> OutOfMemoryReport:
+        return memory_report.read(self.path)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
+    """All scripts in one process."""
+    folder = tmp_path_factory.mktemp("reports")
+    (folder / "caught.py").write_text(CAUGHT)
+    scripts = [*map(str, sorted(SCRIPTS.glob("*.py"))), str(folder / "caught.py")]
+    command = [sys.executable, str(HERE / "run_out_of_memory.py"), str(folder), *scripts]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    return {Path(script).stem: Ran(*rest) for script, *rest in lines}
+
+
+def test_every_script_has_a_cause() -> None:
+    assert {path.stem for path in SCRIPTS.glob("*.py")} == set(WANTED)
+
+
+@pytest.mark.parametrize("name", WANTED)
+def test_the_first_line_names_the_cause(ran: dict[str, Ran], name: str) -> None:
+    report = ran[name].report
+    assert report.cause.kind == WANTED[name]["cause"], report.cause
+    first = explain.lines(report)[0].lower()
+    assert [word for word in WANTED[name]["first_line"] if word.lower() not in first] == [], first
+    assert report.cause.remedies
+    assert report.place is not None
+    assert os.path.basename(report.place.file) == f"{name}.py"
+    # the first word is CUDA's or the virtual GPU's, by who reads it
+    assert report.error.partition(" ")[2] == ran[name].error.partition(" ")[2]
+    assert not ran[name].problems
+
+
+def test_the_parts_make_up_the_device(ran: dict[str, Ran]) -> None:
+    for name, one in ran.items():
+        parts = {part.name: part.bytes for part in one.report.parts}
+        assert sum(parts.values()) == one.report.capacity_bytes == 1 << 30, name
+
+
+def test_tensors_have_a_line_a_name_and_a_holder(ran: dict[str, Ran]) -> None:
+    report = ran["11_features_kept_on_the_card"].report
+    kept = [tensor for tensor in report.tensors if tensor.shape == (16, 16, 64, 64)]
+    assert len(kept) == 40
+    assert all(tensor.bytes == 4 << 20 and tensor.dtype == "float32" for tensor in kept)
+    assert {tensor.made_at.line for tensor in kept if tensor.made_at is not None} == {12}
+    assert any("features[" in words for tensor in kept for words in tensor.held_by)
+    (container,) = [one for one in report.containers if one.name == "features"]
+    assert container.tensors * (4 << 20) == container.bytes
+    names = {tensor.name for tensor in ran["05_first_step_of_the_optimizer"].report.tensors}
+    assert {"embedding.weight", "gradient of embedding.weight", "exp_avg of embedding.weight"} <= names
+
+
+def test_activations_are_counted_by_layer(ran: dict[str, Ran]) -> None:
+    report = ran["01_too_large_a_batch"].report
+    layers = {(one.layer, one.operation): one.bytes for one in report.layers}
+    assert layers["0", "Relu"] == 384 * 8 * 128 * 128 * 4
+    assert report.layer == "3 (ReLU)"
+    assert report.phase == "forward"
+
+
+def test_what_a_script_catches_is_written_too(ran: dict[str, Ran]) -> None:
+    assert ran["caught"].error == "nothing was raised"
+    assert ran["caught"].report.requested_bytes == 64 << 24
+
+
+def test_it_is_printed_as_text_and_as_a_document(ran: dict[str, Ran], document: Document, refusal: Refusal) -> None:
+    one = ran["03_kept_graph"]
+    assert document("explain", one.path, "--json")["cause"]["kind"] == "kept_graph"
+    text = "\n".join(explain.lines(one.report))
+    for words in ("03_kept_graph.py ran out of memory on cuda:0 (Tesla T4, simulated)", "saved for backward", "Tanh"):
+        assert words in text
+    answer = explain.explain_report(None, ExplainReport(path=one.path), NO_PROGRESS).answer  # type: ignore[arg-type]
+    assert answer.title == one.report.cause.text
+    assert recognise(Path(one.path)).kind == OUT_OF_MEMORY
+    assert "devexplorer explain FILE" in refusal("show", one.path)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"{}", "is not a report of DevExplorer"),
+        (memory_report.MARK, "is damaged or cut off"),
+        (memory_report.MARK + b',"schema":1}', "is damaged or cut off"),
+        (memory_report.MARK + b',"schema":99}', "was written by a newer DevExplorer (schema 99"),
+        (memory_report.MARK + b',"schema":1,"script":"\xff"}', "is damaged or cut off"),
+    ],
+)
+def test_other_files_are_refused_in_a_line(tmp_path: Path, refusal: Refusal, content: bytes, words: str) -> None:
+    path = tmp_path / "report.json"
+    path.write_bytes(content)
+    assert words in refusal("explain", str(path))
+
+
+def test_a_missing_file_is_refused_in_a_line(tmp_path: Path, refusal: Refusal) -> None:
+    assert "could not be read" in refusal("explain", str(tmp_path / "missing.json"))
+
+
+# --- the script never notices
+
+
+@pytest.fixture
+def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MemoryWatch:
+    monkeypatch.setattr(out_of_memory, "problems", [])
+    made = MemoryWatch()
+    made.folder = str(tmp_path)
+    return made
+
+
+def full(watch: MemoryWatch, virtual: VirtualMachine) -> None:
+    watch._virtual_full(virtual.gpus[0], 1 << 30, "CUDA out of memory")
+
+
+def test_a_fault_of_ours_is_noted_and_not_raised(
+    watch: MemoryWatch, virtual: VirtualMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> OutOfMemoryReport:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(out_of_memory, "look", fails)
+    full(watch, virtual)
+    assert out_of_memory.problems == ["RuntimeError: a fault of ours"]
+    assert watch.last is None
+
+
+def test_one_that_follows_at_once_is_not_looked_at(watch: MemoryWatch, virtual: VirtualMachine) -> None:
+    full(watch, virtual)
+    assert watch.last is not None
+    written = Path(watch.last[0])
+    written.unlink()
+    full(watch, virtual)
+    assert not written.exists()
+
+
+def test_one_that_was_not_looked_at_is_when_it_ends_the_script(watch: MemoryWatch, virtual: VirtualMachine) -> None:
+    full(watch, virtual)
+    error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of …")
+    watch._uncaught(error, None)
+    assert watch.last is not None
+    report = memory_report.read(watch.last[0])
+    assert (report.device, report.requested_bytes) == (virtual.gpus[1].spoken, 2 << 30)
+
+
+def test_other_errors_are_left_alone(watch: MemoryWatch) -> None:
+    watch._uncaught(RuntimeError("CUDA error: device-side assert triggered"), None)
+    assert watch.last is None
+    assert not out_of_memory.problems
+
+
+def test_where_the_folder_takes_no_file_the_cache_does(
+    watch: MemoryWatch, virtual: VirtualMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    watch.folder = str(tmp_path / "file")  # no folder can be made of it; permissions do not stop root
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    full(watch, virtual)
+    assert watch.last is not None
+    assert Path(watch.last[0]).parent == tmp_path / "cache" / "devexplorer" / "out-of-memory"
+
+
+def test_what_a_function_deletes_after_we_looked_is_gone() -> None:
+    class Thing:
+        pass
+
+    thing = Thing()
+    known = weakref.ref(thing)
+    assert variables(sys._getframe())["thing"] is thing
+    del thing
+    assert known() is None
+
+
+def test_the_records_say_their_version_first(ran: dict[str, Ran]) -> None:
+    data = Path(ran["caught"].path).read_bytes()
+    assert data.startswith(memory_report.MARK + b',"schema":1,')
+    assert msgspec.json.decode(data)["schema"] == memory_report.SCHEMA
