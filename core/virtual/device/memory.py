@@ -34,6 +34,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from devexplorer.core.base import Clock, bytes_text
@@ -72,12 +73,12 @@ def current_stack() -> Stack:
 def current_line() -> Stack:
     """Of the calling thread, the innermost frame that is neither torch's nor the virtual device's, alone; empty where
     there is none. A tenth of what the whole stack costs."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__") or ""
         if _kind(module) == "kept" and not _within(module, _KEPT):
             return ((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name),)
-        frame = frame.f_back  # type: ignore[assignment]  # None at the end, which ends the loop
+        frame = frame.f_back
     return ()
 
 
