@@ -143,10 +143,10 @@ def search(
     of what the caller has that refers to them; `nearest`: what is behind the first name of the script's is not looked
     for; `tensors`: all that there are, where they are known."""
     with torch._C.DisableTorchFunction():  # modes that are on would see each attribute that is read
-        return _Search(frames, {*own, id(wanted)}, seconds, nearest, tensors).run(wanted, most)
+        return _HolderSearch(frames, {*own, id(wanted)}, seconds, nearest, tensors).run(wanted, most)
 
 
-class _Search:
+class _HolderSearch:
     """One search, outwards from the objects in all directions. Edges are texts and numbers only, so that the collector
     does not see them."""
 
@@ -403,7 +403,7 @@ class _Search:
         return tuple(holders or ends[:1] or [Holder(kind="nothing", stopped=self._stopped)])
 
 
-_PASSED_OVER = (types.ModuleType, types.CodeType, _Search, types.MemberDescriptorType)
+_PASSED_OVER = (types.ModuleType, types.CodeType, _HolderSearch, types.MemberDescriptorType)
 
 
 def live_tensors() -> list[torch.Tensor]:

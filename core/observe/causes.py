@@ -27,10 +27,10 @@ from devexplorer.core.observe.live_memory import (
     SAVED,
     STATE,
     TEMPORARY,
-    Held,
     LiveMemory,
     Piece,
     Root,
+    TensorGroup,
 )
 from devexplorer.core.observe.memory_report import CauseKind, MemoryCause
 from devexplorer.core.observe.moment import Moment
@@ -44,7 +44,7 @@ LONG = 512
 """Tokens from which on an attention matrix is looked for."""
 
 
-class Case(NamedTuple):
+class MemoryCase(NamedTuple):
     """What is judged."""
 
     live: LiveMemory
@@ -69,7 +69,7 @@ class Case(NamedTuple):
         return size / self.usable
 
 
-def judge(case: Case) -> MemoryCause:
+def judge(case: MemoryCase) -> MemoryCause:
     """The first rule that fits."""
     for rule in _RULES:
         found = rule(case)
@@ -82,7 +82,7 @@ def _cause(kind: CauseKind, text: str, remedies: list[str], *evidence: str) -> M
     return MemoryCause(kind=kind, text=text, evidence=tuple(filter(None, evidence)), remedies=tuple(remedies))
 
 
-def _fragmentation(case: Case) -> MemoryCause | None:
+def _fragmentation(case: MemoryCase) -> MemoryCause | None:
     card = case.live.card
     cached = card.reserved - card.allocated
     if case.requested > card.free or case.share(cached) < FRAGMENTED or case.requested <= card.largest_free:
@@ -102,7 +102,7 @@ def _fragmentation(case: Case) -> MemoryCause | None:
     )
 
 
-def _checkpoint(case: Case) -> MemoryCause | None:
+def _checkpoint(case: MemoryCase) -> MemoryCause | None:
     live = case.live
     models = [root for root in live.roots if root.here]
     if case.moment.phase == "loading":
@@ -133,7 +133,7 @@ def _checkpoint_remedies(live: LiveMemory) -> list[str]:
     ]
 
 
-def _text_keys(held: Held) -> set[str]:
+def _text_keys(held: TensorGroup) -> set[str]:
     if not isinstance(held.thing, dict):
         return set()
     keys = {key for key in held.thing if isinstance(key, str)}
@@ -143,7 +143,7 @@ def _text_keys(held: Held) -> set[str]:
     return keys
 
 
-def _second_model(case: Case) -> MemoryCause | None:
+def _second_model(case: MemoryCase) -> MemoryCause | None:
     models = [root for root in case.live.roots if case.share(root.here) >= 0.1]
     moment = case.moment
     copied = moment.phase == "copying" and bool(models)
@@ -183,7 +183,7 @@ def _whole_bytes(module: nn.Module) -> int:
     return sum(one.numel() * one.element_size() for one in tensors.values())
 
 
-def _too_large_model(case: Case) -> MemoryCause | None:
+def _too_large_model(case: MemoryCase) -> MemoryCause | None:
     live, moment = case.live, case.moment
     largest = live.roots[0] if live.roots else None
     parameters = live.bytes_of(PARAMETERS)
@@ -228,7 +228,7 @@ def _dtype(module: nn.Module) -> str:
     return sizes.most_common(1)[0][0] if sizes else "float32"
 
 
-def _optimizer(case: Case) -> MemoryCause | None:
+def _optimizer(case: MemoryCase) -> MemoryCause | None:
     optimizer = case.moment.optimizer
     if optimizer is None:
         return None
@@ -256,11 +256,11 @@ def _optimizer(case: Case) -> MemoryCause | None:
     )
 
 
-def _graph_bytes(case: Case) -> int:
+def _graph_bytes(case: MemoryCase) -> int:
     return case.live.bytes_of(SAVED)
 
 
-def _no_grad(case: Case) -> MemoryCause | None:
+def _no_grad(case: MemoryCase) -> MemoryCause | None:
     live, moment = case.live, case.moment
     if moment.phase in ("backward", "optimizer step") or not (moment.records or live.passes):
         return None
@@ -290,7 +290,7 @@ def _no_grad(case: Case) -> MemoryCause | None:
     )
 
 
-def _graph_container(case: Case) -> Held | None:
+def _graph_container(case: MemoryCase) -> TensorGroup | None:
     """What holds most of the graphs, where several tensors in one container do."""
     for held in case.live.containers:
         if held.with_graph >= FEW and held.graph_bytes + held.bytes >= 0.4 * max(_graph_bytes(case), 1):
@@ -298,7 +298,7 @@ def _graph_container(case: Case) -> Held | None:
     return None
 
 
-def _kept_graphs(case: Case) -> MemoryCause | None:
+def _kept_graphs(case: MemoryCase) -> MemoryCause | None:
     live = case.live
     kept = _graph_bytes(case)
     if case.share(kept) < MUCH:
@@ -340,7 +340,7 @@ def _kept_graphs(case: Case) -> MemoryCause | None:
     )
 
 
-def _graph_holder(case: Case) -> tuple[int, int, torch.Tensor] | None:
+def _graph_holder(case: MemoryCase) -> tuple[int, int, torch.Tensor] | None:
     """The variable outside of the forward that runs whose graph has saved most: its bytes, the forward passes that it
     leads through, and the tensor."""
     live = case.live
@@ -370,7 +370,7 @@ def _loops(module: nn.Module) -> bool:
     return any(instruction.opname == "FOR_ITER" for code in own for instruction in dis.get_instructions(code))
 
 
-def _containers(case: Case) -> MemoryCause | None:
+def _containers(case: MemoryCase) -> MemoryCause | None:
     for held in case.live.containers:
         if len(held.tensors) < FEW + 1 or held.graph_bytes > held.bytes or case.share(held.bytes) < MUCH:
             continue
@@ -390,7 +390,7 @@ def _containers(case: Case) -> MemoryCause | None:
     return None
 
 
-def _gradients(case: Case) -> MemoryCause | None:
+def _gradients(case: MemoryCase) -> MemoryCause | None:
     live = case.live
     gradients, parameters = live.bytes_of(GRADIENTS), live.bytes_of(PARAMETERS)
     in_backward = case.moment.phase == "backward"
@@ -421,7 +421,7 @@ def _gradients(case: Case) -> MemoryCause | None:
     return None
 
 
-def _one_tensor(case: Case) -> MemoryCause | None:
+def _one_tensor(case: MemoryCase) -> MemoryCause | None:
     moment = case.moment
     if moment.phase not in ("script", "forward") or case.share(case.requested) < MOST:
         return None
@@ -444,7 +444,7 @@ def _one_tensor(case: Case) -> MemoryCause | None:
     )
 
 
-def _matrix(case: Case) -> tuple[int, int]:
+def _matrix(case: MemoryCase) -> tuple[int, int]:
     """Length and bytes of saved tensors (or of what is asked for) whose last two dimensions are one long length."""
     sizes: Counter[int] = Counter()
     for piece in case.live.pieces.values():
@@ -456,7 +456,7 @@ def _matrix(case: Case) -> tuple[int, int]:
     return sizes.most_common(1)[0]
 
 
-def _sequence(case: Case) -> MemoryCause | None:
+def _sequence(case: MemoryCase) -> MemoryCause | None:
     length, size = _matrix(case)
     if not length or case.share(size) < 0.15 or size + case.requested < MOST * (_graph_bytes(case) + case.requested):
         return None
@@ -473,7 +473,7 @@ def _sequence(case: Case) -> MemoryCause | None:
     )
 
 
-def _activations(case: Case) -> MemoryCause | None:
+def _activations(case: MemoryCase) -> MemoryCause | None:
     live, moment = case.live, case.moment
     saved = _graph_bytes(case)
     held = live.bytes_of(PARAMETERS) + live.bytes_of(STATE) + live.bytes_of(GRADIENTS) + live.bytes_of(BUFFERS)
@@ -507,7 +507,7 @@ def _activations(case: Case) -> MemoryCause | None:
     )
 
 
-def _without_batch(case: Case) -> list[str]:
+def _without_batch(case: MemoryCase) -> list[str]:
     remedies = []
     if case.moment.records:
         remedies.append("torch.utils.checkpoint keeps a layer's input only and runs its forward again in backward.")
@@ -515,7 +515,7 @@ def _without_batch(case: Case) -> list[str]:
     return remedies
 
 
-def _leading(case: Case) -> int:
+def _leading(case: MemoryCase) -> int:
     sizes: Counter[int] = Counter()
     for piece in case.live.pieces.values():
         shapes = [one.shape for one in piece.tensors if one.dim() >= 2 and one.numel() == piece.largest.numel()]
@@ -524,7 +524,7 @@ def _leading(case: Case) -> int:
     return sizes.most_common(1)[0][0] if sizes else 0
 
 
-def _others(case: Case) -> MemoryCause | None:
+def _others(case: MemoryCase) -> MemoryCause | None:
     if case.others < 0.4 * case.live.card.capacity:
         return None
     return _cause(
@@ -534,7 +534,7 @@ def _others(case: Case) -> MemoryCause | None:
     )
 
 
-def _largest_part(case: Case) -> MemoryCause:
+def _largest_part(case: MemoryCase) -> MemoryCause:
     live = case.live
     sizes = {part: live.bytes_of(part) for part in (PARAMETERS, BUFFERS, GRADIENTS, STATE, SAVED, OTHERS)}
     sizes[TEMPORARY] = max(0, live.card.allocated - sum(sizes.values()))
@@ -549,24 +549,24 @@ def _largest_part(case: Case) -> MemoryCause:
     )
 
 
-def _largest_named(case: Case) -> str:
+def _largest_named(case: MemoryCase) -> str:
     pieces: list[Piece] = [piece for piece in case.live.pieces.values() if piece.part == OTHERS]
     largest = max(pieces, key=lambda piece: piece.bytes, default=None)
     name = "" if largest is None else case.name_of(largest.largest)
     return f", of it {bytes_text(largest.bytes)} in {name}" if largest is not None and name else ""
 
 
-def _model_words(case: Case, root: Root) -> str:
+def _model_words(case: MemoryCase, root: Root) -> str:
     name, kind = case.path_of(root.module), type(root.module).__name__
     return f"{name} ({kind})" if name else kind
 
 
-def _place_words(case: Case) -> str:
+def _place_words(case: MemoryCase) -> str:
     place = case.moment.place
     return "" if place is None or not place.text else f"line {place.line}: {place.text}"
 
 
-_RULES: tuple[Callable[[Case], MemoryCause | None], ...] = (
+_RULES: tuple[Callable[[MemoryCase], MemoryCause | None], ...] = (
     _checkpoint,
     _optimizer,
     _fragmentation,

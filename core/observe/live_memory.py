@@ -29,7 +29,7 @@ NESTED = 4
 """Containers within containers, with the objects between them."""
 
 
-class Card(NamedTuple):
+class FullDevice(NamedTuple):
     """A device that is full."""
 
     device: torch.device
@@ -88,7 +88,7 @@ class Root(NamedTuple):
     """Of its parameters."""
 
 
-class Held:
+class TensorGroup:
     """A container with tensors in it, in containers within it too."""
 
     def __init__(self, thing: Any) -> None:
@@ -167,7 +167,7 @@ class Graphs:
 class LiveMemory:
     """See above. `step_mark`: the number of autograd's sequence at the last step of an optimizer; 0: there was none."""
 
-    def __init__(self, card: Card, step_mark: int, seconds: float) -> None:
+    def __init__(self, card: FullDevice, step_mark: int, seconds: float) -> None:
         self.card = card
         self._deadline = time.monotonic() + seconds
         self.stopped = False
@@ -182,7 +182,7 @@ class LiveMemory:
         self.passes = 0
         self.earlier_bytes = 0
         self.layers: list[tuple[str, str, int]] = []
-        self.containers: list[Held] = []
+        self.containers: list[TensorGroup] = []
         self._objects = objects = gc.get_objects()
         """Everything that was there before us."""
         known = of_kind(objects, torch.Tensor, nn.Module, Optimizer)
@@ -318,7 +318,10 @@ class LiveMemory:
             only[number] = bool(children) and all(only.get(child, False) for child in children)
             own = [names[child] for child in children if only.get(child) and names.get(child)]
             before = max((child for child in children if child in names), default=None, key=self._sequence_at)
-            names[number] = own[0] if own else names.get(before, "") if before is not None else ""
+            if own:
+                names[number] = own[0]
+            else:
+                names[number] = "" if before is None else names[before]
         return names
 
     def _sequence_at(self, number: int) -> int:
@@ -330,7 +333,7 @@ class LiveMemory:
         for piece in self.pieces.values():
             if piece.part in (OTHERS, SAVED):
                 level |= {id(one): (one, {id(one): one}) for one in piece.tensors}
-        found: dict[int, Held] = {}
+        found: dict[int, TensorGroup] = {}
         kinds = {kind for kind in set(map(type, self._objects)) if _can_hold(kind)}
         there = set(map(id, self._objects))
         for _ in range(NESTED):
@@ -347,7 +350,7 @@ class LiveMemory:
                 tensors = {key: tensor for member in members for key, tensor in member.items()}
                 above[id(thing)] = thing, tensors
                 if issubclass(type(thing), CONTAINERS):
-                    held = found[id(thing)] = Held(thing)
+                    held = found[id(thing)] = TensorGroup(thing)
                     held.tensors, held.members = tensors, len(members)
             level = above
             if not level or self.late():
@@ -394,7 +397,7 @@ def _can_hold(kind: type) -> bool:
     if kind in CONTAINERS:
         return True
     return kind.__module__ not in ("builtins", "types", "functools") and not issubclass(
-        kind, (torch.Tensor, nn.Module, Optimizer, type, LiveMemory, Graphs, Piece, Held, Root, BaseException)
+        kind, (torch.Tensor, nn.Module, Optimizer, type, LiveMemory, Graphs, Piece, TensorGroup, Root, BaseException)
     )
 
 

@@ -60,7 +60,7 @@ class MemoryCause(Record):
     """What would have made it fit, the most promising first."""
 
 
-class MemoryPart(Record):
+class UsedPart(Record):
     """What a share of the device's memory is used for."""
 
     name: str
@@ -160,7 +160,7 @@ class OutOfMemoryReport(Record):
     capacity_bytes: int
     allocated_bytes: int
     reserved_bytes: int
-    parts: tuple[MemoryPart, ...]
+    parts: tuple[UsedPart, ...]
     models: tuple[LiveModel, ...]
     tensors: tuple[LiveTensor, ...]
     """The largest ones."""

@@ -79,7 +79,7 @@ def moment(frames: Sequence[FrameType], records: bool) -> Moment:
     named = any(_EVALUATES.search(frame.f_code.co_name) for frame in users)
     return Moment(
         phase=phase,
-        place=_line(users[0]) if users else (_line(frames[0]) if frames else None),
+        place=next((_line(frame) for frame in (*users[:1], *frames[:1])), None),
         root=root,
         layer=layer,
         optimizer=optimizer,

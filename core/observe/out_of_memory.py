@@ -27,7 +27,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from devexplorer.core.base import replacing, typed_line
 from devexplorer.core.observe.alive import Holder, frames_outwards, is_ours, namespaces, search
-from devexplorer.core.observe.causes import Case, judge
+from devexplorer.core.observe.causes import MemoryCase, judge
 from devexplorer.core.observe.graph import grad_fn
 from devexplorer.core.observe.live_memory import (
     BUFFERS,
@@ -36,7 +36,7 @@ from devexplorer.core.observe.live_memory import (
     PARAMETERS,
     SAVED,
     STATE,
-    Card,
+    FullDevice,
     LiveMemory,
     Piece,
     Root,
@@ -48,9 +48,9 @@ from devexplorer.core.observe.memory_report import (
     LayerActivations,
     LiveModel,
     LiveTensor,
-    MemoryPart,
     OutOfMemoryReport,
     TensorContainer,
+    UsedPart,
 )
 from devexplorer.core.observe.moment import Moment, code_line, moment
 from devexplorer.core.virtual.backend import installed
@@ -67,7 +67,7 @@ MOST_GRAPHS = 40
 
 problems: list[str] = []
 """What failed here."""
-_watch: MemoryWatch | None = None
+_watch: OutOfMemoryWatch | None = None
 
 
 def install(folder: str | None = None) -> None:
@@ -75,7 +75,7 @@ def install(folder: str | None = None) -> None:
     at that moment. A second call changes the folder only. Call it before virtual GPUs are added."""
     global _watch
     if _watch is None:
-        _watch = MemoryWatch()
+        _watch = OutOfMemoryWatch()
         _watch.install()
     _watch.folder = folder
 
@@ -85,7 +85,7 @@ def last_report() -> tuple[str, str] | None:
     return None if _watch is None else _watch.last
 
 
-class MemoryWatch:
+class OutOfMemoryWatch:
     """Waits for memory to run out; there is one in a process."""
 
     def __init__(self) -> None:
@@ -139,7 +139,9 @@ class MemoryWatch:
         self._quiet_until = 0.0
         self._guarded(lambda: _card_named(str(error)), _asked_for(str(error)), str(error), frames)
 
-    def _guarded(self, card: Callable[[], Card | None], nbytes: int, message: str, frames: list[FrameType]) -> None:
+    def _guarded(
+        self, card: Callable[[], FullDevice | None], nbytes: int, message: str, frames: list[FrameType]
+    ) -> None:
         """Whatever happens here, the script goes on as it would."""
         if time.monotonic() < self._quiet_until or not self._busy.acquire(blocking=False):
             return
@@ -181,11 +183,11 @@ def _cache_folder() -> Path:
     return Path(base) / "devexplorer" / "out-of-memory"
 
 
-def virtual_card(gpu: VirtualGpu) -> Card:
+def virtual_card(gpu: VirtualGpu) -> FullDevice:
     """A virtual GPU as it is now."""
     figures = gpu.memory.figures()
     free = gpu.profile.usable_bytes - figures.used
-    return Card(
+    return FullDevice(
         device=torch.device(KIND, gpu.index),
         spoken=gpu.spoken,
         name=gpu.profile.name,
@@ -211,7 +213,7 @@ def _virtual_line(storage: Any) -> tuple[str, int, str] | None:
     return stack[0] if stack else None
 
 
-def cuda_card(index: int) -> Card:
+def cuda_card(index: int) -> FullDevice:
     """A CUDA card as it is now."""
     free, total = torch.cuda.mem_get_info(index)
     reserved, allocated = torch.cuda.memory_reserved(index), torch.cuda.memory_allocated(index)
@@ -222,7 +224,7 @@ def cuda_card(index: int) -> Card:
         for block in segment["blocks"]
         if block["state"] == "inactive"
     )
-    return Card(
+    return FullDevice(
         device=torch.device("cuda", index),
         spoken=f"cuda:{index}",
         name=torch.cuda.get_device_name(index),
@@ -237,7 +239,7 @@ def cuda_card(index: int) -> Card:
     )
 
 
-def _card_named(message: str) -> Card | None:
+def _card_named(message: str) -> FullDevice | None:
     """The device that an error is about."""
     found = re.search(r"GPU (\d+) has", message)
     index = int(found[1]) if found else 0
@@ -255,7 +257,7 @@ def _asked_for(message: str) -> int:
 
 
 def look(
-    card: Card, requested: int, message: str, frames: list[FrameType], records: bool, step_mark: int
+    card: FullDevice, requested: int, message: str, frames: list[FrameType], records: bool, step_mark: int
 ) -> OutOfMemoryReport:
     """What is in the memory of a device that is full, and why. `frames`: of the script, the innermost first."""
     began = time.monotonic()
@@ -266,7 +268,7 @@ def look(
     models = [root for root in live.roots if root.here][:MOST_MODELS]
     wanted = _wanted(live, pieces, models)
     holders = search(wanted, frames, live.own(), seconds=SEARCH_SECONDS, most=4, nearest=True, tensors=live.tensors)
-    case = Case(
+    case = MemoryCase(
         live=live,
         moment=now,
         requested=requested,
@@ -387,18 +389,18 @@ def _layer_name(now: Moment) -> str:
     return f"{path} ({kind})" if path else kind
 
 
-def _parts(live: LiveMemory, known: int) -> tuple[MemoryPart, ...]:
+def _parts(live: LiveMemory, known: int) -> tuple[UsedPart, ...]:
     card = live.card
     counts = Counter(piece.part for piece in live.pieces.values())
     parts = [
-        MemoryPart(name=part, bytes=live.bytes_of(part), tensors=counts[part])
+        UsedPart(name=part, bytes=live.bytes_of(part), tensors=counts[part])
         for part in (PARAMETERS, BUFFERS, GRADIENTS, STATE, SAVED, OTHERS)
     ]
     parts += [
-        MemoryPart(name="held by C++ alone (buffers of operations)", bytes=max(0, card.allocated - known)),
-        MemoryPart(name="reserved and not in use", bytes=max(0, card.reserved - card.allocated)),
-        MemoryPart(name="context" if card.simulated else "context and other processes", bytes=card.context),
-        MemoryPart(name="free", bytes=max(0, card.usable - card.reserved)),
+        UsedPart(name="held by C++ alone (buffers of operations)", bytes=max(0, card.allocated - known)),
+        UsedPart(name="reserved and not in use", bytes=max(0, card.reserved - card.allocated)),
+        UsedPart(name="context" if card.simulated else "context and other processes", bytes=card.context),
+        UsedPart(name="free", bytes=max(0, card.usable - card.reserved)),
     ]
     return tuple(part for part in parts if part.bytes)
 

@@ -19,7 +19,7 @@ SMALL = 1 << 30
 
 def main(folder: str, scripts: list[str]) -> None:
     torch.set_num_threads(1)
-    watch = out_of_memory.MemoryWatch()
+    watch = out_of_memory.OutOfMemoryWatch()
     watch.folder = folder
     watch.install()
     machine = install()

@@ -20,7 +20,7 @@ from devexplorer.core.files.kinds import OUT_OF_MEMORY, recognise
 from devexplorer.core.observe import explain, memory_report, out_of_memory
 from devexplorer.core.observe.alive import variables
 from devexplorer.core.observe.memory_report import ExplainReport, OutOfMemoryReport
-from devexplorer.core.observe.out_of_memory import MemoryWatch
+from devexplorer.core.observe.out_of_memory import OutOfMemoryWatch
 from devexplorer.core.virtual.device.machine import VirtualMachine
 
 HERE = Path(__file__).parent
@@ -148,19 +148,19 @@ def test_a_missing_file_is_refused_in_a_line(tmp_path: Path, refusal: Refusal) -
 
 
 @pytest.fixture
-def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MemoryWatch:
+def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OutOfMemoryWatch:
     monkeypatch.setattr(out_of_memory, "problems", [])
-    made = MemoryWatch()
+    made = OutOfMemoryWatch()
     made.folder = str(tmp_path)
     return made
 
 
-def full(watch: MemoryWatch, virtual: VirtualMachine) -> None:
+def full(watch: OutOfMemoryWatch, virtual: VirtualMachine) -> None:
     watch._virtual_full(virtual.gpus[0], 1 << 30, "CUDA out of memory")
 
 
 def test_a_fault_of_ours_is_noted_and_not_raised(
-    watch: MemoryWatch, virtual: VirtualMachine, monkeypatch: pytest.MonkeyPatch
+    watch: OutOfMemoryWatch, virtual: VirtualMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> OutOfMemoryReport:
         raise RuntimeError("a fault of ours")
@@ -171,7 +171,7 @@ def test_a_fault_of_ours_is_noted_and_not_raised(
     assert watch.last is None
 
 
-def test_one_that_follows_at_once_is_not_looked_at(watch: MemoryWatch, virtual: VirtualMachine) -> None:
+def test_one_that_follows_at_once_is_not_looked_at(watch: OutOfMemoryWatch, virtual: VirtualMachine) -> None:
     full(watch, virtual)
     assert watch.last is not None
     written = Path(watch.last[0])
@@ -180,7 +180,9 @@ def test_one_that_follows_at_once_is_not_looked_at(watch: MemoryWatch, virtual: 
     assert not written.exists()
 
 
-def test_one_that_was_not_looked_at_is_when_it_ends_the_script(watch: MemoryWatch, virtual: VirtualMachine) -> None:
+def test_one_that_was_not_looked_at_is_when_it_ends_the_script(
+    watch: OutOfMemoryWatch, virtual: VirtualMachine
+) -> None:
     full(watch, virtual)
     error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of …")
     watch._uncaught(error, None)
@@ -189,14 +191,14 @@ def test_one_that_was_not_looked_at_is_when_it_ends_the_script(watch: MemoryWatc
     assert (report.device, report.requested_bytes) == (virtual.gpus[1].spoken, 2 << 30)
 
 
-def test_other_errors_are_left_alone(watch: MemoryWatch) -> None:
+def test_other_errors_are_left_alone(watch: OutOfMemoryWatch) -> None:
     watch._uncaught(RuntimeError("CUDA error: device-side assert triggered"), None)
     assert watch.last is None
     assert not out_of_memory.problems
 
 
 def test_where_the_folder_takes_no_file_the_cache_does(
-    watch: MemoryWatch, virtual: VirtualMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    watch: OutOfMemoryWatch, virtual: VirtualMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
     watch.folder = str(tmp_path / "file")  # no folder can be made of it; permissions do not stop root
