@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
+USERS_PATH = "DEVEXPLORER_PYTHONPATH"
+"""Where PYTHONPATH as the user has it is handed on, past a process of ours in a Python that it was not meant for."""
+
 
 def module_command(module: str, *arguments: str) -> list[str]:
     """The command that runs a module of ours in a process like this one."""

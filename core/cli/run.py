@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pkgutil import resolve_name
 
 import devexplorer
-from devexplorer.core.base import BadInput, DevExplorerError, ProgressMonitor, printable, without_cards
+from devexplorer.core.base import USERS_PATH, BadInput, DevExplorerError, ProgressMonitor, printable, without_cards
 from devexplorer.core.base.time_limit import any_abandoned
 from devexplorer.core.cli.arguments import away, cli_commands, elsewhere, parse
 from devexplorer.core.cli.startup import INTERRUPTED, refuse, say
@@ -40,6 +40,8 @@ def run_elsewhere(arguments: argparse.Namespace) -> None:
     if arguments.python is None:
         say_chosen(python, "this folder")
     prefix, environ = pythons().start(python, ProgressMonitor(_tell))
+    if "PYTHONPATH" in os.environ:
+        environ[USERS_PATH] = os.environ["PYTHONPATH"]
     command = [*prefix, "devexplorer.core.cli", *arguments.argv]
     sys.stdout.flush()
     sys.stderr.flush()

@@ -15,7 +15,7 @@ from typing import NoReturn
 import msgspec
 
 import devexplorer
-from devexplorer.core.base import BadInput
+from devexplorer.core.base import USERS_PATH, BadInput
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE as CUDA_VISIBLE_DEVICES
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.observe.settings import VARIABLE, RunSettings
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> NoReturn:
         virtual=arguments.virtual or "",
         report=report or "",
         job=_is_command(arguments),
-        python_path=environ.get("PYTHONPATH"),
+        python_path=environ.pop(USERS_PATH, environ.get("PYTHONPATH")),
         visible=environ.get(CUDA_VISIBLE_DEVICES),
         start=vars(devexplorer).get("__start__", ()),
     )

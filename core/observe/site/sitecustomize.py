@@ -35,7 +35,8 @@ def _next_sitecustomize() -> None:
 
 
 class _TorchFinder:
-    """Finds torch as it would be found without it, and begins once torch is imported."""
+    """Finds torch as it would be found without it, and begins once torch is imported. Code that only asks where torch
+    is, as many packages do first, finds the same."""
 
     def __init__(self, settings: "dict[str, Any]") -> None:
         self._settings = settings
@@ -43,19 +44,27 @@ class _TorchFinder:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "torch":
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec("torch")
-        if spec is None or spec.loader is None:
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                return self._with_beginning(spec)
+        return None
+
+    def _with_beginning(self, spec: importlib.machinery.ModuleSpec) -> importlib.machinery.ModuleSpec:
+        loader: Any = spec.loader
+        if loader is None or "exec_module" in vars(loader):
             return spec
-        execute = spec.loader.exec_module
+        execute = loader.exec_module
 
         def executed(module: ModuleType) -> None:
-            del spec.loader.exec_module  # type: ignore[union-attr]  # the class has it again
+            del loader.exec_module  # the class has it again
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
             _prepare(self._settings)
             execute(module)
             _begin(self._settings)
 
-        spec.loader.exec_module = executed  # type: ignore[method-assign]
+        loader.exec_module = executed
         return spec
 
 

@@ -306,7 +306,7 @@ def _groups(patches: Patches, not_checked: NotChecked) -> None:
     def start(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
         if backend is None or "nccl" in str(backend).lower():
             not_checked("torch.distributed with NCCL", "NCCL connects real cards; virtual GPUs are in one process.")
-            raise NotImplementedError("NCCL does not work on virtual GPUs")
+            raise NotImplementedError('NCCL does not work on virtual GPUs; gloo does: init_process_group("gloo")')
         return original(backend, *args, **kwargs)
 
     for owner in (torch.distributed, torch.distributed.distributed_c10d):

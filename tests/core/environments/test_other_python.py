@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import devexplorer
+from devexplorer.core.base import USERS_PATH
 from devexplorer.core.cli.arguments import cli_commands
 from devexplorer.core.cli.run import main
 from devexplorer.core.environments import code_cache
@@ -56,6 +57,7 @@ def test_the_command_goes_on_in_the_other_python(other: Path, line: str) -> None
     bootstrap = str(code_cache.folder() / code_cache.BOOTSTRAP)
     assert replaced.value.command == [python, "-P", bootstrap, "devexplorer.core.cli", *argv]
     assert "PYTHONPATH" not in replaced.value.environ
+    assert replaced.value.environ[USERS_PATH] == "/mine"
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from devexplorer.core.base import USERS_PATH
+
 SEEDS = Path(__file__).parent / "seeds"
 RUN = (sys.executable, "-m", "devexplorer.core.cli", "run")
 
@@ -181,6 +183,27 @@ def test_a_module_and_a_command_that_starts_python(tmp_path: Path) -> None:
     assert done.returncode == 7
     done = run("--", sys.executable, "-c", "import sys; sys.exit(5)")
     assert done.returncode == 5
+
+
+def test_the_variable_of_the_user_counts_where_it_was_kept_from_a_process_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "echo.py").write_text(ECHO)
+    environ = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = run("-m", "echo", cwd=tmp_path, env={**environ, USERS_PATH: "/somewhere"})
+    assert done.stdout.split("\n")[0].endswith(" /somewhere False")
+
+
+LOOKS_FIRST = """import importlib.util
+found = importlib.util.find_spec("torch").origin
+import torch
+print(found == torch.__file__, torch.cuda.device_count(), torch.__spec__.loader.__class__.__name__)
+"""
+
+
+def test_a_script_that_asks_where_torch_is_before_it_imports_it_gets_the_cards(tmp_path: Path) -> None:
+    script = tmp_path / "looks.py"
+    script.write_text(LOOKS_FIRST)
+    done = run("--virtual", TWO, script)
+    assert (done.stdout, done.returncode) == ("True 2 SourceFileLoader\n", 0)
 
 
 def test_a_sitecustomize_of_the_users_still_runs(tmp_path: Path) -> None:
