@@ -1,0 +1,112 @@
+"""Clocks of a run: the processor's, events of a CUDA stream, the simulated one of virtual GPUs. The thread that is
+observed.
+
+None of them ever waits for a device: the time between two events is asked for once `query` says that both are over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from time import perf_counter_ns
+from typing import Any
+
+from devexplorer.core.virtual.device.cost import overlapped
+
+SIMULATING = 8.0
+"""Dispatching an operation in Python costs so many times as much as launching it on a card would."""
+
+
+class Clock:
+    """Stamps, and what is between two of them."""
+
+    name = "cpu"
+    now: Any = staticmethod(perf_counter_ns)
+
+    def between(self, begun: Any, ended: Any, waiting: bool) -> tuple[int, float]:
+        """Nanoseconds on the processor's clock, and on the one that counts. `waiting`: the script's own lines and the
+        wait for input, which take the host's time rather than the device's."""
+        raise NotImplementedError
+
+    def reached(self, stamp: Any) -> bool:
+        """Whether the device has got there."""
+        return True
+
+    def release(self, stamps: Iterable[Any]) -> None:
+        """These are not needed any more."""
+
+
+class HostClock(Clock):
+    """`perf_counter_ns`; stamps are plain numbers."""
+
+    def between(self, begun: Any, ended: Any, waiting: bool) -> tuple[int, float]:
+        """The same twice."""
+        return ended - begun, ended - begun
+
+
+class SimulatedClocks(Clock):
+    """Stamps of virtual GPUs: (nanoseconds, seconds of the cards, of launches, of simulating)."""
+
+    name = "simulated"
+
+    def __init__(self, machine: Any) -> None:
+        self._machine = machine
+
+    def now(self) -> Any:
+        """All cards together: which of them works at once is not known here."""
+        device = host = simulating = 0.0
+        for gpu in self._machine.gpus:
+            clock = gpu.clock
+            device += clock.busy_seconds
+            host += clock.thread_host_seconds
+            simulating += clock.cpu_seconds
+        return perf_counter_ns(), device, host, simulating
+
+    def between(self, begun: Any, ended: Any, waiting: bool) -> tuple[int, float]:
+        """What the card would have taken; where it had nothing to do, what the processor took."""
+        real = ended[0] - begun[0]
+        device, host, simulating = ended[1] - begun[1], ended[2] - begun[2], ended[3] - begun[3]
+        if device <= 0 and host <= 0:
+            return real, real
+        card = 1e9 * overlapped(device, host)
+        if waiting:  # the script's own work goes on beside what was simulated in it
+            card += max(0.0, real - 1e9 * (simulating + SIMULATING * host))
+        return real, card if math.isfinite(card) else 0.0
+
+
+class EventClock(Clock):
+    """Stamps of a CUDA device: (nanoseconds, an event on the current stream or None)."""
+
+    name = "cuda"
+
+    def __init__(self, cuda: Any) -> None:
+        self._cuda = cuda
+        self._free: list[Any] = []
+
+    def now(self) -> Any:
+        """An event is recorded, which takes its place in the stream; nothing waits for it."""
+        if self._cuda.is_current_stream_capturing():
+            return perf_counter_ns(), None  # a graph would capture it, too
+        event = self._free.pop() if self._free else self._cuda.Event(enable_timing=True)
+        event.record()
+        return perf_counter_ns(), event
+
+    def between(self, begun: Any, ended: Any, waiting: bool) -> tuple[int, float]:
+        """On the stream; of events that cannot be compared (another device was current) on the processor's clock."""
+        real = ended[0] - begun[0]
+        if begun[1] is None or ended[1] is None:
+            return real, real
+        try:
+            return real, max(0.0, 1e6 * begun[1].elapsed_time(ended[1]))
+        except (RuntimeError, ValueError):
+            return real, real
+
+    def reached(self, stamp: Any) -> bool:
+        """Events of one stream are over in their order."""
+        return stamp[1] is None or bool(stamp[1].query())
+
+    def release(self, stamps: Iterable[Any]) -> None:
+        """Events can be recorded again."""
+        for stamp in stamps:
+            if stamp[1] is not None:
+                self._free.append(stamp[1])

@@ -1,0 +1,452 @@
+"""What is put in place of torch's functions so that a run is observed: marks only. The main thread of the script; all
+others, and forked children, pass through untouched.
+
+Installed once in a process, right after torch is imported, before `torch._dynamo` is and before CUDA is emulated.
+Every function that is replaced is called as before and gives what it gave; our frames are taken out of tracebacks.
+Between two runs a hook is one test of a flag.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import warnings
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, autograd, is_grad_enabled, nn
+from torch.compiler import is_compiling
+
+from devexplorer.core.observe.phases import (
+    BACKWARD,
+    COPIES,
+    EVALUATION,
+    FORWARD,
+    INPUT,
+    OPTIMIZER,
+    RANKS,
+    READ,
+    REST,
+    Crossing,
+    line_at,
+)
+
+if TYPE_CHECKING:
+    from devexplorer.core.observe.observer import Observation
+
+COLLECTIVES = (
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "all_reduce",
+    "all_to_all",
+    "all_to_all_single",
+    "barrier",
+    "broadcast",
+    "broadcast_object_list",
+    "gather",
+    "recv",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "scatter",
+)
+READS = ("item", "tolist", "__float__", "__int__", "__bool__")
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
+
+
+class _Watch:
+    """What hooks look at and set. One for the process, so that a hook needs no more than an attribute of it."""
+
+    __slots__ = ("base", "inside", "mark", "now", "optimizers", "run", "silent", "thread")
+
+    def __init__(self) -> None:
+        self.run: Observation | None = None
+        self.inside = True
+        """Modules, backward and input are not looked at: a phase has begun that they are part of, or there is no
+        run."""
+        self.silent = True
+        """Copies and reading back are not looked at."""
+        self.base = REST
+        """The phase that goes on when the one that begins now is over."""
+        self.thread = 0
+        self.optimizers: list[tuple[int, int, bool]] = []
+        """Those that are at work: number, and `base` and `silent` before."""
+        self.now: Any = None
+        self.mark: Any = None
+
+    def begin(self, run: Observation) -> None:
+        """Look for this run, on the calling thread."""
+        self.run, self.thread, self.base = run, get_ident(), REST
+        self.optimizers.clear()
+        self.now, self.mark = run.fold.clock.now, run.fold.marks.append
+        self.inside = self.silent = False
+
+    def end(self) -> None:
+        """Look no more."""
+        self.inside = self.silent = True
+        self.run = None
+
+    def left_behind(self) -> None:
+        """An optimizer failed on the way, and the script went on."""
+        self.optimizers.clear()
+        self.base, self.silent = REST, False
+
+
+watch = _Watch()
+_installed: list[bool] = []
+
+
+def _begin_root(module: Any) -> int | None:
+    """A model is called by the script itself: the phase before, or None where it is not looked at."""
+    run = watch.run
+    if run is None or get_ident() != watch.thread or is_compiling():
+        return None
+    before = watch.base
+    try:
+        run.called(module)
+        watch.inside = True
+        watch.base = FORWARD if is_grad_enabled() else EVALUATION
+        watch.mark((watch.now(), watch.base, None))
+    except Exception as error:
+        run.problem(error)
+        watch.inside, watch.base = False, before
+        return None
+    return before
+
+
+def _end_root(before: int) -> None:
+    watch.base = before
+    watch.inside = False
+    run = watch.run
+    if run is not None:
+        watch.mark((watch.now(), before, None))
+        run.returned()
+
+
+# Takes the place of `nn.Module.__call__` under that function's own name, file and lines (`_under_identity_of`):
+# tracebacks show it, and torch.compile leaves it out, as it does the original. So it is written as that one is, down to
+# columns.
+# fmt: off
+def _wrapped_call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:
+    before = None if watch.inside else _begin_root(self)
+    try:
+        if self._compiled_call_impl is not None:
+            return self._compiled_call_impl(*args, **kwargs)
+        else:  # noqa: RET505
+            return self._call_impl(*args, **kwargs)
+    finally:
+        if before is not None:
+            _end_root(before)
+# fmt: on
+
+
+CALL_LINE = 6
+"""Of the function above, from its first one: where `_call_impl` is called."""
+
+
+def _under_identity_of(original: Any, replacement: Any) -> Any:
+    """The replacement, with the original's names; its calls are on the same lines of the same file."""
+    code = original.__code__
+    calls = [line for _, _, line in code.co_lines() if line is not None and line > code.co_firstlineno]
+    replacement.__code__ = replacement.__code__.replace(
+        co_filename=code.co_filename,
+        co_name=code.co_name,
+        co_qualname=code.co_qualname,
+        co_firstlineno=max(calls, default=code.co_firstlineno) - CALL_LINE,
+    )
+    return functools.wraps(original)(replacement)
+
+
+def _timed(owner: Any, name: str, phase: int) -> None:
+    """Put a function in place that marks a phase around the original."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        if watch.inside or get_ident() != watch.thread:
+            try:
+                return original(*args, **kwargs)
+            except BaseException as error:
+                _without_us(error)
+                raise
+        if phase == INPUT and watch.optimizers:
+            watch.left_behind()
+        before, silent = watch.base, watch.silent
+        watch.inside = watch.silent = True
+        watch.base = phase
+        watch.mark((watch.now(), phase, None))
+        try:
+            return original(*args, **kwargs)
+        except BaseException as error:
+            _without_us(error)
+            raise
+        finally:
+            if watch.run is not None:
+                watch.inside, watch.silent, watch.base = False, silent, before
+                watch.mark((watch.now(), before, None))
+
+    setattr(owner, name, timed)
+
+
+def _without_us(error: BaseException) -> None:
+    """Take our frame out of the traceback; a bare `raise` after that does not put it in again."""
+    if error.__traceback__ is not None:
+        error.__traceback__ = error.__traceback__.tb_next
+
+
+def caller(frame: Any) -> tuple[Any, int]:
+    """The code that called, torch's and ours left out, and how far it is."""
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((_TORCH, OURS)):
+        frame = frame.f_back
+    return frame.f_code, frame.f_lasti
+
+
+def _copied(owner: Any, name: str) -> None:
+    """`Tensor.to` and its kind: a copy where the result is on another device."""
+    original = getattr(owner, name)
+    dtype = torch.dtype
+
+    @functools.wraps(original)
+    def copied(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if watch.silent or get_ident() != watch.thread or (args and type(args[0]) is dtype):
+            try:
+                return original(self, *args, **kwargs)
+            except BaseException as error:
+                _without_us(error)
+                raise
+        watch.silent = True
+        begun = watch.now()
+        try:
+            result = original(self, *args, **kwargs)
+        except BaseException as error:
+            _without_us(error)
+            raise
+        finally:
+            watch.silent = watch.run is None
+        if result is self or result.device == self.device:
+            if type(begun) is tuple and watch.run is not None:
+                watch.run.fold.clock.release((begun,))
+            return result
+        _mark_copy(name, self, result, begun)
+        return result
+
+    setattr(owner, name, copied)
+
+
+def _mark_copy(name: str, source: Any, result: Any, begun: Any) -> None:
+    run, base = watch.run, watch.base
+    if run is None:
+        return
+    try:
+        ended = watch.now()
+        to = "between"
+        if result.device.type == "cpu":
+            to = "host"
+        elif source.device.type == "cpu":
+            to = "device"
+        within = base in (FORWARD, EVALUATION) or bool(result.requires_grad)
+        note = Crossing(f".{name}()", True, to, within, *caller(sys._getframe(2)))
+        watch.mark((begun, READ if to == "host" else COPIES, note))
+        watch.mark((ended, base, None))
+    except Exception as error:
+        run.problem(error)
+
+
+def _read(name: str) -> None:
+    """`.item()` and its kind: the host asks for a value, and waits until it is there."""
+    original = getattr(Tensor, name)
+    what = {"__float__": "float()", "__int__": "int()", "__bool__": "bool()"}.get(name, f".{name}()")
+
+    converted = name in ("__float__", "__int__")
+
+    @functools.wraps(original)
+    def read(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if converted and not _warned and self.requires_grad:
+            _warn_once(original, self)
+        if watch.silent or get_ident() != watch.thread:
+            try:
+                return original(self, *args, **kwargs)
+            except BaseException as error:
+                _without_us(error)
+                raise
+        watch.silent = True
+        begun = watch.now()
+        try:
+            return original(self, *args, **kwargs)
+        except BaseException as error:
+            _without_us(error)
+            raise
+        finally:
+            run, base = watch.run, watch.base
+            watch.silent = run is None
+            if run is not None:
+                note = Crossing(what, False, "host", base in (FORWARD, EVALUATION), *caller(sys._getframe(1)))
+                watch.mark((begun, READ, note))
+                watch.mark((watch.now(), base, None))
+
+    setattr(Tensor, name, read)
+
+
+_warned: list[bool] = []
+
+
+def _warn_once(original: Any, tensor: Any) -> None:
+    """torch warns once of a scalar that has a graph, and says where: at the script's line, not at one of ours."""
+    _warned.append(True)
+    with warnings.catch_warnings(record=True) as caught:
+        original(tensor)
+    code, instruction = caller(sys._getframe(2))
+    frame = sys._getframe(2)
+    while frame.f_code is not code and frame.f_back is not None:
+        frame = frame.f_back
+    for warning in caught:
+        warnings.warn_explicit(
+            message=warning.message,
+            category=warning.category,
+            filename=code.co_filename,
+            lineno=line_at(code, instruction),
+            module=frame.f_globals.get("__name__"),
+            registry=frame.f_globals.setdefault("__warningregistry__", {}),
+        )
+
+
+def _model_moved() -> None:
+    """`Module.to`, `cuda`, `cpu`: parameters are copied in `_apply`, whole models at a time."""
+    original: Any = nn.Module._apply
+
+    @functools.wraps(original)
+    def applied(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if watch.silent or get_ident() != watch.thread:
+            return original(self, *args, **kwargs)
+        run, base = watch.run, watch.base
+        first = next(self.parameters(), None)
+        source = None if first is None else first.device
+        begun = watch.now()
+        watch.silent = True
+        try:
+            return original(self, *args, **kwargs)
+        except BaseException as error:
+            _without_us(error)
+            raise
+        finally:
+            watch.silent = watch.run is None
+            if run is not None and watch.run is run:
+                now_first = next(self.parameters(), None)
+                target = None if now_first is None else now_first.device
+                to = "between"
+                if target is not None and source is not None and target != source:
+                    to = "host" if target.type == "cpu" else "device"
+                    note = Crossing("Module.to()", True, to, True, *caller(sys._getframe(1)))
+                    watch.mark((begun, COPIES, note))
+                    watch.mark((watch.now(), base, None))
+
+    nn.Module._apply = applied  # type: ignore[method-assign]
+
+
+def before_optimizer(optimizer: Any, args: Any = (), kwargs: Any = None) -> None:
+    """An optimizer begins; one that comes round again ends the step before."""
+    run = watch.run
+    if run is None or get_ident() != watch.thread:
+        return
+    number = id(optimizer)
+    try:
+        for other, _, _ in watch.optimizers:
+            if other == number:
+                if run.scaling:
+                    return  # `GradScaler.step`, which was seen already, calls it now
+                watch.left_behind()
+                break
+        run.optimizing(number)
+        watch.optimizers.append((number, watch.base, watch.silent))
+        watch.base, watch.silent = OPTIMIZER, True
+        watch.mark((watch.now(), OPTIMIZER, None))
+    except Exception as error:
+        run.problem(error)
+
+
+def after_optimizer(optimizer: Any, args: Any = (), kwargs: Any = None) -> None:
+    """It is done."""
+    run = watch.run
+    if run is None or run.scaling or get_ident() != watch.thread or not watch.optimizers:
+        return
+    try:
+        number, watch.base, watch.silent = watch.optimizers.pop()
+        run.fold.split = len(run.fold.marks)
+        watch.mark((watch.now(), watch.base, None))
+        run.optimized(optimizer, number)
+    except Exception as error:
+        run.problem(error)
+
+
+def _scaled() -> None:
+    """`GradScaler.step` leaves the optimizer out where gradients are infinite: the step is one all the same."""
+    from torch.amp.grad_scaler import GradScaler
+
+    original: Any = GradScaler.step
+
+    @functools.wraps(original)
+    def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        run = watch.run
+        if run is None or watch.inside or run.scaling or get_ident() != watch.thread:
+            return original(self, optimizer, *args, **kwargs)
+        before_optimizer(optimizer)
+        run.scaling = True
+        try:
+            return original(self, optimizer, *args, **kwargs)
+        except BaseException as error:
+            _without_us(error)
+            raise
+        finally:
+            run.scaling = False
+            after_optimizer(optimizer)
+
+    GradScaler.step = step  # type: ignore[method-assign]
+
+
+def _collectives() -> None:
+    """Waiting for other ranks; what DistributedDataParallel does within backward is asked of itself (`observer`)."""
+    if not torch.distributed.is_available():
+        return
+    from torch.distributed import distributed_c10d
+
+    for name in COLLECTIVES:
+        original = getattr(distributed_c10d, name, None)
+        if original is not None:
+            _timed(distributed_c10d, name, RANKS)
+            if getattr(torch.distributed, name, None) is original:
+                setattr(torch.distributed, name, getattr(distributed_c10d, name))
+
+
+def _quiet_in_child() -> None:
+    watch.end()
+
+
+def install() -> None:
+    """Put everything in place, once in this process."""
+    if _installed:
+        return
+    _installed.append(True)
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+    from torch.utils.data import DataLoader, dataloader
+
+    module: Any = nn.Module
+    module.__call__ = _under_identity_of(module.__call__, _wrapped_call_impl)
+    _timed(DataLoader, "__iter__", INPUT)
+    _timed(dataloader._BaseDataLoaderIter, "__next__", INPUT)
+    _timed(autograd, "backward", BACKWARD)
+    _timed(autograd, "grad", BACKWARD)
+    for name in ("to", "cuda", "cpu"):
+        _copied(Tensor, name)
+    for name in READS:
+        _read(name)
+    _model_moved()
+    _scaled()
+    _collectives()
+    register_optimizer_step_pre_hook(before_optimizer)
+    register_optimizer_step_post_hook(after_optimizer)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_quiet_in_child)

@@ -1,0 +1,452 @@
+"""`start` and `Observation.finish`: a run of a script from its first line to its report. The thread that is observed.
+
+Nothing here may reach the script: an exception of ours becomes a line of `problems`, once.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+import time
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from devexplorer.core.base.errors import first_line
+from devexplorer.core.observe import hooks
+from devexplorer.core.observe.clocks import EventClock, HostClock, SimulatedClocks
+from devexplorer.core.observe.memory import MemoryWatch
+from devexplorer.core.observe.phases import (
+    BACKWARD,
+    LONG_STEP_MARKS,
+    NAMES,
+    RANKS,
+    REST,
+    StepFold,
+    StepTimes,
+    line_text,
+)
+from devexplorer.core.observe.places import RestPlaces, stack_of
+from devexplorer.core.observe.records import (
+    ObservedModel,
+    ParameterPlace,
+    PhaseTime,
+    RunReport,
+    RunSettings,
+)
+from devexplorer.core.observe.verdict import REST_SHARE, Evidence, judge
+
+FOLD_MARKS = 512
+"""So many marks are summed up at once."""
+LONGEST_LIST = 10_000
+PROBLEMS = 20
+VIRTUAL = "devexplorer.core.virtual.backend"
+
+
+class _Root:
+    """A model that the script calls itself."""
+
+    __slots__ = ("calls", "name", "place", "ref", "weight")
+
+    def __init__(self, ref: Any, name: str, place: str) -> None:
+        self.ref, self.name, self.place = ref, name, place
+        self.calls = 0
+        self.weight: _Weight | None = None
+
+
+class _Weight:
+    """What a model and what belongs to it takes, by device."""
+
+    def __init__(self) -> None:
+        self.parameters = 0
+        self.modules: frozenset[int] = frozenset()
+        self.devices: Counter[str] = Counter()
+        self.dtypes: Counter[str] = Counter()
+        self.gradients: Counter[str] = Counter()
+        self.states: Counter[str] = Counter()
+        self.places: list[ParameterPlace] = []
+
+
+class Observation:
+    """A run that is looked at."""
+
+    def __init__(self, settings: RunSettings) -> None:
+        self.settings = settings
+        self.problems: list[str] = []
+        self.fold = StepFold()
+        self.scaling = False
+        """Whether `GradScaler.step` is at work, which calls the optimizer or leaves it out."""
+        self.memory = MemoryWatch()
+        self.places: RestPlaces | None = None
+        self.forward_stack: list[tuple[Any, int]] = []
+        self.optimizer_stack: list[tuple[Any, int]] = []
+        self.rounds = 0
+        self._roots: dict[int, _Root] = {}
+        self._gone: dict[tuple[str, str], _Root] = {}
+        self._optimizers: dict[int, Any] = {}
+        self._stepped: set[int] = set()
+        self._trained = False
+        self._ranks_ns: float | None = None
+        """What DistributedDataParallel waited for others in a backward, by its own count."""
+        self._started_unix_s, self._started = time.time(), time.perf_counter()
+        self._report: RunReport | None = None
+
+    def problem(self, error: BaseException) -> None:
+        """Something of ours failed."""
+        text = f"{type(error).__name__}: {first_line(error)}"
+        if text not in self.problems and len(self.problems) < PROBLEMS:
+            self.problems.append(text)
+
+    # What the hooks call: at every call of a model and every step, so what is usual comes first.
+
+    def called(self, module: Any) -> None:
+        """A model is called by the script."""
+        key = id(module)
+        root = self._roots.get(key)
+        if root is None:
+            root = self._new_root(key, module)
+        root.calls += 1
+        if self._trained:
+            return
+        if key in self._stepped:
+            self.fold.cut()
+            self._stepped.clear()
+            self._round()
+        self._stepped.add(key)
+
+    def returned(self) -> None:
+        """The model is done."""
+        if not self._trained:
+            self.fold.split = len(self.fold.marks) - 1
+        elif len(self.fold.marks) > 2 * LONG_STEP_MARKS:
+            self.fold.fold()
+
+    def optimizing(self, number: int) -> None:
+        """An optimizer begins."""
+        if not self._trained:
+            self._trained = True
+            self._stepped.clear()
+            self.fold.split = 0
+            self.fold.forget()
+            self.rounds = 0
+        if number in self._stepped:
+            self.fold.cut()
+            self._stepped.clear()
+            self._round()
+        self._stepped.add(number)
+
+    def optimized(self, optimizer: Any, number: int) -> None:
+        """An optimizer is done."""
+        if number not in self._optimizers:
+            self._optimizers[number] = weakref.ref(optimizer, lambda _: self._optimizers.pop(number, None))
+            self.optimizer_stack = self.optimizer_stack or stack_of(sys._getframe(1))
+            self.weigh()
+        elif self.rounds in (1, 10, 100) or (self.rounds and self.rounds % 1000 == 0):
+            self.weigh()
+        self.memory.step_ended(self.rounds)
+
+    def _round(self) -> None:
+        self.rounds += 1
+        if not self._trained:
+            self.memory.step_ended(self.rounds)
+            if self.rounds in (1, 10, 100):
+                self.weigh()
+        early = self.rounds in (6, 12, 24, 48)
+        if early or len(self.fold.marks) > FOLD_MARKS:
+            self.fold.fold()
+            if self.places is None and self.settings.places:
+                self._look_at_rest()
+
+    def _look_at_rest(self) -> None:
+        times, _ = self.fold.counts()
+        total = sum(times.counted)
+        if self.fold.steps >= 4 and total and times.counted[REST] > REST_SHARE * total:
+            self.places = RestPlaces(self)
+            self.places.start()
+
+    def _new_root(self, key: int, module: Any) -> _Root:
+        frame = sys._getframe(1)
+        code, _ = hooks.caller(frame)
+        self.forward_stack = self.forward_stack or stack_of(frame)
+        line = next((line for each, line in reversed(stack_of(frame)) if each is code), code.co_firstlineno)
+        root = _Root(None, type(module).__name__, line_text(code, line))
+        root.ref = weakref.ref(module, lambda _: self._forget_root(key))
+        self._roots[key] = root
+        self._choose_clock()
+        return root
+
+    def _forget_root(self, key: int) -> None:
+        """A model is gone; how often those of its class and place were called is kept."""
+        root = self._roots.pop(key, None)
+        if root is None:
+            return
+        kept = self._gone.setdefault((root.name, root.place), root)
+        if kept is not root:
+            kept.calls += root.calls
+            kept.weight = root.weight or kept.weight
+        if len(self._gone) > LONGEST_LIST:
+            del self._gone[next(iter(self._gone))]
+
+    def _choose_clock(self) -> None:
+        """Cards can come, and CUDA begin, at any time before the first model is called."""
+        if not isinstance(self.fold.clock, HostClock):
+            return
+        machine = sys.modules[VIRTUAL].installed() if VIRTUAL in sys.modules else None
+        if machine is not None and machine.gpus:
+            clock: Any = SimulatedClocks(machine)
+        elif machine is None and torch.version.cuda and torch.cuda.is_initialized():
+            clock = EventClock(torch.cuda)
+        else:
+            return
+        self.fold.clock = clock
+        self.fold.cuts.clear()
+        self.fold.split = 0
+        self.fold.marks[:] = [(clock.now(), REST, None)]
+        hooks.watch.now = clock.now
+
+    # weighing
+
+    def weigh(self) -> None:
+        """Where parameters, gradients and optimizer state are, while they are there."""
+        optimizers = [optimizer for optimizer in (ref() for ref in list(self._optimizers.values())) if optimizer]
+        for root in list(self._roots.values()):
+            model = root.ref()
+            if model is not None:
+                root.weight = _weighed(model, optimizers)
+                self._ask_about_ranks(model)
+        self.memory.look()
+
+    def _ask_about_ranks(self, model: Any) -> None:
+        """DistributedDataParallel adds gradients up in C++, within backward; it keeps count of that by itself."""
+        data = getattr(model, "_get_ddp_logging_data", None)
+        if data is None:
+            return
+        try:
+            figures = data()
+            waited = figures.get("avg_backward_comm_time", 0) - figures.get("avg_backward_compute_comm_overlap_time", 0)
+        except Exception:  # a process group that is gone
+            return
+        if waited > 0:
+            self._ranks_ns = float(waited)
+
+    # the end
+
+    def finish(self) -> RunReport:
+        """Look no more, and say what was seen. A second time: the same."""
+        if self._report is None:
+            seconds = time.perf_counter() - self._started
+            try:
+                hooks.watch.end()
+                if self.places is not None:
+                    self.places.stop()
+                self.memory.look()
+                self.fold.finish()
+            except Exception as error:
+                self.problem(error)
+            try:
+                self._report = self._reported(seconds)
+            except Exception as error:
+                self.problem(error)
+                self._report = self._made(seconds, (), (), Evidence())
+            _current.clear()
+        return self._report
+
+    def _reported(self, seconds: float) -> RunReport:
+        times, steps = self.fold.counts()
+        if self._ranks_ns is not None:
+            _move_waiting(times, steps, self._ranks_ns)
+        total = sum(times.counted)
+        phases = []
+        for number, name in enumerate(NAMES):
+            if not times.host[number] and not times.counted[number]:
+                continue
+            medians = sorted(step.counted[number] for step in steps)
+            phases.append(
+                PhaseTime(
+                    name=name,
+                    seconds=times.host[number] / 1e9,
+                    device_seconds=None if times.card is None else times.card[number] / 1e9,
+                    share=times.counted[number] / total if total else 0.0,
+                    median_seconds=medians[len(medians) // 2] / 1e9 if medians else 0.0,
+                )
+            )
+        whole = sorted(sum(step.counted) for step in steps)
+        self.memory.trained = self._trained
+        evidence = Evidence(
+            times=times,
+            steps=len(steps) if self.fold.steps <= len(steps) else self.fold.steps,
+            counted=len(steps),
+            step_seconds=whole[len(whole) // 2] / 1e9 if whole else None,
+            rests=self.places.found if self.places is not None else Counter(),
+            growth=self.memory.growth(),
+            simulated=self.fold.clock.name == "simulated",
+            training=self._trained,
+        )
+        return self._made(seconds, tuple(phases), self._models(), evidence)
+
+    def _made(
+        self, seconds: float, phases: tuple[PhaseTime, ...], models: tuple[ObservedModel, ...], evidence: Evidence
+    ) -> RunReport:
+        rank, ranks = _ranks()
+        return RunReport(
+            script=self.settings.script,
+            arguments=self.settings.arguments,
+            python=platform.python_version(),
+            torch=torch.__version__,
+            started_unix_s=self._started_unix_s,
+            seconds=seconds,
+            steps=self.fold.steps,
+            steps_counted=evidence.counted,
+            training=self._trained,
+            clock=self.fold.clock.name,
+            models=models,
+            parameters=self._parameter_places(),
+            phases=phases,
+            step_median_seconds=evidence.step_seconds,
+            memory=self.memory.devices(),
+            verdict=judge(evidence),
+            problems=tuple(self.problems),
+            rank=rank,
+            ranks=ranks,
+        )
+
+    def _weighed_roots(self) -> list[_Root]:
+        """Those that are no parts of others (a model whose `forward` was called directly has parts that look like
+        roots), the largest first."""
+        roots = [*self._roots.values(), *self._gone.values()]
+        parts: set[int] = set()
+        for root in roots:
+            if root.weight is not None:
+                parts |= root.weight.modules
+        kept = []
+        for key, root in self._roots.items():
+            if key not in parts:
+                kept.append(root)
+        kept += self._gone.values()
+        return sorted(kept, key=lambda root: -(root.weight.parameters if root.weight else 0))
+
+    def _models(self) -> tuple[ObservedModel, ...]:
+        merged: dict[tuple[str, str], ObservedModel] = {}
+        roots = self._weighed_roots()
+        if any(root.weight is not None and root.weight.parameters for root in roots):
+            roots = [root for root in roots if root.weight is None or root.weight.parameters]  # no losses
+        for root in roots:
+            key = root.name, root.place
+            calls = root.calls + (merged[key].calls if key in merged else 0)
+            weight = root.weight or _Weight()
+            merged[key] = ObservedModel(
+                name=root.name,
+                place=root.place,
+                calls=calls,
+                parameters=weight.parameters,
+                bytes_by_device=dict(weight.devices),
+                bytes_by_dtype=dict(weight.dtypes),
+                gradient_bytes=dict(weight.gradients),
+                optimizer_bytes=dict(weight.states),
+            )
+        return tuple(merged.values())
+
+    def _parameter_places(self) -> tuple[ParameterPlace, ...]:
+        for root in self._weighed_roots():
+            if root.weight is not None:
+                return tuple(root.weight.places)
+        return ()
+
+
+def _move_waiting(times: StepTimes, steps: list[StepTimes], waited: float) -> None:
+    """From backward to the ranks: as much of each backward as was waited in the usual one."""
+    for step in [times, *steps]:
+        count = 1 if step is not times else max(len(steps), 1)
+        moved = min(int(waited * count), step.host[BACKWARD])
+        step.host[BACKWARD] -= moved
+        step.host[RANKS] += moved
+        if step.card is not None:
+            moved_there = min(waited * count, step.card[BACKWARD])
+            step.card[BACKWARD] -= moved_there
+            step.card[RANKS] += moved_there
+
+
+def _ranks() -> tuple[int | None, int | None]:
+    """The rank of this process and how many there are; as torchrun says it where the group is gone already."""
+    import os
+
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    rank, ranks = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+    if rank.isdecimal() and ranks.isdecimal():
+        return int(rank), int(ranks)
+    return None, None
+
+
+def _weighed(model: Any, optimizers: list[Any]) -> _Weight:
+    weight = _Weight()
+    weight.modules = frozenset(id(module) for module in model.modules() if module is not model)
+    for name, tensor in _tensors(model):
+        device, size = _device(tensor), _bytes(tensor)
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        weight.devices[device] += size
+        weight.dtypes[dtype] += size
+        if not isinstance(tensor, torch.nn.Parameter):
+            continue
+        weight.parameters += tensor.numel()
+        gradient = tensor.grad
+        states: Counter[str] = Counter()
+        for optimizer in optimizers:
+            for value in optimizer.state.get(tensor, {}).values():
+                if isinstance(value, torch.Tensor):
+                    states[_device(value)] += _bytes(value)
+        weight.states.update(states)
+        if gradient is not None:
+            weight.gradients[_device(gradient)] += _bytes(gradient)
+        if len(weight.places) < LONGEST_LIST:
+            weight.places.append(
+                ParameterPlace(
+                    name=name,
+                    device=device,
+                    dtype=dtype,
+                    bytes=size,
+                    gradient_bytes=0 if gradient is None else _bytes(gradient),
+                    gradient_device=None if gradient is None else _device(gradient),
+                    optimizer_bytes=states.total(),
+                    optimizer_device=states.most_common(1)[0][0] if states else None,
+                )
+            )
+    return weight
+
+
+def _tensors(model: Any) -> Iterator[tuple[str, Any]]:
+    """Parameters and buffers, each once; lazy ones have no size yet."""
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if not torch.nn.parameter.is_lazy(tensor):
+            yield name, tensor
+
+
+def _device(tensor: Any) -> str:
+    """As the script calls it: CUDA's name for a virtual GPU that stands in for one."""
+    return hooks.device_name(str(tensor.device))
+
+
+def _bytes(tensor: Any) -> int:
+    """Of a DTensor what is here."""
+    local = getattr(tensor, "_local_tensor", tensor)
+    return int(local.numel() * local.element_size())
+
+
+_current: list[Observation] = []
+
+
+def start(settings: RunSettings) -> Observation:
+    """Look at this process from now on, on the calling thread. While a run is looked at: that one, unchanged."""
+    if not _current:
+        observation = Observation(settings)
+        try:
+            hooks.install()
+            hooks.watch.begin(observation)
+        except Exception as error:
+            observation.problem(error)
+        _current.append(observation)
+    return _current[0]

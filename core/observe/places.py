@@ -1,0 +1,117 @@
+"""Which lines the script's own time is spent in. A thread of its own, `observe-rest`, for a hundred samples at most.
+
+It begins only once such time is a large part of a step, looks at the observed thread while that is in none of the other
+phases, and ends. Marks alone cannot tell what comes after the optimizer from what prepares the next batch.
+"""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+import sysconfig
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from devexplorer.core.observe import hooks
+from devexplorer.core.observe.phases import REST, line_text
+
+if TYPE_CHECKING:
+    from devexplorer.core.observe.observer import Observation
+
+SAMPLES = 100
+PAUSE_S = 0.003
+LOOKS = 5_000
+"""At the most, also where the script rests no more."""
+DEEPEST = 60
+BEFORE, BETWEEN, AFTER = "before forward", "between forward and optimizer", "after optimizer"
+
+Stack = list[tuple[Any, int]]
+
+
+def stack_of(frame: Any) -> Stack:
+    """(code, line) of a frame and all that called it, the outermost first."""
+    found: Stack = []
+    while frame is not None:
+        found.append((frame.f_code, frame.f_lineno))
+        frame = frame.f_back
+    return found[::-1][:DEEPEST]
+
+
+def relation(sample: Stack, forward: Stack, optimizer: Stack) -> str | None:
+    """Where a line is in the loop: None if it cannot be told."""
+    for depth, (code, line) in enumerate(sample):
+        if depth >= len(forward) or forward[depth][0] is not code:
+            return None
+        begins = forward[depth][1]
+        ends = begins
+        if depth < len(optimizer) and optimizer[depth][0] is code:
+            ends = optimizer[depth][1]
+        if line == begins == ends:
+            continue  # all three are further in
+        if line > ends:
+            return AFTER
+        if line < begins:
+            return BEFORE
+        return BETWEEN
+    return None
+
+
+class RestPlaces:
+    """Counts where the observed thread is while it rests."""
+
+    def __init__(self, run: Observation) -> None:
+        self._run = run
+        self._thread = threading.Thread(target=self._look, name="observe-rest", daemon=True)
+        self._stop = threading.Event()
+        self.found: Counter[tuple[str | None, str]] = Counter()
+        """(where in the loop, line of the user's own code) -> samples."""
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stop.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(1.0)
+
+    def _look(self) -> None:
+        observed, marks = hooks.watch.thread, self._run.fold.marks
+        try:
+            for _ in range(LOOKS):
+                if self._stop.wait(PAUSE_S) or hooks.watch.run is not self._run:
+                    return
+                if marks[-1][1] != REST:
+                    continue
+                frame = sys._current_frames().get(observed)
+                if frame is not None:
+                    self._count(stack_of(frame))
+                del frame
+                if self.found.total() >= SAMPLES:
+                    return
+        except Exception as error:
+            self._run.problem(error)
+
+    def _count(self, stack: Stack) -> None:
+        own = [number for number, (code, _) in enumerate(stack) if is_own(code.co_filename)]
+        if own:
+            code, line = stack[own[-1]]
+            where = relation(stack, self._run.forward_stack, self._run.optimizer_stack)
+            self.found[where, line_text(code, line)] += 1
+
+
+def is_own(path: str) -> bool:
+    """Whether a file is the user's own code: neither Python's nor an installed package, nor ours."""
+    return not path.startswith(("<frozen", *_FOREIGN))
+
+
+def _foreign() -> tuple[str, ...]:
+    folders = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    folders |= {*site.getsitepackages(), site.getusersitepackages(), hooks.OURS}
+    return tuple(folder.rstrip(os.sep) + os.sep for folder in folders if folder)
+
+
+_FOREIGN = _foreign()

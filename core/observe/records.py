@@ -1,0 +1,117 @@
+"""What was observed of a run, as frozen records; `RunReport` is also the format of its file. Any thread, no torch."""
+
+from __future__ import annotations
+
+from devexplorer.core.records.base import Record
+
+SCHEMA = 1
+"""Of `RunReport`; changes when a reader of the one before would misunderstand it."""
+
+
+class RunSettings(Record):
+    """What is to be observed, and how."""
+
+    script: str = ""
+    """Its path, or `-m MODULE`, as the user wrote it."""
+    arguments: tuple[str, ...] = ()
+    places: bool = True
+    """Whether a thread looks, for a hundred samples at most, which line the script's own time is spent in. It begins
+    only once that time is a large part of a step."""
+
+
+class PhaseTime(Record):
+    """One phase of a step."""
+
+    name: str
+    seconds: float
+    """Real seconds, of all steps that count."""
+    device_seconds: float | None = None
+    """The same on the clock that the verdict goes by, where that is not the processor's: see `RunReport.clock`."""
+    share: float = 0.0
+    """Of all steps, on the clock that the verdict goes by."""
+    median_seconds: float = 0.0
+    """Of a step, on that clock."""
+
+
+class ObservedModel(Record):
+    """Models of one class that were called by the script itself, not by another model."""
+
+    name: str
+    """Its class."""
+    place: str
+    """File and line of its first call."""
+    calls: int
+    parameters: int = 0
+    bytes_by_device: dict[str, int]
+    """Parameters and buffers."""
+    bytes_by_dtype: dict[str, int]
+    gradient_bytes: dict[str, int]
+    """By device, as all that follow."""
+    optimizer_bytes: dict[str, int]
+
+
+class ParameterPlace(Record):
+    """Where one parameter was when the run was last weighed, with what belongs to it."""
+
+    name: str
+    device: str
+    dtype: str
+    bytes: int
+    gradient_bytes: int = 0
+    gradient_device: str | None = None
+    optimizer_bytes: int = 0
+    optimizer_device: str | None = None
+
+
+class DeviceUse(Record):
+    """Memory of one device during a run."""
+
+    device: str
+    peak_allocated_bytes: int | None = None
+    """Of torch's allocator; of the CPU: what the process had resident at the most, when it was looked at."""
+    peak_reserved_bytes: int | None = None
+    growth_bytes_per_step: float | None = None
+    """Where it grew at every step."""
+    simulated: bool = False
+
+
+class RunVerdict(Record):
+    """What takes the time of a step, in one line, and what says so."""
+
+    kind: str
+    """`input-bound`, `copy-bound`, `read-back-bound`, `rest-bound`, `compute-bound`, `backward-bound`,
+    `optimizer-bound`, `evaluation-bound`, `rank-late`, `back-and-forth`, `memory-creeping` or `not-sure`."""
+    text: str
+    evidence: tuple[str, ...] = ()
+    place: str | None = None
+    """The line of the script that it is about, where that is known."""
+
+
+class RunReport(Record):
+    """A run of a script, when it is over."""
+
+    schema: int = SCHEMA
+    script: str
+    arguments: tuple[str, ...]
+    python: str
+    torch: str
+    started_unix_s: float
+    seconds: float
+    steps: int
+    """Rounds of the optimizer; without one, of the first model that was called."""
+    steps_counted: int
+    """Of which so many are in the phases: the first ones are warm-up."""
+    training: bool
+    clock: str
+    """`cpu`; `cuda`: events on the stream; `simulated`: what virtual GPUs would have taken."""
+    models: tuple[ObservedModel, ...] = ()
+    parameters: tuple[ParameterPlace, ...] = ()
+    """Of the model with the most parameters, as it was last weighed; the first ten thousand."""
+    phases: tuple[PhaseTime, ...] = ()
+    step_median_seconds: float | None = None
+    memory: tuple[DeviceUse, ...] = ()
+    verdict: RunVerdict
+    problems: tuple[str, ...] = ()
+    """Of observing itself; none of them reached the script."""
+    rank: int | None = None
+    ranks: int | None = None

@@ -1,0 +1,343 @@
+"""What takes the time of a step: one line, and what says so. Any thread, no torch.
+
+The largest share of the sums decides, and it has to be large: a median would hide that every fourth batch is late.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from devexplorer.core.base.formats import bytes_text, count_text, seconds_text
+from devexplorer.core.observe.memory import Growth
+from devexplorer.core.observe.phases import (
+    BACKWARD,
+    COPIES,
+    EVALUATION,
+    FORWARD,
+    INPUT,
+    NAMES,
+    OPTIMIZER,
+    RANKS,
+    READ,
+    REST,
+    Crossing,
+    StepTimes,
+    lines_of,
+)
+from devexplorer.core.observe.places import AFTER, BEFORE, BETWEEN
+from devexplorer.core.observe.records import RunReport, RunVerdict
+
+LEAST_STEPS = 5
+SURE_SHARE = 0.35
+"""What is named has at least this share of a step; below that nothing stands out."""
+REST_SHARE = 0.2
+"""From here on it is worth knowing which lines it is."""
+MENTIONED_SHARE = 0.15
+BACK_AND_FORTH_SHARE = 0.1
+"""Of a step, for copies in both directions within a model, and what is done between them."""
+OPTIMIZER_SHARE, BACKWARD_SHARE = 0.5, 0.6
+BACKWARD_RATIO = 4.0
+"""A backward that takes so many times as long as its forward does more than one usually does: twice is usual."""
+LEAST_SAMPLES = 5
+LATE_SHARE = 0.2
+"""Of a step, that other ranks wait for the one that is late."""
+
+
+class Evidence:
+    """All that a verdict is made of."""
+
+    def __init__(
+        self,
+        *,
+        times: StepTimes | None = None,
+        steps: int = 0,
+        counted: int = 0,
+        step_seconds: float | None = None,
+        rests: Counter[tuple[str | None, str]] | None = None,
+        growth: Growth | None = None,
+        simulated: bool = False,
+        training: bool = True,
+    ) -> None:
+        self.times = times or StepTimes()
+        self.steps = steps
+        self.counted = counted
+        """So many of them are in `times`."""
+        self.step_seconds = step_seconds
+        self.rests = rests or Counter()
+        """(where in the loop, line) -> samples of the script's own time."""
+        self.growth = growth
+        self.simulated = simulated
+        self.training = training
+        total = sum(self.times.counted)
+        self.shares = [value / total if total > 0 else 0.0 for value in self.times.counted]
+
+    def percent(self, phase: int) -> str:
+        """`71 %`."""
+        return f"{self.shares[phase]:.0%}".replace("%", " %")
+
+
+def judge(evidence: Evidence) -> RunVerdict:
+    """The verdict on one process."""
+    if evidence.steps < LEAST_STEPS:
+        if not evidence.steps:
+            text = "Not sure: no step was seen (a step is a round of an optimizer, or of a model that is called)."
+        else:
+            few = count_text(evidence.steps, "step")
+            text = f"Not sure: {few} seen, and a verdict needs at least {LEAST_STEPS}."
+        return RunVerdict(kind="not-sure", text=text)
+    found = _creeping(evidence) or _back_and_forth(evidence) or _largest(evidence)
+    shares = _shares_text(evidence)
+    clock = ("On the simulated clock of the virtual GPU.",) if evidence.simulated else ()
+    return RunVerdict(kind=found.kind, text=found.text, evidence=(*found.evidence, shares, *clock), place=found.place)
+
+
+def _shares_text(evidence: Evidence) -> str:
+    order = sorted(range(len(NAMES)), key=lambda phase: -evidence.shares[phase])
+    parts = [f"{NAMES[phase]} {evidence.percent(phase)}" for phase in order if evidence.shares[phase] >= 0.005]
+    step = "" if evidence.step_seconds is None else f" of {seconds_text(evidence.step_seconds)}"
+    return f"A step{step}: {', '.join(parts)}."
+
+
+def _creeping(evidence: Evidence) -> RunVerdict | None:
+    growth = evidence.growth
+    if growth is None:
+        return None
+    what = "of the process" if growth.device == "cpu" else f"on {growth.device}"
+    each = bytes_text(growth.bytes_per_step, 1)
+    return RunVerdict(
+        kind="memory-creeping",
+        text=f"Memory creeping: memory {what} grows by {each} each step.",
+        evidence=(
+            f"From {bytes_text(growth.first_bytes, 1)} to {bytes_text(growth.last_bytes, 1)} so far. Something of each"
+            " step is kept: often a loss with its graph (keep `loss.item()` or `loss.detach()`), or outputs in a list.",
+        ),
+    )
+
+
+def _back_and_forth(evidence: Evidence) -> RunVerdict | None:
+    """Copies to the host and to the device again, within a model, in most steps."""
+    ways: dict[str, Counter[Crossing]] = {"host": Counter(), "device": Counter()}
+    for note, count in evidence.times.crossings.items():
+        if note.within and note.copied and note.to in ways:
+            ways[note.to][note] += count
+    each = {to: found.total() / evidence.counted for to, found in ways.items()}
+    if min(each.values()) < 0.5:
+        return None
+    crossing = evidence.shares[COPIES] + evidence.shares[READ]
+    if crossing < BACK_AND_FORTH_SHARE and evidence.shares[REST] + evidence.shares[INPUT] >= 0.5:
+        return None  # it is there, and something else takes the time
+    places = [place for found in ways.values() for place, _ in lines_of(found).most_common(1)]
+    share = f"{crossing:.0%}".replace("%", " %")
+    return RunVerdict(
+        kind="back-and-forth",
+        text=(
+            f"Moved back and forth: every step copies in both directions within the model, to the host at {places[0]}"
+            f" and to the device at {places[1]}."
+        ),
+        evidence=(
+            f"{each['host']:.3g} to the host and {each['device']:.3g} to the device a step; the copies alone are"
+            f" {share} of it. A part of the model is on another device than the rest.",
+        ),
+        place=places[0],
+    )
+
+
+def _largest(evidence: Evidence) -> RunVerdict:
+    shares = evidence.shares
+    compute = shares[FORWARD] + shares[BACKWARD] + shares[OPTIMIZER]
+    if not evidence.training:
+        compute += shares[EVALUATION]
+    groups = {"compute": compute, "input": shares[INPUT], "copies": shares[COPIES], "read": shares[READ]}
+    groups |= {"rest": shares[REST], "ranks": shares[RANKS]}
+    if evidence.training:
+        groups["evaluation"] = shares[EVALUATION]
+    name = max(groups, key=lambda key: groups[key])
+    if groups[name] < SURE_SHARE:
+        return RunVerdict(kind="not-sure", text="Not sure: no phase takes much more of a step than the others.")
+    if name == "compute":
+        return _computing(evidence, compute)
+    if name == "rest":
+        return _resting(evidence)
+    if name == "ranks":
+        text = f"Rank late: {evidence.percent(RANKS)} of a step is waiting for other ranks."
+        advice = "Another rank is later, or the network is slow: the reports of all ranks together say which."
+        return RunVerdict(kind="rank-late", text=text, evidence=(advice,))
+    if name == "input":
+        return _waiting(evidence)
+    if name == "evaluation":
+        text = f"Evaluation-bound: {evidence.percent(EVALUATION)} of the time between two steps is evaluation."
+        return RunVerdict(kind="evaluation-bound", text=text, evidence=("Evaluate less often, or on fewer samples.",))
+    return _crossing(evidence, COPIES if name == "copies" else READ)
+
+
+def _waiting(evidence: Evidence) -> RunVerdict:
+    return RunVerdict(
+        kind="input-bound",
+        text=f"Input-bound: input wait is {evidence.percent(INPUT)} of a step.",
+        evidence=("The DataLoader is slower than the model: more workers, or less work for each sample.",),
+    )
+
+
+def _crossing(evidence: Evidence, phase: int) -> RunVerdict:
+    directions = ("host",) if phase == READ else ("device", "between")
+    notes = Counter({note: count for note, count in evidence.times.crossings.items() if note.to in directions})
+    place, _ = (lines_of(notes).most_common(1) or [("", 0)])[0]
+    at = f", most often at {place}" if place else ""
+    whats: Counter[str] = Counter()
+    for note, count in notes.items():
+        whats[note.what] += count
+    each = ", ".join(f"{what} {count / evidence.counted:.3g} times" for what, count in whats.most_common(3))
+    if phase == READ:
+        text = f"Read-back-bound: {evidence.percent(READ)} of a step is waiting for values ({each} a step){at}."
+        return RunVerdict(
+            kind="read-back-bound",
+            text=text,
+            evidence=("Each value is waited for: keep them on the device, and read them once for many steps.",),
+            place=place or None,
+        )
+    return RunVerdict(
+        kind="copy-bound",
+        text=f"Copy-bound: copies are {evidence.percent(COPIES)} of a step ({each} a step){at}.",
+        evidence=("Pinned memory and non_blocking=True let them overlap; a smaller dtype makes them shorter.",),
+        place=place or None,
+    )
+
+
+def _computing(evidence: Evidence, compute: float) -> RunVerdict:
+    shares = evidence.shares
+    others = [
+        f"{NAMES[phase]} is {evidence.percent(phase)}"
+        for phase in (INPUT, COPIES, READ, EVALUATION, REST, RANKS)
+        if shares[phase] >= MENTIONED_SHARE and (evidence.training or phase != EVALUATION)
+    ]
+    beside = f"; {' and '.join(others)}" if others else ""
+    if shares[OPTIMIZER] >= OPTIMIZER_SHARE:
+        return RunVerdict(
+            kind="optimizer-bound",
+            text=f"Optimizer-bound: the optimizer is {evidence.percent(OPTIMIZER)} of a step{beside}.",
+            evidence=(
+                "It goes through every parameter at every step: sparse gradients for large tables, a fused optimizer,"
+                " a larger batch.",
+            ),
+        )
+    if shares[BACKWARD] >= BACKWARD_SHARE and shares[BACKWARD] >= BACKWARD_RATIO * shares[FORWARD]:
+        return RunVerdict(
+            kind="backward-bound",
+            text=f"Backward-bound: backward is {evidence.percent(BACKWARD)} of a step, forward"
+            f" {evidence.percent(FORWARD)}{beside}.",
+            evidence=("About twice the forward is usual: is backward called several times, or forward run again?",),
+        )
+    if not evidence.training:
+        text = f"Compute-bound: the model is {compute:.0%} of a call{beside}.".replace("%", " %", 1)
+        return RunVerdict(kind="compute-bound", text=text)
+    text = (
+        f"Compute-bound: forward {evidence.percent(FORWARD)}, backward {evidence.percent(BACKWARD)}, optimizer"
+        f" {evidence.percent(OPTIMIZER)} of a step{beside}."
+    )
+    return RunVerdict(kind="compute-bound", text=text)
+
+
+def _resting(evidence: Evidence) -> RunVerdict:
+    where, place = _where_it_rests(evidence)
+    at = f", most often at {place}" if place else ""
+    return RunVerdict(
+        kind="rest-bound",
+        text=f"Rest-bound: {evidence.percent(REST)} of a step is the script's own lines {where}{at}.",
+        evidence=(_ADVICE.get(where, "Neither torch's input nor the model takes the time."),),
+        place=place,
+    )
+
+
+_ADVICE = {
+    BEFORE: "Batches are made in the process that trains: a DataLoader with workers can make them beside it.",
+    AFTER: "What is done after each step (logs, checkpoints, figures) can be done less often.",
+    BETWEEN: "The loss, or what else is between forward and the optimizer, takes longer than the model.",
+}
+
+
+def _where_it_rests(evidence: Evidence) -> tuple[str, str | None]:
+    """Where in the loop, and at which line if that is known."""
+    sampled: Counter[str | None] = Counter()
+    for (where, _), count in evidence.rests.items():
+        sampled[where] += count
+    (before, after), _ = (evidence.times.rests.most_common(1) or [((REST, REST), 0)])[0]
+    if sampled.total() >= LEAST_SAMPLES:
+        where, _ = sampled.most_common(1)[0]
+        lines = Counter({line: count for (each, line), count in evidence.rests.items() if each == where})
+        place, _ = lines.most_common(1)[0]
+        return where or _by_phases(before, after), place
+    return _by_phases(before, after), None
+
+
+def _by_phases(before: int, after: int) -> str:
+    """As the phases before and after it say."""
+    if before == OPTIMIZER:
+        if after in (INPUT, EVALUATION, READ):
+            return AFTER
+        return f"between optimizer and {NAMES[after]}"
+    if after == FORWARD and before in (INPUT, COPIES):
+        return BEFORE
+    if before == FORWARD and after in (BACKWARD, OPTIMIZER, READ):
+        return BETWEEN
+    return f"after {NAMES[before]}"
+
+
+# Several ranks.
+
+
+def late_rank(reports: Sequence[RunReport]) -> RunVerdict | None:
+    """Which rank all others wait for; None where none does, or where that cannot be told.
+
+    Ranks step together, so a late one shows in what the others wait. Its own work, without that waiting, takes longer
+    than theirs.
+    """
+    ranked = sorted((report for report in reports if report.rank is not None), key=lambda report: report.rank or 0)
+    if len(ranked) < 2 or min(report.steps_counted for report in ranked) < LEAST_STEPS:
+        return None
+    own = [_own_seconds(report) for report in ranked]
+    late = max(range(len(own)), key=lambda number: own[number])
+    others = [seconds for number, seconds in enumerate(own) if number != late]
+    usual = sorted(others)[len(others) // 2]
+    step = max(_step_seconds(report) for report in ranked)
+    if step <= 0 or own[late] - usual < LATE_SHARE * step:
+        return None
+    report = ranked[late]
+    excess, phase = max(
+        (_phase_seconds(report, name) - _median([_phase_seconds(other, name) for other in ranked]), name)
+        for name in NAMES
+        if name != NAMES[RANKS]
+    )
+    by = seconds_text(own[late] - usual)
+    return RunVerdict(
+        kind="rank-late",
+        text=f"Rank late: all ranks wait for rank {report.rank}, whose own work takes {by} longer in each step.",
+        evidence=(
+            f"Its {phase} takes {seconds_text(excess)} more than usual.",
+            *(
+                f"Rank {each.rank} works {seconds_text(seconds)} of a step of {seconds_text(_step_seconds(each))}."
+                for each, seconds in zip(ranked[:8], own[:8], strict=True)
+            ),
+        ),
+    )
+
+
+def _median(values: Sequence[float]) -> float:
+    return sorted(values)[(len(values) - 1) // 2]
+
+
+def _phase_seconds(report: RunReport, name: str) -> float:
+    """Of a step."""
+    for phase in report.phases:
+        if phase.name == name:
+            seconds = phase.seconds if phase.device_seconds is None else phase.device_seconds
+            return seconds / max(report.steps_counted, 1)
+    return 0.0
+
+
+def _step_seconds(report: RunReport) -> float:
+    return sum(_phase_seconds(report, name) for name in NAMES)
+
+
+def _own_seconds(report: RunReport) -> float:
+    return _step_seconds(report) - _phase_seconds(report, NAMES[RANKS])
