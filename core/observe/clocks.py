@@ -6,15 +6,22 @@ None of them ever waits for a device: the time between two events is asked for o
 
 from __future__ import annotations
 
+import functools
 import math
+import sys
 from collections.abc import Iterable
+from functools import cache
+from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
 
 from devexplorer.core.virtual.device.cost import overlapped
 
-SIMULATING = 8.0
-"""Dispatching an operation in Python costs so many times as much as launching it on a card would."""
+SIMULATORS = (
+    ("devexplorer.core.virtual.operators.tensor", "VirtualTensor", "__torch_dispatch__"),
+    ("devexplorer.core.virtual.cuda.emulation", "DeviceCalls", "__torch_function__"),
+)
+"""Where virtual GPUs are entered. What passes in there is no time of the script's, and none of a card."""
 
 
 class Clock:
@@ -45,22 +52,22 @@ class HostClock(Clock):
 
 
 class SimulatedClocks(Clock):
-    """Stamps of virtual GPUs: (nanoseconds, seconds of the cards, of launches, of simulating)."""
+    """Stamps of virtual GPUs: (nanoseconds, seconds of the cards, of launches, nanoseconds of simulating)."""
 
     name = "simulated"
 
     def __init__(self, machine: Any) -> None:
         self._machine = machine
+        self._simulating = _simulating()
 
     def now(self) -> Any:
         """All cards together: which of them works at once is not known here."""
-        device = host = simulating = 0.0
+        device = host = 0.0
         for gpu in self._machine.gpus:
             clock = gpu.clock
             device += clock.busy_seconds
             host += clock.thread_host_seconds
-            simulating += clock.cpu_seconds
-        return perf_counter_ns(), device, host, simulating
+        return perf_counter_ns(), device, host, self._simulating.nanoseconds
 
     def between(self, begun: Any, ended: Any, waiting: bool) -> tuple[int, float]:
         """What the card would have taken; where it had nothing to do, what the processor took."""
@@ -70,8 +77,49 @@ class SimulatedClocks(Clock):
             return real, real
         card = 1e9 * overlapped(device, host)
         if waiting:  # the script's own work goes on beside what was simulated in it
-            card += max(0.0, real - 1e9 * (simulating + SIMULATING * host))
+            card += max(0, real - simulating)
         return real, card if math.isfinite(card) else 0.0
+
+
+class _Simulating:
+    """Counts what passes within virtual GPUs on one thread."""
+
+    def __init__(self) -> None:
+        self.nanoseconds = 0
+        self._thread = get_ident()
+        self._within = False
+
+    def count(self, function: Any) -> Any:
+        """The function, counted; calls within it count with it."""
+
+        @functools.wraps(function)
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            if self._within or get_ident() != self._thread:
+                return function(*args, **kwargs)
+            self._within = True
+            begun = perf_counter_ns()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.nanoseconds += perf_counter_ns() - begun
+                self._within = False
+
+        return counted
+
+
+@cache
+def _simulating() -> _Simulating:
+    """Counting from now on; for the thread that asks first."""
+    counter = _Simulating()
+    for module, owner, name in SIMULATORS:
+        kind: Any = getattr(sys.modules.get(module), owner, None)
+        if kind is not None:
+            function = vars(kind)[name]
+            if isinstance(function, classmethod):
+                setattr(kind, name, classmethod(counter.count(function.__func__)))
+            else:
+                setattr(kind, name, counter.count(function))
+    return counter
 
 
 class EventClock(Clock):

@@ -13,6 +13,7 @@ import os
 import sys
 import warnings
 from threading import get_ident
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,6 +35,8 @@ from devexplorer.core.observe.phases import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from devexplorer.core.observe.observer import Observation
 
 COLLECTIVES = (
@@ -105,6 +108,8 @@ def _begin_root(module: Any) -> int | None:
     run = watch.run
     if run is None or get_ident() != watch.thread or is_compiling():
         return None
+    if watch.optimizers and not _steps_at_work():
+        watch.left_behind()
     before = watch.base
     try:
         run.called(module)
@@ -265,7 +270,7 @@ def _read(name: str) -> None:
 
     @functools.wraps(original)
     def read(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if converted and not _warned and self.requires_grad:
+        if converted and not _warned and self.requires_grad and is_grad_enabled():
             _warn_once(original, self)
         if watch.silent or get_ident() != watch.thread:
             try:
@@ -296,9 +301,10 @@ _warned: list[bool] = []
 
 def _warn_once(original: Any, tensor: Any) -> None:
     """torch warns once of a scalar that has a graph, and says where: at the script's line, not at one of ours."""
-    _warned.append(True)
     with warnings.catch_warnings(record=True) as caught:
         original(tensor)
+    if caught:
+        _warned.append(True)
     code, instruction = caller(sys._getframe(2))
     frame = sys._getframe(2)
     while frame.f_code is not code and frame.f_back is not None:
@@ -347,6 +353,18 @@ def _model_moved() -> None:
     nn.Module._apply = applied  # type: ignore[method-assign]
 
 
+def _steps_at_work() -> int:
+    """How many `Optimizer.step` are on the stack. One that failed is not, though it was never said to be done."""
+    count = 0
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "wrapper" and code.co_qualname.startswith("Optimizer.profile_hook_step"):
+            count += 1
+        frame = frame.f_back
+    return count
+
+
 def before_optimizer(optimizer: Any, args: Any = (), kwargs: Any = None) -> None:
     """An optimizer begins; one that comes round again ends the step before."""
     run = watch.run
@@ -355,11 +373,10 @@ def before_optimizer(optimizer: Any, args: Any = (), kwargs: Any = None) -> None
     number = id(optimizer)
     try:
         for other, _, _ in watch.optimizers:
-            if other == number:
-                if run.scaling:
-                    return  # `GradScaler.step`, which was seen already, calls it now
-                watch.left_behind()
-                break
+            if other == number and run.scaling:
+                return  # `GradScaler.step`, which was seen already, calls it now
+        if watch.optimizers and _steps_at_work() < 2 and not run.scaling:
+            watch.left_behind()
         run.optimizing(number)
         watch.optimizers.append((number, watch.base, watch.silent))
         watch.base, watch.silent = OPTIMIZER, True
@@ -421,6 +438,48 @@ def _collectives() -> None:
                 setattr(torch.distributed, name, getattr(distributed_c10d, name))
 
 
+def _never_compiled() -> None:
+    """Where torch.compile leaves a graph for `.item()`, say, it would go on to compile our functions: let it run them
+    as they are. The switch is the one behind `torch.compiler.disable`, without importing the compiler."""
+    frames: Any = torch._C._dynamo.eval_frame
+    if hasattr(frames, "set_code_exec_strategy"):
+        skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.DEFAULT)
+        leave_out = functools.partial(_set_strategy, frames.set_code_exec_strategy, skip)
+    elif hasattr(frames, "skip_code"):  # torch 2.10
+        leave_out = frames.skip_code
+    else:
+        return
+    package = __name__.rpartition(".")[0]
+    for name, module in list(sys.modules.items()):
+        if name.startswith(package):
+            for code in _codes_of(module):
+                leave_out(code)
+
+
+def _set_strategy(setter: Any, strategy: Any, code: Any) -> None:
+    setter(code, strategy)
+
+
+def _codes_of(module: Any) -> Iterator[Any]:
+    """Of all functions and classes that a module defines, and of functions within them."""
+    for value in list(vars(module).values()):
+        if getattr(value, "__module__", None) != module.__name__:
+            continue
+        members = [value, *vars(value).values()] if isinstance(value, type) else [value]
+        for member in members:
+            function = getattr(member, "__func__", getattr(member, "fget", member))
+            code = getattr(function, "__code__", None)
+            if code is not None:
+                yield from _nested(code)
+
+
+def _nested(code: Any) -> Iterator[Any]:
+    yield code
+    for constant in code.co_consts:
+        if hasattr(constant, "co_code"):
+            yield from _nested(constant)
+
+
 def _quiet_in_child() -> None:
     watch.end()
 
@@ -448,5 +507,6 @@ def install() -> None:
     _collectives()
     register_optimizer_step_pre_hook(before_optimizer)
     register_optimizer_step_post_hook(after_optimizer)
+    _never_compiled()
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_quiet_in_child)

@@ -29,6 +29,22 @@ LEAST_GROWTH_OF_CARDS = 1 << 20
 LEAST_GROWTH_SHARE = 0.02
 
 
+def virtual_machine() -> Any:
+    """The virtual GPUs of this process, where there are some. Their module is not imported for that."""
+    backend: Any = sys.modules.get("devexplorer.core.virtual.backend")
+    machine = None if backend is None else backend.installed()
+    return machine if machine is not None and machine.gpus else None
+
+
+def device_of(tensor: Any) -> str:
+    """Its device as the script calls it: that of a virtual GPU is CUDA's where it stands in for a card."""
+    device = tensor.device
+    machine = virtual_machine()
+    if device.type == "vgpu" and machine is not None:
+        return str(machine.gpus[device.index or 0].spoken)
+    return str(device)
+
+
 class Growth(NamedTuple):
     """Memory of a device that gets more at every step."""
 
@@ -69,13 +85,13 @@ class MemoryWatch:
         resident = int(self._process.memory_info().rss)
         found: dict[str, tuple[int, int | None]] = {"cpu": (resident, None)}
         peaks = dict(found)
-        machine = self._virtual()
+        machine = virtual_machine()
         if machine is not None:
             self._simulated = True
             for gpu in machine.gpus:
                 figures = gpu.memory.figures()
-                found[f"cuda:{gpu.index}"] = figures.allocated_bytes, figures.reserved_bytes
-                peaks[f"cuda:{gpu.index}"] = figures.peak_allocated_bytes, figures.reserved_bytes
+                found[gpu.spoken] = figures.allocated_bytes, figures.reserved_bytes
+                peaks[gpu.spoken] = figures.peak_allocated_bytes, figures.reserved_bytes
         else:
             _look_at_accelerators(found, peaks)
         for device, (allocated, reserved) in peaks.items():
@@ -84,11 +100,6 @@ class MemoryWatch:
                 most_reserved = max(reserved, most_reserved or 0)
             self._peaks[device] = max(most, allocated), most_reserved
         return found
-
-    def _virtual(self) -> Any:
-        backend: Any = sys.modules.get("devexplorer.core.virtual.backend")
-        machine = None if backend is None else backend.installed()
-        return machine if machine is not None and machine.gpus else None
 
     def devices(self) -> tuple[DeviceUse, ...]:
         """Every device that was used."""

@@ -5,6 +5,7 @@ Nothing here may reach the script: an exception of ours becomes a line of `probl
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 import time
@@ -18,7 +19,7 @@ import torch
 from devexplorer.core.base.errors import first_line
 from devexplorer.core.observe import hooks
 from devexplorer.core.observe.clocks import EventClock, HostClock, SimulatedClocks
-from devexplorer.core.observe.memory import MemoryWatch
+from devexplorer.core.observe.memory import MemoryWatch, device_of, virtual_machine
 from devexplorer.core.observe.phases import (
     BACKWARD,
     LONG_STEP_MARKS,
@@ -32,10 +33,10 @@ from devexplorer.core.observe.phases import (
 from devexplorer.core.observe.places import RestPlaces, stack_of
 from devexplorer.core.observe.records import (
     ObservedModel,
+    ObserveSettings,
     ParameterPlace,
     PhaseTime,
     RunReport,
-    RunSettings,
 )
 from devexplorer.core.observe.verdict import REST_SHARE, Evidence, judge
 
@@ -43,7 +44,6 @@ FOLD_MARKS = 512
 """So many marks are summed up at once."""
 LONGEST_LIST = 10_000
 PROBLEMS = 20
-VIRTUAL = "devexplorer.core.virtual.backend"
 
 
 class _Root:
@@ -73,7 +73,7 @@ class _Weight:
 class Observation:
     """A run that is looked at."""
 
-    def __init__(self, settings: RunSettings) -> None:
+    def __init__(self, settings: ObserveSettings) -> None:
         self.settings = settings
         self.problems: list[str] = []
         self.fold = StepFold()
@@ -194,10 +194,10 @@ class Observation:
         """Cards can come, and CUDA begin, at any time before the first model is called."""
         if not isinstance(self.fold.clock, HostClock):
             return
-        machine = sys.modules[VIRTUAL].installed() if VIRTUAL in sys.modules else None
-        if machine is not None and machine.gpus:
+        machine = virtual_machine()
+        if machine is not None:
             clock: Any = SimulatedClocks(machine)
-        elif machine is None and torch.version.cuda and torch.cuda.is_initialized():
+        elif torch.version.cuda and torch.cuda.is_initialized():
             clock = EventClock(torch.cuda)
         else:
             return
@@ -371,8 +371,6 @@ def _move_waiting(times: StepTimes, steps: list[StepTimes], waited: float) -> No
 
 def _ranks() -> tuple[int | None, int | None]:
     """The rank of this process and how many there are; as torchrun says it where the group is gone already."""
-    import os
-
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
@@ -386,7 +384,7 @@ def _weighed(model: Any, optimizers: list[Any]) -> _Weight:
     weight = _Weight()
     weight.modules = frozenset(id(module) for module in model.modules() if module is not model)
     for name, tensor in _tensors(model):
-        device, size = _device(tensor), _bytes(tensor)
+        device, size = device_of(tensor), _bytes(tensor)
         dtype = str(tensor.dtype).removeprefix("torch.")
         weight.devices[device] += size
         weight.dtypes[dtype] += size
@@ -398,10 +396,10 @@ def _weighed(model: Any, optimizers: list[Any]) -> _Weight:
         for optimizer in optimizers:
             for value in optimizer.state.get(tensor, {}).values():
                 if isinstance(value, torch.Tensor):
-                    states[_device(value)] += _bytes(value)
+                    states[device_of(value)] += _bytes(value)
         weight.states.update(states)
         if gradient is not None:
-            weight.gradients[_device(gradient)] += _bytes(gradient)
+            weight.gradients[device_of(gradient)] += _bytes(gradient)
         if len(weight.places) < LONGEST_LIST:
             weight.places.append(
                 ParameterPlace(
@@ -410,7 +408,7 @@ def _weighed(model: Any, optimizers: list[Any]) -> _Weight:
                     dtype=dtype,
                     bytes=size,
                     gradient_bytes=0 if gradient is None else _bytes(gradient),
-                    gradient_device=None if gradient is None else _device(gradient),
+                    gradient_device=None if gradient is None else device_of(gradient),
                     optimizer_bytes=states.total(),
                     optimizer_device=states.most_common(1)[0][0] if states else None,
                 )
@@ -425,11 +423,6 @@ def _tensors(model: Any) -> Iterator[tuple[str, Any]]:
             yield name, tensor
 
 
-def _device(tensor: Any) -> str:
-    """As the script calls it: CUDA's name for a virtual GPU that stands in for one."""
-    return hooks.device_name(str(tensor.device))
-
-
 def _bytes(tensor: Any) -> int:
     """Of a DTensor what is here."""
     local = getattr(tensor, "_local_tensor", tensor)
@@ -439,7 +432,7 @@ def _bytes(tensor: Any) -> int:
 _current: list[Observation] = []
 
 
-def start(settings: RunSettings) -> Observation:
+def start(settings: ObserveSettings) -> Observation:
     """Look at this process from now on, on the calling thread. While a run is looked at: that one, unchanged."""
     if not _current:
         observation = Observation(settings)

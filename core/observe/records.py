@@ -8,7 +8,7 @@ SCHEMA = 1
 """Of `RunReport`; changes when a reader of the one before would misunderstand it."""
 
 
-class RunSettings(Record):
+class ObserveSettings(Record):
     """What is to be observed, and how."""
 
     script: str = ""

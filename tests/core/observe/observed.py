@@ -12,12 +12,12 @@ import torch
 
 from devexplorer.core.observe import observer
 from devexplorer.core.observe.closing import report_lines
-from devexplorer.core.observe.records import RunSettings
+from devexplorer.core.observe.records import ObserveSettings
 from devexplorer.core.records.base import plain
 
 
 def observed(script):
-    observation = observer.start(RunSettings(script=script))
+    observation = observer.start(ObserveSettings(script=script))
     raised, printed = "", io.StringIO()
     try:
         with redirect_stdout(printed):
@@ -34,9 +34,9 @@ def main(output, *arguments):
         import devexplorer
         from devexplorer.core.virtual.cuda.emulation import CudaEmulation
 
-        observer.start(RunSettings()).finish()  # its hooks come before the emulation
+        observer.start(ObserveSettings()).finish()  # its hooks come before the emulation
         devexplorer.add_virtual_gpus(scripts[1])
-        CudaEmulation(torch.accelerator.device_count()).__enter__()
+        CudaEmulation(torch.accelerator.device_count(), spoken=True).__enter__()
         scripts = scripts[2:]
     with open(output, "w") as file:
         for script in scripts:
