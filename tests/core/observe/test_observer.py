@@ -1,0 +1,422 @@
+"""Scripts are observed: what slows each is named, nothing that they can see differs, and each trap is stepped over."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from devexplorer.core.observe.records import RunReport
+from devexplorer.core.observe.verdict import late_rank
+
+HERE = Path(__file__).parent
+SLOW = HERE / "slow"
+WANTED = json.loads((SLOW / "wanted.json").read_text())
+HEAD = """
+import torch
+from torch import nn
+from devexplorer.core.observe import hooks
+torch.set_num_threads(1)
+model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+inputs = torch.randn(4, 8)
+def train(optimizer, steps, model=model):
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(inputs).sum().backward()
+        optimizer.step()
+"""
+
+
+def observed(folder: Path, name: str, *arguments: str, **variables: str) -> list[dict[str, Any]]:
+    """What was seen of each script."""
+    output = folder / f"{name}.json"
+    command = [sys.executable, str(HERE / "observed.py"), str(output), *arguments]
+    subprocess.run(command, check=True, timeout=300, env=os.environ | {"OMP_NUM_THREADS": "1"} | variables)
+    return [json.loads(line) for line in output.read_text().splitlines()]
+
+
+def _agrees(name: str, seen: dict[str, Any]) -> str:
+    """Empty, or how the verdict on a slow script differs from what was wanted."""
+    wanted, verdict = WANTED[name], seen["report"]["verdict"]
+    said = " ".join([verdict["text"], *verdict["evidence"]]).lower()
+    right = verdict["kind"] == wanted["kind"] and all(word in said for word in wanted["says"])
+    return "" if right else f"{name}: {verdict['kind']}: {said}"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("observed")
+
+
+@pytest.fixture(scope="module")
+def slow(folder: Path) -> dict[str, dict[str, Any]]:
+    """What was seen of all slow scripts that run in one process."""
+    plain = [name for name, wanted in WANTED.items() if "virtual" not in wanted and "ranks" not in wanted]
+    cards = [name for name, wanted in WANTED.items() if "virtual" in wanted]
+    seen = observed(folder, "plain", *(str(SLOW / f"{name}.py") for name in plain))
+    seen += observed(folder, "cards", "--virtual", "Tesla T4", *(str(SLOW / f"{name}.py") for name in cards))
+    return dict(zip([*plain, *cards], seen, strict=True))
+
+
+def test_what_slows_a_script_is_named(slow: dict[str, dict[str, Any]]) -> None:
+    wrong = [text for text in (_agrees(name, seen) for name, seen in slow.items()) if text]
+    assert len(wrong) <= 1, wrong
+    assert all(not seen["raised"] and not seen["report"]["problems"] for seen in slow.values())
+
+
+def test_reports_are_read_as_they_were_written_and_summed_up_in_a_few_lines(slow: dict[str, dict[str, Any]]) -> None:
+    for seen in slow.values():
+        report = msgspec.convert(seen["report"], RunReport)
+        assert report.schema == 1
+        assert sum(phase.share for phase in report.phases) == pytest.approx(1)
+        assert 4 <= len(seen["lines"]) <= 12
+        assert report.verdict.text in "\n".join(seen["lines"])
+    cards = msgspec.convert(slow["07_layer_left_on_the_cpu"]["report"], RunReport)
+    assert cards.clock == "simulated"
+    assert cards.models[0].bytes_by_device == {
+        "cuda:0": 4 * (2 * (256 * 256 + 256) - 65792 + 16 * 257),
+        "cpu": 4 * 65792,
+    }
+    assert {place.device for place in cards.parameters if place.name.startswith("middle")} == {"cpu"}
+    assert next(use for use in cards.memory if use.device == "cuda:0").peak_allocated_bytes
+    adam = msgspec.convert(slow["09_optimizer_bound"]["report"], RunReport)
+    (model,) = adam.models
+    assert model.gradient_bytes == {"cpu": 4 * model.parameters}
+    assert model.optimizer_bytes["cpu"] >= 8 * model.parameters
+
+
+def test_a_rank_that_all_others_wait_for_is_named(folder: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    script = str(SLOW / "06_straggling_rank.py")
+    other = subprocess.Popen(
+        [sys.executable, str(HERE / "observed.py"), str(folder / "rank1.json"), script],
+        env=os.environ | variables | {"RANK": "1"},
+    )
+    (first,) = observed(folder, "rank0", script, RANK="0", **variables)
+    assert other.wait(60) == 0
+    second = json.loads((folder / "rank1.json").read_text())
+    reports = [msgspec.convert(seen["report"], RunReport) for seen in (first, second)]
+    assert [report.rank for report in reports] == [0, 1]
+    assert reports[0].verdict.kind == "rank-late"  # by itself it knows that it waits, and not for whom
+    verdict = late_rank(reports)
+    assert verdict is not None
+    assert verdict.kind == WANTED["06_straggling_rank"]["kind"]
+    assert "rank 1" in verdict.text
+    assert late_rank([reports[0], msgspec.structs.replace(reports[0], rank=1)]) is None  # nobody is late
+    assert late_rank(reports[:1]) is None
+
+
+def test_nothing_that_a_script_can_see_differs(folder: Path) -> None:
+    (seen,) = observed(folder, "same", str(HERE / "same.py"))
+    bare = f"import runpy, torch; runpy.run_path({str(HERE / 'same.py')!r}, run_name='__main__')"
+    environ = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", bare], capture_output=True, text=True, timeout=120, env=environ)
+    assert done.returncode == 0, done.stderr
+    assert seen["printed"] == done.stdout
+    assert seen["report"]["problems"] == []
+    assert seen["report"]["steps"] > 20
+
+
+TRAPS: dict[str, tuple[str, str]] = {
+    "closures run forward and backward within the optimizer": (
+        """
+optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
+def closure():
+    optimizer.zero_grad()
+    loss = model(inputs).square().sum()
+    loss.backward()
+    return loss
+for _ in range(8):
+    optimizer.step(closure)
+""",
+        "r.steps == 8 and p('forward') > 0 and p('backward') > 0 and p('optimizer') > 0",
+    ),
+    "a step that GradScaler leaves out is one": (
+        """
+optimizer, scaler = torch.optim.SGD(model.parameters(), 0.1), torch.amp.GradScaler("cpu")
+for number in range(8):
+    optimizer.zero_grad()
+    scaler.scale(model(inputs).sum()).backward()
+    if number % 2:
+        model[0].weight.grad[0] = torch.inf
+    scaler.step(optimizer)
+    scaler.update()
+""",
+        "r.steps == 8",
+    ),
+    "two optimizers in turn are one step": (
+        """
+other = nn.Linear(8, 2)
+first, second = torch.optim.SGD(model.parameters(), 0.1), torch.optim.Adam(other.parameters())
+for _ in range(9):
+    train(first, 1)
+    train(second, 1, other)
+""",
+        "r.steps == 9 and len(r.models) == 2",
+    ),
+    "gradients are summed up over several batches": (
+        """
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for number in range(24):
+    model(inputs).sum().backward()
+    if number % 4 == 3:
+        optimizer.step()
+        optimizer.zero_grad()
+""",
+        "r.steps == 6 and r.models[0].calls == 24",
+    ),
+    "an optimizer that steps within backward": (
+        """
+optimizers = {each: torch.optim.SGD([each], 0.1) for each in model.parameters()}
+def step_at_once(parameter):
+    optimizers[parameter].step()
+    optimizers[parameter].zero_grad()
+for each in model.parameters():
+    each.register_post_accumulate_grad_hook(step_at_once)
+for _ in range(8):
+    model(inputs).sum().backward()
+""",
+        "r.steps in (7, 8) and p('optimizer') > 0 and p('backward') > 0",
+    ),
+    "a forked child is not observed": (
+        """
+import os
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+train(optimizer, 6)
+child = os.fork()
+if child == 0:
+    train(optimizer, 50)
+    os._exit(0 if hooks.watch.run is None else 1)
+print(os.waitpid(child, 0)[1])
+train(optimizer, 6)
+""",
+        "r.steps == 12 and printed == '0\\n'",
+    ),
+    "other threads are not observed": (
+        """
+import threading
+other = nn.Linear(8, 2)
+def elsewhere():
+    train(torch.optim.SGD(other.parameters(), 0.1), 50, other)
+thread = threading.Thread(target=elsewhere)
+thread.start()
+train(torch.optim.SGD(model.parameters(), 0.1), 10)
+thread.join()
+""",
+        "r.steps == 10 and [model.name for model in r.models] == ['Sequential']",
+    ),
+    "an optimizer that fails is not at work for ever": (
+        """
+class Fails(torch.optim.SGD):
+    def step(self, closure=None):
+        raise ArithmeticError
+failing = Fails(nn.Linear(2, 2).parameters(), 0.1)
+try:
+    failing.step()
+except ArithmeticError:
+    pass
+del failing
+train(torch.optim.SGD(model.parameters(), 0.1), 10)
+import time
+time.sleep(0.05)
+print(hooks.watch.optimizers, hooks.watch.silent)
+""",
+        "r.steps in (10, 11) and p('optimizer') < 0.04 and printed == '[] False\\n'",
+    ),
+    "a model that fails is not inside for ever": (
+        """
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(8):
+    try:
+        model(torch.ones(3, 3))
+    except RuntimeError:
+        pass
+    train(optimizer, 1)
+""",
+        "r.steps == 8 and r.models[0].calls == 16 and p('backward') > 0",
+    ),
+    "a model that is local to main() is weighed before it is gone": (
+        """
+def main():
+    local = nn.Linear(8, 2)
+    train(torch.optim.Adam(local.parameters()), 8, local)
+main()
+import gc
+gc.collect()
+""",
+        "r.models[0].name == 'Linear' and r.models[0].optimizer_bytes['cpu'] >= 2 * 72 and r.parameters[0].bytes == 64",
+    ),
+    "inference without end takes no memory": (
+        """
+longest = 0
+with torch.no_grad():
+    for _ in range(6_000):
+        model(inputs)
+        longest = max(longest, len(hooks.watch.run.fold.marks))
+print(longest < 2_000)
+""",
+        "printed == 'True\\n' and r.steps == 6_000 and not r.training and r.models[0].calls == 6_000 and "
+        "r.verdict.kind in ('compute-bound', 'rest-bound', 'not-sure')",
+    ),
+    "evaluation without end within a step takes no memory": (
+        """
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+train(optimizer, 6)
+longest = 0
+with torch.no_grad():
+    for _ in range(30_000):
+        model(inputs)
+        longest = max(longest, len(hooks.watch.run.fold.marks))
+train(optimizer, 6)
+print(longest < 40_000)
+""",
+        "printed == 'True\\n' and r.steps == 12 and p('evaluation') > 0.5 * r.seconds / 2",
+    ),
+    "what is called before the training is no step": (
+        """
+with torch.no_grad():
+    for _ in range(20):
+        model(inputs)
+train(torch.optim.SGD(model.parameters(), 0.1), 8)
+""",
+        "r.steps == 8 and r.training",
+    ),
+    "modules that prepare input, and what a checkpoint runs again, are no models": (
+        """
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, Dataset
+class Prepared(Dataset):
+    transform = nn.BatchNorm1d(8)
+    def __len__(self):
+        return 32
+    def __getitem__(self, index):
+        return self.transform(inputs)[0].detach()
+class Recomputed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = model
+    def forward(self, inputs):
+        return checkpoint(self.inner, inputs, use_reentrant=False)
+net = Recomputed()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for batch in DataLoader(Prepared(), 4):
+    optimizer.zero_grad()
+    net(batch.requires_grad_()).sum().backward()
+    optimizer.step()
+""",
+        "[model.name for model in r.models] == ['Recomputed'] and r.models[0].calls == 8 and p('input wait') > 0",
+    ),
+    "a model whose parts are called by the script": (
+        """
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(8):
+    optimizer.zero_grad()
+    model.forward(inputs).sum().backward()
+    optimizer.step()
+""",
+        "r.steps == 8 and p('forward') > 0",
+    ),
+    "what torch.compile has compiled": (
+        """
+@torch.compile(backend="eager")
+def loss_of(inputs):
+    return model(inputs).sum()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(8):
+    optimizer.zero_grad()
+    loss_of(inputs).backward()
+    optimizer.step()
+""",
+        "r.steps == 8 and p('backward') > 0 and p('rest') > 0",
+    ),
+    "an exception of ours does not reach the script": (
+        """
+def broken(module):
+    raise LookupError("ours")
+hooks.watch.run.called = broken
+train(torch.optim.SGD(model.parameters(), 0.1), 8)
+print("on")
+""",
+        "printed == 'on\\n' and r.problems == ('LookupError: ours',) and r.steps == 8",
+    ),
+    "asked twice, it is observed once": (
+        """
+from devexplorer.core.observe import observer
+from devexplorer.core.observe.records import ObserveSettings
+run = hooks.watch.run
+print(observer.start(ObserveSettings()) is run, hooks.watch.run is run)
+train(torch.optim.SGD(model.parameters(), 0.1), 8)
+""",
+        "printed == 'True True\\n' and r.steps == 8",
+    ),
+    "parameters of any kind are weighed": (
+        """
+class Odd(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lazy, self.meta = nn.LazyLinear(2), nn.Linear(8, 2, device="meta")
+        self.half, self.own = nn.Linear(8, 2, dtype=torch.bfloat16), nn.Linear(8, 2)
+        self.register_buffer("table", torch.quantize_per_tensor(torch.ones(16), 0.1, 0, torch.qint8))
+        self.register_buffer("sparse", torch.eye(4).to_sparse())
+    def forward(self, inputs):
+        return self.own(inputs)
+net = Odd()
+train(torch.optim.SGD(net.own.parameters(), 0.1), 8, net)
+""",
+        "r.models[0].bytes_by_dtype['bfloat16'] == 36 and r.models[0].bytes_by_device['meta'] == 72 and not r.problems",
+    ),
+    "models without end": (
+        """
+for _ in range(300):
+    nn.Linear(8, 2)(inputs)
+print(len(hooks.watch.run._roots) < 5)
+""",
+        "printed == 'True\\n' and r.models[0].calls == 300 and len(r.models) == 1",
+    ),
+    "too few steps for a verdict": (
+        "train(torch.optim.SGD(model.parameters(), 0.1), 3)",
+        "r.verdict.kind == 'not-sure' and '3 steps' in r.verdict.text",
+    ),
+    "no step at all": ("torch.ones(2).sum().item()", "r.verdict.kind == 'not-sure' and r.steps == 0"),
+}
+
+
+@pytest.fixture(scope="module")
+def trapped(folder: Path) -> dict[str, dict[str, Any]]:
+    """What was seen of all traps, in one process."""
+    scripts = []
+    for number, (source, _) in enumerate(TRAPS.values()):
+        script = folder / f"trap{number}.py"
+        script.write_text(HEAD + source)
+        scripts.append(str(script))
+    return dict(zip(TRAPS, observed(folder, "traps", *scripts), strict=True))
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+def test_it_does_not_fall_into(trap: str, trapped: dict[str, dict[str, Any]]) -> None:
+    seen = trapped[trap]
+    report = msgspec.convert(seen["report"], RunReport)
+    seconds = {phase.name: phase.seconds for phase in report.phases}
+    assert not seen["raised"], seen["raised"]
+    names = {"r": report, "p": lambda name: seconds.get(name, 0.0), "printed": seen["printed"]}
+    assert eval(TRAPS[trap][1], names), (seen["lines"], seen["printed"], report)
+    if "exception of ours" not in trap:
+        assert report.problems == ()
+
+
+def test_words_on_screen_are_sentences(slow: dict[str, dict[str, Any]]) -> None:
+    for seen in slow.values():
+        verdict = seen["report"]["verdict"]
+        for text in (verdict["text"], *verdict["evidence"]):
+            assert re.match(r"[A-Z].*[.?]$", text), text
