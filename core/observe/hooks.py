@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, autograd, is_grad_enabled, nn
-from torch.compiler import is_compiling
 
 from devexplorer.core.observe.phases import (
     BACKWARD,
@@ -61,7 +60,7 @@ _TORCH = os.path.dirname(torch.__file__) + os.sep
 OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
-class _Watch:
+class _Watching:
     """What hooks look at and set. One for the process, so that a hook needs no more than an attribute of it."""
 
     __slots__ = ("base", "inside", "mark", "now", "optimizers", "run", "silent", "thread")
@@ -99,14 +98,14 @@ class _Watch:
         self.base, self.silent = REST, False
 
 
-watch = _Watch()
+watch = _Watching()
 _installed: list[bool] = []
 
 
 def _begin_root(module: Any) -> int | None:
     """A model is called by the script itself: the phase before, or None where it is not looked at."""
     run = watch.run
-    if run is None or get_ident() != watch.thread or is_compiling():
+    if run is None or get_ident() != watch.thread:
         return None
     if watch.optimizers and not _steps_at_work():
         watch.left_behind()
@@ -253,8 +252,9 @@ def _mark_copy(name: str, source: Any, result: Any, begun: Any) -> None:
             to = "host"
         elif source.device.type == "cpu":
             to = "device"
-        within = base in (FORWARD, EVALUATION) or bool(result.requires_grad)
-        note = Crossing(f".{name}()", True, to, within, *caller(sys._getframe(2)))
+        graph = bool(result.requires_grad)
+        within = graph or base in (FORWARD, EVALUATION)
+        note = Crossing(f".{name}()", True, to, within, graph, *caller(sys._getframe(2)))
         watch.mark((begun, READ if to == "host" else COPIES, note))
         watch.mark((ended, base, None))
     except Exception as error:
@@ -286,12 +286,11 @@ def _read(name: str) -> None:
             _without_us(error)
             raise
         finally:
-            run, base = watch.run, watch.base
-            watch.silent = run is None
-            if run is not None:
-                note = Crossing(what, False, "host", base in (FORWARD, EVALUATION), *caller(sys._getframe(1)))
-                watch.mark((begun, READ, note))
-                watch.mark((watch.now(), base, None))
+            if watch.run is not None:
+                base, mark = watch.base, watch.mark
+                watch.silent = False
+                mark((begun, READ, (what, base, *caller(sys._getframe(1)))))
+                mark((watch.now(), base, None))
 
     setattr(Tensor, name, read)
 
@@ -346,7 +345,7 @@ def _model_moved() -> None:
                 to = "between"
                 if target is not None and source is not None and target != source:
                     to = "host" if target.type == "cpu" else "device"
-                    note = Crossing("Module.to()", True, to, True, *caller(sys._getframe(1)))
+                    note = Crossing("Module.to()", True, to, True, False, *caller(sys._getframe(1)))
                     watch.mark((begun, COPIES, note))
                     watch.mark((watch.now(), base, None))
 
@@ -372,11 +371,11 @@ def before_optimizer(optimizer: Any, args: Any = (), kwargs: Any = None) -> None
         return
     number = id(optimizer)
     try:
-        for other, _, _ in watch.optimizers:
-            if other == number and run.scaling:
+        if watch.optimizers:
+            if run.scaling and watch.optimizers[-1][0] == number:
                 return  # `GradScaler.step`, which was seen already, calls it now
-        if watch.optimizers and _steps_at_work() < 2 and not run.scaling:
-            watch.left_behind()
+            if not run.scaling and _steps_at_work() < 2:
+                watch.left_behind()
         run.optimizing(number)
         watch.optimizers.append((number, watch.base, watch.silent))
         watch.base, watch.silent = OPTIMIZER, True
@@ -392,9 +391,10 @@ def after_optimizer(optimizer: Any, args: Any = (), kwargs: Any = None) -> None:
         return
     try:
         number, watch.base, watch.silent = watch.optimizers.pop()
-        run.fold.split = len(run.fold.marks)
-        watch.mark((watch.now(), watch.base, None))
-        run.optimized(optimizer, number)
+        fold, stamp = run.fold, watch.now()
+        fold.split = len(fold.marks)
+        watch.mark((stamp, watch.base, None))
+        run.optimized(optimizer, number, stamp if type(stamp) is int else stamp[0])
     except Exception as error:
         run.problem(error)
 

@@ -12,14 +12,16 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Iterator
+from time import perf_counter_ns
 from typing import Any
 
+import numpy as np
 import torch
 
 from devexplorer.core.base.errors import first_line
 from devexplorer.core.observe import hooks
 from devexplorer.core.observe.clocks import EventClock, HostClock, SimulatedClocks
-from devexplorer.core.observe.memory import MemoryWatch, device_of, virtual_machine
+from devexplorer.core.observe.memory import EARLY_STEPS, MemoryWatch, device_of, virtual_machine
 from devexplorer.core.observe.phases import (
     BACKWARD,
     LONG_STEP_MARKS,
@@ -40,7 +42,7 @@ from devexplorer.core.observe.records import (
 )
 from devexplorer.core.observe.verdict import REST_SHARE, Evidence, judge
 
-FOLD_MARKS = 512
+FOLD_MARKS = 2_048
 """So many marks are summed up at once."""
 LONGEST_LIST = 10_000
 PROBLEMS = 20
@@ -138,20 +140,22 @@ class Observation:
             self._round()
         self._stepped.add(number)
 
-    def optimized(self, optimizer: Any, number: int) -> None:
-        """An optimizer is done."""
+    def optimized(self, optimizer: Any, number: int, stamp: int) -> None:
+        """An optimizer is done, at this time on the processor's clock."""
         if number not in self._optimizers:
             self._optimizers[number] = weakref.ref(optimizer, lambda _: self._optimizers.pop(number, None))
             self.optimizer_stack = self.optimizer_stack or stack_of(sys._getframe(1))
             self.weigh()
         elif self.rounds in (1, 10, 100) or (self.rounds and self.rounds % 1000 == 0):
             self.weigh()
-        self.memory.step_ended(self.rounds)
+        if self.rounds <= EARLY_STEPS or stamp >= self.memory.due_ns:
+            self.memory.step_ended(self.rounds)
 
     def _round(self) -> None:
         self.rounds += 1
         if not self._trained:
-            self.memory.step_ended(self.rounds)
+            if self.rounds <= EARLY_STEPS or perf_counter_ns() >= self.memory.due_ns:
+                self.memory.step_ended(self.rounds)
             if self.rounds in (1, 10, 100):
                 self.weigh()
         early = self.rounds in (6, 12, 24, 48)
@@ -255,31 +259,28 @@ class Observation:
         return self._report
 
     def _reported(self, seconds: float) -> RunReport:
-        times, steps = self.fold.counts()
+        times, rows = self.fold.counts()
         if self._ranks_ns is not None:
-            _move_waiting(times, steps, self._ranks_ns)
-        total = sum(times.counted)
+            _move_waiting(times, rows, self._ranks_ns)
+        total = times.counted.sum()
+        clocks = self.fold.clock.name != "cpu"
         phases = []
         for number, name in enumerate(NAMES):
             if not times.host[number] and not times.counted[number]:
                 continue
-            medians = sorted(step.counted[number] for step in steps)
             phases.append(
                 PhaseTime(
                     name=name,
-                    seconds=times.host[number] / 1e9,
-                    device_seconds=None if times.card is None else times.card[number] / 1e9,
-                    share=times.counted[number] / total if total else 0.0,
-                    median_seconds=medians[len(medians) // 2] / 1e9 if medians else 0.0,
+                    seconds=float(times.host[number]) / 1e9,
+                    device_seconds=float(times.counted[number]) / 1e9 if clocks else None,
+                    share=float(times.counted[number] / total) if total else 0.0,
+                    median_seconds=float(np.median(rows[:, number])) / 1e9 if len(rows) else 0.0,
                 )
             )
-        whole = sorted(sum(step.counted) for step in steps)
-        self.memory.trained = self._trained
         evidence = Evidence(
             times=times,
-            steps=len(steps) if self.fold.steps <= len(steps) else self.fold.steps,
-            counted=len(steps),
-            step_seconds=whole[len(whole) // 2] / 1e9 if whole else None,
+            steps=self.fold.steps,
+            step_seconds=float(np.median(rows.sum(1))) / 1e9 if len(rows) else None,
             rests=self.places.found if self.places is not None else Counter(),
             growth=self.memory.growth(),
             simulated=self.fold.clock.name == "simulated",
@@ -299,7 +300,7 @@ class Observation:
             started_unix_s=self._started_unix_s,
             seconds=seconds,
             steps=self.fold.steps,
-            steps_counted=evidence.counted,
+            steps_counted=evidence.times.steps,
             training=self._trained,
             clock=self.fold.clock.name,
             models=models,
@@ -356,17 +357,15 @@ class Observation:
         return ()
 
 
-def _move_waiting(times: StepTimes, steps: list[StepTimes], waited: float) -> None:
+def _move_waiting(times: StepTimes, rows: Any, waited: float) -> None:
     """From backward to the ranks: as much of each backward as was waited in the usual one."""
-    for step in [times, *steps]:
-        count = 1 if step is not times else max(len(steps), 1)
-        moved = min(int(waited * count), step.host[BACKWARD])
-        step.host[BACKWARD] -= moved
-        step.host[RANKS] += moved
-        if step.card is not None:
-            moved_there = min(waited * count, step.card[BACKWARD])
-            step.card[BACKWARD] -= moved_there
-            step.card[RANKS] += moved_there
+    for sums in (times.host, times.counted):
+        moved = min(waited * times.steps, sums[BACKWARD])
+        sums[BACKWARD] -= moved
+        sums[RANKS] += moved
+    moved_rows = np.minimum(rows[:, BACKWARD], waited)
+    rows[:, BACKWARD] -= moved_rows
+    rows[:, RANKS] += moved_rows
 
 
 def _ranks() -> tuple[int | None, int | None]:

@@ -11,6 +11,8 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from devexplorer.core.observe.clocks import Clock, HostClock
 
 REST, INPUT, COPIES, FORWARD, EVALUATION, BACKWARD, OPTIMIZER, READ, RANKS = range(9)
@@ -47,43 +49,41 @@ class Crossing(NamedTuple):
     to: str
     """`host`, `device` or `between` (two devices)."""
     within: bool
-    """Whether it was inside a model, or of a tensor that gets gradients."""
+    """Whether it was inside a model, or of a tensor that has a graph."""
+    graph: bool
+    """Whether its gradient takes the way back."""
     code: Any
     """The code of the caller, and its last instruction: a line costs more to work out than both to keep."""
     instruction: int
 
 
 class StepTimes:
-    """Sums of one step, or of many."""
-
-    __slots__ = ("card", "crossings", "host", "rests")
+    """Sums over steps, in nanoseconds."""
 
     def __init__(self) -> None:
-        self.host = [0] * len(NAMES)
-        """Nanoseconds by phase."""
-        self.card: list[float] | None = None
-        """The same on the device's clock, where there is one."""
-        self.rests: Counter[tuple[int, int]] = Counter()
-        """(phase before, phase after) -> nanoseconds of rest between them, on the clock that counts."""
+        self.steps = 0
+        self.host = np.zeros(len(NAMES))
+        """By phase, on the processor's clock."""
+        self.counted = np.zeros(len(NAMES))
+        """By phase, on the clock that the verdict goes by."""
+        self.rests = np.zeros((len(NAMES), len(NAMES)))
+        """Rest by the phases before and after it, on that clock."""
         self.crossings: Counter[Crossing] = Counter()
-
-    @property
-    def counted(self) -> Sequence[float]:
-        """Nanoseconds by phase on the clock that the verdict goes by."""
-        return self.host if self.card is None else self.card
 
     def add(self, other: StepTimes) -> None:
         """All that the other one has."""
-        if other.card is not None or self.card is not None:
-            own = self.card or [float(value) for value in self.host]
-            self.card = [a + b for a, b in zip(own, other.counted, strict=True)]
-        self.host = [a + b for a, b in zip(self.host, other.host, strict=True)]
-        self.rests.update(other.rests)
+        self.steps += other.steps
+        self.host += other.host
+        self.counted += other.counted
+        self.rests += other.rests
         self.crossings.update(other.crossings)
 
 
 class StepFold:
-    """Turns marks into steps. The hooks append to `marks` and say in `cuts` where a step ended."""
+    """Turns marks into steps. The hooks append to `marks` and say in `cuts` where a step ended.
+
+    Many steps at once: what costs a microsecond for each mark would be the greater part of what observing costs.
+    """
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or HostClock()
@@ -92,14 +92,15 @@ class StepFold:
         self.split = 0
         """Index of the mark that ended the last optimizer, and so nearly the step; 0: there was none since."""
         self.steps = 0
-        self.recent: deque[StepTimes] = deque(maxlen=KEPT_STEPS)
         self.warm_up = StepTimes()
         self.total = StepTimes()
         """Of all steps after the warm-up."""
+        self._recent: deque[Any] = deque()
+        """Rows of nanoseconds by phase, a block of steps at a time."""
         self._open = StepTimes()
         """Of the step that is not over: what was folded already because it is long."""
         self._before = REST
-        """The last phase that was no rest."""
+        """The last phase that was neither rest nor reading back."""
 
     def cut(self) -> None:
         """The step ended where the last optimizer did."""
@@ -111,30 +112,33 @@ class StepFold:
         """What was taken for steps were none: calls of a model before the training began."""
         self.fold()
         self.steps, self.warm_up, self.total, self._open = 0, StepTimes(), StepTimes(), StepTimes()
-        self.recent.clear()
+        self._recent.clear()
 
     def fold(self) -> None:
         """Sum up all steps that have ended and whose marks the device has reached."""
-        start = 0
-        while self.cuts and self.clock.reached(self.marks[min(self.cuts[0] + 1, len(self.marks) - 1)][0]):
-            end = self.cuts.pop(0)
-            while end < len(self.marks) - 1 and self.marks[end][1] == REST:
+        marks, last = self.marks, len(self.marks) - 1
+        ends: list[int] = []
+        for cut in self.cuts:
+            if not self.clock.reached(marks[min(cut + 1, last)][0]):
+                break
+            end = cut
+            while end < last and marks[end][1] == REST:
                 end += 1  # what is rest right after the optimizer belongs to its step
-            end = max(end, start)
-            self._sum(start, end)
-            self._close()
-            start = end
-        if not self.cuts and len(self.marks) - start > LONG_STEP_MARKS:
-            if self.split > start:
-                self._sum(start, self.split)
-                self._close()
-                start = self.split
-            end = len(self.marks) - 1
-            if self.clock.reached(self.marks[end][0]) or len(self.marks) > 4 * LONG_STEP_MARKS:
-                self._sum(start, end)
-                start, self.split = end, 0
-        self.clock.release(mark[0] for mark in self.marks[:start])
-        del self.marks[:start]
+            ends.append(end)
+        del self.cuts[: len(ends)]
+        unfinished = False
+        if not self.cuts and last - (ends[-1] if ends else 0) > LONG_STEP_MARKS:
+            if self.split > (ends[-1] if ends else 0):
+                ends.append(self.split)
+            if self.clock.reached(marks[last][0]) or last > 4 * LONG_STEP_MARKS:
+                ends.append(last)
+                self.split, unfinished = 0, True
+        if not ends:
+            return
+        self._sum(ends, unfinished)
+        start = ends[-1]
+        self.clock.release(mark[0] for mark in marks[:start])
+        del marks[:start]
         self.cuts = [cut - start for cut in self.cuts]
         self.split = max(0, self.split - start)
 
@@ -144,65 +148,95 @@ class StepFold:
         self.marks.append((self.clock.now(), REST, None))
         self.fold()
 
-    def _close(self) -> None:
-        self.steps += 1
-        step, self._open = self._open, StepTimes()
-        if self.steps <= WARM_UP_STEPS:
-            self.warm_up.add(step)
-        else:
-            self.total.add(step)
-        self.recent.append(step)
-
-    def _sum(self, start: int, end: int) -> None:
-        """Add what is between these marks to the step that is open."""
-        marks = self.marks[start : end + 1]
+    def _sum(self, ends: list[int], unfinished: bool) -> None:
+        """Sum up the steps that end at these marks; the last one goes on if it is unfinished."""
+        last, count, kinds = ends[-1], len(ends), len(NAMES)
+        marks = self.marks[: last + 1]
         phases = [mark[1] for mark in marks]
         if phases.count(EVALUATION) > 1 and phases.count(INPUT) > 1:
             marks = _evaluations_joined(marks)
-        step, before = self._open, self._before
-        host, rests = step.host, step.rests
-        between = None if isinstance(self.clock, HostClock) else self.clock.between
-        begun, phase, note = marks[0]
-        resting = 0.0
-        for stamp, following, next_note in marks[1:]:
-            if between is None:
-                counted = nanoseconds = stamp - begun
-            else:
-                nanoseconds, counted = between(begun, stamp, phase in (REST, INPUT))
-                if step.card is None:
-                    step.card = [float(value) for value in host]
-                step.card[phase] += counted
-            host[phase] += nanoseconds
-            if phase == REST:
-                resting += counted
-            else:
-                before = phase
-                if type(note) is Crossing:
-                    step.crossings[note] += 1
-            if following != REST and resting:
-                if before == READ == following and resting < LOOP_GAP_NS:
-                    host[READ] += int(resting)
-                    host[REST] -= int(resting)
-                    if step.card is not None:
-                        step.card[READ] += resting
-                        step.card[REST] -= resting
-                else:
-                    rests[before, following] += int(resting)
-                resting = 0.0
-            begun, phase, note = stamp, following, next_note
-        if resting:  # the step ended with it
-            rests[before, phase] += int(resting)
-        self._before = before
+            phases = [mark[1] for mark in marks]
+        host, counted = self._durations([mark[0] for mark in marks], phases)
+        phase = np.array(phases)
+        number = np.arange(last)
+        step = np.searchsorted(ends, number, side="right")
+        works = phase[:-1] != REST
+        previous, following = number - 1, number + 1  # marks of rest alternate with those of other phases
+        reads = ~works & (phase[previous] == READ) & (phase[following] == READ) & (counted < LOOP_GAP_NS)
+        rests = ~works & ~reads
+        works &= phase[:-1] != READ  # what is after `.item()` is after that which it reads
+        previous = np.maximum.accumulate(np.where(works, number, -1))
+        before = np.where(previous >= 0, phase[previous], self._before)
+        after = phase[np.minimum.accumulate(np.where(works, number, last)[::-1])[::-1]]
+        self._before = int(before[-1])
+        phase = np.where(reads, READ, phase[:-1])
 
-    def counts(self) -> tuple[StepTimes, list[StepTimes]]:
-        """The sums, and the steps for medians: without the warm-up where there are enough."""
+        cells = step * kinds + phase
+        rows = np.bincount(cells, counted, count * kinds).reshape(count, kinds)
+        host_rows = rows
+        if host is not counted:
+            host_rows = np.bincount(cells, host, count * kinds).reshape(count, kinds)
+        notes = [(step[number], _noted(mark[2])) for number, mark in enumerate(marks[:-1]) if mark[2] is not None]
+        finished = count - 1 if unfinished else count
+        warm = min(max(0, WARM_UP_STEPS - self.steps), finished)
+        rows[0] += self._open.counted  # the first step may have been folded in part
+        for first, beyond, sums in (
+            (0, warm, self.warm_up),
+            (warm, finished, self.total),
+            (finished, count, StepTimes()),
+        ):
+            if first == beyond:
+                continue
+            sums.steps += beyond - first
+            sums.counted += rows[first:beyond].sum(0)
+            sums.host += host_rows[first:beyond].sum(0)
+            chosen = rests & (step >= first) & (step < beyond)
+            pairs = before[chosen] * kinds + after[chosen]
+            sums.rests += np.bincount(pairs, counted[chosen], kinds * kinds).reshape(kinds, kinds)
+            sums.crossings.update(note for number, note in notes if first <= number < beyond)
+            if first == 0:
+                sums.host += self._open.host
+                sums.rests += self._open.rests
+                sums.crossings.update(self._open.crossings)
+                self._open = StepTimes()
+            if sums is not self.warm_up and sums is not self.total:
+                self._open = sums
+        self.steps += finished
+        if finished:
+            self._recent.append(rows[:finished])
+        while len(self._recent) > 1 and sum(len(block) for block in self._recent) > KEPT_STEPS:
+            self._recent.popleft()
+
+    def _durations(self, stamps: list[Any], phases: list[int]) -> tuple[Any, Any]:
+        """What passed from each stamp to the next: on the processor's clock, and on the one that counts."""
+        if type(self.clock) is HostClock:
+            host = np.diff(np.array(stamps)).astype(float)
+            return host, host
+        between = self.clock.between
+        pairs = [
+            between(begun, ended, phase in (REST, INPUT))
+            for begun, ended, phase in zip(stamps, stamps[1:], phases, strict=False)
+        ]
+        both = np.array(pairs, dtype=float)
+        return both[:, 0], both[:, 1]
+
+    def counts(self) -> tuple[StepTimes, Any]:
+        """The sums, and rows of the steps for medians: without the warm-up where there are enough."""
+        rows = np.concatenate([np.zeros((0, len(NAMES))), *self._recent])
         if self.steps > 2 * WARM_UP_STEPS:
-            skipped = max(0, WARM_UP_STEPS - (self.steps - len(self.recent)))
-            return self.total, list(self.recent)[skipped:]
+            return self.total, rows[max(0, WARM_UP_STEPS - (self.steps - len(rows))) :]
         both = StepTimes()
         both.add(self.warm_up)
         both.add(self.total)
-        return both, list(self.recent)
+        return both, rows
+
+
+def _noted(note: Any) -> Crossing:
+    """The note of a mark. That of a value read back is a plain tuple: what, phase, code, instruction."""
+    if type(note) is Crossing:
+        return note
+    what, phase, code, instruction = note
+    return Crossing(what, False, "host", phase in (FORWARD, EVALUATION), False, code, instruction)
 
 
 def _evaluations_joined(marks: Sequence[Mark]) -> list[Mark]:

@@ -52,7 +52,6 @@ class Evidence:
         *,
         times: StepTimes | None = None,
         steps: int = 0,
-        counted: int = 0,
         step_seconds: float | None = None,
         rests: Counter[tuple[str | None, str]] | None = None,
         growth: Growth | None = None,
@@ -61,16 +60,18 @@ class Evidence:
     ) -> None:
         self.times = times or StepTimes()
         self.steps = steps
-        self.counted = counted
-        """So many of them are in `times`."""
         self.step_seconds = step_seconds
         self.rests = rests or Counter()
         """(where in the loop, line) -> samples of the script's own time."""
         self.growth = growth
         self.simulated = simulated
         self.training = training
-        total = sum(self.times.counted)
-        self.shares = [value / total if total > 0 else 0.0 for value in self.times.counted]
+        total = float(self.times.counted.sum())
+        self.shares = [float(value) / total if total > 0 else 0.0 for value in self.times.counted]
+
+        between = float(self.times.rests[FORWARD, BACKWARD])
+        self.loss = between / total if total > 0 else 0.0
+        """Share of what is between forward and backward: the loss, where that is no module."""
 
     def percent(self, phase: int) -> str:
         """`71 %`."""
@@ -121,23 +122,26 @@ def _back_and_forth(evidence: Evidence) -> RunVerdict | None:
     for note, count in evidence.times.crossings.items():
         if note.within and note.copied and note.to in ways:
             ways[note.to][note] += count
-    each = {to: found.total() / evidence.counted for to, found in ways.items()}
+            if note.graph and evidence.training:  # the gradient comes back in backward
+                ways["host" if note.to == "device" else "device"][note] += count
+    each = {to: found.total() / max(evidence.times.steps, 1) for to, found in ways.items()}
     if min(each.values()) < 0.5:
         return None
     crossing = evidence.shares[COPIES] + evidence.shares[READ]
     if crossing < BACK_AND_FORTH_SHARE and evidence.shares[REST] + evidence.shares[INPUT] >= 0.5:
         return None  # it is there, and something else takes the time
-    places = [place for found in ways.values() for place, _ in lines_of(found).most_common(1)]
+    places: list[str] = []
+    for found in ways.values():
+        for place, _ in lines_of(found).most_common(1):
+            if place not in places:
+                places.append(place)
     share = f"{crossing:.0%}".replace("%", " %")
     return RunVerdict(
         kind="back-and-forth",
-        text=(
-            f"Moved back and forth: every step copies in both directions within the model, to the host at {places[0]}"
-            f" and to the device at {places[1]}."
-        ),
+        text=f"Moved back and forth: every step copies in both directions within the model, at {' and '.join(places)}.",
         evidence=(
-            f"{each['host']:.3g} to the host and {each['device']:.3g} to the device a step; the copies alone are"
-            f" {share} of it. A part of the model is on another device than the rest.",
+            f"Copies to the host: {each['host']:.3g} a step, to the device: {each['device']:.3g}, gradients included;"
+            f" what can be seen of them is {share} of a step. A part of the model is on another device than the rest.",
         ),
         place=places[0],
     )
@@ -145,11 +149,14 @@ def _back_and_forth(evidence: Evidence) -> RunVerdict | None:
 
 def _largest(evidence: Evidence) -> RunVerdict:
     shares = evidence.shares
-    compute = shares[FORWARD] + shares[BACKWARD] + shares[OPTIMIZER]
+    loss = evidence.loss
+    if loss > max(shares[FORWARD], shares[BACKWARD], shares[OPTIMIZER]):
+        loss = 0.0  # it is more than a part of the forward
+    compute = shares[FORWARD] + loss + shares[BACKWARD] + shares[OPTIMIZER]
     if not evidence.training:
         compute += shares[EVALUATION]
     groups = {"compute": compute, "input": shares[INPUT], "copies": shares[COPIES], "read": shares[READ]}
-    groups |= {"rest": shares[REST], "ranks": shares[RANKS]}
+    groups |= {"rest": shares[REST] - loss, "ranks": shares[RANKS]}
     if evidence.training:
         groups["evaluation"] = shares[EVALUATION]
     name = max(groups, key=lambda key: groups[key])
@@ -166,7 +173,10 @@ def _largest(evidence: Evidence) -> RunVerdict:
     if name == "input":
         return _waiting(evidence)
     if name == "evaluation":
-        text = f"Evaluation-bound: {evidence.percent(EVALUATION)} of the time between two steps is evaluation."
+        text = (
+            f"Evaluation-bound: {evidence.percent(EVALUATION)} of a step is forward without gradients (evaluation, or"
+            " another model)."
+        )
         return RunVerdict(kind="evaluation-bound", text=text, evidence=("Evaluate less often, or on fewer samples.",))
     return _crossing(evidence, COPIES if name == "copies" else READ)
 
@@ -187,7 +197,7 @@ def _crossing(evidence: Evidence, phase: int) -> RunVerdict:
     whats: Counter[str] = Counter()
     for note, count in notes.items():
         whats[note.what] += count
-    each = ", ".join(f"{what} {count / evidence.counted:.3g} times" for what, count in whats.most_common(3))
+    each = ", ".join(f"{what} {count / max(evidence.times.steps, 1):.3g} times" for what, count in whats.most_common(3))
     if phase == READ:
         text = f"Read-back-bound: {evidence.percent(READ)} of a step is waiting for values ({each} a step){at}."
         return RunVerdict(
@@ -221,7 +231,7 @@ def _computing(evidence: Evidence, compute: float) -> RunVerdict:
                 " a larger batch.",
             ),
         )
-    if shares[BACKWARD] >= BACKWARD_SHARE and shares[BACKWARD] >= BACKWARD_RATIO * shares[FORWARD]:
+    if shares[BACKWARD] >= BACKWARD_SHARE and shares[BACKWARD] >= BACKWARD_RATIO * (shares[FORWARD] + evidence.loss):
         return RunVerdict(
             kind="backward-bound",
             text=f"Backward-bound: backward is {evidence.percent(BACKWARD)} of a step, forward"
@@ -256,12 +266,15 @@ _ADVICE = {
 }
 
 
+BETWEEN_CALLS = "between two calls of the model"
+
+
 def _where_it_rests(evidence: Evidence) -> tuple[str, str | None]:
     """Where in the loop, and at which line if that is known."""
     sampled: Counter[str | None] = Counter()
     for (where, _), count in evidence.rests.items():
         sampled[where] += count
-    (before, after), _ = (evidence.times.rests.most_common(1) or [((REST, REST), 0)])[0]
+    before, after = divmod(int(evidence.times.rests.argmax()), len(NAMES))
     if sampled.total() >= LEAST_SAMPLES:
         where, _ = sampled.most_common(1)[0]
         lines = Counter({line: count for (each, line), count in evidence.rests.items() if each == where})
@@ -273,12 +286,14 @@ def _where_it_rests(evidence: Evidence) -> tuple[str, str | None]:
 def _by_phases(before: int, after: int) -> str:
     """As the phases before and after it say."""
     if before == OPTIMIZER:
-        if after in (INPUT, EVALUATION, READ):
+        if after in (INPUT, EVALUATION):
             return AFTER
         return f"between optimizer and {NAMES[after]}"
-    if after == FORWARD and before in (INPUT, COPIES):
+    if after in (FORWARD, EVALUATION) and before in (INPUT, COPIES):
         return BEFORE
-    if before == FORWARD and after in (BACKWARD, OPTIMIZER, READ):
+    if after == before:
+        return BETWEEN_CALLS
+    if before == FORWARD and after in (BACKWARD, OPTIMIZER):
         return BETWEEN
     return f"after {NAMES[before]}"
 

@@ -1,0 +1,118 @@
+"""What observing adds to a step, with the hooks switched within one process: fresh processes differ by far more.
+
+    python tests/benchmarks/observe_cost.py [--rounds 60] [--seconds 120]
+
+A short step (a small MLP on one thread, with a DataLoader and `.item()`) and one of about 50 ms alternate between torch
+as it is, hooks that are in place while nothing is observed, and a run that is observed. Prints the median CPU time
+of a step, and what is added; the limits are 20 µs for a short step and 0.2 % for a long one."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, autograd, nn
+from torch.amp.grad_scaler import GradScaler
+from torch.optim import optimizer as optimizers
+from torch.utils.data import DataLoader, TensorDataset, dataloader
+from turns import take_turns
+
+from devexplorer.core.observe import hooks
+from devexplorer.core.observe.observer import Observation
+from devexplorer.core.observe.records import ObserveSettings
+
+SHORT_LIMIT_S, LONG_LIMIT = 20e-6, 0.002
+PLACES = (
+    (nn.Module, "__call__"),
+    (nn.Module, "_apply"),
+    (DataLoader, "__iter__"),
+    (dataloader._BaseDataLoaderIter, "__next__"),
+    (autograd, "backward"),
+    (autograd, "grad"),
+    (GradScaler, "step"),
+    *((Tensor, name) for name in ("to", "cuda", "cpu", *hooks.READS)),
+)
+"""What is replaced, collectives apart."""
+
+
+class Switch:
+    """torch as it is, with idle hooks, or observed."""
+
+    def __init__(self) -> None:
+        self._bare = {place: getattr(*place) for place in PLACES}
+        hooks.install()
+        self._hooked = {place: getattr(*place) for place in PLACES}
+        self._global = [optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks]
+        self._registered = [dict(each) for each in self._global]
+        self.run = Observation(ObserveSettings(places=False))
+
+    def put(self, hooked: bool, observed: bool) -> None:
+        """Switch; not timed."""
+        hooks.watch.end()
+        for (owner, name), value in (self._hooked if hooked else self._bare).items():
+            setattr(owner, name, value)
+        for each, registered in zip(self._global, self._registered, strict=True):
+            each.clear()
+            each.update(registered if hooked else {})
+        if observed:
+            hooks.watch.begin(self.run)
+            self.run.fold.marks.append((self.run.fold.clock.now(), 0, None))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--seconds", type=float, default=120.0)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    switch = Switch()
+    for name, width, batch, depth, steps in (("short step", 32, 16, 2, 200), ("long step", 1024, 192, 6, 4)):
+        _measured(name, switch, _block(width, batch, depth, steps), steps, given)
+
+
+def _block(width: int, batch: int, depth: int, steps: int) -> Callable[[], None]:
+    layers: list[nn.Module] = []
+    for _ in range(depth):
+        layers += [nn.Linear(width, width), nn.ReLU()]
+    model = nn.Sequential(*layers, nn.Linear(width, 10))
+    criterion = nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    data = DataLoader(TensorDataset(torch.randn(batch * steps, width), torch.zeros(batch * steps).long()), batch)
+
+    def block() -> None:
+        device = torch.device("cpu")
+        for inputs, labels in data:
+            optimizer.zero_grad()
+            loss = criterion(model(inputs.to(device)), labels.to(device))
+            loss.backward()
+            optimizer.step()
+            loss.item()
+
+    return block
+
+
+def _measured(name: str, switch: Switch, block: Callable[[], None], steps: int, given: Any) -> None:
+    ways = {
+        "torch as it is": (lambda: switch.put(False, False), block),
+        "hooks, idle": (lambda: switch.put(True, False), block),
+        "observed": (lambda: switch.put(True, True), block),
+    }
+    times = take_turns(ways, given.rounds, given.seconds)
+    base = times["torch as it is"].cpu
+    print(f"{name}: {1e3 * statistics.median(base) / steps:.3f} ms of CPU time")
+    for way, found in times.items():
+        added = [(there - bare) / steps for there, bare in zip(found.cpu, base, strict=True)]
+        ratios = [there / bare for there, bare in zip(found.cpu, base, strict=True)]
+        least = 1e6 * (min(found.cpu) - min(base)) / steps
+        share = 100 * (statistics.median(ratios) - 1)
+        more = 1e6 * statistics.median(added)
+        print(f"  {way:16}{more:+8.1f} µs ({least:+.1f} between the quickest), {share:+.2f} %")
+    print(f"  limits          {1e6 * SHORT_LIMIT_S:+8.1f} µs for a short step, {100 * LONG_LIMIT:+.2f} % for a long")
+
+
+if __name__ == "__main__":
+    main()
