@@ -40,7 +40,7 @@ from devexplorer.core.observe.records import (
     PhaseTime,
     RunReport,
 )
-from devexplorer.core.observe.verdict import REST_SHARE, Evidence, judge
+from devexplorer.core.observe.verdict import REST_SHARE, RunEvidence, judge
 
 FOLD_MARKS = 2_048
 """So many marks are summed up at once."""
@@ -254,7 +254,7 @@ class Observation:
                 self._report = self._reported(seconds)
             except Exception as error:
                 self.problem(error)
-                self._report = self._made(seconds, (), (), Evidence())
+                self._report = self._made(seconds, (), (), RunEvidence())
             _current.clear()
         return self._report
 
@@ -277,7 +277,7 @@ class Observation:
                     median_seconds=float(np.median(rows[:, number])) / 1e9 if len(rows) else 0.0,
                 )
             )
-        evidence = Evidence(
+        evidence = RunEvidence(
             times=times,
             steps=self.fold.steps,
             step_seconds=float(np.median(rows.sum(1))) / 1e9 if len(rows) else None,
@@ -289,14 +289,14 @@ class Observation:
         return self._made(seconds, tuple(phases), self._models(), evidence)
 
     def _made(
-        self, seconds: float, phases: tuple[PhaseTime, ...], models: tuple[ObservedModel, ...], evidence: Evidence
+        self, seconds: float, phases: tuple[PhaseTime, ...], models: tuple[ObservedModel, ...], evidence: RunEvidence
     ) -> RunReport:
         rank, ranks = _ranks()
         return RunReport(
             script=self.settings.script,
             arguments=self.settings.arguments,
             python=platform.python_version(),
-            torch=torch.__version__,
+            torch=str(torch.__version__),
             started_unix_s=self._started_unix_s,
             seconds=seconds,
             steps=self.fold.steps,

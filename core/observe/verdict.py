@@ -44,7 +44,7 @@ LATE_SHARE = 0.2
 """Of a step, that other ranks wait for the one that is late."""
 
 
-class Evidence:
+class RunEvidence:
     """All that a verdict is made of."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Evidence:
         return f"{self.shares[phase]:.0%}".replace("%", " %")
 
 
-def judge(evidence: Evidence) -> RunVerdict:
+def judge(evidence: RunEvidence) -> RunVerdict:
     """The verdict on one process."""
     if evidence.steps < LEAST_STEPS:
         if not evidence.steps:
@@ -93,14 +93,14 @@ def judge(evidence: Evidence) -> RunVerdict:
     return RunVerdict(kind=found.kind, text=found.text, evidence=(*found.evidence, shares, *clock), place=found.place)
 
 
-def _shares_text(evidence: Evidence) -> str:
+def _shares_text(evidence: RunEvidence) -> str:
     order = sorted(range(len(NAMES)), key=lambda phase: -evidence.shares[phase])
     parts = [f"{NAMES[phase]} {evidence.percent(phase)}" for phase in order if evidence.shares[phase] >= 0.005]
     step = "" if evidence.step_seconds is None else f" of {seconds_text(evidence.step_seconds)}"
     return f"A step{step}: {', '.join(parts)}."
 
 
-def _creeping(evidence: Evidence) -> RunVerdict | None:
+def _creeping(evidence: RunEvidence) -> RunVerdict | None:
     growth = evidence.growth
     if growth is None:
         return None
@@ -116,7 +116,7 @@ def _creeping(evidence: Evidence) -> RunVerdict | None:
     )
 
 
-def _back_and_forth(evidence: Evidence) -> RunVerdict | None:
+def _back_and_forth(evidence: RunEvidence) -> RunVerdict | None:
     """Copies to the host and to the device again, within a model, in most steps."""
     ways: dict[str, Counter[Crossing]] = {"host": Counter(), "device": Counter()}
     for note, count in evidence.times.crossings.items():
@@ -147,7 +147,7 @@ def _back_and_forth(evidence: Evidence) -> RunVerdict | None:
     )
 
 
-def _largest(evidence: Evidence) -> RunVerdict:
+def _largest(evidence: RunEvidence) -> RunVerdict:
     shares = evidence.shares
     loss = evidence.loss
     if loss > max(shares[FORWARD], shares[BACKWARD], shares[OPTIMIZER]):
@@ -181,7 +181,7 @@ def _largest(evidence: Evidence) -> RunVerdict:
     return _crossing(evidence, COPIES if name == "copies" else READ)
 
 
-def _waiting(evidence: Evidence) -> RunVerdict:
+def _waiting(evidence: RunEvidence) -> RunVerdict:
     return RunVerdict(
         kind="input-bound",
         text=f"Input-bound: input wait is {evidence.percent(INPUT)} of a step.",
@@ -189,7 +189,7 @@ def _waiting(evidence: Evidence) -> RunVerdict:
     )
 
 
-def _crossing(evidence: Evidence, phase: int) -> RunVerdict:
+def _crossing(evidence: RunEvidence, phase: int) -> RunVerdict:
     directions = ("host",) if phase == READ else ("device", "between")
     notes = Counter({note: count for note, count in evidence.times.crossings.items() if note.to in directions})
     place, _ = (lines_of(notes).most_common(1) or [("", 0)])[0]
@@ -214,7 +214,7 @@ def _crossing(evidence: Evidence, phase: int) -> RunVerdict:
     )
 
 
-def _computing(evidence: Evidence, compute: float) -> RunVerdict:
+def _computing(evidence: RunEvidence, compute: float) -> RunVerdict:
     shares = evidence.shares
     others = [
         f"{NAMES[phase]} is {evidence.percent(phase)}"
@@ -248,7 +248,7 @@ def _computing(evidence: Evidence, compute: float) -> RunVerdict:
     return RunVerdict(kind="compute-bound", text=text)
 
 
-def _resting(evidence: Evidence) -> RunVerdict:
+def _resting(evidence: RunEvidence) -> RunVerdict:
     where, place = _where_it_rests(evidence)
     at = f", most often at {place}" if place else ""
     return RunVerdict(
@@ -269,7 +269,7 @@ _ADVICE = {
 BETWEEN_CALLS = "between two calls of the model"
 
 
-def _where_it_rests(evidence: Evidence) -> tuple[str, str | None]:
+def _where_it_rests(evidence: RunEvidence) -> tuple[str, str | None]:
     """Where in the loop, and at which line if that is known."""
     sampled: Counter[str | None] = Counter()
     for (where, _), count in evidence.rests.items():
