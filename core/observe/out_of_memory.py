@@ -101,9 +101,8 @@ class OutOfMemoryWatch:
         """Be told."""
         register_optimizer_step_post_hook(self._stepped)
         observe_full(self._virtual_full)
-        attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
-        if attach is not None and torch.version.cuda is not None:
-            attach(self._cuda_full)
+        if torch.version.cuda is not None:
+            torch.cuda._lazy_call(self._attach)  # by itself it would start CUDA, or raise where there is no card
         before = sys.excepthook
 
         def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -111,6 +110,12 @@ class OutOfMemoryWatch:
             before(kind, error, trace)
 
         sys.excepthook = uncaught
+
+    def _attach(self) -> None:
+        try:
+            torch._C._cuda_attach_out_of_memory_observer(self._cuda_full)  # type: ignore[attr-defined]
+        except Exception as error:
+            problems.append(typed_line(error))
 
     def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._step_mark = torch.autograd._get_sequence_nr()  # type: ignore[attr-defined]

@@ -191,6 +191,29 @@ def test_one_that_was_not_looked_at_is_when_it_ends_the_script(
     assert (report.device, report.requested_bytes) == (virtual.gpus[1].spoken, 2 << 30)
 
 
+def test_cuda_is_asked_when_the_script_starts_it_and_not_before(
+    watch: OutOfMemoryWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queued: list[Any] = []
+
+    def attach(observer: object) -> None:
+        raise RuntimeError("Found no NVIDIA driver on your system")
+
+    monkeypatch.setattr(torch._C, "_cuda_attach_out_of_memory_observer", attach, raising=False)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "_initialized", False)
+    monkeypatch.setattr(torch.cuda, "_queued_calls", queued)
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    for hook in ("observe_full", "register_optimizer_step_post_hook"):
+        monkeypatch.setattr(out_of_memory, hook, lambda _: None)
+    watch.install()
+    assert len(queued) == 1
+    assert not out_of_memory.problems
+    for call, _ in queued:
+        call()
+    assert out_of_memory.problems == ["RuntimeError: Found no NVIDIA driver on your system"]
+
+
 def test_other_errors_are_left_alone(watch: OutOfMemoryWatch) -> None:
     watch._uncaught(RuntimeError("CUDA error: device-side assert triggered"), None)
     assert watch.last is None
