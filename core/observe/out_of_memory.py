@@ -25,7 +25,7 @@ import msgspec
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from devexplorer.core.base import replacing, typed_line
+from devexplorer.core.base import bytes_text, replacing, typed_line
 from devexplorer.core.observe.alive import Holder, frames_outwards, is_ours, namespaces, search
 from devexplorer.core.observe.causes import MemoryCase, judge
 from devexplorer.core.observe.graph import grad_fn
@@ -93,8 +93,8 @@ class OutOfMemoryWatch:
         self.last: tuple[str, str] | None = None
         self._busy = threading.Lock()
         self._quiet_until = 0.0
-        self._told: str | None = None
-        """The message of the last error that was looked at."""
+        self._looked = False
+        """Whether what was told of last was looked at."""
         self._step_mark = 0
 
     def install(self) -> None:
@@ -130,11 +130,11 @@ class OutOfMemoryWatch:
         if not any(frame.f_globals.get("__name__") == "__main__" for frame in frames):
             main = sys._current_frames().get(threading.main_thread().ident or 0)  # autograd's own thread
             frames = list(frames_outwards(main)) or frames
-        message = f"CUDA out of memory on cuda:{device}"
+        message = f"CUDA out of memory. Tried to allocate {bytes_text(nbytes)} on cuda:{device}."
         self._guarded(lambda: cuda_card(device), nbytes, message, frames)
 
     def _uncaught(self, error: BaseException, trace: TracebackType | None) -> None:
-        if not isinstance(error, torch.OutOfMemoryError) or self._told == str(error):
+        if not isinstance(error, torch.OutOfMemoryError) or self._looked:
             return
         frames: list[FrameType] = []
         while trace is not None:
@@ -148,6 +148,7 @@ class OutOfMemoryWatch:
         self, card: Callable[[], FullDevice | None], nbytes: int, message: str, frames: list[FrameType]
     ) -> None:
         """Whatever happens here, the script goes on as it would."""
+        self._looked = False
         if time.monotonic() < self._quiet_until or not self._busy.acquire(blocking=False):
             return
         began = time.monotonic()
@@ -157,9 +158,9 @@ class OutOfMemoryWatch:
                 full = card()
                 if full is not None:
                     report = look(full, nbytes, message, frames, records, self._step_mark)
-                    self._told = message
+                    self._looked = True
                     self.last = str(self._write(report)), report.cause.text
-        except BaseException as error:
+        except Exception as error:
             problems.append(typed_line(error))
         finally:
             took = time.monotonic() - began

@@ -184,9 +184,13 @@ def test_one_that_was_not_looked_at_is_when_it_ends_the_script(
     watch: OutOfMemoryWatch, virtual: VirtualMachine
 ) -> None:
     full(watch, virtual)
+    assert watch.last is not None
+    os.unlink(watch.last[0])
+    watch._uncaught(torch.OutOfMemoryError("CUDA out of memory"), None)
+    assert not os.path.exists(watch.last[0])  # it was looked at
+    full(watch, virtual)
     error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of …")
     watch._uncaught(error, None)
-    assert watch.last is not None
     report = memory_report.read(watch.last[0])
     assert (report.device, report.requested_bytes) == (virtual.gpus[1].spoken, 2 << 30)
 
