@@ -63,7 +63,7 @@ OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 class _Watching:
     """What hooks look at and set. One for the process, so that a hook needs no more than an attribute of it."""
 
-    __slots__ = ("base", "inside", "mark", "now", "optimizers", "run", "silent", "thread")
+    __slots__ = ("base", "host_reads", "inside", "mark", "now", "optimizers", "run", "silent", "thread")
 
     def __init__(self) -> None:
         self.run: Observation | None = None
@@ -75,6 +75,8 @@ class _Watching:
         self.base = REST
         """The phase that goes on when the one that begins now is over."""
         self.thread = 0
+        self.host_reads = 0
+        """Values that were read from tensors on the CPU; about, as other threads count, too."""
         self.optimizers: list[tuple[int, int, bool]] = []
         """Those that are at work: number, and `base` and `silent` before."""
         self.now: Any = None
@@ -84,6 +86,7 @@ class _Watching:
         """Look for this run, on the calling thread."""
         self.run, self.thread, self.base = run, get_ident(), REST
         self.optimizers.clear()
+        self.host_reads = 0
         self.now, self.mark = run.fold.clock.now, run.fold.marks.append
         self.inside = self.silent = False
 
@@ -272,7 +275,9 @@ def _read(name: str) -> None:
     def read(self: Any, *args: Any, **kwargs: Any) -> Any:
         if converted and not _warned and self.requires_grad and is_grad_enabled():
             _warn_once(original, self)
-        if watch.silent or get_ident() != watch.thread:
+        if watch.silent or get_ident() != watch.thread or self.is_cpu:
+            if not watch.silent:
+                watch.host_reads += 1  # on the CPU nothing is waited for: a count is enough, and costs next to nothing
             try:
                 return original(self, *args, **kwargs)
             except BaseException as error:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from time import perf_counter_ns
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 
@@ -219,7 +220,7 @@ class Observation:
         for root in list(self._roots.values()):
             model = root.ref()
             if model is not None:
-                root.weight = _weighed(model, optimizers)
+                root.weight = _weighed(model, optimizers, root.weight)
                 self._ask_about_ranks(model)
         self.memory.look()
 
@@ -244,9 +245,9 @@ class Observation:
             seconds = time.perf_counter() - self._started
             try:
                 hooks.watch.end()
+                self.weigh()
                 if self.places is not None:
                     self.places.stop()
-                self.memory.look()
                 self.fold.finish()
             except Exception as error:
                 self.problem(error)
@@ -284,6 +285,7 @@ class Observation:
             rests=self.places.found if self.places is not None else Counter(),
             growth=self.memory.growth(),
             simulated=self.fold.clock.name == "simulated",
+            host_reads=hooks.watch.host_reads,
             training=self._trained,
         )
         return self._made(seconds, tuple(phases), self._models(), evidence)
@@ -379,7 +381,8 @@ def _ranks() -> tuple[int | None, int | None]:
     return None, None
 
 
-def _weighed(model: Any, optimizers: list[Any]) -> _Weight:
+def _weighed(model: Any, optimizers: list[Any], former: _Weight | None) -> _Weight:
+    """Gradients that are gone again are as they were the time before."""
     weight = _Weight()
     weight.modules = frozenset(id(module) for module in model.modules() if module is not model)
     for name, tensor in _tensors(model):
@@ -412,6 +415,15 @@ def _weighed(model: Any, optimizers: list[Any]) -> _Weight:
                     optimizer_device=states.most_common(1)[0][0] if states else None,
                 )
             )
+    if former is not None and former.gradients and not weight.gradients:
+        weight.gradients = former.gradients
+        before = {place.name: place for place in former.places}
+        for number, place in enumerate(weight.places):
+            known = before.get(place.name)
+            if known is not None:
+                weight.places[number] = msgspec.structs.replace(
+                    place, gradient_bytes=known.gradient_bytes, gradient_device=known.gradient_device
+                )
     return weight
 
 

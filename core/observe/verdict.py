@@ -40,6 +40,8 @@ OPTIMIZER_SHARE, BACKWARD_SHARE = 0.5, 0.6
 BACKWARD_RATIO = 4.0
 """A backward that takes so many times as long as its forward does more than one usually does: twice is usual."""
 LEAST_SAMPLES = 5
+MANY_READS = 100
+"""So many `.item()` in a step are a loop."""
 LATE_SHARE = 0.2
 """Of a step, that other ranks wait for the one that is late."""
 
@@ -56,6 +58,7 @@ class RunEvidence:
         rests: Counter[tuple[str | None, str]] | None = None,
         growth: Growth | None = None,
         simulated: bool = False,
+        host_reads: int = 0,
         training: bool = True,
     ) -> None:
         self.times = times or StepTimes()
@@ -65,6 +68,8 @@ class RunEvidence:
         """(where in the loop, line) -> samples of the script's own time."""
         self.growth = growth
         self.simulated = simulated
+        self.host_reads = host_reads
+        """Values that were read one by one from tensors on the CPU."""
         self.training = training
         total = float(self.times.counted.sum())
         self.shares = [float(value) / total if total > 0 else 0.0 for value in self.times.counted]
@@ -128,7 +133,7 @@ def _back_and_forth(evidence: RunEvidence) -> RunVerdict | None:
     if min(each.values()) < 0.5:
         return None
     crossing = evidence.shares[COPIES] + evidence.shares[READ]
-    if crossing < BACK_AND_FORTH_SHARE and evidence.shares[REST] + evidence.shares[INPUT] >= 0.5:
+    if crossing < BACK_AND_FORTH_SHARE and evidence.shares[REST] + evidence.shares[INPUT] >= 0.8:
         return None  # it is there, and something else takes the time
     places: list[str] = []
     for found in ways.values():
@@ -250,11 +255,16 @@ def _computing(evidence: RunEvidence, compute: float) -> RunVerdict:
 
 def _resting(evidence: RunEvidence) -> RunVerdict:
     where, place = _where_it_rests(evidence)
+    advice = [_ADVICE.get(where, "Neither torch's input nor the model takes the time.")]
+    each = evidence.host_reads / max(evidence.steps, 1)
+    if each >= MANY_READS:
+        one_by_one = f"{each:,.0f} values a step are read one by one from tensors on the CPU"
+        advice.insert(0, f"{one_by_one} (.item(), float()); .tolist() reads all at once.")
     at = f", most often at {place}" if place else ""
     return RunVerdict(
         kind="rest-bound",
         text=f"Rest-bound: {evidence.percent(REST)} of a step is the script's own lines {where}{at}.",
-        evidence=(_ADVICE.get(where, "Neither torch's input nor the model takes the time."),),
+        evidence=tuple(advice),
         place=place,
     )
 

@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from devexplorer.core.observe.clocks import EventClock
+from devexplorer.core.observe.phases import FORWARD, INPUT, OPTIMIZER, REST, StepFold
 from devexplorer.core.observe.records import RunReport
 from devexplorer.core.observe.verdict import late_rank
 
@@ -384,6 +386,17 @@ print(len(hooks.watch.run._roots) < 5)
 """,
         "printed == 'True\\n' and r.models[0].calls == 300 and len(r.models) == 1",
     ),
+    "values of the CPU that are read one by one": (
+        """
+optimizer, right = torch.optim.SGD(model.parameters(), 0.1), 0
+values = torch.arange(4_000)
+for _ in range(12):
+    train(optimizer, 1)
+    for value in values:
+        right += value.item()
+""",
+        "r.verdict.kind == 'rest-bound' and '4,000 values a step' in r.verdict.evidence[0]",
+    ),
     "too few steps for a verdict": (
         "train(torch.optim.SGD(model.parameters(), 0.1), 3)",
         "r.verdict.kind == 'not-sure' and '3 steps' in r.verdict.text",
@@ -392,31 +405,184 @@ print(len(hooks.watch.run._roots) < 5)
 }
 
 
+ON_CARDS: dict[str, tuple[str, str]] = {
+    "memory of a card that creeps": (
+        """
+wide = nn.Sequential(nn.Linear(64, 2048), nn.ReLU(), nn.Linear(2048, 1)).cuda()
+optimizer, total = torch.optim.SGD(wide.parameters(), 0.01), 0
+for _ in range(40):
+    loss = wide(torch.ones(64, 64, device="cuda")).mean()
+    total = total + loss
+    optimizer.zero_grad()
+    loss.backward(retain_graph=True)
+    optimizer.step()
+""",
+        "r.verdict.kind == 'memory-creeping' and 'cuda:0' in r.verdict.text",
+    ),
+    "a whole model that is moved back and forth": (
+        """
+net = nn.Linear(512, 512)
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(8):
+    net.cuda()
+    net(torch.ones(4, 512, device="cuda")).sum().backward()
+    net.cpu()
+    optimizer.step()
+""",
+        "r.verdict.kind == 'back-and-forth'",
+    ),
+    "a part of the model that stayed on the CPU": (
+        """
+words, body = nn.Embedding(5_000, 256), nn.Linear(256, 1_024).cuda()
+optimizer = torch.optim.SGD([*words.parameters(), *body.parameters()], 0.1)
+for _ in range(8):
+    optimizer.zero_grad()
+    body(words(torch.randint(5_000, (2_048,))).to("cuda")).sum().backward()
+    optimizer.step()
+""",
+        "r.verdict.kind == 'back-and-forth' and {'cpu', 'cuda:0'} == {d for m in r.models for d in m.bytes_by_device}",
+    ),
+    "scaled gradients and autocast": (
+        """
+net, scaler = nn.Linear(8, 2).cuda(), torch.amp.GradScaler("cuda")
+optimizer = torch.optim.AdamW(net.parameters())
+for _ in range(8):
+    optimizer.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = net(inputs.to("cuda", non_blocking=True)).float().sum()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+        "r.steps == 8 and r.clock == 'simulated' and p('copies') > 0 and r.models[0].optimizer_bytes['cuda:0'] > 0",
+    ),
+    "a model on several cards": (
+        """
+net = nn.DataParallel(nn.Linear(8, 2).cuda())
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(8):
+    optimizer.zero_grad()
+    net(inputs.cuda()).sum().backward()
+    optimizer.step()
+""",
+        "r.steps == 8 and [model.name for model in r.models] == ['DataParallel'] and r.models[0].calls == 8",
+    ),
+}
+
+
 @pytest.fixture(scope="module")
 def trapped(folder: Path) -> dict[str, dict[str, Any]]:
     """What was seen of all traps, in one process."""
-    scripts = []
-    for number, (source, _) in enumerate(TRAPS.values()):
-        script = folder / f"trap{number}.py"
-        script.write_text(HEAD + source)
-        scripts.append(str(script))
-    return dict(zip(TRAPS, observed(folder, "traps", *scripts), strict=True))
+    seen = {}
+    for name, rows, options in (("traps", TRAPS, ()), ("cards", ON_CARDS, ("--virtual", "2x Tesla T4"))):
+        scripts = []
+        for number, (source, _) in enumerate(rows.values()):
+            script = folder / f"{name}{number}.py"
+            script.write_text(HEAD + source)
+            scripts.append(str(script))
+        seen |= dict(zip(rows, observed(folder, name, *options, *scripts), strict=True))
+    return seen
 
 
-@pytest.mark.parametrize("trap", TRAPS)
+@pytest.mark.parametrize("trap", TRAPS | ON_CARDS)
 def test_it_does_not_fall_into(trap: str, trapped: dict[str, dict[str, Any]]) -> None:
     seen = trapped[trap]
     report = msgspec.convert(seen["report"], RunReport)
     seconds = {phase.name: phase.seconds for phase in report.phases}
     assert not seen["raised"], seen["raised"]
     names = {"r": report, "p": lambda name: seconds.get(name, 0.0), "printed": seen["printed"]}
-    assert eval(TRAPS[trap][1], names), (seen["lines"], seen["printed"], report)
+    assert eval((TRAPS | ON_CARDS)[trap][1], names), (seen["lines"], seen["printed"], report)
     if "exception of ours" not in trap:
         assert report.problems == ()
+
+
+class Card:
+    """A CUDA whose events are over when the test says so."""
+
+    def __init__(self) -> None:
+        self.milliseconds, self.made, self.reached, self.capturing = 0.0, 0, 0.0, False
+
+    def is_current_stream_capturing(self) -> bool:
+        return self.capturing
+
+    def Event(self, enable_timing: bool) -> Any:
+        self.made += 1
+        return Recorded(self)
+
+    def synchronize(self) -> None:
+        raise AssertionError("nothing of ours waits for a card")
+
+
+class Recorded:
+    """An event."""
+
+    def __init__(self, card: Card) -> None:
+        self.card, self.at = card, -1.0
+
+    def record(self) -> None:
+        self.at = self.card.milliseconds
+
+    def query(self) -> bool:
+        return self.at <= self.card.reached
+
+    def elapsed_time(self, end: Recorded) -> float:
+        assert self.query()
+        assert end.query()
+        return end.at - self.at
+
+    synchronize = Card.synchronize
+
+
+def test_steps_on_a_card_are_timed_by_events_that_nothing_waits_for() -> None:
+    card = Card()
+    fold = StepFold(EventClock(card))
+
+    def mark(phase: int, milliseconds: float) -> None:
+        fold.marks.append((fold.clock.now(), phase, None))
+        card.milliseconds += milliseconds
+
+    def step() -> None:
+        mark(INPUT, 1.0)
+        mark(FORWARD, 20.0)
+        mark(OPTIMIZER, 4.0)
+        fold.split = len(fold.marks)
+        mark(REST, 0.5)
+
+    for _ in range(10):
+        step()
+        fold.cut()
+        fold.fold()
+    assert fold.steps == 0  # the card has not got there
+    card.reached = 4 * 25.5 - 0.1
+    fold.fold()
+    assert fold.steps == 3
+    card.capturing = True
+    mark(REST, 0.0)  # no event is recorded into a graph
+    card.capturing, card.reached = False, 1e9
+    fold.finish()
+    assert fold.steps == 10
+    times, rows = fold.counts()
+    assert times.steps == len(rows) == 7
+    assert times.counted[[INPUT, FORWARD, OPTIMIZER]] / 7e6 == pytest.approx([1.0, 20.0, 4.0])
+    assert times.host.sum() < times.counted.sum()
+    made = card.made
+    for _ in range(3):
+        step()
+    assert card.made == made  # events are recorded again
+
+
+def test_a_signal_between_two_devices_falls_back_to_the_processors_clock() -> None:
+    clock = EventClock(Card())
+
+    class Elsewhere(Recorded):
+        def elapsed_time(self, end: Recorded) -> float:
+            raise RuntimeError("events of two devices")
+
+    assert clock.between((5, Elsewhere(Card())), (9, Elsewhere(Card())), False) == (4, 4)
 
 
 def test_words_on_screen_are_sentences(slow: dict[str, dict[str, Any]]) -> None:
     for seen in slow.values():
         verdict = seen["report"]["verdict"]
         for text in (verdict["text"], *verdict["evidence"]):
-            assert re.match(r"[A-Z].*[.?]$", text), text
+            assert re.match(r"[A-Z\d].*[.?]$", text), text
