@@ -301,16 +301,20 @@ def _profilers(patches: Patches, not_checked: NotChecked) -> None:
 def _groups(patches: Patches, not_checked: NotChecked) -> None:
     if not torch.distributed.is_available():
         return
-    original = torch.distributed.init_process_group
+    original, meet = torch.distributed.init_process_group, torch.distributed.barrier
 
-    def start(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def start(backend: Any = None, *args: Any, device_id: Any = None, **kwargs: Any) -> Any:
         if backend is None or "nccl" in str(backend).lower():
             not_checked("torch.distributed with NCCL", "NCCL connects real cards; virtual GPUs are in one process.")
             raise NotImplementedError('NCCL does not work on virtual GPUs; gloo does: init_process_group("gloo")')
-        return original(backend, *args, **kwargs)
+        return original(backend, *args, **kwargs)  # `device_id` names the card on which a barrier has its tensor
+
+    def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None, **options: Any) -> Any:
+        return meet(group, async_op, **options)
 
     for owner in (torch.distributed, torch.distributed.distributed_c10d):
         patches.call(owner, "init_process_group", start)
+        patches.call(owner, "barrier", barrier)
 
 
 def _extensions(patches: Patches, not_checked: NotChecked) -> None:

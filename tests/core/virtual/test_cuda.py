@@ -362,6 +362,21 @@ def test_a_model_that_asks_for_two_cards_runs_on_two_virtual_ones(cuda, virtual)
     assert virtual.clock_seconds("vgpu:1") > 0
 
 
+def test_ranks_meet_by_gloo_also_where_code_names_the_card_to_meet_on(cuda, notes, tmp_path):
+    card = torch.device("cuda", 1)
+    where = f"file://{tmp_path}/meeting"
+    torch.distributed.init_process_group("gloo", init_method=where, rank=0, world_size=1, device_id=card)
+    try:
+        torch.distributed.barrier()
+        torch.distributed.barrier(device_ids=[1])
+        total = torch.ones(2, device=card)
+        torch.distributed.all_reduce(total)
+        assert (total.device, total.tolist()) == (card, [1, 1])
+    finally:
+        torch.distributed.destroy_process_group()
+    assert not notes.unchecked
+
+
 # --- not emulated
 
 NOT_CHECKED = {
