@@ -143,7 +143,11 @@ def search(
     of what the caller has that refers to them; `nearest`: what is behind the first name of the script's is not looked
     for; `tensors`: all that there are, where they are known."""
     with torch._C.DisableTorchFunction():  # modes that are on would see each attribute that is read
-        return _HolderSearch(frames, {*own, id(wanted)}, seconds, nearest, tensors).run(wanted, most)
+        looking = _HolderSearch(frames, {*own, id(wanted)}, seconds, nearest, tensors)
+        try:
+            return looking.run(wanted, most)
+        finally:
+            vars(looking).clear()  # among what it has seen can be itself: nothing may live longer because of us
 
 
 class _HolderSearch:
@@ -237,17 +241,19 @@ class _HolderSearch:
         self._stopped = self._stopped or time.monotonic() > self._deadline
         return self._stopped
 
-    def _referrers(self, objects: list[Any]) -> Iterator[tuple[Any, list[Any]]]:
+    def _referrers(self, objects: list[Any]) -> list[tuple[Any, list[Any]]]:
         """Objects that refer to some of these, and which."""
         ids = {id(one) for one in objects}
         candidates = gc.get_referrers(*objects) if len(objects) <= FEW else gc.get_objects()
         ours = {id(candidates), id(objects), id(self._kept), id(self.__dict__), id(self)}
+        found = []
         for candidate in candidates:
             if id(candidate) in ours or id(candidate) in self._own or _is(candidate, *_PASSED_OVER):
                 continue
             referents = gc.get_referents(candidate)
             if not ids.isdisjoint(map(id, referents)):
-                yield candidate, [one for one in referents if id(one) in ids]
+                found.append((candidate, [one for one in referents if id(one) in ids]))
+        return found
 
     def _lead(self, referrer: Any, children: list[Any]) -> bool:
         """Note how a referrer leads to each child; whether what leads to the referrer is of interest."""

@@ -9,6 +9,7 @@ then what it keeps without need (graphs, containers), and then what is simply la
 from __future__ import annotations
 
 import dis
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
@@ -35,11 +36,16 @@ from devexplorer.core.observe.live_memory import (
 from devexplorer.core.observe.memory_report import CauseKind, MemoryCause
 from devexplorer.core.observe.moment import Moment
 
-FRAGMENTED = 0.1
-"""Of the device: so much is free within segments where fragmentation is the cause."""
+FRAGMENTED = 0.2
+"""Of the device: so much is free beside the largest piece where fragmentation is the cause."""
+WORTH = 0.1
+"""Of the device: what a checkpoint or a second model takes, where it can be the cause."""
 MUCH, MOST = 0.25, 0.5
 """Of the device: what is worth naming, what decides."""
 FEW = 3
+ROUNDING = 2 << 20
+"""Bytes by which a block can be larger than what was asked for."""
+_COPIES = re.compile(r"clone\(|deepcopy\(|copy\(|state_dict\(")
 LONG = 512
 """Tokens from which on an attention matrix is looked for."""
 
@@ -85,7 +91,8 @@ def _cause(kind: CauseKind, text: str, remedies: list[str], *evidence: str) -> M
 def _fragmentation(case: MemoryCase) -> MemoryCause | None:
     card = case.live.card
     cached = card.reserved - card.allocated
-    if case.requested > card.free or case.share(cached) < FRAGMENTED or case.requested <= card.largest_free:
+    in_pieces = card.free - card.largest_free
+    if not card.largest_free < case.requested <= card.free or case.share(in_pieces) < FRAGMENTED:
         return None
     remedies = [
         "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before the script starts; the cache can then grow and"
@@ -116,7 +123,7 @@ def _checkpoint(case: MemoryCase) -> MemoryCause | None:
     for held in live.containers:
         keys = _text_keys(held)
         fits = any(len(keys & root.names) >= max(1, len(root.names) // 2) for root in live.roots)
-        if fits and not held.with_graph and case.share(held.bytes) >= FRAGMENTED and held.bytes >= case.requested:
+        if fits and not held.with_graph and case.share(held.bytes) >= WORTH and held.bytes >= case.requested:
             return _cause(
                 "checkpoint",
                 f"A checkpoint is kept on {live.card.spoken} beside the model: {case.name_of(held.thing)} holds"
@@ -144,9 +151,9 @@ def _text_keys(held: TensorGroup) -> set[str]:
 
 
 def _second_model(case: MemoryCase) -> MemoryCause | None:
-    models = [root for root in case.live.roots if case.share(root.here) >= 0.1]
+    models = [root for root in case.live.roots if case.share(root.here) >= WORTH]
     moment = case.moment
-    copied = moment.phase == "copying" and bool(models)
+    copied = bool(models) and (moment.phase == "copying" or _copies_parameters(case))
     if copied:
         needs = models[0].in_all
         what = f"a copy of {_model_words(case, models[0])} needs another {bytes_text(needs)}"
@@ -163,7 +170,7 @@ def _second_model(case: MemoryCase) -> MemoryCause | None:
         if not others or not models:
             return None
         needs = sum(root.in_all for root in others)
-        if case.share(needs) < 0.1:
+        if case.share(needs) < WORTH:
             return None
         what = (
             f"{_model_words(case, others[0])} needs {bytes_text(others[0].in_all)} beside"
@@ -176,6 +183,19 @@ def _second_model(case: MemoryCase) -> MemoryCause | None:
         "Use one model with adapters, or compute the teacher's outputs beforehand.",
     ]
     return _cause("second_model", f"A second model is on {case.live.card.spoken}: {what}.", remedies)
+
+
+def _copies_parameters(case: MemoryCase) -> bool:
+    """Whether the line copies tensors one by one, and what was asked for is as large as a parameter."""
+    place = case.moment.place
+    if case.moment.phase != "script" or place is None or not _COPIES.search(place.text):
+        return False
+    return _as_large_as_a_parameter(case)
+
+
+def _as_large_as_a_parameter(case: MemoryCase) -> bool:
+    sizes = [piece.bytes for piece in case.live.pieces.values() if piece.part == PARAMETERS]
+    return any(abs(size - case.requested) < (ROUNDING if size > ROUNDING else 512) for size in sizes)
 
 
 def _whole_bytes(module: nn.Module) -> int:
@@ -192,12 +212,10 @@ def _too_large_model(case: MemoryCase) -> MemoryCause | None:
         if whole <= MOST * case.usable:
             return None
         words = f"{type(moment.root).__name__} needs {bytes_text(whole)}"
-    elif largest is None:
-        return None
-    elif moment.phase == "building" and case.share(parameters + case.requested) >= MOST:
-        whole, dtype = parameters + case.requested, largest.dtype
+    elif moment.phase in ("building", "script") and not moment.optimizer and case.share(parameters) >= 0.7:
+        whole, dtype = parameters + case.requested, "float32" if largest is None else largest.dtype
         words = f"its parameters have {bytes_text(whole)} so far, and more may come"
-    elif case.share(largest.here) >= 0.7:
+    elif largest is not None and case.share(largest.here) >= 0.7:
         whole, dtype = largest.here, largest.dtype
         words = f"{_model_words(case, largest)} takes {bytes_text(whole)}"
     else:
@@ -293,6 +311,8 @@ def _no_grad(case: MemoryCase) -> MemoryCause | None:
 def _graph_container(case: MemoryCase) -> TensorGroup | None:
     """What holds most of the graphs, where several tensors in one container do."""
     for held in case.live.containers:
+        if not case.path_of(held.thing) or not case.outside(held.thing):
+            continue
         if held.with_graph >= FEW and held.graph_bytes + held.bytes >= 0.4 * max(_graph_bytes(case), 1):
             return held
     return None
@@ -394,11 +414,8 @@ def _gradients(case: MemoryCase) -> MemoryCause | None:
     live = case.live
     gradients, parameters = live.bytes_of(GRADIENTS), live.bytes_of(PARAMETERS)
     in_backward = case.moment.phase == "backward"
-    own_size = any(
-        piece.part == PARAMETERS and 0 <= case.requested - piece.bytes < (2 << 20) for piece in live.pieces.values()
-    )
     saved = _graph_bytes(case)
-    if in_backward and own_size and parameters >= saved:
+    if in_backward and _as_large_as_a_parameter(case) and parameters >= saved:
         return _cause(
             "gradients",
             f"The gradients do not fit: backward makes one of {bytes_text(case.requested)} for a parameter, and"

@@ -169,7 +169,8 @@ class LiveMemory:
 
     def __init__(self, card: FullDevice, step_mark: int, seconds: float) -> None:
         self.card = card
-        self._deadline = time.monotonic() + seconds
+        self.began = time.monotonic()
+        self._deadline = self.began + seconds
         self.stopped = False
         self.pieces: dict[int, Piece] = {}
         self.roots: list[Root] = []
@@ -211,7 +212,10 @@ class LiveMemory:
         piece = self.pieces.get(key)
         if piece is None:
             storage = tensor.untyped_storage()
-            piece = self.pieces[key] = Piece(key, self.card.size_of(storage), self.card.line_of(storage))
+            size = self.card.size_of(storage)
+            if not size:
+                return None
+            piece = self.pieces[key] = Piece(key, size, self.card.line_of(storage))
         if not any(one is tensor for one in piece.tensors):
             piece.tensors.append(tensor)
         return piece
@@ -267,10 +271,10 @@ class LiveMemory:
 
     def _gradients(self, tensors: list[torch.Tensor]) -> None:
         for tensor in tensors:
+            if isinstance(tensor, nn.Parameter):  # one that is in no module, or not yet
+                self._is(tensor, PARAMETERS, "")
             own = gradient(tensor)
             if own is not None:
-                if isinstance(tensor, nn.Parameter):
-                    self._is(tensor, PARAMETERS, "")
                 self._is(own, GRADIENTS, f"gradient of {self.names.get(id(tensor), 'a leaf')}")
 
     def _saved(self, step_mark: int) -> None:
@@ -368,6 +372,12 @@ class LiveMemory:
             saved = {key for key in saved - keys if key in self.pieces and self.pieces[key].part == SAVED}
             held.graph_bytes = sum(self.pieces[key].bytes for key in saved)
         self.containers.sort(key=lambda held: (-(held.bytes + held.graph_bytes), -held.members))
+
+    def forget(self) -> None:
+        """Let go of everything: what was there before us holds the variable that holds this, a circle that would keep
+        the script's tensors."""
+        self.graphs.__dict__.clear()
+        self.__dict__.clear()
 
     def own(self) -> set[int]:
         """Ids of what refers to tensors here and is ours."""

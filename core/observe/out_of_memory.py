@@ -163,6 +163,7 @@ class OutOfMemoryWatch:
         except Exception as error:
             problems.append(typed_line(error))
         finally:
+            frames.clear()
             took = time.monotonic() - began
             self._quiet_until = time.monotonic() + max(LEAST_PAUSE_S, PAUSE * took)
             self._busy.release()
@@ -203,14 +204,14 @@ def virtual_card(gpu: VirtualGpu) -> FullDevice:
         allocated=figures.allocated_bytes,
         reserved=figures.reserved_bytes,
         largest_free=max(figures.largest_free_block_bytes, free),
-        size_of=_virtual_size,
+        size_of=lambda storage: _virtual_size(storage, gpu),
         line_of=_virtual_line,
     )
 
 
-def _virtual_size(storage: Any) -> int:
+def _virtual_size(storage: Any, gpu: VirtualGpu) -> int:
     held = getattr(storage, "_vgpu", None)
-    return 0 if held is None else int(held.block.size)
+    return 0 if held is None or held.gpu is not gpu else int(held.block.size)
 
 
 def _virtual_line(storage: Any) -> tuple[str, int, str] | None:
@@ -266,9 +267,17 @@ def look(
     card: FullDevice, requested: int, message: str, frames: list[FrameType], records: bool, step_mark: int
 ) -> OutOfMemoryReport:
     """What is in the memory of a device that is full, and why. `frames`: of the script, the innermost first."""
-    began = time.monotonic()
-    now = moment(frames, records)
     live = LiveMemory(card, step_mark, COLLECT_SECONDS)
+    try:
+        return _report(live, requested, message, frames, records)
+    finally:
+        live.forget()
+
+
+def _report(
+    live: LiveMemory, requested: int, message: str, frames: list[FrameType], records: bool
+) -> OutOfMemoryReport:
+    card, now = live.card, moment(frames, records)
     live.find_containers(namespaces(frames))
     pieces = sorted(live.pieces.values(), key=lambda piece: -piece.bytes)
     models = [root for root in live.roots if root.here][:MOST_MODELS]
@@ -336,7 +345,7 @@ def look(
         else None,
         layers=tuple(LayerActivations(layer=one, operation=what, bytes=size) for one, what, size in live.layers),
         lines=_lines(pieces),
-        seconds=round(time.monotonic() - began, 3),
+        seconds=round(time.monotonic() - live.began, 3),
         notes=tuple(notes),
     )
 

@@ -32,11 +32,13 @@ def main(folder: str, scripts: list[str]) -> None:
         sys.argv = [script]
         watch.last, watch._quiet_until, watch._step_mark = None, 0.0, 0
         ended = "nothing was raised"
+        gc.disable()  # what goes on has to free its memory by itself
         with CudaEmulation(1, spoken=True):
             try:
                 runpy.run_path(script, run_name="__main__")
             except torch.OutOfMemoryError as error:
                 ended = str(error)
+        gc.enable()
         written = None if watch.last is None else watch.last[0]
         print(json.dumps([script, ended, written, out_of_memory.problems]), flush=True)
 

@@ -28,14 +28,21 @@ SCRIPTS = HERE / "out_of_memory"
 WANTED: dict[str, Any] = json.loads((SCRIPTS / "wanted.json").read_text())
 CAUGHT = """
 import torch
+from torch import nn
 
-fits = 0
-for batch in (64, 8):
+
+def fits(batch):
+    model = nn.Sequential(nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 64)).cuda()
     try:
-        fits = len(torch.empty(batch, 1 << 22, device="cuda"))
+        model(torch.randn(batch, 64, device="cuda")).sum().backward()
     except torch.OutOfMemoryError:
-        pass
-assert fits == 8
+        return False
+    return True
+
+
+assert not fits(1 << 17)
+assert torch.cuda.memory_allocated() == 0
+assert fits(1 << 15)
 """
 
 
@@ -109,7 +116,8 @@ def test_activations_are_counted_by_layer(ran: dict[str, Ran]) -> None:
 
 def test_what_a_script_catches_is_written_too(ran: dict[str, Ran]) -> None:
     assert ran["caught"].error == "nothing was raised"
-    assert ran["caught"].report.requested_bytes == 64 << 24
+    assert ran["caught"].report.requested_bytes == 512 << 20
+    assert ran["caught"].report.cause.kind == "batch"
 
 
 def test_it_is_printed_as_text_and_as_a_document(ran: dict[str, Ran], document: Document, refusal: Refusal) -> None:
