@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import sys
 from collections.abc import Iterable
 from functools import cache
-from threading import get_ident
+from threading import get_ident, get_native_id
 from time import perf_counter_ns
 from typing import Any
 
@@ -55,13 +56,15 @@ class HostClock(Clock):
 
 
 class SimulatedClocks(Clock):
-    """Stamps of virtual GPUs: (nanoseconds, seconds of the cards, of launches, nanoseconds of simulating)."""
+    """Stamps of virtual GPUs: (nanoseconds, seconds of the cards, of launches, nanoseconds of simulating, and during
+    which another program had the processor)."""
 
     name = "simulated"
 
     def __init__(self, machine: Any) -> None:
         self._machine = machine
         self._simulating = _simulating()
+        self._queue = _RunQueue()
 
     def now(self) -> Any:
         """All cards together: which of them works at once is not known here."""
@@ -70,18 +73,39 @@ class SimulatedClocks(Clock):
             clock = gpu.clock
             device += clock.busy_seconds
             host += clock.thread_host_seconds
-        return perf_counter_ns(), device, host, self._simulating.nanoseconds
+        return perf_counter_ns(), device, host, self._simulating.nanoseconds, self._queue.nanoseconds()
 
     def between(self, begun: Any, ended: Any, waiting: bool) -> tuple[int, float]:
         """What the card would have taken; where it had nothing to do, what the processor took."""
         real = ended[0] - begun[0]
         device, host, simulating = ended[1] - begun[1], ended[2] - begun[2], ended[3] - begun[3]
         if device <= 0 and host <= 0:
-            return real, real
+            return real, max(0.0, real - (ended[4] - begun[4]))
         card = 1e9 * overlapped(device, host)
         if waiting:  # the script's own work goes on beside what was simulated in it
-            card += max(0.0, real - UNCOUNTED * simulating)
+            card += max(0.0, real - UNCOUNTED * simulating - (ended[4] - begun[4]))
         return real, card if math.isfinite(card) else 0.0
+
+
+class _RunQueue:
+    """How long the calling thread was ready, and did not run, as Linux counts it. Simulating keeps the processors busy,
+    so that this is more than on a machine with cards; milliseconds that no script would have spent there."""
+
+    def __init__(self) -> None:
+        try:
+            self._file: Any = open(f"/proc/self/task/{get_native_id()}/schedstat", "rb", buffering=0)  # noqa: SIM115
+        except OSError:
+            self._file = None
+
+    def nanoseconds(self) -> int:
+        """Up to now; 0 where it is not counted."""
+        if self._file is None:
+            return 0
+        try:
+            return int(os.pread(self._file.fileno(), 64, 0).split()[1])
+        except (OSError, IndexError, ValueError):  # a script may close what it has not opened
+            self._file = None
+            return 0
 
 
 class _Simulating:

@@ -15,7 +15,7 @@ from devexplorer.core.observe.records import DeviceUse
 
 PAUSE_NS = 200_000_000
 """Between two looks once the first steps are over."""
-EARLY_STEPS = 32
+EARLY_STEPS = 100
 """At the end of each of these there is a look."""
 KEPT = 512
 """Looks that are kept; then every second one is left out, and the pauses are twice as long."""

@@ -382,7 +382,7 @@ def _ranks() -> tuple[int | None, int | None]:
 
 
 def _weighed(model: Any, optimizers: list[Any], former: _Weight | None) -> _Weight:
-    """Gradients that are gone again are as they were the time before."""
+    """`former`: the time before; what is gone since then is as it was."""
     weight = _Weight()
     weight.modules = frozenset(id(module) for module in model.modules() if module is not model)
     for name, tensor in _tensors(model):
@@ -415,16 +415,25 @@ def _weighed(model: Any, optimizers: list[Any], former: _Weight | None) -> _Weig
                     optimizer_device=states.most_common(1)[0][0] if states else None,
                 )
             )
-    if former is not None and former.gradients and not weight.gradients:
-        weight.gradients = former.gradients
-        before = {place.name: place for place in former.places}
-        for number, place in enumerate(weight.places):
-            known = before.get(place.name)
-            if known is not None:
-                weight.places[number] = msgspec.structs.replace(
-                    place, gradient_bytes=known.gradient_bytes, gradient_device=known.gradient_device
-                )
+    if former is not None:
+        _keep_what_is_gone(weight, former)
     return weight
+
+
+def _keep_what_is_gone(weight: _Weight, former: _Weight) -> None:
+    """Gradients are freed between steps, and an optimizer may be gone before its model is."""
+    kept: list[str] = []
+    if former.gradients and not weight.gradients:
+        weight.gradients = former.gradients
+        kept += ["gradient_bytes", "gradient_device"]
+    if former.states and not weight.states:
+        weight.states = former.states
+        kept += ["optimizer_bytes", "optimizer_device"]
+    before = {place.name: place for place in former.places}
+    for number, place in enumerate(weight.places):
+        known = before.get(place.name)
+        if kept and known is not None:
+            weight.places[number] = msgspec.structs.replace(place, **{name: getattr(known, name) for name in kept})
 
 
 def _tensors(model: Any) -> Iterator[tuple[str, Any]]:

@@ -26,6 +26,10 @@ LOOKS = 5_000
 """At the most, also where the script rests no more."""
 DEEPEST = 60
 BEFORE, BETWEEN, AFTER = "before forward", "between forward and optimizer", "after optimizer"
+COMPILED = "in functions that torch.compile has compiled"
+"""They hide the models that they call."""
+
+_COMPILER = os.path.join("torch", "_dynamo", "eval_frame.py")
 
 Stack = list[tuple[Any, int]]
 
@@ -100,6 +104,8 @@ class RestPlaces:
         if own:
             code, line = stack[own[-1]]
             where = relation(stack, self._run.forward_stack, self._run.optimizer_stack)
+            if any(each.co_filename.endswith(_COMPILER) for each, _ in stack):
+                where = COMPILED
             self.found[where, line_text(code, line)] += 1
 
 

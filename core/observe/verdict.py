@@ -25,7 +25,7 @@ from devexplorer.core.observe.phases import (
     StepTimes,
     lines_of,
 )
-from devexplorer.core.observe.places import AFTER, BEFORE, BETWEEN
+from devexplorer.core.observe.places import AFTER, BEFORE, BETWEEN, COMPILED
 from devexplorer.core.observe.records import RunReport, RunVerdict
 
 LEAST_STEPS = 5
@@ -255,6 +255,10 @@ def _computing(evidence: RunEvidence, compute: float) -> RunVerdict:
 
 def _resting(evidence: RunEvidence) -> RunVerdict:
     where, place = _where_it_rests(evidence)
+    if where == COMPILED:
+        text = f"Compute-bound: {evidence.percent(REST)} of a step is {COMPILED}."
+        hidden = "Which part of that is forward cannot be seen: the models are compiled into those functions."
+        return RunVerdict(kind="compute-bound", text=text, evidence=(hidden,), place=place)
     advice = [_ADVICE.get(where, "Neither torch's input nor the model takes the time.")]
     each = evidence.host_reads / max(evidence.steps, 1)
     if each >= MANY_READS:
