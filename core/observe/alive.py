@@ -223,6 +223,7 @@ class _HolderSearch:
             if not edge or self._late():
                 break
             found: dict[int, Any] = {}
+            self._own |= {id(edge), id(found)}
             for referrer, children in self._referrers(list(edge.values())):
                 if self._lead(referrer, children) and id(referrer) not in known and len(found) < MOST_OBJECTS:
                     found[id(referrer)] = referrer

@@ -118,7 +118,6 @@ def _checkpoint(case: MemoryCase) -> MemoryCause | None:
             "checkpoint",
             f"A checkpoint is loaded onto {live.card.spoken}{beside}: each of its tensors is there a second time.",
             _checkpoint_remedies(live),
-            _place_words(case),
         )
     for held in live.containers:
         keys = _text_keys(held)
@@ -304,7 +303,6 @@ def _no_grad(case: MemoryCase) -> MemoryCause | None:
             "Move results that are collected to the CPU: outputs.append(output.cpu()).",
         ],
         f"Operations are recorded, and {why}.",
-        _place_words(case),
     )
 
 
@@ -486,16 +484,19 @@ def _sequence(case: MemoryCase) -> MemoryCause | None:
             f"Shorter sequences: memory grows with the square of the length; about {fits:,} would pass this point.",
             "Recompute attention in backward: torch.utils.checkpoint.",
         ],
-        _place_words(case),
     )
 
 
 def _activations(case: MemoryCase) -> MemoryCause | None:
     live, moment = case.live, case.moment
     saved = _graph_bytes(case)
-    held = live.bytes_of(PARAMETERS) + live.bytes_of(STATE) + live.bytes_of(GRADIENTS) + live.bytes_of(BUFFERS)
-    passing = max(live.card.allocated - held, saved)
-    if moment.phase not in ("forward", "backward", "script") or passing + case.requested < held:
+    kept = sum(
+        piece.bytes
+        for piece in live.pieces.values()
+        if piece.part != SAVED and (piece.part != OTHERS or case.outside(piece.largest))
+    )
+    passing = max(live.card.allocated - kept, saved)
+    if moment.phase not in ("forward", "backward", "script") or passing + case.requested < kept:
         return None
     if moment.phase == "script" and not saved:
         return None
@@ -505,10 +506,9 @@ def _activations(case: MemoryCase) -> MemoryCause | None:
             "activations",
             f"One sample is too large: its activations take {bytes_text(passing + case.requested)} and more.",
             _without_batch(case),
-            _place_words(case),
         )
     each = (passing + case.requested) / size
-    fits = int((case.usable - held) / each)
+    fits = int((case.usable - kept) / each)
     remedies = [
         f"A batch of at most {max(fits, 1):,} would have passed this point, by a linear estimate from {size:,}; later"
         " layers can need more."
@@ -520,7 +520,6 @@ def _activations(case: MemoryCase) -> MemoryCause | None:
         f"The batch of {size:,} is too large: its activations take {bytes_text(passing + case.requested)} and more,"
         f" {bytes_text(each)} for each sample.",
         remedies + _without_batch(case),
-        _place_words(case),
     )
 
 
@@ -562,7 +561,6 @@ def _largest_part(case: MemoryCase) -> MemoryCause:
         f"Most of {live.card.spoken} is taken by {part}: {bytes_text(sizes[part])} of"
         f" {bytes_text(case.usable)}{named}.",
         ["Keep on the device what is used now only, and the rest on the CPU."],
-        _place_words(case),
     )
 
 
