@@ -151,7 +151,7 @@ except torch.AcceleratorError as error:
         "torch.float32 cuda:1\nCUDA error: invalid device ordinal\n"
     )
     assert done.returncode == 3
-    assert "train.py:8: torch.compile: There is no compiler for virtual GPUs" in done.stderr
+    assert "train.py:9: torch.compile: There is no compiler for virtual GPUs" in done.stderr
     assert "train.py:22: cuda:3: there is no such card" in done.stderr
 
 
