@@ -20,67 +20,13 @@ from os import _exit as leave  # while a user's model is imported, `os._exit` ra
 from typing import BinaryIO, NoReturn
 
 from devexplorer.core.base import Clock, LinkError
-from devexplorer.core.engine.link import (
-    CANNOT_START,
-    COMMAND_LIMIT,
-    CUDA_BROKEN,
-    decode_command,
-    frame,
-    pieces,
-    read_payload,
-)
+from devexplorer.core.engine.link import CANNOT_START, COMMAND_LIMIT, CUDA_BROKEN, decode_command, read_payload
+from devexplorer.core.engine.writer import EventWriter
 from devexplorer.core.feature import named
 from devexplorer.core.records import Event, Log
-from devexplorer.core.telemetry.mailbox import Mailbox
 
 NICE = 2
 """Two thirds of the window's weight."""
-
-
-class _Writer:
-    """Sends events from a separate thread, so that a slow window never delays a measurement."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self._mailbox = Mailbox()
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="link-out", daemon=True)
-        self._thread.start()
-
-    def send(self, event: Event) -> None:
-        """Send an event soon. Any thread."""
-        self._mailbox.put(event)
-        self._ready.set()
-
-    def flush(self, deadline_s: float) -> None:
-        """Wait until everything is sent, at most so long."""
-        end = time.monotonic() + deadline_s
-        while self._ready.is_set() and time.monotonic() < end:
-            time.sleep(0.005)
-
-    def _run(self) -> None:
-        while True:
-            self._ready.wait()
-            events = self._mailbox.drain()
-            if not events:
-                self._ready.clear()
-                events = self._mailbox.drain()  # put between the drain and the clear
-            data = memoryview(b"".join([_frame(piece) for event in events for piece in pieces(event)]))
-            while data:
-                try:
-                    data = data[self._stream.write(data) :]
-                except OSError:  # the window is gone; the reader sees it too and ends the process
-                    return
-
-
-def _frame(event: Event) -> bytes:
-    """An event that cannot be encoded is a bug: it is logged, and the link stays open."""
-    try:
-        return frame(event)
-    except (TypeError, ValueError, OverflowError) as error:
-        return frame(
-            Log(level="error", text=f"{type(event).__name__} could not be sent: {error}", time_unix_s=time.time())
-        )
 
 
 def _stand_back() -> None:
@@ -102,7 +48,7 @@ def main() -> NoReturn:
     commands, events = take_link(arguments.events)
     if arguments.visible is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = arguments.visible  # before torch: CUDA reads it once
-    writer = _Writer(events)
+    writer = EventWriter(events)
     capture_output(writer.send)
     _stand_back()
     for begin in named("engine"):
@@ -150,7 +96,7 @@ def possible(virtual_spec: str | None, send: Callable[[Event], object]) -> str |
     return virtual_spec
 
 
-def _end_poisoned(writer: _Writer) -> NoReturn:
+def _end_poisoned(writer: EventWriter) -> NoReturn:
     """End a process that CUDA can no longer be used in; the window starts another one."""
     writer.flush(1.0)
     _end_group(CUDA_BROKEN)

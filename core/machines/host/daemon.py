@@ -23,6 +23,7 @@ from types import FrameType
 import platformdirs
 
 from devexplorer.core.base import Clock, DevExplorerError, moment_text
+from devexplorer.core.engine.process import EngineLike
 from devexplorer.core.environments.code_cache import keep_in_use
 from devexplorer.core.files.autosave import Autosave, FoundCopy, discard
 from devexplorer.core.files.records import OpenWorkspace
@@ -277,8 +278,12 @@ class Daemon:
             self.over = f"no one was connected for {limit_s / 60:.0f} minutes, and nothing was under way"
 
 
-def serve(virtual_spec: str | None = None, environ: Mapping[str, str] = os.environ) -> int:
-    """Run a host until it ends; returns the exit code."""
+def serve(
+    virtual_spec: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+    make_engine: Callable[..., EngineLike] | None = None,
+) -> int:
+    """Run a host until it ends; returns the exit code. `make_engine`: see `Session`."""
     ended: list[str] = []
 
     def end(number: int, _frame: FrameType | None) -> None:
@@ -288,7 +293,7 @@ def serve(virtual_spec: str | None = None, environ: Mapping[str, str] = os.envir
     signal.signal(signal.SIGINT, end)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        session = Session(virtual_spec=virtual_spec)
+        session = Session(virtual_spec=virtual_spec, make_engine=make_engine)
     except DevExplorerError as error:
         return _refuse(str(error))
     server = Server(session)

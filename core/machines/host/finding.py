@@ -75,17 +75,18 @@ def folders(environ: Mapping[str, str] = os.environ) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-SIMULATED = "DEVEXPLORER_SIMULATED"
-"""Variable of the host that has virtual GPUs beside this machine's cards, which are hidden from it."""
+VARIANT = "DEVEXPLORER_HOST_VARIANT"
+"""Variable of a host beside the usual one: of the virtual GPUs beside this machine's cards, which are hidden from it,
+or of a script that runs."""
 
 
 def own_name(environ: Mapping[str, str] = os.environ) -> str:
     """The name of the host of this Python environment, this machine (a folder can be on a network) and this history;
-    another one for the virtual GPUs beside its cards."""
+    another one for each variant."""
     python = "{}.{}".format(*sys.version_info)
     parts = [platform.node(), os.path.realpath(sys.prefix), python, environ.get("XDG_DATA_HOME", "")]
-    if SIMULATED in environ:
-        parts.append(SIMULATED)
+    if VARIANT in environ:
+        parts.append(environ[VARIANT])
     return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:12]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import IO
 
 from devexplorer.core.base import Cancelled, without_cards
-from devexplorer.core.machines.host.finding import SIMULATED, HostError, reach, serve_command
+from devexplorer.core.machines.host.finding import VARIANT, HostError, reach, serve_command
 from devexplorer.core.machines.host.wire import SocketStream
 from devexplorer.core.machines.ssh.connection import Connection
 from devexplorer.core.machines.ssh.putting import choose, prepare
@@ -126,7 +126,7 @@ class VirtualRoute:
     def open(self, *, unasked: bool) -> SocketStream:
         """A channel to the host, which is started where there is none. Raises `CannotReach`."""
         try:
-            return SocketStream(reach({**without_cards(os.environ), SIMULATED: "1"}, serve_command))
+            return SocketStream(reach({**without_cards(os.environ), VARIANT: "simulated"}, serve_command))
         except HostError as error:
             raise CannotReach(str(error), final=True) from error
 

@@ -1,0 +1,84 @@
+"""Where a window looks into a running script: a Unix socket of this user's alone. The thread `observe-accept` waits
+there; what those who look are told is in `looker`, which is imported with the first of them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from devexplorer.core.base import LinkError
+from devexplorer.core.engine.link import frame
+from devexplorer.core.machines.host.finding import make, peer
+from devexplorer.core.observe.running import Greeting, socket_of
+
+if TYPE_CHECKING:
+    from devexplorer.core.observe.looker import Look, Looker
+
+
+class Endpoint:
+    """`open` it, `close` it. Whatever fails here, the script does not notice."""
+
+    def __init__(self, greeting: Greeting, look: Look) -> None:
+        self._greeting, self._what = greeting, look
+        self._socket: socket.socket | None = None
+        self._path = ""
+        self._looker: Looker | None = None
+
+    def open(self) -> None:
+        """Listen. Raises `HostError` or `OSError` where no folder can have the socket."""
+        self._path = socket_of(make().folder, os.getpid())
+        with suppress(FileNotFoundError):
+            os.unlink(self._path)
+        self._socket = listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listening.bind(self._path)
+        os.chmod(self._path, 0o600)
+        listening.listen()
+        os.register_at_fork(after_in_child=self._let_go)
+        threading.Thread(target=self._accept, args=(listening,), name="observe-accept", daemon=True).start()
+
+    def close(self) -> None:
+        """Listen no more."""
+        if self._socket is not None:
+            with suppress(OSError):
+                os.unlink(self._path)
+            self._let_go()
+        if self._looker is not None:
+            self._looker.end()
+
+    def _let_go(self) -> None:
+        """A child that was forked has the descriptor as well, and no thread that answers."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _accept(self, listening: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:  # closed
+                return
+            if peer(connection)[1] != os.getuid():
+                connection.close()
+                continue
+            try:
+                self._greet(connection)
+            except (OSError, LinkError):
+                connection.close()
+
+    def _greet(self, connection: socket.socket) -> None:
+        """Say who is here; whoever answers wants to look. One at a time: of two, the later one."""
+        connection.settimeout(1.0)
+        connection.sendall(frame(self._greeting))
+        if not connection.recv(1):
+            connection.close()
+            return
+        connection.settimeout(None)
+        if self._looker is not None:
+            self._looker.end()
+        from devexplorer.core.observe.looker import Looker  # the engine's modules: only where somebody looks
+
+        self._looker = Looker(connection, self._what)
+        self._looker.start()

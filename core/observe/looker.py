@@ -1,0 +1,159 @@
+"""What a window is told that looks into a running script: the events of an engine. Commands that come in are refused,
+so nothing of the script changes. Threads: `observe-look` and `observe-refuse`."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import torch
+
+from devexplorer.core.base import LinkError
+from devexplorer.core.base.python_names import unique_name
+from devexplorer.core.devices.backend import DeviceRegistry
+from devexplorer.core.devices.nvml.library import free_bytes
+from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
+from devexplorer.core.engine.engine import AllocatorSampler, SnapshotDiffer
+from devexplorer.core.engine.link import COMMAND_LIMIT, decode_command, read_payload
+from devexplorer.core.engine.writer import EventWriter
+from devexplorer.core.machines.host.wire import SocketStream
+from devexplorer.core.observe.running import name_of
+from devexplorer.core.records import (
+    Answer,
+    EngineDevices,
+    EngineReady,
+    Event,
+    JobEnded,
+    JobStarted,
+    ObjectRemoved,
+    ObjectSnapshot,
+)
+from devexplorer.core.virtual.backend import installed
+from devexplorer.core.workspace import Workspace
+from devexplorer.core.workspace.placement import snapshot
+
+LOOK_S = 0.25
+"""Between two readings of the allocators."""
+OBJECTS_S = 2.0
+"""Between two looks at the models, or longer: they take one part in `SHARE` of the time."""
+SHARE = 300
+
+TITLE, WORDS = "Nothing was changed", "The script runs on its own; this window only shows it."
+
+
+class Look(NamedTuple):
+    """What there is to be seen of a script. Called on the thread that looks."""
+
+    models: Callable[[], Sequence[torch.nn.Module]]
+    """Those that the script calls itself."""
+    told: Callable[[], Sequence[Event]]
+    """What else there is to be said now."""
+
+
+class _WithoutCuda:
+    """torch before the script has used CUDA: to ask it for cards would spoil processes that the script forks later. On
+    virtual GPUs its CUDA is not real."""
+
+    cuda = SimpleNamespace(is_available=lambda: False, device_count=lambda: 0, is_initialized=lambda: False)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+
+class Looker:
+    """Somebody who looks, until they leave."""
+
+    def __init__(self, connection: socket.socket, look: Look) -> None:
+        self._stream = SocketStream(connection)
+        self._what = look
+        self._over = threading.Event()
+        self._writer = EventWriter(self._stream)
+        self._differ = SnapshotDiffer()
+        self._names: dict[int, str] = {}
+        """Of the models, by `id`."""
+        self._seen: dict[int, ObjectSnapshot] = {}
+        self._registry: DeviceRegistry | None = None
+        self._uses_cuda = False
+        self._due_s = 0.0
+
+    def start(self) -> None:
+        """On threads of its own."""
+        for work, name in ((self._look, "observe-look"), (self._refuse, "observe-refuse")):
+            threading.Thread(target=work, name=name, daemon=True).start()
+
+    def end(self) -> None:
+        """Look no more. Any thread."""
+        self._over.set()
+        self._writer.end()
+        self._stream.close()
+
+    def _refuse(self) -> None:
+        try:
+            while (payload := read_payload(self._stream, COMMAND_LIMIT)) is not None:
+                command = decode_command(payload)
+                now, request = time.time(), command.request
+                self._writer.send(
+                    JobStarted(request=request, title="asking the script", time_unix_s=now, command=command)
+                )
+                words = "This script runs by itself; the window only looks."
+                self._writer.send(
+                    Answer(request=request, title="Nothing was changed", words=words, failed=True, time_unix_s=now)
+                )
+                self._writer.send(JobEnded(request=request, ok=False, time_unix_s=now))
+        except (OSError, LinkError):
+            pass
+        self.end()
+
+    def _look(self) -> None:
+        try:
+            while not self._over.wait(LOOK_S if self._registry is not None else 0.0):
+                self._say_devices()
+                if not self._writer.waits:  # nothing piles up where nobody reads
+                    self._say_models()
+                    for event in self._what.told():
+                        self._writer.send(event)
+        except Exception as error:  # a fault of ours ends the look, and not the script
+            self._writer.send(Answer(title="The look at the script ended", words=str(error), failed=True))
+            self._writer.flush(1.0)
+            self.end()
+
+    def _say_devices(self) -> None:
+        machine = installed()
+        uses_cuda = machine is None and torch.cuda.is_initialized()
+        if self._registry is None or uses_cuda != self._uses_cuda:
+            self._uses_cuda = uses_cuda
+            module: Any = torch if uses_cuda else _WithoutCuda()
+            self._registry = DeviceRegistry([TorchBackend(module=module, free_of=free_bytes)], None)
+            if machine is not None:
+                self._registry.add(machine)
+            self._sampler = AllocatorSampler(self._writer.send, self._registry, Workspace(self._registry), time.time)
+            self._writer.send(EngineDevices(devices=self._registry.infos(), problems=self._registry.problems()))
+            facts = torch_facts(module)
+            self._writer.send(EngineReady(**facts, pid=os.getpid(), virtual_unavailable=None, recipes={}))
+        self._sampler.read()
+
+    def _say_models(self) -> None:
+        if (begun := time.monotonic()) < self._due_s:
+            return
+        models = {id(model): model for model in self._what.models()}
+        for key in [key for key in self._names if key not in models]:
+            name = self._names.pop(key)
+            self._seen.pop(key, None)
+            self._differ.forget(name)
+            self._writer.send(ObjectRemoved(name=name))
+        for key, model in models.items():
+            if key not in self._names:
+                self._names[key] = unique_name(name_of(model), self._names.values())
+            with suppress(RuntimeError):  # the script changes it just now: the next look sees it
+                seen = snapshot(self._names[key], model)
+                if seen != self._seen.get(key):
+                    self._seen[key] = seen
+                    self._writer.send(self._differ.news(seen, 0))
+        now = time.monotonic()
+        self._due_s = now + max(OBJECTS_S, SHARE * (now - begun))
