@@ -15,14 +15,15 @@ from devexplorer.core.machines.host.finding import make, peer
 from devexplorer.core.observe.running import Greeting, socket_of
 
 if TYPE_CHECKING:
-    from devexplorer.core.observe.looker import Look, Looker
+    from devexplorer.core.observe.looker import Looker
+    from devexplorer.core.observe.observer import Observation
 
 
 class Endpoint:
     """`open` it, `close` it. Whatever fails here, the script does not notice."""
 
-    def __init__(self, greeting: Greeting, look: Look) -> None:
-        self._greeting, self._what = greeting, look
+    def __init__(self, greeting: Greeting, observation: Observation) -> None:
+        self._greeting, self._observation = greeting, observation
         self._socket: socket.socket | None = None
         self._path = ""
         self._looker: Looker | None = None
@@ -80,5 +81,5 @@ class Endpoint:
             self._looker.end()
         from devexplorer.core.observe.looker import Looker  # the engine's modules: only where somebody looks
 
-        self._looker = Looker(connection, self._what)
+        self._looker = Looker(connection, self._observation)
         self._looker.start()

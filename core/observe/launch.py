@@ -36,6 +36,7 @@ def run(arguments: argparse.Namespace) -> NoReturn:
     environ = dict(os.environ)
     settings = RunSettings(
         pid=os.getpid(),
+        script="" if _is_command(arguments) else " ".join(command[1 : 2 + (arguments.module is not None)]),
         virtual=arguments.virtual or "",
         report=report or "",
         job=_is_command(arguments),

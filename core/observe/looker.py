@@ -7,10 +7,9 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -23,12 +22,12 @@ from devexplorer.core.engine.engine import AllocatorSampler, SnapshotDiffer
 from devexplorer.core.engine.link import COMMAND_LIMIT, decode_command, read_payload
 from devexplorer.core.engine.writer import EventWriter
 from devexplorer.core.machines.host.wire import SocketStream
+from devexplorer.core.observe.observer import Observation
 from devexplorer.core.observe.running import name_of
 from devexplorer.core.records import (
     Answer,
     EngineDevices,
     EngineReady,
-    Event,
     JobEnded,
     JobStarted,
     ObjectRemoved,
@@ -47,15 +46,6 @@ SHARE = 300
 TITLE, WORDS = "Nothing was changed", "The script runs on its own; this window only shows it."
 
 
-class Look(NamedTuple):
-    """What there is to be seen of a script. Called on the thread that looks."""
-
-    models: Callable[[], Sequence[torch.nn.Module]]
-    """Those that the script calls itself."""
-    told: Callable[[], Sequence[Event]]
-    """What else there is to be said now."""
-
-
 class _WithoutCuda:
     """torch before the script has used CUDA: to ask it for cards would spoil processes that the script forks later. On
     virtual GPUs its CUDA is not real."""
@@ -69,9 +59,9 @@ class _WithoutCuda:
 class Looker:
     """Somebody who looks, until they leave."""
 
-    def __init__(self, connection: socket.socket, look: Look) -> None:
+    def __init__(self, connection: socket.socket, observation: Observation) -> None:
         self._stream = SocketStream(connection)
-        self._what = look
+        self._observation = observation
         self._over = threading.Event()
         self._writer = EventWriter(self._stream)
         self._differ = SnapshotDiffer()
@@ -116,8 +106,6 @@ class Looker:
                 self._say_devices()
                 if not self._writer.waits:  # nothing piles up where nobody reads
                     self._say_models()
-                    for event in self._what.told():
-                        self._writer.send(event)
         except Exception as error:  # a fault of ours ends the look, and not the script
             self._writer.send(Answer(title="The look at the script ended", words=str(error), failed=True))
             self._writer.flush(1.0)
@@ -141,7 +129,7 @@ class Looker:
     def _say_models(self) -> None:
         if (begun := time.monotonic()) < self._due_s:
             return
-        models = {id(model): model for model in self._what.models()}
+        models = {id(model): model for model in self._observation.models()}
         for key in [key for key in self._names if key not in models]:
             name = self._names.pop(key)
             self._seen.pop(key, None)

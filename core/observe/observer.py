@@ -316,6 +316,16 @@ class Observation:
             ranks=ranks,
         )
 
+    def models(self) -> list[Any]:
+        """Those that the script calls itself and that are there. Any thread."""
+        found = []
+        for root in list(self._roots.values()):
+            model = root.ref()
+            if model is not None and any(True for _ in model.parameters()):
+                found.append(model)
+        parts = {id(part) for model in found for part in model.modules() if part is not model}
+        return [model for model in found if id(model) not in parts]
+
     def _weighed_roots(self) -> list[_Root]:
         """Those that are no parts of others (a model whose `forward` was called directly has parts that look like
         roots), the largest first."""

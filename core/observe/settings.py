@@ -13,6 +13,8 @@ class RunSettings(msgspec.Struct, frozen=True):
 
     pid: int
     """Of the script that was started; others are processes that it starts."""
+    script: str = ""
+    """What it is called; empty: by the file that a process of the job runs."""
     virtual: str = ""
     """The virtual GPUs that CUDA means; empty: CUDA is what it is."""
     report: str = ""
