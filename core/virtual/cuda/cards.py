@@ -210,6 +210,8 @@ def read_as_cuda(patches: Patches, gpus: Sequence[VirtualGpu]) -> None:
     make = nn.Parameter.__new__
 
     def made(cls: type, data: Any = None, requires_grad: bool = True) -> Any:
+        if type(data) is VirtualParameter:
+            data = data.detach()  # torch wants to see the same class come out of that
         parameter: Any = make(cls, data, requires_grad)
         if type(parameter) is VirtualTensor:
             parameter.__class__ = VirtualParameter

@@ -129,6 +129,10 @@ kinds = [type(model.weight)]
 model.cpu().cuda(1).half()
 kinds += [type(copy.deepcopy(model).weight), type(model.weight), type(model.weight.detach())]
 print(*kinds)
+tied = nn.Sequential(nn.Embedding(8, 4), nn.Linear(4, 8, bias=False))
+tied[0].weight = tied[1].weight
+tied.cuda().to("cuda:1").cpu().cuda()
+print(tied[0].weight is tied[1].weight, nn.Parameter(tied[0].weight).device)
 scaler = torch.amp.GradScaler()
 optimizer = torch.optim.SGD(model.float().parameters(), lr=0.1)
 with torch.autocast("cuda", dtype=torch.bfloat16):
@@ -147,12 +151,12 @@ except torch.AcceleratorError as error:
     assert done.stdout == (
         "tensor([0, 1, 2], device='cuda:1', dtype=torch.int32) tensor([0, 1, 2], dtype=torch.int32)"
         " <class 'torch.Tensor'> tensor([], device='cuda:1')\n"
-        f"{of_parameters}<class 'torch.Tensor'>\n"
+        f"{of_parameters}<class 'torch.Tensor'>\nTrue cuda:0\n"
         "torch.float32 cuda:1\nCUDA error: invalid device ordinal\n"
     )
     assert done.returncode == 3
     assert "train.py:9: torch.compile: There is no compiler for virtual GPUs" in done.stderr
-    assert "train.py:22: cuda:3: there is no such card" in done.stderr
+    assert "train.py:26: cuda:3: there is no such card" in done.stderr
 
 
 ECHO = """import os, sys
