@@ -66,7 +66,7 @@ class Script:
             name=name,
             folder=os.getcwd(),
             since_unix_s=time.time(),
-            torch=torch.__version__,
+            torch=str(torch.__version__),
             rank=_number("RANK"),
             ranks=_number("WORLD_SIZE"),
             job=str(self._settings.pid) if self._settings.job else "",
@@ -84,6 +84,15 @@ class Script:
         """Say what was seen, on standard error and in the report."""
         if os.getpid() != self._pid:  # a child that was forked
             return
+        try:
+            lines = self._ended()
+        except Exception as error:  # a fault of ours: one line, and the script's own exit code
+            lines = [f"what was observed is lost: {type(error).__name__}: {error}"]
+        if lines:
+            with suppress(OSError, ValueError, AttributeError):  # nobody reads it
+                print("devexplorer:", "\n".join(lines).lstrip(), file=sys.__stderr__, flush=True)
+
+    def _ended(self) -> list[str]:
         if self._endpoint is not None:
             self._endpoint.close()
         report = self._observation.finish()
@@ -93,9 +102,7 @@ class Script:
             self._cards.end()
         if self._settings.report:
             lines += self._write(report)
-        if lines:
-            with suppress(OSError, ValueError, AttributeError):  # nobody reads it
-                print("devexplorer:", "\n".join(lines).lstrip(), file=sys.__stderr__, flush=True)
+        return lines
 
     def _write(self, report: RunReport) -> list[str]:
         path = Path(self._settings.report)
