@@ -103,8 +103,8 @@ class Looker:
     def _look(self) -> None:
         try:
             while not self._over.wait(LOOK_S if self._registry is not None else 0.0):
-                self._say_devices()
                 if not self._writer.waits:  # nothing piles up where nobody reads
+                    self._say_devices()
                     self._say_models()
         except Exception as error:  # a fault of ours ends the look, and not the script
             self._writer.send(Answer(title="The look at the script ended", words=str(error), failed=True))
