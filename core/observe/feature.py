@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from devexplorer.core.feature import CommandSpec, Feature
 from devexplorer.core.observe.memory_report import FILE_KIND, MARK, ExplainReport
+from devexplorer.core.observe.records import ScriptSteps
 
 FEATURE = Feature(
+    needs=("machines",),
     commands=(
         CommandSpec(
             ExplainReport,
@@ -16,6 +18,8 @@ FEATURE = Feature(
             question=True,
         ),
     ),
+    events=(ScriptSteps,),
+    state="core.observe.live:ScriptState",
     marks=((MARK, FILE_KIND),),
     opens=((FILE_KIND, "core.observe.explain:open_file"),),
 )

@@ -22,7 +22,9 @@ from devexplorer.core.engine.engine import AllocatorSampler, SnapshotDiffer
 from devexplorer.core.engine.link import COMMAND_LIMIT, decode_command, read_payload
 from devexplorer.core.engine.writer import EventWriter
 from devexplorer.core.machines.host.wire import SocketStream
-from devexplorer.core.observe.observer import Observation
+from devexplorer.core.observe.observer import Observation, Progress
+from devexplorer.core.observe.phases import NAMES
+from devexplorer.core.observe.records import ScriptSteps
 from devexplorer.core.observe.running import name_of
 from devexplorer.core.records import (
     Answer,
@@ -42,8 +44,10 @@ LOOK_S = 0.25
 OBJECTS_S = 2.0
 """Between two looks at the models, or longer: they take one part in `SHARE` of the time."""
 SHARE = 300
+STEPS_S = 1.0
+"""Between two words about the steps, where there were any."""
 
-TITLE, WORDS = "Nothing was changed", "The script runs on its own; this window only shows it."
+TITLE, WORDS = "Nothing was changed", "The script runs on its own, and this window only shows it"
 
 
 class _WithoutCuda:
@@ -70,7 +74,8 @@ class Looker:
         self._seen: dict[int, ObjectSnapshot] = {}
         self._registry: DeviceRegistry | None = None
         self._uses_cuda = False
-        self._due_s = 0.0
+        self._due_s = self._steps_due_s = 0.0
+        self._progress: Progress | None = None
 
     def start(self) -> None:
         """On threads of its own."""
@@ -80,6 +85,7 @@ class Looker:
     def end(self) -> None:
         """Look no more. Any thread."""
         self._over.set()
+        self._observation.is_shown = False
         self._writer.end()
         self._stream.close()
 
@@ -88,14 +94,10 @@ class Looker:
             while (payload := read_payload(self._stream, COMMAND_LIMIT)) is not None:
                 command = decode_command(payload)
                 now, request = time.time(), command.request
-                self._writer.send(
-                    JobStarted(request=request, title="asking the script", time_unix_s=now, command=command)
-                )
-                words = "This script runs by itself; the window only looks."
-                self._writer.send(
-                    Answer(request=request, title="Nothing was changed", words=words, failed=True, time_unix_s=now)
-                )
-                self._writer.send(JobEnded(request=request, ok=False, time_unix_s=now))
+                begun = JobStarted(request=request, title="asking the script", time_unix_s=now, command=command)
+                answer = Answer(request=request, title=TITLE, words=f"{WORDS}.", failed=True, time_unix_s=now)
+                for event in (begun, answer, JobEnded(request=request, ok=False, time_unix_s=now)):
+                    self._writer.send(event)
         except (OSError, LinkError):
             pass
         self.end()
@@ -106,6 +108,7 @@ class Looker:
                 if not self._writer.waits:  # nothing piles up where nobody reads
                     self._say_devices()
                     self._say_models()
+                    self._say_steps()
         except Exception as error:  # a fault of ours ends the look, and not the script
             self._writer.send(Answer(title="The look at the script ended", words=str(error), failed=True))
             self._writer.flush(1.0)
@@ -123,8 +126,34 @@ class Looker:
             self._sampler = AllocatorSampler(self._writer.send, self._registry, Workspace(self._registry), time.time)
             self._writer.send(EngineDevices(devices=self._registry.infos(), problems=self._registry.problems()))
             facts = torch_facts(module)
-            self._writer.send(EngineReady(**facts, pid=os.getpid(), virtual_unavailable=None, recipes={}))
+            ready = EngineReady(**facts, pid=os.getpid(), virtual_unavailable=None, recipes={}, read_only=WORDS)
+            self._writer.send(ready)
         self._sampler.read()
+
+    def _say_steps(self) -> None:
+        if (now := time.monotonic()) < self._steps_due_s:
+            return
+        progress = self._observation.progress()
+        before, seconds = self._progress, now - self._steps_due_s + STEPS_S
+        self._progress, self._steps_due_s = progress, now + STEPS_S
+        if before is None or progress.steps <= before.steps or progress.clock != before.clock:
+            return
+        made = progress.steps - before.steps
+        taken = {
+            name: (after - earlier) / made / 1e9
+            for name, after, earlier in zip(NAMES, progress.counted, before.counted, strict=True)
+            if after > earlier
+        }
+        self._writer.send(
+            ScriptSteps(
+                time_unix_s=time.time(),
+                steps=progress.steps,
+                steps_per_second=made / seconds,
+                phases=taken,
+                simulated=progress.clock == "simulated",
+                verdict=progress.verdict,
+            )
+        )
 
     def _say_models(self) -> None:
         if (begun := time.monotonic()) < self._due_s:

@@ -13,7 +13,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -47,6 +47,16 @@ FOLD_MARKS = 2_048
 """So many marks are summed up at once."""
 LONGEST_LIST = 10_000
 PROBLEMS = 20
+
+
+class Progress(NamedTuple):
+    """How far a run is."""
+
+    steps: int
+    counted: tuple[float, ...]
+    """Nanoseconds of each phase."""
+    clock: str
+    verdict: str = ""
 
 
 class _Root:
@@ -91,6 +101,8 @@ class Observation:
         self._gone: dict[tuple[str, str], _Root] = {}
         self._optimizers: dict[int, Any] = {}
         self._stepped: set[int] = set()
+        self.is_shown = False
+        """Somebody looks at it while it runs."""
         self._trained = False
         self._ranks_ns: float | None = None
         """What DistributedDataParallel waited for others in a backward, by its own count."""
@@ -160,7 +172,7 @@ class Observation:
             if self.rounds in (1, 10, 100):
                 self.weigh()
         early = self.rounds in (6, 12, 24, 48)
-        if early or len(self.fold.marks) > FOLD_MARKS:
+        if early or self.is_shown or len(self.fold.marks) > FOLD_MARKS:
             self.fold.fold()
             if self.places is None and self.settings.places:
                 self._look_at_rest()
@@ -315,6 +327,13 @@ class Observation:
             rank=rank,
             ranks=ranks,
         )
+
+    def progress(self) -> Progress:
+        """How far it is; from now on each step is summed up when it is over. The thread that looks."""
+        self.is_shown = True
+        fold = self.fold
+        counted = [a + b for a, b in zip(fold.warm_up.counted, fold.total.counted, strict=True)]
+        return Progress(fold.steps, tuple(counted), fold.clock.name)
 
     def models(self) -> list[Any]:
         """Those that the script calls itself and that are there. Any thread."""

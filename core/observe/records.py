@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from devexplorer.core.records.base import Record
+from devexplorer.core.records.base import BaseEvent, Record
 
 SCHEMA = 1
 """Of `RunReport`; changes when a reader of the one before would misunderstand it."""
@@ -115,3 +115,19 @@ class RunReport(Record):
     """Of observing itself; none of them reached the script."""
     rank: int | None = None
     ranks: int | None = None
+
+
+class ScriptSteps(BaseEvent, tag="ScriptSteps"):
+    """What a running script has done since the word before."""
+
+    time_unix_s: float
+    steps: int
+    """Since it began."""
+    steps_per_second: float
+    """Real ones, also on virtual GPUs."""
+    phases: dict[str, float]
+    """Seconds of each phase in a step, the mean of these steps."""
+    simulated: bool = False
+    """Those are seconds of virtual GPUs."""
+    verdict: str = ""
+    """What takes the time, in one line; empty: there were too few steps."""

@@ -218,6 +218,8 @@ class EngineReady(BaseEvent, tag="EngineReady"):
     default_dtype: str = "float32"
     virtual_beside: str | None = None
     """Why they have to be in an engine of their own: this one can use CUDA cards. None: they can be in this one."""
+    read_only: str = ""
+    """Why nothing can be done there, a sentence without full stop: it is no engine of ours. Empty: it is one."""
 
 
 class EngineDevices(BaseEvent, tag="EngineDevices"):
