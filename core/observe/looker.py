@@ -22,7 +22,7 @@ from devexplorer.core.engine.engine import AllocatorSampler, SnapshotDiffer
 from devexplorer.core.engine.link import COMMAND_LIMIT, decode_command, read_payload
 from devexplorer.core.engine.writer import EventWriter
 from devexplorer.core.machines.host.wire import SocketStream
-from devexplorer.core.observe.observer import Observation, Progress
+from devexplorer.core.observe.observer import Observation, RunProgress
 from devexplorer.core.observe.phases import NAMES
 from devexplorer.core.observe.records import ScriptSteps
 from devexplorer.core.observe.running import name_of
@@ -75,7 +75,7 @@ class Looker:
         self._registry: DeviceRegistry | None = None
         self._uses_cuda = False
         self._due_s = self._steps_due_s = 0.0
-        self._progress: Progress | None = None
+        self._progress: RunProgress | None = None
 
     def start(self) -> None:
         """On threads of its own."""

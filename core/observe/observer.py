@@ -49,7 +49,7 @@ LONGEST_LIST = 10_000
 PROBLEMS = 20
 
 
-class Progress(NamedTuple):
+class RunProgress(NamedTuple):
     """How far a run is."""
 
     steps: int
@@ -328,12 +328,12 @@ class Observation:
             ranks=ranks,
         )
 
-    def progress(self) -> Progress:
+    def progress(self) -> RunProgress:
         """How far it is; from now on each step is summed up when it is over. The thread that looks."""
         self.is_shown = True
         fold = self.fold
         counted = [a + b for a, b in zip(fold.warm_up.counted, fold.total.counted, strict=True)]
-        return Progress(fold.steps, tuple(counted), fold.clock.name)
+        return RunProgress(fold.steps, tuple(counted), fold.clock.name)
 
     def models(self) -> list[Any]:
         """Those that the script calls itself and that are there. Any thread."""
