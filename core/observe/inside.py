@@ -102,6 +102,9 @@ class Script:
             self._cards.end()
         if self._settings.report:
             lines += self._write(report)
+        full = out_of_memory.last_report()
+        if full is not None:
+            lines += [f"  {full[1]}", f"  more: devexplorer explain {full[0]}"]
         return lines
 
     def _write(self, report: RunReport) -> list[str]:
