@@ -1,4 +1,4 @@
-"""What `devexplorer run` takes. Data; main thread, no torch."""
+"""What `devexplorer run`, `explain` and `compare` take. Data; main thread, no torch."""
 
 from __future__ import annotations
 
@@ -28,6 +28,13 @@ def _explain(explain: argparse.ArgumentParser) -> None:
     json_option(explain)
 
 
+def _compare(compare: argparse.ArgumentParser) -> None:
+    compare.add_argument("first", metavar="A", help="a report of devexplorer run --report")
+    compare.add_argument("second", metavar="B", help="the report of a later run")
+    add_options(compare, ("--fail-slower", "PERCENT", "exit code 1 where a step of B is slower by more, as in 5%"))
+    json_option(compare)
+
+
 COMMANDS = (
     CliCommand(
         "run", "run a script of yours, unchanged, and say what it did", _run, "observe.launch:run", elsewhere=True
@@ -37,6 +44,10 @@ COMMANDS = (
         "say why a script ran out of memory, from the file that was written then",
         _explain,
         "observe.explain:explain",
+        takes_common=False,
+    ),
+    CliCommand(
+        "compare", "what became slower or larger from one run to another", _compare, "observe.compare:compare",
         takes_common=False,
     ),
 )

@@ -7,7 +7,7 @@ from devexplorer.core.observe.memory_report import FILE_KIND, MARK, ExplainRepor
 from devexplorer.core.observe.records import ScriptSteps
 
 FEATURE = Feature(
-    needs=("machines",),
+    needs=("machines", "history"),
     commands=(
         CommandSpec(
             ExplainReport,

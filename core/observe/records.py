@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from devexplorer.core.records.base import BaseEvent, Record
 
+PARTS = 32
 SCHEMA = 1
 """Of `RunReport`; changes when a reader of the one before would misunderstand it."""
 
@@ -31,6 +32,8 @@ class PhaseTime(Record):
     """Of all steps, on the clock that the verdict goes by."""
     median_seconds: float = 0.0
     """Of a step, on that clock."""
+    parts: tuple[float, ...] = ()
+    """The medians of up to `PARTS` consecutive parts of the run, for comparisons."""
 
 
 class ObservedModel(Record):
@@ -109,6 +112,8 @@ class RunReport(Record):
     """Of the model with the most parameters, as it was last weighed; the first ten thousand."""
     phases: tuple[PhaseTime, ...] = ()
     step_median_seconds: float | None = None
+    step_parts: tuple[float, ...] = ()
+    """Of the whole step: see `PhaseTime.parts`."""
     memory: tuple[DeviceUse, ...] = ()
     verdict: RunVerdict
     problems: tuple[str, ...] = ()
