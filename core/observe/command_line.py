@@ -47,7 +47,10 @@ COMMANDS = (
         takes_common=False,
     ),
     CliCommand(
-        "compare", "what became slower or larger from one run to another", _compare, "observe.compare:compare",
+        "compare",
+        "what became slower or larger from one run to another",
+        _compare,
+        "observe.compare:compare",
         takes_common=False,
     ),
 )

@@ -24,6 +24,8 @@ LEAST_SHARE = 0.01
 """Of a step in either run: shorter phases are left out."""
 LEAST_CHANGE = 0.01
 """Of memory."""
+AS_RATIO = 1.5
+"""From here on a difference is said as a ratio."""
 LARGEST_FILE = 64 << 20
 
 
@@ -48,11 +50,14 @@ class StepDifference(NamedTuple):
         """What is said of it."""
         if self.ratio is None:
             return "only in one of the runs"
-        change = f"{number_text(abs(self.ratio - 1) * 100, 2)} % {'slower' if self.ratio > 1 else 'faster'}"
+        change = f"{number_text(abs(self.ratio - 1) * 100, 2)} % {'longer' if self.ratio > 1 else 'shorter'}"
+        if self.ratio >= AS_RATIO:
+            change = f"{number_text(self.ratio)} times as long"
         if self.low is None or self.high is None:
             return f"{change}; too few steps to say more"
-        between = f"ratio {number_text(self.low)} to {number_text(self.high)}"
-        return f"{change} ({between})" if self.significant else f"no significant difference ({between})"
+        if not self.significant:
+            return "no significant difference"
+        return f"{change} ({number_text(self.low)} to {number_text(self.high)} times)"
 
 
 class MemoryDifference(NamedTuple):
@@ -114,11 +119,12 @@ def step_differences(first: RunReport, second: RunReport) -> list[StepDifference
 
 
 def _difference(name: str, first: Sequence[float], second: Sequence[float]) -> StepDifference:
-    medians = [sorted(values)[len(values) // 2] if values else 0.0 for values in (first, second)]
+    before, after = (sorted(values)[len(values) // 2] if values else 0.0 for values in (first, second))
     if not first or not second or min(*first, *second) <= 0:
-        ratio = medians[1] / medians[0] if medians[0] and medians[1] else None
-        return StepDifference(name, *medians, ratio, None, None, None)
-    return StepDifference(name, *medians, *difference(first, second))
+        ratio = after / before if before and after else None
+        return StepDifference(name, before, after, ratio, None, None, None)
+    change = difference(first, second)
+    return StepDifference(name, before, after, change.ratio, change.low, change.high, change.p_value)
 
 
 def memory_differences(first: RunReport, second: RunReport) -> list[MemoryDifference]:

@@ -45,6 +45,8 @@ class Endpoint:
         if self._socket is not None:
             with suppress(OSError):
                 os.unlink(self._path)
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
             self._let_go()
         if self._looker is not None:
             self._looker.end()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import torch
+from torch import nn
 
 import devexplorer
 from devexplorer.core.base.files import replacing
@@ -47,6 +48,35 @@ def begin(values: dict[str, Any]) -> None:
         script.observe()
 
 
+def attach(model: nn.Module | None = None, *, name: str | None = None) -> None:
+    """Let windows of this user look into this process, from now on: for a notebook, or a script that is not run by
+    `devexplorer run`. The calling thread is the one that is observed.
+
+    `model` is shown though it was not called yet, `name` is what the window calls the script. A second call adds
+    another model; in a forked child it begins anew.
+    """
+    script = _running.get(os.getpid())
+    if script is None:
+        named = name or os.path.basename(sys.argv[0]) or "Python"
+        script = Script(RunSettings(pid=os.getpid(), script=named))
+        script.observe()
+        script.is_quiet = True
+    if model is not None:
+        script.observation.show(model)
+
+
+def step(samples: int = 0) -> None:
+    """A step of the script ends here: for loops that have no optimizer, or several. `samples` that it worked on give
+    samples per second. Nothing happens in a process that is not observed."""
+    script = _running.get(os.getpid())
+    if script is not None:
+        script.observation.step(samples)
+
+
+_running: dict[int, Script] = {}
+"""The script of this process, by its number: a forked child has none."""
+
+
 class Script:
     """The script of this process."""
 
@@ -55,12 +85,14 @@ class Script:
         self._pid = os.getpid()
         self._cards: SimulatedCards | None = None
         self._endpoint: Endpoint | None = None
+        self.is_quiet = False
+        """It was not started by `devexplorer run`: nothing is said at its end."""
 
     def observe(self, cards: SimulatedCards | None = None) -> None:
         """Look from now on, before CUDA is emulated."""
         self._cards = cards
         name = self._settings.script or os.path.basename(sys.argv[0])
-        self._observation = observer.start(ObserveSettings(script=name, arguments=tuple(sys.argv[1:])))
+        self.observation = observer.start(ObserveSettings(script=name, arguments=tuple(sys.argv[1:])))
         greeting = Greeting(
             pid=self._pid,
             name=name,
@@ -73,11 +105,13 @@ class Script:
             devices=(self._settings.virtual,) if self._settings.virtual else (),
             devexplorer=devexplorer.__version__,
         )
-        self._endpoint = Endpoint(greeting, self._observation)
+        self._endpoint = Endpoint(greeting, self.observation)
         try:
             self._endpoint.open()
         except (OSError, HostError) as error:
-            self._observation.problem(error)
+            self.observation.problem(error)
+        _running.clear()
+        _running[self._pid] = self
         atexit.register(self.end)
 
     def end(self) -> None:
@@ -88,14 +122,14 @@ class Script:
             lines = self._ended()
         except Exception as error:  # a fault of ours: one line, and the script's own exit code
             lines = [f"what was observed is lost: {type(error).__name__}: {error}"]
-        if lines:
+        if lines and not self.is_quiet:
             with suppress(OSError, ValueError, AttributeError):  # nobody reads it
                 print("devexplorer:", "\n".join(lines).lstrip(), file=sys.__stderr__, flush=True)
 
     def _ended(self) -> list[str]:
         if self._endpoint is not None:
             self._endpoint.close()
-        report = self._observation.finish()
+        report = self.observation.finish()
         lines = report_lines(report) if report.models else []
         if self._cards is not None:
             lines += [f"  {line}" for line in self._cards.lines()]

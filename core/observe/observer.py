@@ -35,6 +35,7 @@ from devexplorer.core.observe.phases import (
 )
 from devexplorer.core.observe.places import RestPlaces, stack_of
 from devexplorer.core.observe.records import (
+    PARTS,
     ObservedModel,
     ObserveSettings,
     ParameterPlace,
@@ -104,6 +105,10 @@ class Observation:
         self.is_shown = False
         """Somebody looks at it while it runs."""
         self._trained = False
+        self._by_hand = False
+        """The script calls `step` itself."""
+        self.samples = 0
+        """That it worked on, as it says itself."""
         self._ranks_ns: float | None = None
         """What DistributedDataParallel waited for others in a backward, by its own count."""
         self._started_unix_s, self._started = time.time(), time.perf_counter()
@@ -115,6 +120,27 @@ class Observation:
         if text not in self.problems and len(self.problems) < PROBLEMS:
             self.problems.append(text)
 
+    def show(self, module: Any) -> None:
+        """A model that need not have been called yet."""
+        if id(module) not in self._roots:
+            self._new_root(id(module), module)
+
+    def step(self, samples: int) -> None:
+        """The script says itself where a step ends; it does from now on."""
+        try:
+            if not self._by_hand:
+                self._by_hand = True
+                self.fold.split = 0
+                self.fold.forget()
+                self.rounds = 0
+            self.samples += samples
+            hooks.watch.mark((hooks.watch.now(), hooks.watch.base, None))
+            self.fold.split = len(self.fold.marks) - 1
+            self.fold.cut()
+            self._round()
+        except Exception as error:
+            self.problem(error)
+
     # What the hooks call: at every call of a model and every step, so what is usual comes first.
 
     def called(self, module: Any) -> None:
@@ -124,7 +150,7 @@ class Observation:
         if root is None:
             root = self._new_root(key, module)
         root.calls += 1
-        if self._trained:
+        if self._trained or self._by_hand:
             return
         if key in self._stepped:
             self.fold.cut()
@@ -134,20 +160,20 @@ class Observation:
 
     def returned(self) -> None:
         """The model is done."""
-        if not self._trained:
+        if not self._trained and not self._by_hand:
             self.fold.split = len(self.fold.marks) - 1
         elif len(self.fold.marks) > 2 * LONG_STEP_MARKS:
             self.fold.fold()
 
     def optimizing(self, number: int) -> None:
         """An optimizer begins."""
-        if not self._trained:
-            self._trained = True
+        if not self._trained and not self._by_hand:
             self._stepped.clear()
             self.fold.split = 0
             self.fold.forget()
             self.rounds = 0
-        if number in self._stepped:
+        self._trained = True
+        if number in self._stepped and not self._by_hand:
             self.fold.cut()
             self._stepped.clear()
             self._round()
@@ -288,9 +314,14 @@ class Observation:
                     device_seconds=float(times.counted[number]) / 1e9 if clocks else None,
                     share=float(times.counted[number] / total) if total else 0.0,
                     median_seconds=float(np.median(rows[:, number])) / 1e9 if len(rows) else 0.0,
+                    parts=_medians(rows[:, number]),
                 )
             )
-        evidence = RunEvidence(
+        evidence = self._evidence(times, rows)
+        return self._made(seconds, tuple(phases), self._models(), evidence, _medians(rows.sum(1)))
+
+    def _evidence(self, times: StepTimes, rows: Any) -> RunEvidence:
+        return RunEvidence(
             times=times,
             steps=self.fold.steps,
             step_seconds=float(np.median(rows.sum(1))) / 1e9 if len(rows) else None,
@@ -300,10 +331,14 @@ class Observation:
             host_reads=hooks.watch.host_reads,
             training=self._trained,
         )
-        return self._made(seconds, tuple(phases), self._models(), evidence)
 
     def _made(
-        self, seconds: float, phases: tuple[PhaseTime, ...], models: tuple[ObservedModel, ...], evidence: RunEvidence
+        self,
+        seconds: float,
+        phases: tuple[PhaseTime, ...],
+        models: tuple[ObservedModel, ...],
+        evidence: RunEvidence,
+        step_parts: tuple[float, ...] = (),
     ) -> RunReport:
         rank, ranks = _ranks()
         return RunReport(
@@ -314,6 +349,7 @@ class Observation:
             started_unix_s=self._started_unix_s,
             seconds=seconds,
             steps=self.fold.steps,
+            samples=self.samples,
             steps_counted=evidence.times.steps,
             training=self._trained,
             clock=self.fold.clock.name,
@@ -321,6 +357,7 @@ class Observation:
             parameters=self._parameter_places(),
             phases=phases,
             step_median_seconds=evidence.step_seconds,
+            step_parts=step_parts,
             memory=self.memory.devices(),
             verdict=judge(evidence),
             problems=tuple(self.problems),
@@ -332,8 +369,9 @@ class Observation:
         """How far it is; from now on each step is summed up when it is over. The thread that looks."""
         self.is_shown = True
         fold = self.fold
-        counted = [a + b for a, b in zip(fold.warm_up.counted, fold.total.counted, strict=True)]
-        return RunProgress(fold.steps, tuple(counted), fold.clock.name)
+        counted = tuple((fold.warm_up.counted + fold.total.counted).tolist())
+        verdict = judge(self._evidence(*fold.counts()))
+        return RunProgress(fold.steps, counted, fold.clock.name, "" if verdict.kind == "not-sure" else verdict.text)
 
     def models(self) -> list[Any]:
         """Those that the script calls itself and that are there. Any thread."""
@@ -386,6 +424,11 @@ class Observation:
             if root.weight is not None:
                 return tuple(root.weight.places)
         return ()
+
+
+def _medians(values: Any) -> tuple[float, ...]:
+    """Seconds: the medians of consecutive parts of the run."""
+    return tuple(float(np.median(part)) / 1e9 for part in np.array_split(values, PARTS) if len(part))
 
 
 def _move_waiting(times: StepTimes, rows: Any, waited: float) -> None:

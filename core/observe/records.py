@@ -102,6 +102,8 @@ class RunReport(Record):
     seconds: float
     steps: int
     """Rounds of the optimizer; without one, of the first model that was called."""
+    samples: int = 0
+    """That these worked on, where the script says it (`devexplorer.step`)."""
     steps_counted: int
     """Of which so many are in the phases: the first ones are warm-up."""
     training: bool

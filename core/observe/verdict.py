@@ -93,16 +93,8 @@ def judge(evidence: RunEvidence) -> RunVerdict:
             text = f"Not sure: {few} seen, and a verdict needs at least {LEAST_STEPS}."
         return RunVerdict(kind="not-sure", text=text)
     found = _creeping(evidence) or _back_and_forth(evidence) or _largest(evidence)
-    shares = _shares_text(evidence)
     clock = ("On the simulated clock of the virtual GPU.",) if evidence.simulated else ()
-    return RunVerdict(kind=found.kind, text=found.text, evidence=(*found.evidence, shares, *clock), place=found.place)
-
-
-def _shares_text(evidence: RunEvidence) -> str:
-    order = sorted(range(len(NAMES)), key=lambda phase: -evidence.shares[phase])
-    parts = [f"{NAMES[phase]} {evidence.percent(phase)}" for phase in order if evidence.shares[phase] >= 0.005]
-    step = "" if evidence.step_seconds is None else f" of {seconds_text(evidence.step_seconds)}"
-    return f"A step{step}: {', '.join(parts)}."
+    return RunVerdict(kind=found.kind, text=found.text, evidence=(*found.evidence, *clock), place=found.place)
 
 
 def _creeping(evidence: RunEvidence) -> RunVerdict | None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from devexplorer.core.models.inputs import sample_inputs
     from devexplorer.core.models.run import first_tensor, total
     from devexplorer.core.observe.alive import held_by
+    from devexplorer.core.observe.inside import attach, step
     from devexplorer.core.planner.records import FitSpec, ServingSpec
     from devexplorer.core.planner.worker.ask import planned
     from devexplorer.core.virtual.backend import add_virtual_gpus, move_lazily
@@ -36,6 +37,7 @@ __all__ = [
     "__version__",
     "add_virtual_gpus",
     "assert_placement_clean",
+    "attach",
     "first_tensor",
     "hand_over",
     "held_by",
@@ -44,6 +46,7 @@ __all__ = [
     "planned",
     "sample_inputs",
     "samples",
+    "step",
     "tensors",
     "total",
 ]
@@ -55,6 +58,7 @@ _HOMES = {
     "ServingSpec": "planner.records",
     "add_virtual_gpus": "virtual.backend",
     "assert_placement_clean": "doctor.testing",
+    "attach": "observe.inside",
     "first_tensor": "models.run",
     "hand_over": "files.own_models",
     "held_by": "observe.alive",
@@ -63,6 +67,7 @@ _HOMES = {
     "planned": "planner.worker.ask",
     "sample_inputs": "models.inputs",
     "samples": "models",
+    "step": "observe.inside",
     "tensors": "files.opening",
     "total": "models.run",
 }

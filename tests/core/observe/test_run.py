@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -246,3 +247,55 @@ def test_what_cannot_run_is_refused_in_a_line(words: tuple[str, ...], capsys: py
 
     assert main(["run", *words]) == 2
     assert capsys.readouterr().err.startswith(f"devexplorer: {REFUSED[words]}")
+
+
+def test_a_notebook_lets_windows_look_and_says_where_a_step_ends(tmp_path: Path) -> None:
+    script = tmp_path / "cells.py"
+    script.write_text("""
+import os
+import devexplorer
+from torch import nn
+from devexplorer.core.observe import inside
+from devexplorer.core.observe.running import running
+
+model = nn.Linear(2, 2)
+devexplorer.step()
+devexplorer.attach(model, name="cells")
+devexplorer.attach(nn.ReLU())
+print([(found.name, found.pid == os.getpid()) for found in running() if found.pid == os.getpid()])
+observation = inside._running[os.getpid()].observation
+print(observation.models() == [model])
+for _ in range(8):
+    devexplorer.step(samples=4)
+child = os.fork()
+if not child:
+    print(len(inside._running), inside._running.get(os.getpid()))
+    os._exit(0)
+os.waitpid(child, 0)
+report = observation.finish()
+print(report.steps, report.samples, report.training)
+""")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    assert done.stdout == "[('cells', True)]\nTrue\n1 None\n8 32 False\n"
+    assert done.stderr == ""
+
+
+def test_what_was_observed_is_written_as_json(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("""
+import torch
+from torch import nn
+model = nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(12):
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+raise SystemExit(4)
+""")
+    done = run("--report", "run.json", "train.py", "--epochs", "1", cwd=tmp_path)
+    assert done.returncode == 4
+    assert done.stderr.startswith("devexplorer: train.py: 12 steps in ")
+    report = json.loads((tmp_path / "run.json").read_text())
+    assert (report["schema"], report["script"], report["arguments"]) == (1, "train.py", ["--epochs", "1"])
+    assert (report["steps"], report["models"][0]["name"], report["clock"]) == (12, "Linear", "cpu")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.json", "train.py"]

@@ -1,0 +1,191 @@
+"""A running script and a host that looks at it: what is told, what is refused, and that the script does not notice."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from devexplorer.core.observe.endpoint import Endpoint
+from devexplorer.core.observe.observer import Observation
+from devexplorer.core.observe.records import ObserveSettings, ScriptSteps
+from devexplorer.core.observe.running import AttachedEngine, Greeting, running, socket_of
+from devexplorer.core.records import (
+    Answer,
+    EngineDevices,
+    EngineLost,
+    EngineReady,
+    JobEnded,
+    ObjectChanged,
+    ObjectRemoved,
+    Undo,
+)
+
+GREETING = Greeting(pid=os.getpid(), name="train.py", folder="/", since_unix_s=1.0, torch="2.13.0", rank=1, ranks=4)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr("devexplorer.core.observe.running.folders", lambda: [str(tmp_path / "devexplorer")])
+    monkeypatch.setattr("devexplorer.core.observe.looker.OBJECTS_S", 0.0)
+    monkeypatch.setattr("devexplorer.core.observe.looker.SHARE", 0)
+    monkeypatch.setattr("devexplorer.core.observe.looker.STEPS_S", 0.0)
+    monkeypatch.setattr("devexplorer.core.observe.looker.LOOK_S", 0.01)
+    return tmp_path / "devexplorer"
+
+
+@pytest.fixture
+def observation() -> Observation:
+    """Of a script that has called a model."""
+    made = Observation(ObserveSettings(script="train.py"))
+    model = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
+    made.show(model)
+    made.show(model[0])
+    made.kept = model  # type: ignore[attr-defined]
+    return made
+
+
+@pytest.fixture
+def endpoint(folder: Path, observation: Observation) -> Iterator[Endpoint]:
+    made = Endpoint(GREETING, observation)
+    made.open()
+    yield made
+    made.close()
+    until(lambda: not [one for one in threading.enumerate() if one.name.startswith(("observe-", "link-out"))])
+
+
+def until(done: Callable[[], Any]) -> Any:
+    """Wait for it, half a minute at most."""
+    end = time.monotonic() + 30
+    while not (result := done()):
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    return result
+
+
+class Host:
+    """What a host hears."""
+
+    def __init__(self, pid: int = os.getpid()) -> None:
+        self.events: list[Any] = []
+        self.engine = AttachedEngine(pid, self.events.append)
+        self.engine.start()
+
+    def first(self, kind: type, wanted: Callable[[Any], bool] = lambda event: True) -> Any:
+        """The first of its kind that is as wanted."""
+        return until(lambda: next((one for one in list(self.events) if isinstance(one, kind) and wanted(one)), None))
+
+    def close(self) -> None:
+        self.engine.close()
+        assert self.engine.join(60)
+
+
+@pytest.fixture
+def host(endpoint: Endpoint) -> Iterator[Host]:
+    made = Host()
+    yield made
+    made.close()
+
+
+def test_a_script_is_listed_and_the_socket_of_one_that_was_killed_removed(folder: Path, endpoint: Endpoint) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(folder / "script-1.sock"))
+    assert running() == [GREETING]
+    assert not (folder / "script-1.sock").exists()
+    assert (os.stat(socket_of(str(folder), os.getpid())).st_mode & 0o777, os.stat(folder).st_mode & 0o777) == (
+        0o600,
+        0o700,
+    )
+    endpoint.close()
+    assert running() == []
+    assert list(folder.iterdir()) == []
+
+
+def test_a_host_is_told_devices_models_and_what_changes(observation: Observation, host: Host) -> None:
+    assert host.first(EngineDevices).devices[0].id == "cpu"
+    assert host.first(EngineReady).read_only
+    first = host.first(ObjectChanged).snapshot
+    assert (first.name, first.type, first.bytes_by_device) == ("sequential", "Sequential", {"cpu": 36})
+    model: Any = observation.kept  # type: ignore[attr-defined]
+    model.double()
+    host.first(ObjectChanged, lambda event: event.snapshot.bytes_by_device == {"cpu": 72})
+    assert {event.snapshot.name for event in host.events if isinstance(event, ObjectChanged)} == {"sequential"}
+    del observation.kept, model  # type: ignore[attr-defined]
+    assert host.first(ObjectRemoved).name == "sequential"
+
+
+def test_a_host_is_told_the_steps(observation: Observation, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    from devexplorer.core.observe import hooks
+
+    host.first(ObjectChanged)
+    monkeypatch.setattr(hooks.watch, "now", time.perf_counter_ns)
+    monkeypatch.setattr(hooks.watch, "mark", observation.fold.marks.append)
+    for _ in range(3):
+        observation.step(8)
+    until(lambda: observation.is_shown)
+    for _ in range(100):
+        observation.step(8)
+        if any(isinstance(event, ScriptSteps) for event in host.events):
+            break
+        time.sleep(0.05)
+    told = host.first(ScriptSteps)
+    assert told.steps > 0
+    assert told.steps_per_second > 0
+    assert set(told.phases) <= {"rest"}
+
+
+def test_nothing_is_changed_from_a_window(host: Host) -> None:
+    host.first(EngineReady)
+    host.engine.send(Undo(request=7))
+    answer = host.first(Answer)
+    assert (answer.title, answer.request, answer.failed) == ("Nothing was changed", 7, True)
+    assert not host.first(JobEnded).ok
+
+
+def test_of_two_who_look_the_later_one_sees(endpoint: Endpoint, host: Host) -> None:
+    host.first(EngineReady)
+    other = Host()
+    other.first(ObjectChanged)
+    assert "has ended" in host.first(EngineLost).reason
+    other.close()
+
+
+def test_the_end_of_a_script_is_told_as_its_end(endpoint: Endpoint, host: Host) -> None:
+    host.first(EngineReady)
+    endpoint.close()
+    lost = host.first(EngineLost)
+    assert (lost.reason, lost.cannot_start) == (f"The script (process {os.getpid()}) has ended.", True)
+    nobody = Host(pid=1)
+    assert nobody.first(EngineLost).reason == "The script (process 1) has ended."
+    nobody.close()
+
+
+def test_a_forked_child_answers_nobody_and_leaves_the_socket(endpoint: Endpoint, host: Host) -> None:
+    host.first(EngineReady)
+    child = os.fork()
+    if not child:
+        os._exit(0 if endpoint._socket is None else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert running() == [GREETING]
+
+
+def test_a_fault_of_ours_ends_the_look_and_not_the_script(
+    observation: Observation, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> None:
+        raise ValueError("broken")
+
+    monkeypatch.setattr(observation, "models", fails)
+    host = Host()
+    assert host.first(Answer).words == "broken"
+    host.close()
+    assert torch.ones(2).sum() == 2
