@@ -165,7 +165,7 @@ def _read(path: Path) -> RunReport:
     try:
         with open_regular(path) as file:
             data = file.read(LARGEST_FILE)
-        schema = msgspec.json.decode(data, type=_Version).schema
+        schema = msgspec.json.decode(data, type=_ReportVersion).schema
         if schema != SCHEMA:
             raise BadInput(f"{path} has schema {schema}; this DevExplorer reads {SCHEMA}")
         return msgspec.json.decode(data, type=RunReport)
@@ -175,7 +175,7 @@ def _read(path: Path) -> RunReport:
         raise BadInput(f"{path} is no report of a run; devexplorer run --report FILE writes one") from error
 
 
-class _Version(msgspec.Struct):
+class _ReportVersion(msgspec.Struct):
     schema: int
 
 

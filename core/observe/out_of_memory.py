@@ -121,8 +121,6 @@ class OutOfMemoryWatch:
         self._step_mark = torch.autograd._get_sequence_nr()  # type: ignore[attr-defined]
 
     def _virtual_full(self, gpu: VirtualGpu, nbytes: int, message: str) -> None:
-        if gpu.spoken.startswith("cuda"):
-            message = message.replace(KIND, "CUDA", 1)
         self._guarded(lambda: virtual_card(gpu), nbytes, message, list(frames_outwards(sys._getframe(1))))
 
     def _cuda_full(self, device: int, nbytes: int, allowed: int, free: int) -> None:

@@ -184,6 +184,8 @@ def allocate_block(gpu: VirtualGpu, nbytes: int) -> Block:
         return gpu.memory.allocate(nbytes)
     except OutOfDeviceMemoryError as full:
         message = str(full)
+    if gpu.spoken != gpu.id:  # backward and the loading of files raise it below what words other errors
+        message = message.replace(KIND, "CUDA", 1)
     for tell in _full:
         tell(gpu, nbytes, message)
     raise torch.OutOfMemoryError(message)
