@@ -305,7 +305,7 @@ def _groups(patches: Patches, not_checked: NotChecked) -> None:
 
     def start(backend: Any = None, *args: Any, device_id: Any = None, **kwargs: Any) -> Any:
         if backend is None or "nccl" in str(backend).lower():
-            not_checked("torch.distributed with NCCL", "NCCL connects real cards; virtual GPUs are in one process.")
+            not_checked("torch.distributed with NCCL", "NCCL connects real cards; ranks on virtual GPUs meet by gloo.")
             raise NotImplementedError('NCCL does not work on virtual GPUs; gloo does: init_process_group("gloo")')
         return original(backend, *args, **kwargs)  # `device_id` names the card on which a barrier has its tensor
 
