@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
 import sys
 import time
 from contextlib import suppress
@@ -23,7 +24,8 @@ from devexplorer.core.observe.closing import report_lines
 from devexplorer.core.observe.endpoint import Endpoint
 from devexplorer.core.observe.records import ObserveSettings, RunReport
 from devexplorer.core.observe.running import Greeting
-from devexplorer.core.observe.settings import RunSettings
+from devexplorer.core.observe.settings import VARIABLE, RunSettings
+from devexplorer.core.observe.verdict import late_rank
 
 if TYPE_CHECKING:
     from devexplorer.core.observe.simulated_cards import SimulatedCards
@@ -32,10 +34,13 @@ if TYPE_CHECKING:
 def begin(values: dict[str, Any]) -> None:
     """Torch is there: add the virtual GPUs, and observe from now on."""
     settings = msgspec.convert(values, RunSettings)
-    is_rank = settings.job and "RANK" in os.environ and "multiprocessing.spawn" not in sys.modules
-    script = Script(settings) if os.getpid() == settings.pid or is_rank else None
+    is_rank = settings.job and "RANK" in os.environ and "--multiprocessing-fork" not in sys.orig_argv
+    is_script = os.getpid() == settings.pid and not settings.job
+    script = Script(settings) if is_script or is_rank else None
     if script is not None:
         out_of_memory.install()
+    if is_rank:  # of the processes that it starts none is
+        os.environ[VARIABLE] = msgspec.json.encode(msgspec.structs.replace(settings, job="", pid=0)).decode()
     if settings.virtual:
         from devexplorer.core.observe.simulated_cards import SimulatedCards  # the whole device: only where it is wanted
 
@@ -101,7 +106,7 @@ class Script:
             torch=str(torch.__version__),
             rank=_number("RANK"),
             ranks=_number("WORLD_SIZE"),
-            job=str(self._settings.pid) if self._settings.job else "",
+            job=os.path.basename(self._settings.job),
             devices=(self._settings.virtual,) if self._settings.virtual else (),
             devexplorer=devexplorer.__version__,
         )
@@ -131,15 +136,35 @@ class Script:
             self._endpoint.close()
         report = self.observation.finish()
         lines = report_lines(report) if report.models else []
+        if report.rank:  # the first one says all, each other one how it went
+            lines = [lines[0], f"  {report.verdict.text}"] if lines else []
         if self._cards is not None:
             lines += [f"  {line}" for line in self._cards.lines()]
             self._cards.end()
         if self._settings.report:
             lines += self._write(report)
+        if self._settings.job and report.rank is not None:
+            lines += self._of_all_ranks(report)
         full = out_of_memory.last_report()
         if full is not None:
             lines += [f"  {full[1]}", f"  more: devexplorer explain {full[0]}"]
         return lines
+
+    def _of_all_ranks(self, report: RunReport) -> list[str]:
+        """What the reports of all ranks say together; the last one to end has them."""
+        folder = Path(self._settings.job)
+        try:
+            with replacing(folder / f"{report.rank}.json") as file:
+                file.write_bytes(msgspec.json.encode(report))
+            files = list(folder.glob("[0-9]*.json"))
+            if len(files) < (report.ranks or 0):
+                return []
+            reports = [msgspec.json.decode(file.read_bytes(), type=RunReport) for file in files]
+            shutil.rmtree(folder)
+        except (OSError, msgspec.MsgspecError):  # two that end at once, and the other one says it
+            return []
+        late = late_rank(reports)
+        return [] if late is None else [f"  {late.text}", *(f"  {words}" for words in late.evidence)]
 
     def _write(self, report: RunReport) -> list[str]:
         path = Path(self._settings.report)

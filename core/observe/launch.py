@@ -8,6 +8,7 @@ import argparse
 import os
 import shutil
 import sys
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
@@ -39,7 +40,7 @@ def run(arguments: argparse.Namespace) -> NoReturn:
         script="" if _is_command(arguments) else " ".join(command[1 : 2 + (arguments.module is not None)]),
         virtual=arguments.virtual or "",
         report=report or "",
-        job=_is_command(arguments),
+        job=tempfile.mkdtemp(prefix="devexplorer-job-") if _is_command(arguments) else "",
         python_path=environ.pop(USERS_PATH, environ.get("PYTHONPATH")),
         visible=environ.get(CUDA_VISIBLE_DEVICES),
         start=vars(devexplorer).get("__start__", ()),

@@ -19,8 +19,8 @@ class RunSettings(msgspec.Struct, frozen=True):
     """The virtual GPUs that CUDA means; empty: CUDA is what it is."""
     report: str = ""
     """Where the report is written."""
-    job: bool = False
-    """A command was started, whose ranks are observed."""
+    job: str = ""
+    """A command was started, whose ranks are observed: the folder for their reports."""
     python_path: str | None = None
     """PYTHONPATH as the user has it."""
     visible: str | None = None

@@ -299,3 +299,39 @@ raise SystemExit(4)
     assert (report["schema"], report["script"], report["arguments"]) == (1, "train.py", ["--epochs", "1"])
     assert (report["steps"], report["models"][0]["name"], report["clock"]) == (12, "Linear", "cpu")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.json", "train.py"]
+
+
+JOB = """
+import os, sys, time
+import torch
+import torch.distributed as dist
+from torch import nn
+
+dist.init_process_group("gloo")
+torch.set_num_threads(1)
+device = f"cuda:{os.environ['LOCAL_RANK']}" if torch.cuda.is_available() else "cpu"
+model = nn.parallel.DistributedDataParallel(nn.Linear(8, 8).to(device))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(12):
+    if dist.get_rank() == 1:
+        time.sleep(0.05)
+    model(torch.ones(4, 8, device=device)).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("words", [(), ("--virtual", TWO)], ids=["cpu", "vgpu"])
+def test_the_ranks_of_a_job_are_observed_and_the_late_one_is_named(tmp_path: Path, words: tuple[str, ...]) -> None:
+    (tmp_path / "job.py").write_text(JOB)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "job.py"]
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)}
+    done = run(*words, "--report", "run.json", "--", *launcher, cwd=tmp_path, env=environ)
+    assert done.returncode == 0, done.stderr
+    reports = [json.loads((tmp_path / f"run-{rank}.json").read_text()) for rank in range(2)]
+    assert [(report["rank"], report["ranks"], report["steps"]) for report in reports] == [(0, 2, 12), (1, 2, 12)]
+    assert "all ranks wait for rank 1" in done.stderr
+    assert done.stderr.count("devexplorer: job.py (rank ") == 2
+    assert sorted(path.name for path in tmp_path.glob("*.json")) == ["run-0.json", "run-1.json"]
+    assert not list(tmp_path.glob("devexplorer-job-*"))
