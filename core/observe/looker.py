@@ -22,6 +22,7 @@ from devexplorer.core.engine.engine import AllocatorSampler, SnapshotDiffer
 from devexplorer.core.engine.link import COMMAND_LIMIT, decode_command, read_payload
 from devexplorer.core.engine.writer import EventWriter
 from devexplorer.core.machines.host.wire import SocketStream
+from devexplorer.core.observe.memory import virtual_machine
 from devexplorer.core.observe.observer import Observation, RunProgress
 from devexplorer.core.observe.phases import NAMES
 from devexplorer.core.observe.records import ScriptSteps
@@ -35,7 +36,6 @@ from devexplorer.core.records import (
     ObjectRemoved,
     ObjectSnapshot,
 )
-from devexplorer.core.virtual.backend import installed
 from devexplorer.core.workspace import Workspace
 from devexplorer.core.workspace.placement import snapshot
 
@@ -115,7 +115,7 @@ class Looker:
             self.end()
 
     def _say_devices(self) -> None:
-        machine = installed()
+        machine = virtual_machine()
         uses_cuda = machine is None and torch.cuda.is_initialized()
         if self._registry is None or uses_cuda != self._uses_cuda:
             self._uses_cuda = uses_cuda

@@ -41,6 +41,7 @@ from devexplorer.core.observe.live_memory import (
     Piece,
     Root,
 )
+from devexplorer.core.observe.memory import virtual_machine
 from devexplorer.core.observe.memory_report import (
     SCHEMA,
     CodeLine,
@@ -53,7 +54,6 @@ from devexplorer.core.observe.memory_report import (
     UsedPart,
 )
 from devexplorer.core.observe.moment import Moment, code_line, moment
-from devexplorer.core.virtual.backend import installed
 from devexplorer.core.virtual.device.accounting import KIND, observe_full
 from devexplorer.core.virtual.device.machine import VirtualGpu
 
@@ -248,7 +248,7 @@ def _card_named(message: str) -> FullDevice | None:
     """The device that an error is about."""
     found = re.search(r"GPU (\d+) has", message)
     index = int(found[1]) if found else 0
-    machine = installed()
+    machine = virtual_machine()
     if machine is not None and index < len(machine.gpus):
         return virtual_card(machine.gpus[index])
     return cuda_card(index) if torch.cuda.is_available() else None

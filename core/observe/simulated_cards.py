@@ -86,6 +86,8 @@ class SimulatedCards:
         lines = []
         for gpu in virtual_cards():
             peak = gpu.memory.figures().peak_allocated_bytes
+            if not peak and self._settings.job:
+                continue  # it is another rank's
             use = "not used"
             if peak:
                 capacity, busy = bytes_text(gpu.profile.usable_bytes), seconds_text(gpu.clock.busy_seconds)

@@ -22,6 +22,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
@@ -50,11 +51,18 @@ class FailedResult:
         return self._words
 
 
+def is_engine_calling(frame: FrameType | None) -> bool:
+    """Whether autograd's engine has called `__torch_dispatch__`, at this frame: on the calling thread
+    Python is around it, on its own threads nothing is. Who measures may have wrapped the method, under its name."""
+    while frame is not None and frame.f_code.co_name == "__torch_dispatch__":
+        frame = frame.f_back
+    return frame is None or frame.f_code.co_name == "_engine_run_backward"
+
+
 def failure(error: BaseException, results: int) -> Any:
     """What an operation with so many results returns when the engine called it; None when Python did, so that it can
     raise."""
-    caller = sys._getframe(1).f_back  # of `__torch_dispatch__`; None on the engine's own threads
-    if caller is not None and caller.f_code.co_name != "_engine_run_backward":
+    if not is_engine_calling(sys._getframe(1)):
         return None
     _keep(error)
     return FailedResult(error) if results == 1 else (FailedResult(error),) * results

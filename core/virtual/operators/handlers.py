@@ -28,6 +28,7 @@ from devexplorer.core.virtual.device.accounting import KIND, gpu_of
 from devexplorer.core.virtual.device.cost import Kind, Work
 from devexplorer.core.virtual.device.machine import VirtualGpu
 from devexplorer.core.virtual.operators import kernels
+from devexplorer.core.virtual.operators.backward import is_engine_calling
 from devexplorer.core.virtual.operators.operations import Operation, aten
 from devexplorer.core.virtual.operators.tensor import (
     VirtualTensor,
@@ -45,9 +46,7 @@ those of this call included. Where a version of torch or Python keeps more, the 
 
 def add(operation: Operation, first: Any, second: Any, **options: Any) -> Any:
     """`aten.add.Tensor`."""
-    caller = sys._getframe(1).f_back  # of `__torch_dispatch__`; None on the engine's own threads
-    by_engine = caller is None or caller.f_code.co_name == "_engine_run_backward"
-    if not by_engine or options or torch.is_grad_enabled():
+    if options or torch.is_grad_enabled() or not is_engine_calling(sys._getframe(1)):
         return run_operation(operation, (first, second), options)
     if sys.getrefcount(first) <= ALONE[0] and _meet(first, second):
         return run_operation(_into_first(), (first, second), None)

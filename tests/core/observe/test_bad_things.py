@@ -92,6 +92,7 @@ except RuntimeError as error:
     print("a step that raises", str(error)[:40])
 train(2)
 generator = torch.Generator().manual_seed(1)
+print("modules", "torch.utils.flop_counter" in sys.modules)  # without triton it warns
 print("random", torch.rand(1, generator=generator).item(), torch.rand(1).item())
 """
 ENDS = {

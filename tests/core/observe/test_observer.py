@@ -8,16 +8,18 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from devexplorer.core.observe.clocks import EventClock
+from devexplorer.core.observe.clocks import EventClock, _Simulating
 from devexplorer.core.observe.phases import FORWARD, INPUT, OPTIMIZER, REST, StepFold
 from devexplorer.core.observe.records import RunReport
 from devexplorer.core.observe.verdict import late_rank
+from devexplorer.core.virtual.operators.backward import is_engine_calling
 
 HERE = Path(__file__).parent
 SLOW = HERE / "slow"
@@ -603,3 +605,17 @@ def test_words_on_screen_are_sentences(slow: dict[str, dict[str, Any]]) -> None:
         verdict = seen["report"]["verdict"]
         for text in (verdict["text"], *verdict["evidence"]):
             assert re.match(r"[A-Z\d].*[.?]$", text), text
+
+
+def test_who_counts_time_within_virtual_gpus_is_not_taken_for_their_caller() -> None:
+    """Gradients are added in place, and errors kept, only where autograd's engine calls."""
+
+    def __torch_dispatch__() -> bool:  # noqa: N807
+        return is_engine_calling(sys._getframe())
+
+    def _engine_run_backward(dispatch: Callable[[], bool]) -> bool:
+        return dispatch()
+
+    for dispatch in (__torch_dispatch__, _Simulating().count(__torch_dispatch__)):
+        assert _engine_run_backward(dispatch)
+        assert not dispatch()

@@ -335,3 +335,59 @@ def test_the_ranks_of_a_job_are_observed_and_the_late_one_is_named(tmp_path: Pat
     assert done.stderr.count("devexplorer: job.py (rank ") == 2
     assert sorted(path.name for path in tmp_path.glob("*.json")) == ["run-0.json", "run-1.json"]
     assert not list(tmp_path.glob("devexplorer-job-*"))
+
+
+def test_observing_takes_no_memory_of_the_card(tmp_path: Path) -> None:
+    """Gradients that meet are added in place, and an error in backward arrives as it is."""
+    script = tmp_path / "train.py"
+    script.write_text("""
+import sys
+import torch
+from torch import nn
+
+if len(sys.argv) > 1:
+    import devexplorer
+    from devexplorer.core.virtual.cuda.emulation import CudaEmulation
+    devexplorer.add_virtual_gpus("Tesla T4")
+    CudaEmulation(1, spoken=True).__enter__()
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(256, 256)
+
+    def forward(self, x):
+        return x * 2 + self.inner(x)
+
+
+model = nn.Sequential(*(Residual() for _ in range(4))).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    loss = model(torch.ones(512, 256, device="cuda", requires_grad=True)).square().sum()
+    torch.cuda.reset_peak_memory_stats()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print(torch.cuda.max_memory_allocated())
+
+
+class Fails(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient @ torch.ones(3, 3, device="cuda")
+
+
+try:
+    Fails.apply(model(torch.ones(2, 256, device="cuda"))).sum().backward()
+except RuntimeError as error:
+    print(error)
+""")
+    bare = subprocess.run([sys.executable, str(script), "bare"], capture_output=True, text=True, check=True)
+    observed = run("--virtual", "Tesla T4", script)
+    assert observed.stdout == bare.stdout
+    assert "cannot be multiplied" in bare.stdout
