@@ -20,5 +20,6 @@ FEATURE = Feature(
     ),
     tab="gui.doctor.tab:TAB",
     actions="gui.doctor.actions:actions",
+    offers="core.doctor.offers:offers",
     explains="core.doctor.check:explain",
 )

@@ -27,5 +27,5 @@ FEATURE = Feature(
     state="core.experiments.state:ExperimentState",
     tab="gui.experiments.tab:TAB",
     actions="gui.experiments.actions:actions",
-    offers="gui.experiments.actions:offers",
+    offers="core.experiments.state:offers",
 )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from devexplorer.core.base import handles
-from devexplorer.core.experiments.records import CrossoverMeasured, WorkTimed
+from devexplorer.core.experiments.records import Ask, CrossoverMeasured, WorkTimed
 from devexplorer.core.feature import FeatureState
-from devexplorer.core.records import ObjectSnapshot
+from devexplorer.core.records import ObjectSnapshot, Offer
+from devexplorer.core.session import State
 from devexplorer.core.session.poll import Change
 
 
@@ -27,3 +28,11 @@ class ExperimentState(FeatureState):
     def _compared(self, event: CrossoverMeasured) -> Change:
         self.crossover = event
         return Change.LABORATORY
+
+
+def offers(state: State, *targets: str) -> tuple[Offer, ...]:
+    """One tensor may become an array."""
+    row = state.row_of(targets[0])
+    if len(targets) != 1 or row is None or row.kind not in ("tensor", "parameter", "buffer"):
+        return ()
+    return (Offer("To NumPy", Ask(target=targets[0], question="numpy")),)

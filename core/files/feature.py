@@ -87,6 +87,7 @@ FEATURE = Feature(
     listener="core.files.script:SessionFiles",
     tab="gui.files.tab:TAB",
     actions="gui.files.actions:actions",
+    offers="core.files.state:offers",
     window="gui.files.actions:begin",
     choices="gui.files.recent:choices",
     outdated="core.files.own_models:rebuilding",

@@ -278,8 +278,11 @@ def _rebuilt(workspace: Workspace, name: str, progress: ProgressMonitor) -> Comm
     done = hand_over(model, former)
     now = with_fields(extras, files=recipe.files(), guessed="", hops=None)
     events: tuple[Checked, ...] = ()
-    if extras.checked is not None and changed(extras.checked_files):
-        now.checked = still_found(extras.checked)
+    if extras.checked is not None:
+        if changed(extras.checked_files):
+            now.checked = still_found(extras.checked)
+        else:
+            now.checked = extras.checked  # a check of these very files: it is about the new model
         events = (Checked(target=name, diagnosis=now.checked),)
     trained = (
         [] if extras.optimizer is None else [p for group in extras.optimizer.param_groups for p in group["params"]]

@@ -24,11 +24,12 @@ from devexplorer.core.records import (
     JobEnded,
     JobStarted,
     ObjectSnapshot,
+    Offer,
     Rebuilt,
     Undid,
     UndoState,
 )
-from devexplorer.core.session import Change, steps_of
+from devexplorer.core.session import Change, State, steps_of
 
 
 class _Safe(NamedTuple):
@@ -152,3 +153,14 @@ class FilesState(FeatureState):
         """The workspace is what it was, as far as that could be."""
         if not self.was_changed and not event.lost:
             self._safe = frozenset({self.contents})
+
+
+def offers(state: State, target: str, second: str = "") -> tuple[Offer, ...]:
+    """A selected model whose files have changed since it was made of them can be rebuilt."""
+    model = state.objects.get(target)
+    if second or model is None or not model.outdated:
+        return ()
+    from devexplorer.core.isolation.model_source import parse  # when first needed
+
+    place = parse(model.source or "").place_name
+    return (Offer(f"Rebuild {target} from {place}", RunModelCode(target=target, again=True)),)

@@ -195,13 +195,7 @@ def built(recipe: str) -> Check:
 
 def row_of(evidence: ExerciseEvidence, target: str) -> Row | None:
     """The row of `name` or `name:path`, where it is there now."""
-    name, _, path = target.partition(":")
-    snapshot = evidence.state.objects.get(name)
-    if snapshot is None or not snapshot.rows or not path:
-        return None if snapshot is None or not snapshot.rows else snapshot.rows[0]
-    outline = evidence.state.row_tables.of(snapshot)
-    index = outline.place(path)
-    return None if index is None else outline.rows[index]
+    return evidence.state.row_of(target)
 
 
 def elsewhere(device: str | None) -> bool:

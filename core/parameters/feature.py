@@ -70,5 +70,5 @@ FEATURE = Feature(
     state="core.parameters.state:ValuesState",
     tab="gui.parameters.tab:TAB",
     actions="gui.parameters.actions:actions",
-    offers="gui.parameters.actions:offers",
+    offers="core.parameters.state:offers",
 )

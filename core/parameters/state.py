@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from devexplorer.core.base import handles, object_name
 from devexplorer.core.feature import FeatureState
-from devexplorer.core.parameters.records import ValuesDescribed
-from devexplorer.core.records import ObjectSnapshot
+from devexplorer.core.parameters.records import Tie, ValuesDescribed
+from devexplorer.core.records import ObjectSnapshot, Offer
+from devexplorer.core.session import State
 from devexplorer.core.session.poll import Change
 
 
@@ -35,3 +36,15 @@ class ValuesState(FeatureState):
     def forget_all(self) -> None:
         """The engine was lost, and every object with it."""
         self.values.clear()
+
+
+def offers(state: State, left: str, right: str = "") -> tuple[Offer, ...]:
+    """Two parameters of a model that have one shape can be tied."""
+    first, second = state.row_of(left), state.row_of(right)
+    if first is None or second is None or object_name(left) != object_name(right):
+        return ()
+    if first.kind != "parameter" or second.kind != "parameter" or first.shape != second.shape:
+        return ()
+    if first.identity is not None and first.identity == second.identity:
+        return ()
+    return (Offer(f"Tie {second.path} to {first.path}", Tie(first=left, second=right)),)

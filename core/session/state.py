@@ -45,6 +45,7 @@ from devexplorer.core.records import (
     Offer,
     Problem,
     Rebuilt,
+    Row,
     RowsChanged,
     Steps,
     Topology,
@@ -160,6 +161,17 @@ class State(QueryResults):
         self.settings = settings
         for part in self._parts.values():
             part.follow(settings)
+
+    def row_of(self, target: str) -> Row | None:
+        """The row of `name` or `name:path`; None when it is gone."""
+        name, _, path = target.partition(":")
+        snapshot = self.objects.get(name)
+        if snapshot is None or not snapshot.rows:
+            return None
+        if not path:
+            return snapshot.rows[0]
+        index = self.row_tables.of(snapshot).place(path)
+        return None if index is None else snapshot.rows[index]
 
     def troubles(self) -> list[Trouble]:
         """What features find wrong with devices."""

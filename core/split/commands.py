@@ -19,7 +19,8 @@ from devexplorer.core.models import bytes_of, device_id, dispatched, is_uninitia
 from devexplorer.core.records import AddVirtual, Answer, MoveReport, ObjectSnapshot, Offer
 from devexplorer.core.split import messages
 from devexplorer.core.split.crossings import CrossingsChange, DeviceCrossings
-from devexplorer.core.split.planner import ModelBlock, blocks_of, own_tensors, propose, tensors_below, ties
+from devexplorer.core.split.draft import even_budget
+from devexplorer.core.split.planner import Groups, ModelBlock, blocks_of, own_tensors, propose, tensors_below, ties
 from devexplorer.core.split.records import (
     InsertHops,
     Join,
@@ -160,7 +161,7 @@ def plan_split(workspace: Workspace, command: PlanSplit, progress: ProgressMonit
     budgets = budgets_of(workspace.registry, blocks, command.budgets)
     blocks, forced = blocks_of(model, max(budgets.values()))
     progress.report(0.0, "asking accelerate")
-    proposal = propose(name, blocks, budgets)
+    proposal = propose(name, blocks, _equal_parts(blocks, budgets) if command.even else budgets)
     warnings = [
         f"'{path}' ({type(model.get_submodule(path)).__name__}) is larger than every budget and was cut: a forward"
         " fails there if it adds up what is on different devices."
@@ -175,6 +176,13 @@ def plan_split(workspace: Workspace, command: PlanSplit, progress: ProgressMonit
         )
         plan = msgspec.structs.replace(plan, warnings=(*plan.warnings, warning))
     return CommandResult(messages.planned(plan, messages.plan(plan), offers), events=(SplitPlanned(plan=plan),))
+
+
+def _equal_parts(blocks: Sequence[ModelBlock], budgets: Mapping[str, int]) -> dict[str, int]:
+    """The smallest equal budgets of the accelerators that hold the blocks. They are for the planner only: what may be
+    moved there afterwards is what the budgets of the plan say."""
+    devices = [device for device in budgets if device != "cpu"] or list(budgets)
+    return dict.fromkeys(devices, even_budget(Groups(blocks).bytes, len(devices)))
 
 
 def _as_plan(

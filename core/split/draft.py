@@ -108,14 +108,6 @@ class Draft:
             device_map={block.path: d for block, d in zip(self.blocks, self._devices, strict=True)},
         )
 
-    def even_budgets(self, devices: Sequence[str]) -> dict[str, int]:
-        """Equal budgets that spread the blocks over these devices."""
-        sizes: dict[tuple[int, ...], int] = {}
-        for place, block in enumerate(self.blocks):
-            group = tuple(sorted((place, *(self._place[path] for path in block.tied_with))))
-            sizes[group] = sizes.get(group, 0) + block.bytes  # blocks that stay together
-        return dict.fromkeys(devices, even_budget(list(sizes.values()), len(devices)))
-
     # --- what is
 
     def now(self, snapshot: ObjectSnapshot) -> list[tuple[str, ...]]:

@@ -15,6 +15,8 @@ class PlanSplit(BaseCommand, tag="PlanSplit"):
     budgets: dict[str, int] = msgspec.field(default_factory=dict)
     """Bytes that may be used, by device, in the order in which they are filled; empty: all accelerators, what is free
     on each less a tenth, then the CPU."""
+    even: bool = False
+    """Give each accelerator an equal part, instead of filling one after the other."""
 
 
 class SplitBlock(Record):

@@ -9,7 +9,6 @@ from devexplorer.gui.actions.controller import (
     decode,
     encode,
     places_of,
-    row_of,
     tensors_of,
     verdicts,
 )

@@ -104,17 +104,6 @@ def places_of(state: State, targets: Sequence[str]) -> dict[str, tuple[RowTable,
     return {name: held for name, held in result.items() if held[1]}
 
 
-def row_of(state: State, target: str) -> Row | None:
-    """The target's own row; None when it is gone."""
-    name, path = split(target)
-    snapshot = state.objects.get(name)
-    if snapshot is None or not snapshot.rows:
-        return None
-    outline = state.row_tables.of(snapshot)
-    index = outline.place(path)
-    return None if index is None else outline.rows[index]
-
-
 def tensors_of(state: State, targets: Sequence[str]) -> list[HeldTensors]:
     """Every tensor that a move of `targets` takes along, once: tied and doubly named ones are not repeated."""
     return [HeldTensors(outline, outline.tensors(places)) for outline, places in places_of(state, targets).values()]
@@ -233,7 +222,7 @@ class Controller:
 
     def row(self, target: str) -> Row | None:
         """The row of a target, where it is there."""
-        return row_of(self.state, target)
+        return self.state.row_of(target)
 
     def why_no_pair(self) -> str | None:
         """Reason when two tensors are needed."""

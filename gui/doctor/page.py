@@ -282,12 +282,8 @@ class DoctorPanel(QWidget):
             self._stack.setCurrentWidget(self.failure)
         else:
             self._stack.setCurrentWidget(self.table if diagnosis is not None and self.model.rows else self.nothing)
-            if at_work:
-                self.nothing.setText(WORKING)
-            elif diagnosis is None:
-                self.nothing.setText(NOTHING)
-            else:
-                self.nothing.setText(CLEAN)
+            words = NOTHING if diagnosis is None else CLEAN
+            self.nothing.setText(WORKING if at_work else words)
         self._head.setVisible(failed is None and diagnosis is not None)
         if diagnosis is None:
             return

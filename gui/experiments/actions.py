@@ -5,9 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from devexplorer.core.experiments.records import Ask
-from devexplorer.core.records import Offer
-from devexplorer.core.session import State
-from devexplorer.gui.actions import ASK, ActionSpec, WindowContext, row_of
+from devexplorer.gui.actions import ASK, ActionSpec, WindowContext
 
 QUESTIONS = {
     "type": "What is its type()?",
@@ -28,14 +26,6 @@ def actions(context: WindowContext) -> list[ActionSpec]:
                    context.selection.why_no_one_target, menu=ASK)
         for question, title in QUESTIONS.items()
     ]  # fmt: skip
-
-
-def offers(state: State, *targets: str) -> tuple[Offer, ...]:
-    """One tensor may become an array."""
-    row = row_of(state, targets[0])
-    if len(targets) != 1 or row is None or row.kind not in ("tensor", "parameter", "buffer"):
-        return ()
-    return (Offer("To NumPy", Ask(target=targets[0], question="numpy")),)
 
 
 def _ask(context: WindowContext, question: str) -> None:

@@ -23,7 +23,6 @@ from devexplorer.core.experiments.records import (
 from devexplorer.core.experiments.state import ExperimentState
 from devexplorer.core.records import Row
 from devexplorer.core.session import FinishedCommand, State
-from devexplorer.gui.actions import row_of
 from devexplorer.gui.charts.size_curve import Point, Series, SizeCurve
 from devexplorer.gui.charts.wall_bars import Bar, WallBars
 from devexplorer.gui.experiments.actions import QUESTIONS
@@ -134,7 +133,7 @@ class _SelectionPage(ExperimentPage):
     @property
     def selected(self) -> tuple[str, Row] | None:
         """The one selected target that is there, and its row."""
-        row = row_of(self._state, self._targets[0]) if len(self._targets) == 1 else None
+        row = self._state.row_of(self._targets[0]) if len(self._targets) == 1 else None
         return None if row is None else (self._targets[0], row)
 
 

@@ -123,7 +123,7 @@ class FleetGrid(RowsTable):
     """Another line is selected: its key; None: none is."""
 
     def __init__(self, model: FleetModel) -> None:
-        super().__init__(model, "Cards of the fleet", WIDTHS, stretched=CHECK, gives_up=GIVES_UP, named=(MODEL,))
+        super().__init__(model, "Cards of the fleet", WIDTHS, stretched=CHECK, gives_up=GIVES_UP, named=(MODEL, CARD))
         self._fleet = model
         self._key: object = None
         self._following = False

@@ -236,7 +236,9 @@ class InspectorPanel(Panel):
         ):
             left, right = self._selection
             return (Offer(f"Add {left} + {right}", Combine(left=left, right=right)),)
-        return tuple(offer for offers in named("offers") for offer in offers(self._state, *self._selection))
+        said = () if self.answer is None else self.answer.offers
+        ways = (offer for offers in named("offers") for offer in offers(self._state, *self._selection))
+        return tuple(offer for offer in ways if offer not in said)
 
 
 def _same(some: dict[str, ObjectSnapshot], others: dict[str, ObjectSnapshot]) -> bool:

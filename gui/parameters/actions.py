@@ -16,9 +16,8 @@ from devexplorer.core.parameters.records import (
     TrainStep,
     Untie,
 )
-from devexplorer.core.records import MoveOptimizer, Offer
-from devexplorer.core.session import State
-from devexplorer.gui.actions import MODEL, PARAMETERS, ActionSpec, WindowContext, row_of
+from devexplorer.core.records import MoveOptimizer
+from devexplorer.gui.actions import MODEL, PARAMETERS, ActionSpec, WindowContext
 from devexplorer.gui.parameters.tab import TAB
 
 OPTIMIZER_TITLES = {**{kind: known.title for kind, known in OPTIMIZERS.items()}, "none": "No optimizer"}
@@ -105,18 +104,6 @@ def actions(context: WindowContext) -> list[ActionSpec]:
             for kind, title in OPTIMIZER_TITLES.items()
         ),
     ]  # fmt: skip
-
-
-def offers(state: State, left: str, right: str = "") -> tuple[Offer, ...]:
-    """Two parameters of a model that have one shape can be tied."""
-    first, second = row_of(state, left), row_of(state, right)
-    if first is None or second is None or object_name(left) != object_name(right):
-        return ()
-    if first.kind != "parameter" or second.kind != "parameter" or first.shape != second.shape:
-        return ()
-    if first.identity is not None and first.identity == second.identity:
-        return ()
-    return (Offer(f"Tie {second.path} to {first.path}", Tie(first=left, second=right)),)
 
 
 def _show_values(context: WindowContext) -> None:

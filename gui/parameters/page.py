@@ -22,7 +22,6 @@ from devexplorer.core.parameters.records import Describe, Values
 from devexplorer.core.parameters.state import ValuesState
 from devexplorer.core.records import Fact, ObjectSnapshot, Row
 from devexplorer.core.session import State
-from devexplorer.gui.actions import row_of
 from devexplorer.gui.plots.canvas import PlotCanvas
 from devexplorer.gui.plots.curves import CurveItem, Floats, round_values
 from devexplorer.gui.widgets import (
@@ -313,7 +312,7 @@ class ValuesPanel(QWidget):
         self.refresh()
 
     def _find(self, target: str) -> Row | None:
-        row = row_of(self._state, target)
+        row = self._state.row_of(target)
         if row is None or not row.initialised:
             return None
         return row if row.kind in ("parameter", "buffer", "gradient", "tensor") else None

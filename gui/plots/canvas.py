@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from html import escape
+from itertools import product
 from typing import Any, NamedTuple
 
 import pyqtgraph as pg
@@ -414,21 +415,16 @@ class Cursor(QObject):
     def _fill(
         self, titles: Sequence[str], heads: Sequence[str], readings: Sequence[CursorReading], room: QSize
     ) -> None:
-        """In the first of these forms that has room: two columns, without the word "simulated" behind each name, one
-        column, only some of the readings."""
-        many = len(readings) > COLUMN_ROWS
-        for columns, with_word in (
-            (1 + many, len(heads) == 1 or not many),
-            (1 + many, not many),
-            (1, True),
-            (1, False),
-        ):
+        """In the first of these forms that has room: two columns or three, each also without the word "simulated"
+        behind each name, one column, only some of the readings."""
+        several = (2, 3, 1) if len(readings) > COLUMN_ROWS else (1,)
+        for columns, with_word in product(several, (len(heads) == 1 or several == (1,), False)):
             self.box.setText(_html(titles, heads, readings, columns, with_word))
             self.box.adjustSize()
-            if self.box.width() <= room.width():
+            if self.box.size().boundedTo(room) == self.box.size():
                 break
         left_out = math.ceil((self.box.height() - room.height()) / self.box.fontMetrics().lineSpacing())
-        if left_out > 0 and columns == 1:
+        if left_out > 0:
             said = sorted(readings, key=lambda reading: all(value[:2] in ("0", "0 ") for value in reading.values))
             kept = said[: max(len(said) - left_out - 1, 1)]
             more = f"… and {len(readings) - len(kept)} more"
@@ -448,7 +444,7 @@ def _html(
             "all simulated" if len(names) == len(readings) else f"simulated: {names[0]} … {names[-1]}",
         ]
     split = -(-len(readings) // columns)
-    tables = [_table(heads, part, with_word) for part in (readings[:split], readings[split:]) if part]
+    tables = [_table(heads, readings[at : at + split], with_word) for at in range(0, len(readings), split)]
     head = "".join(f'<div style="color:{current_theme().dim}">{escape(title)}</div>' for title in titles)
     return f"{head}<table cellspacing='0'><tr>{'<td>&nbsp;&nbsp;&nbsp;</td>'.join(tables)}</tr></table>"
 

@@ -210,7 +210,8 @@ class YScale:
 
 
 DOT_PX, POINT = 5, 1e-6
-"""Of a value between two gaps, as a run of one block has: its size in pixels, and in the plot's own coordinates."""
+"""Of a value between two gaps, as a short run has: its size in pixels, below which a line would be behind the run's
+marker, and in the plot's own coordinates."""
 
 
 class CurveItem(pg.PlotCurveItem):  # type: ignore[misc]
@@ -282,8 +283,9 @@ class LiveCurves(QGraphicsItem):
             dot.setCapStyle(Qt.PenCapStyle.RoundCap)
             dot.setCosmetic(True)
             painter.setPen(dot)
+            scale = painter.worldTransform().m11()
             for piece in curve.pieces:
-                if piece.size() == 1:
+                if scale * (piece.last().x() - piece.first().x()) < DOT_PX:
                     painter.drawPoints(piece)
 
 

@@ -225,7 +225,7 @@ class SplitPanel(QWidget):
         lines = [] if draft is None else list(draft.plan.warnings)
         if snapshot.dispatched is not None:
             lines.append(sentence(snapshot.dispatched))
-        if draft is not None and (over := " and ".join(draft.over())):
+        if draft is not None and not placed and (over := " and ".join(draft.over())):
             lines.append(f"▲ More than the budget of {over}: move blocks away, or raise it and plan again.")
         try:
             self.shares.budgets()
@@ -278,7 +278,7 @@ class SplitPanel(QWidget):
             (
                 self.spread,
                 draft is not None and len(draft.blocks) > 1,
-                "Plan with equal budgets for all accelerators, as small as they can be",
+                "Plan with an equal part on each accelerator",
             ),
             (
                 self.apply,
@@ -317,9 +317,7 @@ class SplitPanel(QWidget):
         return 0 if free is None else free - free // 10
 
     def _ask_evenly(self) -> None:
-        if self.draft is not None:
-            budgets = self.draft.even_budgets(self._accelerators())
-            self.command_requested.emit(PlanSplit(target=self.models.value, budgets=budgets))
+        self.command_requested.emit(PlanSplit(target=self.models.value, even=True))
 
     def _put(self, places: list[int], device: str) -> None:
         draft = self.draft

@@ -45,9 +45,8 @@ def planned(place: Place, command: PlanSplit) -> SplitPlan:
 
 
 def spread(place: Place, name: str) -> SplitPlan:
-    """A plan with equal budgets."""
-    draft = Draft(planned(place, PlanSplit(target=name)))
-    return planned(place, PlanSplit(target=name, budgets=draft.even_budgets(("vgpu:0", "vgpu:1"))))
+    """A plan with equal parts."""
+    return planned(place, PlanSplit(target=name, even=True))
 
 
 def carry_out(place: Place, plan: SplitPlan) -> None:
@@ -97,7 +96,13 @@ def test_without_budgets_what_is_free_less_a_tenth_and_equal_budgets_spread_it(p
     assert event.plan.shares[1].budget_bytes == pytest.approx(0.9 * free, rel=0.05)
     assert "need not be split" in outcome.answer.words
     assert outcome.answer.offers == (), "the page carries it out, as it is edited there"
-    assert {block.device for block in spread(place, "nested").blocks} == {"vgpu:0", "vgpu:1"}
+    even = spread(place, "nested")
+    assert {block.device for block in even.blocks} == {"vgpu:0", "vgpu:1"}
+    assert [share.device for share in even.shares] == ["vgpu:0", "vgpu:1", "cpu"]
+    assert even.shares[1].budget_bytes == pytest.approx(0.9 * free, rel=0.05), "the equal part is no limit"
+    edited = Draft(even)
+    edited.put(range(len(even.blocks)), "vgpu:1")
+    assert edited.over() == []
 
 
 def test_tied_blocks_say_so_and_a_budget_of_nothing_leaves_a_device_out(place: Place):

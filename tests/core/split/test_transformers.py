@@ -83,10 +83,7 @@ def test_it_splits_runs_and_joins_and_its_embeddings_stay_tied(place: Place, mak
     before = place.snapshot(name).bytes_by_device
     expected = logits(place, name)
 
-    (event,) = place.do(PlanSplit(target=name)).events
-    assert isinstance(event, SplitPlanned)
-    budgets = Draft(event.plan).even_budgets(("vgpu:0", "vgpu:1"))
-    (event,) = place.do(PlanSplit(target=name, budgets=budgets)).events
+    (event,) = place.do(PlanSplit(target=name, even=True)).events
     assert isinstance(event, SplitPlanned)
     split = Draft(event.plan).command()
     blocks = {block.path: block for block in event.plan.blocks}

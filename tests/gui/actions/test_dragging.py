@@ -6,7 +6,7 @@ from fakes.look_records import CPU, CUDA, ENGINE, mlp, model, module_row, show, 
 
 from devexplorer.core.records import Move
 from devexplorer.gui.actions import Controller
-from devexplorer.gui.actions.controller import movable, row_of, verdicts
+from devexplorer.gui.actions.controller import movable, verdicts
 
 
 def filled():
@@ -70,7 +70,7 @@ def test_a_move_that_cannot_be_done_now_says_why_and_sends_nothing():
 
 def test_rows_are_found_by_target():
     state = filled()
-    assert row_of(state, "mlp:out.bias").path == "out.bias"
-    assert row_of(state, "x").kind == "tensor"
-    assert row_of(state, "mlp:nowhere") is None
-    assert row_of(state, "gone") is None
+    assert state.row_of("mlp:out.bias").path == "out.bias"
+    assert state.row_of("x").kind == "tensor"
+    assert state.row_of("mlp:nowhere") is None
+    assert state.row_of("gone") is None

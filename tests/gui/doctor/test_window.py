@@ -15,7 +15,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QMenu, QPushButton
 
 from devexplorer.core.files.records import OpenModel
-from devexplorer.core.records import Check, Checked
+from devexplorer.core.records import AddVirtual, Check, Checked
 from devexplorer.core.session.state import Change
 from devexplorer.gui.doctor.finding import FINDING, PLACE, PatchDialog
 from devexplorer.gui.doctor.page import DoctorPanel
@@ -152,7 +152,10 @@ def test_a_patch_is_shown_applied_and_checked_again(start: Start, tmp_path: Path
     rebuild, check = inspector.offers.buttons
     assert (rebuild.text(), rebuild.property("look")) == ("Rebuild net from net.py", "primary")
     assert check.text() == "Check net again"
-    hands.click(check)
+    hands.session.send(AddVirtual(spec="1x Tesla T4"))
+    hands.until(lambda: not inspector.offers.buttons, "the answer is about the new card")
+    assert [button.text() for button in inspector.ways.buttons] == ["Check net again", "Rebuild net from net.py"]
+    hands.click(inspector.ways.buttons[0])
     hands.until(lambda: hands.state.diagnoses["net"].clean and not hands.state.jobs, "clean")
     badges = hands.window.objects.model.index_of("net").data(BADGES_ROLE)
     assert [badge.words for badge in badges if badge.warning][:1] == ["previous code"]
@@ -172,6 +175,8 @@ def test_a_patch_is_shown_applied_and_checked_again(start: Start, tmp_path: Path
     hands.until(lambda: not hands.state.objects["net"].outdated and not hands.state.jobs, "rebuilt")
     assert inspector.title.text() == "net was rebuilt from net.py"
     assert hands.state.diagnoses["net"].clean, "it was checked as the file is: not again"
+    assert panel.old.text() == "", "it was checked as the file is"
+    assert inspector.ways.buttons == []
     badges = hands.window.objects.model.index_of("net").data(BADGES_ROLE)
     assert "previous code" not in [badge.words for badge in badges]
     hands.press(Qt.Key.Key_F)

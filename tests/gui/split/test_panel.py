@@ -219,10 +219,10 @@ def test_the_budgets_of_a_plan_are_in_the_fields_to_the_byte(qtbot: QtBot) -> No
     assert shown.asked[-1] == PlanSplit(target="net", budgets={})
 
 
-def test_an_even_spread_has_the_smallest_equal_budgets(qtbot: QtBot) -> None:
+def test_an_even_spread_is_asked_for(qtbot: QtBot) -> None:
     shown = Shown(qtbot, with_net()).planned()
     shown.click(shown.panel.spread)
-    assert shown.asked == [PlanSplit(target="net", budgets={"vgpu:0": 4 * MIB, "vgpu:1": 4 * MIB})]
+    assert shown.asked == [PlanSplit(target="net", even=True)]
 
 
 def test_bars_show_what_the_plan_uses(qtbot: QtBot) -> None:
