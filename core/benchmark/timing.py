@@ -358,9 +358,19 @@ class VirtualTimer(BlockTimer):
             share = min(iterations - booked, max(int(SLICE_SECONDS / each), 1))
             self._machine.advance(self._device, share * busy)
             booked += share
-            self._stop.wait(max(booked * each - (time.perf_counter() - start), 0.0))
-        self._stop.wait(max(total - (time.perf_counter() - start), 0.0) if booked == iterations else 0.0)
+            self._pass(start + booked * each, each)
+        if booked == iterations:
+            self._pass(start + total, each)
         return TimedBlock(booked, booked * each, (each,))
+
+    def _pass(self, end: float, each: float) -> None:
+        """Wait until then, or until the run is stopped. An iteration longer than a slice was booked at once: the card
+        is busy with it meanwhile."""
+        seconds = max(end - time.perf_counter(), 0.0)
+        if each > SLICE_SECONDS:
+            self._machine.occupy(self._device, seconds)
+        if self._stop.wait(seconds):
+            self._machine.occupy(self._device, 0.0)
 
     def singly(self, operation: Operation, iterations: int, each: float, flush: Operation | None = None) -> TimedBlock:
         """See `BlockTimer`. Nothing is flushed."""

@@ -201,6 +201,7 @@ class VirtualMachine:
         self._recording = False
         self._last_reading: dict[str, tuple[float, float, float, float]] = {}
         """Device -> (time, busy seconds, seconds of work that were still to do, temperature) of its last reading."""
+        self._occupied_until: dict[str, float] = {}
 
     def set_visible(self, visible: str | None) -> None:
         """Apply a CUDA_VISIBLE_DEVICES list to the cards added from now on; None: all are visible.
@@ -237,6 +238,7 @@ class VirtualMachine:
         with self._lock:
             self.gpus, self._cards, self._visible, self._recording = (), (), None, False
             self._last_reading.clear()
+            self._occupied_until.clear()
 
     def gpu(self, device: str | int) -> VirtualGpu:
         """The device with this id or index; `KeyError` when there is none."""
@@ -325,7 +327,8 @@ class VirtualMachine:
         figures, busy, now = gpu.memory.figures(), gpu.clock.busy_seconds, self._now()
         with self._lock:
             then, busy_then, left, before_c = self._last_reading.get(device, (now, busy, 0.0, IDLE_C))
-            seconds, work = now - then, busy - busy_then + left
+            occupied = min(now, self._occupied_until.get(device, then)) - then
+            seconds, work = now - then, max(busy - busy_then + left, occupied)
             share = min(1.0, work / seconds) if seconds > 0 else 0.0
             temperature = warmed(before_c, settled_c(share, gpu.loaded_c), seconds)
             self._last_reading[device] = (now, busy, min(max(work - seconds, 0.0), seconds), temperature)
@@ -371,6 +374,11 @@ class VirtualMachine:
     def advance(self, device: str, seconds: float) -> None:
         """Let a device be busy for `seconds` of its simulated time."""
         self.gpu(device).clock.advance(seconds)
+
+    def occupy(self, device: str, seconds: float) -> None:
+        """Let readings say that a device is busy for so long from now on, with work that was booked already."""
+        with self._lock:
+            self._occupied_until[device] = self._now() + seconds
 
 
 def machine_of(spec: str) -> VirtualMachine:

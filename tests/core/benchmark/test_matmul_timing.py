@@ -277,6 +277,26 @@ def test_without_pacing_an_hour_of_a_virtual_gpu_passes_at_once(
     assert not waited
 
 
+def test_a_card_is_busy_while_a_long_product_is_waited_for(
+    virtual: VirtualMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(_event: threading.Event, _seconds: float) -> bool:
+        busy.extend(virtual.device_sample("vgpu:0", 0.0).utilization_percent for _ in range(4))
+        return next(stopped)
+
+    busy: list[float | None] = []
+    stopped = iter((False, True))
+    operation = virtual_product(MatmulSpec(device="vgpu:0", m=8192, n=8192, k=8192)).operation
+    timer = VirtualTimer("vgpu:0", virtual, threading.Event())
+    monkeypatch.setattr(threading.Event, "wait", read)
+    assert timer.block(operation, 1).seconds > 0.05
+    assert busy == [100.0] * 4
+    timer.block(operation, 1)
+    assert busy == [100.0] * 8
+    last = [virtual.device_sample("vgpu:0", 0.0).utilization_percent for _ in range(3)]
+    assert last[-1] == 0.0, "the run was stopped"
+
+
 @pytest.mark.parametrize("how", [{}, {"batch": 4}, {"transpose_a": True, "transpose_b": True}, {"dtype": "float32"}])
 def test_virtual_products_cost_what_the_model_says_whatever_their_layout(
     virtual: VirtualMachine, how: dict[str, object]

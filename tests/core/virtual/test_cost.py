@@ -273,6 +273,21 @@ def test_more_work_than_time_fills_the_time_until_the_next_reading_too(machine):
     assert [utilization(work) for work in (7.0, 0.0, 0.0)] == [100.0, 100.0, 0.0], "nobody waits for it"
 
 
+def test_a_card_that_is_waited_for_is_busy_until_then(machine):
+    def utilization():
+        machine._now.now += 1.0
+        return machine.device_sample("vgpu:0", 1.0).utilization_percent
+
+    machine.advance("vgpu:0", 3.5)
+    machine.occupy("vgpu:0", 3.5)
+    assert [utilization() for _ in range(5)] == pytest.approx([100.0, 100.0, 100.0, 50.0, 0.0])
+    machine.advance("vgpu:0", 60.0)
+    machine.occupy("vgpu:0", 60.0)
+    assert [utilization() for _ in range(4)] == [100.0] * 4
+    machine.occupy("vgpu:0", 0.0)
+    assert [utilization() for _ in range(2)][-1] == 0.0, "nobody waits any longer"
+
+
 def test_nothing_is_invented_that_is_not_modelled(machine):
     sample = machine.device_sample("vgpu:0", 1.0)
     assert (sample.memory_clock_mhz, sample.fan_percent, sample.energy_j, sample.utilization_percent) == (None,) * 4

@@ -82,11 +82,12 @@ def test_a_live_curve_is_as_many_lines_as_it_has_gaps_and_one(
     assert curve.extent.getCoords() == pytest.approx(extent, abs=1e-5)
 
 
-def test_a_lone_reading_is_a_dot(qtbot: QtBot) -> None:
+@pytest.mark.parametrize("times", [[50.0], [50.0, 50.5]])
+def test_what_is_too_short_for_a_line_is_a_dot(qtbot: QtBot, times: list[float]) -> None:
     parent = QGraphicsRectItem()
     item, curve = LiveCurves(parent), LiveCurve()
     curve.pen = dashed()
-    curve.set_points(np.array([50.0]), np.array([10.5]))
+    curve.set_points(np.array(times), np.full(len(times), 10.5))
     item.show_curves([curve])
     assert (painted(item, 1) > 100).sum() >= 9
 
