@@ -101,7 +101,7 @@ class InspectorPanel(Panel):
             self.facts,
             self.code,
             None,
-            spacing=10,
+            spacing=8,
             margins=EDGE_PX,
         )
         return ScrollArea(column, "Facts of the selection, and what just happened")

@@ -21,7 +21,7 @@ def is_low(window: QSize, *, before: bool) -> bool:
     return window.height() < LOW_PX + slack and window.width() >= WIDE_PX - slack
 
 
-PLOTS_SHARE = 0.465
+PLOTS_SHARE = 0.487
 """Of the rows above the pages of Explore: three tenths of the whole window."""
 PANELS = PanelSplit("panels", ACROSS, ("objects", "inspector"), (0, 0.33), (380, 250), 0)
 CENTRE = PanelSplit("centre", DOWN, (PANELS, PLOTS), (1 - PLOTS_SHARE, 0), (150, PLOTS_SHARE), 1)
