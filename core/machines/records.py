@@ -502,6 +502,8 @@ class Goodbye(Record, tag="Goodbye"):
     """The host ends."""
 
     reason: str
+    for_good: bool = False
+    """What it showed is over: there will be no other one."""
 
 
 ToWindow = (

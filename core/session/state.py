@@ -532,7 +532,9 @@ def this_machine(engine: EngineReady, devices: Sequence[DeviceInfo], problems: S
     ]
     offers: tuple[Offer, ...] = ()
     refused = next((sentence(info.reason) for info in cards if info.reason), "")
-    if usable or virtual:
+    if engine.read_only:
+        title, words = "A running script", sentence(engine.read_only)
+    elif usable or virtual:
         title = f"{count_text(len(usable or virtual), 'GPU' if usable else 'virtual GPU')} can be used"
         words = "Build a model or create a tensor, then move it: select it and press Ctrl+1, or drag it onto a card."
         if not usable:

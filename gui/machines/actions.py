@@ -29,7 +29,7 @@ def actions(context: WindowContext) -> list[ActionSpec]:
 
     def why_not_lost() -> str | None:
         link = link_of(room.shown)
-        return why_not_far() or (None if link is not None and not link.live else f"{room.shown.name} is connected.")
+        return why_not_far() if link is None else link.why_not_again(room.shown.name)
 
     def why_no_take_over() -> str | None:
         link = link_of(room.shown)

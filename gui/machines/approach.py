@@ -38,7 +38,7 @@ from devexplorer.gui.widgets import (
 )
 
 if TYPE_CHECKING:
-    from devexplorer.core.machines.window.routes import Way
+    from devexplorer.core.machines.window.routes import WayThere
 
 MOST_LINES = 500
 """Of what ssh and the login scripts said; the newest are kept."""
@@ -51,7 +51,7 @@ class Approach(QObject):
     asked = Signal()
     """ssh has begun to wait for the user."""
 
-    def __init__(self, way: Way, parent: QObject | None = None) -> None:
+    def __init__(self, way: WayThere, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.way = way
         self.step: ConnectProgress | None = None

@@ -6,7 +6,6 @@ from __future__ import annotations
 import platform
 from collections import deque
 from collections.abc import Callable
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -19,10 +18,15 @@ from PySide6.QtWidgets import QFrame
 from devexplorer.core.base import printable
 from devexplorer.core.files.records import Save, SaveWorkspace
 from devexplorer.core.machines.window.link import (
+    CANCEL,
+    REMOVE,
+    TAKE_OVER,
     age_text,
     alarm_words,
+    bar_words,
     link_of,
     link_words,
+    moment_words,
     old_text,
     rates_words,
     state_words,
@@ -42,7 +46,6 @@ if TYPE_CHECKING:
     from PySide6.QtWidgets import QMenu
 
     from devexplorer.core.machines.window.file_copying import FileCopying
-    from devexplorer.core.machines.window.link import Link
     from devexplorer.core.machines.window.machines import FarMachine, Machines
     from devexplorer.core.records import Command
     from devexplorer.core.session.machine import Machine
@@ -134,40 +137,22 @@ class MachineBar(QFrame):
         hbox(self._sign, (self.words, 1), self.button, margins=(12, 0, 8, 0), parent=self)
         self.hide()
 
-    def show_link(self, machine: FarMachine | None) -> None:
+    def show_link(self, machine: FarMachine | None, leave: Callable[[FarMachine], None]) -> None:
         """What is to be said about the machine shown; None: it is this one."""
-        words, button, self._act = ("", "", lambda: None) if machine is None else _told(machine)
+        words = button = ""
+        if machine is not None:
+            words, button = bar_words(machine.name, machine.link, machine.now(), late=machine.is_late)
+            session = machine.session
+            acts: dict[str, Callable[[], None]] = {
+                CANCEL: session.disconnect,
+                TAKE_OVER: session.take_over,
+                REMOVE: partial(leave, machine),
+            }
+            self._act = acts.get(button, session.reconnect)
         self.words.set_full_text(words)
         show_text(self.button, button)
         if self.isHidden() == bool(words):
             self.setVisible(bool(words))
-
-
-def _told(machine: FarMachine) -> tuple[str, str, Callable[[], None]]:
-    link, session = machine.link, machine.session
-    name, reason = machine.name, f": {link.reason.rstrip('.')}" if link.reason else ""
-    age = moment_words(link, machine.now())
-    match link.state:
-        case "connecting":
-            return f"Connecting to {name}…", "Cancel", session.disconnect
-        case "reconnecting":
-            wait = f" The next attempt is in {link.retry_in_s:.0f} s." if link.retry_in_s else ""
-            return f"Reconnecting to {name}{reason}.{wait} {age}".rstrip(), "Try now", session.reconnect
-        case "lost":
-            return f"Not connected to {name}{reason}. {age}".rstrip(), "Connect", session.reconnect
-        case "connected" if machine.is_late:
-            return f"Nothing comes from {name}. {age}", "Connect again", session.reconnect
-    if link.holder is not None:
-        return link.watching_words(name), "Take over", session.take_over
-    return "", "", lambda: None
-
-
-def moment_words(link: Link, shown_unix_s: float) -> str:
-    """Of what moment the readings shown are."""
-    if link.reading_age_s is None:
-        return ""
-    moment = datetime.fromtimestamp(shown_unix_s).time().isoformat("seconds")
-    return f"Showing readings from {moment}, {old_text(link.reading_age_s)} ago."
 
 
 class MachinesOfWindow(OtherMachines):
@@ -238,7 +223,7 @@ class MachinesOfWindow(OtherMachines):
         context, window = self._context, self._window
         replays = context.shown.instead is not None
         far = next((one for one in machines.far if one is context.machine and not replays), None)
-        self.bar.show_link(far)
+        self.bar.show_link(far, self._room.leave)
         link = far.link if far is not None and far.is_late else None
         age = ("", "")
         if link is not None and link.reading_age_s is not None:

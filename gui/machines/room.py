@@ -24,7 +24,7 @@ from devexplorer.gui.actions import WindowContext
 if TYPE_CHECKING:
     from devexplorer.core.machines.window.file_copying import End, HereFiles
     from devexplorer.core.machines.window.machines import FarMachine, Machines
-    from devexplorer.core.machines.window.routes import Way
+    from devexplorer.core.machines.window.routes import WayThere
     from devexplorer.core.session.machine import Machine
     from devexplorer.gui.machines.approach import Approach
 
@@ -47,7 +47,7 @@ class MachineRoom(QObject):
         self.context = context
         self.make_register: Callable[[], Machines]
         """Set by who follows the machines."""
-        self.make_way: Callable[[str, str], Way] = _way
+        self.make_way: Callable[[str, str], WayThere] = _way
         """The way to a host, with this Python there."""
         self._approaches: dict[str, Approach] = {}
         """How each of the others is reached, by its name."""
@@ -128,14 +128,18 @@ class MachineRoom(QObject):
 
     def connect_to(self, host: str, python: str = "") -> Approach:
         """Begin to connect to a machine; it appears once it is connected. Raises `BadInput`."""
+        self._pythons[host] = python
+        return self.join(host, self.make_way(host, python))
+
+    def join(self, name: str, way: WayThere) -> Approach:
+        """The same by this way. Raises `BadInput`."""
         from devexplorer.gui.machines.approach import Approach  # with the first connection
 
-        way = self.make_way(host, python)
         approach = Approach(way, self)
-        self.register.add(host, way)
-        self._approaches[host], self._pythons[host] = approach, python
-        self._first.add(host)
-        approach.asked.connect(partial(self._pass_on, host))
+        self.register.add(name, way)
+        self._approaches[name] = approach
+        self._first.add(name)
+        approach.asked.connect(partial(self._pass_on, name))
         return approach
 
     def takes(self, command: Command) -> bool:
@@ -233,11 +237,11 @@ class MachineRoom(QObject):
             state = machine.link.state
             if machine.name in self._first and state == "connected":
                 self._first.discard(machine.name)
-                if machine.name != VIRTUAL:
+                if self._approaches[machine.name].way.host:
                     self._remember(machine.name)
                 self.show(machine)
-            elif machine.name in self._first and machine.name == VIRTUAL and state == "lost":  # there is no dialog
-                self.context.hint(f"There are no virtual GPUs: {machine.link.reason}.")
+            elif machine.name in self._first and state == "lost" and not self._approaches[machine.name].way.host:
+                self.context.hint(f"{machine.name}: {machine.link.reason}.")  # there is no dialog
                 self._beside = None
                 self.leave(machine)
         self.changed.emit()
@@ -253,7 +257,7 @@ def room_of(context: WindowContext) -> MachineRoom:
     return context.findChild(MachineRoom) or MachineRoom(context)
 
 
-def _way(host: str, python: str) -> Way:
+def _way(host: str, python: str) -> WayThere:
     if host == VIRTUAL:
         from devexplorer.core.machines.window.routes import VirtualRoute  # with the first of them
 

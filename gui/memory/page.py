@@ -40,6 +40,8 @@ from devexplorer.gui.widgets import (
     push_button,
     text_width,
     vbox,
+    why_fixed,
+    why_not_live,
 )
 from devexplorer.gui.widgets.form_fields import Choice
 from devexplorer.gui.widgets.table import PAD_PX, Cell, Column, Index, Padded, RowsModel, RowsTable, TableRow, numbers
@@ -58,7 +60,6 @@ FIGURES = ("in use", "reserved", "allocated", "cached", "context")
 BAR_PX, SIDE_PX, LEAST_PX, LEAST_DEVICE_PX = 20, 400, 120, 130
 BESIDE_PX = 1000
 """From this width on the counts are beside the table, else below it."""
-NO_ENGINE = "The engine is not ready yet."
 
 
 class MemoryKey(NamedTuple):
@@ -532,7 +533,7 @@ class MemoryPanel(QWidget):
             self.chooser.choose(chosen if self._picked and chosen in ids else first)
 
     def _enable(self, device: Device | None) -> None:
-        ready = None if self._state.engine is not None else NO_ENGINE
+        ready = why_not_live(self._state)
         allocator = device.allocator if device is not None else None
         listed = device is not None and device.info.kind in ("cuda", "virtual")
         no_allocator = ready or (None if allocator is not None else "This engine has no memory on this device.")
@@ -552,7 +553,7 @@ class MemoryPanel(QWidget):
             (self.release, no_allocator or nothing, "Return unused segments to the device."),
             (
                 self.restart,
-                None,
+                why_fixed(self._state) or None,
                 "Restart the engine, which frees all its memory, and rebuild the workspace.",
             ),
             (self.record, no_recording, "Record which line of code requests each block."),

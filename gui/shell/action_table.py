@@ -14,6 +14,7 @@ from devexplorer.gui.objects import actions as objects
 from devexplorer.gui.objects.panel import GUIDED
 from devexplorer.gui.plots.time_axis import FORMATS
 from devexplorer.gui.shell.layouts import LAYOUTS
+from devexplorer.gui.widgets import why_fixed
 
 if TYPE_CHECKING:
     from devexplorer.gui.shell.main_window import MainWindow
@@ -65,7 +66,7 @@ def _window_actions(context: WindowContext, window: MainWindow) -> list[ActionSp
                      partial(window.export_requested.emit, None, kind))
           for kind, words in FORMATS.items()),
         ActionSpec("restart", "Restart engine", "End the engine process, free all its memory, rebuild the workspace",
-                   context.restart_requested.emit),
+                   context.restart_requested.emit, lambda: why_fixed(context.state) or None, asks=Change.ENGINE),
         ActionSpec("quit", "Quit", "Close the window and end the engine", window.close, key="Ctrl+Q", menu=FILE,
                    section=4),
         ActionSpec("words", "Glossary", "Help: what the terms in this window mean", partial(_show_glossary, context),

@@ -31,6 +31,7 @@ from devexplorer.core.files.state import FilesState
 from devexplorer.core.machines.host.finding import HostError, HostPlace, find, locked, make, peer
 from devexplorer.core.machines.host.known import Known
 from devexplorer.core.machines.host.server import Server
+from devexplorer.core.machines.records import Goodbye
 from devexplorer.core.records import Answer, Event, Offer
 from devexplorer.core.session.background import Background, install_hooks
 from devexplorer.core.session.session import Session
@@ -251,11 +252,13 @@ class Daemon:
         listener: HostSocket,
         *,
         would_lose: Callable[[], bool] = lambda: False,
+        idle_s: float = IDLE_S,
         monotonic: Clock = time.monotonic,
     ) -> None:
-        """`would_lose`: whether there is work of which nothing is left when the host ends."""
+        """`would_lose`: whether there is work of which nothing is left when the host ends. `idle_s`: how long it waits
+        for a window."""
         self._server, self._listener = server, listener
-        self._would_lose, self._idle_s = would_lose, 0.0
+        self._would_lose, self._idle_s, self._limit_s = would_lose, 0.0, idle_s
         self._monotonic = monotonic
         self._looked_s = monotonic()
         self.over = ""
@@ -273,17 +276,21 @@ class Daemon:
             bound_log(self._listener.place.log)
         needed = bool(self._server.connected or self._server.busy)
         self._idle_s = 0.0 if needed else self._idle_s + min(passed, LONGEST_LOOK_S)
-        limit_s = UNSAVED_IDLE_S if self._would_lose() else IDLE_S
+        limit_s = UNSAVED_IDLE_S if self._would_lose() else self._limit_s
         if self._idle_s >= limit_s:
-            self.over = f"no one was connected for {limit_s / 60:.0f} minutes, and nothing was under way"
+            self.over = f"no one was connected for {limit_s / 60:g} minutes, and nothing was under way"
 
 
 def serve(
     virtual_spec: str | None = None,
     environ: Mapping[str, str] = os.environ,
     make_engine: Callable[..., EngineLike] | None = None,
+    *,
+    over: Callable[[], Goodbye | None] = lambda: None,
+    idle_s: float = IDLE_S,
 ) -> int:
-    """Run a host until it ends; returns the exit code. `make_engine`: see `Session`."""
+    """Run a host until it ends; returns the exit code. `make_engine`: see `Session`. `over`: what windows are told when
+    there is nothing left to show; None: there is. `idle_s`: how long it waits for a window."""
     ended: list[str] = []
 
     def end(number: int, _frame: FrameType | None) -> None:
@@ -300,7 +307,7 @@ def serve(
     listener = HostSocket(server.take, environ)
     unsaved = HostUnsavedCopy(session, server.known)
     server.make_way = unsaved.make_way
-    daemon = Daemon(server, listener, would_lose=unsaved.is_lacking)
+    daemon = Daemon(server, listener, would_lose=unsaved.is_lacking, idle_s=idle_s)
     try:
         place = listener.claim(ENDING_S)
     except HostError as error:
@@ -320,15 +327,18 @@ def serve(
     try:
         session.start()
         print(f"the host listens on {place.socket}", file=sys.stderr, flush=True)
-        while not ended and not daemon.over:
+        while not ended and not daemon.over and not over():
             go_on()
             unsaved.beat()
             daemon.look()
+        goodbye = over()
         reason = ended[0] if ended else daemon.over
-        print(f"the host ends: {reason}", file=sys.stderr, flush=True)
+        if goodbye is None:
+            goodbye = Goodbye(reason=f"The host on {server.machine} ended: {reason}.")
+        print(f"the host ends: {reason or goodbye.reason}", file=sys.stderr, flush=True)
         listener.stop_listening()
         unsaved.finish(go_on)
-        server.end(f"The host on {server.machine} ended: {reason}.")
+        server.end(goodbye.reason, for_good=goodbye.for_good)
     finally:
         listener.stop_listening()
         session.close(CLOSE_S)

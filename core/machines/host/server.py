@@ -267,10 +267,10 @@ class Server:
             except Exception:  # a fault of ours must not cost the other windows their host: it is reported as one
                 sys.excepthook(*sys.exc_info())
 
-    def end(self, reason: str, deadline_s: float = 2.0) -> bool:
+    def end(self, reason: str, deadline_s: float = 2.0, *, for_good: bool = False) -> bool:
         """Take leave of every window; whether their threads ended in time."""
         self._listen()  # those who greet just now are told as well
-        self._tell(Goodbye(reason=reason))
+        self._tell(Goodbye(reason=reason, for_good=for_good))
         until = time.monotonic() + GOODBYE_S
         wires = [client.wire for client in self.connected if client.wire is not None]
         while time.monotonic() < until and any(wire.waits for wire in wires):

@@ -3,6 +3,7 @@ and pure functions; no thread of its own."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from devexplorer.core.base import MISSING, DevExplorerError, bytes_text, count_text, elapsed_text, number_text
@@ -25,6 +26,8 @@ class Link(Record):
     """When this began."""
     reason: str = ""
     """Why it is not connected, one line."""
+    ended: bool = False
+    """What was shown is over, so that there is nothing to connect to again."""
     retry_in_s: float | None = None
     """Until the next attempt; None: none is due, or one is being made."""
     holder: str | None = None
@@ -52,6 +55,12 @@ class Link(Record):
     def live(self) -> bool:
         """Whether what is shown is what that machine is like now."""
         return self.state == "connected"
+
+    def why_not_again(self, name: str) -> str | None:
+        """Why the machine of this name is not to be connected again; None: it can be."""
+        if self.live:
+            return f"{name} is connected."
+        return self.reason if self.ended else None
 
     @property
     def watching(self) -> bool:
@@ -91,6 +100,8 @@ class Route(Protocol):
         ...
 
 
+CANCEL, REMOVE, TAKE_OVER = "Cancel", "Remove", "Take over"
+"""Buttons of `bar_words`; the others connect again."""
 STALE_S = 3.0
 """Readings that are older than this are said to be so."""
 STATES: dict[str, str] = {
@@ -99,12 +110,15 @@ STATES: dict[str, str] = {
     "reconnecting": "△ Reconnecting",
     "lost": "✕ Not connected",
 }
+ENDED = "■ Ended"
 
 
 def state_words(link: Link | None) -> str:
     """A sign and a word."""
     if link is None:
         return "● Here"
+    if link.ended:
+        return ENDED
     return "◐ Watching" if link.state == "connected" and link.watching else STATES[link.state]
 
 
@@ -116,6 +130,8 @@ def alarm_words(state: State) -> str:
 
 def state_colour(link: Link | None) -> str:
     """Of these words."""
+    if link is not None and link.ended:
+        return ""
     return {"reconnecting": "warning", "lost": "error"}.get("" if link is None else link.state, "")
 
 
@@ -148,8 +164,37 @@ def link_words(link: Link) -> str:
         return ", ".join(filter(None, (watching, latency, rate, dropped, age)))
     age = "" if link.reading_age_s is None else f", readings are {old_text(link.reading_age_s)} old"
     words = {"connecting": "connecting", "reconnecting": "reconnecting", "lost": "not connected"}[link.state]
+    if link.ended:
+        words = "ended"
     retry = "" if link.retry_in_s is None else f", next attempt in {link.retry_in_s:.0f} s"
     return f"{words}{age}{retry}"
+
+
+def moment_words(link: Link, shown_unix_s: float) -> str:
+    """Of what moment the readings shown are."""
+    if link.reading_age_s is None:
+        return ""
+    moment = datetime.fromtimestamp(shown_unix_s).time().isoformat("seconds")
+    return f"Showing readings from {moment}, {old_text(link.reading_age_s)} ago."
+
+
+def bar_words(name: str, link: Link, shown_unix_s: float, *, late: bool) -> tuple[str, str]:
+    """What is said above the panels about the machine of this name, and what its button says; empty: all is well."""
+    reason = f": {link.reason.rstrip('.')}" if link.reason else ""
+    age = moment_words(link, shown_unix_s)
+    match link.state:
+        case "connecting":
+            return f"Connecting to {name}…", CANCEL
+        case "reconnecting":
+            wait = f" The next attempt is in {link.retry_in_s:.0f} s." if link.retry_in_s else ""
+            return f"Reconnecting to {name}{reason}.{wait} {age}".rstrip(), "Try now"
+        case "lost" if link.ended:
+            return f"{link.reason} What was seen of it stays here. {age}".rstrip(), REMOVE
+        case "lost":
+            return f"Not connected to {name}{reason}. {age}".rstrip(), "Connect"
+        case "connected" if late:
+            return f"Nothing comes from {name}. {age}", "Connect again"
+    return (link.watching_words(name), TAKE_OVER) if link.holder is not None else ("", "")
 
 
 def rates_words(link: Link) -> str:

@@ -129,8 +129,9 @@ class RemoteSession:
             state=up.state,
             since_unix_s=up.since_unix_s,
             reason=visible(up.reason),
+            ended=up.ended,
             retry_in_s=up.retry_in_s,
-            holder=visible(control.holder) if control is not None and not control.granted else None,
+            holder=visible(control.holder) if self._others_control() and control is not None else None,
             holder_away=control is not None and control.away,
             latency_s=None if wire is None else wire.latency_s,
             received_bytes_s=came,
@@ -183,15 +184,28 @@ class RemoteSession:
         """End the connection for good; False when a thread still runs at the deadline."""
         return self._uplink.close(deadline_s)
 
-    def why_not(self) -> str:
-        """Why nothing can be changed there now, one sentence; empty: it can."""
+    def _others_control(self) -> bool:
+        """Whether another window controls what can be controlled there."""
+        control = self._incoming.control
+        return control is not None and not control.granted and not self._read_only
+
+    @property
+    def _read_only(self) -> str:
+        return "" if self._engine is None else self._engine.read_only
+
+    def why_not(self, *, changes: bool = True) -> str:
+        """Why nothing can be changed there now, or (not `changes`) asked of the host, one sentence; empty: it can."""
         state, control = self._uplink.state, self._incoming.control
+        if self._uplink.ended:
+            return visible(self._uplink.reason)
         if state == "lost":
             return sentence(f"There is no connection to {self.name}: {visible(self._uplink.reason)}")
         if state != "connected":
             return f"{self.name} is being {'connected to' if state == 'connecting' else 'reconnected'}; wait a moment."
         if control is None:
             return f"{self.name} has not said yet what it is doing; wait a moment."
+        if self._read_only:
+            return sentence(self._read_only) if changes else ""
         if not control.granted:
             return self.link.watching_words(self.name)
         return ""
@@ -340,11 +354,12 @@ class RemoteSession:
 
     def start_recording(self, path: PurePath, *, overwrite: bool = False) -> None:
         """Record on that machine from now on; an answer says why that cannot be."""
-        self._order(StartRecording(path=str(path), overwrite=overwrite), "Nothing is recorded")
+        record = StartRecording(path=str(path), overwrite=overwrite)
+        self._order(record, "Nothing is recorded", changes=False)
 
     def stop_recording(self) -> None:
         """End the recording there."""
-        self._order(StopRecording(), "The recording goes on")
+        self._order(StopRecording(), "The recording goes on", changes=False)
 
     # --- questions
 
@@ -372,14 +387,14 @@ class RemoteSession:
         else:
             asked.then(reply.result)
 
-    def _order(self, question: Question, title: str) -> None:
+    def _order(self, question: Question, title: str, *, changes: bool = True) -> None:
         """Ask for something to be done; an answer says why it was not."""
 
         def done(result: Done) -> None:
             if result.words:
                 self._log("info", result.words)
 
-        if why_not := self.why_not():
+        if why_not := self.why_not(changes=changes):
             self._say(title, why_not)
         else:
             self.ask(question, done, lambda problem: self._say(title, problem))

@@ -7,7 +7,7 @@ import secrets
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import IO
+from typing import IO, Protocol
 
 from devexplorer.core.base import Cancelled, without_cards
 from devexplorer.core.machines.host.finding import VARIANT, HostError, reach, serve_command
@@ -15,7 +15,7 @@ from devexplorer.core.machines.host.wire import SocketStream
 from devexplorer.core.machines.ssh.connection import Connection
 from devexplorer.core.machines.ssh.putting import choose, prepare
 from devexplorer.core.machines.ssh.records import ConnectionFailed, ConnectionFailure, FailureKind, Report
-from devexplorer.core.machines.window.link import CannotReach
+from devexplorer.core.machines.window.link import CannotReach, Route
 
 MOST_REPORTS = 1000
 PASSING: tuple[FailureKind, ...] = (
@@ -131,5 +131,18 @@ class VirtualRoute:
             raise CannotReach(str(error), final=True) from error
 
 
-Way = SshRoute | VirtualRoute
-"""How the window reaches a machine."""
+class WayThere(Route, Protocol):
+    """How the window reaches a machine."""
+
+    host: str
+    """As ssh knows it, by which it is remembered; empty: it is none of ssh's."""
+    failure: ConnectionFailure | None
+    """Why the last attempt failed, as far as ssh said so."""
+
+    def reports(self) -> Sequence[Report]:
+        """What was reported since the last call."""
+        ...
+
+    def answer(self, number: int, text: str | None) -> None:
+        """Answer a prompt; None: the user does not."""
+        ...

@@ -325,7 +325,7 @@ class _Attempt:
         """Of the host."""
         self.wire: Wire | None = None
         """None: it was not greeted yet."""
-        self.goodbye = ""
+        self.goodbye: Goodbye | None = None
         """Why the host has ended."""
         self.over: tuple[str, bool] | None = None
         """What ended it, and whether that would end the next one as well."""
@@ -352,6 +352,8 @@ class Uplink:
         self.state: LinkState = "connecting"
         self.since_unix_s = clock()
         self.reason = ""
+        self.ended = False
+        """The host has said that what it showed is over."""
         self.hello = Hello()
         """Of the host."""
         self.wire: Wire | None = None
@@ -406,7 +408,10 @@ class Uplink:
             self._connect(unasked=True)
 
     def reconnect(self) -> None:
-        """Try now, because the user asked for it; a connection that there is begins again."""
+        """Try now, because the user asked for it; a connection that there is begins again. What has ended for good is
+        not asked again: what was seen of it would be lost."""
+        if self.ended:
+            return
         self._tries = 0
         self._hang_up()
         self._connect(unasked=False)
@@ -454,8 +459,12 @@ class Uplink:
         if now - self._connected_s > PROVED_S:
             self._tries = 0
         self._connected_s = math.inf
-        if attempt.goodbye or final or not self.hello.session:
-            self._enter("lost", attempt.goodbye or reason)
+        if attempt.goodbye is not None:
+            self.ended = attempt.goodbye.for_good
+            self._enter("lost", attempt.goodbye.reason or reason)
+            return
+        if final or not self.hello.session:
+            self._enter("lost", reason)
             return
         self._enter("reconnecting", reason)
         self._retry_at_s = now + RETRY_S[min(self._tries, len(RETRY_S) - 1)]
@@ -521,7 +530,7 @@ class Uplink:
 
         def take(record: Record) -> None:
             if isinstance(record, Goodbye):
-                attempt.goodbye = record.reason
+                attempt.goodbye = record
             self.incoming.take(record)
 
         wire = Wire(

@@ -45,7 +45,7 @@ class Desk:
         self.room.make_way = self._way
 
     def _way(self, host: str, python: str) -> WayFake:
-        self.ways.append(WayFake(host, python))
+        self.ways.append(WayFake("" if host == VIRTUAL else host, python))
         return self.ways[-1]
 
     def dialog(self, kind: type[D]) -> D:
