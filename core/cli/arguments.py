@@ -71,8 +71,8 @@ class WindowOption(NamedTuple):
     run: str
     """What does it, `package.module:function` below gui: it gets the context of the window and the parsed arguments."""
     kind: str = ""
-    """Where it names a file that is shown in place of this machine, whose session starts when it is asked for: the kind
-    of that (`core.files.kinds`). So a file of that kind opens also without the option; it gets the path then."""
+    """Where it names what is shown in place of this machine, whose session starts when it is asked for: what that is. A
+    file of this kind (`core.files.kinds`) opens also without the option. `run` gets the word, or the path."""
     away: str = ""
     """With it nothing is started on this machine: what carries out a command elsewhere, `package.module:function` below
     core, for it gets the parsed arguments. Empty: it means nothing to commands."""

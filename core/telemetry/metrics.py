@@ -28,6 +28,7 @@ UNITS = {
     "watt": "W",
     "joule": "J",
     "megahertz": "MHz",
+    "seconds": "s",
     "count": "",
 }
 """Unit -> what follows the number; bytes and bytes per second take binary prefixes (MiB), the others none."""

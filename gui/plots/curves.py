@@ -206,7 +206,7 @@ class YScale:
         step = self.step / self.unit.factor
         digits = next((digits for digits in range(6) if math.isclose(step, round(step, digits))), 6)
         steps = range(round(self.top / self.step) + 1)
-        return [(index * self.step, f"{index * step:.{digits}f}" if index else "0") for index in steps]
+        return [(min(index * self.step, self.top), f"{index * step:.{digits}f}" if index else "0") for index in steps]
 
 
 DOT_PX, POINT = 5, 1e-6

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import builtins
-import ctypes
 import gc
 import os
-import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from devexplorer.core.base import BadInput, DevExplorerError, open_regular
 from devexplorer.core.cli.arguments import away, elsewhere, parse, window_options
+from devexplorer.core.cli.display import missing_display
 from devexplorer.core.cli.run import NO_THREAD, WINDOW_COMMANDS, can_start_threads, ended, run
 from devexplorer.core.cli.startup import refuse
 from devexplorer.core.feature import kind_of_head, pythons
@@ -154,36 +153,6 @@ def _screenshots(arguments: argparse.Namespace) -> Path | None:
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         raise BadInput(f"no picture can be saved in {text}: {getattr(error, 'strerror', None) or error}") from None
     return folder
-
-
-def missing_display() -> str | None:
-    """One sentence when Qt would abort for want of a display; None when it can start."""
-    if os.environ.get("QT_QPA_PLATFORM") or sys.platform in ("win32", "darwin"):
-        return None
-    if os.environ.get("WAYLAND_DISPLAY"):
-        return None
-    display = os.environ.get("DISPLAY", "")
-    if not display:
-        return "There is no display (neither DISPLAY nor WAYLAND_DISPLAY is set)."
-    if display.startswith(":") and not _answers(display[1:].partition(".")[0]):
-        return f"The display {display} does not answer."
-    try:
-        ctypes.CDLL("libxcb-cursor.so.0")
-    except OSError:
-        return "Qt needs the library libxcb-cursor (Debian and Ubuntu: apt-get install libxcb-cursor0)."
-    return None
-
-
-def _answers(number: str) -> bool:
-    """Whether an X server listens on a local display."""
-    for address in (f"/tmp/.X11-unix/X{number}", f"\0/tmp/.X11-unix/X{number}"):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            try:
-                probe.connect(address)
-            except OSError:
-                continue
-            return True
-    return False
 
 
 def import_plainly() -> None:

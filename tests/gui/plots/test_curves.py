@@ -101,6 +101,7 @@ def test_every_value_finds_a_scale_with_three_to_five_steps(value: float) -> Non
     assert scale.top >= value * 0.999
     assert 4 <= len(scale.ticks) <= 6
     assert scale.ticks[-1][0] == pytest.approx(scale.top)
+    assert scale.ticks[-1][0] <= scale.top, "pyqtgraph leaves out the text of a tick beyond the end"
 
 
 def test_a_scale_does_not_flicker_when_the_data_waver() -> None:
