@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import argparse
 
-from devexplorer.core.cli.arguments import CliCommand, add_options, json_option
+from devexplorer.core.cli.arguments import CliCommand, WindowOption, add_options, json_option
 
 
 def _run(run: argparse.ArgumentParser) -> None:
     run.usage = (
-        "devexplorer run [--virtual SPEC] [--python PATH] [--report FILE]"
+        "devexplorer run [--virtual SPEC] [--python PATH] [--window] [--report FILE]"
         " SCRIPT [ARGUMENT ...] | -m MODULE [ARGUMENT ...] | -- COMMAND [ARGUMENT ...]"
     )
     run.epilog = "With --virtual, what the script asks of CUDA is answered by virtual GPUs."
+    add_options(run, ("--window", None, "open a window that shows the script while it runs"))
     add_options(run, ("--report", "FILE", "write what was observed there, as JSON"))
     run.add_argument("-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="as python -m MODULE")
     run.add_argument(
-        "script",
+        "words",
         metavar="SCRIPT",
         nargs=argparse.REMAINDER,
         help="a Python file with its arguments; after --: a command that starts Python, as torchrun does",
     )
+
+
+def _check_script(pid: str, _arguments: argparse.Namespace) -> None:
+    from devexplorer.core.observe.running import checked_script
+
+    checked_script(pid)
 
 
 def _explain(explain: argparse.ArgumentParser) -> None:
@@ -52,5 +59,15 @@ COMMANDS = (
         _compare,
         "observe.compare:compare",
         takes_common=False,
+    ),
+)
+WINDOW_OPTIONS = (
+    WindowOption(
+        "script",
+        "PID",
+        "show the script of this process, which 'devexplorer run' has started",
+        _check_script,
+        "observe.scripts:begin_with",
+        kind="script",
     ),
 )

@@ -7,7 +7,7 @@ from devexplorer.core.observe.memory_report import FILE_KIND, MARK, ExplainRepor
 from devexplorer.core.observe.records import ScriptSteps
 
 FEATURE = Feature(
-    needs=("machines", "history"),
+    needs=("machines", "history", "charts"),
     commands=(
         CommandSpec(
             ExplainReport,
@@ -20,6 +20,9 @@ FEATURE = Feature(
     ),
     events=(ScriptSteps,),
     state="core.observe.live:ScriptState",
+    tab="gui.observe.tab:TAB",
+    actions="gui.observe.scripts:actions",
+    window="gui.observe.scripts:begin",
     marks=((MARK, FILE_KIND),),
     opens=((FILE_KIND, "core.observe.explain:open_file"),),
 )

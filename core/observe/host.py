@@ -4,10 +4,29 @@ thread."""
 from __future__ import annotations
 
 import sys
-from functools import partial
+from typing import Any
 
 from devexplorer.core.machines.host.daemon import serve
+from devexplorer.core.machines.records import Goodbye
 from devexplorer.core.observe.running import AttachedEngine
 
+IDLE_S = 30.0
+"""A script that nobody looks at is left alone soon."""
+
+
+def main(pid: int) -> int:
+    """Serve until that script ends, or nobody looks."""
+    attached: list[AttachedEngine] = []
+
+    def attach(*arguments: Any) -> AttachedEngine:
+        attached.append(AttachedEngine(pid, *arguments))
+        return attached[-1]
+
+    def over() -> Goodbye | None:
+        return attached[-1].goodbye if attached else None
+
+    return serve(make_engine=attach, over=over, idle_s=IDLE_S)
+
+
 if __name__ == "__main__":
-    sys.exit(serve(make_engine=partial(AttachedEngine, int(sys.argv[1]))))
+    sys.exit(main(int(sys.argv[1])))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from importlib.util import find_spec
@@ -16,10 +17,12 @@ from typing import NoReturn
 import msgspec
 
 import devexplorer
-from devexplorer.core.base import USERS_PATH, BadInput
+from devexplorer.core.base import USERS_PATH, BadInput, module_command
+from devexplorer.core.cli.display import missing_display
+from devexplorer.core.cli.startup import say
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE as CUDA_VISIBLE_DEVICES
 from devexplorer.core.devices.profiles import parse_virtual
-from devexplorer.core.observe.settings import VARIABLE, RunSettings
+from devexplorer.core.observe.settings import AWAITED, VARIABLE, RunSettings
 
 SITE = Path(__file__).parent / "site"
 
@@ -48,6 +51,8 @@ def run(arguments: argparse.Namespace) -> NoReturn:
     paths = [str(SITE)]
     if settings.python_path:
         paths.append(settings.python_path)
+    if arguments.window:
+        _open_window(environ)
     environ |= {"PYTHONPATH": os.pathsep.join(paths), VARIABLE: msgspec.json.encode(settings).decode()}
     sys.stdout.flush()
     sys.stderr.flush()
@@ -57,14 +62,38 @@ def run(arguments: argparse.Namespace) -> NoReturn:
         raise BadInput(f"{command[0]} cannot be started: {error.strerror or error}") from error
 
 
+def _open_window(environ: dict[str, str]) -> None:
+    """In a process of its own, which waits until this one is the script and listens. The script runs in any case."""
+    problem = missing_display()
+    if problem is None and find_spec("PySide6") is None:
+        problem = f"{sys.executable} has no PySide6"
+    if problem is not None:
+        say(f"no window: {problem[:1].lower()}{problem[1:].rstrip('.')}")
+        return
+    between = os.fork()  # the window is no child of the script, which may wait for its children
+    if between == 0:
+        try:
+            subprocess.Popen(
+                module_command("devexplorer.gui.shell.main", "--script", str(os.getppid())),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=environ | {AWAITED: str(os.getppid())},
+                start_new_session=True,  # Ctrl-C is for the script
+            )
+        finally:
+            os._exit(0)
+    os.waitpid(between, 0)
+
+
 def _is_command(arguments: argparse.Namespace) -> bool:
     """Whether the words after `--` are a command rather than a script with its arguments."""
-    words = arguments.script
+    words = arguments.words
     return bool(words) and (words[0] == "--" or arguments.argv[-len(words) - 1] == "--")
 
 
 def _command(arguments: argparse.Namespace) -> list[str]:
-    words: list[str] = arguments.script
+    words: list[str] = arguments.words
     if _is_command(arguments):
         words = words[words[0] == "--" :]
         found = shutil.which(words[0]) if words else None

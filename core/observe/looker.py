@@ -126,7 +126,7 @@ class Looker:
             self._sampler = AllocatorSampler(self._writer.send, self._registry, Workspace(self._registry), time.time)
             self._writer.send(EngineDevices(devices=self._registry.infos(), problems=self._registry.problems()))
             facts = torch_facts(module)
-            ready = EngineReady(**facts, pid=os.getpid(), virtual_unavailable=None, recipes={}, read_only=WORDS)
+            ready = EngineReady(**facts, pid=os.getpid(), virtual_unavailable=WORDS, recipes={}, read_only=WORDS)
             self._writer.send(ready)
         self._sampler.read()
 

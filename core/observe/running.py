@@ -8,25 +8,31 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import msgspec
+import psutil
 
-from devexplorer.core.base import Clock, LinkError, module_command
+from devexplorer.core.base import BadInput, Clock, LinkError, module_command
 from devexplorer.core.engine.link import EVENT_LIMIT, Joiner, decode_event, frame, read_payload
 from devexplorer.core.machines.host.finding import CONNECT_S, VARIANT, HostError, folders, peer, reach, trusted
 from devexplorer.core.machines.host.wire import SocketStream
+from devexplorer.core.machines.records import Goodbye
 from devexplorer.core.machines.ssh.records import ConnectionFailure, Report
 from devexplorer.core.machines.window.link import CannotReach
+from devexplorer.core.observe.settings import AWAITED
 from devexplorer.core.records import Command, EngineLost, EventSink, Log
 from devexplorer.core.records.base import Record
 
 PROTOCOL = 1
 GREETING_LIMIT = 1 << 16
 ANSWER_S = 1.0
+WAIT_S = 0.1
+ENDING_S = 0.3
+"""A process that ends closes one of its sockets after the other."""
 _SOCKET = re.compile(r"script-(\d+)\.sock")
 
 
@@ -50,6 +56,30 @@ class Greeting(Record):
     devexplorer: str = ""
 
 
+def script_of(pid: int) -> Greeting | None:
+    """The script of that process, or the first rank of the job that it started; None: none listens."""
+    found = [script for script in running() if script.pid == pid or (script.job and _was_started_by(script, pid))]
+    return min(found, key=lambda script: script.rank or 0, default=None)
+
+
+def _was_started_by(script: Greeting, pid: int) -> bool:
+    with suppress(psutil.Error):  # it has ended meanwhile
+        return any(parent.pid == pid for parent in psutil.Process(script.pid).parents())
+    return False
+
+
+def checked_script(pid: str, sleep: Callable[[float], None] = time.sleep) -> Greeting:
+    """The script of the process with this number, once it listens where it is awaited. Raises `BadInput`."""
+    number = int(pid) if pid.isascii() and pid.isdecimal() else 0
+    if not number:
+        raise BadInput(f"--script takes the number of a process, not {pid!r}")
+    while (script := script_of(number)) is None:
+        if os.environ.get(AWAITED) != pid or not psutil.pid_exists(number):
+            raise BadInput(f"process {number} is no script of yours that 'devexplorer run' has started")
+        sleep(WAIT_S)
+    return script
+
+
 def socket_of(folder: str, pid: int) -> str:
     """Where the script of that process listens."""
     return os.path.join(folder, f"script-{pid}.sock")
@@ -63,6 +93,16 @@ def name_of(model: Any) -> str:
     'gptmodel'
     """
     return type(model).__name__.lower()
+
+
+def short_name(script: Greeting) -> str:
+    """As lists and titles have it: `train.py`, of a rank `train.py, rank 2`.
+
+    >>> short_name(Greeting(pid=1, name="jobs/train.py", folder="/", since_unix_s=0.0, torch="2", rank=2))
+    'train.py, rank 2'
+    """
+    name = script.name if script.name.startswith("-m ") else os.path.basename(script.name)
+    return name if script.rank is None else f"{name}, rank {script.rank}"
 
 
 def running() -> list[Greeting]:
@@ -83,6 +123,11 @@ def _sockets() -> Iterator[tuple[int, str]]:
             for name in os.listdir(folder):
                 if match := _SOCKET.fullmatch(name):
                     yield int(match[1]), os.path.join(folder, name)
+
+
+def _listening(pid: int) -> socket.socket | None:
+    """A connection to the script of that process; None: there is none that listens."""
+    return next(filter(None, (_connect(path) for script, path in _sockets() if script == pid)), None)
 
 
 def _connect(path: str) -> socket.socket | None:
@@ -122,6 +167,9 @@ class AttachedEngine:
         clock: Clock = time.time,
     ) -> None:
         self._pid, self._put, self._clock = pid, put, clock
+        self.goodbye: Goodbye | None = None
+        """Why nothing more comes; None: more does. It is no `EngineLost`: what was seen last stays."""
+        self._name = f"The script (process {pid})"
         self._stream: SocketStream | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="attached", daemon=True)
@@ -156,19 +204,27 @@ class AttachedEngine:
         """A script is given no other priority."""
 
     def _run(self) -> None:
-        reason = f"The script (process {self._pid}) has ended."
+        problem = ""
         try:
-            connection = next(filter(None, map(_connect, (path for pid, path in _sockets() if pid == self._pid))), None)
+            connection = _listening(self._pid)
             if connection is not None:
-                self._read(connection)
+                with connection:
+                    self._read(connection)
+        except TimeoutError:
+            problem = "does not answer; it may be stopped in a debugger"
         except (LinkError, OSError, msgspec.MsgspecError) as error:
-            reason = f"The link to the script broke: {error}."
-        if not self._closing.is_set():
-            now = self._clock()
-            self._put(EngineLost(reason=reason, will_restart=False, time_unix_s=now, cannot_start=True))
+            problem = f"cannot be read: {error}"
+        if self._closing.is_set():
+            return
+        time.sleep(ENDING_S)
+        if not problem and all(script.pid != self._pid for script in running()):
+            self.goodbye = Goodbye(reason=f"{self._name} has ended.", for_good=True)
+        else:
+            self.goodbye = Goodbye(reason=f"{self._name} {problem or 'goes on; another DevExplorer shows it now'}.")
 
     def _read(self, connection: socket.socket) -> None:
         greeting = _greeted(connection)
+        self._name = short_name(greeting)
         if greeting.protocol != PROTOCOL:
             raise LinkError(f"it runs under DevExplorer {greeting.devexplorer}, which speaks another protocol")
         connection.settimeout(None)
@@ -208,6 +264,10 @@ class ScriptRoute:
 
     def open(self, *, unasked: bool) -> SocketStream:
         """A channel to the host. Raises `CannotReach`."""
+        script = _listening(self.pid)
+        if script is None:
+            raise CannotReach(f"process {self.pid} has ended", final=True)
+        script.close()
         command = partial(module_command, "devexplorer.core.observe.host", str(self.pid))
         try:
             return SocketStream(reach({**os.environ, VARIANT: f"script {self.pid}"}, command))

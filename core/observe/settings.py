@@ -7,6 +7,9 @@ import msgspec
 VARIABLE = "DEVEXPLORER_RUN"
 """`site/sitecustomize.py` reads it, with the standard library alone."""
 
+AWAITED = "DEVEXPLORER_AWAITED"
+"""The process that a window waits for: it becomes the script."""
+
 
 class RunSettings(msgspec.Struct, frozen=True):
     """How a script is run."""

@@ -58,6 +58,7 @@ NOT_RUN = {
     "devexplorer --replay": "opens the window; tests/gui does",
     "devexplorer --virtual": "opens the window; tests/gui does",
     "devexplorer --ssh": "opens the window; tests/gui does",
+    "devexplorer --script": "opens the window; tests/gui does",
     "devexplorer --python": "opens the window, in an environment of the reader's",
 }
 """Start of a command -> why it is not run here. Commands of the program are still parsed."""

@@ -12,12 +12,24 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import nn
 
+from devexplorer.core.base import BadInput
+from devexplorer.core.machines.records import Goodbye
+from devexplorer.core.machines.window.link import CannotReach
 from devexplorer.core.observe.endpoint import Endpoint
 from devexplorer.core.observe.observer import Observation
 from devexplorer.core.observe.records import ObserveSettings, ScriptSteps
-from devexplorer.core.observe.running import AttachedEngine, Greeting, running, socket_of
+from devexplorer.core.observe.running import (
+    AttachedEngine,
+    Greeting,
+    ScriptRoute,
+    checked_script,
+    running,
+    script_of,
+    socket_of,
+)
 from devexplorer.core.records import (
     Answer,
     EngineDevices,
@@ -36,6 +48,7 @@ GREETING = Greeting(pid=os.getpid(), name="train.py", folder="/", since_unix_s=1
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr("devexplorer.core.observe.running.folders", lambda: [str(tmp_path / "devexplorer")])
+    monkeypatch.setattr("devexplorer.core.observe.running.ENDING_S", 0.02)
     monkeypatch.setattr("devexplorer.core.observe.looker.OBJECTS_S", 0.0)
     monkeypatch.setattr("devexplorer.core.observe.looker.SHARE", 0)
     monkeypatch.setattr("devexplorer.core.observe.looker.STEPS_S", 0.0)
@@ -83,6 +96,11 @@ class Host:
     def first(self, kind: type, wanted: Callable[[Any], bool] = lambda event: True) -> Any:
         """The first of its kind that is as wanted."""
         return until(lambda: next((one for one in list(self.events) if isinstance(one, kind) and wanted(one)), None))
+
+    def ended(self) -> Goodbye:
+        """What windows are told when nothing more comes."""
+        found: Goodbye = until(lambda: self.engine.goodbye)
+        return found
 
     def close(self) -> None:
         self.engine.close()
@@ -155,18 +173,76 @@ def test_of_two_who_look_the_later_one_sees(endpoint: Endpoint, host: Host) -> N
     host.first(EngineReady)
     other = Host()
     other.first(ObjectChanged)
-    assert "has ended" in host.first(EngineLost).reason
+    goodbye = host.ended()
+    assert (goodbye.reason, goodbye.for_good) == ("train.py, rank 1 goes on; another DevExplorer shows it now.", False)
     other.close()
 
 
 def test_the_end_of_a_script_is_told_as_its_end(endpoint: Endpoint, host: Host) -> None:
     host.first(EngineReady)
     endpoint.close()
-    lost = host.first(EngineLost)
-    assert (lost.reason, lost.cannot_start) == (f"The script (process {os.getpid()}) has ended.", True)
+    goodbye = host.ended()
+    assert (goodbye.reason, goodbye.for_good) == ("train.py, rank 1 has ended.", True)
+    assert not any(isinstance(event, EngineLost) for event in host.events), "what was seen last stays"
     nobody = Host(pid=1)
-    assert nobody.first(EngineLost).reason == "The script (process 1) has ended."
+    assert nobody.ended().reason == "The script (process 1) has ended."
     nobody.close()
+
+
+def test_a_script_that_does_not_answer_may_be_stopped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("devexplorer.core.observe.running.ANSWER_S", 0.05)
+    folder.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as stopped:
+        stopped.bind(socket_of(str(folder), os.getpid()))
+        stopped.listen()
+        host = Host()
+        goodbye = host.ended()
+        assert not goodbye.for_good
+        assert "does not answer; it may be stopped in a debugger" in goodbye.reason
+        host.close()
+
+
+def test_a_window_is_told_which_script_a_process_is(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    pid = os.getpid()
+    assert checked_script(str(pid)) == script_of(pid) == GREETING
+    for word in ("", "x", "-1", "0"):
+        with pytest.raises(BadInput, match="takes the number of a process"):
+            checked_script(word)
+    endpoint.close()
+    refused = f"process {pid} is no script of yours that 'devexplorer run' has started"
+    with pytest.raises(BadInput, match=refused):
+        checked_script(str(pid))
+    looked: list[float] = []
+
+    def listens_at_last(seconds: float) -> None:
+        looked.append(seconds)
+        endpoint.open()
+
+    monkeypatch.setenv("DEVEXPLORER_AWAITED", str(pid))
+    assert checked_script(str(pid), listens_at_last) == GREETING
+    assert len(looked) == 1
+    monkeypatch.setenv("DEVEXPLORER_AWAITED", "999999999")
+    with pytest.raises(BadInput, match="process 999999999 is no script"):
+        checked_script("999999999")
+
+
+def test_the_first_rank_stands_for_the_job_that_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    above = os.getppid()
+    ranks = [replace(GREETING, pid=pid, rank=rank, job="a") for rank, pid in ((1, os.getpid()), (0, 999_999_999))]
+    monkeypatch.setattr("devexplorer.core.observe.running.running", lambda: ranks)
+    assert script_of(above) == ranks[0], "the other one has ended meanwhile"
+    assert script_of(999_999_999) == ranks[1]
+    assert script_of(999_999_998) is None
+    ranks[1] = replace(ranks[1], pid=os.getpid())
+    assert script_of(above) == ranks[1]
+    ranks[:] = [replace(GREETING, rank=None)]
+    assert script_of(above) is None, "what a shell started is no job of it"
+
+
+def test_the_way_to_a_script_that_has_ended_says_so_and_starts_nothing(folder: Path) -> None:
+    with pytest.raises(CannotReach, match=f"process {os.getpid()} has ended") as raised:
+        ScriptRoute(os.getpid()).open(unasked=False)
+    assert raised.value.final
 
 
 def test_a_forked_child_answers_nobody_and_leaves_the_socket(endpoint: Endpoint, host: Host) -> None:

@@ -64,7 +64,7 @@ def test_every_tab_has_a_layout_and_none_has_more_than_six_of_its_own() -> None:
 def test_the_rail_and_its_keys_switch_and_each_layout_has_its_tabs(quiet: QuietWindow) -> None:
     window = quiet.window
     assert shown(quiet) == "explore"
-    assert tabs(quiet) == there("Values", "Split", "Doctor", "Fit")
+    assert tabs(quiet) == there("Values", "Split", "Doctor", "Fit", "Script")
     QTest.mouseClick(window.rail.buttons["measure"], Qt.MouseButton.LeftButton)
     assert shown(quiet) == "measure"
     assert tabs(quiet) == there("Benchmark", "History", "Roofline", "Experiments")
@@ -73,7 +73,7 @@ def test_the_rail_and_its_keys_switch_and_each_layout_has_its_tabs(quiet: QuietW
     window.activateWindow()
     QTest.keyClick(window, Qt.Key.Key_3, Qt.KeyboardModifier.AltModifier)
     assert shown(quiet) == "monitor"
-    assert tabs(quiet) == there("Device", "Memory", "Processes", "Topology", "Alerts")
+    assert tabs(quiet) == there("Device", "Memory", "Processes", "Topology", "Alerts", "Script")
     assert window.workbench.cards.isVisible()
     if "learn" in features():
         QTest.keyClick(window, Qt.Key.Key_4, Qt.KeyboardModifier.AltModifier)

@@ -75,7 +75,7 @@ def titles(window: MainWindow) -> list[str]:
 
 
 def test_it_is_among_the_tabs_the_menus_and_the_palette(window: MainWindow) -> None:
-    feature_of = {"Values": "parameters", "Split": "split", "Doctor": "doctor", "Fit": "planner"}
+    feature_of = {"Values": "parameters", "Split": "split", "Doctor": "doctor", "Fit": "planner", "Script": "observe"}
     there = [title for title, feature in feature_of.items() if feature in features()]
     assert titles(window) == [*there, "Toy"]
     assert window.actions_by_id["page toy"] in window.toolbar.open_button.menu().actions()

@@ -1,0 +1,1 @@
+"""Running scripts in the window: the menu that lists them, the page about their steps. Main thread only."""

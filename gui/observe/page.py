@@ -1,0 +1,153 @@
+"""The page Script: how fast a running script makes its steps, what takes their time, and the phases of a step over
+time. Main thread.
+
+Colour means device, and phases are no devices: what computes has shades of one hue, what waits has greys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QBrush, QColor
+from PySide6.QtWidgets import QWidget
+
+from devexplorer.core.base import MISSING, count_text, number_text, seconds_text
+from devexplorer.core.observe.live import PHASES, ScriptState
+from devexplorer.core.observe.records import ScriptSteps
+from devexplorer.core.session import State
+from devexplorer.core.telemetry.history import History
+from devexplorer.core.telemetry.metrics import Metric
+from devexplorer.gui.actions import WindowContext
+from devexplorer.gui.charts.shades import STEPS, ramp
+from devexplorer.gui.plots.curves import Unit
+from devexplorer.gui.plots.legend import LegendLine
+from devexplorer.gui.plots.time_axis import TimeAxis
+from devexplorer.gui.timelines.slot import StackPlot
+from devexplorer.gui.widgets import EDGE_PX, ElidedLabel, EmptyState, Role, current_theme, hbox, holder, label, vbox
+
+NO_SCRIPT = (
+    "No script is shown. Start one with: devexplorer run train.py. While it runs, Machine ▾ › Running here lists it."
+)
+NO_STEP = "{name} has made no step yet. A step is a round of the optimizer; without one, a call of a model."
+UNITS = (Unit("s", 1.0), Unit("ms", 1e-3), Unit("µs", 1e-6))
+RATE_S = 10.0
+COMPUTES = {"forward": 1.0, "backward": 0.7, "optimizer": 0.42, "evaluation": 0.85}
+"""Place in the ramp of a hue."""
+HATCHED = {
+    "evaluation": Qt.BrushStyle.BDiagPattern,
+    "copies": Qt.BrushStyle.FDiagPattern,
+    "read back": Qt.BrushStyle.BDiagPattern,
+    "other ranks": Qt.BrushStyle.DiagCrossPattern,
+}
+
+
+class PhasePlot(StackPlot):
+    """Seconds of a step by phase."""
+
+    def __init__(self, state: State, axis: TimeAxis) -> None:
+        metric = Metric("step_s", "Time of a step", "seconds")
+        super().__init__(metric, state, axis, EmptyState(NO_SCRIPT, "Running scripts…"), PHASES)
+        self._scale.set_units(UNITS)
+        self._recolour()
+
+    @property
+    def _last(self) -> ScriptSteps | None:
+        steps = self._state.part(ScriptState).steps
+        return steps[-1] if steps else None
+
+    @property
+    def _history(self) -> History | None:
+        return self._state.part(ScriptState).history
+
+    def _parts(self) -> list[str]:
+        history = self._state.part(ScriptState).history
+        return [phase for phase in PHASES if history.has(phase)]
+
+    def _brushes(self, part: str) -> list[QBrush]:
+        theme = current_theme()
+        if part in COMPUTES:
+            colour = ramp(0)[int(COMPUTES[part] * (STEPS - 1))]
+        else:
+            colour = QColor(theme.bar_context if part == "rest" else theme.bar_other)
+        brushes = [QBrush(colour)]
+        if part in HATCHED:
+            brushes.append(QBrush(QColor(theme.panel), HATCHED[part]))
+        return brushes
+
+    def _entries(self) -> list[LegendLine]:
+        last = self._last
+        if last is None:
+            return []
+        whole = sum(last.phases.values()) or 1.0
+        return [
+            line._replace(value=f"{100 * last.phases.get(line.device, 0.0) / whole:.0f} %")
+            for line in super()._entries()
+        ]
+
+    def _subtitles(self) -> list[str]:
+        simulated = self._last is not None and self._last.simulated
+        return [f"{self._scale.unit.name}{' · simulated' if simulated else ''}"]
+
+    def _readout_titles(self) -> list[str]:
+        return ["simulated"] if self._last is not None and self._last.simulated else []
+
+    def _value_text(self, value: float) -> str:
+        return seconds_text(value)
+
+
+class ScriptPage(QWidget):
+    """`refresh` shows the script of now, the plot goes on with each beat."""
+
+    def __init__(self, context: WindowContext) -> None:
+        super().__init__()
+        self._context, self._state = context, context.state
+        self.setAccessibleName("Script")
+        self.name = label("", Role.STRONG)
+        self.rate = label("", Role.NUMBER)
+        self.numbers = label("", words="dim")
+        self.verdict = ElidedLabel()
+        self.plot = PhasePlot(context.state, context.axis)
+        line = hbox(self.name, self.rate, self.numbers, None, spacing=EDGE_PX)
+        self._head = holder(vbox(line, self.verdict, spacing=2, margins=(EDGE_PX, 2, EDGE_PX, 4)))
+        vbox(self._head, (self.plot, 1), spacing=0, parent=self)
+        context.beaten.connect(lambda: self.plot.refresh(context.axis.clock_unix_s))
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show how it is now."""
+        state, engine = self._state, self._state.engine
+        steps = state.part(ScriptState).steps
+        is_script = engine is not None and bool(engine.read_only)
+        name = self._context.machine.name if is_script else "Script"
+        self._head.setVisible(bool(steps))
+        self.plot.show_empty(not steps)
+        self.plot.empty.sentence.setText(NO_STEP.format(name=name) if is_script else NO_SCRIPT)
+        self.plot.empty.button.setVisible(not is_script)
+        if not steps:
+            return
+        last = steps[-1]
+        took = sum(last.phases.values())
+        self.name.setText(name)
+        self.rate.setText(f"{number_text(steps_per_second(steps))} steps/s")
+        a_step = seconds_text(took, last.simulated) if took else MISSING
+        self.numbers.setText(f"{count_text(last.steps, 'step')}, {a_step} each")
+        self.verdict.set_full_text(last.verdict or largest_words(last))
+
+
+def steps_per_second(steps: Sequence[ScriptSteps]) -> float:
+    """Over the last seconds: from one word to the next it goes to and fro."""
+    last = steps[-1]
+    for earlier in reversed(steps):
+        passed = last.time_unix_s - earlier.time_unix_s
+        if passed >= RATE_S:
+            return (last.steps - earlier.steps) / passed
+    return last.steps_per_second
+
+
+def largest_words(steps: ScriptSteps) -> str:
+    """What a step spends most of its time on, while nothing more is known."""
+    if not steps.phases:
+        return ""
+    phase, seconds = max(steps.phases.items(), key=lambda phase: phase[1])
+    return f"The largest part of a step: {phase}, {100 * seconds / (sum(steps.phases.values()) or 1.0):.0f} %"

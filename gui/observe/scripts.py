@@ -1,0 +1,204 @@
+"""The scripts of this user that run on this machine: Machine ▾ › Running here lists them and shows one as a machine.
+Main thread; their sockets are asked on the thread `scripts`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from time import localtime, strftime
+from typing import TYPE_CHECKING, cast
+
+from PySide6.QtCore import QObject, Signal
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import QMenu
+
+from devexplorer.core.base import count_text
+from devexplorer.core.machines.window.link import link_of
+from devexplorer.core.session.machine import Machine
+from devexplorer.gui.actions import MACHINE, ActionSpec, WindowContext
+from devexplorer.gui.machines.room import room_of
+from devexplorer.gui.observe.tab import TAB
+
+if TYPE_CHECKING:
+    from devexplorer.core.observe.running import Greeting
+    from devexplorer.gui.shell.main_window import MainWindow
+
+NONE = "No script of yours runs. Start one with: devexplorer run train.py"
+LOOKING = "Looking for scripts…"
+ACTION = "running_here"
+
+
+def scripts_of(context: WindowContext) -> RunningScripts:
+    """Those of this window."""
+    return context.findChild(RunningScripts) or RunningScripts(context)
+
+
+def actions(context: WindowContext) -> list[ActionSpec]:
+    """The one of the menu."""
+    tooltip = "Scripts of yours that run on this machine under devexplorer run"
+    return [ActionSpec(ACTION, "Running here", tooltip, scripts_of(context).choose, menu=MACHINE)]
+
+
+def begin(context: WindowContext) -> None:
+    """In the menu it is a menu of its own, filled while the way to it opens."""
+    scripts, window = scripts_of(context), cast("MainWindow", context.window)
+    window.actions_by_id[ACTION].setMenu(RunningMenu(scripts, window))
+    window.toolbar.buttons["machine"].menu().aboutToShow.connect(scripts.look)
+
+
+def begin_with(context: WindowContext, pid: str) -> None:
+    """A window that was opened on the script of this process."""
+    from devexplorer.core.observe.running import script_of
+
+    def found(script: Greeting | None) -> None:
+        if script is not None:
+            scripts_of(context).show(script)
+        else:
+            context.shown.show(context.shown.here)
+            context.banner.say(f"The script of process {pid} has ended.")
+
+    context.shown.follow_all()  # the heart beats, also for nothing
+    context.in_background("scripts", partial(script_of, int(pid)), found)
+
+
+def since_words(script: Greeting) -> str:
+    """What tells it from others of its name."""
+    parts = [*(f"{spec} (simulated)" for spec in script.devices), f"PyTorch {script.torch}"]
+    return ", ".join((*parts, f"since {strftime('%H:%M', localtime(script.since_unix_s))}"))
+
+
+class RunningScripts(QObject):
+    """`look`, then `changed`; `show` one."""
+
+    changed = Signal()
+
+    def __init__(self, context: WindowContext) -> None:
+        super().__init__(context)
+        self._context, self._room = context, room_of(context)
+        self.known: tuple[Greeting, ...] | None = None
+        """None: nobody has looked yet."""
+        self._waiting: list[Callable[[], None]] | None = None
+        """What is done once they are known; None: nobody looks now."""
+        self._names: dict[int, str] = {}
+        """What the machines are called, by their processes."""
+        self._new: set[str] = set()
+        """Those that were not shown yet."""
+        context.machine_shown.connect(self._shown)
+
+    def look(self, then: Callable[[], None] = lambda: None) -> None:
+        """Ask which there are; at a later beat they are known."""
+        from devexplorer.core.observe.running import running
+
+        if self._waiting is not None:
+            self._waiting.append(then)
+            return
+        self._waiting = [then]
+        self._context.stirred.emit()
+        self._context.in_background("scripts", running, self._found)
+
+    def _found(self, found: Sequence[Greeting]) -> None:
+        self.known, waiting, self._waiting = tuple(found), self._waiting or [], None
+        self.changed.emit()
+        for then in waiting:
+            then()
+
+    def jobs(self) -> dict[str, list[Greeting]]:
+        """They, ranks of one job together."""
+        jobs: dict[str, list[Greeting]] = {}
+        for script in sorted(self.known or (), key=lambda script: script.rank or 0):
+            jobs.setdefault(script.job or str(script.pid), []).append(script)
+        return dict(sorted(jobs.items(), key=lambda job: min(script.since_unix_s for script in job[1])))
+
+    def show(self, script: Greeting) -> None:
+        """Show it as a machine."""
+        from devexplorer.core.observe.running import ScriptRoute, short_name
+
+        machine = self._room.find(self._names.get(script.pid, ""))
+        link = link_of(machine)
+        if machine is not None and link is not None and not link.ended:
+            self._room.show(machine)
+            return
+        name, number = short_name(script), 1
+        while self._room.find(name) is not None:
+            number += 1
+            name = f"{short_name(script)} ({number})"
+        self._names[script.pid] = name
+        self._new.add(name)
+        self._context.banner.say(f"Connecting to {name}…", passing=True, about=ACTION)
+        self._room.join(name, ScriptRoute(script.pid))
+
+    def _shown(self, machine: Machine) -> None:
+        if machine.name in self._new:
+            self._new.discard(machine.name)
+            if self._context.banner.about == ACTION:
+                self._context.banner.clear()
+            TAB.show(self._context)
+
+    def choose(self) -> None:
+        """Choose one by its first letters."""
+        self.look(self._offer)
+
+    def _offer(self) -> None:
+        from devexplorer.core.observe.running import short_name
+        from devexplorer.gui.actions.palette import CommandPalette, PaletteChoice  # when it is asked for
+
+        choices = [
+            PaletteChoice(short_name(script), since_words(script), True, partial(self.show, script), script.folder)
+            for job in self.jobs().values()
+            for script in job
+        ]
+        if choices:
+            self._context.open_dialog(CommandPalette(choices, self._context.window, "Running here", "Which script?"))
+        else:
+            self._context.hint(f"{NONE}.")
+
+
+class RunningMenu(QMenu):
+    """What is known at once; while it is open lines are added below, and none moves."""
+
+    def __init__(self, scripts: RunningScripts, window: MainWindow) -> None:
+        super().__init__(window)
+        self.setToolTipsVisible(True)
+        self._scripts = scripts
+        self._lines: dict[str, QAction] = {}
+        """By the job."""
+        self._words: QAction | None = None
+        self.aboutToShow.connect(self._open)
+        scripts.changed.connect(self._follow)
+
+    def _open(self) -> None:
+        self.clear()
+        self._lines = {}
+        self._words = self.addAction("")
+        self._words.setEnabled(False)
+        self._scripts.look()
+        self._follow()
+
+    def _follow(self) -> None:
+        if self._words is None:  # it was never opened
+            return
+        jobs = self._scripts.jobs()
+        for key, line in self._lines.items():
+            line.setEnabled(key in jobs)
+        for key, job in jobs.items():
+            if key not in self._lines:
+                self._lines[key] = self._add(job)
+        self._words.setVisible(not self._lines)
+        self._words.setText(LOOKING if self._scripts.known is None else NONE)
+
+    def _add(self, job: Sequence[Greeting]) -> QAction:
+        from devexplorer.core.observe.running import short_name
+
+        first = job[0]
+        if len(job) == 1:
+            return self._line(self, short_name(first), first)
+        whole = short_name(first).removesuffix(f", rank {first.rank}")
+        menu = self.addMenu(f"{whole}, {count_text(len(job), 'rank')}".replace("&", "&&"))
+        for script in job:
+            self._line(menu, f"rank {script.rank}", script)
+        return menu.menuAction()
+
+    def _line(self, menu: QMenu, words: str, script: Greeting) -> QAction:
+        line = menu.addAction(f"{words}\t{since_words(script)}".replace("&", "&&"), partial(self._scripts.show, script))
+        line.setToolTip(f"Process {script.pid}, started in {script.folder}")
+        return line

@@ -1,0 +1,74 @@
+"""`devexplorer run --window`, and the option of the window that it uses."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from devexplorer.core.base import BadInput
+from devexplorer.core.cli.arguments import parse
+from devexplorer.core.observe import launch
+from devexplorer.core.observe.command_line import WINDOW_OPTIONS
+
+WRITES = """
+import json, os, sys
+path = sys.argv[1]
+told = {
+    "words": sys.argv[2:], "awaited": os.environ.get("DEVEXPLORER_AWAITED"), "leads": os.getsid(0) == os.getpid(),
+    "input": sys.stdin.read(),
+}
+with open(path + ".new", "w") as file:
+    json.dump(told, file)
+os.rename(path + ".new", path)
+"""
+
+
+def test_the_window_is_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = tmp_path / "told"
+    modules: list[str] = []
+
+    def command(module: str, *words: str) -> list[str]:
+        modules.append(module)
+        return [sys.executable, "-c", WRITES, str(told), *words]
+
+    monkeypatch.setattr(launch, "missing_display", lambda: None)
+    monkeypatch.setattr(launch, "module_command", command)
+    launch._open_window(dict(os.environ))
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)  # the script, which this process becomes, has no child that it did not start
+    end = time.monotonic() + 30
+    while not told.exists():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    pid = str(os.getpid())
+    assert json.loads(told.read_text()) == {"words": ["--script", pid], "awaited": pid, "leads": True, "input": ""}
+
+
+def test_without_a_display_that_is_said_in_a_line_and_the_script_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    became: list[list[str]] = []
+    monkeypatch.setattr(launch, "missing_display", lambda: "There is no display (neither is set).")
+    monkeypatch.setattr(os, "execve", lambda path, command, environ: became.append(command))
+    launch.run(parse(["run", "--window", __file__, "--lr", "1"]))  # type: ignore[func-returns-value]
+    assert capsys.readouterr().err == "devexplorer: no window: there is no display (neither is set)\n"
+    assert became == [[sys.executable, __file__, "--lr", "1"]]
+    monkeypatch.setattr(launch, "missing_display", lambda: None)
+    monkeypatch.setattr(launch, "find_spec", lambda name: None)
+    launch._open_window({})
+    assert capsys.readouterr().err == f"devexplorer: no window: {sys.executable} has no PySide6\n"
+
+
+def test_the_option_of_the_window_refuses_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("devexplorer.core.observe.running.running", list)
+    (option,) = WINDOW_OPTIONS
+    arguments = parse(["--script", "123"])
+    assert (arguments.script, arguments.command) == ("123", None)
+    with pytest.raises(BadInput, match="process 123 is no script of yours that 'devexplorer run' has started"):
+        option.check(arguments.script, arguments)
+    assert parse(["run", "train.py"]).script is None, "a script that is run is no script to be shown"

@@ -1,0 +1,118 @@
+"""A script is only shown: what would change it is disabled and says why; and when it has ended, what was seen stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakes.hosts import READY
+from fakes.look_records import mlp
+from fakes.two_machines import FarWayFake, TwoMachines
+from msgspec.structs import replace
+from PySide6.QtWidgets import QApplication
+
+from devexplorer.core.machines.window.machines import FarMachine
+from devexplorer.core.observe.live import ScriptState
+from devexplorer.core.observe.records import ScriptSteps
+from devexplorer.core.records import ObjectChanged, Undo
+from devexplorer.gui.benchmark.tab import TAB as BENCHMARK
+from devexplorer.gui.machines.room import room_of
+from devexplorer.gui.memory.tab import TAB as MEMORY
+
+WORDS = "The script runs on its own, and this window only shows it"
+REASON = f"{WORDS}."
+CHANGES = (
+    "new_tensor", "add_two_virtual", "add_virtual", "threads", "visible_devices", "restart", "python", "open_model",
+    "load_tensors", "save_workspace", "save_workspace_as", "undo", "redo", "forward", "backward", "train_step", "cast",
+    "check", "benchmark", "tour", "guided", "remove", "save",
+)  # fmt: skip
+"""Actions that send something to an engine, as far as there are such."""
+
+
+@pytest.fixture
+def two(qapp: QApplication, tmp_path: Path) -> Iterator[TwoMachines]:
+    made = TwoMachines(qapp, tmp_path)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def script(two: TwoMachines) -> FarMachine:
+    """A script with a model, and shown."""
+    two.go_live()
+    room = room_of(two.window.context)
+    room.join("train.py", FarWayFake(two.route, "", ""))
+    assert two.app.heartbeat is not None
+    two.app.heartbeat.stop()
+    (machine,) = room.others
+    two.until(lambda: two.window.context.machine is machine and machine.session.link.holder is None)
+    two.host.say(replace(READY, read_only=WORDS), ObjectChanged(snapshot=mlp()))
+    two.host.say(ScriptSteps(time_unix_s=1000.0, steps=3, steps_per_second=2.0, phases={"forward": 0.1}))
+    two.until(lambda: two.state.away == REASON and two.state.objects)
+    return machine
+
+
+def test_every_action_that_would_change_it_says_why_not(two: TwoMachines, script: FarMachine) -> None:
+    window = two.window
+    window.objects.select("mlp")
+    two.until(lambda: window.objects.selected_targets() == ("mlp",))
+    actions = window.actions_by_id
+    found = [action for action in CHANGES if action in actions]
+    assert len(found) > 18
+    enabled = {action: actions[action].toolTip() for action in found if actions[action].isEnabled()}
+    assert enabled == {}
+    others = {action: actions[action].toolTip() for action in found if actions[action].toolTip() != REASON}
+    assert others == {}
+    for name in ("build", "move", "copy", "cast"):
+        button = window.toolbar.buttons[name]
+        assert (button.isEnabled(), button.toolTip()) == (False, REASON), name
+    controller = two.app.controller
+    assert (controller.why_no_move(), controller.why_no_undo()) == (REASON, REASON)
+    memory = MEMORY.show(window.context)
+    for button in (memory.release, memory.restart, memory.record):
+        assert (button.isEnabled(), button.toolTip()) == (False, REASON)
+    page = BENCHMARK.show(window.context)
+    assert not page.matmul.start_button.isEnabled()
+    assert page.matmul.start_button.toolTip() == REASON
+
+
+def test_what_is_sent_all_the_same_is_answered_and_does_not_arrive(two: TwoMachines, script: FarMachine) -> None:
+    sent = len(two.host.engine.sent)
+    assert script.session.send(Undo()) == 0
+    script.session.restart_engine()
+    two.until(lambda: two.state.answer is not None and two.state.answer.title == "The engine was not restarted")
+    assert two.state.answer is not None
+    assert two.state.answer.words == REASON
+    assert len(two.host.engine.sent) == sent
+    assert len(two.host.engines) == 1
+
+
+def test_who_controls_it_is_of_no_interest(two: TwoMachines, script: FarMachine) -> None:
+    bar = two.window.context.others.bar  # type: ignore[attr-defined]
+    assert script.link.holder is None
+    assert not bar.isVisible()
+    assert two.window.actions_by_id["take_over"].toolTip() == "This window controls what it shows."
+
+
+def test_when_it_has_ended_that_is_said_and_what_was_seen_stays(two: TwoMachines, script: FarMachine) -> None:
+    window, room = two.window, room_of(two.window.context)
+    bar = window.context.others.bar  # type: ignore[attr-defined]
+    two.host.server.end("train.py has ended.", for_good=True)
+    two.until(lambda: script.link.ended)
+    assert bar.isVisible()
+    assert bar.words.full_text.startswith("train.py has ended. What was seen of it stays here.")
+    assert list(two.state.objects) == ["mlp"]
+    assert len(two.state.part(ScriptState).steps) == 1
+    assert two.state.engine is not None
+    assert window.actions_by_id["new_tensor"].toolTip() == "train.py has ended."
+    assert (script.link.state, window.toolbar.buttons["machine"].text().strip()[0]) == ("lost", "■")
+    reconnect = window.actions_by_id["reconnect"]
+    assert (reconnect.isEnabled(), reconnect.toolTip()) == (False, "train.py has ended.")
+    asked = len(two.route.asked)
+    script.session.reconnect()
+    assert len(two.route.asked) == asked, "a new look at nothing would take away what was seen"
+    assert window.status.machine.full_text.startswith("train.py: ended")
+    assert bar.button.text() == "Remove"
+    two.click(bar.button)
+    assert [machine.name for machine in room.machines] == ["this machine"]
