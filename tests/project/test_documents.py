@@ -51,6 +51,7 @@ NOT_RUN = {
     "devexplorer fleet check --hosts": "needs other machines; tests/scenarios/fleet goes to some over ssh",
     "devexplorer fleet --cluster": "needs a cluster; tests/scenarios/fleet/test_cluster.py starts one",
     "devexplorer cluster up": "a cluster until Ctrl-C; tests/scenarios/fleet/test_cluster.py starts one",
+    "devexplorer compare": "needs two reports; tests/core/observe/test_compare.py makes some",
     "devexplorer run": "replaces the process; tests/core/observe runs scripts",
     "devexplorer explain": "needs a report; tests/core/observe writes some",
     "devexplorer tour": "needs Qt; tests/gui takes the tour",
