@@ -30,7 +30,7 @@ _SHADES = {
     "buffers": 0.3,
 }
 """Part -> place in the ramp, falling from left to right; what is trained has no cache."""
-_WIDTHS = {CARD: 190, MEMORY: 120, TOTAL: 72, CAPACITY: 56, FITS: 58, BATCH: 88, STEP: 118, RATE: 124, ENERGY: 126}
+_WIDTHS = {CARD: 204, MEMORY: 110, TOTAL: 68, CAPACITY: 56, FITS: 58, BATCH: 88, STEP: 118, RATE: 124, ENERGY: 126}
 _GIVES_UP = (ENERGY, CAPACITY, RATE, STEP, BATCH, TOTAL, MEMORY, FITS)
 """The bar and the details show the card's memory."""
 

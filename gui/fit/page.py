@@ -41,7 +41,7 @@ REST, REST_TIP = "Check the other {}", "There was no time for these cards; those
 _ABOVE_PX = 6
 _LINE_MARGINS, _FOLDED_MARGINS = (EDGE_PX, 4, EDGE_PX, 2), (EDGE_PX, 2, EDGE_PX, 0)
 _SHARES = [816, 440]
-LOW_PX, NARROW_PX = 200, 264
+LOW_PX, NARROW_PX = 200, 278
 """In a lower page the table leaves its room to a picture, but for the names of the cards and whether they fit."""
 _STRETCH = (1, 3)
 """Table and details of what more there is: the numbers keep their width, the bar and the helps grow."""

@@ -41,7 +41,7 @@ COLUMNS = (
     Column("check", "Verdict of the last check: the rate beside what the card was compared with"),
     numbers("reading", "How old it is"),
 )
-WIDTHS = (170, 258, 130, 92, 120, 84, 110, 66, 110, 52, 58, 150, 66)
+WIDTHS = (172, 250, 130, 92, 120, 84, 110, 66, 110, 52, 58, 150, 66)
 MANY = 10_000
 """GiB and W of several cards, from which on a larger unit is written: the column has room for so many digits."""
 GIVES_UP = (ECC, PCIE, CLOCK, THROTTLED, AGE, STATE, MODEL)

@@ -102,7 +102,7 @@ class InspectorPanel(Panel):
             self.code,
             None,
             spacing=8,
-            margins=EDGE_PX,
+            margins=(EDGE_PX, EDGE_PX, EDGE_PX, 8),
         )
         return ScrollArea(column, "Facts of the selection, and what just happened")
 

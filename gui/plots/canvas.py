@@ -406,6 +406,7 @@ class Cursor(QObject):
         top = max(min(plot.top() + 4, plot.bottom() - self.box.height()), 0)
         self.box.move(round(left), top)
         self.box.show()
+        self.box.raise_()  # over the word "paused"
 
     def hide(self) -> None:
         """Take line and box away."""
