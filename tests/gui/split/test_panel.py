@@ -296,6 +296,15 @@ def test_rows_are_dropped_on_a_budget_and_tied_ones_come_along(qtbot: QtBot) -> 
     assert "▲ More than the budget of vgpu:1" in shown.panel.warning.full_text
 
 
+def test_a_plan_over_its_budget_is_no_warning_once_it_was_applied(qtbot: QtBot) -> None:
+    shown = Shown(qtbot, with_net()).planned()
+    shown.panel._put([0], "vgpu:1")
+    assert "More than the budget of vgpu:1" in shown.panel.warning.full_text
+    shown.apply(ObjectChanged(snapshot=net("vgpu:1", "vgpu:0", "vgpu:1", "vgpu:1")))
+    assert "The model is split like this." in shown.panel.summary.text()
+    assert "More than the budget" not in shown.panel.warning.full_text
+
+
 @pytest.mark.parametrize("broken", [b"", b"\xff", b"{}", b'["a"]'])
 def test_other_drags_are_refused(qtbot: QtBot, broken: bytes) -> None:
     shown = Shown(qtbot, with_net()).planned()
