@@ -541,11 +541,12 @@ def _leading(case: MemoryCase) -> int:
 
 
 def _others(case: MemoryCase) -> MemoryCause | None:
-    if case.others < 0.4 * case.live.card.capacity:
+    card = case.live.card
+    if case.others < 0.4 * card.capacity or card.limit < card.capacity - card.context:
         return None
     return _cause(
         "other_processes",
-        f"Other processes use {bytes_text(case.others)} of {case.live.card.spoken}.",
+        f"Other processes use {bytes_text(case.others)} of {card.spoken}.",
         ["nvidia-smi lists them; end what is no longer used, or choose another device."],
     )
 

@@ -16,8 +16,6 @@ from threading import get_ident, get_native_id
 from time import perf_counter_ns
 from typing import Any
 
-from devexplorer.core.virtual.device.cost import overlapped
-
 SIMULATORS = (
     ("devexplorer.core.virtual.operators.tensor", "VirtualTensor", "__torch_dispatch__"),
     ("devexplorer.core.virtual.cuda.emulation", "DeviceCalls", "__torch_function__"),
@@ -62,6 +60,9 @@ class SimulatedClocks(Clock):
     name = "simulated"
 
     def __init__(self, machine: Any) -> None:
+        from devexplorer.core.virtual.device.cost import overlapped  # only where there are virtual GPUs
+
+        self._overlapped = overlapped
         self._machine = machine
         self._simulating = _simulating()
         self._queue = _RunQueue()
@@ -81,7 +82,7 @@ class SimulatedClocks(Clock):
         device, host, simulating = ended[1] - begun[1], ended[2] - begun[2], ended[3] - begun[3]
         if device <= 0 and host <= 0:
             return real, max(0.0, real - (ended[4] - begun[4]))
-        card = 1e9 * overlapped(device, host)
+        card = 1e9 * self._overlapped(device, host)
         if waiting:  # the script's own work goes on beside what was simulated in it
             card += max(0.0, real - UNCOUNTED * simulating - (ended[4] - begun[4]))
         return real, card if math.isfinite(card) else 0.0

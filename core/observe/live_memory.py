@@ -40,18 +40,20 @@ class FullDevice(NamedTuple):
     capacity: int
     context: int
     """Taken by the context; on CUDA by other processes as well."""
+    limit: int
+    """What this process may reserve: less than the device has after `set_per_process_memory_fraction`."""
     allocated: int
     reserved: int
     largest_free: int
-    size_of: Callable[[Any], int]
-    """The bytes that a storage takes there."""
-    line_of: Callable[[Any], tuple[str, int, str] | None]
-    """Where a storage was made, if known."""
+    size_of: Callable[[torch.Tensor], int]
+    """The bytes that a tensor's storage takes there."""
+    line_of: Callable[[torch.Tensor], tuple[str, int, str] | None]
+    """Where that storage was made, if known."""
 
     @property
     def usable(self) -> int:
         """What tensors can have."""
-        return self.capacity - self.context
+        return min(self.capacity - self.context, self.limit)
 
     @property
     def free(self) -> int:
@@ -211,11 +213,10 @@ class LiveMemory:
             return None
         piece = self.pieces.get(key)
         if piece is None:
-            storage = tensor.untyped_storage()
-            size = self.card.size_of(storage)
+            size = self.card.size_of(tensor)
             if not size:
                 return None
-            piece = self.pieces[key] = Piece(key, size, self.card.line_of(storage))
+            piece = self.pieces[key] = Piece(key, size, self.card.line_of(tensor))
         if not any(one is tensor for one in piece.tensors):
             piece.tensors.append(tensor)
         return piece

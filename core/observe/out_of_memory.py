@@ -1,7 +1,7 @@
 """When a device's memory runs out, a file that says what was in it, and why: written before the exception is raised,
 whether the script catches it or not. The thread on which it happened.
 
-Virtual GPUs tell of it where the allocator gives up (`core.virtual.device.accounting`), CUDA through torch's own hook;
+Virtual GPUs tell of it where the allocator gives up (`core.base.full_devices`), CUDA through torch's own hook;
 what neither told of is looked at when it ends the script. The script gets its exception in every case: whatever fails
 here is noted in `problems`. It takes at most a few seconds, and at most one time in fifty of a script that runs out of
 memory again and again, as those do that look for the largest batch; the file is that of the last time.
@@ -19,13 +19,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from devexplorer.core.base import bytes_text, replacing, typed_line
+from devexplorer.core.base.full_devices import observe_full
+from devexplorer.core.isolation.source_location import kind_of
 from devexplorer.core.observe.alive import Holder, frames_outwards, is_ours, namespaces, search
 from devexplorer.core.observe.causes import MemoryCase, judge
 from devexplorer.core.observe.graph import grad_fn
@@ -54,8 +56,9 @@ from devexplorer.core.observe.memory_report import (
     UsedPart,
 )
 from devexplorer.core.observe.moment import Moment, code_line, moment
-from devexplorer.core.virtual.device.accounting import KIND, observe_full
-from devexplorer.core.virtual.device.machine import VirtualGpu
+
+if TYPE_CHECKING:
+    from devexplorer.core.virtual.device.machine import VirtualGpu
 
 COLLECT_SECONDS, SEARCH_SECONDS = 1.5, 1.5
 PAUSE = 50
@@ -121,36 +124,34 @@ class OutOfMemoryWatch:
         self._step_mark = torch.autograd._get_sequence_nr()  # type: ignore[attr-defined]
 
     def _virtual_full(self, gpu: VirtualGpu, nbytes: int, message: str) -> None:
-        self._guarded(lambda: virtual_card(gpu), nbytes, message, list(frames_outwards(sys._getframe(1))))
+        self._guarded(lambda: virtual_card(gpu), nbytes, message, _frames_of_script)
 
     def _cuda_full(self, device: int, nbytes: int, allowed: int, free: int) -> None:
-        frames = list(frames_outwards(sys._getframe(1)))
-        if not any(frame.f_globals.get("__name__") == "__main__" for frame in frames):
-            main = sys._current_frames().get(threading.main_thread().ident or 0)  # autograd's own thread
-            frames = list(frames_outwards(main)) or frames
         message = f"CUDA out of memory. Tried to allocate {bytes_text(nbytes)} on cuda:{device}."
-        self._guarded(lambda: cuda_card(device), nbytes, message, frames)
+        self._guarded(lambda: cuda_card(device, allowed), nbytes, message, _frames_of_script)
 
     def _uncaught(self, error: BaseException, trace: TracebackType | None) -> None:
         if not isinstance(error, torch.OutOfMemoryError) or self._looked:
             return
-        frames: list[FrameType] = []
-        while trace is not None:
-            if not is_ours(trace.tb_frame.f_code.co_filename):
-                frames.insert(0, trace.tb_frame)
-            trace = trace.tb_next
+        message = str(error)
         self._quiet_until = 0.0
-        self._guarded(lambda: _card_named(str(error)), _asked_for(str(error)), str(error), frames)
+        self._guarded(lambda: _card_named(message), _asked_for(message), message, lambda: _frames_in(trace))
 
     def _guarded(
-        self, card: Callable[[], FullDevice | None], nbytes: int, message: str, frames: list[FrameType]
+        self,
+        card: Callable[[], FullDevice | None],
+        nbytes: int,
+        message: str,
+        script: Callable[[], list[FrameType]],
     ) -> None:
         """Whatever happens here, the script goes on as it would."""
         self._looked = False
         if time.monotonic() < self._quiet_until or not self._busy.acquire(blocking=False):
             return
         began = time.monotonic()
+        frames: list[FrameType] = []
         try:
+            frames = script()
             records = torch.is_grad_enabled()
             with torch._C.DisableTorchFunction(), torch.no_grad():
                 full = card()
@@ -183,6 +184,33 @@ class OutOfMemoryWatch:
         raise OSError("there is no folder to write the report into")
 
 
+def _frames_of_script() -> list[FrameType]:
+    """What runs on this thread, the innermost first; where it is one of autograd's, which C++ has started and where
+    nothing of Python's need be, also what waits for it."""
+    frames = list(frames_outwards(sys._getframe()))
+    here, main = threading.get_ident(), threading.main_thread().ident
+    ours = (thread for thread in threading.enumerate() if not isinstance(thread, threading._DummyThread))
+    if any(thread.ident == here for thread in ours):
+        return frames
+    waiting = {
+        number: list(frames_outwards(frame)) for number, frame in sys._current_frames().items() if number != here
+    }
+    for others in waiting.values():
+        if any(frame.f_code.co_name == "_engine_run_backward" for frame in others):
+            return frames + others
+    return frames + waiting.get(main or 0, [])
+
+
+def _frames_in(trace: TracebackType | None) -> list[FrameType]:
+    """Of a traceback, the innermost first."""
+    frames: list[FrameType] = []
+    while trace is not None:
+        if not is_ours(trace.tb_frame.f_code.co_filename):
+            frames.insert(0, trace.tb_frame)
+        trace = trace.tb_next
+    return frames
+
+
 def _cache_folder() -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(base) / "devexplorer" / "out-of-memory"
@@ -193,42 +221,52 @@ def virtual_card(gpu: VirtualGpu) -> FullDevice:
     figures = gpu.memory.figures()
     free = gpu.profile.usable_bytes - figures.used
     return FullDevice(
-        device=torch.device(KIND, gpu.index),
+        device=torch.device("vgpu", gpu.index),
         spoken=gpu.spoken,
         name=gpu.profile.name,
         simulated=True,
         capacity=gpu.profile.usable_bytes,
         context=figures.context_bytes,
+        limit=gpu.profile.usable_bytes,
         allocated=figures.allocated_bytes,
         reserved=figures.reserved_bytes,
         largest_free=max(figures.largest_free_block_bytes, free),
-        size_of=lambda storage: _virtual_size(storage, gpu),
+        size_of=lambda tensor: _virtual_size(tensor, gpu),
         line_of=_virtual_line,
     )
 
 
-def _virtual_size(storage: Any, gpu: VirtualGpu) -> int:
-    held = getattr(storage, "_vgpu", None)
+def _virtual_size(tensor: torch.Tensor, gpu: VirtualGpu) -> int:
+    held = getattr(tensor.untyped_storage(), "_vgpu", None)
     return 0 if held is None or held.gpu is not gpu else int(held.block.size)
 
 
-def _virtual_line(storage: Any) -> tuple[str, int, str] | None:
-    held = getattr(storage, "_vgpu", None)
+def _virtual_line(tensor: torch.Tensor) -> tuple[str, int, str] | None:
+    held = getattr(tensor.untyped_storage(), "_vgpu", None)
     stack = None if held is None else held.block.stack
     return stack[0] if stack else None
 
 
-def cuda_card(index: int) -> FullDevice:
-    """A CUDA card as it is now."""
+def cuda_card(index: int, limit: int | None = None) -> FullDevice:
+    """A CUDA card as it is now. `limit`: what this process may reserve, where that was said with the error."""
     free, total = torch.cuda.mem_get_info(index)
+    if limit is None:
+        limit = _limit_of(index, total)
     reserved, allocated = torch.cuda.memory_reserved(index), torch.cuda.memory_allocated(index)
-    blocks = (
-        block["size"]
-        for segment in torch.cuda.memory_snapshot()
-        if segment["device"] == index
-        for block in segment["blocks"]
-        if block["state"] == "inactive"
-    )
+    blocks = _blocks(index)
+    in_use = {block["address"]: block for block in blocks if block["state"].startswith("active")}
+    largest_cached = max((block["size"] for block in blocks if block["state"] == "inactive"), default=0)
+
+    def size_of(tensor: torch.Tensor) -> int:
+        address = _address(tensor)
+        if address in in_use:
+            return int(in_use[address]["size"])
+        return -(-tensor.untyped_storage().nbytes() // 512) * 512 if address else 0
+
+    def line_of(tensor: torch.Tensor) -> tuple[str, int, str] | None:
+        block = in_use.get(_address(tensor))
+        return None if block is None else _recorded_line(block)
+
     return FullDevice(
         device=torch.device("cuda", index),
         spoken=f"cuda:{index}",
@@ -236,12 +274,44 @@ def cuda_card(index: int) -> FullDevice:
         simulated=False,
         capacity=total,
         context=max(0, total - free - reserved),
+        limit=limit,
         allocated=allocated,
         reserved=reserved,
-        largest_free=max(free, max(blocks, default=0)),
-        size_of=lambda storage: -(-storage.nbytes() // 512) * 512,
-        line_of=lambda storage: None,
+        largest_free=max(0, min(free, limit - reserved), largest_cached),
+        size_of=size_of,
+        line_of=line_of,
     )
+
+
+def _limit_of(index: int, total: int) -> int:
+    share = getattr(torch.cuda, "get_per_process_memory_fraction", None)
+    return total if share is None else int(total * share(index))
+
+
+def _blocks(index: int) -> list[dict[str, Any]]:
+    """Of PyTorch's own allocator; CUDA's (`backend:cudaMallocAsync`) tells of none."""
+    try:
+        segments = torch.cuda.memory_snapshot()
+    except RuntimeError:
+        return []
+    return [block for segment in segments if segment["device"] == index for block in segment["blocks"]]
+
+
+def _address(tensor: torch.Tensor) -> int:
+    """Where its storage begins; 0: it has no memory. Unlike `data_ptr` it never copies one that is shared until it is
+    written."""
+    try:
+        return int(torch._C._data_address(tensor))  # type: ignore[attr-defined]
+    except RuntimeError:
+        return 0
+
+
+def _recorded_line(block: dict[str, Any]) -> tuple[str, int, str] | None:
+    """The line of the script that made a block; known where `torch.cuda.memory._record_memory_history` is on."""
+    for frame in block.get("frames", ()):
+        if kind_of(frame["filename"]) == "user":
+            return frame["filename"], frame["line"], frame["name"]
+    return None
 
 
 def _card_named(message: str) -> FullDevice | None:
@@ -294,6 +364,11 @@ def _report(
     notes = []
     if live.stopped:
         notes.append("The search ended at its time limit: parts can be larger than they are given here.")
+    if card.limit < card.capacity - card.context:
+        notes.append(
+            f"This process may use {bytes_text(card.limit)} of the device: torch.cuda.set_per_process_memory_fraction,"
+            " or per_process_memory_fraction in PYTORCH_ALLOC_CONF."
+        )
     return OutOfMemoryReport(
         devexplorer="out of memory",
         schema=SCHEMA,
@@ -409,11 +484,13 @@ def _parts(live: LiveMemory, known: int) -> tuple[UsedPart, ...]:
         UsedPart(name=part, bytes=live.bytes_of(part), tensors=counts[part])
         for part in (PARAMETERS, BUFFERS, GRADIENTS, STATE, SAVED, OTHERS)
     ]
+    not_ours = card.capacity - card.context - max(card.usable, card.reserved)
     parts += [
         UsedPart(name="held by C++ alone (buffers of operations)", bytes=max(0, card.allocated - known)),
         UsedPart(name="reserved and not in use", bytes=max(0, card.reserved - card.allocated)),
         UsedPart(name="context" if card.simulated else "context and other processes", bytes=card.context),
         UsedPart(name="free", bytes=max(0, card.usable - card.reserved)),
+        UsedPart(name="more than this process may use", bytes=max(0, not_ours)),
     ]
     return tuple(part for part in parts if part.bytes)
 

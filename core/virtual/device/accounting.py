@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
@@ -22,6 +22,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _device
 
+from devexplorer.core.base.full_devices import say_full
 from devexplorer.core.virtual.device.machine import VirtualGpu, VirtualMachine
 from devexplorer.core.virtual.device.memory import Block, OutOfDeviceMemoryError
 
@@ -186,18 +187,8 @@ def allocate_block(gpu: VirtualGpu, nbytes: int) -> Block:
         message = str(full)
     if gpu.spoken != gpu.id:  # backward and the loading of files raise it below what words other errors
         message = message.replace(KIND, "CUDA", 1)
-    for tell in _full:
-        tell(gpu, nbytes, message)
+    say_full(gpu, nbytes, message)
     raise torch.OutOfMemoryError(message)
-
-
-_full: list[Callable[[VirtualGpu, int, str], None]] = []
-
-
-def observe_full(tell: Callable[[VirtualGpu, int, str], None]) -> None:
-    """Let this be called with the device, the bytes asked for and the message, each time before `OutOfMemoryError` is
-    raised; it must not raise itself."""
-    _full.append(tell)
 
 
 def take_and_give_back(gpu: VirtualGpu, sizes: Sequence[int]) -> None:

@@ -92,7 +92,8 @@ except RuntimeError as error:
     print("a step that raises", str(error)[:40])
 train(2)
 generator = torch.Generator().manual_seed(1)
-print("modules", "torch.utils.flop_counter" in sys.modules)  # without triton it warns
+ours = any(name.startswith("devexplorer.core.virtual") for name in sys.modules)
+print("modules", "torch.utils.flop_counter" in sys.modules, ours)  # without triton the first one warns
 print("random", torch.rand(1, generator=generator).item(), torch.rand(1).item())
 """
 ENDS = {

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import json
 import os
 import subprocess
 import sys
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,7 +20,7 @@ from fakes.command_line import Document, Refusal
 
 from devexplorer.core.base import NO_PROGRESS
 from devexplorer.core.files.kinds import OUT_OF_MEMORY, recognise
-from devexplorer.core.observe import explain, memory_report, out_of_memory
+from devexplorer.core.observe import causes, explain, memory_report, out_of_memory
 from devexplorer.core.observe.alive import variables
 from devexplorer.core.observe.memory_report import ExplainReport, OutOfMemoryReport
 from devexplorer.core.observe.out_of_memory import OutOfMemoryWatch
@@ -62,7 +65,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
     folder = tmp_path_factory.mktemp("reports")
     (folder / "caught.py").write_text(CAUGHT)
     scripts = [*map(str, sorted(SCRIPTS.glob("*.py"))), str(folder / "caught.py")]
-    command = [sys.executable, str(HERE / "run_out_of_memory.py"), str(folder), *scripts]
+    command = [sys.executable, str(HERE / "run_out_of_memory.py"), "vgpu", str(folder), *scripts]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
@@ -223,6 +226,92 @@ def test_cuda_is_asked_when_the_script_starts_it_and_not_before(
     for call, _ in queued:
         call()
     assert out_of_memory.problems == ["RuntimeError: Found no NVIDIA driver on your system"]
+
+
+def test_backward_on_a_thread_of_autograds_is_what_the_script_does_and_raises_nothing_of_ours(
+    watch: OutOfMemoryWatch, virtual: VirtualMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C++ has started it: nothing of Python's runs there."""
+    monkeypatch.setattr(
+        out_of_memory, "cuda_card", lambda index, limit: out_of_memory.virtual_card(virtual.gpus[index])
+    )
+    raised: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", raised.append)
+    system, thread = ctypes.CDLL(None), ctypes.c_ulong()
+    told = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
+        functools.partial(watch._cuda_full, 0, 1 << 30, 1 << 30)  # type: ignore[arg-type]
+    )
+
+    def _engine_run_backward() -> None:
+        assert system.pthread_create(ctypes.byref(thread), None, told, None) == 0
+        assert system.pthread_join(thread, None) == 0
+
+    _engine_run_backward()
+    assert not raised
+    assert not out_of_memory.problems
+    assert watch.last is not None
+    report = memory_report.read(watch.last[0])
+    assert report.phase == "backward"
+    assert report.place is not None
+    assert report.place.function == "_engine_run_backward"
+
+
+class Card(NamedTuple):
+    """What `torch.cuda` says of a card with 16 MiB, of which others have 4, and where this process may use `share`."""
+
+    share: float
+    blocks: list[dict[str, Any]]
+
+    def put(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """In place of `torch.cuda`."""
+        said = {
+            "mem_get_info": (6 << 20, 16 << 20),
+            "memory_reserved": 6 << 20,
+            "memory_allocated": 4 << 20,
+            "get_device_name": "a card",
+            "get_per_process_memory_fraction": self.share,
+            "memory_snapshot": [
+                {"device": 1, "blocks": [{"address": 0, "size": 1 << 30, "state": "inactive"}]},
+                {"device": 0, "blocks": self.blocks},
+            ],
+        }
+        for name, value in said.items():
+            monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value, raising=False)
+
+
+@pytest.mark.parametrize(("share", "usable", "largest"), [(1.0, 12 << 20, 6 << 20), (0.5, 8 << 20, 2 << 20)])
+def test_what_a_process_may_use_of_a_card_is_what_it_is_judged_by(
+    monkeypatch: pytest.MonkeyPatch, share: float, usable: int, largest: int
+) -> None:
+    Card(share, [{"address": 512, "size": 1 << 20, "state": "inactive"}]).put(monkeypatch)
+    card = out_of_memory.cuda_card(0)
+    assert (card.usable, card.free, card.largest_free) == (usable, usable - (4 << 20), largest)
+    assert out_of_memory.cuda_card(0, 5 << 20).usable == 5 << 20  # the error says it
+
+
+@pytest.mark.parametrize(("share", "kind"), [(1.0, "other_processes"), (0.1, "none")])
+def test_other_processes_are_no_cause_where_this_one_is_limited(
+    monkeypatch: pytest.MonkeyPatch, share: float, kind: str
+) -> None:
+    Card(share, []).put(monkeypatch)
+    card = out_of_memory.cuda_card(0)._replace(context=8 << 20)
+    case: Any = SimpleNamespace(others=card.context, live=SimpleNamespace(card=card))
+    found = causes._others(case)
+    assert ("none" if found is None else found.kind) == kind
+
+
+def test_a_block_of_a_card_has_its_own_size_and_the_line_that_was_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded, other, fake = torch.ones(10), torch.ones(10), torch.ones(10, device="meta")
+    frames = [
+        {"filename": torch.__file__, "line": 1, "name": "ones"},
+        {"filename": __file__, "line": 7, "name": "made"},
+    ]
+    block = {"address": recorded.data_ptr(), "size": 4096, "state": "active_allocated", "frames": frames}
+    Card(1.0, [block]).put(monkeypatch)
+    card = out_of_memory.cuda_card(0)
+    assert [card.size_of(tensor) for tensor in (recorded, recorded[5:], other, fake)] == [4096, 4096, 512, 0]
+    assert card.line_of(recorded) == (__file__, 7, "made")
+    assert card.line_of(other) is None
 
 
 def test_other_errors_are_left_alone(watch: OutOfMemoryWatch) -> None:
