@@ -1,9 +1,9 @@
 """Runs everything that wants a card on the stand-in for CUDA: `python tests/standin/run.py FOLDER [--quick]`.
 
-FOLDER is made first where there is none (make.py). Then the stand-in's own tests, the `cuda` scenarios, `tests/gpu`,
-`tests/gpu/everything.py`, the commands of README.md and the window with two and with eight cards. `--quick` is what
-.ci/run takes of it. One line for each part, and the output of those that failed. Exit codes: 0 all went well, 1 not
-all, 3 pip has no such torch for this Python."""
+FOLDER is made first where there is none (make.py). Then the stand-in's own tests, scripts that are observed, the `cuda`
+scenarios, `tests/gpu`, `tests/gpu/everything.py`, the commands of README.md and the window with two and with eight
+cards. `--quick` is what .ci/run takes of it. One line for each part, and the output of those that failed. Exit codes: 0
+all went well, 1 not all, 3 pip has no such torch for this Python."""
 
 from __future__ import annotations
 
@@ -52,10 +52,12 @@ def parts(report: Path) -> list[Part]:
     headless = [*PYTEST, "-p", "no:pytest-qt"]
     window = [*PYTEST, "tests/gui/shell/test_on_cards.py"]
     commands = ["tests/project/test_documents.py", "-k", "every_other_command_runs and (README.md or command-line.md)"]
+    scripts = "tests/standin/test_scripts.py"
     everything = ["tests/gpu/everything.py", "--small", "--out", str(report)]
     return [
-        Part("the stand-in itself", TWO, [*headless, "tests/standin"], quick=True),
+        Part("the stand-in itself", TWO, [*headless, f"--ignore={scripts}", "tests/standin"], quick=True),
         Part("the window with two cards", TWO, window, quick=True),
+        Part("scripts that are observed", TWO, [*headless, scripts]),
         Part("the scenarios", TWO, [*headless, "-m", "gpu", *left_out, "tests/scenarios"]),
         Part("the commands of README.md and docs/command-line.md", TWO, [*headless, *commands]),
         Part("tests/gpu", TWO, [*headless, *left_out, "tests/gpu"]),
