@@ -122,11 +122,7 @@ def open_snapshot(workspace: Workspace, command: OpenSnapshot, progress: Progres
         code = f"python -m torch.cuda._memory_viz stats {quoted(known)}"
         if sent is not None:
             source = f"{source} of {sent.machine}"
-        read = snapshot_file.load(command.path, _reader(progress, source), known)
-        try:
-            found = digest(read, source)
-        except BadInput as error:
-            raise BadInput(f"{source} was not opened: {error}") from None
+        found = snapshot_file.load(command.path, source, _reader(progress, source), known)
     else:
         source, code = workspace.registry.choose(command.device or ""), "torch.cuda.memory._snapshot()"
         backend = workspace.registry.backend(source)

@@ -1,12 +1,8 @@
 """Files of allocator snapshots in PyTorch's own format, a pickle of plain values: writes them, reads them from any
 writer, and makes an `AllocatorSnapshot` of them. Jobs thread of the engine.
 
-A pickle can name any function and have it called. `PlainUnpickler` knows no name at all, so that what it reads is
-numbers, texts, tuples, lists and dicts, or nothing. It is Python's own unpickler, not the one in C: that one believes
-the memo indices in a file and reserves 16 bytes for each below the largest (measured: one opcode, 128 MiB; it can ask
-for 64 GiB). Python's reads about 10 MB a second.
-
-msgspec checks every value, since a file can hold anything, and the result fits into one frame of the link.
+`plain_pickle` reads the file piece by piece, so that its size does not matter: each segment becomes a row as soon as it
+is complete. msgspec checks every value, since a file can hold anything, and the result fits into one frame of the link.
 
 The format is that of `torch.cuda.memory._snapshot` (torch 2.13); in older ones a block has no address (it follows from
 those before it), and keeps its stack in a `history`.
@@ -14,28 +10,22 @@ those before it), and keeps its stack in a `history`.
 
 from __future__ import annotations
 
-import io
 import os
 import pickle
-from collections.abc import Callable
 from heapq import nlargest
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NoReturn, TypeVar
+from typing import Annotated, Any, BinaryIO, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from devexplorer.core.base import BadInput, Cancelled, bytes_text, open_regular, replacing
+from devexplorer.core.base import BadInput, Cancelled, open_regular, replacing
+from devexplorer.core.memory.plain_pickle import Counted, PassedOver, Progress, Segments, read_plain
 from devexplorer.core.memory.records import AllocatorSnapshot, BlockRow, SegmentRow, StackRow
 
 PROTOCOL = 4
 """What `torch.cuda.memory._dump_snapshot` writes with Python 3.8 to 3.13, and what the viewer at pytorch.org reads."""
-MOST_BYTES = 128 << 20
-"""Of a file that is read: a quarter of a minute of reading, and some GiB of memory for what is in it."""
 NO_SNAPSHOT = "it is no allocator snapshot"
-
-Progress = Callable[[float], None]
-"""Gets the share of the file that is read; may raise `Cancelled`."""
 
 
 def save(snapshot: dict[str, Any], path: str) -> int:
@@ -53,31 +43,33 @@ def save(snapshot: dict[str, Any], path: str) -> int:
     return len(data)
 
 
-def load(path: str, progress: Progress = lambda share: None, known_as: str = "") -> object:
-    """The plain values in a file; `BadInput` in one line when it cannot be read, is too large, or holds anything
-    else. `known_as`: the file that people know, where this one is a copy of it."""
+def load(path: str, source: str, progress: Progress = lambda share: None, known_as: str = "") -> AllocatorSnapshot:
+    """What can be browsed of a file; `BadInput` in one line when it cannot be read or holds anything else. `source`:
+    what the snapshot is called; `known_as`: the file that people know, where this one is a copy of it."""
     name = known_as or path
     try:
         with open_regular(Path(path).expanduser()) as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > MOST_BYTES:
-                raise BadInput(
-                    f"{name} has {bytes_text(size)}; snapshots up to {bytes_text(MOST_BYTES, 0)} can be opened"
-                )
-            data = file.read(MOST_BYTES)
+            return read(file, os.fstat(file.fileno()).st_size, name, source, progress)
     except OSError as error:
         raise BadInput(f"{name} could not be read: {error.strerror or error}") from error
-    return loads(data, name, progress)
 
 
-def loads(data: bytes, name: str, progress: Progress = lambda share: None) -> object:
-    """As `load`, from bytes; `name` is what messages call them."""
-    source = _Source(data, progress)
+def read(
+    file: BinaryIO, size: int, name: str, source: str, progress: Progress = lambda share: None
+) -> AllocatorSnapshot:
+    """As `load`, from an open file; `name` is what messages call it."""
     try:
-        return PlainUnpickler(source).load()
+        try:
+            digest = Digest(most=None)
+            root = read_plain(file, size, digest.add, progress)
+        except PassedOver:
+            digest = Digest(most=MOST_READ)
+            file.seek(0)
+            root = read_plain(file, size, digest.add, progress, whole=True)
+        return digest.result(root, source)
     except BadInput as error:
         raise BadInput(f"{name} was not opened: {error}") from None
-    except Cancelled:
+    except (Cancelled, OSError):
         raise
     except (
         Exception
@@ -87,48 +79,11 @@ def loads(data: bytes, name: str, progress: Progress = lambda share: None) -> ob
         ) from None
 
 
-class PlainUnpickler(pickle._Unpickler):
-    """Refuses whatever is not a plain value."""
-
-    dispatch: ClassVar[dict[int, Any]] = {  # without the opcode that reserves as many bytes as the file claims
-        opcode: do for opcode, do in pickle._Unpickler.dispatch.items() if opcode != pickle.BYTEARRAY8[0]
-    }
-
-    def find_class(self, module: str, name: str, /) -> NoReturn:
-        """Called for every global in the file, by name or by number of an extension."""
-        raise _not_plain(f"asks for {module[:80]}.{name[:80]}")
-
-    def get_extension(self, code: int) -> NoReturn:
-        """A global by its number in copyreg's registry, which may be in its cache."""
-        raise _not_plain(f"asks for the extension {code}")
-
-    def persistent_load(self, pid: Any) -> NoReturn:
-        """A value that lives outside the file."""
-        raise _not_plain("refers to values outside the file")
-
-
-def _not_plain(what: str) -> BadInput:
-    return BadInput(f"it {what}; a snapshot of PyTorch has plain values only, so this is none")
-
-
-class _Source(io.BytesIO):
-    """The bytes as a file that reports how far it is read. Lengths that the pickle claims are cut to what is there."""
-
-    def __init__(self, data: bytes, progress: Progress) -> None:
-        super().__init__(data)
-        self._size, self._progress, self._reported = len(data), progress, 0
-
-    def read(self, count: int | None = -1, /) -> bytes:
-        """The next `count` bytes, or as many as there are."""
-        data = super().read(count)
-        if self.tell() - self._reported >= 1 << 16:
-            self._reported = self.tell()
-            self._progress(self._reported / self._size)
-        return data
-
-
 MOST_READ = 1_000_000
-"""Blocks in a snapshot that is read: a file can refer to one list of blocks a thousand times without growing."""
+"""Blocks in a segment, and rows of blocks that are held: beyond, only the largest stay. A snapshot that is held whole
+has no more in all: it can refer to one list of blocks a thousand times without growing."""
+MOST_PLACES, MOST_TEXTS = 100_000, 200_000
+"""Places in the code that are told apart, and lines of code in their stacks."""
 MOST_SEGMENTS, MOST_BLOCKS, MOST_STACKS, MOST_FRAMES = 2_000, 20_000, 2_000, 40
 """Sent at most, the largest: within `core.engine.link`'s limit of 5,000 a list, about 2 MiB, 0.1 s of checking in the
 window."""
@@ -136,7 +91,6 @@ LONGEST_TEXT = 300
 T = TypeVar("T")
 _Size = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 """A count of bytes, or an address."""
-_Stack = tuple[str, ...]
 
 
 class _Frame(msgspec.Struct):
@@ -185,82 +139,160 @@ def _read(value: object, kind: type[T]) -> T:
         raise BadInput(f"{NO_SNAPSHOT}: {error}") from None
 
 
-def digest(snapshot: object, source: str, *, simulated: bool | None = None) -> AllocatorSnapshot:
-    """What can be browsed of a snapshot; `BadInput` in one line when it has another structure.
+class Stack(tuple[str, ...]):
+    """The lines of a stack, innermost first. No file can hold one: what is one has been checked."""
 
-    `simulated` None: the file says so itself.
-    """
-    # Old snapshots are the list of segments alone.
-    whole = _read({"segments": snapshot} if isinstance(snapshot, list) else snapshot, _Snapshot)
-    stacks: dict[_Stack, list[int]] = {}
-    """Stack -> bytes and number of its live blocks."""
-    texts: dict[int, _Stack] = {}
-    rows: list[SegmentRow] = []
-    stack_of: dict[tuple[int, int], _Stack] = {}
-    """Device and address of a block -> its stack."""
-    count = 0
-    for item in whole.segments:
+
+OTHERS = Stack()
+"""Stands for the places that are too many to be told apart."""
+
+
+class Digest:
+    """What can be browsed of a snapshot, segment by segment; `BadInput` in one line when it has another structure."""
+
+    def __init__(self, most: int | None) -> None:
+        """`most`: blocks, in all; None: any number."""
+        self._most = most
+        self._rows: list[SegmentRow] = []
+        self._read_blocks = self._held_blocks = self._cut = 0
+        self._places: dict[Stack, int] = {}
+        self._stacks: list[Stack] = []
+        self._totals: list[list[int]] = []
+        """Bytes and number of the live blocks of each place."""
+        self._others = [0, 0]
+        self._texts: dict[str, str] = {}
+
+    def add(self, item: object) -> tuple[set[int], dict[int, Stack]]:
+        """Take a segment. Returns what `plain_pickle.Take` says."""
         segment = _read(item, _Segment)
-        count += len(segment.blocks) if isinstance(segment.blocks, list) else 0
-        if count > MOST_READ:
+        count = len(segment.blocks) if isinstance(segment.blocks, list) else 0
+        self._read_blocks += count
+        if count > MOST_READ or (self._most is not None and self._read_blocks > self._most):
             raise BadInput(f"it has more than {MOST_READ:,} blocks; that many cannot be shown")
+        stacks: dict[int, Stack] = {}
         blocks = _read(segment.blocks, list[_Block])
-        row = _segment(segment, blocks)
-        rows.append(row)
-        for block_row, block in zip(row.blocks, blocks, strict=True):
-            frames = () if block.state == "inactive" else _frames(block, texts)
-            if frames:
-                stack_of[row.device, block_row.address] = frames
-                totals = stacks.setdefault(frames, [0, 0])
-                totals[0] += block.size
-                totals[1] += 1
-    ordered = sorted(stacks, key=lambda frames: -stacks[frames][0])
-    place = {frames: index for index, frames in enumerate(ordered)}
-    kept, cut = _cut(rows)
-    return AllocatorSnapshot(
-        source=source,
-        segments=tuple(_with_places(row, stack_of, place) for row in kept),
-        stacks=_rows(ordered, stacks),
-        trace_entries=sum(len(trace) for trace in whole.device_traces if isinstance(trace, list)),
-        cut=cut,
-        simulated="simulated" in whole.allocator_settings if simulated is None else simulated,
-    )
+        self._rows.append(self._row(segment, blocks, stacks))
+        self._held_blocks += count
+        if self._held_blocks > MOST_READ:
+            self._rows, cut = _cut(self._rows)
+            self._cut += cut
+            self._held_blocks -= cut
+        gone = {id(item), id(segment.blocks), *map(id, segment.blocks)}
+        for block in blocks:
+            if isinstance(block.history, list):
+                gone.update((id(block.history), *map(id, block.history)))
+        return gone, stacks
+
+    def _row(self, segment: _Segment, blocks: list[_Block], stacks: dict[int, Stack]) -> SegmentRow:
+        rows = []
+        address = segment.address
+        for block in blocks:
+            address = address if block.address is None else block.address
+            history = _history(block)
+            requested = block.requested_size if history is None else history.real_size
+            if block.state == "inactive":
+                rows.append(BlockRow(address, block.size, None, block.state))
+            else:
+                place = self._place(self._stack(block, stacks), block.size)
+                rows.append(BlockRow(address, block.size, requested, block.state, place))
+            address += block.size
+        used = sum(row.bytes for row in rows if row.state == "active_allocated")
+        return SegmentRow(
+            device=segment.device,
+            address=segment.address,
+            bytes=segment.total_size,
+            allocated_bytes=used if segment.allocated_size is None else segment.allocated_size,
+            pool="small" if segment.segment_type == "small" else "large",
+            stream=segment.stream if type(segment.stream) is int and 0 <= segment.stream < 1 << 63 else 0,
+            blocks=tuple(rows),
+        )
+
+    def _stack(self, block: _Block, stacks: dict[int, Stack]) -> Stack | None:
+        """The stack of a block; blocks share lists of frames, and one is read once in a segment."""
+        frames = (_history(block) or block).frames
+        if not frames:
+            return OTHERS if frames is OTHERS else None
+        if type(frames) is Stack:
+            return frames
+        if id(frames) not in stacks:
+            shown = frames[:MOST_FRAMES] if isinstance(frames, list) else frames
+            stacks[id(frames)] = self._known(Stack(map(_text, _read(shown, list[_Frame]))))
+        return stacks[id(frames)]
+
+    def _known(self, stack: Stack) -> Stack:
+        place = self._places.get(stack)
+        if place is not None:
+            return self._stacks[place]  # the same texts again would stay with the memo
+        if len(self._places) >= MOST_PLACES or len(self._texts) >= MOST_TEXTS:
+            return OTHERS
+        stack = Stack(self._texts.setdefault(line, line) for line in stack)
+        self._places[stack] = len(self._totals)
+        self._stacks.append(stack)
+        self._totals.append([0, 0])
+        return stack
+
+    def _place(self, stack: Stack | None, size: int) -> int:
+        """Number of the place, in the order in which they came, and -1 for none; counts the block there."""
+        if stack is None:
+            return -1
+        place = self._places.get(stack, MANY)
+        totals = self._others if place == MANY else self._totals[place]
+        totals[0] += size
+        totals[1] += 1
+        return place
+
+    def result(self, root: object, source: str, *, simulated: bool | None = None) -> AllocatorSnapshot:
+        """Of the segments that were added and of the rest of the snapshot. `simulated` None: it says so itself."""
+        if isinstance(root, (list, Segments)):
+            root = {"segments": root}  # old snapshots are the list of segments alone
+        trace_entries = 0
+        if isinstance(root, dict):
+            traces = root.get("device_traces")
+            if isinstance(traces, Counted):
+                trace_entries = sum(trace.count for trace in traces.lists)
+                root = {**root, "device_traces": []}
+            if isinstance(root.get("segments"), Segments):
+                root = {**root, "segments": []}
+        whole = _read(root, _Snapshot)
+        for item in whole.segments:
+            self.add(item)
+        order = sorted(range(len(self._totals)), key=lambda place: -self._totals[place][0])
+        ranks = {place: min(rank, MOST_STACKS) for rank, place in enumerate(order)}
+        ranks[MANY] = min(len(order), MOST_STACKS)
+        kept, cut = _cut(self._rows)
+        return AllocatorSnapshot(
+            source=source,
+            segments=tuple(_with_ranks(row, ranks) for row in kept),
+            stacks=self._stack_rows(order),
+            trace_entries=trace_entries + sum(len(trace) for trace in whole.device_traces if isinstance(trace, list)),
+            cut=self._cut + cut,
+            simulated="simulated" in whole.allocator_settings if simulated is None else simulated,
+        )
+
+    def _stack_rows(self, order: list[int]) -> tuple[StackRow, ...]:
+        """The largest places; what is left is one row more."""
+        rows = [StackRow(tuple(self._stacks[place]), *self._totals[place]) for place in order[:MOST_STACKS]]
+        rest = [self._totals[place] for place in order[MOST_STACKS:]]
+        if rest or self._others[1]:
+            words = f"{len(rest):,} more places"
+            if self._others[1]:
+                words = f"more than {words}"
+            sizes, blocks = (sum(column) for column in zip(*rest, self._others, strict=True))
+            rows.append(StackRow((words,), sizes, blocks))
+        return tuple(rows)
 
 
-def _segment(segment: _Segment, blocks: list[_Block]) -> SegmentRow:
-    rows = []
-    address = segment.address
-    for block in blocks:
-        address = address if block.address is None else block.address
-        history = _history(block)
-        requested = block.requested_size if history is None else history.real_size
-        rows.append(BlockRow(address, block.size, None if block.state == "inactive" else requested, block.state))
-        address += block.size
-    used = sum(row.bytes for row in rows if row.state == "active_allocated")
-    return SegmentRow(
-        device=segment.device,
-        address=segment.address,
-        bytes=segment.total_size,
-        allocated_bytes=used if segment.allocated_size is None else segment.allocated_size,
-        pool="small" if segment.segment_type == "small" else "large",
-        stream=segment.stream if type(segment.stream) is int and 0 <= segment.stream < 1 << 63 else 0,
-        blocks=tuple(rows),
-    )
+MANY = -2
+"""The place of blocks whose place is one of `OTHERS`."""
+
+
+def digest(snapshot: object, source: str, *, simulated: bool | None = None) -> AllocatorSnapshot:
+    """What can be browsed of a snapshot that is in memory."""
+    return Digest(most=MOST_READ).result(snapshot, source, simulated=simulated)
 
 
 def _history(block: _Block) -> _History | None:
     return _read(block.history[0], _History) if isinstance(block.history, list) and block.history else None
-
-
-def _frames(block: _Block, texts: dict[int, _Stack]) -> _Stack:
-    """The stack as texts, innermost first; many blocks share one list, which is read once."""
-    frames = (_history(block) or block).frames
-    if not frames:
-        return ()
-    if id(frames) not in texts:
-        shown = frames[:MOST_FRAMES] if isinstance(frames, list) else frames
-        texts[id(frames)] = tuple(map(_text, _read(shown, list[_Frame])))
-    return texts[id(frames)]
 
 
 def _text(frame: _Frame) -> str:
@@ -292,24 +324,7 @@ def _cut(segments: list[SegmentRow]) -> tuple[list[SegmentRow], int]:
     return rows, total - sum(len(row.blocks) for row in rows)
 
 
-def _with_places(row: SegmentRow, stack_of: dict[tuple[int, int], _Stack], place: dict[_Stack, int]) -> SegmentRow:
-    def number(block: BlockRow) -> int:
-        frames = stack_of.get((row.device, block.address))
-        return -1 if frames is None else min(place[frames], MOST_STACKS)
-
-    return replace(
-        row,
-        blocks=tuple(replace(block, frame=number(block)) if number(block) >= 0 else block for block in row.blocks),
-    )
-
-
-def _rows(ordered: list[_Stack], stacks: dict[_Stack, list[int]]) -> tuple[StackRow, ...]:
-    """The largest places; what is left is one row more."""
-    rows = [StackRow(frames, *stacks[frames]) for frames in ordered[:MOST_STACKS]]
-    rest = ordered[MOST_STACKS:]
-    if rest:
-        words = (f"{len(rest):,} more places",)
-        rows.append(
-            StackRow(words, sum(stacks[frames][0] for frames in rest), sum(stacks[frames][1] for frames in rest))
-        )
-    return tuple(rows)
+def _with_ranks(row: SegmentRow, ranks: dict[int, int]) -> SegmentRow:
+    """The places of the blocks by size, where they were numbered as they came."""
+    blocks = tuple(replace(block, frame=ranks[block.frame]) if block.frame != -1 else block for block in row.blocks)
+    return replace(row, blocks=blocks)

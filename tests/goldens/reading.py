@@ -35,7 +35,7 @@ from devexplorer.core.files.state import FilesState
 from devexplorer.core.fleet.report.history import TABLE, stored_checks
 from devexplorer.core.history.store import Store
 from devexplorer.core.history.store_thread import read_runs
-from devexplorer.core.memory.snapshot_file import digest, load
+from devexplorer.core.memory.snapshot_file import load
 from devexplorer.core.memory.state import MemoryState
 from devexplorer.core.parameters.state import ValuesState
 from devexplorer.core.planner.calibrate.store import CalibrationStore
@@ -428,7 +428,7 @@ def _optimizer_state(optimizer: torch.optim.Optimizer | None) -> Any:
 
 def allocator(path: Path) -> Any:
     """An allocator snapshot as the window shows it."""
-    return plain(digest(load(str(path)), path.name))
+    return plain(load(str(path), path.name))
 
 
 # --- output of commands, and the script

@@ -9,7 +9,6 @@ import torch
 
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.memory import snapshot_file
-from devexplorer.core.memory.snapshot_file import digest
 
 pytestmark = [
     pytest.mark.gpu,
@@ -32,7 +31,7 @@ def test_what_is_recorded_and_cached_is_in_the_snapshot_and_in_the_readings(tmp_
         assert 40 * MIB <= sample.largest_free_block_bytes <= sample.reserved_bytes - sample.allocated_bytes
         path = str(tmp_path / "card.pickle")
         snapshot_file.save(backend.snapshot("cuda:0"), path)
-        found = digest(snapshot_file.load(path), "card.pickle")
+        found = snapshot_file.load(path, "card.pickle")
         assert not found.simulated
         assert sum(segment.bytes for segment in found.segments) == sample.reserved_bytes
         assert any(line.startswith("test_cuda_allocator.py:") for stack in found.stacks for line in stack.frames)

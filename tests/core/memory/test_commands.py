@@ -141,12 +141,12 @@ def test_reading_a_large_file_can_be_cancelled(
     local: LocalEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "large.pickle"
-    snapshot_file.save({"segments": [], "device_traces": [[str(number) for number in range(40_000)]]}, str(file))
+    snapshot_file.save({"segments": [], "device_traces": [[{"addr": number} for number in range(40_000)]]}, str(file))
     whole = snapshot_file.load
 
-    def cancelled_meanwhile(path: str, progress: snapshot_file.Progress, name: str) -> object:
+    def cancelled_meanwhile(path: str, source: str, progress: snapshot_file.Progress, name: str) -> AllocatorSnapshot:
         local.engine.submit(Cancel(job=request))
-        return whole(path, progress, name)
+        return whole(path, source, progress, name)
 
     monkeypatch.setattr(snapshot_file, "load", cancelled_meanwhile)
     request = local._requests + 1

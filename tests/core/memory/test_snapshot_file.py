@@ -12,19 +12,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks import big_snapshot
 from torch.cuda import _memory_viz
 
 from devexplorer.core.base import BadInput, Cancelled
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.engine.link import FRAME_HEAD, decode_event, frame
-from devexplorer.core.memory import snapshot_file
-from devexplorer.core.memory.records import SnapshotOpened
+from devexplorer.core.memory import plain_pickle, snapshot_file
+from devexplorer.core.memory.records import AllocatorSnapshot, SnapshotOpened
 from devexplorer.core.memory.snapshot_file import digest
 from devexplorer.core.virtual.device.machine import VirtualGpu
 from devexplorer.core.virtual.device.memory import snapshot
 
 MIB = 1 << 20
 T4 = load_profiles()["Tesla T4"]
+
+
+def opened(
+    content: bytes, name: str = "file", progress: plain_pickle.Progress = lambda share: None
+) -> AllocatorSnapshot:
+    return snapshot_file.read(io.BytesIO(content), len(content), name, name, progress)
 
 
 def allocate(gpu: VirtualGpu, *sizes: int) -> list[Any]:
@@ -45,9 +52,8 @@ def test_what_is_saved_opens_again_with_every_block(gpu: VirtualGpu, tmp_path: P
     path = str(tmp_path / "one.pickle")
     taken = snapshot(gpu)
     assert snapshot_file.save(taken, path) == os.path.getsize(path)
-    read = snapshot_file.load(path)
-    assert read == taken
-    found = digest(read, "one.pickle")
+    assert pickle.loads(Path(path).read_bytes()) == taken
+    found = snapshot_file.load(path, "one.pickle")
     assert found.simulated, "the file itself says so"
     assert found == digest(taken, "one.pickle")
     assert sum(segment.bytes for segment in found.segments) == gpu.memory.reserved_bytes
@@ -124,7 +130,7 @@ def test_a_file_that_would_run_code_is_refused_and_runs_none(tmp_path: Path, pro
         BadInput,
         match=r"trap.pickle was not opened: it asks for \w+\.mkdir; a snapshot of PyTorch has plain values only",
     ):
-        snapshot_file.load(str(file))
+        snapshot_file.load(str(file), file.name)
     assert not evidence.exists()
     pickle.loads(file.read_bytes())
     assert evidence.exists(), "the trap would have worked"
@@ -143,7 +149,7 @@ def test_a_file_that_would_run_code_is_refused_and_runs_none(tmp_path: Path, pro
 )
 def test_every_way_to_a_global_is_closed(content: bytes) -> None:
     with pytest.raises(BadInput, match="was not opened"):
-        snapshot_file.loads(content, "file")
+        opened(content)
 
 
 def test_a_global_by_its_number_is_refused_too() -> None:
@@ -151,7 +157,7 @@ def test_a_global_by_its_number_is_refused_too() -> None:
     try:
         assert pickle.loads(b"\x80\x02\x82\xf5.") is os.getcwd, "now it is in copyreg's cache, too"
         with pytest.raises(BadInput, match="extension 245"):
-            snapshot_file.loads(b"\x80\x02\x82\xf5.", "file")
+            opened(b"\x80\x02\x82\xf5.")
     finally:
         copyreg.remove_extension("os", "getcwd", 245)
 
@@ -159,7 +165,7 @@ def test_a_global_by_its_number_is_refused_too() -> None:
 def refusal(content: bytes) -> str | None:
     """Why it is refused; None when it was read. Anything but a refusal fails the test."""
     try:
-        digest(snapshot_file.loads(content, "file"), "file")
+        opened(content)
     except BadInput as error:
         return str(error)
     return None
@@ -168,7 +174,7 @@ def refusal(content: bytes) -> str | None:
 @pytest.mark.parametrize("content", [b"Pabc\n.", b"\x80\x04\x8c\x03abcQ."])
 def test_a_value_from_outside_the_file_is_refused(content: bytes) -> None:
     with pytest.raises(BadInput, match="values outside the file"):
-        snapshot_file.loads(content, "file")
+        opened(content)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +201,7 @@ def test_a_file_cut_off_anywhere_gives_one_clear_line(gpu: VirtualGpu) -> None:
     whole = pickle.dumps(snapshot(gpu), 4)
     for length in range(0, len(whole) - 1, 37):
         with pytest.raises(BadInput) as caught:
-            snapshot_file.loads(whole[:length], "cut.pickle")
+            opened(whole[:length], "cut.pickle")
         assert "\n" not in str(caught.value)
         assert str(caught.value).startswith(
             "cut.pickle was not opened: it is no allocator snapshot, or it is damaged or cut off"
@@ -209,32 +215,26 @@ def test_a_corrupt_file_is_refused_or_read_and_never_raises_anything_else(gpu: V
         assert "\n" not in (refusal(damaged) or "")
 
 
-def test_a_file_that_is_too_large_or_absent_or_a_folder_is_said_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "large.pickle"
-    file.write_bytes(b"x" * 5000)
-    monkeypatch.setattr(snapshot_file, "MOST_BYTES", 4096)
-    with pytest.raises(BadInput, match=r"has 4.88 KiB; snapshots up to 4 KiB can be opened"):
-        snapshot_file.load(str(file))
+def test_a_file_that_is_absent_or_a_folder_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="could not be read: No such file"):
-        snapshot_file.load(str(tmp_path / "absent"))
+        snapshot_file.load(str(tmp_path / "absent"), "absent")
     with pytest.raises(BadInput, match="is a folder, not a file"):
-        snapshot_file.load(str(tmp_path))
+        snapshot_file.load(str(tmp_path), "folder")
 
 
 def test_reading_tells_how_far_it_is_and_can_be_stopped() -> None:
-    content = pickle.dumps([str(number) for number in range(60_000)], 4)
+    content = pickle.dumps({"segments": [], "device_traces": [[trace_entry(number) for number in range(20_000)]]}, 4)
     told: list[float] = []
-    assert len(snapshot_file.loads(content, "file", told.append)) == 60_000  # type: ignore[arg-type]
+    assert opened(content, progress=told.append).trace_entries == 20_000
     assert told == sorted(told)
-    assert 0 < told[0] < told[-1] <= 1
+    assert 0 < told[0] < told[-1] == 1
 
     def stop(share: float) -> None:
-        raise Cancelled("enough")
+        if share > 0.3:
+            raise Cancelled("enough")
 
     with pytest.raises(Cancelled, match="enough"):
-        snapshot_file.loads(content, "file", stop)
+        opened(content, progress=stop)
 
 
 # --- saving is all or nothing
@@ -365,6 +365,249 @@ def test_what_is_too_much_for_the_link_is_cut_to_the_largest_and_counted() -> No
     assert decode_event(frame(event)[FRAME_HEAD:]) == event, "it crosses the link"
 
 
-def test_the_reader_is_given_no_file_of_its_own() -> None:
-    unpickler = snapshot_file.PlainUnpickler(io.BytesIO(pickle.dumps([1, 2.5, "x", None, (True, b"y"), {"a": {1}}], 4)))
-    assert unpickler.load() == [1, 2.5, "x", None, (True, b"y"), {"a": {1}}]
+# --- any size: what is not shown is passed over, and nothing is held longer than needed
+
+
+FRAMES = [{"name": f"f{number}", "filename": f"/home/me/{number % 7}.py", "line": number} for number in range(50)]
+
+
+def trace_entry(number: int, **more: Any) -> dict[str, Any]:
+    return {
+        "action": "alloc",
+        "addr": 0x7F00_0000_0000 + number,
+        "size": 512,
+        "stream": 0,
+        "time_us": 1_700_000_000_000_000 + number,
+        "compile_context": "".join(["N/", "A"]),
+        "user_metadata": "",
+        "pool_id": (0, int(str(number))),
+        "frames": [FRAMES[(number + place) % 50] for place in range(1 + number % 30)],
+    } | more
+
+
+def stacked(count: int, start: int = 0) -> list[dict[str, Any]]:
+    """Segments of three blocks each: of its own stack, of one that others have too, and free."""
+    shared = FRAMES[:3]
+    made = []
+    for number in range(start, start + count):
+        blocks = [
+            block(512 + number, address=number << 30, frames=[FRAMES[number % 50], FRAMES[number // 50 % 50]]),
+            block(1024, address=(number << 30) + 512 + number, frames=shared, requested_size=1000),
+            block(4096, "inactive", address=(number << 30) + 1536 + number, frames=[]),
+        ]
+        made.append(segment(*blocks, address=number << 30, segment_pool_id=(0, 0)))
+    return made
+
+
+TRACE = [trace_entry(number) for number in range(2_500)]
+SETTINGS = {"PYTORCH_CUDA_ALLOC_CONF": "", "max_split_size": -1, "a": {"b": [1.5, None, True, 1 << 90]}}
+WHOLE = {
+    "segments": stacked(1_100),
+    "device_traces": [[], TRACE],
+    "allocator_settings": SETTINGS,
+    "external_annotations": [{"name": "forward", "stage": "START", "time_us": number} for number in range(1_200)],
+}
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize(
+    "value",
+    [
+        WHOLE,
+        WHOLE | {"segments": stacked(1)},
+        WHOLE | {"segments": []},
+        WHOLE | {"segments": stacked(1_001)},
+        WHOLE | {"device_traces": []},
+        WHOLE | {"device_traces": [[]]},
+        WHOLE | {"device_traces": [TRACE[:1]]},
+        WHOLE | {"device_traces": [TRACE[:1001]]},
+        WHOLE | {"device_traces": [TRACE[:2], [], TRACE[:1], TRACE[5:1500], TRACE[:2]]},
+        WHOLE | {"device_traces": [[trace_entry(7, user_metadata="x" * 300_000)], TRACE]},
+        WHOLE | {"device_traces": [[trace_entry(7, frames=[{**FRAMES[0], "more": [[], {}, ()]}]), {}, {"a": 1}]]},
+        dict(reversed(WHOLE.items())),
+        {"segments": stacked(30)},
+        stacked(1_100),
+        stacked(1),
+        [],
+    ],
+)
+def test_read_in_pieces_it_is_what_it_is_as_a_whole(value: Any, protocol: int) -> None:
+    expected = digest(pickle.loads(pickle.dumps(value)), "file")
+    assert opened(pickle.dumps(value, protocol)) == expected
+
+
+def test_entries_as_torch_writes_them_are_passed_over_at_once() -> None:
+    """All but those that bring frames which were not met before, where the pickle begins a frame, and at its end."""
+    content = pickle.dumps([trace_entry(number) for number in range(1_000)], 4)
+    found = [match for match in plain_pickle.ENTRY.finditer(content) if b"N/A" in match[0]]
+    assert 930 < len(found) < 1_000
+
+
+def test_what_is_almost_an_entry_is_seen_in_one_go() -> None:
+    almost = HEAD + b"}\x94(" + b"h\x00" * 20_000 + b"K\x01\x86\x94" * 20 + b"\x8c\x01a\x94" * 20 + b"h\x00" * 20_000
+    content = almost + b"ueeu."
+    assert opened(content).trace_entries == 1
+    assert "cut off" in (refusal(almost) or "")
+
+
+def test_entries_are_passed_over_without_holding_them() -> None:
+    entries = [trace_entry(number) for number in range(20_000)]
+    content = pickle.dumps({"segments": stacked(10), "device_traces": [entries]}, 4)
+    file = io.BytesIO(content)
+    tracemalloc.start()
+    try:
+        found = snapshot_file.read(file, len(content), "file", "file")
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.trace_entries == 20_000
+    assert most < 2 * MIB < len(content)
+
+
+def test_segments_are_forgotten_as_soon_as_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    most: list[int] = []
+    hand_over = plain_pickle.PlainUnpickler._hand_over
+
+    def measured(self: plain_pickle.PlainUnpickler, one: object) -> None:
+        hand_over(self, one)
+        most.append(len(self.memo))
+
+    monkeypatch.setattr(plain_pickle.PlainUnpickler, "_hand_over", measured)
+    monkeypatch.setattr(plain_pickle, "MOST_MEMO", 400)
+    own = [segment(block(512, frames=[FRAMES[number % 50]])) for number in range(1_500)]
+    assert opened(pickle.dumps(own, 4)) == digest(own, "file")
+    assert len(most) == 1_500
+    # What stays of a segment: its own pool and an empty list at most; stacks up to the limit.
+    assert max(most) < 900
+
+
+def test_what_a_segment_needs_of_the_entries_before_it_is_read_with_them_or_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    frames = FRAMES[:5]
+    value = {
+        "device_traces": [[trace_entry(number, frames=frames) for number in range(2_000)]],
+        "segments": [segment(block(512, frames=frames))],
+    }
+    content = pickle.dumps(value, 4)
+    assert opened(content).stacks == digest(value, "file").stacks
+    monkeypatch.setattr(plain_pickle, "MOST_HELD", MIB)
+    with pytest.raises(
+        BadInput, match=r"refer to what was recorded before them.* 1 MiB; torch writes the segments first"
+    ):
+        opened(content)
+
+
+def test_more_blocks_than_rows_are_held_leave_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
+    value = [
+        segment(*(block(512 * (1 + (7 * number + at) % 1000)) for number in range(600)), address=at << 30)
+        for at in range(100)
+    ]
+    expected = digest(value, "file")
+    monkeypatch.setattr(snapshot_file, "MOST_READ", 30_000)
+    found = opened(pickle.dumps(value, 4))
+    assert found == expected
+    assert found.cut == 60_000 - 20_000
+
+
+def test_more_places_than_are_told_apart_are_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot_file, "MOST_PLACES", 3)
+    value = [segment(*(block(512 * (9 - number), frames=[FRAMES[number]]) for number in range(5)))]
+    found = opened(pickle.dumps(value, 4))
+    assert [stack.bytes for stack in found.stacks] == [4608, 4096, 3584, 3072 + 2560]
+    assert found.stacks[3].frames == ("more than 0 more places",)
+    assert [one.frame for one in found.segments[0].blocks] == [0, 1, 2, 3, 3]
+
+
+HEAD = b"\x80\x04}\x94(\x8c\x08segments\x94]\x94\x8c\x0ddevice_traces\x94]\x94(]\x94("
+"""To the entries of the first trace."""
+IN_SEGMENT = b"\x80\x04}\x94(\x8c\x08segments\x94]\x94(}\x94("
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (HEAD + b"}cos\nsystem\n", "asks for os.system"),
+        (HEAD + b"}\x94(ios\nsystem\n", "asks for os.system"),
+        (HEAD + b"}\x8c\x02os\x94\x8c\x06system\x93", "asks for os.system"),
+        (HEAD + b"}\x82\xf5", "asks for an extension"),
+        (HEAD + b"}Pabc\n", "values outside the file"),
+        (HEAD + b"}\x8c\x03abcQ", "values outside the file"),
+        (HEAD + b"}KK\x85R", "damaged or cut off"),
+        (HEAD + b"}}b", "damaged or cut off"),
+        (HEAD + b"}\x8f\x90", "damaged or cut off"),
+        (HEAD + b"}ssss", "damaged or cut off"),
+        (HEAD + b"}(uuuu", "damaged or cut off"),
+        (HEAD + b"}" + b"]" * 50, "damaged or cut off"),
+        (HEAD + b"}" + b"(" * 5000, "more than 100 levels deep"),
+        (HEAD + b"}X\xff\xff\xff\xff", "damaged or cut off"),
+        (HEAD + b"}\x8e" + b"\xff" * 8, "damaged or cut off"),
+        (HEAD + b"}\x8b" + b"\xff" * 4, "damaged or cut off"),
+        (HEAD + b"}V" + b"x" * 100_000, "damaged or cut off"),
+        (HEAD + b"}\x95" + b"\xff" * 8, "damaged or cut off"),
+        (b"(" * 5000, "more than 100 levels deep"),
+        (IN_SEGMENT + b"\x8f", "damaged or cut off"),
+        (IN_SEGMENT + b"h\x63", "damaged or cut off"),
+        (IN_SEGMENT + b"X\xff\xff\xff\xff", "claims a value of 4.00 GiB"),
+        (IN_SEGMENT + b"\x8d" + struct.pack("<Q", 1 << 40), "claims a value of 1.00 TiB"),
+        (IN_SEGMENT + b"K\x01K\x02u}", "Expected `str` - at `key`"),
+        (IN_SEGMENT + b"V" + b"x" * 100_000, "damaged or cut off"),
+        (b"\x80\x04]\x94h\x00a.", "Expected `object`"),
+        (b"\x80\x04]\x94(h\x00h\x00e.", "Expected `object`"),
+        (b"\x80\x04]\x94}b.", "damaged or cut off"),
+        (b"\x80\x04N.", "Expected `object`, got `null`"),
+        (b".", "damaged or cut off"),
+        (b"", "damaged or cut off"),
+    ],
+)
+def test_hostile_files_are_refused_in_one_line(content: bytes, words: str) -> None:
+    said = refusal(content)
+    assert said is not None
+    assert words in said
+    assert said.startswith("file was not opened: ")
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [b"]", b"}", b"]\x94", b"}\x94", b"\x94", b"h\x00", b"2", b"K\x07", b"M\xff\xff", b"G@\x09\x21\xfbTD-\x18",
+     b")\x85",
+     b"(]\x94t", b"\x8c\x04abcd", b"\x8c\x04abcd\x94", b"X\x00\x08\x00\x00" + b"x" * 2048, b"\x8a\x09" + b"\x07" * 9,
+     b"r\xff\xff\xff\x7f", b"(l", b"(d", b"](h\x00h\x00h\x00e"],
+)  # fmt: skip
+@pytest.mark.parametrize("place", [IN_SEGMENT, b"\x80\x04}\x94(\x8c\x01x\x94"])
+def test_floods_are_refused_before_they_fill_the_memory(
+    flood: bytes, place: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plain_pickle, "MOST_HELD", 2 * MIB)
+    file = io.BytesIO(place + b"N" + flood * (MIB // len(flood)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadInput, match="takes more than 2 MiB of memory"):
+            snapshot_file.read(file, MIB, "file", "file")
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 3 * MIB
+
+
+def test_a_memo_bomb_between_segments_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One list of blocks in many segments: a few bytes each, and thousands of blocks."""
+    monkeypatch.setattr(snapshot_file, "MOST_READ", 20_000)
+    one = segment(*(block(512, address=number) for number in range(1_000)))
+    content = pickle.dumps([{**one, "address": number} for number in range(50)], 4)
+    assert len(content) < 100_000
+    with pytest.raises(BadInput, match="more than 20,000 blocks"):
+        opened(content)
+
+
+def test_a_big_file_for_measuring_is_one_that_torch_could_have_written() -> None:
+    file = io.BytesIO()
+    entries = big_snapshot.write(file, 3_000_000, blocks=400)
+    content = file.getvalue()
+    assert len(content) >= 3_000_000
+    value = pickle.loads(content)
+    assert list(value) == ["segments", "device_traces", "allocator_settings", "external_annotations"]
+    assert len(value["device_traces"][1]) == entries
+    assert all(len(one["frames"]) == big_snapshot.DEPTH for one in value["device_traces"][1])
+    assert opened(content) == digest(value, "file")
