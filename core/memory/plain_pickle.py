@@ -37,7 +37,7 @@ AHEAD = 1 << 16
 """At least so much of the file lies in the buffer while entries are passed over, so that an entry is seen whole."""
 
 
-class Source:
+class PickledFile:
     """A file that is read in chunks and reports how far it is read. It believes no length that a pickle claims."""
 
     def __init__(self, file: BinaryIO, size: int, progress: Progress) -> None:
@@ -189,7 +189,7 @@ class PlainUnpickler(pickle._Unpickler):
         opcode: do for opcode, do in pickle._Unpickler.dispatch.items() if bytes([opcode]) not in _CLOSED
     }
 
-    def __init__(self, source: Source, take: Take, *, whole: bool) -> None:
+    def __init__(self, source: PickledFile, take: Take, *, whole: bool) -> None:
         """`take` gets each segment. `whole`: hand over nothing, hold everything."""
         super().__init__(source)
         self.whole = whole
@@ -394,7 +394,7 @@ _POPS = {b"a": 1, b"s": 2, b"0": 1, b"\x85": 0, b"\x86": 1, b"\x87": 2}
 _LINES = (b"I", b"L", b"F", b"S", b"V", b"g")
 
 
-def passed_over(source: Source) -> tuple[int, int]:
+def passed_over(source: PickledFile) -> tuple[int, int]:
     """Read from behind a MARK to the APPENDS that belongs to it, and hold nothing. The number of values appended, and
     of those that got a number in the memo."""
     marks = [0]
@@ -465,7 +465,7 @@ def _asks_for(module: bytes, name: bytes) -> BadInput:
 
 def read_plain(file: BinaryIO, size: int, take: Take, progress: Progress, *, whole: bool = False) -> Any:
     """What `PlainUnpickler` reads of a file; raises `BadInput`, `PassedOver`, and whatever a damaged one leads to."""
-    unpickler = PlainUnpickler(Source(file, size, progress), take, whole=whole)
+    unpickler = PlainUnpickler(PickledFile(file, size, progress), take, whole=whole)
     try:
         return unpickler.load()
     finally:

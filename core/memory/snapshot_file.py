@@ -139,11 +139,11 @@ def _read(value: object, kind: type[T]) -> T:
         raise BadInput(f"{NO_SNAPSHOT}: {error}") from None
 
 
-class Stack(tuple[str, ...]):
+class CheckedStack(tuple[str, ...]):
     """The lines of a stack, innermost first. No file can hold one: what is one has been checked."""
 
 
-OTHERS = Stack()
+OTHERS = CheckedStack()
 """Stands for the places that are too many to be told apart."""
 
 
@@ -155,21 +155,21 @@ class Digest:
         self._most = most
         self._rows: list[SegmentRow] = []
         self._read_blocks = self._held_blocks = self._cut = 0
-        self._places: dict[Stack, int] = {}
-        self._stacks: list[Stack] = []
+        self._places: dict[CheckedStack, int] = {}
+        self._stacks: list[CheckedStack] = []
         self._totals: list[list[int]] = []
         """Bytes and number of the live blocks of each place."""
         self._others = [0, 0]
         self._texts: dict[str, str] = {}
 
-    def add(self, item: object) -> tuple[set[int], dict[int, Stack]]:
+    def add(self, item: object) -> tuple[set[int], dict[int, CheckedStack]]:
         """Take a segment. Returns what `plain_pickle.Take` says."""
         segment = _read(item, _Segment)
         count = len(segment.blocks) if isinstance(segment.blocks, list) else 0
         self._read_blocks += count
         if count > MOST_READ or (self._most is not None and self._read_blocks > self._most):
             raise BadInput(f"it has more than {MOST_READ:,} blocks; that many cannot be shown")
-        stacks: dict[int, Stack] = {}
+        stacks: dict[int, CheckedStack] = {}
         blocks = _read(segment.blocks, list[_Block])
         self._rows.append(self._row(segment, blocks, stacks))
         self._held_blocks += count
@@ -183,7 +183,7 @@ class Digest:
                 gone.update((id(block.history), *map(id, block.history)))
         return gone, stacks
 
-    def _row(self, segment: _Segment, blocks: list[_Block], stacks: dict[int, Stack]) -> SegmentRow:
+    def _row(self, segment: _Segment, blocks: list[_Block], stacks: dict[int, CheckedStack]) -> SegmentRow:
         rows = []
         address = segment.address
         for block in blocks:
@@ -207,31 +207,31 @@ class Digest:
             blocks=tuple(rows),
         )
 
-    def _stack(self, block: _Block, stacks: dict[int, Stack]) -> Stack | None:
+    def _stack(self, block: _Block, stacks: dict[int, CheckedStack]) -> CheckedStack | None:
         """The stack of a block; blocks share lists of frames, and one is read once in a segment."""
         frames = (_history(block) or block).frames
         if not frames:
             return OTHERS if frames is OTHERS else None
-        if type(frames) is Stack:
+        if type(frames) is CheckedStack:
             return frames
         if id(frames) not in stacks:
             shown = frames[:MOST_FRAMES] if isinstance(frames, list) else frames
-            stacks[id(frames)] = self._known(Stack(map(_text, _read(shown, list[_Frame]))))
+            stacks[id(frames)] = self._known(CheckedStack(map(_text, _read(shown, list[_Frame]))))
         return stacks[id(frames)]
 
-    def _known(self, stack: Stack) -> Stack:
+    def _known(self, stack: CheckedStack) -> CheckedStack:
         place = self._places.get(stack)
         if place is not None:
             return self._stacks[place]  # the same texts again would stay with the memo
         if len(self._places) >= MOST_PLACES or len(self._texts) >= MOST_TEXTS:
             return OTHERS
-        stack = Stack(self._texts.setdefault(line, line) for line in stack)
+        stack = CheckedStack(self._texts.setdefault(line, line) for line in stack)
         self._places[stack] = len(self._totals)
         self._stacks.append(stack)
         self._totals.append([0, 0])
         return stack
 
-    def _place(self, stack: Stack | None, size: int) -> int:
+    def _place(self, stack: CheckedStack | None, size: int) -> int:
         """Number of the place, in the order in which they came, and -1 for none; counts the block there."""
         if stack is None:
             return -1
