@@ -30,6 +30,7 @@ from PySide6.QtWidgets import QApplication, QDialog, QPushButton, QWidget
 from devexplorer.core.machines.host.finding import reach, serve_command
 from devexplorer.core.machines.host.wire import SocketStream
 from devexplorer.core.machines.ssh.records import Report
+from devexplorer.core.observe.running import Greeting, running
 from devexplorer.core.records import BuildModel, Check, Command, Forward, MatmulSpec, Move, StartBenchmark
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import KnownMachine, SettingsFile
@@ -39,6 +40,7 @@ from devexplorer.gui.environments.python_choice import open_dialog
 from devexplorer.gui.files.open_model import OpenModelDialog
 from devexplorer.gui.machines.actions import connect
 from devexplorer.gui.machines.room import room_of
+from devexplorer.gui.observe.scripts import scripts_of
 from devexplorer.gui.shell.app import App
 from devexplorer.gui.widgets import current_theme
 
@@ -325,6 +327,56 @@ def fleet(stage: Stage) -> None:
     stage.window.actions_by_id["enlarge"].trigger()
 
 
+TRAIN = """import time
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+
+class Images(Dataset):
+    def __len__(self):
+        return 100_000
+
+    def __getitem__(self, index):
+        time.sleep(0.0005 if index < 1200 else 0.0001)
+        return torch.randn(3, 32, 32), index % 10
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(nn.Conv2d(3, 32, 3, 2, 1), nn.ReLU(), nn.Conv2d(32, 64, 3, 2, 1), nn.ReLU())
+        self.head = nn.Linear(64 * 8 * 8, 10)
+
+    def forward(self, x):
+        return self.head(self.features(x).flatten(1))
+
+
+torch.set_num_threads(1)
+model = Net().cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for images, labels in DataLoader(Images(), batch_size=16):
+    loss = nn.functional.cross_entropy(model(images.cuda()), labels.cuda())
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def run(stage: Stage) -> None:
+    """A script that runs on virtual GPUs, for a minute: its data come slowly at first."""
+    (stage.folder / "train.py").write_text(TRAIN)
+    command = [sys.executable, "-m", "devexplorer.core.cli", "run", "--virtual", TWO, "train.py"]
+    script = subprocess.Popen(command, cwd=stage.folder, stderr=subprocess.DEVNULL)
+    stage.at_end = [script.kill, lambda: bool(script.wait())]
+    found: list[Greeting] = []
+    stage.wait(lambda: found.extend(one for one in running() if one.pid == script.pid) or found)
+    scripts_of(stage.window.context).show(found[0])
+    stage.wait(lambda: len(stage.app.state.objects) == 1)
+    stage.rest(75.0)
+
+
 PICTURES: dict[str, tuple[Callable[[Stage], None], str]] = {
     "telemetry-memory": (memory, TWO),
     "sweep": (sweep, TWO),
@@ -341,6 +393,7 @@ PICTURES: dict[str, tuple[Callable[[Stage], None], str]] = {
     "machines-connect": (connect_dialog, TWO),
     "machines-python": (python_dialog, TWO),
     "fleet": (fleet, TWO),
+    "run": (run, TWO),
 }
 LIGHT = {"laboratory-open", "machines-python"}
 
