@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from devexplorer.core.observe.looker import Looker
     from devexplorer.core.observe.observer import Observation
 
+MOST_LOOKERS = 4
+"""Each takes a little of the script's time."""
+
 
 class Endpoint:
     """`open` it, `close` it. Whatever fails here, the script does not notice."""
@@ -26,7 +29,7 @@ class Endpoint:
         self._greeting, self._observation = greeting, observation
         self._socket: socket.socket | None = None
         self._path = ""
-        self._looker: Looker | None = None
+        self._lookers: list[Looker] = []
 
     def open(self) -> None:
         """Listen. Raises `HostError` or `OSError` where no folder can have the socket."""
@@ -48,8 +51,8 @@ class Endpoint:
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
             self._let_go()
-        if self._looker is not None:
-            self._looker.end()
+        for looker in self._lookers:
+            looker.end()
 
     def _let_go(self) -> None:
         """A child that was forked has the descriptor as well, and no thread that answers."""
@@ -72,16 +75,18 @@ class Endpoint:
                 connection.close()
 
     def _greet(self, connection: socket.socket) -> None:
-        """Say who is here; whoever answers wants to look. One at a time: of two, the later one."""
+        """Say who is here; whoever answers wants to look. A few at a time: of more, the later ones."""
         connection.settimeout(1.0)
         connection.sendall(frame(self._greeting))
         if not connection.recv(1):
             connection.close()
             return
         connection.settimeout(None)
-        if self._looker is not None:
-            self._looker.end()
         from devexplorer.core.observe.looker import Looker  # the engine's modules: only where somebody looks
 
-        self._looker = Looker(connection, self._observation)
-        self._looker.start()
+        self._lookers = [looker for looker in self._lookers if not looker.over]
+        while len(self._lookers) >= MOST_LOOKERS:
+            self._lookers.pop(0).end()
+        looker = Looker(connection, self._observation)
+        self._lookers.append(looker)
+        looker.start()

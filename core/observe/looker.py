@@ -77,15 +77,21 @@ class Looker:
         self._due_s = self._steps_due_s = 0.0
         self._progress: RunProgress | None = None
 
+    @property
+    def over(self) -> bool:
+        """Whether they have left."""
+        return self._over.is_set()
+
     def start(self) -> None:
         """On threads of its own."""
+        self._observation.lookers.add(id(self))
         for work, name in ((self._look, "observe-look"), (self._refuse, "observe-refuse")):
             threading.Thread(target=work, name=name, daemon=True).start()
 
     def end(self) -> None:
         """Look no more. Any thread."""
         self._over.set()
-        self._observation.is_shown = False
+        self._observation.lookers.discard(id(self))
         self._writer.end()
         self._stream.close()
 

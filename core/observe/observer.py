@@ -102,8 +102,8 @@ class Observation:
         self._gone: dict[tuple[str, str], _Root] = {}
         self._optimizers: dict[int, Any] = {}
         self._stepped: set[int] = set()
-        self.is_shown = False
-        """Somebody looks at it while it runs."""
+        self.lookers: set[int] = set()
+        """Those who look at it while it runs."""
         self._trained = False
         self._by_hand = False
         """The script calls `step` itself."""
@@ -198,7 +198,7 @@ class Observation:
             if self.rounds in (1, 10, 100):
                 self.weigh()
         early = self.rounds in (6, 12, 24, 48)
-        if early or self.is_shown or len(self.fold.marks) > FOLD_MARKS:
+        if early or self.lookers or len(self.fold.marks) > FOLD_MARKS:
             self.fold.fold()
             if self.places is None and self.settings.places:
                 self._look_at_rest()
@@ -366,8 +366,7 @@ class Observation:
         )
 
     def progress(self) -> RunProgress:
-        """How far it is; from now on each step is summed up when it is over. The thread that looks."""
-        self.is_shown = True
+        """How far it is: while somebody looks, each step is summed up when it is over. The thread that looks."""
         fold = self.fold
         counted = tuple((fold.warm_up.counted + fold.total.counted).tolist())
         verdict = judge(self._evidence(*fold.counts()))

@@ -149,7 +149,7 @@ def test_a_host_is_told_the_steps(observation: Observation, host: Host, monkeypa
     monkeypatch.setattr(hooks.watch, "mark", observation.fold.marks.append)
     for _ in range(3):
         observation.step(8)
-    until(lambda: observation.is_shown)
+    until(lambda: observation.lookers)
     for _ in range(100):
         observation.step(8)
         if any(isinstance(event, ScriptSteps) for event in host.events):
@@ -169,13 +169,20 @@ def test_nothing_is_changed_from_a_window(host: Host) -> None:
     assert not host.first(JobEnded).ok
 
 
-def test_of_two_who_look_the_later_one_sees(endpoint: Endpoint, host: Host) -> None:
+def test_four_look_at_once_and_of_more_the_later_ones(observation: Observation, endpoint: Endpoint, host: Host) -> None:
     host.first(EngineReady)
-    other = Host()
-    other.first(ObjectChanged)
+    others = [Host() for _ in range(3)]
+    for other in others:
+        other.first(ObjectChanged)
+    assert not [one for one in host.events if isinstance(one, EngineLost)]
+    assert len(observation.lookers) == 4
+    others.append(Host())
+    others[-1].first(ObjectChanged)
     goodbye = host.ended()
     assert (goodbye.reason, goodbye.for_good) == ("train.py, rank 1 goes on; another DevExplorer shows it now.", False)
-    other.close()
+    for other in others:
+        other.close()
+    until(lambda: not observation.lookers)
 
 
 def test_the_end_of_a_script_is_told_as_its_end(endpoint: Endpoint, host: Host) -> None:
