@@ -336,10 +336,10 @@ from torch.utils.data import DataLoader, Dataset
 
 class Images(Dataset):
     def __len__(self):
-        return 100_000
+        return 10_000_000
 
     def __getitem__(self, index):
-        time.sleep(0.0005 if index < 1200 else 0.0001)
+        time.sleep(0.0005 if index < 12_000 else 0.0001)
         return torch.randn(3, 32, 32), index % 10
 
 

@@ -162,10 +162,11 @@ class HostUnsavedCopy:
         known: Known,
         *,
         folder: Path | None = None,
+        finds: bool = True,
         clock: Clock = time.time,
         monotonic: Clock = time.monotonic,
     ) -> None:
-        """`folder`: where the copies are; None: the user's state folder."""
+        """`folder`: where the copies are; None: the user's state folder. `finds`: what was left there is offered."""
         self._session, self._known, self._clock, self._monotonic = session, known, clock, monotonic
         self._background = Background(session.put)
 
@@ -179,7 +180,7 @@ class HostUnsavedCopy:
         self._found: FoundCopy | None = None
         self._offered = False
         begun_s = monotonic()
-        self._looks_s = [begun_s + later_s for later_s in LOOKS_S]
+        self._looks_s = [begun_s + later_s for later_s in LOOKS_S if finds]
 
     def beat(self) -> None:
         """Copy what should be copied, offer what was found."""
@@ -305,7 +306,7 @@ def serve(
         return _refuse(str(error))
     server = Server(session)
     listener = HostSocket(server.take, environ)
-    unsaved = HostUnsavedCopy(session, server.known)
+    unsaved = HostUnsavedCopy(session, server.known, finds=make_engine is None)
     server.make_way = unsaved.make_way
     daemon = Daemon(server, listener, would_lose=unsaved.is_lacking, idle_s=idle_s)
     try:
