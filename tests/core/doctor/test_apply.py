@@ -148,7 +148,10 @@ def test_rebuild_takes_what_was_found_on_changed_lines_and_claims_nothing_about_
     found = findings(place, Check(target="net", device="vgpu:0"))
     assert [item.path for item in found] == ["scale", "add"]
     rebuild = RunModelCode(target="net", again=True)
-    assert not place.do(rebuild).events, "nothing has changed since the check"
+    (event,) = place.do(rebuild).events
+    assert isinstance(event, Checked)
+    assert [item.path for item in event.diagnosis.problems] == ["scale", "add"], "nothing has changed since the check"
+    assert event.diagnosis.unchecked == ()
     file.write_text(file.read_text().replace("self.scale = torch.ones(4)", "self.scale = 2.0"))
     (event,) = place.do(rebuild).events
     assert isinstance(event, Checked)
@@ -160,4 +163,6 @@ def test_rebuild_takes_what_was_found_on_changed_lines_and_claims_nothing_about_
     assert not event.diagnosis.problems
     assert not event.diagnosis.clean
     assert findings(place, Check(target="net", device="vgpu:0")) == ()
-    assert not place.do(rebuild).events
+    (event,) = place.do(rebuild).events
+    assert isinstance(event, Checked)
+    assert (event.diagnosis.problems, event.diagnosis.unchecked) == ((), ())

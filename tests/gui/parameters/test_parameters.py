@@ -242,7 +242,7 @@ def test_nothing_of_it_can_be_done_in_a_recording(hands: Hands, tmp_path: Path) 
         "open", "replay", "pause", "table", "filter", "theme", "restart", "quit", "words", "enlarge", "fold", "detach",
         "reset_layout", "unfold",
         "next_panel", "last_panel", "connect", "switch_machine", "fleet_simulate", "fleet_hosts", "fleet_cluster",
-        "report",
+        "report", "running_here",
     }  # fmt: skip
     enabled |= {name for name in hands.window.actions_by_id if name.startswith(("page ", "layout ", "export "))}
     other_reasons = {"stop", "record", "stop_recording", "reconnect", "disconnect", "take_over"}
