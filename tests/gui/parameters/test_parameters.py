@@ -239,7 +239,7 @@ def test_nothing_of_it_can_be_done_in_a_recording(hands: Hands, tmp_path: Path) 
     replaying_of(hands.window.context).open(recordings.write(tmp_path / "a.devx"))
     hands.until(lambda: hands.state.recording is not None, "the recording is shown")
     enabled = {
-        "open", "replay", "pause", "table", "filter", "theme", "restart", "quit", "words", "enlarge", "fold", "detach",
+        "open", "replay", "pause", "table", "filter", "theme", "quit", "words", "enlarge", "fold", "detach",
         "reset_layout", "unfold",
         "next_panel", "last_panel", "connect", "switch_machine", "fleet_simulate", "fleet_hosts", "fleet_cluster",
         "report", "running_here",
