@@ -96,6 +96,8 @@ def test_f6_goes_from_panel_to_panel_and_back(me: Keyboard, number: int) -> None
     build(me, "mlp")
     me.press(Key(Key.Key_0 + number), ALT)
     bench = me.window.workbench
+    if bench.shows("exercise"):  # it is made once the layout is painted, and takes the keyboard
+        me.until(lambda: bench.exercise.isAncestorOf(me.focus), "the exercise is there")
     visited = []
     panels = [bench.room.place(bench._panel(name)) for name in bench.arrangement.panels]
     panels = [panel for panel in panels if panel.isVisible()]
