@@ -45,6 +45,8 @@ MAY_CHANGE = {
 }
 """Function -> fields that are others when it fails: the older one counts what the driver reserves as used; lists are
 shorter."""
+RATES = {"nvlink_tx_bytes_s", "nvlink_rx_bytes_s"}
+"""They are of two readings: on a machine so busy that one seemed to hang, it was made again."""
 UUIDS = [f"GPU-fa4e0000-c0de-4000-8000-{number:012x}" for number in (1, 2, 3)]
 
 
@@ -182,7 +184,7 @@ def test_each_function_that_fails_costs_its_own_fields_and_no_others(nvml_librar
         ):
             for before, after in ((known(sample), known(now)), (known(details), known(details_now))):
                 changed = {name for name in after if after[name] != before.get(name)}
-                assert changed <= MAY_CHANGE.get(function, set()), (
+                assert changed <= MAY_CHANGE.get(function, set()) | RATES, (
                     f"{function} failed, and these are other values: {changed}"
                 )
         nvml.close()
