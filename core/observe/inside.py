@@ -47,10 +47,19 @@ def begin(values: dict[str, Any]) -> None:
         cards = SimulatedCards(settings)
         cards.add()
         if script is not None:
-            script.observe(cards)
+            _begin_to_observe(script, cards)
         cards.emulate()
     elif script is not None:
-        script.observe()
+        _begin_to_observe(script)
+
+
+def _begin_to_observe(script: Script, cards: SimulatedCards | None = None) -> None:
+    """The script goes on whatever fails here, with one line about it."""
+    try:
+        script.observe(cards)
+    except Exception as error:
+        with suppress(OSError, ValueError, AttributeError):  # nobody reads it
+            print(f"devexplorer: the script is not observed: {type(error).__name__}: {error}", file=sys.__stderr__)
 
 
 def attach(model: nn.Module | None = None, *, name: str | None = None) -> None:

@@ -143,6 +143,19 @@ def test_a_script_ends_as_without_it(tmp_path: Path, name: str) -> None:
     assert (observed.stdout, observed.stderr, observed.returncode) == (bare.stdout, bare.stderr, code)
 
 
+def test_a_script_goes_on_where_observing_cannot_begin(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import sys\nsys.argv = None\nimport torch\nfrom torch import nn\n"
+        "print(nn.Linear(1, 1)(torch.ones(1, 1)).shape)"
+    )
+    bare, observed = both(script)
+    assert (observed.stdout, observed.returncode) == (bare.stdout, 0) == ("torch.Size([1, 1])\n", bare.returncode)
+    assert observed.stderr == (
+        "devexplorer: the script is not observed: TypeError: 'NoneType' object is not subscriptable\n"
+    )
+
+
 def test_a_script_runs_where_no_folder_can_have_its_socket(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
