@@ -66,6 +66,7 @@ class LearnPanel(QWidget):
         """Every exercise that was begun, as far as it has come."""
         self.model = RowsModel(_COLUMNS)
         self.table = RowsTable(self.model, "Exercises", [SIGNS_PX, TITLE_PX])
+        self.table.horizontalHeader().hide()
         self.table.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.table.activated.connect(self._to_answer)
         self.table.clicked.connect(self._to_answer)
@@ -115,15 +116,15 @@ class LearnPanel(QWidget):
         self.area.content.setMaximumWidth(TEXT_PX)
         self.area.verticalScrollBar().rangeChanged.connect(self._show_present)  # the rows got their heights
         self.progress.setContentsMargins(EDGE_PX, 0, EDGE_PX, 6)
-        left = vbox((self.table, 1), self.progress, spacing=4)
-        self._row = hbox(left, (self.area, 3), parent=self)
+        left = vbox((self.table, 1), self.progress, spacing=4, margins=(0, 8, 0, 0))
+        self._row = hbox(left, (self.area, 2), parent=self)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """The list above the exercise where there is no room beside it."""
         super().resizeEvent(event)
         narrow, wide = self.width() < WIDE_PX, self.width() >= WIDEST_PX
         lay_out(self._row, beside=not narrow)
-        self._row.setStretch(0, 2 if narrow else 0)
+        self._row.setStretch(0, 1 if narrow else 0)
         self.area.setMaximumHeight(EXERCISE_PX if narrow else UNLIMITED_PX)
         list_px = LIST_PX if wide else LEAST_LIST_PX
         alone = (self.width() if narrow else list_px) < LIST_PX
