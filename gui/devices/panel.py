@@ -26,9 +26,6 @@ from devexplorer.gui.widgets import (
     why_fixed,
 )
 
-FULL_CARDS = 4
-"""Where not every device has room for a full card, at most so many get one; the rest are compact rows."""
-
 ADD_TIP = "Add simulated GPUs: real values, counted memory, modelled time"
 ROW_GAP_PX = 4
 INDENT_PX = 14
@@ -153,8 +150,7 @@ class DevicesPanel(ReadingsPanel):
         self.refresh_texts()
 
     def _room_for_cards(self) -> int:
-        """How many devices get a full card: all, or four at most, and so many that all devices can be seen at once; a
-        single one in any case."""
+        """How many devices get a full card: so many that all devices can be seen at once; a single one in any case."""
         cards = families(self._state)
         number, instances = len(cards), sum(map(len, cards.values()))
         if number == 1:
@@ -163,8 +159,7 @@ class DevicesPanel(ReadingsPanel):
         word = self._simulated.sizeHint().height() + ROW_GAP_PX  # above the rows of simulated devices
         room = self.height() - HEADER_PX - 2 - 2 * 8 - footer - instances * (ROW_PX + ROW_GAP_PX)
         alarmed = sum(bool(item.texts.alarm) for item in self.items.values())  # a line each, on cards and rows
-        numbers: list[int] = [number, *range(min(FULL_CARDS, number), 0, -1)]
-        for full in numbers:
+        for full in range(number, 0, -1):
             rows = number - full
             more = alarmed + sum(
                 name in self.items and bool(self.items[name].texts.warning) for name in list(cards)[:full]

@@ -258,7 +258,7 @@ def test_with_many_devices_cards_give_way_until_all_can_be_seen(qtbot: QtBot):
     assert 0 < kinds.count(DeviceCard) < 4
     last = list(panel.items.values())[-1]
     assert last.mapTo(panel, QPoint(0, last.height())).y() <= panel.height()
-    for height, cards in ((800, 4), (1200, 9)):
+    for height, cards in ((800, 6), (1200, 9)):
         panel.resize(276, height)
         assert [type(item) for item in panel.items.values()].count(DeviceCard) == cards
 
