@@ -170,7 +170,7 @@ class Padded(QStyledItemDelegate):
         view, before = option.widget, range(index.column())
         is_first = not before or (isinstance(view, QTableView) and all(map(view.isColumnHidden, before)))
         left = PAD_PX - 3 if is_first else -3  # in line with the header; the style brings 3 of its own
-        option.rect = option.rect.adjusted(left, 0, -PAD_PX, 0)
+        option.rect = option.rect.adjusted(left, 0, 3 - PAD_PX, 0)
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
         painter.save()
