@@ -428,7 +428,7 @@ QPushButton::menu-indicator, QToolButton::menu-indicator { width: 0; image: none
 
 QLineEdit, QPlainTextEdit, QAbstractSpinBox, QComboBox {
   color: $text; background: $field; border: 1px solid $border_strong; border-radius: 5px; padding: 3px 7px;
-  selection-background-color: $accent; selection-color: $accent_text;
+  placeholder-text-color: $dim; selection-background-color: $accent; selection-color: $accent_text;
 }
 QLineEdit:focus, QPlainTextEdit:focus, QAbstractSpinBox:focus, QComboBox:focus { border-color: $focus; }
 QLineEdit:disabled, QAbstractSpinBox:disabled, QComboBox:disabled { color: $disabled; background: $panel; }
