@@ -92,10 +92,10 @@ class SplitPanel(QWidget):
         self.shares.dropped.connect(self._put)
         self.shares.edited.connect(self.refresh)
         self.free = push_button(
-            "Use what is free",
+            "Use free memory",
             self._forget_budgets,
             look="quiet",
-            tip="Forget these budgets: what is free on each device, less a tenth",
+            tip="Reset the budgets to the free memory of each device, less a tenth",
         )
         self.model = SplitBlocksModel()
         self.model.put_requested.connect(self._put)
@@ -237,7 +237,7 @@ class SplitPanel(QWidget):
     def _summary(self, draft: Draft | None, snapshot: ObjectSnapshot, *, placed: bool, measured: bool) -> str:
         if draft is None:
             return ""
-        words = f"{count_text(len(draft.blocks), 'block')}, {count_text(draft.hops, 'hop')} if they run in their order."
+        words = f"{count_text(len(draft.blocks), 'block')}, {count_text(draft.hops, 'hop')} if they run in order."
         if placed:
             words += " The model is split like this."
             if measured:
@@ -259,7 +259,7 @@ class SplitPanel(QWidget):
             )
         cards = devices[:-1]
         if len(cards) == 1:
-            return f"A split needs a second GPU beside {cards[0]}. Plan shows what would go to the CPU."
+            return "A split needs a second GPU. Plan shows what would go to the CPU."
         over = " and ".join(cards) if len(cards) <= MOST_NAMED else f"{len(cards)} devices"
         return f"Plan shows how {name} could be split over {over}. Tied weights stay together, and nothing moves."
 
@@ -356,7 +356,7 @@ def _apply_words(draft: Draft | None, *, placed: bool, dispatched: bool) -> str:
 
 BAR_PX = 8
 FIELD_PX = 92
-AUTOMATIC = "what is free"
+AUTOMATIC = "free memory"
 """Stands in a field whose budget the engine finds out."""
 
 
@@ -423,7 +423,7 @@ class DeviceShare(Picture):
         places = grid(8, 0, self)
         places.setContentsMargins(6, 1, 6, 1)
         places.setColumnStretch(1, 1)
-        places.setColumnMinimumWidth(0, chip_width(device) + 8)  # the chip is painted there
+        places.setColumnMinimumWidth(0, chip_width("vgpu:00") + 8)  # the chip is painted there: bars begin in line
         places.addWidget(self.words, 0, 1)
         places.addWidget(self.bar, 1, 1)
         places.addWidget(self.field, 0, 2, 2, 1)

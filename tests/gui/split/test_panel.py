@@ -147,13 +147,13 @@ def test_before_a_plan_it_is_said_what_one_would_show(qtbot: QtBot) -> None:
     shown = Shown(qtbot, with_net())
     assert shown.panel.unplanned.sentence.text().startswith("Plan shows how net could be split over vgpu:0 and vgpu:1.")
     assert not shown.panel.unplanned.button.isVisibleTo(shown.panel)
-    assert [share.field.placeholderText() for share in shown.panel.shares.rows.values()] == ["what is free"] * 3
+    assert [share.field.placeholderText() for share in shown.panel.shares.rows.values()] == ["free memory"] * 3
     assert not shown.panel.apply.isEnabled()
     shown.click(shown.panel.plan)
     assert shown.asked == [PlanSplit(target="net", budgets={})]
 
 
-@pytest.mark.parametrize(("infos", "words"), [((CPU,), "only the CPU"), ((CPU, VGPU), "a second GPU beside vgpu:0")])
+@pytest.mark.parametrize(("infos", "words"), [((CPU,), "only the CPU"), ((CPU, VGPU), "a second GPU.")])
 def test_with_fewer_than_two_gpus_virtual_ones_are_offered(
     qtbot: QtBot, infos: tuple[DeviceInfo, ...], words: str
 ) -> None:
@@ -245,7 +245,7 @@ def test_the_plan_is_a_table_of_blocks(qtbot: QtBot) -> None:
     assert shown.column(BlockColumn.SIZE) == ["4.00 MiB", "2.00 MiB", "2.00 MiB", "0 B"]
     assert shown.column(BlockColumn.NOW) == ["cpu"] * 4
     assert shown.column(BlockColumn.DEVICE) == ["vgpu:0", "vgpu:0", "vgpu:1", "vgpu:0"]
-    assert shown.panel.summary.text() == "4 blocks, 2 hops if they run in their order."
+    assert shown.panel.summary.text() == "4 blocks, 2 hops if they run in order."
     assert shown.panel.warning.full_text == PLAN.warnings[0]
 
 
