@@ -270,7 +270,7 @@ def _line(replica: Replica) -> str:
     part, held = replica.part, f"{bytes_text(replica.bytes)} for {replica.name}"
     if not part.rows:
         return f"{held}, nothing to do"
-    arrival = f"{seconds_text(*part.copying)} to get there" if part.copying.seconds else "there already"
+    arrival = f"{seconds_text(*part.copying)} to copy" if part.copying.seconds else "already there"
     return f"{held}, {count_text(part.rows, 'row')}: {arrival}, {seconds_text(*part.forward)} forward"
 
 

@@ -97,7 +97,7 @@ def assumptions(
     """What the figures rest on, a sentence each. `second`: a layer whose second dimension is the batch. `output_bytes`:
     0 where the model returns its loss."""
     sentences = [
-        "No real card was asked: memory is counted by the rules of PyTorch's caching allocator, seconds are"
+        "Nothing ran on a real card: memory is counted by the rules of PyTorch's caching allocator, seconds are"
         " simulated by a cost model that was fitted to published steps."
     ]
     if changed:
@@ -111,8 +111,8 @@ def assumptions(
         sentences.append("cuBLAS takes the workspace that PyTorch gives it by default on each architecture.")
     if convolutions and cuda:
         sentences.append(
-            "cuDNN takes 64 MiB while it convolves, which is a guess: it depends on the algorithm that it chooses on"
-            " the card."
+            "cuDNN takes 64 MiB for a convolution. This is an estimate: it depends on the algorithm that it chooses"
+            " on the card."
         )
     if recurrent and cuda:
         sentences.append(
@@ -144,7 +144,7 @@ def assumptions(
         sentences.append(
             "Every parameter that requires a gradient is trained. The loop is the usual one: optimizer.zero_grad() (to"
             " None), output = model(input), loss, loss.backward(), optimizer.step(); output and loss live until the"
-            " next forward has replaced them, and del output, loss before it would free them earlier."
+            " next forward replaces them; del output, loss would free them earlier."
         )
         if output_bytes:
             sentences.append(

@@ -162,12 +162,12 @@ def table_row(row: AllReduceRow) -> TableRow:
 
 
 def headline(rows: Sequence[AllReduceRow], *, ended: bool) -> str:
-    """`229 GB/s with 256 MiB`: the best bandwidth."""
+    """`229 GB/s at 256 MiB`: the best bandwidth."""
     row = fastest(rows)
     rate = None if row is None else rate_of(row)
     if row is None or rate is None:
         return "Nothing was measured." if ended else "Nothing is measured yet."
-    return f"{number_text(rate.median)} GB/s with {bytes_text(row.bytes, 0)}"
+    return f"{number_text(rate.median)} GB/s at {bytes_text(row.bytes, 0)}"
 
 
 def words(spec: AllReduceSpec, backend: str) -> str:

@@ -102,7 +102,7 @@ class ProcessesPanel(QWidget):
         self.nothing.setText(
             "No process uses a GPU now."
             if watched
-            else "There is no GPU that other processes could use; virtual GPUs belong to this window's engine only."
+            else "No physical GPU here. Virtual GPUs are used by this window's engine only."
         )
         self._stack.setCurrentWidget(self.table if rows else self.nothing)
 

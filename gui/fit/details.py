@@ -243,7 +243,7 @@ class FitDetails(ScrollArea):
         self.parts = _Parts()
         self.tools = label(words="dim", wrap=True, selectable=True)
         self.helps = HelpsView()
-        self.rests_title = label("What the figures rest on", Role.STRONG)
+        self.rests_title = label("Assumptions", Role.STRONG)
         self.rests = label(role=Role.LABEL, words="dim", wrap=True)
         self._shown: tuple[Fit, FitReport | None, FitReport] | None = None
         self._lay_out()

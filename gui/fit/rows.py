@@ -262,9 +262,9 @@ def as_tools_say(fit: Fit) -> str:
         return ""
     peak, rest = bytes_text(fit.bytes.from_allocator), bytes_text(fit.rest.from_allocator)
     if any(card.device == "mps" for card in fit.cards):
-        return f"PyTorch would say {rest} after the step (torch.mps.current_allocated_memory)."
+        return f"PyTorch would report {rest} after the step (torch.mps.current_allocated_memory)."
     return (
-        f"PyTorch would say {peak} (max_memory_allocated) and {rest} after the step (memory_allocated); nvidia-smi"
+        f"PyTorch would report {peak} (max_memory_allocated) and {rest} after the step (memory_allocated); nvidia-smi"
         f" {bytes_text(fit.used_bytes)}, with segments that the allocator keeps and the CUDA context."
     )
 

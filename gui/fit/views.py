@@ -49,7 +49,7 @@ LOW_PX, LEAST_CURVE_PX = 120, 56
 ASK = "Work out the curve"
 WAITING = "A plan is under way."
 SENTENCE = (
-    "The step is traced at up to ten batches, from 1 to more than {gpu} holds: its time and its memory over the batch."
+    "The step is traced at up to ten batches, from 1 to more than {gpu} holds: its time and memory by batch size."
 )
 SERVED = "The curve is about a step of training or inference; this plan is about generating text."
 NO_CURVE = "{gpu} has no curve: the model could not be divided over these cards."
@@ -61,11 +61,11 @@ class BatchCurves(QStackedWidget):
     def __init__(self) -> None:
         super().__init__()
         self.empty = EmptyState("", ASK)
-        self.what = Choice("What is shown over the batch", [("time", "time of a step", ""), ("rate", "samples/s", "")])
+        self.what = Choice("Shown by batch size", [("time", "step time", ""), ("rate", "samples/s", "")])
         self.what.currentIndexChanged.connect(self._draw)
-        self.time = SizeCurve("Time of a step over the batch, simulated", TIME_UNITS)
-        self.rate = SizeCurve("Samples per second over the batch, simulated", RATE_UNITS)
-        self.memory = SizeCurve("Memory over the batch, simulated", MEMORY_UNITS)
+        self.time = SizeCurve("Step time by batch size, simulated", TIME_UNITS)
+        self.rate = SizeCurve("Samples per second by batch size, simulated", RATE_UNITS)
+        self.memory = SizeCurve("Memory by batch size, simulated", MEMORY_UNITS)
         self.note = ElidedLabel(Role.LABEL, "dim")
         for curve in (self.time, self.rate, self.memory):
             curve.setMinimumHeight(LEAST_CURVE_PX)
@@ -263,9 +263,9 @@ def _cells(row: CardRange) -> tuple[Cell, ...]:
 
 
 VIEWS = (
-    ("Memory", "Parts of the memory, what would help, what the figures rest on"),
+    ("Memory", "Parts of the memory, what would help, the assumptions"),
     ("Roofline", "The step by class of operation, under the card's memory bandwidth and computing rates"),
-    ("Batch", "Time and memory over the batch"),
+    ("Batch", "Time and memory by batch size"),
     ("Efficiency", "Every card side by side: samples per joule and per second"),
     ("Published", "Published steps: prediction against measurement"),
 )

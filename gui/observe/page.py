@@ -46,7 +46,7 @@ class PhasePlot(StackPlot):
     """Seconds of a step by phase."""
 
     def __init__(self, state: State, axis: TimeAxis) -> None:
-        metric = Metric("step_s", "Time of a step", "seconds")
+        metric = Metric("step_s", "Step time", "seconds")
         super().__init__(metric, state, axis, EmptyState(NO_SCRIPT, "Running scripts…"), PHASES)
         self._scale.set_units(UNITS)
         self._recolour()

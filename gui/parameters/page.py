@@ -244,7 +244,7 @@ class ValuesPanel(QWidget):
             words="warning",
             tip="Something was done with it after its values were looked at",
         )
-        self.look = push_button("Look again", lambda: self._ask())
+        self.look = push_button("Refresh", lambda: self._ask())
         self.exact = push_button("Exactly", lambda: self._ask(exact=True))
         self.gradient = check_box("gradient", tip="Show the gradient's values instead")
         self.gradient.toggled.connect(self.refresh)

@@ -362,8 +362,8 @@ class SweepPage(BenchPage[SweepSpec]):
         if spec.search_seconds is not None:
             return f"searches for {took(spec.search_seconds)}, each shape for {spec.shape_seconds:g} s"
         words = (
-            f"{count_text(len(spec.shapes), 'shape')}, {took(len(spec.shapes) * spec.shape_seconds)} of measuring and"
-            " the warm-up"
+            f"{count_text(len(spec.shapes), 'shape')}, {took(len(spec.shapes) * spec.shape_seconds)} of measuring"
+            " plus warm-up"
         )
         large = max(sum(self._does_not_fit(each, shape) for shape in spec.shapes) for each in specs)
         return f"{words}; {large} of them do not fit and are left out" if large else words

@@ -93,7 +93,7 @@ def print_assumptions(out: Console, assumptions: Sequence[str]) -> None:
     """What the figures rest on, a line each."""
     if assumptions:
         out.print()
-        out.print(Text("what these figures rest on", style="dim"))
+        out.print(Text("assumptions", style="dim"))
         for assumption in assumptions:
             out.print(Text(f"    {printable(assumption)}", style="dim"))
 

@@ -102,7 +102,7 @@ def test_a_run_is_followed_size_by_size(qtbot: QtBot) -> None:
     )
     finish(state, 1, result)
     panel.refresh()
-    assert page.summary.headline.text() == "20.0 GB/s with 1 MiB"
+    assert page.summary.headline.text() == "20.0 GB/s at 1 MiB"
     assert "Bus bandwidth of the sum of one float32 tensor of each of 2 ranks." in page.summary.words.text()
     assert "simulated" in page.summary.facts.text()
     [series] = page.curve.series

@@ -141,7 +141,7 @@ def test_why_memory_or_share_are_not_known_is_in_the_tooltip(qtbot: QtBot, state
 def test_nothing_to_list_is_said_in_a_sentence(qtbot: QtBot, state: State) -> None:
     state.set_catalog(Catalog(devices=(CPU, VGPU)))
     panel = shown_by(qtbot, state)
-    assert "There is no GPU" in panel.nothing.text()
+    assert "No physical GPU" in panel.nothing.text()
     state.set_catalog(Catalog(devices=(server_card(0),)))
     use(state, "cuda:0")
     panel.refresh()

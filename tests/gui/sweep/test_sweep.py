@@ -60,7 +60,7 @@ def test_shapes_are_written_as_on_the_command_line(qtbot: QtBot, panel: Benchmar
     [specs] = asked.args or []
     shapes = ((64, 64, 64), (128, 128, 128), (192, 192, 192), (32, 64, 16), (32, 128, 16))
     assert specs == tuple(SweepSpec(device=name, shapes=shapes, shape_seconds=0.2) for name in ("vgpu:0", "vgpu:1"))
-    assert page.hint.full_text == "5 shapes, 1 s of measuring and the warm-up"
+    assert page.hint.full_text == "5 shapes, 1 s of measuring plus warm-up"
 
 
 def test_the_menu_offers_shapes_worth_looking_at(qtbot: QtBot, panel: BenchmarkPanel) -> None:
