@@ -356,7 +356,7 @@ def _apply_words(draft: Draft | None, *, placed: bool, dispatched: bool) -> str:
 
 BAR_PX = 8
 FIELD_PX = 92
-AUTOMATIC = "free memory"
+AUTOMATIC = "automatic"
 """Stands in a field whose budget the engine finds out."""
 
 
@@ -415,7 +415,7 @@ class DeviceShare(Picture):
             placeholder=AUTOMATIC,
             name=f"budget of {device}",
             width_px=FIELD_PX,
-            tip="Bytes of the model that may be here, for example 12 GiB; 0 leaves the device out",
+            tip="Bytes of the model that may be here, such as 12 GiB; 0 leaves the device out, empty: its free memory",
         )
         self.field.textEdited.connect(self._on_edit)
         self.bar = ShareBar(f"used of the budget of {device}")

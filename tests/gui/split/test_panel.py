@@ -147,7 +147,7 @@ def test_before_a_plan_it_is_said_what_one_would_show(qtbot: QtBot) -> None:
     shown = Shown(qtbot, with_net())
     assert shown.panel.unplanned.sentence.text().startswith("Plan shows how net could be split over vgpu:0 and vgpu:1.")
     assert not shown.panel.unplanned.button.isVisibleTo(shown.panel)
-    assert [share.field.placeholderText() for share in shown.panel.shares.rows.values()] == ["free memory"] * 3
+    assert [share.field.placeholderText() for share in shown.panel.shares.rows.values()] == ["automatic"] * 3
     assert not shown.panel.apply.isEnabled()
     shown.click(shown.panel.plan)
     assert shown.asked == [PlanSplit(target="net", budgets={})]
