@@ -61,8 +61,8 @@ def assumptions(spec: FitSpec, made: Served, runner: SessionRunner, devices: Col
     dtype = str(made.served.dtype).removeprefix("torch.")
     kept = "the whole sequence" if serving.kv_block is None else f"blocks of {serving.kv_block} tokens"
     sentences = [
-        "Nothing ran on a real card: memory is counted by the rules of PyTorch's caching allocator, seconds are simulated"
-        " by a roofline.",
+        "Nothing ran on a real card: memory is counted by the rules of PyTorch's caching allocator, seconds are"
+        " simulated by a roofline.",
         _weights(made, dtype),
         f"The cache has room for {kept} from the start, and tokens are written in place; transformers' own DynamicCache"
         " would copy it for each token.",
