@@ -22,6 +22,7 @@ from devexplorer.core.machines.host.finding import HostError
 from devexplorer.core.observe import observer, out_of_memory
 from devexplorer.core.observe.closing import report_lines
 from devexplorer.core.observe.endpoint import Endpoint
+from devexplorer.core.observe.ranks import RankWatch, register
 from devexplorer.core.observe.records import ObserveSettings, RunReport
 from devexplorer.core.observe.running import Greeting
 from devexplorer.core.observe.settings import VARIABLE, RunSettings
@@ -34,13 +35,18 @@ if TYPE_CHECKING:
 def begin(values: dict[str, Any]) -> None:
     """Torch is there: add the virtual GPUs, and observe from now on."""
     settings = msgspec.convert(values, RunSettings)
-    is_rank = settings.job and "RANK" in os.environ and "--multiprocessing-fork" not in sys.orig_argv
+    is_worker = "--multiprocessing-fork" in sys.orig_argv
+    rank = _number("RANK") if settings.job and not is_worker else None
     is_script = os.getpid() == settings.pid and not settings.job
-    script = Script(settings) if is_script or is_rank else None
+    script = Script(settings) if is_script or rank is not None else None
     if script is not None:
         out_of_memory.install()
-    if is_rank:  # of the processes that it starts none is
+    if rank is not None:
+        register(settings.job, rank)
+        # of the processes that it starts none is
         os.environ[VARIABLE] = msgspec.json.encode(msgspec.structs.replace(settings, job="", pid=0)).decode()
+    elif settings.job and not is_worker:
+        _begin_to_watch_ranks(settings)
     if settings.virtual:
         from devexplorer.core.observe.simulated_cards import SimulatedCards  # the whole device: only where it is wanted
 
@@ -60,6 +66,13 @@ def _begin_to_observe(script: Script, cards: SimulatedCards | None = None) -> No
     except Exception as error:
         with suppress(OSError, ValueError, AttributeError):  # nobody reads it
             print(f"devexplorer: the script is not observed: {type(error).__name__}: {error}", file=sys.__stderr__)
+
+
+def _begin_to_watch_ranks(settings: RunSettings) -> None:
+    """This process starts them."""
+    RankWatch(settings.job).start()
+    if os.getpid() == settings.pid:  # the whole job ends with it
+        atexit.register(shutil.rmtree, settings.job, ignore_errors=True)
 
 
 def attach(model: nn.Module | None = None, *, name: str | None = None) -> None:

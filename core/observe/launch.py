@@ -10,11 +10,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
 import msgspec
+import psutil
 
 import devexplorer
 from devexplorer.core.base import USERS_PATH, BadInput, module_command
@@ -25,6 +27,8 @@ from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.observe.settings import AWAITED, VARIABLE, RunSettings
 
 SITE = Path(__file__).parent / "site"
+JOB = "devexplorer-job-"
+"""The number of the process that runs the job follows."""
 
 
 def run(arguments: argparse.Namespace) -> NoReturn:
@@ -43,7 +47,7 @@ def run(arguments: argparse.Namespace) -> NoReturn:
         script="" if _is_command(arguments) else " ".join(command[1 : 2 + (arguments.module is not None)]),
         virtual=arguments.virtual or "",
         report=report or "",
-        job=tempfile.mkdtemp(prefix="devexplorer-job-") if _is_command(arguments) else "",
+        job=_job_folder() if _is_command(arguments) else "",
         python_path=environ.pop(USERS_PATH, environ.get("PYTHONPATH")),
         visible=environ.get(CUDA_VISIBLE_DEVICES),
         start=vars(devexplorer).get("__start__", ()),
@@ -60,6 +64,17 @@ def run(arguments: argparse.Namespace) -> NoReturn:
         os.execve(command[0], command, environ)
     except OSError as error:
         raise BadInput(f"{command[0]} cannot be started: {error.strerror or error}") from error
+
+
+def _job_folder() -> str:
+    """A folder for what the ranks of a job say. Those of jobs that were killed are removed."""
+    for left in Path(tempfile.gettempdir()).glob(f"{JOB}*"):
+        number = left.name.removeprefix(JOB).partition("-")[0]
+        with suppress(OSError):
+            is_over = number.isdecimal() and not psutil.pid_exists(int(number))
+            if is_over and left.lstat().st_uid == os.getuid():
+                shutil.rmtree(left)
+    return tempfile.mkdtemp(prefix=f"{JOB}{os.getpid()}-")
 
 
 def _open_window(environ: dict[str, str]) -> None:

@@ -204,12 +204,14 @@ class AttachedEngine:
         """A script is given no other priority."""
 
     def _run(self) -> None:
-        problem = ""
+        problem, leaves_socket = "", False
         try:
             connection = _listening(self._pid)
             if connection is not None:
                 with connection:
                     self._read(connection)
+                # a script that ends removes it before it hangs up
+                leaves_socket = any(pid == self._pid for pid, _ in _sockets())
         except TimeoutError:
             problem = "does not answer; it may be stopped in a debugger"
         except (LinkError, OSError, msgspec.MsgspecError) as error:
@@ -218,7 +220,8 @@ class AttachedEngine:
             return
         time.sleep(ENDING_S)
         if not problem and all(script.pid != self._pid for script in running()):
-            self.goodbye = Goodbye(reason=f"{self._name} has ended.", for_good=True)
+            how = "ended abruptly: it was killed, or crashed" if leaves_socket else "has ended"
+            self.goodbye = Goodbye(reason=f"{self._name} {how}.", for_good=True)
         else:
             self.goodbye = Goodbye(reason=f"{self._name} {problem or 'goes on; another DevExplorer shows it now'}.")
 
