@@ -177,9 +177,8 @@ def _answer(timed: WorkTimed, kind: str, datasheet: float | None) -> Answer:
         return Answer(title=title, words=words, facts=tuple(facts), code=_code(timed))
     title = f"{work}: {launched} without synchronising, {finished} with"
     words = (
-        f"A call only launches the product on {timed.device} and returns, so a timer that is read then has timed the"
-        f" launches: {launched}. After synchronising, which waits for the device, it reads {finished}: the time of the"
-        " work."
+        f"A call only launches the product on {timed.device}, so a timer that is read when it returns has timed the"
+        f" launches: {launched}. After synchronising it reads {finished}: the time of the work."
     )
     wrong, right = (_tflops(timed, seconds) for seconds in (timed.launched_seconds, timed.finished_seconds))
     facts += [
@@ -193,8 +192,8 @@ def _answer(timed: WorkTimed, kind: str, datasheet: float | None) -> Answer:
     if timed.simulated:
         each = seconds_text(launch_seconds())
         words += (
-            f" Both are simulated: each launch takes {each} on the host, and the device's simulated clock says when the"
-            " work is done."
+            f" Both are simulated: each launch takes {each} on the host, and the device's clock says how long the work"
+            " takes."
         )
     return Answer(title=title, words=words, facts=tuple(facts), code=_code(timed))
 
@@ -342,7 +341,7 @@ def crossed(measured: CrossoverMeasured, wanted: int, threads: int) -> Answer:
 
 
 def _from(size: int, before: int | None) -> str:
-    return f"from size {size} on" if before is not None else f"at every size from {size} on"
+    return f"at size {size}" if before is not None else f"at every size from {size} up"
 
 
 def _place(measured: CrossoverMeasured, seconds: DeviceSeconds) -> str:
@@ -351,7 +350,7 @@ def _place(measured: CrossoverMeasured, seconds: DeviceSeconds) -> str:
         return f"{measured.device} does not overtake the CPU within these sizes"
     if found.before is None:
         return f"{measured.device} is faster at every one of these sizes"
-    return f"{measured.device} is faster from size {found.size} on (at {found.before} the CPU is not slower)"
+    return f"{measured.device} is faster from size {found.size} up (at {found.before} the CPU is not slower)"
 
 
 def _crossover_code(measured: CrossoverMeasured) -> str:

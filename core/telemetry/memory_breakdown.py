@@ -260,7 +260,7 @@ def why_they_differ(info: DeviceInfo, parts: MemoryParts, used: int | None) -> s
         says = "The whole card has"
     else:
         says = "nvidia-smi says"
-    opening = f"{says} {bytes_text(parts.used)}, the tensors of the workspace use {bytes_text(parts.workspace)}."
+    opening = f"{says} {bytes_text(parts.used)}; the tensors of the workspace use {bytes_text(parts.workspace)}."
     if not between:
         return f"{opening} There is no difference."
     return f"{opening} The difference: {list_text(between)}."

@@ -324,7 +324,7 @@ def _condition_cells(run: Run, state: State) -> tuple[Cell, Cell, Cell]:
     hottest = device.history.span("temperature_c", run.started_unix_s, run.latest.time_unix_s).high
     why = "not modelled" if device.info.simulated else "the device does not tell"
     return tuple(  # type: ignore[return-value]
-        Cell(MISSING if math.isnan(value) else f"{value:.0f}", tip=why if math.isnan(value) else "")
+        Cell(MISSING if math.isnan(value) else f"{value:,.0f}", tip=why if math.isnan(value) else "")
         for value in (clock, power, hottest)
     )
 

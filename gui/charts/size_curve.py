@@ -226,7 +226,7 @@ class SizeCurve(Picture):
             first, last = first * 0.5, first * 1.5 or 1.0
         ticks = self._y_ticks()
         self.canvas.view.setXRange(self._x(first), self._x(last), padding=0.02)
-        self.canvas.view.setYRange(ticks[0][0], ticks[-1][0], padding=0)
+        self.canvas.view.setYRange(ticks[0][0], ticks[-1][0], padding=0.02)  # a mark on the axis is whole
         if self._markers:
             lane = 2
         elif self._guide is not None:

@@ -72,14 +72,14 @@ class FactsSheet(QListWidget):
             self._fill()
 
     def _fill(self) -> None:
-        """Groups are whole where there is room for all of their columns, and without empty lines between them where
-        all have room only so. A title is never the last line of a column."""
+        """Groups are whole where there is room for all of their columns; empty lines between them go before a group is
+        torn. A title is never the last line of a column."""
         before = self.lines
         # Qt leaves room for the scroll bar whether it is shown or not
         bar_px = self.style().pixelMetric(QStyle.PixelMetric.PM_ScrollBarExtent, None, self.horizontalScrollBar())
         high = max((self.maximumViewportSize().height() - bar_px - 1) // ROW_PX, 2)
         room = self.viewport().width() // self.gridSize().width() * high if self.isWrapping() else 0
-        for whole, apart in ((True, True), (False, True), (False, False)):
+        for whole, apart in ((True, True), (True, False), (False, True), (False, False)):
             self.lines = self._flow(high, whole=whole, apart=apart)
             if len(self.lines) <= room:
                 break

@@ -190,7 +190,7 @@ def datasheet_tip(figure: float | None, unit: str = "TFLOP/s", note: str = "") -
 def _reading(known: Spread | None, run: StoredRun) -> Cell:
     if known is None:
         return Cell(MISSING, tip="not modelled" if run.result.simulated else "not reported by the device")
-    return Cell(f"{known.median:.0f}", tip=f"{known.p20:.0f} to {known.p80:.0f} for the middle 60 % of the run")
+    return Cell(f"{known.median:,.0f}", tip=f"{known.p20:,.0f} to {known.p80:,.0f} for the middle 60 % of the run")
 
 
 class _Rows:

@@ -116,7 +116,7 @@ class LearnPanel(QWidget):
         self.area.content.setMaximumWidth(TEXT_PX)
         self.area.verticalScrollBar().rangeChanged.connect(self._show_present)  # the rows got their heights
         self.progress.setContentsMargins(EDGE_PX, 0, EDGE_PX, 6)
-        left = vbox((self.table, 1), self.progress, spacing=4, margins=(0, 8, 0, 0))
+        left = vbox((self.table, 1), self.progress, spacing=4, margins=(0, 4, 0, 0))
         self._row = hbox(left, (self.area, 2), parent=self)
 
     def resizeEvent(self, event: QResizeEvent) -> None:

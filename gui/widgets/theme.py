@@ -469,6 +469,7 @@ QComboBox QAbstractItemView {
 }
 
 QFrame#panel { background: $panel; border: 1px solid $border; border-radius: 6px; }
+QFrame#panel QFrame#panel { border: 0; }
 QWidget#panelHeader { border: 0; border-bottom: 1px solid $border; }
 QFrame#veil { background: $veil; }
 QFrame#offer { background: $card; border: 1px solid $border_strong; border-radius: 6px; }

@@ -146,7 +146,7 @@ def test_the_words_say_where_both_ways() -> None:
         ).words
 
     some = words((16, 1, 4, 9), (32, 5, 4, 9))
-    assert "cuda:0 is faster from size 32 on (at 16 the CPU is not slower)" in some
+    assert "cuda:0 is faster from size 32 up (at 16 the CPU is not slower)" in some
     assert "back, cuda:0 does not overtake the CPU within these sizes" in some
     assert "simulated" not in some
     assert "faster at every one of these sizes" in words((16, 3, 1, 2), (32, 4, 1, 2))

@@ -312,7 +312,7 @@ def test_conditions_are_next_to_the_number(panel: BenchmarkPanel, state: State) 
     point(state, 1, 30.0)
     end(state, 1, noise=0.083, drift=-0.021, parts_tflops=(33.0, 32.0))
     row = shown_row(panel)
-    assert row[8:12] == ["noisy  8.3", "1400", "60", "51"]
+    assert row[8:12] == ["noisy  8.3", "1,400", "60", "51"]
     assert row[STATE] == "done, drift −2.1 %, throttled by SW power cap"
     assert panel.matmul.model.rows[0].cells[4].tip == "Eight parts of the window: 33.0, 32.0 TFLOP/s"
 

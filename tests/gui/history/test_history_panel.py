@@ -174,7 +174,7 @@ def test_a_run_is_listed_with_its_conditions_and_what_it_is_worth(qtbot: QtBot) 
     )
     assert (found["median"], found[""]) == ("798", "TFLOP/s")
     assert (found["% of datasheet"], found["% of best"], found["noise %"]) == ("81", "94", "0.9")
-    assert (found["MHz"], found["W"], found["°C"]) == ("1755", "612", "64")
+    assert (found["MHz"], found["W"], found["°C"]) == ("1,755", "612", "64")
     assert (found["remarks"], found["tags"]) == ("▲ power cap", "before, driver-570")
     assert panel.model.row(0).cells[COLUMN["device"]].colour == 0
     conditions = panel.model.row(0).cells[COLUMN["when"]].tip
