@@ -265,6 +265,11 @@ def benchmark_kinds() -> dict[str, BenchmarkKind[Any, Any]]:
     return {kind.name: kind for kind in made}
 
 
+def offered_kinds() -> dict[str, BenchmarkKind[Any, Any]]:
+    """Those that can be started."""
+    return {name: kind for name, kind in benchmark_kinds().items() if kind.page}
+
+
 def feature_settings() -> dict[str, Any]:
     """The types of what features remember between starts."""
     named_types = (pair for feature in features().values() for pair in feature.settings)

@@ -84,8 +84,12 @@ def number_text(value: float | None, digits: int = 3) -> str:
     return f"{value:.{min(digits - 1 - magnitude, 9)}f}" if magnitude > -6 else f"{value:.{digits - 1}e}"
 
 
-RATE_UNITS = {"TFLOP/s": ("TFLOP/s", "GFLOP/s", "MFLOP/s"), "GB/s": ("GB/s", "MB/s", "kB/s")}
-"""The unit in which a rate is kept, and those in which it is shown, each a thousandth of the one before."""
+RATE_UNITS = {
+    "TFLOP/s": ("TFLOP/s", "GFLOP/s", "MFLOP/s"),
+    "GB/s": ("GB/s", "MB/s", "kB/s"),
+    "s": ("s", "ms", "µs"),
+}
+"""The unit in which a rate or a time is kept, and those in which it is shown, each a thousandth of the one before."""
 SMALLEST = 0.1
 """Of less than that the next unit is taken."""
 

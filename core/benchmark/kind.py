@@ -111,7 +111,14 @@ def published_tflops(conditions: Conditions | None, dtype: str) -> float | None:
 
 # --- the figures of a run in one form, whatever kind it was: comparisons, exports and reports read these
 
-UNITS = {"tflops": "TFLOP/s", "gb_per_s": "GB/s", "samples_per_s": "samples/s", "seconds": "s", "speedup": "times"}
+UNITS = {
+    "tflops": "TFLOP/s",
+    "gb_per_s": "GB/s",
+    "samples_per_s": "samples/s",
+    "seconds": "s",
+    "speedup": "times",
+    "mib": "MiB",
+}
 """Quantity -> unit."""
 
 
@@ -135,6 +142,8 @@ class Figure(NamedTuple):
     iterations: int = 0
     seconds: float | None = None
     """How long this very figure was measured; None: unknown."""
+    whole: bool = False
+    """The others are parts of it: whether it differs is judged by itself."""
 
     @property
     def label(self) -> str:
@@ -147,9 +156,9 @@ class Figure(NamedTuple):
         return UNITS[self.quantity]
 
     @property
-    def more_is_better(self) -> bool:
-        """Not so for durations."""
-        return self.quantity != "seconds"
+    def is_computed(self) -> bool:
+        """Simulated and without noise: samples say no more than the median. Steps of a script differ."""
+        return self.simulated and self.noise is None
 
 
 class Headline(NamedTuple):
@@ -242,8 +251,8 @@ class BenchmarkKind(Generic[S, R]):
     """An entry of its JSON documents."""
     part: ClassVar[type[msgspec.Struct] | None] = None
     """A part of the result that a point says is finished."""
-    page: ClassVar[str]
-    """Its page of the Benchmark tab, `package.module:class`."""
+    page: ClassVar[str] = ""
+    """Its page of the Benchmark tab, `package.module:class`; empty: its runs are kept and not started here."""
     title: ClassVar[str]
     """Heading in reports: `Matrix products`."""
     about: ClassVar[str]
@@ -372,6 +381,10 @@ class BenchmarkKind(Generic[S, R]):
     def subject_tip(self, result: R) -> str:
         """More about it."""
         return self.subject(result)
+
+    def remark(self, result: R) -> str:
+        """What is said of it in a list of runs; empty: nothing."""
+        return ""
 
     def throughput(self, result: R) -> Spread | None:
         """The TFLOP/s of a finished run."""

@@ -8,7 +8,7 @@ import argparse
 from devexplorer.core.base import Findings
 from devexplorer.core.benchmark.kind import Option
 from devexplorer.core.cli.arguments import PYTHON, TARGET, VIRTUAL, away_options, json_option, of_features
-from devexplorer.core.feature import benchmark_kinds
+from devexplorer.core.feature import offered_kinds
 from devexplorer.core.records import BenchSpec
 
 SHARED_HELP = {
@@ -23,7 +23,7 @@ SHARED_HELP = {
 def options() -> dict[str, tuple[Option, list[str]]]:
     """Flag -> the option and the benchmarks that take it."""
     result: dict[str, tuple[Option, list[str]]] = {}
-    for kind in benchmark_kinds().values():
+    for kind in offered_kinds().values():
         for option in kind.options:
             result.setdefault(option.flag, (option, []))[1].append(kind.name)
     return result
@@ -34,7 +34,7 @@ class _Help(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: object) -> None:
         kind = getattr(namespace, "benchmark", None)
-        if kind in benchmark_kinds():
+        if kind in offered_kinds():
             _parser_of(kind, parser.prog).print_help()
         else:
             parser.print_help()
@@ -44,9 +44,9 @@ class _Help(argparse.Action):
 def bench_arguments(bench: argparse.ArgumentParser) -> None:
     """The arguments of all benchmarks, in groups."""
     bench.add_argument("-h", "--help", action=_Help, nargs=0, default=argparse.SUPPRESS, help="show this help and exit")
-    names = f"{', '.join(benchmark_kinds())}; 'bench BENCHMARK --help' shows the options of one"
+    names = f"{', '.join(offered_kinds())}; 'bench BENCHMARK --help' shows the options of one"
     bench.add_argument("benchmark", metavar="BENCHMARK", help=names)
-    takers = ", ".join(kind.name for kind in benchmark_kinds().values() if kind.takes_target)
+    takers = ", ".join(kind.name for kind in offered_kinds().values() if kind.takes_target)
     bench.add_argument("target", metavar="TARGET", nargs="?", help=f"of {takers}: as TARGET of place (default mlp)")
     groups: dict[str, argparse._ArgumentGroup] = {}
     for option, kinds in options().values():
@@ -61,7 +61,7 @@ def bench_arguments(bench: argparse.ArgumentParser) -> None:
 
 def _parser_of(name: str, program: str) -> argparse.ArgumentParser:
     """What one benchmark takes, for its help."""
-    kind = benchmark_kinds()[name]
+    kind = offered_kinds()[name]
     parser = argparse.ArgumentParser(prog=f"{program} {name}", description=f"{kind.about.capitalize()}.")
     if kind.takes_target:
         parser.add_argument("target", metavar="TARGET", nargs="?", help=f"{TARGET} (default mlp)")
@@ -85,16 +85,16 @@ def specs(arguments: argparse.Namespace, findings: Findings) -> list[BenchSpec]:
     """One specification per run; harmless values where something is wrong. Devices are named later where a kind needs
     several and the arguments name none."""
     name = arguments.benchmark
-    if name not in benchmark_kinds():
-        findings.add(f"there is no benchmark '{name}'; there are {', '.join(benchmark_kinds())}")
+    if name not in offered_kinds():
+        findings.add(f"there is no benchmark '{name}'; there are {', '.join(offered_kinds())}")
         return []
-    if arguments.target is not None and not benchmark_kinds()[name].takes_target:
-        takers = [kind.name for kind in benchmark_kinds().values() if kind.takes_target]
+    if arguments.target is not None and not offered_kinds()[name].takes_target:
+        takers = [kind.name for kind in offered_kinds().values() if kind.takes_target]
         findings.add(_refusal(f"the target '{arguments.target}'", name, takers))
     for option, kinds in options().values():
         if name not in kinds and getattr(arguments, option.name) is not None:
             findings.add(_refusal(option.flag, name, kinds))
-    return benchmark_kinds()[name].specs(arguments, findings)
+    return offered_kinds()[name].specs(arguments, findings)
 
 
 def _refusal(what: str, name: str, kinds: list[str]) -> str:

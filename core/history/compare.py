@@ -44,6 +44,10 @@ Floats = npt.NDArray[np.float64]
 PARTS = 8
 """Consecutive parts of a run that are taken as independent of each other."""
 ALPHA = 0.05
+AS_RATIO = 1.5
+"""From here on a difference is said as a ratio."""
+LEAST_CHANGE = 0.01
+"""Of a size."""
 
 
 class DifferenceVerdict(enum.Enum):
@@ -301,8 +305,7 @@ def _difference(first: Figure, other: Figure) -> Difference | None:
     if (
         first.samples
         and other.samples
-        and not first.simulated
-        and not other.simulated
+        and not (first.is_computed or other.is_computed)
         and min(first.samples + other.samples) > 0
     ):
         result = difference(first.samples, other.samples)
@@ -321,41 +324,62 @@ def _least(known: Spread) -> float:
 
 def _judged(rows: Sequence[ComparedRow]) -> tuple[ComparedRow, ...]:
     """Verdicts and texts, the p-values of all comparisons adjusted together."""
-    p_values = [p for row in rows for cell in row.cells if (p := _p_value(cell)) is not None]
-    corrected = iter(adjusted(p_values))
+    p_values: dict[bool, list[float]] = {True: [], False: []}
+    for row in rows:
+        for cell in row.cells:
+            if cell is not None and cell.difference is not None and cell.difference.p_value is not None:
+                p_values[cell.figure.whole].append(cell.difference.p_value)
+    corrected = {whole: iter(adjusted(values)) for whole, values in p_values.items()}
     return tuple(row._replace(cells=tuple(_judge(cell, row.cells[0], corrected) for cell in row.cells)) for row in rows)
 
 
-def _p_value(cell: ComparedCell | None) -> float | None:
-    return None if cell is None or cell.difference is None else cell.difference.p_value
-
-
-def _judge(cell: ComparedCell | None, first: ComparedCell | None, corrected: Iterator[float]) -> ComparedCell | None:
+def _judge(
+    cell: ComparedCell | None, first: ComparedCell | None, corrected: dict[bool, Iterator[float]]
+) -> ComparedCell | None:
     if cell is None or first is None or cell.difference is None:
         return cell
-    p_value = None if cell.difference.p_value is None else next(corrected)
+    p_value = None if cell.difference.p_value is None else next(corrected[cell.figure.whole])
     decided = verdict(cell.difference, (first.figure.noise, cell.figure.noise), p_value)
     return cell._replace(verdict=decided, words=_difference_text(first.figure, cell.figure, cell.difference, decided))
 
 
-def speed_text(ratio: float, *, more_is_better: bool = True) -> str:
-    """A ratio of figures as text: `3.1 % faster`, `12 % slower`, `2.31 times as fast`, `as fast`."""
-    speed = ratio if more_is_better else 1 / ratio
-    if speed >= 1.5 or speed <= 1 / 1.5:
-        return f"{number_text(speed)} times as fast"
-    percent = (speed - 1) * 100
+def speed_text(ratio: float) -> str:
+    """A ratio of rates as text: `3.1 % faster`, `12 % slower`, `2.31 times as fast`, `as fast`."""
+    if ratio >= AS_RATIO or ratio <= 1 / AS_RATIO:
+        return f"{number_text(ratio)} times as fast"
+    return _percent_text(ratio, "faster", "slower", "as fast")
+
+
+def duration_text(ratio: float) -> str:
+    """A ratio of times as text: `23 % longer`, `12 % shorter`, `2.31 times as long`, `as long`."""
+    if ratio >= AS_RATIO:
+        return f"{number_text(ratio)} times as long"
+    return _percent_text(ratio, "longer", "shorter", "as long")
+
+
+def _percent_text(ratio: float, more: str, less: str, same: str) -> str:
+    percent = (ratio - 1) * 100
     if abs(percent) < 0.05:
-        return "as fast"
-    return f"{number_text(abs(percent), 2)} % {'faster' if percent > 0 else 'slower'}"
+        return same
+    return f"{number_text(abs(percent), 2)} % {more if percent > 0 else less}"
+
+
+def size_text(ratio: float) -> str:
+    """A ratio of sizes as text: `50 % larger`, `the same`."""
+    if abs(ratio - 1) < LEAST_CHANGE:
+        return "the same"
+    return _percent_text(ratio, "larger", "smaller", "the same")
 
 
 def _difference_text(first: Figure, other: Figure, change: Difference, decided: DifferenceVerdict) -> str:
-    speed = speed_text(change.ratio, more_is_better=first.more_is_better)
+    speed = duration_text(change.ratio) if first.quantity == "seconds" else speed_text(change.ratio)
     if first.quantity == "speedup":
         speed = f"{number_text(change.ratio)} times the speed-up"
-    if first.simulated and other.simulated:
+    if first.quantity == "mib":
+        return size_text(change.ratio)
+    if first.is_computed and other.is_computed:
         return f"{speed} (both simulated: a model without noise)"
-    if first.simulated or other.simulated:
+    if first.simulated != other.simulated:
         return f"{speed} (a simulation against a measurement)"
     noises = [value for value in (first.noise, other.noise) if value is not None]
     most = f" of {number_text(max(noises) * 100, 2)} %" if noises else ""

@@ -120,7 +120,12 @@ def _bar_plots(runs: Sequence[StoredRun], colours: _Colours) -> str:
             )
             by_unit.setdefault(figure.unit, []).append(bar)
     plots = "".join(f"<figure>{bars(rows, unit, f'{unit} of each run')}</figure>" for unit, rows in by_unit.items())
-    sampled = [(run, figure) for run in runs for figure in figures(run.result) if len(figure.samples) > 1]
+    sampled = [
+        (run, figure)
+        for run in runs
+        for figure in figures(run.result)
+        if figure.quantity == "tflops" and len(figure.samples) > 1
+    ]
     if not sampled:
         return plots
     lines = []

@@ -167,8 +167,9 @@ class HistoryFile:
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    def add(self, run: StoredRun) -> int:
-        """Store a run; returns the id that it has from now on. When this returns, it is on the disk."""
+    def add(self, run: StoredRun, once: bool) -> int:
+        """Store a run; returns the id that it has from now on. When this returns, it is on the disk. `once`: see
+        `Store.add`."""
         known, spec = run.conditions, run.result.spec
         row = (  # in the order of `_LAYOUT`
             None, kind_name(run.result), known.started_unix_s, device_of(run), known.device_name, known.uuid,
@@ -177,6 +178,8 @@ class HistoryFile:
             _json(run.result), _json(known),
         )  # fmt: skip
         with self._transaction():
+            if once and (there := self.find(digest(run.result, known))) is not None:
+                return there
             number = self._connection.execute(f"INSERT INTO runs VALUES ({', '.join('?' * len(row))})", row).lastrowid
         assert number is not None
         return number
@@ -331,9 +334,15 @@ class Store:
     # --- changing ----------------------------------------------------------------------------------------------------
 
     def add(
-        self, result: BenchResult, conditions: Conditions, tags: Iterable[str] = (), *, imported: bool = False
+        self,
+        result: BenchResult,
+        conditions: Conditions,
+        tags: Iterable[str] = (),
+        *,
+        imported: bool = False,
+        once: bool = False,
     ) -> StoredRun:
-        """Keep a run. It is on the disk when this returns.
+        """Keep a run. It is on the disk when this returns. `once`: where it is there already, that one is returned.
 
         Raises `BadInput` for tags that are none, and for a result with figures that are no numbers; `Unavailable` where
         that is not possible, which says where the run was saved instead.
@@ -347,7 +356,7 @@ class Store:
                 "this run has figures that are no numbers (not a number, or infinite) and cannot be kept"
             ) from None
         try:
-            return replace(run, id=self._do(lambda file: file.add(run)))
+            return replace(run, id=self._do(lambda file: file.add(run, once)))
         except FaultError as error:
             raise Unavailable(f"{error}; {self._saved_elsewhere(run)}") from None
 

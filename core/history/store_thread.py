@@ -96,9 +96,11 @@ class StoreThread(Listener):
         result: BenchResult,
         conditions: Conditions,
         done: Callable[[StoredRun], None] = lambda run: None,
+        *,
+        once: bool = False,
     ) -> None:
-        """Keep a run; `done` gets it."""
-        self._ask(lambda store: store.add(result, conditions), done, changes=True)
+        """Keep a run; `done` gets it. `once`: it may be there already."""
+        self._ask(lambda store: store.add(result, conditions, once=once), done, changes=True)
 
     def add_row(self, table: str, row: SideRow) -> None:
         """Keep a record of a feature."""

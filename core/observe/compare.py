@@ -17,15 +17,11 @@ import msgspec
 from devexplorer.core.base import BadInput, bytes_text, number_text, printable, seconds_text
 from devexplorer.core.base.files import open_regular
 from devexplorer.core.cli.terminal import console, print_document, table
-from devexplorer.core.history.compare import ALPHA, adjusted, difference
+from devexplorer.core.history.compare import ALPHA, adjusted, difference, duration_text, size_text
 from devexplorer.core.observe.records import SCHEMA, RunReport
 
 LEAST_SHARE = 0.01
 """Of a step in either run: shorter phases are left out."""
-LEAST_CHANGE = 0.01
-"""Of memory."""
-AS_RATIO = 1.5
-"""From here on a difference is said as a ratio."""
 LARGEST_FILE = 64 << 20
 
 
@@ -50,9 +46,7 @@ class StepDifference(NamedTuple):
         """What is said of it."""
         if self.ratio is None:
             return "only in one of the runs"
-        change = f"{number_text(abs(self.ratio - 1) * 100, 2)} % {'longer' if self.ratio > 1 else 'shorter'}"
-        if self.ratio >= AS_RATIO:
-            change = f"{number_text(self.ratio)} times as long"
+        change = duration_text(self.ratio)
         if self.low is None or self.high is None:
             return f"{change}; too few steps to say more"
         if not self.significant:
@@ -71,16 +65,13 @@ class MemoryDifference(NamedTuple):
         """What is said of it."""
         if not self.first:
             return "not used before"
-        change = self.second / self.first - 1
-        if abs(change) < LEAST_CHANGE:
-            return "the same"
-        return f"{number_text(abs(change) * 100, 2)} % {'larger' if change > 0 else 'smaller'}"
+        return size_text(self.second / self.first)
 
 
 def compare(arguments: argparse.Namespace) -> int:
     """Print it; the exit code is 1 where `--fail-slower` is exceeded."""
     limit = None if arguments.fail_slower is None else _share(arguments.fail_slower)
-    first, second = (_read(Path(path)) for path in (arguments.first, arguments.second))
+    first, second = (read_report(Path(path)) for path in (arguments.first, arguments.second))
     if first.clock != second.clock:
         raise BadInput(f"their times are on different clocks ({first.clock}, {second.clock}) and cannot be compared")
     steps, memory = step_differences(first, second), memory_differences(first, second)
@@ -161,7 +152,8 @@ def _print(
         print(printable(f"{name}: {report.verdict.text}"))
 
 
-def _read(path: Path) -> RunReport:
+def read_report(path: Path) -> RunReport:
+    """What is in the file. Raises `BadInput`."""
     try:
         with open_regular(path) as file:
             data = file.read(LARGEST_FILE)

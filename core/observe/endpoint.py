@@ -9,9 +9,12 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from devexplorer.core.base import LinkError
 from devexplorer.core.engine.link import frame
 from devexplorer.core.machines.host.finding import make, peer
+from devexplorer.core.observe.records import RunReport, ScriptEnded
 from devexplorer.core.observe.running import Greeting, socket_of
 
 if TYPE_CHECKING:
@@ -43,8 +46,8 @@ class Endpoint:
         os.register_at_fork(after_in_child=self._let_go)
         threading.Thread(target=self._accept, args=(listening,), name="observe-accept", daemon=True).start()
 
-    def close(self) -> None:
-        """Listen no more."""
+    def stop(self) -> None:
+        """Listen no more, and look no more; who looked waits for the end."""
         if self._socket is not None:
             with suppress(OSError):
                 os.unlink(self._path)
@@ -52,6 +55,15 @@ class Endpoint:
                 self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
             self._let_go()
         for looker in self._lookers:
+            looker.stop()
+
+    def close(self, report: RunReport | None = None) -> None:
+        """Tell those who looked how it ended, and let them go."""
+        self.stop()
+        for looker in self._lookers:
+            if report is not None and not looker.over:
+                short = msgspec.structs.replace(report, parameters=())
+                looker.say_last(ScriptEnded(report=msgspec.json.encode(short)))
             looker.end()
 
     def _let_go(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from devexplorer.core.feature import CommandSpec, Feature
 from devexplorer.core.observe.memory_report import FILE_KIND, MARK, ExplainReport
-from devexplorer.core.observe.records import ScriptSteps
+from devexplorer.core.observe.records import REPORT_KIND, REPORT_MARK, ScriptEnded, ScriptSteps
 
 FEATURE = Feature(
     needs=("machines", "history", "charts"),
@@ -18,11 +18,13 @@ FEATURE = Feature(
             question=True,
         ),
     ),
-    events=(ScriptSteps,),
+    events=(ScriptSteps, ScriptEnded),
+    benchmark="core.observe.kind:ScriptKind",
+    listener="core.observe.live:RunKeeper",
     state="core.observe.live:ScriptState",
     tab="gui.observe.tab:TAB",
     actions="gui.observe.scripts:actions",
     window="gui.observe.scripts:begin",
-    marks=((MARK, FILE_KIND),),
-    opens=((FILE_KIND, "core.observe.explain:open_file"),),
+    marks=((MARK, FILE_KIND), (REPORT_MARK, REPORT_KIND)),
+    opens=((FILE_KIND, "core.observe.explain:open_file"), (REPORT_KIND, "gui.observe.scripts:open_report")),
 )

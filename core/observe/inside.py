@@ -155,8 +155,10 @@ class Script:
 
     def _ended(self) -> list[str]:
         if self._endpoint is not None:
-            self._endpoint.close()
+            self._endpoint.stop()
         report = self.observation.finish()
+        if self._endpoint is not None:
+            self._endpoint.close(report if report.steps else None)
         lines = report_lines(report) if report.models else []
         if report.rank:  # the first one says all, each other one how it went
             lines = [lines[0], f"  {report.verdict.text}"] if lines else []

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from typing import Self
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Self
+
+import msgspec
 
 from devexplorer.core.base import handles
-from devexplorer.core.feature import FeatureState
-from devexplorer.core.observe.records import ScriptSteps
+from devexplorer.core.feature import FeatureState, Listener
+from devexplorer.core.observe.kind import conditions_of, result_of
+from devexplorer.core.observe.records import RunReport, ScriptEnded, ScriptSteps
+from devexplorer.core.records import StoredRun
 from devexplorer.core.records.base import BaseEvent
 from devexplorer.core.records.objects import ObjectSnapshot
-from devexplorer.core.session.poll import Change
+from devexplorer.core.session.poll import Change, PollResult
 from devexplorer.core.telemetry.history import SAME_S, History
 from devexplorer.core.telemetry.metrics import Metric
+
+if TYPE_CHECKING:
+    from devexplorer.core.session.session import Session
 
 KEPT = 3_600
 GAP_S = 30.0
@@ -24,6 +31,23 @@ PHASES = (
 """As they are stacked, from the bottom: what computes, then what it waits for."""
 
 
+class RunKeeper(Listener):
+    """Keeps the run of the script that this session shows in the history, once it has ended. Main thread."""
+
+    def drained(self, result: PollResult) -> None:
+        """Look for the end of it."""
+        for event in result.events:
+            if isinstance(event, ScriptEnded):
+                keep(self.session, event.report)
+
+
+def keep(session: Session, ended: bytes | RunReport, done: Callable[[StoredRun], None] = lambda run: None) -> None:
+    """Keep a run in the history of a session of this machine; `done` gets what is kept. A second time changes
+    nothing."""
+    report = msgspec.json.decode(ended, type=RunReport) if isinstance(ended, bytes) else ended
+    session.listener("history").add(result_of(report), conditions_of(report), done, once=True)
+
+
 class ScriptState(FeatureState):
     """The steps of the script that is shown; of a machine none."""
 
@@ -32,6 +56,8 @@ class ScriptState(FeatureState):
         self.steps: deque[ScriptSteps] = deque(maxlen=KEPT)
         self.history = History([Metric(phase, phase, "seconds") for phase in PHASES], gap_s=GAP_S)
         """Seconds of a step by phase. A phase that a step had nothing of is 0 there."""
+        self.ended: ScriptEnded | None = None
+        """None: it runs, or ended without a word."""
 
     @handles(ScriptSteps)
     def _took(self, event: ScriptSteps) -> Change:
@@ -42,9 +68,14 @@ class ScriptState(FeatureState):
         self.history.append(event.time_unix_s, known)
         return Change.LABORATORY
 
+    @handles(ScriptEnded)
+    def _ended(self, event: ScriptEnded) -> Change:
+        self.ended = event
+        return Change.LABORATORY
+
     def past(self) -> Iterable[BaseEvent]:
         """All of them."""
-        return tuple(self.steps)
+        return (*self.steps, *([self.ended] if self.ended else []))
 
     def go_on_from(self, older: Self) -> None:
         """Steps that were told before come first."""

@@ -31,6 +31,7 @@ from devexplorer.core.records import (
     Answer,
     EngineDevices,
     EngineReady,
+    Event,
     JobEnded,
     JobStarted,
     ObjectRemoved,
@@ -43,6 +44,8 @@ LOOK_S = 0.25
 """Between two readings of the allocators."""
 OBJECTS_S = 2.0
 """Between two looks at the models, or longer: they take one part in `SHARE` of the time."""
+LAST_S = 1.0
+"""So long an end waits at most for those who look."""
 SHARE = 300
 STEPS_S = 1.0
 """Between two words about the steps, where there were any."""
@@ -67,6 +70,7 @@ class Looker:
         self._stream = SocketStream(connection)
         self._observation = observation
         self._over = threading.Event()
+        self._stopped = threading.Event()
         self._writer = EventWriter(self._stream)
         self._differ = SnapshotDiffer()
         self._names: dict[int, str] = {}
@@ -85,12 +89,24 @@ class Looker:
     def start(self) -> None:
         """On threads of its own."""
         self._observation.lookers.add(id(self))
-        for work, name in ((self._look, "observe-look"), (self._refuse, "observe-refuse")):
-            threading.Thread(target=work, name=name, daemon=True).start()
+        self._thread = threading.Thread(target=self._look, name="observe-look", daemon=True)
+        self._thread.start()
+        threading.Thread(target=self._refuse, name="observe-refuse", daemon=True).start()
+
+    def stop(self) -> None:
+        """Look no more, while the run is summed up; the thread that looks is waited for. The script's main thread."""
+        self._stopped.set()
+        self._thread.join(LAST_S)
+
+    def say_last(self, event: Event) -> None:
+        """The last word; it takes a moment at most."""
+        self._writer.send(event)
+        self._writer.flush(LAST_S)
 
     def end(self) -> None:
-        """Look no more. Any thread."""
+        """Let them go. Any thread."""
         self._over.set()
+        self._stopped.set()
         self._observation.lookers.discard(id(self))
         self._writer.end()
         self._stream.close()
@@ -110,7 +126,7 @@ class Looker:
 
     def _look(self) -> None:
         try:
-            while not self._over.wait(LOOK_S if self._registry is not None else 0.0):
+            while not self._stopped.wait(LOOK_S if self._registry is not None else 0.0):
                 if not self._writer.waits:  # nothing piles up where nobody reads
                     self._say_devices()
                     self._say_models()

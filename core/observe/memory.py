@@ -121,6 +121,7 @@ class MemoryWatch:
                     peak_reserved_bytes=reserved,
                     growth_bytes_per_step=growing.bytes_per_step if grows and growing is not None else None,
                     simulated=self._simulated and device != "cpu",
+                    name=_name_of(device),
                 )
             )
         return tuple(used)
@@ -136,6 +137,14 @@ class MemoryWatch:
     def _looks_like_host_values(self, device: str) -> bool:
         """Values of virtual GPUs are in the process: what grows there is said of the card."""
         return device == "cpu" and self._simulated
+
+
+def _name_of(device: str) -> str:
+    """Of the card; empty where it is not known."""
+    machine = virtual_machine()
+    if machine is not None:
+        return next((str(gpu.profile.name) for gpu in machine.gpus if gpu.spoken == device), "")
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else ""
 
 
 def _growth(device: str, looks: list[tuple[int, int]], skipped: bool) -> Growth | None:

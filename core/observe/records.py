@@ -7,6 +7,9 @@ from devexplorer.core.records.base import BaseEvent, Record
 PARTS = 32
 SCHEMA = 1
 """Of `RunReport`; changes when a reader of the one before would misunderstand it."""
+REPORT_KIND = "run of a script"
+REPORT_MARK = b'{\n  "schema": 1,\n  "script": '
+"""How its file begins."""
 
 
 class ObserveSettings(Record):
@@ -76,6 +79,8 @@ class DeviceUse(Record):
     growth_bytes_per_step: float | None = None
     """Where it grew at every step."""
     simulated: bool = False
+    name: str = ""
+    """`Tesla T4`; empty: not known."""
 
 
 class RunVerdict(Record):
@@ -138,3 +143,11 @@ class ScriptSteps(BaseEvent, tag="ScriptSteps"):
     """Those are seconds of virtual GPUs."""
     verdict: str = ""
     """What takes the time, in one line; empty: there were too few steps."""
+
+
+class ScriptEnded(BaseEvent, tag="ScriptEnded"):
+    """The script that was shown has ended."""
+
+    report: bytes
+    """A `RunReport` without its parameters, as JSON: windows move times that they understand to their own clock, and
+    this is to be the same run for all of them."""

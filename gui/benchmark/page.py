@@ -22,7 +22,7 @@ from devexplorer.core.benchmark.matmul_kind import product_text, product_tip
 from devexplorer.core.benchmark.published import best, verdict
 from devexplorer.core.benchmark.spec import check_fits, check_matmul, operand_bytes, parse_shape
 from devexplorer.core.benchmark.statistics import noise_verdict
-from devexplorer.core.feature import benchmark_kinds
+from devexplorer.core.feature import offered_kinds
 from devexplorer.core.records import MatmulResult, MatmulSpec
 from devexplorer.core.session import Device, Run, State
 from devexplorer.gui.actions import WindowContext
@@ -46,13 +46,13 @@ class BenchmarkPanel(FormPages[BenchPage[Any]]):
         self._device: str | None = None
         self._context: WindowContext | None = None
         super().__init__(
-            {name: (kind.brief or name.capitalize(), kind.meaning) for name, kind in benchmark_kinds().items()},
+            {name: (kind.brief or name.capitalize(), kind.meaning) for name, kind in offered_kinds().items()},
             self._new_page,
         )
         self.refresh()
 
     def _new_page(self, kind: str) -> BenchPage[Any]:
-        page: BenchPage[Any] = resolve_name(benchmark_kinds()[kind].page)(self._state, self._clock)
+        page: BenchPage[Any] = resolve_name(offered_kinds()[kind].page)(self._state, self._clock)
         page.start_requested.connect(self.start_requested)
         page.stop_requested.connect(self.stop_requested)
         if self._context is not None:

@@ -122,7 +122,7 @@ def conditions_text(known: Conditions) -> str:
 def remarks(run: StoredRun) -> tuple[str, bool, bool]:
     """How it ended and what held the clocks down; whether that is an error, whether a warning."""
     result, held = run.result, run.conditions.throttle_reasons
-    words = []
+    words = [kind_of(result).remark(result)]
     if result.verified is False:
         words.append("✕ values are wrong")
     if result.failure:
@@ -133,7 +133,7 @@ def remarks(run: StoredRun) -> tuple[str, bool, bool]:
         words.append(f"▲ {', '.join(held)}")
     if run.imported:
         words.append("imported")
-    return ", ".join(words), result.verified is False, bool(result.failure or held)
+    return ", ".join(filter(None, words)), result.verified is False, bool(result.failure or held)
 
 
 def history_row(run: StoredRun, state: State, now_unix_s: float) -> TableRow:

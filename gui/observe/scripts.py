@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from time import localtime, strftime
 from typing import TYPE_CHECKING, cast
 
@@ -12,10 +13,15 @@ from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu
 
-from devexplorer.core.base import count_text
+from devexplorer.core.base import BadInput, count_text, sentence
 from devexplorer.core.machines.window.link import link_of
+from devexplorer.core.observe.live import ScriptState, keep
+from devexplorer.core.observe.records import RunReport
+from devexplorer.core.records import SentFrom
 from devexplorer.core.session.machine import Machine
 from devexplorer.gui.actions import MACHINE, ActionSpec, WindowContext
+from devexplorer.gui.history.room import history_of
+from devexplorer.gui.history.tab import TAB as HISTORY
 from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.observe.tab import TAB
 
@@ -61,6 +67,29 @@ def begin_with(context: WindowContext, pid: str) -> None:
     context.in_background("scripts", partial(script_of, int(pid)), found)
 
 
+def open_report(context: WindowContext, path: Path, _sent_from: SentFrom | None) -> None:
+    """Keep the run of a report in the history, and show it there."""
+    from devexplorer.core.observe.compare import read_report
+
+    def read() -> RunReport | str:
+        try:
+            return read_report(path)
+        except BadInput as error:
+            return sentence(str(error))
+
+    def found(report: RunReport | str) -> None:
+        here = context.shown.here
+        if isinstance(report, str):
+            context.banner.say(report, error=True)
+            return
+        if here.session is None or history_of(context).source is not here.session.listener("history"):
+            context.shown.show(here)
+        assert here.session is not None, "it is shown"
+        keep(here.session, report, lambda run: HISTORY.show(context).show_run(run.id))
+
+    context.in_background("report", read, found)
+
+
 def since_words(script: Greeting) -> str:
     """What tells it from others of its name."""
     parts = [*(f"{spec} (simulated)" for spec in script.devices), f"PyTorch {script.torch}"]
@@ -83,7 +112,10 @@ class RunningScripts(QObject):
         """What the machines are called, by their processes."""
         self._new: set[str] = set()
         """Those that were not shown yet."""
+        self._running: set[str] = set()
+        """Machines whose script has not ended, as far as is known."""
         context.machine_shown.connect(self._shown)
+        context.beaten.connect(self._keep_ended)
 
     def look(self, then: Callable[[], None] = lambda: None) -> None:
         """Ask which there are; at a later beat they are known."""
@@ -126,6 +158,21 @@ class RunningScripts(QObject):
         self._new.add(name)
         self._context.banner.say(f"Connecting to {name}…", passing=True, about=ACTION)
         self._room.join(name, ScriptRoute(script.pid))
+        self._running.add(name)
+        machine, here = self._room.find(name), self._context.shown.here.session
+        if machine is not None and machine.session is not None and here is not None:
+            machine.session.listeners["history"] = here.listener("history")  # it runs on this machine
+
+    def _keep_ended(self) -> None:
+        """The host has kept the runs of scripts that ended; the history of this window is to know of them."""
+        shown = self._context.shown
+        for machine in shown.machines if self._running else ():
+            is_shown = machine is shown.machine and shown.instead is None
+            ended = (self._context.state if is_shown else machine.aside).part(ScriptState).ended
+            if ended is not None and machine.name in self._running:
+                self._running.discard(machine.name)
+                if shown.here.session is not None:
+                    keep(shown.here.session, ended.report)
 
     def _shown(self, machine: Machine) -> None:
         if machine.name in self._new:

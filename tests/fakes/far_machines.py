@@ -30,6 +30,7 @@ class SessionFake:
     def __init__(self, name: str) -> None:
         self.name = name
         self.calls: list[Any] = []
+        self.listeners: dict[str, Any] = {}
 
     def __getattr__(self, method: str) -> Callable[..., None]:
         return lambda *values, **named: self.calls.append((method, *values))

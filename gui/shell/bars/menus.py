@@ -154,7 +154,7 @@ def palette_choices(specs: Sequence[ActionSpec], controller: Controller) -> list
 
 def measuring_choices(context: WindowContext) -> list[PaletteChoice]:
     """Each kind of benchmark: its form."""
-    from devexplorer.core.feature import benchmark_kinds  # all of these when the palette is opened
+    from devexplorer.core.feature import offered_kinds  # all of these when the palette is opened
     from devexplorer.gui.actions.palette import PaletteChoice
 
     def show(kind: str) -> None:
@@ -164,7 +164,7 @@ def measuring_choices(context: WindowContext) -> list[PaletteChoice]:
 
     return [
         PaletteChoice(f"Benchmark: {name}", "", True, partial(show, name), kind.meaning)
-        for name, kind in benchmark_kinds().items()
+        for name, kind in offered_kinds().items()
     ]
 
 

@@ -30,7 +30,7 @@ from devexplorer.core.cli.arguments import window_options
 from devexplorer.core.cli.run import main
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE
 from devexplorer.core.devices.nvml.library import Nvml
-from devexplorer.core.feature import benchmark_kinds, features
+from devexplorer.core.feature import features, offered_kinds
 
 pytestmark = pytest.mark.usefixtures("no_virtual_gpus_left")
 
@@ -239,7 +239,7 @@ def test_the_window_is_named_where_it_cannot_be_opened(refusal: Refusal) -> None
     assert "PySide6" in refusal("tour")
 
 
-@pytest.mark.parametrize("kind", benchmark_kinds())
+@pytest.mark.parametrize("kind", offered_kinds())
 def test_the_help_of_a_benchmark_shows_what_it_takes_and_nothing_else(
     kind: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -247,7 +247,7 @@ def test_the_help_of_a_benchmark_shows_what_it_takes_and_nothing_else(
         main(["bench", kind, "--help"])
     assert ended.value.code == 0
     shown = set(re.findall(r"(?m)^  (--[a-z-]+)", capfd.readouterr().out))
-    takes = {option.flag for option in benchmark_kinds()[kind].options}
+    takes = {option.flag for option in offered_kinds()[kind].options}
     away = {f"--{option.name}" for option in window_options() if option.away}
     kept = {"--tag"} if "history" in features() else set()
     assert shown == takes | away | kept | {"--virtual", "--python", "--no-store", "--json"}
@@ -257,7 +257,7 @@ def test_the_help_of_all_benchmarks_shows_every_option(capfd: pytest.CaptureFixt
     with pytest.raises(SystemExit):
         main(["bench", "--help"])
     shown = capfd.readouterr().out
-    assert all(option.flag in shown for kind in benchmark_kinds().values() for option in kind.options)
+    assert all(option.flag in shown for kind in offered_kinds().values() for option in kind.options)
     assert "bench BENCHMARK --help" in " ".join(shown.split())
 
 

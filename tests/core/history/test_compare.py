@@ -9,7 +9,15 @@ from fakes.runs import around, bandwidth, matmul, model, samples, scaling, store
 from devexplorer.core.base import BadInput
 from devexplorer.core.benchmark.conditions import all_conditions, condition_rows
 from devexplorer.core.benchmark.kind import figures, title
-from devexplorer.core.history.compare import MOST_RUNS, ComparedCell, DifferenceVerdict, compare, refusal, speed_text
+from devexplorer.core.history.compare import (
+    MOST_RUNS,
+    ComparedCell,
+    DifferenceVerdict,
+    compare,
+    duration_text,
+    refusal,
+    speed_text,
+)
 
 
 def cell(first: object, second: object) -> ComparedCell:
@@ -97,8 +105,13 @@ def test_ratios_in_words(ratio: float, words: str) -> None:
     assert speed_text(ratio) == words
 
 
-def test_less_time_is_faster() -> None:
-    assert speed_text(0.8, more_is_better=False) == "25 % faster"
+def test_times_are_longer_or_shorter() -> None:
+    assert [duration_text(ratio) for ratio in (0.8, 1.25, 3.0, 1.0)] == [
+        "20 % shorter",
+        "25 % longer",
+        "3.00 times as long",
+        "as long",
+    ]
 
 
 def test_every_shape_and_copy_is_compared_with_its_own() -> None:
@@ -134,7 +147,7 @@ def test_simulated_runs_have_no_noise() -> None:
     found = compare([stored(scaling(0.34), 1), stored(scaling(0.25), 2)])
     assert [row.label or row.unit for row in found.rows] == ["at once", "one after the other", "times"]
     assert found.rows[0].cells[1] is not None
-    assert found.rows[0].cells[1].words == "36 % faster (both simulated: a model without noise)"
+    assert found.rows[0].cells[1].words == "26 % shorter (both simulated: a model without noise)"
     assert not found.mixed
 
 

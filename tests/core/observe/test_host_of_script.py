@@ -6,13 +6,18 @@ import os
 import time
 from collections.abc import Callable, Iterator
 
+import msgspec
 import psutil
 import pytest
 from fakes.hosts import short_folder
+from fakes.run_reports import report as run_report
 from torch import nn
 
+from devexplorer.core.history.store import Store
 from devexplorer.core.machines.window.remote_session import RemoteSession
 from devexplorer.core.observe.endpoint import Endpoint
+from devexplorer.core.observe.kind import result_of
+from devexplorer.core.observe.live import ScriptState
 from devexplorer.core.observe.observer import Observation
 from devexplorer.core.observe.records import ObserveSettings
 from devexplorer.core.observe.running import Greeting, ScriptRoute, running
@@ -58,11 +63,17 @@ def test_a_script_is_seen_through_a_host_which_ends_with_it(endpoint: Endpoint) 
     assert state.away == "The script runs on its own, and this window only shows it."
     assert session.link.live
     (host,) = [child for child in psutil.Process().children() if "devexplorer.core.observe.host" in child.cmdline()]
-    endpoint.close()
+    report = msgspec.structs.replace(run_report(forward=5), started_unix_s=2.0)
+    endpoint.close(report)
     assert all(script.pid != os.getpid() for script in running())
     until(lambda: session.link.ended)
     assert (session.link.reason, state.away) == ("train.py has ended.", "train.py has ended.")
     assert "linear" in state.objects
     assert state.engine is not None
+    ended = state.part(ScriptState).ended
+    assert ended is not None
+    assert ended.report == msgspec.json.encode(report)
     assert session.close()
     assert os.waitpid(host.pid, 0) == (host.pid, 0)
+    (kept,) = Store().runs()
+    assert kept.result == result_of(report), "the history of this user has it"

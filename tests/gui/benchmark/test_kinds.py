@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.engine.engine import LocalEngine
-from devexplorer.core.feature import benchmark_kinds
+from devexplorer.core.feature import offered_kinds
 from devexplorer.core.records import Conditions, EngineDevices, Event, StartBenchmark, StoredRun
 from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.page import BenchmarkPanel
@@ -32,7 +32,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalEngine]:
 
 
 def test_only_the_page_on_show_is_loaded(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, kind in benchmark_kinds().items():
+    for name, kind in offered_kinds().items():
         if name != "matmul":
             monkeypatch.setattr(type(kind), "page", "nowhere:Page")
     panel = BenchmarkPanel(State())
