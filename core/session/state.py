@@ -588,3 +588,9 @@ class Device:
         """Breakdown of the used memory, as far as it was measured."""
         driver = self.sample.memory_reserved_bytes if self.sample is not None else None
         return memory_parts(self.used_bytes, self.total_bytes, self.allocator, self.context.bytes, driver)
+
+    @property
+    def free_bytes(self) -> int | None:
+        """What new tensors can take; the engine's own cache counts as free. None: not known."""
+        parts = self.parts
+        return None if parts.free is None else parts.free + (parts.cached or 0)

@@ -127,12 +127,12 @@ class TabSpec(msgspec.Struct, Generic[P_co], frozen=True):
 
     def show(self, context: WindowContext) -> P_co:
         """Bring the tab to the front; returns its page."""
-        return cast(P_co, context.show_tab(self.name))
+        return cast("P_co", context.show_tab(self.name))
 
     def open(self, context: WindowContext) -> P_co:
         """Show the tab and give the keyboard to its page; returns the page."""
         shown = self.show(context)
-        page, focus = cast(QWidget, shown), QApplication.focusWidget()
+        page, focus = cast("QWidget", shown), QApplication.focusWidget()
         stops = (stop for stop in reading_order(page) if stop.isVisible() and stop.isEnabled())
         if (focus is None or not page.isAncestorOf(focus)) and (first := next(stops, None)) is not None:
             first.setFocus(Qt.FocusReason.TabFocusReason)

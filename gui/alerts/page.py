@@ -20,18 +20,24 @@ from devexplorer.gui.widgets import (
     CENTRE,
     CPU,
     EDGE_PX,
+    ROW_PX,
     UNLIMITED_PX,
+    Cell,
     Colour,
+    Column,
+    RowsModel,
+    RowsTable,
+    TableRow,
     hbox,
     holder,
     label,
     lay_out,
+    numbers,
     push_button,
     stack,
     thin_line,
     vbox,
 )
-from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, RowsModel, RowsTable, TableRow, numbers
 
 SIDE_BY_SIDE_PX = 1180
 """From this width on the rules are beside the list."""

@@ -10,14 +10,10 @@ from devexplorer.core.allreduce.messages import CPU_RANKS, DTYPES
 from devexplorer.core.base import MISSING, bytes_text, count_text, number_text, parse_dtype, seconds_text
 from devexplorer.core.benchmark.spec import parse_byte_sizes
 from devexplorer.core.session import Run
-from devexplorer.gui.benchmark.base_page import BenchPage
-from devexplorer.gui.benchmark.runs import is_simulated
-from devexplorer.gui.benchmark.summary import Summary, beside
+from devexplorer.gui.benchmark.base_page import PicturePage, is_simulated, took
 from devexplorer.gui.charts.size_curve import GB_UNITS, Series, SizeCurve
 from devexplorer.gui.forms.device_choice import DeviceChoice
-from devexplorer.gui.widgets import line_edit, splitter
-from devexplorer.gui.widgets.form_fields import MenuEdit, mixed_clocks_of, took
-from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow, numbers
+from devexplorer.gui.widgets import Cell, Column, MenuEdit, RowsModel, RowsTable, TableRow, line_edit, numbers, splitter
 
 SIZES = "4K:64M"
 CHOICES = (
@@ -48,7 +44,7 @@ class RankDevices(DeviceChoice):
         return next((group for group in groups if len(group) > 1), [name for name in usable if name == "cpu"])
 
 
-class AllReducePage(BenchPage[AllReduceSpec]):
+class AllReducePage(PicturePage[AllReduceSpec]):
     """One specification: a rank on each device, or several on the CPU."""
 
     kind = "allreduce"
@@ -66,16 +62,13 @@ class AllReducePage(BenchPage[AllReduceSpec]):
         self.add_field("ranks on", self.devices)
         self._ranks = self.add_field("ranks", self.ranks_edit)
         self.add_fields(("dtype", self.dtype_edit), ("sizes", self.sizes_edit), ("seconds each", self.seconds_edit))
-        self.summary = Summary()
         self.model = RowsModel(COLUMNS)
         self.table = RowsTable(self.model, "Bandwidth by size", WIDTHS_PX, gives_up=(3, 2))
         self.curve = SizeCurve("Bus bandwidth over the size of a tensor", GB_UNITS)
         self.table.setMinimumWidth(220)
         pictures = splitter(self.table, self.curve, stretches=(0, 1))
         pictures.setSizes([TABLE_PX, TABLE_PX])
-        self.set_results(beside(self.summary, pictures))
-        self._shown: tuple[object, ...] = ()
-        self.summary.changed.connect(self.refresh)
+        self.add_picture(pictures)
 
     # the form
 
@@ -91,7 +84,7 @@ class AllReducePage(BenchPage[AllReduceSpec]):
     def specs(self) -> tuple[AllReduceSpec, ...]:
         """One for all ranks. Raises one `BadInput` with everything that is wrong."""
         findings, chosen = self.checked(), self.devices.chosen
-        findings.add(*mixed_clocks_of(self._state, chosen))
+        findings.add(*self.mixed_clocks(chosen))
         if "cpu" in chosen and not self.on_cpu:
             findings.add("ranks on the CPU and on cards cannot be in one world; choose devices of one kind")
         if len(chosen) == 1 and self._state.devices[chosen[0]].info.simulated:
@@ -118,24 +111,18 @@ class AllReducePage(BenchPage[AllReduceSpec]):
 
     # the runs
 
-    def show_runs(self, runs: list[Run]) -> None:
-        """The chosen one, as far as it has come."""
-        run = self.summary.offer(runs)
+    def tell(self, run: Run, rows: Sequence[AllReduceRow]) -> None:
         assert isinstance(run.spec, AllReduceSpec)
-        result = run.result if isinstance(run.result, AllReduceResult) else None
-        rows = result.rows if result is not None else tuple(run.parts)
-        simulated = is_simulated(run, self._state)
-        shown = run.run, len(rows), run.ended
-        if shown != self._shown:
-            self._shown = shown
-            self.model.set_rows([table_row(row) for row in rows])
-            self._draw(run.spec, rows, simulated)
-        facts = ["simulated"] if simulated else []
+        result, backend = run.result, ""
+        if isinstance(result, AllReduceResult) and not is_simulated(run, self._state):
+            backend = result.backend
         wrong = next((f"✕ {row.reason}." for row in rows if row.verified is False and row.reason), "")
-        text = words(run.spec, result.backend if result is not None and not simulated else "")
-        self.summary.say(headline(rows, ended=run.ended), text, run, *facts, warning=wrong)
+        self.summary.say(headline(rows), words(run.spec, backend), run, warning=wrong)
 
-    def _draw(self, spec: AllReduceSpec, rows: Sequence[AllReduceRow], simulated: bool) -> None:
+    def draw(self, run: Run, rows: Sequence[AllReduceRow]) -> None:
+        spec = run.spec
+        assert isinstance(spec, AllReduceSpec)
+        self.model.set_rows([table_row(row) for row in rows])
         rates = [(float(row.bytes), rate) for row in rows if (rate := rate_of(row)) is not None]
         rates.sort(key=lambda pair: pair[0])
         points = tuple((size, rate.median, rate.p20, rate.p80) for size, rate in rates)
@@ -143,7 +130,7 @@ class AllReducePage(BenchPage[AllReduceSpec]):
         self.curve.set_axis("", partial(bytes_text, digits=0), count_text(spec.world_size, "rank"), between)
         colour = self._state.look_of(spec.device)[0]
         name = "bus bandwidth" if spec.world_size > 1 else "algorithm bandwidth"
-        self.curve.set_curves([Series(name, colour, points, simulated)] if points else [])
+        self.curve.set_curves([Series(name, colour, points, is_simulated(run, self._state))] if points else [])
 
 
 def table_row(row: AllReduceRow) -> TableRow:
@@ -161,12 +148,12 @@ def table_row(row: AllReduceRow) -> TableRow:
     return TableRow(row.bytes, (Cell(bytes_text(row.bytes, 0)), *map(Cell, rates), Cell(seconds_text(seconds)), values))
 
 
-def headline(rows: Sequence[AllReduceRow], *, ended: bool) -> str:
-    """`229 GB/s at 256 MiB`: the best bandwidth."""
+def headline(rows: Sequence[AllReduceRow]) -> str:
+    """`229 GB/s at 256 MiB`: the best bandwidth; empty where nothing was measured."""
     row = fastest(rows)
     rate = None if row is None else rate_of(row)
     if row is None or rate is None:
-        return "Nothing was measured." if ended else "Nothing is measured yet."
+        return ""
     return f"{number_text(rate.median)} GB/s at {bytes_text(row.bytes, 0)}"
 
 

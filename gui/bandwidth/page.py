@@ -18,26 +18,30 @@ from devexplorer.core.bandwidth.kind import BandwidthResult, BandwidthRow, Bandw
 from devexplorer.core.base import MISSING, bytes_text, count_text, number_text, seconds_text
 from devexplorer.core.benchmark.spec import parse_byte_sizes
 from devexplorer.core.session import Run, State
-from devexplorer.gui.benchmark.base_page import BenchPage
-from devexplorer.gui.benchmark.runs import is_simulated
-from devexplorer.gui.benchmark.summary import WIDTH_PX, Summary
+from devexplorer.gui.benchmark.base_page import WIDTH_PX, BenchPage, Summary, took
 from devexplorer.gui.charts.size_curve import GB_UNITS, Series, SizeCurve
 from devexplorer.gui.forms.device_choice import AllDevices
 from devexplorer.gui.widgets import (
     EDGE_PX,
+    Cell,
+    Choice,
     Colour,
+    Column,
+    MenuEdit,
     Role,
+    RowsModel,
+    RowsTable,
     ScrollArea,
+    TableRow,
     check_box,
     hbox,
     holder,
     label,
     line_edit,
+    numbers,
     splitter,
     vbox,
 )
-from devexplorer.gui.widgets.form_fields import Choice, MenuEdit, free_bytes, mixed_clocks_of, took
-from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow, numbers
 
 WRONG = "✕"
 """In front of a rate whose data arrived wrong."""
@@ -188,12 +192,12 @@ def row_words(row: BandwidthRow | None, source: str, destination: str) -> str:
     return "\n".join([*lines, *(["simulated"] if row.simulated else [])])
 
 
-def latency_words(rows: Sequence[tuple[float, BandwidthRow]]) -> str:
+def latency_words(rows: Iterable[BandwidthRow | None]) -> str:
     """`4 KiB takes 9.8 µs`: of the smallest copy, where it is a small one."""
-    small = [row for size, row in rows if size <= SMALL_BYTES and row.seconds is not None]
-    if not small or small[0].seconds is None:
-        return ""
-    return f"{bytes_text(small[0].bytes, 0)} takes {seconds_text(small[0].seconds.median)}."
+    for row in rows:
+        if row is not None and row.seconds is not None and row.bytes <= SMALL_BYTES:
+            return f"{bytes_text(row.bytes, 0)} takes {seconds_text(row.seconds.median)}."
+    return ""
 
 
 class CopiesView(QWidget):
@@ -210,7 +214,7 @@ class CopiesView(QWidget):
         """Source and destination of the curve."""
         self._picked = False
         """Whether the user has chosen the pair; until then it is the first that goes from one device to another."""
-        self.summary = Summary()
+        self.summary = Summary(state)
         self.model = RowsModel(())
         self.table = RowsTable(self.model, "Every pair: rows are sources, columns destinations", [])
         self.table.selectionModel().currentChanged.connect(self._on_cell)
@@ -370,16 +374,15 @@ class CopiesView(QWidget):
         rows = self._copies.rows
         missing = sum(row.gb_per_s is None for row in rows)
         self.summary.explain(row.reason for row in rows if row.gb_per_s is None)
-        facts = ["1 copy" if len(rows) == 1 else f"{len(rows):,} copies", f"{missing} not measured" if missing else ""]
+        count = "1 copy" if len(rows) == 1 else f"{len(rows):,} copies"
+        facts = count, f"{missing} not measured" if missing else ""
         wrong = self._copies.wrong()
         if self.pair is None:
-            facts += ["simulated"] if is_simulated(run, self._state) else []
-            self.summary.say("Nothing is measured yet." if not run.ended else "Nothing was measured.", "", run, *facts)
+            self.summary.say("", "", run, *facts)
             return
         source, destination = self.pair
         size, kind = int(self.bytes.value or 0), self._kind
         row = self._copies.find(source, destination, size, kind)
-        facts.insert(0, self._copies.simulated_words)
         warning = ""
         if self._copies.is_wrong(source, destination):
             warning = (
@@ -390,11 +393,7 @@ class CopiesView(QWidget):
                 "✕ Data arrives wrong:"
                 f" {', '.join(pair_text(*pair) for pair in wrong[:3])}{', …' if len(wrong) > 3 else ''}"
             )
-        smallest = [
-            (float(size), result)
-            for size in self._copies.sizes
-            if (result := self._copies.find(source, destination, size, kind))
-        ]
+        smallest = (self._copies.find(source, destination, size, kind) for size in self._copies.sizes)
         if row is None or row.gb_per_s is None:
             headline = f"{pair_text(source, destination)}: not measured"
             words = row.reason or "" if row is not None else ""
@@ -402,7 +401,7 @@ class CopiesView(QWidget):
             headline = f"{pair_text(source, destination)}: {number_text(row.gb_per_s.median)} GB/s"
             checked = "Not compared." if row.verified is None else ""
             words = " ".join(filter(None, [latency_words(smallest), checked]))
-        self.summary.say(headline, words, run, *facts, warning=warning)
+        self.summary.say(headline, words, run, *facts, warning=warning, simulated=self._copies.simulated_words)
 
 
 class BandwidthPage(BenchPage[BandwidthSpec]):
@@ -436,7 +435,7 @@ class BandwidthPage(BenchPage[BandwidthSpec]):
     def specs(self) -> tuple[BandwidthSpec, ...]:
         """One for all pairs. Raises one `BadInput` with everything that is wrong."""
         findings, chosen = self.checked(), self.devices.chosen
-        findings.add(*mixed_clocks_of(self._state, [name for name in chosen if name != "cpu"]))
+        findings.add(*self.mixed_clocks([name for name in chosen if name != "cpu"]))
         sizes = findings.checked(lambda: parse_byte_sizes(self.sizes_edit.text()))
         seconds = findings.seconds(self.seconds_edit.text().strip())
         findings.demand_none()
@@ -447,7 +446,7 @@ class BandwidthPage(BenchPage[BandwidthSpec]):
         for name in chosen:
             if name == "cpu" and simulated:
                 continue  # what a virtual GPU copies has no values: the host's memory does not count
-            free, needed = free_bytes(self._state.devices[name]), 2 * largest  # within one device, or there and back
+            free, needed = self._state.devices[name].free_bytes, 2 * largest  # within one device, or there and back
             if free is not None and needed > free:
                 words = f"copies of {bytes_text(largest)} need {bytes_text(needed)} on {name}"
                 findings.add(f"{words}, and {bytes_text(free)} are free; take less")

@@ -1,5 +1,5 @@
-"""What the pages of the Benchmark tab have in common: a form with Start and Stop, progress, what is wrong, results.
-Main thread.
+"""What the pages of the Benchmark tab have in common: runs in words, a form with Start and Stop, progress, what is
+wrong, results. Main thread.
 
 A page is a kind of benchmark. It reads the state, makes specifications from its form, and shows the runs of its kind.
 """
@@ -7,30 +7,280 @@ A page is a kind of benchmark. It reads the state, makes specifications from its
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import ClassVar, Generic, TypeVar
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication, QShowEvent
-from PySide6.QtWidgets import QLabel, QProgressBar, QSizePolicy, QWidget
+from PySide6.QtWidgets import (
+    QComboBox,
+    QLabel,
+    QProgressBar,
+    QSizePolicy,
+    QWidget,
+)
 
-from devexplorer.core.base import BadInput, Clock, Findings, sentence
-from devexplorer.core.benchmark.kind import devices_of, kind_name
-from devexplorer.core.records import BenchSpec
+from devexplorer.core.base import MISSING, BadInput, Clock, Findings, left_text, parse_dtype, seconds_text, sentence
+from devexplorer.core.benchmark.kind import benchmark_document, devices_of, kind_name, kind_of
+from devexplorer.core.benchmark.spec import check_product, mixed_clocks
+from devexplorer.core.benchmark.statistics import STOPPED_EARLY
+from devexplorer.core.records import BenchResult, BenchSpec
 from devexplorer.core.session import Run, State
+from devexplorer.core.telemetry.device_facts import held_down
 from devexplorer.gui.actions import WindowContext
-from devexplorer.gui.benchmark.runs import done_share, remaining_text, runs_document, where
 from devexplorer.gui.forms.device_choice import DeviceChoice
 from devexplorer.gui.forms.page import FormPage
-from devexplorer.gui.widgets import EDGE_PX, NOT_READY, ElidedLabel, Role, hbox, push_button, why_fixed
-from devexplorer.gui.widgets.table import Column, RowsModel, RowsTable, TableRow
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    NOT_READY,
+    Cell,
+    Choice,
+    Column,
+    ElidedLabel,
+    MenuEdit,
+    Role,
+    RowsModel,
+    RowsTable,
+    ScrollArea,
+    ScrollColumn,
+    TableRow,
+    hbox,
+    holder,
+    label,
+    push_button,
+    set_look,
+    show_text,
+    vbox,
+    why_fixed,
+)
+
+Seen = dict[int, set[str]]
+"""Run -> what was seen to hold the clocks down while it ran."""
+
+
+def where(spec: BenchSpec) -> str:
+    """The devices of a run, in a few words."""
+    devices = devices_of(spec)
+    return ", ".join(devices) if len(devices) <= 2 else f"{len(devices)} devices"
+
+
+def time_left(run: Run, now_unix_s: float) -> float | None:
+    """Seconds until the run ends, where that can be known: by what is done of it, else by the time it was given."""
+    if run.ended or run.started_unix_s is None:
+        return None
+    elapsed, done = now_unix_s - run.started_unix_s, run.latest.done if run.latest is not None else None
+    if done is not None:
+        return max(elapsed * (1 - done) / done, 0.0) if done > 0.02 and elapsed > 0.5 else None
+    seconds = kind_of(run.spec).duration(run.spec)
+    return None if seconds is None else max(run.started_unix_s + seconds - now_unix_s, 0.0)
+
+
+def done_share(run: Run, now_unix_s: float) -> float | None:
+    """0 to 1: how much of the run is over; None where it is unknown."""
+    if run.latest is not None and run.latest.done is not None:
+        return min(max(run.latest.done, 0.0), 1.0)
+    left = time_left(run, now_unix_s)
+    if left is None or run.started_unix_s is None:
+        return None
+    elapsed = now_unix_s - run.started_unix_s
+    return elapsed / (elapsed + left) if elapsed + left > 0 else 0.0
+
+
+def remaining_text(runs: Iterable[Run], now_unix_s: float) -> str:
+    """`8 s left` of the run that takes longest, `warming up`, or nothing."""
+    runs = tuple(runs)
+    known = [left for run in runs if (left := time_left(run, now_unix_s)) is not None]
+    if not known:
+        return "warming up" if any(run.started_unix_s is None for run in runs) else ""
+    return left_text(max(known))
+
+
+def state_cell(run: Run, *more: str) -> Cell:
+    """The state of a run; `more` are things to know about a result."""
+    if not run.ended:
+        return Cell("running" if run.started_unix_s is not None else "warming up", "text")
+    if run.result is None and run.reason == STOPPED_EARLY:
+        return Cell(STOPPED_EARLY, "dim", STOPPED_EARLY)
+    if run.result is None:
+        words = f"✕ failed: {run.reason or 'nothing was measured'}"
+        return Cell(words, "error", words)
+    if run.result.verified is False:
+        words = f"✕ values are wrong: {kind_of(run.spec).wrong_values}"
+        return Cell(words, "error", words)
+    if run.result.failure:
+        words = f"▲ ended early: {run.result.failure}"
+        return Cell(words, "warning", f"{words}\nWhat was measured until then is kept.")
+    words = ", ".join(["stopped" if run.result.stopped else "done", *more])
+    tip = "It was stopped before its time; what was measured until then is kept." if run.result.stopped else ""
+    return Cell(words, "dim", "\n".join(filter(None, (*more, tip))))
+
+
+def device_cell(run: Run, state: State) -> Cell:
+    """The device of a run in its colour, and that it is simulated."""
+    device = state.devices.get(run.spec.device)
+    return Cell(
+        f"{where(run.spec)}  simulated" if is_simulated(run, state) else where(run.spec),
+        "dim" if device is None else device.colour,
+    )
+
+
+def seconds_cell(seconds: float | None) -> Cell:
+    """How long was measured."""
+    return Cell(MISSING if seconds is None else f"{seconds:.2f}", tip=seconds_text(seconds))
+
+
+def is_simulated(run: Run, state: State) -> bool:
+    """Whether any figure of the run comes from a simulated clock."""
+    if run.simulated or (run.result is not None and run.result.simulated):
+        return True
+    return any(name in state.devices and state.devices[name].info.simulated for name in devices_of(run.spec))
+
+
+def see_throttling(seen: Seen, state: State) -> None:
+    """Remember what holds the clocks of the devices down that are measured now: a sample only says what it is at one
+    moment."""
+    for run in state.active_runs:
+        for name in devices_of(run.spec):
+            device = state.devices.get(name)
+            if device is not None and device.sample is not None and run.started_unix_s is not None:
+                seen.setdefault(run.run, set()).update(
+                    reason.partition(" (")[0] for reason in held_down(device.sample.throttle_reasons)
+                )
+
+
+def runs_document(results: Iterable[BenchResult]) -> str:
+    """Finished runs of one kind as `devexplorer bench KIND --json` prints them."""
+    import json  # when it is copied, not when the window starts
+
+    found: Sequence[tuple[BenchResult, None]] = [(result, None) for result in results]
+    return json.dumps({"schema": 1, **benchmark_document(found)}, indent=2)
+
+
+def title(run: Run) -> str:
+    """A run in a few words, for a list of runs of its kind."""
+    return kind_of(run.spec).choice_text(run.spec, where(run.spec))
+
 
 PROGRESS_PX, COPY_PX = (120, 4), 22
 NOTHING_RUNS = "No benchmark is running."
 NONE_ENDED = "No run has ended yet."
 
 
+DTYPES = ("float32", "tf32", "float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2", "int8")
+"""Offered; others can be typed."""
+
+
+def took(seconds: float) -> str:
+    """`42 s`, `5 min`: a duration that is only estimated."""
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+class DtypeEdit(MenuEdit):
+    """A dtype to type, or to choose."""
+
+    def __init__(self) -> None:
+        super().__init__("float32", "dtype", [(name, name) for name in DTYPES], 116)
+
+    def parse(self) -> str:
+        """The dtype that is meant; `BadInput` with those there are."""
+        return check_product(parse_dtype(self.text(), tf32=True))
+
+
 Spec = TypeVar("Spec", bound=BenchSpec)
+
+
+WIDTH_PX = 272
+
+
+class Summary(ScrollColumn):
+    """A narrow column: the choice, one strong line, words, one button. It scrolls where the tab is low."""
+
+    changed = Signal()
+    """Another run was chosen."""
+    acted = Signal()
+    """The button."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__("", WIDTH_PX)
+        self._state = state
+        self._runs: dict[int, Run] = {}
+        self.choice = Choice("The run shown")
+        self.choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.choice.setMinimumContentsLength(12)
+        self.choice.currentIndexChanged.connect(self.changed)
+        self.headline = label("", Role.STRONG, wrap=True)
+        self.state = label("", words="error", wrap=True)
+        self.facts = label("", words="dim", wrap=True)
+        self.words = label("", words="soft", wrap=True)
+        self.warning = label("", words="error", wrap=True)
+        self.button = push_button(clicked=self.acted)
+        column = vbox(
+            self.choice,
+            self.headline,
+            self.warning,
+            self.words,
+            self.state,
+            self.facts,
+            (self.button, 0, Qt.AlignmentFlag.AlignLeft),
+            None,
+            spacing=6,
+            margins=(EDGE_PX, 2, 8, 4),
+        )
+        self.set_content(column)
+        self.setFixedWidth(WIDTH_PX)
+
+    def offer(self, runs: list[Run]) -> Run:
+        """Offer these runs (at least one), the newest first; returns the chosen one: a run that begins, after that the
+        user's choice."""
+        new = next((run.run for run in runs if run.run not in self._runs), self.choice.value)
+        self._runs = {run.run: run for run in runs}
+        self.choice.offer((run.run, title(run), "") for run in runs)
+        self.choice.blockSignals(True)
+        self.choice.choose(new)
+        self.choice.blockSignals(False)
+        return self._runs[self.choice.value]
+
+    @property
+    def run(self) -> Run | None:
+        """The one that is chosen."""
+        return self._runs.get(self.choice.value)
+
+    def say(
+        self,
+        headline: str,
+        words: str,
+        run: Run,
+        *facts: str,
+        warning: str = "",
+        action: str = "",
+        simulated: str | None = None,
+    ) -> None:
+        """The result (empty: there is none), the state of the run, and facts about it; a state with a sign has a line
+        and a colour of its own. `simulated`: which figures are; None: all of a simulated run."""
+        state = state_cell(run)
+        if not headline:
+            headline = "Nothing was measured." if run.ended else "Nothing is measured yet."
+        if simulated is None and is_simulated(run, self._state):
+            simulated = "simulated"
+        sign = state.text[:1]
+        told = sign in ("✕", "▲")
+        below = ", ".join(filter(None, ("" if told else state.text, *facts, simulated)))
+        texts = (
+            (self.headline, headline),
+            (self.warning, warning),
+            (self.words, words),
+            (self.state, state.text if told else ""),
+        )
+        for target, text in (*texts, (self.facts, below), (self.button, action)):
+            show_text(target, text)
+        set_look(self.state, "warning" if sign == "▲" else "error")
+
+    def explain(self, reasons: Iterable[str | None]) -> None:
+        """Why something was not measured, for the tooltip of the facts: each reason once, with how often it was so."""
+        counts = Counter(reason or "no reason is known" for reason in reasons)
+        texts = [f"{count} not measured: {reason}" for reason, count in counts.most_common()]
+        self.facts.setToolTip("\n".join(texts))
 
 
 class BenchPage(FormPage, Generic[Spec]):
@@ -216,6 +466,10 @@ class BenchPage(FormPage, Generic[Spec]):
             findings.add("no device is chosen; choose at least one")
         return findings
 
+    def mixed_clocks(self, devices: Iterable[str]) -> list[str]:
+        """What is wrong with measuring these devices in one run."""
+        return mixed_clocks({name: self._state.devices[name].info.simulated for name in devices})
+
     def say(self, text: str, *, refused: bool = False) -> None:
         """One line: what the form comes to, or what is wrong with it."""
         self._refused = refused
@@ -315,3 +569,34 @@ class TablePage(BenchPage[Spec]):
         """The selected row, if its run has not ended."""
         key = self.table.selected_key
         return next((run for run in self.active if run.run == key), None)
+
+
+class PicturePage(BenchPage[Spec]):
+    """A page that shows one run at a time: a picture, and beside it what came out in words."""
+
+    def add_picture(self, picture: QWidget) -> None:
+        """Show it once there is a run; it scrolls where it has no room."""
+        self.summary = Summary(self._state)
+        self.summary.changed.connect(self.refresh)
+        area = ScrollArea(picture, sideways=True)
+        area.setMinimumSize(200, 56)
+        self.set_results(holder(hbox(self.summary, (area, 1))))
+        self._shown: object = None
+
+    def show_runs(self, runs: list[Run]) -> None:
+        """The chosen one, as far as it has come."""
+        run = self.summary.offer(runs)
+        rows = getattr(run.result, "rows", tuple(run.parts))
+        shown = run.run, len(rows), run.ended
+        if shown != self._shown:
+            self._shown = shown
+            self.draw(run, rows)
+        self.tell(run, rows)
+
+    def draw(self, run: Run, rows: Sequence[Any]) -> None:
+        """Draw what has been measured so far."""
+        raise NotImplementedError
+
+    def tell(self, run: Run, rows: Sequence[Any]) -> None:
+        """Say it in words."""
+        raise NotImplementedError

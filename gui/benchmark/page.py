@@ -26,12 +26,18 @@ from devexplorer.core.feature import offered_kinds
 from devexplorer.core.records import MatmulResult, MatmulSpec
 from devexplorer.core.session import Device, Run, State
 from devexplorer.gui.actions import WindowContext
-from devexplorer.gui.benchmark.base_page import BenchPage, TablePage
-from devexplorer.gui.benchmark.runs import Seen, device_cell, seconds_cell, see_throttling, state_cell
+from devexplorer.gui.benchmark.base_page import (
+    BenchPage,
+    DtypeEdit,
+    Seen,
+    TablePage,
+    device_cell,
+    seconds_cell,
+    see_throttling,
+    state_cell,
+)
 from devexplorer.gui.forms.page import FormPages
-from devexplorer.gui.widgets import line_edit
-from devexplorer.gui.widgets.form_fields import Choice, DtypeEdit, free_bytes
-from devexplorer.gui.widgets.table import Cell, Column, TableRow, numbers
+from devexplorer.gui.widgets import Cell, Choice, Column, TableRow, line_edit, numbers
 
 
 class BenchmarkPanel(FormPages[BenchPage[Any]]):
@@ -215,7 +221,7 @@ class MatmulPage(TablePage[MatmulSpec]):
         for spec in specs:
             device = self._state.devices[spec.device]
             if findings.passes(functools.partial(check_matmul, spec, device.info)):
-                findings.passes(functools.partial(check_fits, spec, free_bytes(device), device.info.kind))
+                findings.passes(functools.partial(check_fits, spec, device.free_bytes, device.info.kind))
         findings.demand_none()
         return specs
 

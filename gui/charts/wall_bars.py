@@ -9,8 +9,21 @@ from PySide6.QtCore import QPointF, QRect, QRectF, Qt
 from PySide6.QtGui import QColor, QContextMenuEvent, QPainter, QPen
 
 from devexplorer.core.base import seconds_text
-from devexplorer.gui.widgets import Figures, current_theme, device_pen, number_texts, offer_menu
-from devexplorer.gui.widgets.table import Cell, Column, Index, Padded, RowsModel, RowsTable, TableRow, numbers
+from devexplorer.gui.widgets import (
+    Cell,
+    Column,
+    Figures,
+    Index,
+    Padded,
+    RowsModel,
+    RowsTable,
+    TableRow,
+    current_theme,
+    device_pen,
+    number_texts,
+    numbers,
+    offer_menu,
+)
 
 GROUP, NAME, BARS = 0, 1, 3
 BAR_PX, WIDTHS = 16, [144, 150, 96, 100]

@@ -17,10 +17,13 @@ from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.objects.findings import findings_of, place_text, words_of
 from devexplorer.gui.widgets import (
     EDGE_PX,
+    Cell,
+    Column,
     ElidedLabel,
     Role,
     ScrollColumn,
     Sign,
+    TableRow,
     hbox,
     label,
     push_button,
@@ -29,7 +32,6 @@ from devexplorer.gui.widgets import (
     vbox,
 )
 from devexplorer.gui.widgets.source_view import DiffView, SourceView
-from devexplorer.gui.widgets.table import Cell, Column, TableRow
 
 COLUMNS: Final = (
     Column("severity"),

@@ -31,8 +31,12 @@ from devexplorer.gui.widgets import (
     CENTRE,
     EDGE_PX,
     RIGHT,
+    ROW_PX,
+    CutAtTheStart,
     ElidedLabel,
     Role,
+    RowsModel,
+    RowsTable,
     ShrinkingLabel,
     Sign,
     can_add_virtual,
@@ -50,7 +54,6 @@ from devexplorer.gui.widgets import (
     vbox,
     why_not_live,
 )
-from devexplorer.gui.widgets.table import ROW_PX, CutAtTheStart, RowsModel, RowsTable
 
 WIDTH_PX = 248
 BUTTON_PX = 26

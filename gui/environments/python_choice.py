@@ -24,8 +24,19 @@ from devexplorer.core.session import State
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.forms.far_side import THIS_MACHINE
-from devexplorer.gui.widgets import Colour, ElidedLabel, Role, check_box, hbox, push_button
-from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
+from devexplorer.gui.widgets import (
+    Cell,
+    Colour,
+    Column,
+    ElidedLabel,
+    Role,
+    RowsModel,
+    RowsTable,
+    TableRow,
+    check_box,
+    hbox,
+    push_button,
+)
 
 Found = Callable[[tuple[Environment, ...]], None]
 Probed = Callable[[Probe], None]

@@ -31,8 +31,18 @@ from devexplorer.gui.forms.page import FormPages
 from devexplorer.gui.objects.command_page import ExperimentPage
 from devexplorer.gui.plots.canvas import Ticks
 from devexplorer.gui.plots.curves import Unit
-from devexplorer.gui.widgets import CPU, EDGE_PX, ElidedLabel, FactsTable, Role, device_dash, holder, line_edit, vbox
-from devexplorer.gui.widgets.form_fields import Choice
+from devexplorer.gui.widgets import (
+    CPU,
+    EDGE_PX,
+    Choice,
+    ElidedLabel,
+    FactsTable,
+    Role,
+    device_dash,
+    holder,
+    line_edit,
+    vbox,
+)
 
 SHORTEST = 1e-9
 """Shorter times in seconds have no place on the axis."""

@@ -17,8 +17,7 @@ from devexplorer.core.isolation.model_source import CODE_SUFFIXES, describe, fil
 from devexplorer.core.session import State
 from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.forms.file_field import FileField
-from devexplorer.gui.widgets import give_room, line_edit
-from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, RowsModel, RowsTable, TableRow
+from devexplorer.gui.widgets import ROW_PX, Cell, Column, RowsModel, RowsTable, TableRow, give_room, line_edit
 
 WIDTH_PX = 560
 KINDS = {

@@ -14,8 +14,23 @@ from PySide6.QtWidgets import QPlainTextEdit, QWidget
 from devexplorer.core.base import count_text
 from devexplorer.core.session import State
 from devexplorer.core.session.journal import Action
-from devexplorer.gui.widgets import EDGE_PX, Colours, Role, font, hbox, label, push_button, splitter, vbox
-from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, RowsModel, RowsTable, TableRow
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    ROW_PX,
+    Cell,
+    Colours,
+    Column,
+    Role,
+    RowsModel,
+    RowsTable,
+    TableRow,
+    font,
+    hbox,
+    label,
+    push_button,
+    splitter,
+    vbox,
+)
 
 if TYPE_CHECKING:
     from devexplorer.core.session.session import Session

@@ -27,9 +27,18 @@ from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.forms.far_side import THIS_MACHINE, FarSide
 from devexplorer.gui.forms.file_field import FileField
 from devexplorer.gui.objects.arrangement import natural
-from devexplorer.gui.widgets import label, line_edit, push_button
-from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow, numbers
+from devexplorer.gui.widgets import (
+    Cell,
+    Choice,
+    Column,
+    RowsModel,
+    RowsTable,
+    TableRow,
+    label,
+    line_edit,
+    numbers,
+    push_button,
+)
 
 SAVE_PX = 520
 FORMS = {

@@ -15,8 +15,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 from devexplorer.core.planner.records import Fit
 from devexplorer.gui.charts.shades import STEPS, ramp
 from devexplorer.gui.fit.rows import BATCH, CAPACITY, CARD, COLUMNS, ENERGY, FITS, MEMORY, RATE, STEP, TOTAL, sizes
-from devexplorer.gui.widgets import RIGHT, current_theme, draw_text
-from devexplorer.gui.widgets.table import PAD_PX, Index, Padded, RowsModel, RowsTable
+from devexplorer.gui.widgets import PAD_PX, RIGHT, Index, Padded, RowsModel, RowsTable, current_theme, draw_text
 
 BAR_PX, SWATCH_PX, WORDS_PX = 10, 10, 50
 CAPACITY_AT = 0.72

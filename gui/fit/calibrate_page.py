@@ -23,14 +23,9 @@ from devexplorer.core.records import Calibration
 from devexplorer.core.session import Run
 from devexplorer.core.virtual.device.cost import TITLES
 from devexplorer.gui.actions import WindowContext
-from devexplorer.gui.benchmark.base_page import BenchPage
-from devexplorer.gui.benchmark.runs import is_simulated
-from devexplorer.gui.benchmark.summary import Summary, beside
+from devexplorer.gui.benchmark.base_page import PicturePage, took
 from devexplorer.gui.fit.calibrations import calibrations_of
-from devexplorer.gui.widgets import line_edit
-from devexplorer.gui.widgets.form_fields import took
-from devexplorer.gui.widgets.layouts import ButtonMenu
-from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow, numbers
+from devexplorer.gui.widgets import ButtonMenu, Cell, Column, RowsModel, RowsTable, TableRow, line_edit, numbers
 
 COLUMNS = (
     Column("measured"),
@@ -46,7 +41,7 @@ WIDTHS_PX = (300, 160, 104, 104, 64, 110, 64, 64)
 NONE_SAVED = "No card has been calibrated."
 
 
-class CalibratePage(BenchPage[CalibrateSpec]):
+class CalibratePage(PicturePage[CalibrateSpec]):
     """One card at a time: TF32 is a setting of the whole process."""
 
     kind = "calibrate"
@@ -60,12 +55,9 @@ class CalibratePage(BenchPage[CalibrateSpec]):
         self.saved_button.setMenu(self.saved)
         self.add_fields(("on", self.devices), ("seconds", self.seconds_edit))
         self.add_field("", self.saved_button)
-        self.summary = Summary()
         self.model = RowsModel(COLUMNS)
         self.table = RowsTable(self.model, "Measured and modelled", WIDTHS_PX, stretched=7, gives_up=(6, 5, 1, 7, 3))
-        self.set_results(beside(self.summary, self.table))
-        self.summary.changed.connect(self.refresh)
-        self._shown: tuple[object, ...] = ()
+        self.add_picture(self.table)
         self._remove: Callable[[str], None] = lambda name: None
         self.set_calibrations(())
 
@@ -109,20 +101,14 @@ class CalibratePage(BenchPage[CalibrateSpec]):
 
     # the runs
 
-    def show_runs(self, runs: list[Run]) -> None:
-        """The chosen one, as far as it has come."""
-        run = self.summary.offer(runs)
-        result = run.result if isinstance(run.result, CalibrateResult) else None
-        rows = result.rows if result is not None else tuple(run.parts)
-        shown = run.run, len(rows), run.ended
-        if shown != self._shown:
-            self._shown = shown
-            self.model.set_rows([table_row(index, row) for index, row in enumerate(rows)])
-        found = combined(rows)
-        headline = f"{count_text(len(found), 'factor')}" if found else "Nothing is measured yet."
-        facts = ["simulated"] if is_simulated(run, self._state) else []
-        warning = f"▲ {result.unusable}" if result is not None and result.unusable is not None else ""
-        self.summary.say(headline, "", run, *facts, warning=warning)
+    def draw(self, run: Run, rows: Sequence[CalibrationRow]) -> None:
+        self.model.set_rows([table_row(index, row) for index, row in enumerate(rows)])
+
+    def tell(self, run: Run, rows: Sequence[CalibrationRow]) -> None:
+        found, result = combined(rows), run.result
+        headline = count_text(len(found), "factor") if found else ""
+        warning = f"▲ {result.unusable}" if isinstance(result, CalibrateResult) and result.unusable is not None else ""
+        self.summary.say(headline, "", run, warning=warning)
 
 
 def table_row(index: int, row: CalibrationRow) -> TableRow:

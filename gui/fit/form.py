@@ -15,8 +15,7 @@ from devexplorer.core.planner.records import FitSpec, PlanFit, ServingSpec
 from devexplorer.core.records import Calibration
 from devexplorer.core.session import State
 from devexplorer.gui.forms.page import FormPage
-from devexplorer.gui.widgets import ButtonMenu, check_box, line_edit, push_button, why_not_live
-from devexplorer.gui.widgets.form_fields import Choice, MenuEdit
+from devexplorer.gui.widgets import ButtonMenu, Choice, MenuEdit, check_box, line_edit, push_button, why_not_live
 
 CHECKPOINTING = "Compute the activations of repeated blocks again in backward instead of keeping them."
 TF32 = "Matrix products of float32 in TF32, where a card has it; convolutions use it anyway, as PyTorch's defaults do."

@@ -26,13 +26,13 @@ from devexplorer.gui.widgets import (
     UNLIMITED_PX,
     ElidedLabel,
     Role,
+    RowsModel,
     hbox,
     push_button,
     set_look,
     splitter,
     why_not_live,
 )
-from devexplorer.gui.widgets.table import RowsModel
 
 OLD = "Outdated (the model was changed or removed since): "
 AT_WORK = "Checking: the model is traced without data in a separate process."

@@ -18,9 +18,23 @@ from devexplorer.core.base import number_text, range_text
 from devexplorer.core.planner.published_steps import PublishedStep, fitted_to, published, rates_of, spec_of
 from devexplorer.core.planner.records import Fit, FitReport, FitSpec
 from devexplorer.gui.actions.context import InBackground
-from devexplorer.gui.widgets import EDGE_PX, Role, ScrollArea, hbox, label, lay_out, push_button, vbox
-from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow, numbers
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    Cell,
+    Choice,
+    Column,
+    Role,
+    RowsModel,
+    RowsTable,
+    ScrollArea,
+    TableRow,
+    hbox,
+    label,
+    lay_out,
+    numbers,
+    push_button,
+    vbox,
+)
 
 COLUMNS = (
     Column("model"),

@@ -27,7 +27,7 @@ from devexplorer.core.planner.records import (
     ServingFit,
     ServingSpec,
 )
-from devexplorer.gui.widgets.table import Cell, Column, TableRow, numbers
+from devexplorer.gui.widgets import Cell, Column, TableRow, numbers
 
 BOUNDS: Final[dict[Bound, str]] = {
     "compute": "bound by compute",

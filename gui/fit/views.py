@@ -24,21 +24,29 @@ from devexplorer.gui.fit.step_roofline import StepRoofline, step_figures
 from devexplorer.gui.plots.curves import MEMORY_UNITS, Unit
 from devexplorer.gui.widgets import (
     EDGE_PX,
+    PAD_PX,
+    Cell,
+    Choice,
+    Column,
     ElidedLabel,
     EmptyState,
     Figures,
+    Index,
+    Padded,
     Role,
+    RowsModel,
+    RowsTable,
+    TableRow,
     current_theme,
     hbox,
     holder,
     label,
     lay_out,
     number_texts,
+    numbers,
     offer_menu,
     vbox,
 )
-from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.table import PAD_PX, Cell, Column, Index, Padded, RowsModel, RowsTable, TableRow, numbers
 
 TIME_UNITS = (Unit("s", 1.0), Unit("ms", 1e-3), Unit("µs", 1e-6))
 RATE_UNITS = (Unit("samples/s", 1.0),)

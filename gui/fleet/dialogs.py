@@ -17,8 +17,7 @@ from devexplorer.core.fleet.records import MeasuredKind
 from devexplorer.core.fleet.simulated import MOST_NODES, VirtualCards, parse_defect
 from devexplorer.gui.fleet.room import Simulation
 from devexplorer.gui.forms.dialog import FormDialog
-from devexplorer.gui.widgets import check_box, hbox, holder, line_edit, vbox
-from devexplorer.gui.widgets.form_fields import Choice, MenuEdit
+from devexplorer.gui.widgets import Choice, MenuEdit, check_box, hbox, holder, line_edit, vbox
 
 WIDTH_PX, FIELD_PX = 560, 400
 SIMULATED = (

@@ -24,8 +24,7 @@ from devexplorer.gui.fleet.model import (
     WIDTHS,
     FleetModel,
 )
-from devexplorer.gui.widgets import LEFT, RIGHT, Role, current_theme, draw_text, text_width
-from devexplorer.gui.widgets.table import PAD_PX, RowsTable
+from devexplorer.gui.widgets import LEFT, PAD_PX, RIGHT, Role, RowsTable, current_theme, draw_text, text_width
 
 INDENT_PX, SPARK_PX, BAR_PX, GAP_PX = 16, 44, 4, 6
 POINTS = 40

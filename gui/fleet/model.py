@@ -20,8 +20,7 @@ from devexplorer.core.fleet.table import Bools, FleetArrangement, FleetGroup, Fl
 from devexplorer.core.fleet.window.watched_fleet import WatchedFleet
 from devexplorer.core.machines.window.link import STALE_S, STATES, age_text
 from devexplorer.core.telemetry.device_facts import held_in_short
-from devexplorer.gui.widgets import Tone
-from devexplorer.gui.widgets.table import Column, Index, RowsModel, numbers
+from devexplorer.gui.widgets import Column, Index, RowsModel, Tone, numbers
 
 GIB, TIB = 1 << 30, 1 << 40
 SIMULATED = "simulated"

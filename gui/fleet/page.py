@@ -30,6 +30,7 @@ from devexplorer.gui.widgets import (
     CENTRE,
     EDGE_PX,
     ButtonMenu,
+    Choice,
     ElidedLabel,
     FactsTable,
     Figures,
@@ -38,6 +39,7 @@ from devexplorer.gui.widgets import (
     hbox,
     holder,
     label,
+    labelled,
     line_edit,
     offer_menu,
     push_button,
@@ -46,7 +48,6 @@ from devexplorer.gui.widgets import (
     thin_line,
     vbox,
 )
-from devexplorer.gui.widgets.form_fields import Choice, labelled
 
 NAMED = 3
 """Cards that a sentence names."""

@@ -10,7 +10,7 @@ from PySide6.QtGui import QKeyEvent, QMouseEvent
 from PySide6.QtWidgets import QApplication, QComboBox, QLineEdit, QMenu, QPushButton, QToolButton
 
 from devexplorer.core.session import State
-from devexplorer.gui.widgets.form_fields import Choice
+from devexplorer.gui.widgets import Choice
 
 WIDEST = "vgpu:10, vgpu:11"
 """Of what is chosen as much is shown as this takes: no choice moves the buttons behind it."""

@@ -11,8 +11,19 @@ from PySide6.QtWidgets import QButtonGroup, QCheckBox, QLineEdit, QPushButton, Q
 
 from devexplorer.core.session import State
 from devexplorer.gui.forms.device_choice import DeviceChoice, DeviceField
-from devexplorer.gui.widgets import EDGE_PX, ElidedLabel, EmptyState, Role, hbox, push_button, stack, vbox
-from devexplorer.gui.widgets.form_fields import Choice, FormRow, labelled
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    Choice,
+    ElidedLabel,
+    EmptyState,
+    FormRow,
+    Role,
+    hbox,
+    labelled,
+    push_button,
+    stack,
+    vbox,
+)
 
 BUTTON_PX = 26
 
@@ -161,7 +172,7 @@ class FormPages(QWidget, Generic[P]):
     @property
     def page(self) -> P:
         """The page shown."""
-        return cast(P, self._stack.currentWidget())
+        return cast("P", self._stack.currentWidget())
 
     def show_page(self, key: str) -> None:
         """Bring a page to the front."""

@@ -25,19 +25,27 @@ from devexplorer.core.session import State
 from devexplorer.gui.history.rows import device_text, run_colour, when_text
 from devexplorer.gui.widgets import (
     EDGE_PX,
+    ROW_PX,
+    Cell,
     Colour,
+    Column,
     Figures,
+    Index,
+    Padded,
     Role,
+    RowsModel,
+    RowsTable,
+    TableRow,
     colour_of,
     current_theme,
     font,
     label,
     number_texts,
+    numbers,
     offer_menu,
     stack,
     vbox,
 )
-from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, Index, Padded, RowsModel, RowsTable, TableRow, numbers
 
 CONDITION_PX, RUN_PX = 172, 210
 SIZE_PX = (1200, 420)

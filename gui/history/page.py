@@ -34,10 +34,15 @@ from devexplorer.gui.history.compare import CompareDialog
 from devexplorer.gui.history.rows import COLUMNS, TAGS, WIDTHS, HistoryModel, tags_from, tags_text
 from devexplorer.gui.widgets import (
     EDGE_PX,
+    PAD_PX,
     ButtonMenu,
+    Choice,
     ElidedLabel,
     EmptyState,
+    Index,
+    Padded,
     Role,
+    RowsTable,
     current_theme,
     hbox,
     holder,
@@ -50,8 +55,6 @@ from devexplorer.gui.widgets import (
     stack,
     vbox,
 )
-from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.table import PAD_PX, Index, Padded, RowsTable
 
 if TYPE_CHECKING:
     from devexplorer.gui.actions import WindowContext

@@ -18,8 +18,7 @@ from devexplorer.core.benchmark.statistics import noise_verdict
 from devexplorer.core.history.filter import device_of
 from devexplorer.core.records import Conditions, DeviceInfo, Spread, StoredRun
 from devexplorer.core.session import State
-from devexplorer.gui.widgets import Colour
-from devexplorer.gui.widgets.table import Cell, Column, Index, RowsModel, TableRow, numbers
+from devexplorer.gui.widgets import Cell, Colour, Column, Index, RowsModel, TableRow, numbers
 
 COLUMNS = (
     Column("when"),

@@ -13,8 +13,13 @@ from devexplorer.core.session import State
 from devexplorer.gui.widgets import (
     EDGE_PX,
     UNLIMITED_PX,
+    Cell,
+    Column,
     Role,
+    RowsModel,
+    RowsTable,
     ScrollArea,
+    TableRow,
     can_add_virtual,
     current_theme,
     hbox,
@@ -27,7 +32,6 @@ from devexplorer.gui.widgets import (
     theme_changed,
     vbox,
 )
-from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow
 
 _SIGN_PX = 16
 _COLUMNS = (Column(""), Column("exercise"), Column("about"))

@@ -13,8 +13,7 @@ from devexplorer.core.machines.ssh.hosts import checked
 from devexplorer.core.machines.ssh.records import FailureKind
 from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.machines.approach import Approach, ApproachView
-from devexplorer.gui.widgets import line_edit, push_button
-from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, RowsModel, RowsTable, TableRow
+from devexplorer.gui.widgets import ROW_PX, Cell, Column, RowsModel, RowsTable, TableRow, line_edit, push_button
 
 WIDTH_PX, ROWS = 560, 7
 BEFORE, CONFIGURED = "connected before", "~/.ssh/config"

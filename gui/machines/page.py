@@ -22,9 +22,22 @@ from devexplorer.core.session import Device, State
 from devexplorer.core.session.machine import Machine
 from devexplorer.gui.machines.actions import reconnect
 from devexplorer.gui.machines.room import MachineRoom
-from devexplorer.gui.widgets import EDGE_PX, Figures, hbox, label, offer_menu, push_button, vbox
-from devexplorer.gui.widgets.table import Cell, Column, RowsTable, SortedRowsModel, TableRow, numbers
-from devexplorer.gui.widgets.theme import Colour
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    Cell,
+    Colour,
+    Column,
+    Figures,
+    RowsTable,
+    SortedRowsModel,
+    TableRow,
+    hbox,
+    label,
+    numbers,
+    offer_menu,
+    push_button,
+    vbox,
+)
 
 GIB = 1 << 30
 COLUMNS = (

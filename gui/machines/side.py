@@ -40,6 +40,7 @@ from devexplorer.gui.forms.far_side import THIS_MACHINE, FoundPath, WantedPath
 from devexplorer.gui.forms.save_dialog import named
 from devexplorer.gui.widgets import (
     Cell,
+    Choice,
     Column,
     RowsModel,
     RowsTable,
@@ -52,7 +53,6 @@ from devexplorer.gui.widgets import (
     numbers,
     push_button,
 )
-from devexplorer.gui.widgets.form_fields import Choice
 
 if TYPE_CHECKING:
     from devexplorer.core.machines.window.machines import FarMachine

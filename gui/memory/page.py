@@ -23,11 +23,20 @@ from devexplorer.gui.memory.snapshot_files import open_snapshot, save_snapshot
 from devexplorer.gui.widgets import (
     CPU,
     EDGE_PX,
+    PAD_PX,
     UNLIMITED_PX,
+    Cell,
+    Choice,
+    Column,
+    Index,
     MemoryBar,
+    Padded,
     Role,
+    RowsModel,
+    RowsTable,
     ScrollArea,
     ShrinkingLabel,
+    TableRow,
     Tone,
     current_theme,
     draw_text,
@@ -36,6 +45,7 @@ from devexplorer.gui.widgets import (
     holder,
     label,
     lay_out,
+    numbers,
     paint_part,
     push_button,
     text_width,
@@ -43,8 +53,6 @@ from devexplorer.gui.widgets import (
     why_fixed,
     why_not_live,
 )
-from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.table import PAD_PX, Cell, Column, Index, Padded, RowsModel, RowsTable, TableRow, numbers
 
 COLUMNS = (
     Column("part"),

@@ -26,9 +26,16 @@ from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.widgets import (
     CPU,
     EDGE_PX,
+    Cell,
+    Column,
     ElidedLabel,
+    Index,
+    Padded,
     Picture,
     Role,
+    RowsModel,
+    RowsTable,
+    TableRow,
     current_theme,
     device_colour,
     font,
@@ -36,11 +43,11 @@ from devexplorer.gui.widgets import (
     holder,
     label,
     line_edit,
+    numbers,
     splitter,
     tab_widget,
     vbox,
 )
-from devexplorer.gui.widgets.table import Cell, Column, Index, Padded, RowsModel, RowsTable, TableRow, numbers
 
 SNAPSHOTS = "Allocator snapshots"
 

@@ -12,11 +12,8 @@ from devexplorer.core.base import MISSING, BadInput, bytes_text, flops_cell_text
 from devexplorer.core.model_steps.kind import ModelResult, ModelSpec, step_text
 from devexplorer.core.records import Spread
 from devexplorer.core.session import Run
-from devexplorer.gui.benchmark.base_page import TablePage
-from devexplorer.gui.benchmark.runs import device_cell, seconds_cell, state_cell
-from devexplorer.gui.widgets import check_box, line_edit
-from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.table import Cell, Column, TableRow, numbers
+from devexplorer.gui.benchmark.base_page import TablePage, device_cell, seconds_cell, state_cell
+from devexplorer.gui.widgets import Cell, Choice, Column, TableRow, check_box, line_edit, numbers
 
 MODEL_COLUMNS = (
     Column("model"),

@@ -19,8 +19,7 @@ from devexplorer.core.records import NewTensor
 from devexplorer.core.session import State
 from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.forms.file_field import FileField
-from devexplorer.gui.widgets import check_box, line_edit
-from devexplorer.gui.widgets.form_fields import TypedChoice, free_bytes
+from devexplorer.gui.widgets import TypedChoice, check_box, line_edit
 
 FILLS = {
     "ones": "ones",
@@ -203,9 +202,9 @@ class NewTensorDialog(FormDialog):
     def _room(self, device: str) -> tuple[int | None, str]:
         """How many bytes there are for values on this device, and in words where."""
         known, host = self._state.devices.get(device), self._state.devices.get("cpu")
-        free = None if known is None else free_bytes(known)
+        free = None if known is None else known.free_bytes
         if known is not None and known.info.simulated and host is not None:
-            in_host = free_bytes(host)
+            in_host = host.free_bytes
             if in_host is not None and (free is None or in_host < free):
                 return in_host, f"{device} keeps values in host memory, which has {bytes_text(in_host)} free"
         return free, f"{device} has {bytes_text(free) if free is not None else MISSING} free"

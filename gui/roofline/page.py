@@ -38,20 +38,25 @@ from devexplorer.gui.roofline.figures import (
 from devexplorer.gui.roofline.picture import NOWHERE, RooflinePicture, glyph
 from devexplorer.gui.widgets import (
     EDGE_PX,
+    Cell,
+    Choice,
     Colour,
+    Column,
     ElidedLabel,
     EmptyState,
     Role,
+    RowsModel,
+    RowsTable,
+    TableRow,
     hbox,
     holder,
     label,
+    numbers,
     push_button,
     splitter,
     stack,
     vbox,
 )
-from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.table import Cell, Column, RowsModel, RowsTable, TableRow, numbers
 
 MOST_RUNS = 1000
 """The newest of the history that are looked at."""

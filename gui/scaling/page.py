@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 from devexplorer.core.base import Findings, number_text, seconds_text, shape_text
 from devexplorer.core.benchmark.spec import check_fits, check_matmul, parse_shape
@@ -12,18 +13,15 @@ from devexplorer.core.records import MatmulSpec
 from devexplorer.core.scaling.kind import ScalingResult, ScalingSpec
 from devexplorer.core.session import Run
 from devexplorer.gui.actions import WindowContext
-from devexplorer.gui.benchmark.base_page import BenchPage
-from devexplorer.gui.benchmark.runs import is_simulated
-from devexplorer.gui.benchmark.summary import Summary, beside
+from devexplorer.gui.benchmark.base_page import DtypeEdit, PicturePage, is_simulated
 from devexplorer.gui.charts.wall_bars import Bar, WallBars
 from devexplorer.gui.forms.device_choice import AlikeDevices
 from devexplorer.gui.widgets import CPU, can_add_virtual, line_edit
-from devexplorer.gui.widgets.form_fields import DtypeEdit, free_bytes, mixed_clocks_of
 
 ALONE = "This compares two real or two virtual devices; there is only one of each here."
 
 
-class ScalingPage(BenchPage[ScalingSpec]):
+class ScalingPage(PicturePage[ScalingSpec]):
     """One specification: one job per chosen device."""
 
     kind = "scaling"
@@ -40,10 +38,8 @@ class ScalingPage(BenchPage[ScalingSpec]):
             ("size", self.size_edit),
             ("products per job", self.iterations_edit),
         )
-        self.summary = Summary()
         self.bars = WallBars()
-        self.set_results(beside(self.summary, self.bars))
-        self.summary.changed.connect(self.refresh)
+        self.add_picture(self.bars)
         self.empty.button.setText("Add two virtual GPUs")
 
     def follow(self, context: WindowContext) -> None:
@@ -68,7 +64,7 @@ class ScalingPage(BenchPage[ScalingSpec]):
         elif len(chosen) < 2:
             findings.add("scaling needs two devices or more; choose another one")
         else:
-            findings.add(*mixed_clocks_of(self._state, chosen))
+            findings.add(*self.mixed_clocks(chosen))
         dtype = findings.checked(self.dtype_edit.parse)
         sides = findings.checked(lambda: parse_shape(self.size_edit.text()))
         if sides is not None and len(set(sides)) > 1:
@@ -82,7 +78,7 @@ class ScalingPage(BenchPage[ScalingSpec]):
         for name in chosen:
             device, job = self._state.devices[name], MatmulSpec(device=name, dtype=dtype, m=size, n=size, k=size)
             if findings.passes(functools.partial(check_matmul, job, device.info)):
-                findings.passes(functools.partial(check_fits, job, free_bytes(device)))
+                findings.passes(functools.partial(check_fits, job, device.free_bytes))
         findings.demand_none()
         return (ScalingSpec(devices=chosen, dtype=dtype, size=size, iterations=iterations),)
 
@@ -110,18 +106,14 @@ class ScalingPage(BenchPage[ScalingSpec]):
 
     # the runs
 
-    def show_runs(self, runs: list[Run]) -> None:
-        """The chosen one, as far as it has come."""
-        run = self.summary.offer(runs)
+    def tell(self, run: Run, rows: Sequence[Any]) -> None:
         assert isinstance(run.spec, ScalingSpec)
         result = run.result if isinstance(run.result, ScalingResult) else None
-        bars = self._bars(run, run.spec, result)
-        if bars != self.bars.bars:
-            self.bars.set_bars(bars)
-        facts = ["simulated"] if is_simulated(run, self._state) else []
-        self.summary.say(headline(result, ended=run.ended), words(run.spec, result), run, *facts)
+        self.summary.say(headline(result), words(run.spec, result), run)
 
-    def _bars(self, run: Run, spec: ScalingSpec, result: ScalingResult | None) -> tuple[Bar, ...]:
+    def draw(self, run: Run, rows: Sequence[Any]) -> None:
+        spec, result = run.spec, run.result if isinstance(run.result, ScalingResult) else None
+        assert isinstance(spec, ScalingSpec)
         walls = {wall.device: wall.seconds for wall in result.walls} if result is not None else {}
 
         def bar(group: str, device: str, seconds: float | None, jobs: int = 1) -> Bar:
@@ -131,16 +123,14 @@ class ScalingPage(BenchPage[ScalingSpec]):
             return Bar(group, device, seconds, known.colour if known is not None else CPU, simulated, jobs, missing)
 
         sequential = result.sequential_seconds if result is not None else None
-        return (
-            *(bar("in parallel", device, walls.get(device)) for device in spec.devices),
-            bar("one after the other", spec.device, sequential, len(spec.devices)),
-        )
+        parallel = (bar("in parallel", device, walls.get(device)) for device in spec.devices)
+        self.bars.set_bars([*parallel, bar("one after the other", spec.device, sequential, len(spec.devices))])
 
 
-def headline(result: ScalingResult | None, *, ended: bool) -> str:
-    """`2.53 times as fast`."""
+def headline(result: ScalingResult | None) -> str:
+    """`2.53 times as fast`; empty where nothing was measured."""
     if result is None:
-        return "Nothing was measured." if ended else "Nothing is measured yet."
+        return ""
     if result.speedup is None:
         return "Stopped before both parts were measured."
     return f"{number_text(result.speedup)} times as fast{'' if result.unreliable is None else ', unreliable'}"

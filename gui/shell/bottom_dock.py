@@ -110,7 +110,7 @@ class BottomDock(QFrame):
             self.apart.raise_()
             self.apart.activateWindow()
         self._tabs_of(spec).setCurrentWidget(self.areas[name])
-        return cast(QWidget, self.page(name))
+        return cast("QWidget", self.page(name))
 
     def show_apart(self) -> None:
         """Show the window of the pages that no layout has, with the one that was in front last."""

@@ -31,6 +31,7 @@ from devexplorer.gui.widgets import (
     CPU,
     EDGE_PX,
     RIGHT,
+    Choice,
     ElidedLabel,
     EmptyState,
     Look,
@@ -55,7 +56,6 @@ from devexplorer.gui.widgets import (
     vbox,
     why_not_live,
 )
-from devexplorer.gui.widgets.form_fields import Choice, free_bytes
 
 SHARES_PX = 254
 LEAST_MODEL_PX, LEAST_SHARES_PX, LEAST_PICTURE_PX = 108, 36, 154
@@ -313,7 +313,7 @@ class SplitPanel(QWidget):
 
     def _free(self, device: str) -> int:
         """What the engine would take: what is free, less a tenth."""
-        free = free_bytes(self._state.devices[device])
+        free = self._state.devices[device].free_bytes
         return 0 if free is None else free - free // 10
 
     def _ask_evenly(self) -> None:

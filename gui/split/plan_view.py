@@ -31,8 +31,14 @@ from devexplorer.gui.widgets import (
     CENTRE,
     CHIP_PX,
     RIGHT,
+    Cell,
+    CutAtTheStart,
+    Index,
     Look,
     Picture,
+    RowsModel,
+    RowsTable,
+    TableRow,
     chip_width,
     current_theme,
     device_colour,
@@ -43,7 +49,6 @@ from devexplorer.gui.widgets import (
     table,
     text_width,
 )
-from devexplorer.gui.widgets.table import Cell, CutAtTheStart, Index, RowsModel, RowsTable, TableRow
 
 MIME = "application/x-devexplorer-blocks"
 """UTF-8 JSON: a list of the places of blocks."""

@@ -9,19 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
-from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base import BadInput, bytes_text, count_text, flops_text, rate_texts, shape_text
 from devexplorer.core.benchmark.spec import check_chip, operand_bytes, parse_shape, parse_shapes
-from devexplorer.core.session import Run, State
+from devexplorer.core.session import Run
 from devexplorer.core.sweep.kind import SweepCell, SweepResult, SweepSpec, fastest
-from devexplorer.gui.benchmark.base_page import BenchPage
-from devexplorer.gui.benchmark.runs import is_simulated
-from devexplorer.gui.benchmark.summary import Summary, beside
+from devexplorer.gui.benchmark.base_page import DtypeEdit, PicturePage, is_simulated, took
 from devexplorer.gui.charts.size_curve import Series, SizeCurve
 from devexplorer.gui.sweep.heat_map import HeatMap
-from devexplorer.gui.widgets import hbox, line_edit, stack
-from devexplorer.gui.widgets.form_fields import Choice, DtypeEdit, MenuEdit, free_bytes, took
+from devexplorer.gui.widgets import Choice, MenuEdit, line_edit, stack
 
 Shape = tuple[int, int, int]
 SIDES = ("M", "N", "K")
@@ -118,32 +114,128 @@ def cells_of(run: Run) -> tuple[SweepCell, ...]:
     return (*done, *run.parts)
 
 
-class SweepView(QWidget):
-    """Feed it with `set_runs`; `summary.changed` asks for that again, `summary.acted` for what is left of the run on
-    show."""
+def left_to_do(run: Run) -> str:
+    """What the button of a sweep that has not been all the way says; empty: it has."""
+    assert isinstance(run.spec, SweepSpec)
+    if run.spec.search_seconds is not None:
+        return "Search on"
+    left = len(run.spec.shapes) - len(cells_of(run))
+    return f"Resume, {count_text(left, 'shape')} left" if left > 0 else ""
 
-    def __init__(self, state: State) -> None:
-        super().__init__()
-        self._state = state
-        self.summary = Summary()
+
+class SweepPage(PicturePage[SweepSpec]):
+    """One specification per chosen device."""
+
+    kind = "sweep"
+    nothing = "No sweep has run in this session."
+
+    def build(self) -> None:
+        self.dtype_edit = DtypeEdit()
+        self.way = Choice("What to do with the shapes", WAYS)
+        self.shapes_edit = MenuEdit(SHAPES[0][1], "shapes", SHAPES, 250, "squares from 256 on")
+        self.shapes_edit.setToolTip("Shapes, separated by commas: 1024, 64x128x32; FROM:TO:STEP in place of any side")
+        self.seconds_edit = line_edit(SECONDS[MEASURE], SECONDS[MEASURE], "Seconds", 48)
+        self.add_fields(
+            ("", self.devices),
+            ("dtype", self.dtype_edit),
+            ("", self.way),
+            ("shapes", self.shapes_edit),
+        )
+        self._each = self.add_field("seconds each", self.seconds_edit)
         self.map = HeatMap()
         self.curve = SizeCurve("Throughput over the size")
         self._pictures = stack(self.map, self.curve)
-        self._shown: int | None = None
-        """The run that is drawn."""
         self._drawn: tuple[SweepCell, ...] = ()
         self._best: SweepCell | None = None
         self._arrangement = SweepArrangement("")
         self._cells: dict[Place, SweepCell] = {}
         self._now_place: tuple[int, int] | None = None
         self._pointed: Place | None = None
-        hbox(beside(self.summary, self._pictures), parent=self)
         self.map.set_words(lambda place: cell_words(self._cells[place], self._best) if place in self._cells else "")
         self.map.pointed.connect(self._point)
         self.curve.pointed.connect(self._point)
+        self.way.currentIndexChanged.connect(self._new_way)
+        self.add_picture(self._pictures)
+        self.summary.acted.connect(self.resume)
 
-    def set_runs(self, runs: list[Run]) -> None:
-        """Offer these (at least one), the newest first, and show the chosen one as far as it has come."""
+    # the form
+
+    def _new_way(self) -> None:
+        search = self.way.value == SEARCH
+        if self.seconds_edit.text().strip() in (*SECONDS.values(), ""):  # what the user has typed stays
+            self.seconds_edit.setText(SECONDS[self.way.value])
+        if search and self.shapes_edit.text() == SHAPES[0][1]:
+            self.shapes_edit.clear()
+        elif not search and not self.shapes_edit.text().strip():
+            self.shapes_edit.setText(SHAPES[0][1])
+        self.rename(self._each, "seconds in all" if search else "seconds each")
+        self.check()
+
+    def specs(self) -> tuple[SweepSpec, ...]:
+        """One per device. Raises one `BadInput` with everything that is wrong."""
+        findings = self.checked()
+        search = self.way.value == SEARCH
+        dtype = findings.checked(self.dtype_edit.parse)
+        shapes: tuple[Shape, ...] = ()
+        if self.shapes_edit.text().strip() or not search:
+            shapes = findings.checked(lambda: parse_shapes(self.shapes_edit.text())) or ()
+        if len(shapes) > MOST_SHAPES:
+            findings.add(
+                f"{len(shapes):,} shapes are too many to be shown; take larger steps, {MOST_SHAPES:,} at most, or the"
+                " command line"
+            )
+        seconds = findings.seconds(self.seconds_edit.text().strip())
+        findings.demand_none()
+        assert dtype is not None
+        assert seconds is not None
+        for name in self.devices.chosen:
+            device = self._state.devices[name]
+            free = device.free_bytes
+            if findings.passes(functools.partial(check_chip, dtype, device.info)) and shapes and free is not None:
+                least = min(_bytes(shape, dtype) for shape in shapes)
+                if least > free:
+                    words = (
+                        f"none of these shapes fits on {name}: the smallest needs {bytes_text(least)}, and"
+                        f" {bytes_text(free)} are free"
+                    )
+                    findings.add(f"{words}; take smaller ones")
+        findings.demand_none()
+        return tuple(
+            SweepSpec(
+                device=name,
+                dtype=dtype,
+                shapes=shapes,
+                search_seconds=seconds if search else None,
+                shape_seconds=float(SECONDS[MEASURE]) if search else seconds,
+            )
+            for name in self.devices.chosen
+        )
+
+    def describe(self, specs: Sequence[SweepSpec]) -> str:
+        """How many shapes, how long they take to measure, and how many of them will be left out."""
+        spec = specs[0]
+        if spec.search_seconds is not None:
+            return f"searches for {took(spec.search_seconds)}, each shape for {spec.shape_seconds:g} s"
+        words = (
+            f"{count_text(len(spec.shapes), 'shape')}, {took(len(spec.shapes) * spec.shape_seconds)} of measuring"
+            " plus warm-up"
+        )
+        large = max(sum(self._does_not_fit(each, shape) for shape in spec.shapes) for each in specs)
+        return f"{words}; {large} of them do not fit and are left out" if large else words
+
+    def _does_not_fit(self, spec: SweepSpec, shape: Shape) -> bool:
+        free = self._state.devices[spec.device].free_bytes
+        return free is not None and _bytes(shape, spec.dtype) > free
+
+    # the runs
+
+    @property
+    def selected_active(self) -> Run | None:
+        """The sweep shown, where several run."""
+        run = self.summary.run
+        return run if run is not None and not run.ended and len(self.active) > 1 else None
+
+    def show_runs(self, runs: list[Run]) -> None:
         run = self.summary.offer(runs)
         assert isinstance(run.spec, SweepSpec)
         cells = cells_of(run)
@@ -158,7 +250,7 @@ class SweepView(QWidget):
             self._fill_map(run, new)
         elif new or not cells:
             self._draw_curve(run)
-        self._tell(run)
+        self.tell(run, self._drawn)
 
     def _begin(self, run: Run, spec: SweepSpec) -> None:
         """Another run: nothing of it is drawn yet."""
@@ -228,32 +320,22 @@ class SweepView(QWidget):
         self._pointed = place
         run = self.summary.run
         if run is not None:
-            self._tell(run)
+            self.tell(run, self._drawn)
 
-    def _tell(self, run: Run) -> None:
+    def tell(self, run: Run, rows: Sequence[SweepCell]) -> None:
         """The best shape; while something is pointed at, that instead."""
         assert isinstance(run.spec, SweepSpec)
-        cells, top = self._drawn, self._best
+        top = self._best
         pointed = None if self._pointed is None else self._cells.get(self._pointed)
         total = None if run.spec.search_seconds is not None else len(run.spec.shapes)
-        count = f"{len(cells)} of {total} shapes" if total is not None else count_text(len(cells), "shape")
-        missing = sum(cell.tflops is None for cell in cells)
-        self.summary.explain(cell.reason for cell in cells if cell.tflops is None)
-        facts = [
-            count,
-            f"{missing} not measured" if missing else "",
-            "simulated" if is_simulated(run, self._state) else "",
-        ]
+        count = f"{len(rows)} of {total} shapes" if total is not None else count_text(len(rows), "shape")
+        missing = sum(cell.tflops is None for cell in rows)
+        self.summary.explain(cell.reason for cell in rows if cell.tflops is None)
+        facts = count, f"{missing} not measured" if missing else ""
         cell = pointed if pointed is not None else top
         action = left_to_do(run) if run.ended else ""
         if cell is None:
-            self.summary.say(
-                "Nothing is measured yet." if not run.ended else "Nothing was measured.",
-                "",
-                run,
-                *facts,
-                action=action,
-            )
+            self.summary.say("", "", run, *facts, action=action)
             return
         first, *rest = cell_words(cell, top).split("\n")
         if pointed is None and cell.tflops is not None:
@@ -268,125 +350,9 @@ class SweepView(QWidget):
             headline, words = first, "\n".join(rest)
         self.summary.say(headline, words, run, *facts, action=action)
 
-
-def left_to_do(run: Run) -> str:
-    """What the button of a sweep that has not been all the way says; empty: it has."""
-    assert isinstance(run.spec, SweepSpec)
-    if run.spec.search_seconds is not None:
-        return "Search on"
-    left = len(run.spec.shapes) - len(cells_of(run))
-    return f"Resume, {count_text(left, 'shape')} left" if left > 0 else ""
-
-
-class SweepPage(BenchPage[SweepSpec]):
-    """One specification per chosen device."""
-
-    kind = "sweep"
-    nothing = "No sweep has run in this session."
-
-    def build(self) -> None:
-        self.dtype_edit = DtypeEdit()
-        self.way = Choice("What to do with the shapes", WAYS)
-        self.shapes_edit = MenuEdit(SHAPES[0][1], "shapes", SHAPES, 250, "squares from 256 on")
-        self.shapes_edit.setToolTip("Shapes, separated by commas: 1024, 64x128x32; FROM:TO:STEP in place of any side")
-        self.seconds_edit = line_edit(SECONDS[MEASURE], SECONDS[MEASURE], "Seconds", 48)
-        self.add_fields(
-            ("", self.devices),
-            ("dtype", self.dtype_edit),
-            ("", self.way),
-            ("shapes", self.shapes_edit),
-        )
-        self._each = self.add_field("seconds each", self.seconds_edit)
-        self.view = SweepView(self._state)
-        self.set_results(self.view)
-        self.way.currentIndexChanged.connect(self._new_way)
-        self.view.summary.changed.connect(self.refresh)
-        self.view.summary.acted.connect(self.resume)
-
-    # the form
-
-    def _new_way(self) -> None:
-        search = self.way.value == SEARCH
-        if self.seconds_edit.text().strip() in (*SECONDS.values(), ""):  # what the user has typed stays
-            self.seconds_edit.setText(SECONDS[self.way.value])
-        if search and self.shapes_edit.text() == SHAPES[0][1]:
-            self.shapes_edit.clear()
-        elif not search and not self.shapes_edit.text().strip():
-            self.shapes_edit.setText(SHAPES[0][1])
-        self.rename(self._each, "seconds in all" if search else "seconds each")
-        self.check()
-
-    def specs(self) -> tuple[SweepSpec, ...]:
-        """One per device. Raises one `BadInput` with everything that is wrong."""
-        findings = self.checked()
-        search = self.way.value == SEARCH
-        dtype = findings.checked(self.dtype_edit.parse)
-        shapes: tuple[Shape, ...] = ()
-        if self.shapes_edit.text().strip() or not search:
-            shapes = findings.checked(lambda: parse_shapes(self.shapes_edit.text())) or ()
-        if len(shapes) > MOST_SHAPES:
-            findings.add(
-                f"{len(shapes):,} shapes are too many to be shown; take larger steps, {MOST_SHAPES:,} at most, or the"
-                " command line"
-            )
-        seconds = findings.seconds(self.seconds_edit.text().strip())
-        findings.demand_none()
-        assert dtype is not None
-        assert seconds is not None
-        for name in self.devices.chosen:
-            device = self._state.devices[name]
-            free = free_bytes(device)
-            if findings.passes(functools.partial(check_chip, dtype, device.info)) and shapes and free is not None:
-                least = min(_bytes(shape, dtype) for shape in shapes)
-                if least > free:
-                    words = (
-                        f"none of these shapes fits on {name}: the smallest needs {bytes_text(least)}, and"
-                        f" {bytes_text(free)} are free"
-                    )
-                    findings.add(f"{words}; take smaller ones")
-        findings.demand_none()
-        return tuple(
-            SweepSpec(
-                device=name,
-                dtype=dtype,
-                shapes=shapes,
-                search_seconds=seconds if search else None,
-                shape_seconds=float(SECONDS[MEASURE]) if search else seconds,
-            )
-            for name in self.devices.chosen
-        )
-
-    def describe(self, specs: Sequence[SweepSpec]) -> str:
-        """How many shapes, how long they take to measure, and how many of them will be left out."""
-        spec = specs[0]
-        if spec.search_seconds is not None:
-            return f"searches for {took(spec.search_seconds)}, each shape for {spec.shape_seconds:g} s"
-        words = (
-            f"{count_text(len(spec.shapes), 'shape')}, {took(len(spec.shapes) * spec.shape_seconds)} of measuring"
-            " plus warm-up"
-        )
-        large = max(sum(self._does_not_fit(each, shape) for shape in spec.shapes) for each in specs)
-        return f"{words}; {large} of them do not fit and are left out" if large else words
-
-    def _does_not_fit(self, spec: SweepSpec, shape: Shape) -> bool:
-        free = free_bytes(self._state.devices[spec.device])
-        return free is not None and _bytes(shape, spec.dtype) > free
-
-    # the runs
-
-    @property
-    def selected_active(self) -> Run | None:
-        """The sweep shown, where several run."""
-        run = self.view.summary.run
-        return run if run is not None and not run.ended and len(self.active) > 1 else None
-
-    def show_runs(self, runs: list[Run]) -> None:
-        """The chosen one, as far as it has come."""
-        self.view.set_runs(runs)
-
     def resume(self) -> None:
         """Measure what is left of the sweep shown; what it has measured already is taken over."""
-        run = self.view.summary.run
+        run = self.summary.run
         if run is not None and run.ended and isinstance(run.spec, SweepSpec) and left_to_do(run):
             self.request((msgspec.structs.replace(run.spec, done=cells_of(run)),))
 

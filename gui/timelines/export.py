@@ -227,7 +227,7 @@ class PlotExport(QObject):
             self._ask_where(kind, lambda path: self.save_picture(kind, path, plots))
         elif over_time:
             self._ask_which(kind, [plot for plot in plots if isinstance(plot, TimelinePlot)])
-        elif (figures := cast(Tabled, picture).figures()) is not None:
+        elif (figures := cast("Tabled", picture).figures()) is not None:
             rows = (figures.columns, *figures.rows)
             self._ask_where(kind, lambda path: self._start(THREAD, VALUES, lambda: write_table(path, rows)))
 

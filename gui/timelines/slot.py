@@ -554,7 +554,7 @@ class PlotSlot(QWidget):
                 plot.add_to_header(self._time_controls[plot])
             self._plots[kind] = plot
             self._stack.addWidget(plot)
-        return cast(P, self._plots[kind])
+        return cast("P", self._plots[kind])
 
     def _fill_menu(self) -> None:
         """Throughput, the metrics that some device reports, then the rarely used ones."""

@@ -15,19 +15,25 @@ from devexplorer.core.telemetry.topology_text import SELF, Pairs, code_text, leg
 from devexplorer.gui.topology.picture import TopologyPicture
 from devexplorer.gui.widgets import (
     EDGE_PX,
+    ROW_PX,
+    Cell,
+    Choice,
+    Column,
     EmptyState,
     Role,
+    RowsModel,
+    RowsTable,
     ScrollArea,
+    TableRow,
     hbox,
     holder,
     label,
+    numbers,
     push_button,
     splitter,
     stack,
     vbox,
 )
-from devexplorer.gui.widgets.form_fields import Choice
-from devexplorer.gui.widgets.table import ROW_PX, Cell, Column, RowsModel, RowsTable, TableRow, numbers
 
 SHOWN = {
     "link": "How the two are connected",

@@ -1,7 +1,6 @@
 """Widgets and looks that belong to no feature: theme, tables, code views. Main thread only.
 
-Named here is what a window needs that has just opened; forms, dialogs and sheets are imported from their modules, when
-they are first shown.
+Dialogs are imported from their modules, when they are first shown.
 """
 
 from devexplorer.gui.widgets.after_paint import PAINT_MS, after_paint
@@ -16,6 +15,7 @@ from devexplorer.gui.widgets.figures import (
     offer_menu,
     show_tables,
 )
+from devexplorer.gui.widgets.form_fields import Choice, FormRow, MenuEdit, TypedChoice, labelled
 from devexplorer.gui.widgets.icons import Sign, app_icon, icon, pixmap
 from devexplorer.gui.widgets.keyboard import TypingKeys, chain, digit_key, put_in_order, reading_order
 from devexplorer.gui.widgets.layouts import (
@@ -80,6 +80,7 @@ from devexplorer.gui.widgets.table import (
     ROW_PX,
     Cell,
     Column,
+    CutAtTheStart,
     Index,
     Padded,
     RowsModel,

@@ -73,7 +73,7 @@ def offer_menu(
 ) -> None:
     """The context menu of a widget with `figures`, where it shows something, between other lines."""
     own: list[MenuLine] = []
-    if cast(Tabled, picture).figures() is not None:
+    if cast("Tabled", picture).figures() is not None:
         own.append(("Show as table…", partial(show_tables, picture, [picture])))
         own += [(words, partial(ask_export, picture, kind, picture)) for kind, words in EXPORTS.items()]
     lines = [*above, *own, *below]
@@ -97,7 +97,7 @@ def show_tables(parent: QWidget, pictures: Iterable[QWidget]) -> bool:
         if figures is not None and figures() is not None:
             name = picture.accessibleName()
             same = sum(known.partition(" (")[0] == name for known in tabled)
-            tabled[f"{name} ({same + 1})" if same else name] = cast(Tabled, picture)
+            tabled[f"{name} ({same + 1})" if same else name] = cast("Tabled", picture)
     if tabled:
         dialog = FiguresDialog(tabled, parent.window())
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)

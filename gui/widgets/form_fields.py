@@ -1,5 +1,4 @@
-"""What the forms of the Benchmark tab are made of: fields with names, and choices, in as many lines as they need. Main
-thread."""
+"""What forms are made of: fields with names, and choices, in as many lines as they need. Main thread."""
 
 from __future__ import annotations
 
@@ -11,9 +10,6 @@ from PySide6.QtCore import QEvent, QObject, QPoint, QRect, QSize, Qt
 from PySide6.QtGui import QIcon, QKeyEvent
 from PySide6.QtWidgets import QApplication, QComboBox, QLayout, QLayoutItem, QLineEdit, QMenu, QSizePolicy, QWidget
 
-from devexplorer.core.base import parse_dtype
-from devexplorer.core.benchmark.spec import check_product, mixed_clocks
-from devexplorer.core.session import Device, State
 from devexplorer.gui.widgets.icons import icon
 from devexplorer.gui.widgets.layouts import hbox, holder, line_edit
 from devexplorer.gui.widgets.panel import EDGE_PX, label
@@ -98,26 +94,6 @@ class WrappingLayout(QLayout):
 
 def _height(items: list[QLayoutItem]) -> int:
     return max((item.sizeHint().height() for item in items), default=0)
-
-
-DTYPES = ("float32", "tf32", "float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2", "int8")
-"""Offered; others can be typed."""
-
-
-def mixed_clocks_of(state: State, devices: Iterable[str]) -> list[str]:
-    """What is wrong with measuring these devices in one run."""
-    return mixed_clocks({name: state.devices[name].info.simulated for name in devices})
-
-
-def free_bytes(device: Device) -> int | None:
-    """What new tensors can take; the engine's own cache counts as free. None: not known."""
-    parts = device.parts
-    return None if parts.free is None else parts.free + (parts.cached or 0)
-
-
-def took(seconds: float) -> str:
-    """`42 s`, `5 min`: a duration that is only estimated."""
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 class Choice(QComboBox):
@@ -228,17 +204,6 @@ class MenuEdit(QLineEdit):
 
     def _draw_arrow(self) -> None:
         self._show.setIcon(icon("chevron", current_theme().dim))
-
-
-class DtypeEdit(MenuEdit):
-    """A dtype to type, or to choose."""
-
-    def __init__(self) -> None:
-        super().__init__("float32", "dtype", [(name, name) for name in DTYPES], 116)
-
-    def parse(self) -> str:
-        """The dtype that is meant; `BadInput` with those there are."""
-        return check_product(parse_dtype(self.text(), tf32=True))
 
 
 class FormRow(QWidget):

@@ -17,8 +17,8 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.bandwidth.kind import BandwidthResult, BandwidthRow, BandwidthSpec
 from devexplorer.core.session.state import State
 from devexplorer.gui.bandwidth.page import LEAST_CURVE_PX, CopyKind, CopyRows
+from devexplorer.gui.benchmark.base_page import state_cell
 from devexplorer.gui.benchmark.page import BenchmarkPanel
-from devexplorer.gui.benchmark.runs import state_cell
 from devexplorer.gui.widgets.theme import LIGHT, set_theme
 
 LEFT = Qt.MouseButton.LeftButton
@@ -68,7 +68,7 @@ def test_a_copy_on_the_host_beside_virtual_gpus_is_not_called_simulated(qtbot: Q
     finish(state, 1, BandwidthResult(run=1, spec=spec, rows=rows, stopped=False, simulated=True, seconds=1.0))
     panel.refresh()
     view = panel.pages["bandwidth"].view
-    assert view.summary.facts.text() == "done, simulated except within cpu, 2 copies"
+    assert view.summary.facts.text() == "done, 2 copies, simulated except within cpu"
 
 
 def test_wrong_copies_are_not_said_to_be_wrong_products(panel: BenchmarkPanel, state: State) -> None:
@@ -260,7 +260,7 @@ def test_simulated_copies_are_marked_everywhere(qtbot: QtBot) -> None:
     begin(state, 1, spec, simulated=True)
     point(state, 1, part=copy("cpu", "vgpu:0", MIB, 12.0, pinned=True, simulated=True))
     refreshed(panel)
-    assert panel.pages["bandwidth"].view.summary.facts.text() == "running, simulated, 1 copy"
+    assert panel.pages["bandwidth"].view.summary.facts.text() == "running, 1 copy, simulated"
     assert panel.pages["bandwidth"].view.model.rows[0].cells[2].tip.endswith("simulated")
     assert [one.simulated for one in panel.pages["bandwidth"].view.curve.series] == [True]
 

@@ -92,7 +92,7 @@ def test_a_sweep_that_is_stopped_and_resumed(qtbot: QtBot, panel: BenchmarkPanel
     panel.pages["sweep"].shapes_edit.setText("64:192:64x64:192:64x64")
     panel.pages["sweep"].seconds_edit.setText("0.05")
     stopped = measure("sweep", stop_after=2)
-    summary = panel.pages["sweep"].view.summary
+    summary = panel.pages["sweep"].summary
     assert summary.button.text().startswith("Resume, ")
     again: list[tuple[BenchSpec, ...]] = []
     panel.start_requested.connect(again.append)
@@ -106,11 +106,11 @@ def test_a_sweep_fills_its_map(panel: BenchmarkPanel, measure: Measure) -> None:
     panel.pages["sweep"].shapes_edit.setText("64:192:64x64:192:64x64")
     panel.pages["sweep"].seconds_edit.setText("0.01")
     measure("sweep")
-    heat = panel.pages["sweep"].view.map
+    heat = panel.pages["sweep"].map
     assert (heat.rows, heat.columns) == (("64", "128", "192"), ("64", "128", "192"))
     assert all(heat.colour_at((column, row)) is not None for column in range(3) for row in range(3))
     assert heat.best == (2, 2)  # the largest product: a launch costs the same for each
-    assert panel.pages["sweep"].view.summary.facts.text() == "done, 9 of 9 shapes, simulated"
+    assert panel.pages["sweep"].summary.facts.text() == "done, 9 of 9 shapes, simulated"
 
 
 def test_bandwidth(panel: BenchmarkPanel, measure: Measure) -> None:

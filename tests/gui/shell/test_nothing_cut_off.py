@@ -34,7 +34,7 @@ from devexplorer.core.session.state import Marker
 from devexplorer.gui.objects.item_model import TreeColumn
 from devexplorer.gui.plots.timeline_plot import TimelinePlot
 from devexplorer.gui.shell.layouts import LAYOUTS
-from devexplorer.gui.widgets.form_fields import FormRow
+from devexplorer.gui.widgets import FormRow
 from devexplorer.gui.widgets.table import RowsTable
 
 SMALLEST, LAPTOP = (1000, 650), (1366, 740)

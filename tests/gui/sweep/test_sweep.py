@@ -122,7 +122,7 @@ def test_shapes_that_will_be_left_out_are_counted(panel: BenchmarkPanel) -> None
 
 def test_a_grid_fills_while_it_is_measured_and_its_best_shape_is_framed(panel: BenchmarkPanel, state: State) -> None:
     run(state, GRID)
-    heat = panel.pages["sweep"].view.map
+    heat = panel.pages["sweep"].map
     refreshed(panel)
     assert (heat.rows, heat.columns, heat.best) == (("64", "128"), ("64", "128", "256"), None)
 
@@ -135,7 +135,7 @@ def test_a_grid_fills_while_it_is_measured_and_its_best_shape_is_framed(panel: B
     assert light is not None
     assert light.lightness() > dark.lightness()
     assert heat.colour_at((2, 0)) is None  # not measured, so it has no colour of the scale
-    summary = panel.pages["sweep"].view.summary
+    summary = panel.pages["sweep"].summary
     assert summary.headline.text() == "30.0 TFLOP/s at 64×128×64"
     assert summary.words.text() == "The best so far, 46 % of the datasheet."
     assert summary.facts.text() == "running, 3 of 6 shapes, 1 not measured, simulated"
@@ -152,7 +152,7 @@ def test_a_grid_fills_while_it_is_measured_and_its_best_shape_is_framed(panel: B
 def test_the_patch_under_the_pointer_says_what_it_is(qtbot: QtBot, panel: BenchmarkPanel, state: State) -> None:
     run(state, GRID)
     measure(state, 1, [cell(64, 64, 64, 10.0), cell(64, 128, 64, 30.0), cell(64, 256, 64)])
-    heat, summary = refreshed(panel).pages["sweep"].view.map, panel.pages["sweep"].view.summary
+    heat, summary = refreshed(panel).pages["sweep"].map, panel.pages["sweep"].summary
     qtbot.mouseMove(heat, heat.box((0, 0)).center().toPoint())
     qtbot.waitUntil(lambda: summary.headline.text() == "64×64×64")
     assert summary.words.text() == "10.0 TFLOP/s, p20 9.80, p80 10.2\n33 % of the best\n100 iterations"
@@ -165,7 +165,7 @@ def test_the_patch_under_the_pointer_says_what_it_is(qtbot: QtBot, panel: Benchm
 def test_the_map_goes_without_a_mouse(qtbot: QtBot, panel: BenchmarkPanel, state: State) -> None:
     run(state, GRID)
     measure(state, 1, [cell(64, 64, 64, 10.0), cell(64, 128, 64, 30.0)])
-    heat, summary = refreshed(panel).pages["sweep"].view.map, panel.pages["sweep"].view.summary
+    heat, summary = refreshed(panel).pages["sweep"].map, panel.pages["sweep"].summary
     for key, headline in (
         (Qt.Key.Key_Right, "64×128×64"),
         (Qt.Key.Key_Left, "64×64×64"),
@@ -178,9 +178,9 @@ def test_the_map_goes_without_a_mouse(qtbot: QtBot, panel: BenchmarkPanel, state
 def test_the_shape_that_is_measured_now_is_known(panel: BenchmarkPanel, state: State) -> None:
     run(state, GRID)
     point(state, 1, text="128×256×64", done=0.1)
-    before = refreshed(panel).pages["sweep"].view.map.grab().toImage()
+    before = refreshed(panel).pages["sweep"].map.grab().toImage()
     point(state, 1, text="128×64×64", done=0.1)
-    assert refreshed(panel).pages["sweep"].view.map.grab().toImage() != before
+    assert refreshed(panel).pages["sweep"].map.grab().toImage() != before
 
 
 # --- the curve -------------------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def test_the_shape_that_is_measured_now_is_known(panel: BenchmarkPanel, state: S
 def test_a_range_of_sizes_is_a_curve(qtbot: QtBot, panel: BenchmarkPanel, state: State) -> None:
     run(state, LINE)
     measure(state, 1, [cell(*shape, tflops) for shape, tflops in zip(LINE, (1.0, 4.0, None, 9.0), strict=True)])
-    view = refreshed(panel).pages["sweep"].view
+    view = refreshed(panel).pages["sweep"]
     assert view.curve.isVisible()
     assert not view.map.isVisible()
     [series] = view.curve.series
@@ -202,10 +202,10 @@ def test_a_range_of_sizes_is_a_curve(qtbot: QtBot, panel: BenchmarkPanel, state:
 def test_a_search_is_seen_in_the_order_of_time_with_the_best_so_far(panel: BenchmarkPanel, state: State) -> None:
     run(state, (), search_seconds=30.0)
     measure(state, 1, [cell(256, 256, 256, 5.0), cell(512, 512, 512, 9.0), cell(512, 256, 512, 7.0)])
-    found, best = refreshed(panel).pages["sweep"].view.curve.series
+    found, best = refreshed(panel).pages["sweep"].curve.series
     assert [point[:2] for point in found.points] == [(1.0, 5.0), (2.0, 9.0), (3.0, 7.0)]
     assert [point[1] for point in best.points] == [5.0, 9.0, 9.0]
-    assert panel.pages["sweep"].view.summary.headline.text() == "9.00 TFLOP/s at 512×512×512"
+    assert panel.pages["sweep"].summary.headline.text() == "9.00 TFLOP/s at 512×512×512"
 
 
 # --- the end, and going on -------------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ def test_a_stopped_sweep_is_resumed_with_what_it_has(qtbot: QtBot, panel: Benchm
     cells = [cell(64, 64, 64, 10.0), cell(64, 128, 64)]
     measure(state, 1, cells)
     finish(state, 1, swept(1, spec, cells, stopped=True, simulated=True))
-    summary = refreshed(panel).pages["sweep"].view.summary
+    summary = refreshed(panel).pages["sweep"].summary
     assert summary.facts.text() == "stopped, 2 of 6 shapes, 1 not measured, simulated"
     assert summary.button.text() == "Resume, 4 shapes left"
     with qtbot.waitSignal(panel.start_requested) as asked:
@@ -227,7 +227,7 @@ def test_a_stopped_sweep_is_resumed_with_what_it_has(qtbot: QtBot, panel: Benchm
     begin(state, 2, again, simulated=True)
     measure(state, 2, [cell(64, 256, 64, 20.0)], total=4)
     refreshed(panel)
-    assert panel.pages["sweep"].view.map.best == (2, 0)
+    assert panel.pages["sweep"].map.best == (2, 0)
     assert summary.choice.value == 2  # the run that began last is shown
     assert summary.facts.text() == "running, 3 of 6 shapes, 1 not measured, simulated"
     assert not summary.button.isVisible()
@@ -239,7 +239,7 @@ def test_what_was_measured_before_the_engine_died_can_be_gone_on_with(
     run(state, LINE)
     measure(state, 1, [cell(*LINE[0], 1.0)])
     state.apply(EngineLost(reason="killed by SIGKILL", will_restart=True, time_unix_s=NOW + 3))
-    summary = refreshed(panel).pages["sweep"].view.summary
+    summary = refreshed(panel).pages["sweep"].summary
     assert summary.state.text() == "✕ failed: killed by SIGKILL"
     assert summary.button.text() == "Resume, 3 shapes left"
 
@@ -248,7 +248,7 @@ def test_a_sweep_that_went_all_the_way_offers_nothing_more(panel: BenchmarkPanel
     spec = run(state, LINE)
     cells = [cell(*shape, 2.0) for shape in LINE]
     finish(state, 1, swept(1, spec, cells))
-    summary = refreshed(panel).pages["sweep"].view.summary
+    summary = refreshed(panel).pages["sweep"].summary
     assert summary.facts.text() == "done, 4 of 4 shapes, simulated"
     assert not summary.button.isVisible()
 
@@ -257,7 +257,7 @@ def test_an_earlier_run_is_chosen_from_the_list(qtbot: QtBot, panel: BenchmarkPa
     for number, rate in ((1, 3.0), (2, 8.0)):
         spec = run(state, LINE, number)
         finish(state, number, swept(number, spec, [cell(*LINE[0], rate)]))
-    summary = refreshed(panel).pages["sweep"].view.summary
+    summary = refreshed(panel).pages["sweep"].summary
     assert summary.headline.text() == "8.00 TFLOP/s at 64×64×64"
     qtbot.keyClick(summary.choice, Qt.Key.Key_Down)
     assert summary.headline.text() == "3.00 TFLOP/s at 64×64×64"
@@ -282,7 +282,7 @@ def test_the_other_theme_turns_the_scale_round(panel: BenchmarkPanel, state: Sta
     refreshed(panel)
     set_theme(LIGHT)
     refreshed(panel)
-    slow, fast = panel.pages["sweep"].view.map.colour_at((0, 0)), panel.pages["sweep"].view.map.colour_at((1, 0))
+    slow, fast = panel.pages["sweep"].map.colour_at((0, 0)), panel.pages["sweep"].map.colour_at((1, 0))
     assert slow is not None
     assert fast is not None
     assert fast.lightness() < slow.lightness()
