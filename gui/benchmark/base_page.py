@@ -13,13 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication, QShowEvent
-from PySide6.QtWidgets import (
-    QComboBox,
-    QLabel,
-    QProgressBar,
-    QSizePolicy,
-    QWidget,
-)
+from PySide6.QtWidgets import QComboBox, QLabel, QProgressBar, QSizePolicy, QWidget
 
 from devexplorer.core.base import MISSING, BadInput, Clock, Findings, left_text, parse_dtype, seconds_text, sentence
 from devexplorer.core.benchmark.kind import benchmark_document, devices_of, kind_name, kind_of

@@ -394,9 +394,6 @@ class FleetPage(QWidget):
         report = self._room.fleet.report
         self.filter.setText("slow" if report is not None and report.verdict.slow else "failed")
 
-    def _cancel(self) -> None:
-        self._room.cancel_check()
-
     def event(self, event: QEvent) -> bool:
         typed = isinstance(QApplication.focusWidget(), QLineEdit)
         is_override = event.type() == QEvent.Type.ShortcutOverride

@@ -529,14 +529,9 @@ class MemoryPanel(QWidget):
         ids = [info.id for info in infos]
         if ids != self._ids:
             chosen, self._ids = self.device_id, ids
-            self.chooser.offer(
-                (
-                    info.id,
-                    f"{info.id}   {info.name.removeprefix('NVIDIA ')}",
-                    f"{info.name}, simulated" if info.simulated else info.name,
-                )
-                for info in infos
-            )
+            words = [f"{info.name}{', simulated' if info.simulated else ''}" for info in infos]
+            texts = [f"{info.id}   {info.name.removeprefix('NVIDIA ')}" for info in infos]
+            self.chooser.offer(zip(ids, texts, words, strict=True))
             first = next((info.id for info in infos if info.kind != "cpu" and info.usable), None)
             self.chooser.choose(chosen if self._picked and chosen in ids else first)
 
