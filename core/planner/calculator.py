@@ -370,8 +370,8 @@ def _sentence(idea: Idea, before: int, after: int, *, fits: bool, fitted: bool, 
 # The largest batch that fits: computed by a law where one holds, and confirmed by runs.
 
 UNCONFIRMED = (
-    "Largest batches that were not run themselves (those of what would help, others when time was over or they could"
-    " not run here) were computed from runs with small batches, between which every block grows evenly."
+    "Largest batches that were not run (of what would help, after the time limit, or because they could not run here)"
+    " were extrapolated from small batches, between which every block grows evenly."
 )
 
 Room = tuple[int, int]

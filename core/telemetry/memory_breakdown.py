@@ -255,7 +255,7 @@ def why_they_differ(info: DeviceInfo, parts: MemoryParts, used: int | None) -> s
         if size
     ]
     if info.simulated:
-        says = "A real card's nvidia-smi would say"
+        says = "A real card's nvidia-smi would report"
     elif info.kind != "cuda":
         says = "The whole card has"
     else:

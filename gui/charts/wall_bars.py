@@ -79,7 +79,7 @@ class WallBars(RowsTable):
 
     def __init__(self, *, grouped: bool = True) -> None:
         """Not `grouped`: all bars are of one group, which is named elsewhere."""
-        columns = (Column("jobs"), Column("measured"), numbers("wall time"), Column(""))
+        columns = (Column("jobs"), Column("measured"), numbers("time"), Column(""))
         self.rows_model = RowsModel(columns)
         gives_up = (GROUP,) if grouped else ()
         super().__init__(self.rows_model, "Wall times", WIDTHS, gives_up=gives_up, named=(GROUP, NAME))

@@ -448,7 +448,7 @@ def test_without_time_the_answer_says_what_is_missing():
     assert fit.largest_batch > 1
     assert not report.helps
     assert "parameters and activations in bfloat16" in report.untried
-    assert any("were computed from runs" in one for one in report.assumptions)
+    assert any("were extrapolated" in one for one in report.assumptions)
 
 
 def test_cards_with_the_same_room_are_searched_once(monkeypatch):

@@ -192,7 +192,7 @@ def test_what_is_simulated_says_so_in_a_small_window_too(qtbot: QtBot, state: St
     assert panel.chooser.width() >= panel.chooser.sizeHint().width()
     assert panel.of.text() == panel.of.full_text == "of 16.00 GiB in use, simulated"
     assert "assumed for virtual GPUs" in texts(panel, 4)[MemoryKey("context")]
-    assert panel.side.why.text().startswith("A real card's nvidia-smi would say 420.00 MiB")
+    assert panel.side.why.text().startswith("A real card's nvidia-smi would report 420.00 MiB")
     names = ("workspace", "other_allocated", "cached", "context", "other_processes", "free")
     keys = [MemoryKey(name) for name in names]
     parts = [int(text.replace(",", "")) for key, text in texts(panel, 2).items() if key in keys]
