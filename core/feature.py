@@ -61,6 +61,8 @@ class CommandSpec(msgspec.Struct, frozen=True):
     """It puts another workspace in the place of what is here: that of the file `path`, where it has one."""
     question: bool = False
     """Its answer is what was asked for, and no page shows it: the inspector unfolds it."""
+    looks: bool = False
+    """It changes nothing, and a script that runs on its own answers it as well."""
     repeatable: bool = True
     """It can be part of a session that another window repeats."""
     verb: str = ""

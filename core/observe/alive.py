@@ -17,9 +17,9 @@ import sys
 import time
 import types
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -29,6 +29,7 @@ from devexplorer.core.isolation.source_location import kind_of
 from devexplorer.core.observe.graph import grad_fn, gradient, saved_in
 
 _OURS = str(Path(__file__).parents[1]) + os.sep
+_PACKAGE = __name__.removesuffix(".observe.alive")
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 LONGEST_CHAIN = 24
 """References from the object to what is named in the code."""
@@ -43,15 +44,16 @@ FEW = 300
 LONGEST_KEY = 40
 _AS_KEY = " (as a key)"
 
-Kind = Literal["variable", "global", "closure", "class", "object", "nothing"]
+Kind = Literal["name", "variable", "global", "closure", "class", "object", "nothing"]
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
     """One chain of references to an object. `print(holder)` says it in words."""
 
     kind: Kind
-    """Where the chain begins: a variable of a function that runs, a global, a variable of an enclosing function, an
-    attribute of a class; an object of which nothing else is known; nothing that Python can see."""
+    """Where the chain begins: a name in the workspace; a variable of a function that runs, a global, a variable of an
+    enclosing function, an attribute of a class; an object of which nothing else is known; nothing that Python can
+    see."""
     path: str = ""
     """As Python would write it: `self.cache['a'][3]`."""
     function: str = ""
@@ -67,6 +69,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
         if self.file:
             place = os.path.basename(self.file) + (f", line {self.line}" if self.line else "")
         words = {
+            "name": f"{self.path}, in the workspace",
             "variable": f"{self.path} in {self.function or 'the script'} ({place})",
             "global": f"{self.path}, a global of {place or self.function}",
             "closure": f"{self.path}, from the closure of {self.function} ({place})",
@@ -113,6 +116,13 @@ def is_ours(file: str) -> bool:
     return file.startswith(_OURS) and not file.startswith(f"{_OURS}models{os.sep}samples")
 
 
+def _is_our_object(thing: Any) -> bool:
+    """Whether it is of a class of ours, but for tensors of virtual GPUs and sample models."""
+    module = type(thing).__module__
+    ours = module.startswith(f"{_PACKAGE}.") and not module.startswith(f"{_PACKAGE}.models.samples")
+    return ours and not _is(thing, torch.Tensor)
+
+
 def variables(frame: FrameType) -> dict[str, Any]:
     """The variables of a frame, as a dict of our own. Up to Python 3.12 a function's frame keeps the one that it is
     asked for, and with it what the function deletes later; so that one is emptied."""
@@ -138,13 +148,15 @@ def search(
     most: int = MOST_HOLDERS,
     nearest: bool = False,
     tensors: list[torch.Tensor] | None = None,
+    names: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[int, tuple[Holder, ...]]:
     """The holders of several objects at once, by `id`. `frames`: others than those that run, of a traceback; `own`: ids
     of what the caller has that refers to them; `nearest`: what is behind the first name of the script's is not looked
-    for; `tensors`: all that there are, where they are known."""
+    for; `tensors`: all that there are, where they are known; `names`: those of a workspace, with their objects."""
     with torch._C.DisableTorchFunction():  # modes that are on would see each attribute that is read
         looking = _HolderSearch(frames, {*own, id(wanted)}, seconds, nearest, tensors)
         try:
+            looking.name(names)
             return looking.run(wanted, most)
         finally:
             vars(looking).clear()  # among what it has seen can be itself: nothing may live longer because of us
@@ -212,6 +224,12 @@ class _HolderSearch:
                 for variable, value in list(vars(module).items()):
                     self._start(value, _Start("global", variable, name, file, 0, 1))
 
+    def name(self, names: Mapping[str, Any]) -> None:
+        """Chains can begin at these."""
+        self._own.add(id(names))
+        for name, thing in names.items():
+            self._start(thing, _Start("name", name, "", "", 0, 0))
+
     def run(self, wanted: Sequence[Any], most: int) -> dict[int, tuple[Holder, ...]]:
         self._kept.extend(wanted)
         known = {id(one) for one in wanted}
@@ -252,7 +270,7 @@ class _HolderSearch:
             if id(candidate) in ours or id(candidate) in self._own or _is(candidate, *_PASSED_OVER):
                 continue
             referents = gc.get_referents(candidate)
-            if not ids.isdisjoint(map(id, referents)):
+            if not ids.isdisjoint(map(id, referents)) and not _is_our_object(candidate):
                 found.append((candidate, [one for one in referents if id(one) in ids]))
         return found
 
@@ -293,6 +311,8 @@ class _HolderSearch:
 
     def _function(self, function: types.FunctionType, ids: set[int]) -> None:
         code = function.__code__
+        if is_ours(code.co_filename):
+            return
         name = function.__name__
         found: list[tuple[str, Any]] = []
         if id(function.__closure__) in ids:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from devexplorer.core.feature import CommandSpec, Feature
 from devexplorer.core.observe.memory_report import FILE_KIND, MARK, ExplainReport
-from devexplorer.core.observe.records import REPORT_KIND, REPORT_MARK, ScriptEnded, ScriptSteps
+from devexplorer.core.observe.records import REPORT_KIND, REPORT_MARK, ScriptEnded, ScriptSteps, WhatHolds
 
 FEATURE = Feature(
     needs=("machines", "history", "charts"),
@@ -16,6 +16,15 @@ FEATURE = Feature(
             "observe.explain:explain_report",
             in_script=False,
             question=True,
+        ),
+        CommandSpec(
+            WhatHolds,
+            "looking for what keeps {c.target} alive",
+            "What keeps it alive was not found",
+            "observe.holders:what_holds",
+            in_script=False,
+            question=True,
+            looks=True,
         ),
     ),
     events=(ScriptSteps, ScriptEnded),

@@ -1,5 +1,5 @@
-"""What a window is told that looks into a running script: the events of an engine. Commands that come in are refused,
-so nothing of the script changes. Threads: `observe-look` and `observe-refuse`."""
+"""What a window is told that looks into a running script: the events of an engine. Questions are answered, and what
+would change the script is refused: nothing of the script changes. Threads: `observe-look` and `observe-answer`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import torch
 
-from devexplorer.core.base import LinkError
+from devexplorer.core.base import BadInput, LinkError, sentence
 from devexplorer.core.base.python_names import unique_name
+from devexplorer.core.commands.registry import refused_title, title_of
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.nvml.library import free_bytes
 from devexplorer.core.devices.torch_devices import TorchBackend, torch_facts
@@ -22,13 +24,15 @@ from devexplorer.core.engine.engine import AllocatorSampler, SnapshotDiffer
 from devexplorer.core.engine.link import COMMAND_LIMIT, decode_command, read_payload
 from devexplorer.core.engine.writer import EventWriter
 from devexplorer.core.machines.host.wire import SocketStream
+from devexplorer.core.observe.holders import holders_answer
 from devexplorer.core.observe.memory import virtual_machine
 from devexplorer.core.observe.observer import Observation, RunProgress
 from devexplorer.core.observe.phases import NAMES
-from devexplorer.core.observe.records import ScriptSteps
+from devexplorer.core.observe.records import ScriptSteps, WhatHolds
 from devexplorer.core.observe.running import name_of
 from devexplorer.core.records import (
     Answer,
+    Command,
     EngineDevices,
     EngineReady,
     Event,
@@ -38,7 +42,7 @@ from devexplorer.core.records import (
     ObjectSnapshot,
 )
 from devexplorer.core.workspace import Workspace
-from devexplorer.core.workspace.placement import snapshot
+from devexplorer.core.workspace.placement import found_in, snapshot
 
 LOOK_S = 0.25
 """Between two readings of the allocators."""
@@ -91,7 +95,7 @@ class Looker:
         self._observation.lookers.add(id(self))
         self._thread = threading.Thread(target=self._look, name="observe-look", daemon=True)
         self._thread.start()
-        threading.Thread(target=self._refuse, name="observe-refuse", daemon=True).start()
+        threading.Thread(target=self._answer, name="observe-answer", daemon=True).start()
 
     def stop(self) -> None:
         """Look no more, while the run is summed up; the thread that looks is waited for. The script's main thread."""
@@ -111,18 +115,33 @@ class Looker:
         self._writer.end()
         self._stream.close()
 
-    def _refuse(self) -> None:
+    def _answer(self) -> None:
         try:
             while (payload := read_payload(self._stream, COMMAND_LIMIT)) is not None:
                 command = decode_command(payload)
-                now, request = time.time(), command.request
-                begun = JobStarted(request=request, title="asking the script", time_unix_s=now, command=command)
-                answer = Answer(request=request, title=TITLE, words=f"{WORDS}.", failed=True, time_unix_s=now)
-                for event in (begun, answer, JobEnded(request=request, ok=False, time_unix_s=now)):
-                    self._writer.send(event)
+                request, title = command.request, title_of(command)
+                self._writer.send(JobStarted(request=request, title=title, time_unix_s=time.time(), command=command))
+                try:
+                    answer = self._answered(command)
+                except BadInput as error:
+                    answer = Answer(title=refused_title(command), words=sentence(str(error)), failed=True)
+                now = time.time()
+                self._writer.send(msgspec.structs.replace(answer, request=request, time_unix_s=now))
+                self._writer.send(JobEnded(request=request, ok=not answer.failed, time_unix_s=now))
         except (OSError, LinkError):
             pass
         self.end()
+
+    def _answered(self, command: Command) -> Answer:
+        """What is asked; what would change the script is refused. Raises `BadInput`."""
+        if not isinstance(command, WhatHolds):
+            return Answer(title=TITLE, words=f"{WORDS}.", failed=True)
+        name, _, path = command.target.partition(":")
+        names = dict(self._names)
+        model = next((model for model in self._observation.models() if names.get(id(model)) == name), None)
+        if model is None:
+            raise BadInput(f"the script has no model '{name}' any more")
+        return holders_answer(found_in(name, model, path))
 
     def _look(self) -> None:
         try:

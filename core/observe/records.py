@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from devexplorer.core.records.base import BaseEvent, Record
+from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
 
 PARTS = 32
 SCHEMA = 1
@@ -127,6 +127,12 @@ class RunReport(Record):
     """Of observing itself; none of them reached the script."""
     rank: int | None = None
     ranks: int | None = None
+
+
+class WhatHolds(BaseCommand, tag="WhatHolds"):
+    """Say what keeps an object, or a part of a model, alive."""
+
+    target: str
 
 
 class ScriptSteps(BaseEvent, tag="ScriptSteps"):

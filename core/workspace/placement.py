@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from devexplorer.core.base import BadInput, expression, quoted, variable
+from devexplorer.core.base import BadInput, expression, python_names, quoted, variable
 from devexplorer.core.models import (
     ORDINARY,
     Extras,
@@ -105,6 +105,32 @@ class Target(NamedTuple):
             raise BadInput(
                 f"'{waiting or self.title}' has no shape before the first forward, so {what}; run the model once first"
             )
+
+
+def found_in(name: str, thing: nn.Module | Tensor, path: str) -> Target:
+    """What this path means in the object of that name: a module, a parameter or buffer; empty: the object itself.
+    Raises `BadInput`."""
+    if not path:
+        return Target(name, "", thing)
+    if isinstance(thing, Tensor):
+        raise BadInput(f"'{name}' is a tensor and has no part '{path}'")
+    modules = dict(thing.named_modules(remove_duplicate=False))
+    if path in modules:
+        return Target(name, path, modules[path])
+    tensors = named_tensors(thing)
+    if "[" in path and path not in tensors:
+        raise BadInput(
+            f"'{path}' is not registered in '{name}' and cannot be reached by PyTorch; hold it in an nn.ModuleList"
+            " instead"
+        )
+    if path not in tensors:
+        if path.rpartition(".")[2] == "grad":
+            raise BadInput(f"'{path}' is a tensor inside '{name}'; choose the module that holds it")
+        known = [part for part in (*modules, *tensors) if part]
+        raise BadInput(f"'{name}' has no part '{path}'; {python_names.suggestion(path, known)}")
+    tensor = tensors[path]
+    also = tuple(other for other, item in tensors.items() if item is tensor and other != path)
+    return Target(name, path, tensor, also)
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:

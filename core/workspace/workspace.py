@@ -21,7 +21,7 @@ from devexplorer.core.records import MoveReport, ObjectSnapshot
 from devexplorer.core.workspace.changes import MoveChange, ObjectMemento, WorkspaceChange
 from devexplorer.core.workspace.history import BUDGET_BYTES, UndoHistory
 from devexplorer.core.workspace.moves import Mover
-from devexplorer.core.workspace.placement import Target, named_tensors, snapshot
+from devexplorer.core.workspace.placement import Target, found_in, snapshot
 from devexplorer.core.workspace.plan import TensorOrigin
 
 
@@ -170,28 +170,7 @@ class Workspace:
     def find(self, title: str) -> Target:
         """What `name` or `name:path` means: an object, or a module, parameter or buffer of a model."""
         name, _, path = (part.strip() for part in title.partition(":"))
-        thing = self.get(name)
-        if not path:
-            return Target(name, "", thing)
-        if isinstance(thing, Tensor):
-            raise BadInput(f"'{name}' is a tensor and has no part '{path}'")
-        modules = dict(thing.named_modules(remove_duplicate=False))
-        if path in modules:
-            return Target(name, path, modules[path])
-        tensors = named_tensors(thing)
-        if "[" in path and path not in tensors:
-            raise BadInput(
-                f"'{path}' is not registered in '{name}' and cannot be reached by PyTorch; hold it in an nn.ModuleList"
-                " instead"
-            )
-        if path not in tensors:
-            if path.rpartition(".")[2] == "grad":
-                raise BadInput(f"'{path}' is a tensor inside '{name}'; choose the module that holds it")
-            known = [part for part in (*modules, *tensors) if part]
-            raise BadInput(f"'{name}' has no part '{path}'; {python_names.suggestion(path, known)}")
-        tensor = tensors[path]
-        also = tuple(other for other, item in tensors.items() if item is tensor and other != path)
-        return Target(name, path, tensor, also)
+        return found_in(name, self.get(name), path)
 
     def target(self, title: str) -> Target:
         """What `name` or `name:path` means, where the path is that of a module."""

@@ -16,14 +16,16 @@ from PySide6.QtWidgets import QMenu
 from devexplorer.core.base import BadInput, count_text, sentence
 from devexplorer.core.machines.window.link import link_of
 from devexplorer.core.observe.live import ScriptState, keep
-from devexplorer.core.observe.records import RunReport
+from devexplorer.core.observe.records import RunReport, WhatHolds
 from devexplorer.core.records import SentFrom
+from devexplorer.core.session import State
 from devexplorer.core.session.machine import Machine
-from devexplorer.gui.actions import MACHINE, ActionSpec, WindowContext
+from devexplorer.gui.actions import ASK, MACHINE, ActionSpec, WindowContext
 from devexplorer.gui.history.room import history_of
 from devexplorer.gui.history.tab import TAB as HISTORY
 from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.observe.tab import TAB
+from devexplorer.gui.widgets.panel import why_not_live
 
 if TYPE_CHECKING:
     from devexplorer.core.observe.running import Greeting
@@ -40,9 +42,31 @@ def scripts_of(context: WindowContext) -> RunningScripts:
 
 
 def actions(context: WindowContext) -> list[ActionSpec]:
-    """The one of the menu."""
+    """Running scripts, and what can be asked of them as well."""
+    rows = context.selection.rows
+
+    def why_no_holders() -> str | None:
+        if (reason := why_no_question(context.state)) is not None:
+            return reason
+        return None if len(rows()) == 1 else "Select one tensor, or one part of a model."
+
+    def ask_holders() -> None:
+        ((target, _),) = rows()
+        context.controller.send(WhatHolds(target=target))
+
     tooltip = "Scripts of yours that run on this machine under devexplorer run"
-    return [ActionSpec(ACTION, "Running here", tooltip, scripts_of(context).choose, menu=MACHINE)]
+    return [
+        ActionSpec(ACTION, "Running here", tooltip, scripts_of(context).choose, menu=MACHINE),
+        ActionSpec("held_by", "What keeps it alive?", "The references that keep the selected object in memory",
+                   ask_holders, why_no_holders, menu=ASK),
+    ]  # fmt: skip
+
+
+def why_no_question(state: State) -> str | None:
+    """Why nothing can be asked now; a running script can be, though it is only shown."""
+    reason = why_not_live(state)
+    is_script = state.engine is not None and state.engine.read_only and reason == sentence(state.engine.read_only)
+    return None if is_script else reason
 
 
 def begin(context: WindowContext) -> None:

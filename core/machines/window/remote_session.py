@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import msgspec
 
 from devexplorer.core.base import Clock, count_text, sentence
-from devexplorer.core.commands.registry import title_of
+from devexplorer.core.commands.registry import spec_of, title_of
 from devexplorer.core.devices.cuda_visible_devices import checked
 from devexplorer.core.engine.link import frame
 from devexplorer.core.files.script import marked, script
@@ -214,7 +214,7 @@ class RemoteSession:
 
     def send(self, command: Command) -> int:
         """Have a command carried out there; returns the request number that its events will carry."""
-        why_not, control = self.why_not(), self._incoming.control
+        why_not, control = self.why_not(changes=not spec_of(command).looks), self._incoming.control
         if why_not or control is None:
             self._say("That cannot be sent", why_not)
             return 0

@@ -20,7 +20,7 @@ from devexplorer.core.machines.records import Goodbye
 from devexplorer.core.machines.window.link import CannotReach
 from devexplorer.core.observe.endpoint import Endpoint
 from devexplorer.core.observe.observer import Observation
-from devexplorer.core.observe.records import ObserveSettings, ScriptSteps
+from devexplorer.core.observe.records import ObserveSettings, ScriptSteps, WhatHolds
 from devexplorer.core.observe.running import (
     AttachedEngine,
     Greeting,
@@ -167,6 +167,23 @@ def test_nothing_is_changed_from_a_window(host: Host) -> None:
     answer = host.first(Answer)
     assert (answer.title, answer.request, answer.failed) == ("Nothing was changed", 7, True)
     assert not host.first(JobEnded).ok
+
+
+def test_what_keeps_a_tensor_alive_is_answered(
+    observation: Observation, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.first(ObjectChanged)
+    model: Any = observation.kept  # type: ignore[attr-defined]
+    monkeypatch.setitem(globals(), "HELD", [model[0].weight])  # a new list: what is frozen is not looked at
+    host.engine.send(WhatHolds(request=5, target="sequential:0.weight"))
+    answer = host.first(Answer)
+    assert (answer.title, answer.request, answer.failed) == ("What keeps sequential:0.weight alive", 5, False)
+    assert "• HELD[0], a global of test_endpoint.py" in answer.words.splitlines()
+    assert not any(ours in answer.words for ours in ("looker.py", "observer.py"))
+    assert host.first(JobEnded).ok
+    host.engine.send(WhatHolds(request=6, target="gone"))
+    answer = host.first(Answer, lambda event: event.request == 6)
+    assert (answer.failed, answer.words) == (True, "The script has no model 'gone' any more.")
 
 
 def test_four_look_at_once_and_of_more_the_later_ones(observation: Observation, endpoint: Endpoint, host: Host) -> None:

@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.machines.window.machines import FarMachine
 from devexplorer.core.observe.live import ScriptState
-from devexplorer.core.observe.records import ScriptSteps
+from devexplorer.core.observe.records import ScriptSteps, WhatHolds
 from devexplorer.core.records import ObjectChanged, Undo
 from devexplorer.gui.benchmark.tab import TAB as BENCHMARK
 from devexplorer.gui.machines.room import room_of
@@ -86,6 +86,18 @@ def test_what_is_sent_all_the_same_is_answered_and_does_not_arrive(two: TwoMachi
     assert two.state.answer.words == REASON
     assert len(two.host.engine.sent) == sent
     assert len(two.host.engines) == 1
+
+
+def test_what_changes_nothing_can_be_asked(two: TwoMachines, script: FarMachine) -> None:
+    action = two.window.actions_by_id["held_by"]
+    two.window.objects.select("mlp")
+    two.until(lambda: two.window.objects.selected_targets() == ("mlp",) and action.isEnabled())
+    action.trigger()
+    two.until(lambda: any(isinstance(command, WhatHolds) for command in two.host.engine.sent))
+    assert two.host.engine.sent[-1].target == "mlp"
+    two.host.server.end("train.py has ended.", for_good=True)
+    two.until(lambda: not action.isEnabled())
+    assert action.toolTip() == "train.py has ended."
 
 
 def test_who_controls_it_is_of_no_interest(two: TwoMachines, script: FarMachine) -> None:
