@@ -25,6 +25,7 @@ from devexplorer.core.observe.phases import (
     EVALUATION,
     FORWARD,
     INPUT,
+    LONG_STEP_MARKS,
     OPTIMIZER,
     RANKS,
     READ,
@@ -114,10 +115,14 @@ def _begin_root(module: Any) -> int | None:
         watch.left_behind()
     before = watch.base
     try:
-        run.called(module)
+        root = run.roots.get(id(module))
+        if root is None or not run.settled:
+            run.called(module)
+        else:
+            root.calls += 1
         watch.inside = True
-        watch.base = FORWARD if is_grad_enabled() else EVALUATION
-        watch.mark((watch.now(), watch.base, None))
+        watch.base = phase = FORWARD if is_grad_enabled() else EVALUATION
+        watch.mark((watch.now(), phase, None))
     except Exception as error:
         run.problem(error)
         watch.inside, watch.base = False, before
@@ -131,7 +136,8 @@ def _end_root(before: int) -> None:
     run = watch.run
     if run is not None:
         watch.mark((watch.now(), before, None))
-        run.returned()
+        if not run.settled or len(run.fold.marks) > 2 * LONG_STEP_MARKS:
+            run.returned()
 
 
 # Takes the place of `nn.Module.__call__` under that function's own name, file and lines (`_under_identity_of`):

@@ -25,7 +25,6 @@ from devexplorer.core.observe.clocks import EventClock, HostClock, SimulatedCloc
 from devexplorer.core.observe.memory import EARLY_STEPS, MemoryWatch, device_of, virtual_machine
 from devexplorer.core.observe.phases import (
     BACKWARD,
-    LONG_STEP_MARKS,
     NAMES,
     RANKS,
     REST,
@@ -98,7 +97,8 @@ class Observation:
         self.forward_stack: list[tuple[Any, int]] = []
         self.optimizer_stack: list[tuple[Any, int]] = []
         self.rounds = 0
-        self._roots: dict[int, _Root] = {}
+        self.roots: dict[int, _Root] = {}
+        """Models that the script calls itself, by identity."""
         self._gone: dict[tuple[str, str], _Root] = {}
         self._optimizers: dict[int, Any] = {}
         self._stepped: set[int] = set()
@@ -107,6 +107,8 @@ class Observation:
         self._trained = False
         self._by_hand = False
         """The script calls `step` itself."""
+        self.settled = False
+        """Where a step ends is known: it trains, or says so itself. Until then a call of a model may end one."""
         self.samples = 0
         """That it worked on, as it says itself."""
         self._ranks_ns: float | None = None
@@ -122,14 +124,14 @@ class Observation:
 
     def show(self, module: Any) -> None:
         """A model that need not have been called yet."""
-        if id(module) not in self._roots:
+        if id(module) not in self.roots:
             self._new_root(id(module), module)
 
     def step(self, samples: int) -> None:
         """The script says itself where a step ends; it does from now on."""
         try:
             if not self._by_hand:
-                self._by_hand = True
+                self._by_hand = self.settled = True
                 self.fold.split = 0
                 self.fold.forget()
                 self.rounds = 0
@@ -146,11 +148,11 @@ class Observation:
     def called(self, module: Any) -> None:
         """A model is called by the script."""
         key = id(module)
-        root = self._roots.get(key)
+        root = self.roots.get(key)
         if root is None:
             root = self._new_root(key, module)
         root.calls += 1
-        if self._trained or self._by_hand:
+        if self.settled:
             return
         if key in self._stepped:
             self.fold.cut()
@@ -159,25 +161,29 @@ class Observation:
         self._stepped.add(key)
 
     def returned(self) -> None:
-        """The model is done."""
-        if not self._trained and not self._by_hand:
-            self.fold.split = len(self.fold.marks) - 1
-        elif len(self.fold.marks) > 2 * LONG_STEP_MARKS:
+        """The model is done: a step may end here, or is a long one."""
+        if self.settled:
             self.fold.fold()
+        else:
+            self.fold.split = len(self.fold.marks) - 1
 
     def optimizing(self, number: int) -> None:
         """An optimizer begins."""
-        if not self._trained and not self._by_hand:
+        if not self.settled:
             self._stepped.clear()
             self.fold.split = 0
             self.fold.forget()
             self.rounds = 0
-        self._trained = True
-        if number in self._stepped and not self._by_hand:
+        self._trained = self.settled = True
+        stepped = self._stepped
+        if number in stepped and not self._by_hand:
             self.fold.cut()
-            self._stepped.clear()
+            if len(stepped) > 1:
+                stepped.clear()
+                stepped.add(number)
             self._round()
-        self._stepped.add(number)
+        else:
+            stepped.add(number)
 
     def optimized(self, optimizer: Any, number: int, stamp: int) -> None:
         """An optimizer is done, at this time on the processor's clock."""
@@ -217,13 +223,13 @@ class Observation:
         line = next((line for each, line in reversed(stack_of(frame)) if each is code), code.co_firstlineno)
         root = _Root(None, type(module).__name__, line_text(code, line))
         root.ref = weakref.ref(module, lambda _: self._forget_root(key))
-        self._roots[key] = root
+        self.roots[key] = root
         self._choose_clock()
         return root
 
     def _forget_root(self, key: int) -> None:
         """A model is gone; how often those of its class and place were called is kept."""
-        root = self._roots.pop(key, None)
+        root = self.roots.pop(key, None)
         if root is None:
             return
         kept = self._gone.setdefault((root.name, root.place), root)
@@ -255,7 +261,7 @@ class Observation:
     def weigh(self) -> None:
         """Where parameters, gradients and optimizer state are, while they are there."""
         optimizers = [optimizer for optimizer in (ref() for ref in list(self._optimizers.values())) if optimizer]
-        for root in list(self._roots.values()):
+        for root in list(self.roots.values()):
             model = root.ref()
             if model is not None:
                 root.weight = _weighed(model, optimizers, root.weight)
@@ -375,7 +381,7 @@ class Observation:
     def models(self) -> list[Any]:
         """Those that the script calls itself and that are there. Any thread."""
         found = []
-        for root in list(self._roots.values()):
+        for root in list(self.roots.values()):
             model = root.ref()
             if model is not None and any(True for _ in model.parameters()):
                 found.append(model)
@@ -385,13 +391,13 @@ class Observation:
     def _weighed_roots(self) -> list[_Root]:
         """Those that are no parts of others (a model whose `forward` was called directly has parts that look like
         roots), the largest first."""
-        roots = [*self._roots.values(), *self._gone.values()]
+        roots = [*self.roots.values(), *self._gone.values()]
         parts: set[int] = set()
         for root in roots:
             if root.weight is not None:
                 parts |= root.weight.modules
         kept = []
-        for key, root in self._roots.items():
+        for key, root in self.roots.items():
             if key not in parts:
                 kept.append(root)
         kept += self._gone.values()

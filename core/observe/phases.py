@@ -157,7 +157,7 @@ class StepFold:
             marks = _evaluations_joined(marks)
             phases = [mark[1] for mark in marks]
         host, counted = self._durations([mark[0] for mark in marks], phases)
-        phase = np.array(phases)
+        phase = np.frombuffer(bytes(phases), np.uint8).astype(int)  # a third of the time of `np.array`
         number = np.arange(last)
         step = np.searchsorted(ends, number, side="right")
         works = phase[:-1] != REST
@@ -210,7 +210,7 @@ class StepFold:
     def _durations(self, stamps: list[Any], phases: list[int]) -> tuple[Any, Any]:
         """What passed from each stamp to the next: on the processor's clock, and on the one that counts."""
         if type(self.clock) is HostClock:
-            host = np.diff(np.array(stamps)).astype(float)
+            host = np.diff(np.fromiter(stamps, np.int64, len(stamps))).astype(float)
             return host, host
         between = self.clock.between
         pairs = [

@@ -401,7 +401,7 @@ train(torch.optim.SGD(net.own.parameters(), 0.1), 8, net)
         """
 for _ in range(300):
     nn.Linear(8, 2)(inputs)
-print(len(hooks.watch.run._roots) < 5)
+print(len(hooks.watch.run.roots) < 5)
 """,
         "printed == 'True\\n' and r.models[0].calls == 300 and len(r.models) == 1",
     ),
