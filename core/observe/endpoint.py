@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from devexplorer.core.base import LinkError
-from devexplorer.core.engine.link import frame
 from devexplorer.core.machines.host.finding import make, peer
+from devexplorer.core.observe.greeting import Greeting, socket_of
 from devexplorer.core.observe.records import RunReport, ScriptEnded
-from devexplorer.core.observe.running import Greeting, socket_of
 
 if TYPE_CHECKING:
     from devexplorer.core.observe.looker import Looker
@@ -88,13 +87,15 @@ class Endpoint:
 
     def _greet(self, connection: socket.socket) -> None:
         """Say who is here; whoever answers wants to look. A few at a time: of more, the later ones."""
+        from devexplorer.core.engine.link import frame  # here and below: only where somebody looks
+
         connection.settimeout(1.0)
         connection.sendall(frame(self._greeting))
         if not connection.recv(1):
             connection.close()
             return
         connection.settimeout(None)
-        from devexplorer.core.observe.looker import Looker  # the engine's modules: only where somebody looks
+        from devexplorer.core.observe.looker import Looker
 
         self._lookers = [looker for looker in self._lookers if not looker.over]
         while len(self._lookers) >= MOST_LOOKERS:

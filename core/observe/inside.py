@@ -19,12 +19,12 @@ from torch import nn
 import devexplorer
 from devexplorer.core.base.files import replacing
 from devexplorer.core.machines.host.finding import HostError
-from devexplorer.core.observe import observer, out_of_memory
+from devexplorer.core.observe import observer, when_full
 from devexplorer.core.observe.closing import report_lines
 from devexplorer.core.observe.endpoint import Endpoint
+from devexplorer.core.observe.greeting import Greeting
 from devexplorer.core.observe.ranks import RankWatch, register
 from devexplorer.core.observe.records import ObserveSettings, RunReport
-from devexplorer.core.observe.running import Greeting
 from devexplorer.core.observe.settings import VARIABLE, RunSettings
 from devexplorer.core.observe.verdict import late_rank
 
@@ -40,7 +40,7 @@ def begin(values: dict[str, Any]) -> None:
     is_script = os.getpid() == settings.pid and not settings.job
     script = Script(settings) if is_script or rank is not None else None
     if script is not None:
-        out_of_memory.install()
+        when_full.install()
     if rank is not None:
         register(settings.job, rank)
         # of the processes that it starts none is
@@ -169,7 +169,7 @@ class Script:
             lines += self._write(report)
         if self._settings.job and report.rank is not None:
             lines += self._of_all_ranks(report)
-        full = out_of_memory.last_report()
+        full = when_full.last_report()
         if full is not None:
             lines += [f"  {full[1]}", f"  more: devexplorer explain {full[0]}"]
         return lines

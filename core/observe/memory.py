@@ -8,7 +8,6 @@ from itertools import pairwise
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
-import psutil
 import torch
 
 from devexplorer.core.observe.records import DeviceUse
@@ -61,7 +60,6 @@ class MemoryWatch:
 
     def __init__(self) -> None:
         self.trained = False
-        self._process = psutil.Process()
         self.due_ns = 0
         self._pause = PAUSE_NS
         self._peaks: dict[str, tuple[int, int | None]] = {}
@@ -99,12 +97,15 @@ class MemoryWatch:
         return found
 
     def _resident(self) -> int:
-        """Bytes that this process has in memory. On Linux a tenth of psutil's time, which is most of a look's."""
+        """Bytes that this process has in memory. On Linux without psutil, which takes ten times as long, and a part of
+        the script's start."""
         try:
             with open("/proc/self/statm", "rb", buffering=0) as file:
                 return int(file.read().split()[1]) * PAGE_BYTES
         except (OSError, IndexError):
-            return int(self._process.memory_info().rss)
+            import psutil
+
+            return int(psutil.Process().memory_info().rss)
 
     def devices(self) -> tuple[DeviceUse, ...]:
         """Every device that was used."""

@@ -1,32 +1,21 @@
-"""When a device's memory runs out, a file that says what was in it, and why: written before the exception is raised,
-whether the script catches it or not. The thread on which it happened.
-
-Virtual GPUs tell of it where the allocator gives up (`core.base.full_devices`), CUDA through torch's own hook;
-what neither told of is looked at when it ends the script. The script gets its exception in every case: whatever fails
-here is noted in `problems`. It takes at most a few seconds, and at most one time in fifty of a script that runs out of
-memory again and again, as those do that look for the largest batch; the file is that of the last time.
-"""
+"""What is in the memory of a device that is full, and why: the report that `when_full` writes. The thread on which it
+happened; a few seconds at most."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Iterable
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from devexplorer.core.base import bytes_text, replacing, typed_line
-from devexplorer.core.base.full_devices import observe_full
+from devexplorer.core.base import bytes_text
 from devexplorer.core.isolation.source_location import kind_of
 from devexplorer.core.observe.alive import Holder, frames_outwards, is_ours, namespaces, search
 from devexplorer.core.observe.causes import MemoryCase, judge
@@ -61,130 +50,12 @@ if TYPE_CHECKING:
     from devexplorer.core.virtual.device.machine import VirtualGpu
 
 COLLECT_SECONDS, SEARCH_SECONDS = 1.5, 1.5
-PAUSE = 50
-"""After a report nothing is looked at for so many times what it took, and at least `LEAST_PAUSE_S`."""
-LEAST_PAUSE_S = 1.0
 MOST_TENSORS, MOST_NAMED, MOST_CONTAINERS, MOST_MODELS = 40, 24, 6, 6
 MOST_GRAPHS = 40
 """Tensors with a graph that are asked for their names, the latest."""
 
-problems: list[str] = []
-"""What failed here."""
-_watch: OutOfMemoryWatch | None = None
 
-
-def install(folder: str | None = None) -> None:
-    """Write a report whenever memory runs out in this process from now on; into `folder`, or else where the script is
-    at that moment. A second call changes the folder only. Call it before virtual GPUs are added."""
-    global _watch
-    if _watch is None:
-        _watch = OutOfMemoryWatch()
-        _watch.install()
-    _watch.folder = folder
-
-
-def last_report() -> tuple[str, str] | None:
-    """The file that was written last, and its first line; None: there is none."""
-    return None if _watch is None else _watch.last
-
-
-class OutOfMemoryWatch:
-    """Waits for memory to run out; there is one in a process."""
-
-    def __init__(self) -> None:
-        self.folder: str | None = None
-        self.last: tuple[str, str] | None = None
-        self._busy = threading.Lock()
-        self._quiet_until = 0.0
-        self._looked = False
-        """Whether what was told of last was looked at."""
-        self._step_mark = 0
-
-    def install(self) -> None:
-        """Be told."""
-        register_optimizer_step_post_hook(self._stepped)
-        observe_full(self._virtual_full)
-        if torch.version.cuda is not None:
-            torch.cuda._lazy_call(self._attach)  # by itself it would start CUDA, or raise where there is no card
-        before = sys.excepthook
-
-        def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-            self._uncaught(error, trace)
-            before(kind, error, trace)
-
-        sys.excepthook = uncaught
-
-    def _attach(self) -> None:
-        try:
-            torch._C._cuda_attach_out_of_memory_observer(self._cuda_full)  # type: ignore[attr-defined]
-        except Exception as error:
-            problems.append(typed_line(error))
-
-    def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self._step_mark = torch.autograd._get_sequence_nr()  # type: ignore[attr-defined]
-
-    def _virtual_full(self, gpu: VirtualGpu, nbytes: int, message: str) -> None:
-        self._guarded(lambda: virtual_card(gpu), nbytes, message, _frames_of_script)
-
-    def _cuda_full(self, device: int, nbytes: int, allowed: int, free: int) -> None:
-        message = f"CUDA out of memory. Tried to allocate {bytes_text(nbytes)} on cuda:{device}."
-        self._guarded(lambda: cuda_card(device, allowed), nbytes, message, _frames_of_script)
-
-    def _uncaught(self, error: BaseException, trace: TracebackType | None) -> None:
-        if not isinstance(error, torch.OutOfMemoryError) or self._looked:
-            return
-        message = str(error)
-        self._quiet_until = 0.0
-        self._guarded(lambda: _card_named(message), _asked_for(message), message, lambda: _frames_in(trace))
-
-    def _guarded(
-        self,
-        card: Callable[[], FullDevice | None],
-        nbytes: int,
-        message: str,
-        script: Callable[[], list[FrameType]],
-    ) -> None:
-        """Whatever happens here, the script goes on as it would."""
-        self._looked = False
-        if time.monotonic() < self._quiet_until or not self._busy.acquire(blocking=False):
-            return
-        began = time.monotonic()
-        frames: list[FrameType] = []
-        try:
-            frames = script()
-            records = torch.is_grad_enabled()
-            with torch._C.DisableTorchFunction(), torch.no_grad():
-                full = card()
-                if full is not None:
-                    report = look(full, nbytes, message, frames, records, self._step_mark)
-                    self._looked = True
-                    self.last = str(self._write(report)), report.cause.text
-        except Exception as error:
-            problems.append(typed_line(error))
-        finally:
-            frames.clear()
-            took = time.monotonic() - began
-            self._quiet_until = time.monotonic() + max(LEAST_PAUSE_S, PAUSE * took)
-            self._busy.release()
-
-    def _write(self, report: OutOfMemoryReport) -> Path:
-        script = re.sub(r"[^\w.-]", "_", os.path.basename(report.script))[:80] or "python"
-        name = f"devexplorer-oom-{script}-{os.getpid()}.json"
-        data = msgspec.json.encode(report)
-        first = Path(self.folder or os.getcwd())
-        for folder in (first, _cache_folder(), Path(tempfile.gettempdir())):
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                with replacing(folder / name) as temporary:
-                    temporary.write_bytes(data)
-            except OSError as error:
-                problems.append(f"{folder}: {error.strerror or error}")
-                continue
-            return folder / name
-        raise OSError("there is no folder to write the report into")
-
-
-def _frames_of_script() -> list[FrameType]:
+def frames_of_script() -> list[FrameType]:
     """What runs on this thread, the innermost first; where it is one of autograd's, which C++ has started and where
     nothing of Python's need be, also what waits for it."""
     frames = list(frames_outwards(sys._getframe()))
@@ -201,7 +72,7 @@ def _frames_of_script() -> list[FrameType]:
     return frames + waiting.get(main or 0, [])
 
 
-def _frames_in(trace: TracebackType | None) -> list[FrameType]:
+def frames_in(trace: TracebackType | None) -> list[FrameType]:
     """Of a traceback, the innermost first."""
     frames: list[FrameType] = []
     while trace is not None:
@@ -209,11 +80,6 @@ def _frames_in(trace: TracebackType | None) -> list[FrameType]:
             frames.insert(0, trace.tb_frame)
         trace = trace.tb_next
     return frames
-
-
-def _cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "devexplorer" / "out-of-memory"
 
 
 def virtual_card(gpu: VirtualGpu) -> FullDevice:
@@ -314,7 +180,7 @@ def _recorded_line(block: dict[str, Any]) -> tuple[str, int, str] | None:
     return None
 
 
-def _card_named(message: str) -> FullDevice | None:
+def card_named(message: str) -> FullDevice | None:
     """The device that an error is about."""
     found = re.search(r"GPU (\d+) has", message)
     index = int(found[1]) if found else 0
@@ -324,7 +190,8 @@ def _card_named(message: str) -> FullDevice | None:
     return cuda_card(index) if torch.cuda.is_available() else None
 
 
-def _asked_for(message: str) -> int:
+def asked_for(message: str) -> int:
+    """Bytes, as the text of the error has them; 0: it does not say."""
     found = re.search(r"allocate ([\d.]+) (B|KiB|MiB|GiB|TiB)", message)
     if found is None:
         return 0

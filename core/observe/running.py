@@ -23,37 +23,16 @@ from devexplorer.core.machines.host.wire import SocketStream
 from devexplorer.core.machines.records import Goodbye
 from devexplorer.core.machines.ssh.records import ConnectionFailure, Report
 from devexplorer.core.machines.window.link import CannotReach
+from devexplorer.core.observe.greeting import PROTOCOL, Greeting
 from devexplorer.core.observe.settings import AWAITED
 from devexplorer.core.records import Command, EngineLost, EventSink, Log
-from devexplorer.core.records.base import Record
 
-PROTOCOL = 1
 GREETING_LIMIT = 1 << 16
 ANSWER_S = 1.0
 WAIT_S = 0.1
 ENDING_S = 0.3
 """A process that ends closes one of its sockets after the other."""
 _SOCKET = re.compile(r"script-(\d+)\.sock")
-
-
-class Greeting(Record):
-    """The first record that a script sends to whoever connects."""
-
-    pid: int
-    name: str
-    """Its file, or `-m MODULE`."""
-    folder: str
-    """Where it was started."""
-    since_unix_s: float
-    torch: str
-    rank: int | None = None
-    ranks: int | None = None
-    job: str = ""
-    """The same for all ranks of one job; empty: it is none of a job."""
-    devices: tuple[str, ...] = ()
-    """Virtual GPUs in place of CUDA."""
-    protocol: int = PROTOCOL
-    devexplorer: str = ""
 
 
 def script_of(pid: int) -> Greeting | None:
@@ -78,11 +57,6 @@ def checked_script(pid: str, sleep: Callable[[float], None] = time.sleep) -> Gre
             raise BadInput(f"process {number} is no script of yours that 'devexplorer run' has started")
         sleep(WAIT_S)
     return script
-
-
-def socket_of(folder: str, pid: int) -> str:
-    """Where the script of that process listens."""
-    return os.path.join(folder, f"script-{pid}.sock")
 
 
 def name_of(model: Any) -> str:

@@ -28,7 +28,7 @@ from devexplorer.gui.observe.tab import TAB
 from devexplorer.gui.widgets.panel import why_not_live
 
 if TYPE_CHECKING:
-    from devexplorer.core.observe.running import Greeting
+    from devexplorer.core.observe.greeting import Greeting
     from devexplorer.gui.shell.main_window import MainWindow
 
 NONE = "No script of yours runs. Start one with: devexplorer run train.py"

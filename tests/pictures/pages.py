@@ -30,7 +30,8 @@ from PySide6.QtWidgets import QApplication, QDialog, QPushButton, QWidget
 from devexplorer.core.machines.host.finding import reach, serve_command
 from devexplorer.core.machines.host.wire import SocketStream
 from devexplorer.core.machines.ssh.records import Report
-from devexplorer.core.observe.running import Greeting, running
+from devexplorer.core.observe.greeting import Greeting
+from devexplorer.core.observe.running import running
 from devexplorer.core.records import BuildModel, Check, Command, Forward, MatmulSpec, Move, StartBenchmark
 from devexplorer.core.session.session import Session
 from devexplorer.core.session.settings import KnownMachine, SettingsFile

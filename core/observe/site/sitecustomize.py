@@ -2,6 +2,7 @@
 path and the variables as they were, and begins when the script has imported torch. Main thread; the standard library
 only until then."""
 
+import gc
 import importlib.machinery
 import importlib.util
 import json
@@ -62,7 +63,13 @@ class _TorchFinder:
                 sys.meta_path.remove(self)
             _prepare(self._settings)
             execute(module)
-            _begin(self._settings)
+            collects = gc.isenabled()
+            gc.disable()  # torch leaves so many objects that a collection during our imports takes twice their time
+            try:
+                _begin(self._settings)
+            finally:
+                if collects:
+                    gc.enable()
 
         loader.exec_module = executed
         return spec

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
-from devexplorer.core.observe import out_of_memory
+from devexplorer.core.observe import when_full
 
 SMALL, CONTEXT = 1 << 30, 400 << 20
 
@@ -51,7 +51,7 @@ def cuda() -> Callable[[], AbstractContextManager[None]]:
 
 def main(kind: str, folder: str, scripts: list[str]) -> None:
     torch.set_num_threads(1)
-    watch = out_of_memory.OutOfMemoryWatch()
+    watch = when_full.OutOfMemoryWatch()
     watch.folder = folder
     watch.install()
     fresh = {"vgpu": virtual, "cuda": cuda}[kind]()
@@ -68,7 +68,7 @@ def main(kind: str, folder: str, scripts: list[str]) -> None:
                 ended = str(error)
             gc.enable()
         written = None if watch.last is None else watch.last[0]
-        print(json.dumps([script, ended, written, out_of_memory.problems]), flush=True)
+        print(json.dumps([script, ended, written, when_full.problems]), flush=True)
 
 
 if __name__ == "__main__":

@@ -19,16 +19,15 @@ from devexplorer.core.base import BadInput
 from devexplorer.core.machines.records import Goodbye
 from devexplorer.core.machines.window.link import CannotReach
 from devexplorer.core.observe.endpoint import Endpoint
+from devexplorer.core.observe.greeting import Greeting, socket_of
 from devexplorer.core.observe.observer import Observation
 from devexplorer.core.observe.records import ObserveSettings, ScriptSteps, WhatHolds
 from devexplorer.core.observe.running import (
     AttachedEngine,
-    Greeting,
     ScriptRoute,
     checked_script,
     running,
     script_of,
-    socket_of,
 )
 from devexplorer.core.records import (
     Answer,

@@ -16,11 +16,12 @@ from torch import nn
 from devexplorer.core.history.store import Store
 from devexplorer.core.machines.window.remote_session import RemoteSession
 from devexplorer.core.observe.endpoint import Endpoint
+from devexplorer.core.observe.greeting import Greeting
 from devexplorer.core.observe.kind import result_of
 from devexplorer.core.observe.live import ScriptState
 from devexplorer.core.observe.observer import Observation
 from devexplorer.core.observe.records import ObserveSettings
-from devexplorer.core.observe.running import Greeting, ScriptRoute, running
+from devexplorer.core.observe.running import ScriptRoute, running
 from devexplorer.core.session import State
 
 PATIENCE_S = 60.0

@@ -20,10 +20,10 @@ from fakes.command_line import Document, Refusal
 
 from devexplorer.core.base import NO_PROGRESS
 from devexplorer.core.files.kinds import OUT_OF_MEMORY, recognise
-from devexplorer.core.observe import causes, explain, memory_report, out_of_memory
+from devexplorer.core.observe import causes, explain, memory_report, out_of_memory, when_full
 from devexplorer.core.observe.alive import variables
 from devexplorer.core.observe.memory_report import ExplainReport, OutOfMemoryReport
-from devexplorer.core.observe.out_of_memory import OutOfMemoryWatch
+from devexplorer.core.observe.when_full import OutOfMemoryWatch
 from devexplorer.core.virtual.device.machine import VirtualMachine
 
 HERE = Path(__file__).parent
@@ -159,7 +159,7 @@ def test_a_missing_file_is_refused_in_a_line(tmp_path: Path, refusal: Refusal) -
 
 @pytest.fixture
 def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OutOfMemoryWatch:
-    monkeypatch.setattr(out_of_memory, "problems", [])
+    monkeypatch.setattr(when_full, "problems", [])
     made = OutOfMemoryWatch()
     made.folder = str(tmp_path)
     return made
@@ -177,7 +177,7 @@ def test_a_fault_of_ours_is_noted_and_not_raised(
 
     monkeypatch.setattr(out_of_memory, "look", fails)
     full(watch, virtual)
-    assert out_of_memory.problems == ["RuntimeError: a fault of ours"]
+    assert when_full.problems == ["RuntimeError: a fault of ours"]
     assert watch.last is None
 
 
@@ -219,13 +219,13 @@ def test_cuda_is_asked_when_the_script_starts_it_and_not_before(
     monkeypatch.setattr(torch.cuda, "_queued_calls", queued)
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     for hook in ("observe_full", "register_optimizer_step_post_hook"):
-        monkeypatch.setattr(out_of_memory, hook, lambda _: None)
+        monkeypatch.setattr(when_full, hook, lambda _: None)
     watch.install()
     assert len(queued) == 1
-    assert not out_of_memory.problems
+    assert not when_full.problems
     for call, _ in queued:
         call()
-    assert out_of_memory.problems == ["RuntimeError: Found no NVIDIA driver on your system"]
+    assert when_full.problems == ["RuntimeError: Found no NVIDIA driver on your system"]
 
 
 def test_backward_on_a_thread_of_autograds_is_what_the_script_does_and_raises_nothing_of_ours(
@@ -248,7 +248,7 @@ def test_backward_on_a_thread_of_autograds_is_what_the_script_does_and_raises_no
 
     _engine_run_backward()
     assert not raised
-    assert not out_of_memory.problems
+    assert not when_full.problems
     assert watch.last is not None
     report = memory_report.read(watch.last[0])
     assert report.phase == "backward"
@@ -317,7 +317,7 @@ def test_a_block_of_a_card_has_its_own_size_and_the_line_that_was_recorded(monke
 def test_other_errors_are_left_alone(watch: OutOfMemoryWatch) -> None:
     watch._uncaught(RuntimeError("CUDA error: device-side assert triggered"), None)
     assert watch.last is None
-    assert not out_of_memory.problems
+    assert not when_full.problems
 
 
 def test_where_the_folder_takes_no_file_the_cache_does(

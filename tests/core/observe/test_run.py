@@ -128,10 +128,11 @@ def test_the_variable_of_the_user_counts_where_it_was_kept_from_a_process_of_our
     assert done.stdout.split("\n")[0].endswith(" /somewhere False")
 
 
-LOOKS_FIRST = """import importlib.util
+LOOKS_FIRST = """import gc
+import importlib.util
 found = importlib.util.find_spec("torch").origin
 import torch
-print(found == torch.__file__, torch.cuda.device_count(), torch.__spec__.loader.__class__.__name__)
+print(found == torch.__file__, torch.cuda.device_count(), torch.__spec__.loader.__class__.__name__, gc.isenabled())
 """
 
 
@@ -139,7 +140,7 @@ def test_a_script_that_asks_where_torch_is_before_it_imports_it_gets_the_cards(t
     script = tmp_path / "looks.py"
     script.write_text(LOOKS_FIRST)
     done = run("--virtual", TWO, script)
-    assert (done.stdout, done.returncode) == ("True 2 SourceFileLoader\n", 0)
+    assert (done.stdout, done.returncode) == ("True 2 SourceFileLoader True\n", 0)
 
 
 def test_a_sitecustomize_of_the_users_still_runs(tmp_path: Path) -> None:

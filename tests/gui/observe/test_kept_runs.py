@@ -16,8 +16,8 @@ from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.history.store import Store
 from devexplorer.core.history.store_thread import StoreThread
+from devexplorer.core.observe.greeting import Greeting
 from devexplorer.core.observe.records import RunReport, ScriptEnded
-from devexplorer.core.observe.running import Greeting
 from devexplorer.gui.files.actions import files_of
 from devexplorer.gui.history.room import history_of
 from devexplorer.gui.history.tab import TAB

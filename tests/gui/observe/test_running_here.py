@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QApplication, QMenu
 
-from devexplorer.core.observe.running import Greeting, ScriptRoute
+from devexplorer.core.observe.greeting import Greeting
+from devexplorer.core.observe.running import ScriptRoute
 from devexplorer.gui.actions.palette import CommandPalette
 from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.observe.scripts import ACTION, LOOKING, NONE, RunningMenu, begin_with, scripts_of
