@@ -42,6 +42,7 @@ from devexplorer.gui.widgets import (
     splitter,
     vbox,
 )
+from devexplorer.gui.widgets.table import LEAST_ROWS, ROW_PX
 
 WRONG = "✕"
 """In front of a rate whose data arrived wrong."""
@@ -242,25 +243,28 @@ class CopiesView(QWidget):
         matrix.setMinimumWidth(LEAST_MATRIX_PX)
         hbox(self.summary, (self._area, 1), spacing=0, parent=self)
 
-    def _split(self, columns: int) -> None:
+    def _split(self, spec: BandwidthSpec) -> None:
         """The matrix gets what it needs, the curve the rest; many columns are narrow, then the curve is below, then the
-        summary is narrow, before the matrix is cut."""
+        summary is narrow, before the matrix is cut. Above the curve it is whole: the page scrolls, not both."""
+        columns = len(spec.destinations)
         room, cell = self.width() - self._area.verticalScrollBar().sizeHint().width(), CELL_PX
         if NAME_PX + columns * CELL_PX + 16 > 0.6 * (room - WIDTH_PX):
             cell = NARROW_CELL_PX
         for number in range(columns + 1):
             self.table.setColumnWidth(number, cell if number else NAME_PX)
-        matrix = max(NAME_PX + columns * cell + 16, LEAST_MATRIX_PX)
+        matrix = max(NAME_PX + columns * cell + 18, LEAST_MATRIX_PX)
         self.summary.setFixedWidth(max(min(room - matrix, WIDTH_PX), LEAST_SUMMARY_PX))
         rest = room - self.summary.width() - matrix - self.splitter.handleWidth()
-        self.splitter.setOrientation(Qt.Orientation.Vertical if rest < LEAST_CURVE_PX else Qt.Orientation.Horizontal)
-        if rest >= LEAST_CURVE_PX:
+        below = rest < LEAST_CURVE_PX
+        self.splitter.setOrientation(Qt.Orientation.Vertical if below else Qt.Orientation.Horizontal)
+        self.table.setMinimumHeight((1 + (len(spec.sources) if below else LEAST_ROWS)) * ROW_PX)
+        if not below:
             self.splitter.setSizes([matrix, rest])
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         if self._spec is not None:
-            self._split(len(self._spec.destinations))
+            self._split(self._spec)
 
     def set_runs(self, runs: list[Run]) -> None:
         """Offer these (at least one), the newest first, and show the chosen one as far as it has come."""
@@ -284,7 +288,7 @@ class CopiesView(QWidget):
         """Another run: its columns, its sizes, the largest first."""
         columns = [Column("from ↓ to →"), *(numbers(name) for name in spec.destinations)]
         self.model.set_columns(columns)
-        self._split(len(spec.destinations))
+        self._split(spec)
         self.bytes.offer((size, bytes_text(size, 0), "") for size in sorted(spec.sizes, reverse=True))
         pairs = (*spec.sources, *spec.destinations)
         if self.pair is not None and not set(self.pair) <= set(pairs):
