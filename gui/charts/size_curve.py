@@ -127,7 +127,7 @@ class SizeCurve(Picture):
     ) -> None:
         """What x is and how it is written; `title` is shown behind the axes; `between`: what the axis spans even before
         it is measured."""
-        self._axes = "  ".join(filter(None, (f"over {x_name}" if x_name else "", title)))
+        self._axes = "  ".join(filter(None, (f"vs {x_name}" if x_name else "", title)))
         self._x_text, self._between = x_text, between
 
     def set_curves(
@@ -179,7 +179,7 @@ class SizeCurve(Picture):
 
     def figures(self) -> Figures | None:
         shown = [item for item in self.series if item.points]
-        titles, columns = [self._axes.removeprefix("over ") or "Size"], [[self._x_text(size) for size in self.xs]]
+        titles, columns = [self._axes.removeprefix("vs ") or "Size"], [[self._x_text(size) for size in self.xs]]
         name, factor = self._scale.unit
         for item in shown:
             points = {point[0]: point for point in item.points}

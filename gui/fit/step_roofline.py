@@ -143,7 +143,7 @@ LEGEND_PX, LEGEND_FROM_PX = 172, 420
 """Names beside the plot, where it is so wide."""
 LEAST_RADIUS, MOST_RADIUS, REACH_PX = 7.0, 17.0, 6.0
 TEXT_PX, GAP_PX = 14, 8
-HEAD = "TFLOP/s over FLOP per byte  simulated"
+HEAD = "TFLOP/s vs FLOP per byte  simulated"
 NO_FLOP = "no FLOP"
 NOTHING = "This card has no simulated step."
 

@@ -308,7 +308,7 @@ class RooflinePicture(RooflineCanvas):
         """The labels, and the ring round the mark under the pointer."""
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         word = "  simulated" if self._drawn.target.simulated else ""
-        head = f"TFLOP/s over FLOP per byte{word}   {memory_text(self._drawn)}"
+        head = f"TFLOP/s vs FLOP per byte{word}   {memory_text(self._drawn)}"
         draw_text(painter, QRectF(EDGE_PX, 0, self.width() - EDGE_PX, self.area().top()), head, "dim")
         for label, box in self.labels:
             draw_text(painter, box, label.text, "dim" if label.is_datasheet else self._of)

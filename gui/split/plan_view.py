@@ -211,7 +211,7 @@ class BlocksTable(RowsTable):
             self.edit(index)
 
 
-HEADER_PX, BLOCK_PX, GAP_PX, ARROW_GAP_PX, EDGE_PX = 26, 22, 4, 38, 8
+HEADER_PX, BLOCK_PX, GAP_PX, ARROW_GAP_PX, EDGE_PX = 26, 20, 2, 38, 8
 MORE = -3
 """Place of a box that represents several blocks."""
 LEAST_LANE_PX, LANE_PX, MOST_LANE_PX = 86, 130, 260
