@@ -257,7 +257,7 @@ class CopiesView(QWidget):
         rest = room - self.summary.width() - matrix - self.splitter.handleWidth()
         below = rest < LEAST_CURVE_PX
         self.splitter.setOrientation(Qt.Orientation.Vertical if below else Qt.Orientation.Horizontal)
-        self.table.setMinimumHeight((1 + (len(spec.sources) if below else LEAST_ROWS)) * ROW_PX)
+        self.table.setMinimumHeight((1 + (len(spec.sources) if below else LEAST_ROWS)) * ROW_PX + 2)  # the frame
         if not below:
             self.splitter.setSizes([matrix, rest])
 
