@@ -196,8 +196,34 @@ def speak_of_cuda(patches: Patches, cards: Cards) -> None:
         patches.put(kind, "device", property(device))
         patches.put(kind, "is_cuda", property(is_cuda))
     patches.put(VirtualGenerator, "device", property(generators_device))
+    if torch.distributed.is_available():
+        _mesh(patches, cards)
     patches.put(PackedSequence, "is_cuda", property(lambda packed: packed.data.device.type in ("cuda", KIND)))
     patches.put(VirtualTensor, "record_stream", lambda tensor, stream: None)  # memory is never given back too early
+
+
+def _mesh(patches: Patches, cards: Cards) -> None:
+    """The same of meshes and what is distributed over them: FSDP asks a mesh where parameters have to be, and works on
+    streams there."""
+    from torch.distributed.tensor import DTensor  # the first operation of a tensor imports it in any case
+
+    kind: Any = torch.distributed.device_mesh.DeviceMesh
+    own = vars(kind)["device_type"].fget
+
+    def device_type(mesh: Any) -> str:
+        name: str = own(mesh)
+        if name not in ("cuda", KIND):
+            return name
+        asks = sys._getframe(1).f_code
+        return "cuda" if _examined(asks.co_filename) or asks.co_name == "__repr__" else KIND
+
+    def device(tensor: torch.Tensor) -> torch.device:
+        where: torch.device = _where.__get__(tensor)
+        return cards.spoken(where) if _examined(sys._getframe(1).f_code.co_filename) else where
+
+    patches.put(kind, "device_type", property(device_type))
+    patches.put(DTensor, "device", property(device))
+    patches.call(getattr(torch, KIND), "current_device", lambda: cards.current)
 
 
 def read_as_cuda(patches: Patches, gpus: Sequence[VirtualGpu]) -> None:

@@ -315,6 +315,27 @@ def _groups(patches: Patches, not_checked: NotChecked) -> None:
     for owner in (torch.distributed, torch.distributed.distributed_c10d):
         patches.call(owner, "init_process_group", start)
         patches.call(owner, "barrier", barrier)
+    _random_shards(patches, not_checked)
+
+
+def _random_shards(patches: Patches, not_checked: NotChecked) -> None:
+    """DTensor would move on the state of CUDA's generator, which ours has not: each rank draws for itself, as on the
+    CPU."""
+    from torch.distributed.tensor import _dispatch, _random  # the first operation of a tensor imports them in any case
+
+    original = _random.is_rng_supported_mesh
+
+    def is_supported(mesh: Any) -> bool:
+        if mesh.device_type not in ("cuda", KIND):  # by who asks
+            return bool(original(mesh))
+        not_checked(
+            "random numbers of a DTensor",
+            "Each rank draws its own part by itself; on cards the parts of all ranks are one draw.",
+        )
+        return False
+
+    for owner in (_dispatch, _random):
+        patches.call(owner, "is_rng_supported_mesh", is_supported)
 
 
 def _extensions(patches: Patches, not_checked: NotChecked) -> None:
