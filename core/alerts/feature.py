@@ -9,7 +9,7 @@ FEATURE = Feature(
     events=(PastAlerts,),
     state="core.alerts.judging:AlertsState",
     tab="gui.alerts.tab:TAB",
-    window="gui.alerts.news:AlertNews",
+    window="gui.alerts.tab:AlertNews",
     device_menu="gui.alerts.tab:fill_device_menu",
     settings=(("alert_rules", "core.alerts.rules:Rules"),),
 )

@@ -19,7 +19,7 @@ FEATURE = Feature(
         CommandSpec(Check, "checking {c.target}", "The model was not checked", "doctor.check:check", verb="checking"),
     ),
     tab="gui.doctor.tab:TAB",
-    actions="gui.doctor.actions:actions",
+    actions="gui.doctor.tab:actions",
     offers="core.doctor.offers:offers",
     explains="core.doctor.check:explain",
 )

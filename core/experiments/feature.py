@@ -26,6 +26,6 @@ FEATURE = Feature(
     results=(WorkTimed, CrossoverMeasured),
     state="core.experiments.state:ExperimentState",
     tab="gui.experiments.tab:TAB",
-    actions="gui.experiments.actions:actions",
+    actions="gui.experiments.tab:actions",
     offers="core.experiments.state:offers",
 )

@@ -7,6 +7,6 @@ from devexplorer.core.feature import Feature
 FEATURE = Feature(
     listener="core.history.store_thread:StoreThread",
     tab="gui.history.tab:TAB",
-    actions="gui.history.actions:actions",
+    actions="gui.history.tab:actions",
     window="gui.history.room:history_of",
 )

@@ -44,6 +44,6 @@ FEATURE = Feature(
     events=(SnapshotOpened,),
     state="core.memory.state:MemoryState",
     tab="gui.memory.tab:TAB",
-    actions="gui.memory.actions:actions",
+    actions="gui.memory.tab:actions",
     opens=(("snapshot", "gui.memory.snapshot_files:open_file"),),
 )

@@ -69,6 +69,6 @@ FEATURE = Feature(
     results=(rec.ValuesDescribed,),
     state="core.parameters.state:ValuesState",
     tab="gui.parameters.tab:TAB",
-    actions="gui.parameters.actions:actions",
+    actions="gui.parameters.tab:actions",
     offers="core.parameters.state:offers",
 )

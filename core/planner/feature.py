@@ -21,5 +21,5 @@ FEATURE = Feature(
     state="core.planner.state:FitState",
     benchmark="core.planner.calibrate.kind:CalibrateKind",
     tab="gui.fit.tab:TAB",
-    window="gui.fit.calibrations:calibrations_of",
+    window="gui.fit.tab:calibrations_of",
 )

@@ -37,7 +37,7 @@ FEATURE = Feature(
     results=(SplitPlanned, Hopped),
     state="core.split.state:SplitState",
     tab="gui.split.tab:TAB",
-    actions="gui.split.actions:actions",
+    actions="gui.split.tab:actions",
     ways_out="core.split.messages:ways_out",
     hops="core.split.crossings:DeviceCrossings",
 )

@@ -19,16 +19,14 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QDialog, QFileDialog, QMenu, QPushButton, QWidget
 
 from devexplorer.core.base import object_name
-from devexplorer.core.records import ObjectSnapshot, Row
+from devexplorer.core.records import Command, ObjectSnapshot, Row
 from devexplorer.core.session import Change, Machine, Settings, State
 from devexplorer.gui.actions.controller import Controller, places_of
-from devexplorer.gui.forms.far_side import WantedPath
+from devexplorer.gui.forms.far_side import FarSide, WantedPath
 
 if TYPE_CHECKING:
-    from devexplorer.core.records import Command
     from devexplorer.core.session.session import Session
     from devexplorer.gui.forms.dialog import FormDialog
-    from devexplorer.gui.forms.far_side import FarSide
     from devexplorer.gui.plots.time_axis import TimeAxis
     from devexplorer.gui.shell.app import Shown
     from devexplorer.gui.widgets import Banner

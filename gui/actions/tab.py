@@ -1,6 +1,6 @@
 """Actions and tabs of the window as their features describe them. Main thread only; no widgets but QAction and menus.
 
-`gui/shell/main_window.py` and `gui/shell/action_table.py` collect them."""
+`gui/shell/main_window.py` and `gui/shell/main_window.py` collect them."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class AlertsPanel(QWidget):
         self.nothing.setContentsMargins(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX)
         self.form = AlertRulesForm(alerts_of(self._state).rules, lambda: state.devices)
         self._lay_out()
-        self.table.selectionModel().selectionChanged.connect(self._show_button)
+        self.table.selected.connect(self._show_button)
         self.table.clicked.connect(self._choose_device)
         self.table.activated.connect(self._choose_moment)
         self.refresh()

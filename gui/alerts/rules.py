@@ -16,7 +16,6 @@ from PySide6.QtWidgets import (
     QPushButton,
     QScrollArea,
     QSpinBox,
-    QToolButton,
     QVBoxLayout,
     QWidget,
 )
@@ -44,6 +43,7 @@ from devexplorer.gui.widgets import (
     hbox,
     holder,
     label,
+    menu_button,
     push_button,
     thin_line,
     vbox,
@@ -141,12 +141,10 @@ class _Row(QObject):
         self.check = check_box(tip=quantity.meaning)
         self.check.setChecked(rule.enabled)
         self.check.setText(quantity.label)
-        self.devices = QToolButton(popupMode=QToolButton.ToolButtonPopupMode.InstantPopup)
+        self.devices = menu_button()
         self.devices.setFixedWidth(DEVICES_PX)
-        self.devices.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self._menu = QMenu(self.devices)
+        self._menu = self.devices.menu()
         self._menu.aboutToShow.connect(self._fill_menu)
-        self.devices.setMenu(self._menu)
         self.side = QComboBox()
         self.side.addItems(["too high", "too low"])
         self.side.setCurrentIndex(int(limits(rule).below))
@@ -365,12 +363,8 @@ class AlertRulesForm(QWidget):
             " took more than a minute, while no window of DevExplorer is active.",
         )
         self.desktop_check.setChecked(True)
-        self.add_button = QToolButton(popupMode=QToolButton.ToolButtonPopupMode.InstantPopup)
-        self.add_button.setText("Add rule")
-        self.add_button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.add_button.setToolTip("A rule for any quantity; one that has a rule leads to it")
-        self._menu = QMenu(self.add_button)
-        self.add_button.setMenu(self._menu)
+        self.add_button = menu_button("Add rule", tip="A rule for any quantity; one that has a rule leads to it")
+        self._menu = self.add_button.menu()
         self._discarded: tuple[Rule, ...] | None = None
         """The user's rules, from the click on Defaults until the next change."""
         self.defaults_button = push_button("Defaults", self._defaults)

@@ -542,7 +542,7 @@ class TablePage(BenchPage[Spec]):
         self.table = RowsTable(
             self.model, self.table_name, self.widths_px, stretched=self.stretched, gives_up=self.gives_up
         )
-        self.table.selectionModel().selectionChanged.connect(lambda: self.show_buttons())
+        self.table.selected.connect(self.show_buttons)
         self._ended: dict[int, TableRow] = {}
         """Rows of runs that have ended, made once."""
         self.set_results(self.table)

@@ -14,7 +14,6 @@ from typing import Any
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QMenu, QToolButton
 
 from devexplorer.core.base import MISSING, Clock, bytes_text, flops_cell_text, flops_text, number_text, rate_texts
 from devexplorer.core.benchmark.kind import kind_name
@@ -37,7 +36,7 @@ from devexplorer.gui.benchmark.base_page import (
     state_cell,
 )
 from devexplorer.gui.forms.page import FormPages
-from devexplorer.gui.widgets import Cell, Choice, Column, TableRow, line_edit, numbers
+from devexplorer.gui.widgets import Cell, Choice, Column, TableRow, line_edit, menu_button, numbers
 
 
 class BenchmarkPanel(FormPages[BenchPage[Any]]):
@@ -164,16 +163,13 @@ class MatmulPage(TablePage[MatmulSpec]):
         self.batch_edit = line_edit("1", "1", "Products at once", 44, tip="How many products at once (a batch)")
         self.mode = Choice("mode", MODES)
         self.seconds_edit = line_edit(SECONDS["live"], "until stopped", "Seconds", 52)
-        self.options = QToolButton(popupMode=QToolButton.ToolButtonPopupMode.InstantPopup)
-        self.options.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        menu = QMenu(self.options, toolTipsVisible=True)
+        self.options = menu_button()
         for key, words, _, meaning in OPTIONS:
-            action = menu.addAction(words)
+            action = self.options.menu().addAction(words)
             action.setData(key)
             action.setCheckable(True)
             action.setToolTip(meaning)
             action.toggled.connect(self._show_options)
-        self.options.setMenu(menu)
         self.add_fields(
             ("", self.devices),
             ("dtype", self.dtype_edit),

@@ -1,11 +1,11 @@
-"""The tab Benchmark. Main thread only."""
+"""The tab Benchmark, and actions that start and stop benchmarks. Main thread only."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from devexplorer.core.session import Change
-from devexplorer.gui.actions import TabSpec, WindowContext, lazy_page
+from devexplorer.gui.actions import ActionSpec, TabSpec, WindowContext, lazy_page
 
 if TYPE_CHECKING:
     from devexplorer.gui.benchmark.page import BenchmarkPanel
@@ -30,3 +30,14 @@ TAB: TabSpec[BenchmarkPanel] = TabSpec(
     order=50,
     also_in=("learn",),
 )
+
+
+def actions(context: WindowContext) -> list[ActionSpec]:
+    """The actions, in the order of the palette."""
+    c = context.controller
+    return [
+        ActionSpec("benchmark", "Benchmark", "Show the form of the last benchmark; Enter starts it",
+                   lambda: TAB.show(context).prepare(), c.why_no_engine, "B"),
+        ActionSpec("stop", "Stop benchmark", "Stop after the current block; what was measured is kept",
+                   c.stop_benchmark, c.why_no_stop, "Shift+B", asks=Change.RUNS | Change.ENGINE),
+    ]  # fmt: skip

@@ -84,7 +84,6 @@ class WallBars(RowsTable):
         gives_up = (GROUP,) if grouped else ()
         super().__init__(self.rows_model, "Wall times", WIDTHS, gives_up=gives_up, named=(GROUP, NAME))
         self.setColumnHidden(GROUP, not grouped)
-        self.rows_model.setParent(self)
         self.setItemDelegateForColumn(BARS, BarCells(self))
         self.bars: tuple[Bar, ...] = ()
 

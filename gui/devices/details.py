@@ -17,7 +17,6 @@ from PySide6.QtWidgets import (
     QAbstractItemView,
     QListView,
     QListWidget,
-    QMenu,
     QStyle,
     QStyledItemDelegate,
     QStyleOptionViewItem,
@@ -40,6 +39,7 @@ from devexplorer.gui.widgets import (
     hbox,
     label,
     line_edit,
+    popup_menu,
     push_button,
     stack,
     text_width,
@@ -113,8 +113,7 @@ class FactsSheet(QListWidget):
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
         if (item := self.currentItem()) is not None:
-            menu = QMenu(self)
-            menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+            menu = popup_menu(self)
             menu.addAction("Copy value", partial(QGuiApplication.clipboard().setText, item.text()))
             menu.popup(event.globalPos())
 

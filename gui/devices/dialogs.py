@@ -18,7 +18,6 @@ from PySide6.QtWidgets import (
     QHeaderView,
     QListWidget,
     QListWidgetItem,
-    QSpinBox,
     QTreeWidget,
     QTreeWidgetItem,
     QWidget,
@@ -47,11 +46,11 @@ from devexplorer.gui.widgets import (
     Padded,
     Role,
     font,
-    give_room,
     hbox,
     label,
     line_edit,
     push_button,
+    spin_box,
     vbox,
 )
 
@@ -118,11 +117,7 @@ class VirtualGpusDialog(FormDialog):
             item.setSizeHint(QSize(0, 24))  # Qt asks before the stylesheet is known
             self.list.addItem(item)
         self.facts = FactsTable()
-        self.count = QSpinBox()
-        self.count.setRange(1, MAX_DEVICES)
-        self.count.setValue(2)
-        self.count.setAccessibleName("how many")
-        give_room(self.count)
+        self.count = spin_box(1, MAX_DEVICES, 2, name="how many")
         self.line = line_edit(name="virtual GPUs to add")
         self.more_button = push_button(
             "Add to list", self._on_more, tip="Append these to the list, to combine different cards"

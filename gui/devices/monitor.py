@@ -27,8 +27,8 @@ from devexplorer.gui.widgets import (
     Column,
     Index,
     Padded,
+    RowsModel,
     RowsTable,
-    SortedRowsModel,
     TableRow,
     chip_width,
     draw_text,
@@ -77,12 +77,12 @@ class MonitorPanel(ReadingsPanel):
         super().__init__(state)
         self._work: Mapping[str, Progress] = {}
         self._order: list[str] = []
-        self.model = SortedRowsModel(COLUMNS)
+        self.model = RowsModel(COLUMNS)
         self.table = RowsTable(self.model, "Devices", WIDTHS, stretched=STATUS, gives_up=GIVES_UP, named=(NAME,))
         self.table.setItemDelegateForColumn(DEVICE, _DeviceCell(state, self.table))
         self.table.sort_by_clicks(self.refresh_devices)
         self.table.clicked.connect(self._select)
-        self.table.selectionModel().selectionChanged.connect(self._on_selection)
+        self.table.selected.connect(self._on_selection)
         self.table.activated.connect(self.opened)
         self.set_content(self.below_veil(self.table))
 

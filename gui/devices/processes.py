@@ -16,7 +16,6 @@ from devexplorer.gui.widgets import (
     Column,
     RowsModel,
     RowsTable,
-    SortedRowsModel,
     TableRow,
     label,
     numbers,
@@ -71,7 +70,7 @@ class ProcessesPanel(QWidget):
     def __init__(self, state: State) -> None:
         super().__init__()
         self._state = state
-        self.model = SortedRowsModel(COLUMNS)
+        self.model = RowsModel(COLUMNS)
         self.table = _Table(self.model, "Processes", WIDTHS)
         self.table.sort_by_clicks(self.refresh)
         self.nothing = label("", words="dim", wrap=True, align=CENTRE)

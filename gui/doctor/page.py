@@ -221,7 +221,7 @@ class DoctorPanel(QWidget):
         self.nothing.setContentsMargins(2 * EDGE_PX, EDGE_PX, 2 * EDGE_PX, 2 * EDGE_PX)
         self.finding = FindingView(lambda: state.machine)
         self._lay_out()
-        self.table.selectionModel().selectionChanged.connect(self._show_chosen)
+        self.table.selected.connect(self._show_chosen)
         self.table.activated.connect(self._activate)
         self.finding.path_requested.connect(self._choose_target)
         self.finding.patch_requested.connect(self._ask_for_patch)

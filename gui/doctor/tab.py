@@ -1,15 +1,15 @@
-"""The tab Doctor: which line puts a tensor on the wrong device. Main thread only."""
+"""The tab Doctor and the actions that check a model and show what was found. Main thread only."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING
 
+from devexplorer.core.records import ApplyPatch, Check
 from devexplorer.core.session import Change
-from devexplorer.gui.actions import TabSpec, WindowContext, follow_selection, lazy_page
+from devexplorer.gui.actions import ActionSpec, TabSpec, WindowContext, follow_selection, lazy_page
 
 if TYPE_CHECKING:
-    from devexplorer.core.records import ApplyPatch
     from devexplorer.gui.doctor.page import DoctorPanel
 
 
@@ -36,3 +36,18 @@ TAB: TabSpec[DoctorPanel] = TabSpec(
     order=30,
     also_in=("learn",),
 )
+
+
+def actions(context: WindowContext) -> list[ActionSpec]:
+    """The one action."""
+
+    def why_no_check() -> str | None:
+        if (reason := context.selection.why_no_model()) is not None:
+            return reason
+        return "The doctor is at work." if context.state.running(Check) is not None else None
+
+    return [
+        ActionSpec("check", "Check", "Which line of the selected model would put a tensor on the wrong device",
+                   lambda: TAB.show(context).form.check(), why_no_check, "C", "check",
+                   asks=Change.OBJECTS | Change.JOBS | Change.ENGINE),
+    ]  # fmt: skip

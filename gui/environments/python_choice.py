@@ -166,7 +166,7 @@ class PythonDialog(FormDialog):
             "Another…", self.browse_requested, tip="A Python, or the folder of an environment"
         )
         self.add_button(self.browse_button)
-        self.table.selectionModel().selectionChanged.connect(self._check)
+        self.table.selected.connect(self._check)
         self.table.activated.connect(self.accept_button.click)
         self._check()
         QTimer.singleShot(

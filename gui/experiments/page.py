@@ -25,7 +25,7 @@ from devexplorer.core.records import Row
 from devexplorer.core.session import FinishedCommand, State
 from devexplorer.gui.charts.size_curve import Point, Series, SizeCurve
 from devexplorer.gui.charts.wall_bars import Bar, WallBars
-from devexplorer.gui.experiments.actions import QUESTIONS
+from devexplorer.gui.experiments.tab import QUESTIONS
 from devexplorer.gui.forms.device_choice import AlikeDevices, DeviceField
 from devexplorer.gui.forms.page import FormPages
 from devexplorer.gui.objects.command_page import ExperimentPage

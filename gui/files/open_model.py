@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QComboBox, QSpinBox, QWidget
+from PySide6.QtWidgets import QComboBox, QWidget
 
 from devexplorer.core.base import BadInput, sentence
 from devexplorer.core.files.records import OpenModel
@@ -17,7 +17,7 @@ from devexplorer.core.isolation.model_source import CODE_SUFFIXES, describe, fil
 from devexplorer.core.session import State
 from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.forms.file_field import FileField
-from devexplorer.gui.widgets import ROW_PX, Cell, Column, RowsModel, RowsTable, TableRow, give_room, line_edit
+from devexplorer.gui.widgets import ROW_PX, Cell, Column, RowsModel, RowsTable, TableRow, line_edit, spin_box
 
 WIDTH_PX = 560
 KINDS = {
@@ -81,9 +81,7 @@ class OpenModelDialog(FormDialog):
         self.device.addItems(state.usable_devices or ["cpu"])
         self.dtype = QComboBox()
         self.dtype.addItems(DTYPES)
-        self.seed = QSpinBox()
-        self.seed.setRange(0, 2**31 - 1)
-        give_room(self.seed)
+        self.seed = spin_box(0, 2**31 - 1)
         self._rows: dict[str, tuple[QWidget, ...]] = {
             "file": (self.file, self.table, self.factory, self.options),
             "module": (self.module, self.table, self.factory, self.folder, self.options),
@@ -108,7 +106,7 @@ class OpenModelDialog(FormDialog):
         for file in (self.file, self.folder):
             file.changed.connect(self._check)
         self.recent.currentIndexChanged.connect(self._take_recent)
-        self.table.selectionModel().selectionChanged.connect(self._take_candidate)
+        self.table.selected.connect(self._take_candidate)
         self.table.activated.connect(self.accept_button.click)
         self.message.setMinimumHeight(_LINES * self.message.fontMetrics().lineSpacing())
         self.kind.setCurrentIndex(self.kind.findData("module"))

@@ -20,11 +20,10 @@ from devexplorer.gui.widgets import (
     Cell,
     Colours,
     Column,
-    Role,
     RowsModel,
     RowsTable,
     TableRow,
-    font,
+    code_text,
     hbox,
     label,
     push_button,
@@ -52,18 +51,16 @@ class SessionPanel(QWidget):
         """First line of each action in the script."""
         self.model = RowsModel(_COLUMNS)
         self.table = RowsTable(self.model, "Actions", [92, 60])
-        self.table.selectionModel().selectionChanged.connect(self._jump)
+        self.table.selected.connect(self._jump)
         self.table.setMinimumHeight(2 * ROW_PX)  # it scrolls, so a low page need not
-        self.text = QPlainTextEdit(
-            readOnly=True,
+        self.text = code_text(
+            "The session as Python",
+            "log",
             undoRedoEnabled=False,
             lineWrapMode=QPlainTextEdit.LineWrapMode.NoWrap,
             placeholderText="Nothing was done yet. Everything that you do appears here as Python that does the same.",
         )
-        self.text.setProperty("look", "log")
         self.text.setMinimumHeight(2 * ROW_PX)
-        self.text.setFont(font(Role.CODE))
-        self.text.setAccessibleName("The session as Python")
         self._colours = Colours(self.text.document(), state)
         self.words = label(words="dim")
         self.copy_button = push_button("Copy", lambda: QGuiApplication.clipboard().setText(self.text.toPlainText()))

@@ -290,7 +290,7 @@ class LoadFileDialog(FileQuestionDialog[FileContents]):
         self.device.addItems(state.usable_devices)
         self.name = line_edit(placeholder="as in the file")
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
-        self.table.selectionModel().selectionChanged.connect(self._check)
+        self.table.selected.connect(self._check)
         self.add_row("to device", self.device)
         self.add_row("name", self.name)
         self._check()

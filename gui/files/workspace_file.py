@@ -14,15 +14,13 @@ import msgspec
 from PySide6.QtCore import QObject
 
 from devexplorer.core.base import BadInput, count_text
-from devexplorer.core.files.records import NewWorkspace, OpenWorkspace, RunModelCode, SaveWorkspace
+from devexplorer.core.files.records import NewWorkspace, OpenWorkspace, RunModelCode, SaveWorkspace, WorkspaceFile
 from devexplorer.core.files.state import FilesState
-from devexplorer.core.session import Change, Settings
+from devexplorer.core.session import Change, FinishedCommand, Settings
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.files.recent import SUFFIX, recent_files, remember_file
 
 if TYPE_CHECKING:
-    from devexplorer.core.files.records import WorkspaceFile
-    from devexplorer.core.session import FinishedCommand
     from devexplorer.gui.files.questions import LossQuestion, SaveQuestion
     from devexplorer.gui.forms.far_side import CopiedFile
 

@@ -6,9 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QToolButton
-
 from devexplorer.core.base import MISSING, count_text
 from devexplorer.core.planner.calibrate.kind import (
     CalibrateResult,
@@ -24,8 +21,17 @@ from devexplorer.core.session import Run
 from devexplorer.core.virtual.device.cost import TITLES
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.benchmark.base_page import PicturePage, took
-from devexplorer.gui.fit.calibrations import calibrations_of
-from devexplorer.gui.widgets import ButtonMenu, Cell, Column, RowsModel, RowsTable, TableRow, line_edit, numbers
+from devexplorer.gui.fit.tab import calibrations_of
+from devexplorer.gui.widgets import (
+    Cell,
+    Column,
+    RowsModel,
+    RowsTable,
+    TableRow,
+    line_edit,
+    menu_button,
+    numbers,
+)
 
 COLUMNS = (
     Column("measured"),
@@ -49,10 +55,8 @@ class CalibratePage(PicturePage[CalibrateSpec]):
 
     def build(self) -> None:
         self.seconds_edit = line_edit("10", "10", "Seconds", 48)
-        self.saved_button = QToolButton(popupMode=QToolButton.ToolButtonPopupMode.InstantPopup)
-        self.saved_button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.saved = ButtonMenu(self.saved_button)
-        self.saved_button.setMenu(self.saved)
+        self.saved_button = menu_button()
+        self.saved = self.saved_button.menu()
         self.add_fields(("on", self.devices), ("seconds", self.seconds_edit))
         self.add_field("", self.saved_button)
         self.model = RowsModel(COLUMNS)
@@ -75,7 +79,6 @@ class CalibratePage(PicturePage[CalibrateSpec]):
             action = self.saved.addAction(f"Remove '{item.name}'")
             action.setToolTip(factors_text(item.factors))
             action.triggered.connect(partial(self._remove, item.name))
-        self.saved.setToolTipsVisible(True)
         self.saved_button.setText(f"{count_text(len(calibrations), 'saved calibration')} ▾")
         self.saved_button.setEnabled(bool(calibrations))
         self.saved_button.setToolTip("" if calibrations else NONE_SAVED)

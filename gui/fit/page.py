@@ -15,7 +15,7 @@ from devexplorer.core.planner.records import Fit, FitReport, FitSpec, Help, Plan
 from devexplorer.core.planner.state import FitState
 from devexplorer.core.records import Calibration
 from devexplorer.core.session import FinishedCommand, State
-from devexplorer.gui.fit.bars import BarDelegate, CardsTable
+from devexplorer.gui.fit.details import BarDelegate, CardsTable
 from devexplorer.gui.fit.form import PATIENCE_S, FitForm
 from devexplorer.gui.fit.rows import COLUMNS, MEMORY, caption, columns, fit_rows
 from devexplorer.gui.fit.views import FitViews
@@ -73,10 +73,9 @@ class FitPanel(ExperimentPage):
         self.form = FitForm(self, state)
         self.rows_model = RowsModel(COLUMNS)
         self.table = CardsTable(self.rows_model)
-        self.rows_model.setParent(self.table)
         self.bars = BarDelegate(self.rows_model, self._fit_of)
         self.table.setItemDelegateForColumn(MEMORY, self.bars)
-        self.table.selectionModel().selectionChanged.connect(lambda *_rows: self._show_card())
+        self.table.selected.connect(self._show_card)
         self.table.activated.connect(lambda _index: self._ask_helps())
         self.details = self.views.details
         self.details.helps.use_requested.connect(self.use)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QDoubleSpinBox, QSpinBox, QWidget
+from PySide6.QtWidgets import QDoubleSpinBox, QWidget
 
 from devexplorer.core.base import BadInput, Findings, count_text, parse_dtype, sentence
 from devexplorer.core.devices.profiles import load_profiles, parse_virtual
@@ -17,7 +17,7 @@ from devexplorer.core.fleet.records import MeasuredKind
 from devexplorer.core.fleet.simulated import MOST_NODES, VirtualCards, parse_defect
 from devexplorer.gui.fleet.room import Simulation
 from devexplorer.gui.forms.dialog import FormDialog
-from devexplorer.gui.widgets import Choice, MenuEdit, check_box, hbox, holder, line_edit, vbox
+from devexplorer.gui.widgets import Choice, MenuEdit, check_box, hbox, holder, line_edit, spin_box, vbox
 
 WIDTH_PX, FIELD_PX = 560, 400
 SIMULATED = (
@@ -46,9 +46,7 @@ class SimulatedFleetDialog(FormDialog):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__("Simulated fleet", "Simulate", WIDTH_PX, parent)
         self.set_words(SIMULATED)
-        self.nodes = QSpinBox()
-        self.nodes.setRange(1, MOST_NODES)
-        self.nodes.setValue(16)
+        self.nodes = spin_box(1, MOST_NODES, 16)
         profiles = [(name, f"8x {name}") for name in load_profiles()]
         self.cards = MenuEdit(FIRST_CARDS, "cards of each machine", profiles, FIELD_PX)
         self.defects = line_edit(
@@ -58,9 +56,7 @@ class SimulatedFleetDialog(FormDialog):
             tip="KIND:MACHINE/CARD:SHARE, several with blanks between; kinds: slow, hot, pcie, link, lost; machines and"
             " cards count from 0",
         )
-        self.seed = QSpinBox()
-        self.seed.setRange(0, 999_999)
-        self.seed.setToolTip("The same seed gives the same cards and the same noise")
+        self.seed = spin_box(0, 999_999, tip="The same seed gives the same cards and the same noise")
         self.hurries = check_box(
             "Simulated time runs ahead during a check", tip="A check then takes as long as its computation"
         )

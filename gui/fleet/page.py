@@ -11,7 +11,7 @@ from functools import partial
 
 from PySide6.QtCore import QEvent, Qt
 from PySide6.QtGui import QContextMenuEvent, QKeyEvent
-from PySide6.QtWidgets import QApplication, QLineEdit, QProgressBar, QToolButton, QWidget
+from PySide6.QtWidgets import QApplication, QLineEdit, QProgressBar, QWidget
 
 from devexplorer.core.base import MISSING, Clock, bytes_text, count_text, list_text, sentence
 from devexplorer.core.fleet.check.fleet_check import CheckReport
@@ -29,7 +29,6 @@ from devexplorer.gui.fleet.room import WINDOW, FleetRoom
 from devexplorer.gui.widgets import (
     CENTRE,
     EDGE_PX,
-    ButtonMenu,
     Choice,
     ElidedLabel,
     FactsTable,
@@ -41,6 +40,7 @@ from devexplorer.gui.widgets import (
     label,
     labelled,
     line_edit,
+    menu_button,
     offer_menu,
     push_button,
     set_look,
@@ -225,11 +225,8 @@ class FleetPage(QWidget):
         self._structure = -1
         self._room: FleetRoom
         self.setAccessibleName("Fleet")
-        self.source_button = QToolButton(popupMode=QToolButton.ToolButtonPopupMode.InstantPopup)
-        self.source_button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.source_button.setToolTip("Which machines are shown")
-        self.source_menu = ButtonMenu(self.source_button)
-        self.source_button.setMenu(self.source_menu)
+        self.source_button = menu_button(tip="Which machines are shown")
+        self.source_menu = self.source_button.menu()
         self.filter = line_edit(
             placeholder="Filter", name="filter cards", width_px=168, clear=True,
             tip="Words that all occur in a card: its machine, device, model, rack; slow, failed, unknown, normal, alert"

@@ -166,7 +166,6 @@ class Intervals(RowsTable):
         """`colour` of a run's device."""
         self.rows_model = RowsModel(())
         super().__init__(self.rows_model, "Medians with intervals", WIDTHS, stretched=INTERVAL, named=(WORDS,))
-        self.rows_model.setParent(self)
         self._colour = colour
         self.entries: list[ComparedEntry] = []
         self.axis = Axis(0.0, 1.0, False, "")

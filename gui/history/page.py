@@ -21,7 +21,6 @@ from PySide6.QtWidgets import (
     QLineEdit,
     QSizePolicy,
     QStyleOptionViewItem,
-    QToolButton,
     QWidget,
 )
 
@@ -35,7 +34,6 @@ from devexplorer.gui.history.rows import COLUMNS, TAGS, WIDTHS, HistoryModel, ta
 from devexplorer.gui.widgets import (
     EDGE_PX,
     PAD_PX,
-    ButtonMenu,
     Choice,
     ElidedLabel,
     EmptyState,
@@ -48,6 +46,7 @@ from devexplorer.gui.widgets import (
     holder,
     label,
     line_edit,
+    menu_button,
     paint_chip,
     paint_chips,
     push_button,
@@ -256,11 +255,8 @@ class HistoryPanel(QWidget):
         self.compare_button = push_button("Compare", self.compare, look="primary")
         self.tags_button = push_button("Tags…", self._ask_tags)
         self.delete_button = push_button("Delete…", self._ask_delete)
-        self.export_button = QToolButton(popupMode=QToolButton.ToolButtonPopupMode.InstantPopup)
-        self.export_button.setText("Export ▾")
-        self.export_button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.export_menu = ButtonMenu(self.export_button)
-        self.export_button.setMenu(self.export_menu)
+        self.export_button = menu_button("Export ▾")
+        self.export_menu = self.export_button.menu()
         self.names_action = QAction("With names of host and processes", self.export_menu)
         self.import_button = push_button("Import…", self._ask_what)
         self.question = Question()
@@ -310,7 +306,7 @@ class HistoryPanel(QWidget):
         self.filter.returnPressed.connect(self._filter_changed)
         self._typing.timeout.connect(self._filter_changed)
         self.kind.currentIndexChanged.connect(self._filter_changed)
-        self.table.selectionModel().selectionChanged.connect(self._show_buttons)
+        self.table.selected.connect(self._show_buttons)
         self.model.tags_edited.connect(self._tag)
         self.empty.chosen.connect(self.benchmark_requested)
         self.question.asked.connect(self._bar.setCurrentIndex)

@@ -1,4 +1,4 @@
-"""The tab History: every run that was kept. Main thread only."""
+"""The tab History, and its action. Main thread only."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from devexplorer.core.session import Change
-from devexplorer.gui.actions import TabSpec, WindowContext, lazy_page
+from devexplorer.gui.actions import ActionSpec, TabSpec, WindowContext, lazy_page
 from devexplorer.gui.benchmark.tab import TAB as BENCHMARK
 from devexplorer.gui.history.room import history_of
 
@@ -33,3 +33,11 @@ TAB: TabSpec[HistoryPanel] = TabSpec(
     tooltip="Every run that was kept: filter, compare runs, export, import",
     order=60,
 )
+
+
+def actions(context: WindowContext) -> list[ActionSpec]:
+    """The actions, in the order of the palette."""
+    return [
+        ActionSpec("report", "Report…", "The chosen benchmark runs, or all, as an HTML page with plots for others",
+                   lambda: TAB.show(context).report()),
+    ]  # fmt: skip

@@ -98,7 +98,7 @@ class LearnPanel(QWidget):
         """One for each step of the exercise shown."""
         self._shown: tuple[object, ...] = ()
         self._lay_out()
-        self.table.selectionModel().selectionChanged.connect(self._choose)
+        self.table.selected.connect(self._choose)
         self.set_learned(())
 
     def _lay_out(self) -> None:

@@ -6,11 +6,11 @@ import re
 from datetime import datetime
 
 from PySide6.QtGui import QColor, QTextCharFormat, QTextCursor
-from PySide6.QtWidgets import QPlainTextEdit, QWidget
+from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.records import Log
 from devexplorer.core.session import LOG_LINES, State
-from devexplorer.gui.widgets import Role, current_theme, font, theme_changed, vbox
+from devexplorer.gui.widgets import code_text, current_theme, theme_changed, vbox
 
 LEAST_PX = 72
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07?|.)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -24,15 +24,8 @@ class LogPanel(QWidget):
         super().__init__()
         self._state = state
         self._last: Log | None = None
-        self.text = QPlainTextEdit(
-            readOnly=True,
-            lineWrapMode=QPlainTextEdit.LineWrapMode.WidgetWidth,
-            placeholderText="Nothing logged yet. What your models print appears here.",
-        )
+        self.text = code_text("Log", "log", placeholderText="Nothing logged yet. What your models print appears here.")
         self.text.setMaximumBlockCount(LOG_LINES)  # memory stays flat however much user code prints
-        self.text.setProperty("look", "log")
-        self.text.setFont(font(Role.CODE))
-        self.text.setAccessibleName("Log")
         self.text.setMinimumHeight(LEAST_PX)
         vbox(self.text, parent=self)
         self._follows = True

@@ -15,8 +15,7 @@ from devexplorer.gui.machines.room import room_of
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from devexplorer.gui.machines.approach import Approach
-    from devexplorer.gui.machines.connect_dialog import ConnectDialog, OfferedMachine
+    from devexplorer.gui.machines.approach import Approach, ConnectDialog, OfferedMachine
 
 
 def actions(context: WindowContext) -> list[ActionSpec]:
@@ -73,7 +72,7 @@ def switch(context: WindowContext) -> None:
 
 def connect(context: WindowContext, host: str = "", python: str = "") -> ConnectDialog:
     """Choose a machine; `host`: begin to connect to this one."""
-    from devexplorer.gui.machines.connect_dialog import BEFORE, ConnectDialog, OfferedMachine
+    from devexplorer.gui.machines.approach import BEFORE, ConnectDialog, OfferedMachine
 
     room = room_of(context)
     before = [OfferedMachine(one.host, BEFORE, one.python) for one in room.known]
@@ -96,7 +95,7 @@ def _configured() -> tuple[str, ...]:
 def _show_configured(dialog: ConnectDialog, before: list[OfferedMachine], hosts: tuple[str, ...]) -> None:
     from shiboken6 import isValid
 
-    from devexplorer.gui.machines.connect_dialog import CONFIGURED, OfferedMachine
+    from devexplorer.gui.machines.approach import CONFIGURED, OfferedMachine
 
     if isValid(dialog):  # closed since
         known = {one.host for one in before}
@@ -138,7 +137,7 @@ def reconnect(context: WindowContext, name: str) -> None:
 
 def ask(context: WindowContext, approach: Approach) -> None:
     """A machine that is being reconnected waits for a password or the like."""
-    from devexplorer.gui.machines.connect_dialog import AskDialog
+    from devexplorer.gui.machines.approach import AskDialog
 
     room = room_of(context)
     dialog = AskDialog(approach, context.window)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 from msgspec.structs import replace
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtGui import QActionGroup
-from PySide6.QtWidgets import QFrame
+from PySide6.QtWidgets import QFrame, QMenu
 
 from devexplorer.core.base import printable
 from devexplorer.core.files.records import Save, SaveWorkspace
@@ -32,24 +32,20 @@ from devexplorer.core.machines.window.link import (
     state_words,
     why,
 )
-from devexplorer.core.records import Cancel, SentFrom
+from devexplorer.core.records import Cancel, Command, SentFrom
 from devexplorer.core.session import State
 from devexplorer.core.session.machine import Machine
 from devexplorer.gui.actions import MACHINE, OtherMachines, WindowContext, fill_menu, refresh
-from devexplorer.gui.forms.far_side import CopiedFile
+from devexplorer.gui.forms.far_side import CopiedFile, FarSide
 from devexplorer.gui.machines.actions import reconnect
 from devexplorer.gui.machines.copies import Copies, CopyDialog
 from devexplorer.gui.machines.room import MachineRoom, room_of
 from devexplorer.gui.widgets import ElidedLabel, Sign, hbox, push_button, show_text
 
 if TYPE_CHECKING:
-    from PySide6.QtWidgets import QMenu
-
     from devexplorer.core.machines.window.file_copying import FileCopying
     from devexplorer.core.machines.window.machines import FarMachine, Machines
-    from devexplorer.core.records import Command
-    from devexplorer.core.session.machine import Machine
-    from devexplorer.gui.forms.far_side import FarSide, Saving
+    from devexplorer.gui.forms.far_side import Saving
     from devexplorer.gui.machines.side import Side
     from devexplorer.gui.shell.main_window import MainWindow
 

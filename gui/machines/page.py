@@ -28,8 +28,8 @@ from devexplorer.gui.widgets import (
     Colour,
     Column,
     Figures,
+    RowsModel,
     RowsTable,
-    SortedRowsModel,
     TableRow,
     hbox,
     label,
@@ -155,7 +155,7 @@ class MachinesPage(QWidget):
         self.take_over_button = push_button("Take over", lambda: self._room.take_over(), look="quiet")
         self.disconnect_button = push_button("Disconnect", self._disconnect, look="quiet")
         self.forget_button = push_button("Forget", self._forget, look="quiet", tip="Do not offer this machine any more")
-        self.model = SortedRowsModel(COLUMNS)
+        self.model = RowsModel(COLUMNS)
         self.table = RowsTable(self.model, "Machines", WIDTHS, stretched=DEVICES, gives_up=GIVES_UP, named=(MACHINE,))
         self.table.sort_by_clicks(self.refresh)
         self._buttons = (
@@ -163,7 +163,7 @@ class MachinesPage(QWidget):
         )  # fmt: skip
         head = hbox((self.words, 1), *self._buttons, margins=(EDGE_PX, 4, 6, 0))
         vbox(head, (self.table, 1), spacing=0, parent=self)
-        self.table.selectionModel().selectionChanged.connect(self._show_buttons)
+        self.table.selected.connect(self._show_buttons)
         self.table.activated.connect(lambda _index: self._show())
 
     def set_room(self, room: MachineRoom) -> None:

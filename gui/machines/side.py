@@ -312,7 +312,7 @@ class FarFileDialog(FormDialog):
         self.hidden.toggled.connect(self._fill)
         self.kind.activated.connect(self._change_kind)
         self.table.activated.connect(self._activated)
-        self.table.selectionModel().selectionChanged.connect(self._selected)
+        self.table.selected.connect(self._selected)
         self.name.textChanged.connect(self._check)
         self.overwrite.toggled.connect(self._check)
 

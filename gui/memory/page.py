@@ -229,7 +229,6 @@ class PartsTable(RowsTable):
     def __init__(self) -> None:
         self.rows_model = RowsModel(COLUMNS)
         super().__init__(self.rows_model, "Parts of the memory", [230, 92, 128, 68, 300], gives_up=(2, 4))
-        self.rows_model.setParent(self)
         self.delegate = PartDelegate(self.rows_model)
         self.setItemDelegateForColumn(0, self.delegate)
         self.clicked.connect(self._clicked)

@@ -36,9 +36,9 @@ from devexplorer.gui.widgets import (
     RowsModel,
     RowsTable,
     TableRow,
+    code_text,
     current_theme,
     device_colour,
-    font,
     hbox,
     holder,
     label,
@@ -384,17 +384,14 @@ class SnapshotDialog(QDialog):
         self.block_table = RowsTable(self.blocks, "Blocks of the segment", [150, 96, 110, 140])
         self.stacks = RowsModel(STACK_COLUMNS)
         self.stack_table = RowsTable(self.stacks, "Places in the code", [96, 76, 76])
-        self.frames = QPlainTextEdit(readOnly=True, lineWrapMode=QPlainTextEdit.LineWrapMode.NoWrap)
-        self.frames.setProperty("look", "code")
-        self.frames.setFont(font(Role.CODE))
-        self.frames.setAccessibleName("Stack, innermost first")
+        self.frames = code_text("Stack, innermost first", lineWrapMode=QPlainTextEdit.LineWrapMode.NoWrap)
         self.nothing = label(NO_STACKS, words="dim", wrap=True)
         self.more = label("", words="dim")
         self._lay_out()
         self.filter.textChanged.connect(self._filter)
-        self.segment_table.selectionModel().selectionChanged.connect(lambda: self._show_segment())
-        self.block_table.selectionModel().selectionChanged.connect(lambda: self._mark())
-        self.stack_table.selectionModel().selectionChanged.connect(lambda: self._show_stack())
+        self.segment_table.selected.connect(self._show_segment)
+        self.block_table.selected.connect(self._mark)
+        self.stack_table.selected.connect(self._show_stack)
         self.map.block_clicked.connect(self._choose_block)
         self.refresh()
 

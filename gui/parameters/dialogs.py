@@ -6,13 +6,13 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from PySide6.QtWidgets import QComboBox, QLineEdit, QSpinBox, QWidget
+from PySide6.QtWidgets import QComboBox, QLineEdit, QWidget
 
 from devexplorer.core.base import shape_text
 from devexplorer.core.parameters.records import Initialise
 from devexplorer.core.records import EditElement, Row
 from devexplorer.gui.forms.dialog import FormDialog
-from devexplorer.gui.widgets import check_box, give_room, label, line_edit
+from devexplorer.gui.widgets import check_box, label, line_edit, spin_box
 
 WIDTH_PX = 440
 
@@ -56,9 +56,7 @@ class InitialiseDialog(FormDialog):
         for name, rule in RULES.items():
             self.rule.addItem(rule.words, name)
         self.numbers = {option: QLineEdit() for rule in RULES.values() for option in rule.options}
-        self.seed = QSpinBox()
-        self.seed.setRange(0, 2**31 - 1)
-        give_room(self.seed)
+        self.seed = spin_box(0, 2**31 - 1)
         self.biases = check_box(
             "biases too", tip="Parameters of one dimension as well; they become 0 under the Xavier and Kaiming rules"
         )

@@ -26,24 +26,21 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QMessageLogContext, QTimer, QtMsgType, qInstallMessageHandler
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QWidget
 
 from devexplorer.core.feature import named
 from devexplorer.core.records import Command, Event, EventSink, Log
 from devexplorer.core.session import Change, Machine, Settings, SettingsFile, State
 from devexplorer.core.session.background import Background, install_hooks
 from devexplorer.core.session.poll import PollResult
-from devexplorer.gui.actions import Controller
+from devexplorer.gui.actions import Controller, WindowContext
 from devexplorer.gui.shell.heartbeat import BEAT_MS, EventSource, Heartbeat
 from devexplorer.gui.shell.main_window import MainWindow
 from devexplorer.gui.widgets import after_paint, app_icon
 from devexplorer.gui.widgets import theme as themes
 
 if TYPE_CHECKING:
-    from PySide6.QtWidgets import QWidget
-
     from devexplorer.core.session.session import Session
-    from devexplorer.gui.actions import WindowContext
     from devexplorer.gui.shell.tour import Tour
     from devexplorer.gui.timelines.export import PlotExport
     from devexplorer.gui.timelines.slot import PlotSlot

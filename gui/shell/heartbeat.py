@@ -22,10 +22,9 @@ from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base import Clock
 from devexplorer.core.session import Change, State
-from devexplorer.core.session.poll import fill
+from devexplorer.core.session.poll import PollResult, fill
 
 if TYPE_CHECKING:
-    from devexplorer.core.session.poll import PollResult
     from devexplorer.gui.shell.main_window import MainWindow
 
 BEAT_MS, CALM_MS, STILL_MS, HIDDEN_MS = 33, 200, 1000, 1000

@@ -1,5 +1,5 @@
-"""The window: puts the panels together, connects their signals to the controller, redraws what the heartbeat says has
-changed.
+"""The window: lists its tabs and actions, puts the panels together, connects their signals to the controller, redraws
+what the heartbeat says has changed.
 
 Main thread only. Panels know the state, never each other and never the engine.
 """
@@ -24,22 +24,31 @@ from PySide6.QtGui import (
     QShortcut,
     QShowEvent,
 )
-from PySide6.QtWidgets import QApplication, QMenu, QWidget
+from PySide6.QtWidgets import QApplication, QWidget
 
 from devexplorer.core.feature import named
 from devexplorer.core.session import Change, Settings, State
-from devexplorer.gui.actions import ActionSpec, Controller, TabSpec, WindowContext, make_qactions, refresh
+from devexplorer.gui.actions import (
+    FILE,
+    MACHINE,
+    ActionSpec,
+    Controller,
+    TabSpec,
+    WindowContext,
+    make_qactions,
+    refresh,
+)
 from devexplorer.gui.actions.context import safely
 from devexplorer.gui.benchmark import tab as benchmark
 from devexplorer.gui.devices import tab as devices
-from devexplorer.gui.devices.actions import add_virtual_gpus
 from devexplorer.gui.devices.panel import DevicesPanel
+from devexplorer.gui.devices.tab import add_virtual_gpus
 from devexplorer.gui.forms.dropped_files import dropped_files
 from devexplorer.gui.log import tab as log
+from devexplorer.gui.objects import actions as objects
 from devexplorer.gui.objects.inspector import InspectorPanel
-from devexplorer.gui.objects.panel import ObjectsPanel
-from devexplorer.gui.plots.time_axis import TimeAxis
-from devexplorer.gui.shell.action_table import action_table
+from devexplorer.gui.objects.panel import GUIDED, ObjectsPanel
+from devexplorer.gui.plots.time_axis import FORMATS, TimeAxis
 from devexplorer.gui.shell.bars.menus import (
     context_menu,
     device_menu,
@@ -51,6 +60,7 @@ from devexplorer.gui.shell.bars.menus import (
 from devexplorer.gui.shell.bars.status_bar import News, StatusBar
 from devexplorer.gui.shell.bars.toolbar import Toolbar
 from devexplorer.gui.shell.bottom_dock import BottomDock
+from devexplorer.gui.shell.layouts import LAYOUTS
 from devexplorer.gui.shell.workbench import GAP_PX, KeptFocus, Workbench
 from devexplorer.gui.timelines.slot import PlotSlot
 from devexplorer.gui.widgets import (
@@ -64,15 +74,78 @@ from devexplorer.gui.widgets import (
     first_size,
     hbox,
     holder,
+    popup_menu,
     reading_order,
     show_tables,
     vbox,
+    why_fixed,
 )
 from devexplorer.gui.widgets import theme as themes
 from devexplorer.gui.widgets.notifications import Notifications
 
 if TYPE_CHECKING:
     from devexplorer.gui.shell.guide import Guide
+
+
+def action_table(context: WindowContext, window: MainWindow) -> list[ActionSpec]:
+    """All of them; `make_qactions` makes them real."""
+    return [
+        *objects.actions(context),
+        *devices.actions(context),
+        *benchmark.actions(context),
+        *(action for actions in named("actions") for action in actions(context)),
+        *(action for tab in window.bottom_dock.specs for action in tab.actions(context)),
+        *_window_actions(context, window),
+    ]
+
+
+def _window_actions(context: WindowContext, window: MainWindow) -> list[ActionSpec]:
+    give_room, room = window.workbench.give_room, window.workbench.room
+    return [
+        ActionSpec("pause", "Pause plots", "Hold the plots still to pan and zoom; again to follow live",
+                   window.toggle_pause, key="Space"),
+        ActionSpec("table", "Show as table…", "The numbers of a plot to read and to copy; that with the keyboard first",
+                   window.show_table, key="Ctrl+Shift+T"),
+        ActionSpec("filter", "Filter objects", "Put the cursor into the filter", window.objects.focus_filter, key="/"),
+        ActionSpec("unfold", "Unfold all", "Show every part of what is selected, as * does", window.objects.unfold),
+        ActionSpec("next_panel", "Next panel", "Give the keyboard to the next panel; Shift goes back",
+                   partial(window.workbench.go_to_panel, 1), key="F6"),
+        ActionSpec("last_panel", "Previous panel", "Give the keyboard to the panel before",
+                   partial(window.workbench.go_to_panel, -1), key="Shift+F6"),
+        ActionSpec("enlarge", "Enlarge the panel", "Give the panel with the keyboard all the room, as a double click on"
+                   " its heading does; Escape brings the rest back", partial(give_room, room.enlarge), key="F11"),
+        ActionSpec("fold", "Fold or unfold the panel", "Leave only the heading of the panel with the keyboard",
+                   partial(give_room, room.toggle_fold), key="Ctrl+Shift+F"),
+        ActionSpec("detach", "Panel in a separate window", "For a second screen; closing it brings the panel back",
+                   partial(give_room, room.detach), key="Ctrl+Shift+D"),
+        ActionSpec("reset_layout", "Reset the layout", "Give the panels of this layout their first places and sizes",
+                   window.workbench.reset_layout, menu=MACHINE, section=9),
+        *(ActionSpec(f"layout {layout.name}", f"Layout {layout.title}", layout.tooltip,
+                     partial(window.workbench.show_layout, layout.name), key=f"Alt+{number}")
+          for number, layout in enumerate(LAYOUTS, start=1)),
+        ActionSpec("guided", "First steps: Move a model", "A guided minute: build, move, measure",
+                   partial(window.begin, GUIDED), context.controller.why_no_engine),
+        ActionSpec("tour", "Tour", "Watch the main job being done: build, move, measure, undo",
+                   context.tour_requested.emit, context.controller.why_no_tour,
+                   asks=Change.OBJECTS | Change.RUNS | Change.ENGINE),
+        ActionSpec("theme", "Next theme", "Dark, light or high contrast", window.change_theme, key="Ctrl+T"),
+        *(ActionSpec(f"export {kind}", f"Export {words[:1].lower()}{words[1:]}…", "What the plots show, to a file",
+                     partial(window.export_requested.emit, None, kind))
+          for kind, words in FORMATS.items()),
+        ActionSpec("restart", "Restart engine", "End the engine process, free all its memory, rebuild the workspace",
+                   context.restart_requested.emit, lambda: why_fixed(context.state) or None, asks=Change.ENGINE),
+        ActionSpec("quit", "Quit", "Close the window and end the engine", window.close, key="Ctrl+Q", menu=FILE,
+                   section=4),
+        ActionSpec("words", "Glossary", "Help: what the terms in this window mean", partial(_show_glossary, context),
+                   key="F1"),
+    ]  # fmt: skip
+
+
+def _show_glossary(context: WindowContext) -> None:
+    from devexplorer.gui.forms.glossary import GlossaryDialog  # when it is asked for
+
+    context.open_dialog(GlossaryDialog(context.window))
+
 
 # The tabs of the window, from left to right: the kernel's, and those that features name.
 
@@ -313,8 +386,7 @@ class MainWindow(ExportingWindow):
         context_menu(self, self.controller, self.specs, self.actions_by_id, self.context.others.offer).popup(where)
 
     def _rail_menu(self, where: QPoint) -> None:
-        menu = QMenu(self)
-        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        menu = popup_menu(self)
         menu.addAction(self.actions_by_id["reset_layout"])
         menu.popup(self.rail.mapToGlobal(where))
 

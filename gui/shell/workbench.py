@@ -18,7 +18,6 @@ from PySide6.QtWidgets import (
     QApplication,
     QButtonGroup,
     QFrame,
-    QMenu,
     QTabWidget,
     QToolButton,
     QWidget,
@@ -42,6 +41,7 @@ from devexplorer.gui.widgets import (
     current_theme,
     font,
     icon,
+    popup_menu,
     reading_order,
     theme_changed,
     vbox,
@@ -236,8 +236,7 @@ class Workbench(Stage):
         if found is None:
             return
         panel = found[0]
-        menu = QMenu(self)
-        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        menu = popup_menu(self)
         enlarged, folded = self.room.enlarged is not None, panel in self.room.folded
         menu.addAction("Bring the others back" if enlarged else "Enlarge", partial(self.room.enlarge, *found))
         menu.addAction("Unfold" if folded else "Fold to the heading", partial(self.room.toggle_fold, *found))

@@ -12,9 +12,10 @@ from typing import NamedTuple, Protocol, cast
 import numpy as np
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QContextMenuEvent
-from PySide6.QtWidgets import QMainWindow, QMenu, QWidget
+from PySide6.QtWidgets import QMainWindow, QWidget
 
 from devexplorer.core.base import MISSING
+from devexplorer.gui.widgets.layouts import popup_menu
 
 DIGITS = 5
 """Significant digits of the largest number of a column."""
@@ -80,8 +81,7 @@ def offer_menu(
     if not lines:
         event.ignore()
         return
-    menu = QMenu(picture)
-    menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+    menu = popup_menu(picture)
     for words, chosen in lines:
         menu.addAction(words, chosen)
     menu.popup(event.globalPos())

@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
     QSplitter,
     QStackedWidget,
     QTabWidget,
+    QToolButton,
     QVBoxLayout,
     QWidget,
 )
@@ -229,6 +230,23 @@ class ButtonMenu(QMenu):
         super().hideEvent(event)
         if (button := self.parentWidget()) is not None:
             QTimer.singleShot(0, button, partial(_look_for_the_mouse, button))  # when Qt has ended the menu
+
+
+def menu_button(text: str = "", *, tip: str = "") -> QToolButton:
+    """A button that opens its menu."""
+    result = QToolButton(popupMode=QToolButton.ToolButtonPopupMode.InstantPopup)
+    result.setText(text)
+    result.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+    result.setToolTip(tip)
+    result.setMenu(ButtonMenu(result, toolTipsVisible=True))
+    return result
+
+
+def popup_menu(parent: QWidget) -> QMenu:
+    """A menu for one time."""
+    result = QMenu(parent, toolTipsVisible=True)
+    result.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+    return result
 
 
 def _look_for_the_mouse(button: QWidget) -> None:

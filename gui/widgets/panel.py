@@ -3,12 +3,15 @@ which are cut short where there is no room, or never, with as many lines as they
 
 from __future__ import annotations
 
+from typing import Any
+
 from PySide6.QtCore import QEvent, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QResizeEvent, QTextOption, QWheelEvent
 from PySide6.QtWidgets import (
     QAbstractButton,
     QFrame,
     QLabel,
+    QPlainTextEdit,
     QPushButton,
     QSizePolicy,
     QSpinBox,
@@ -194,6 +197,24 @@ def give_room(number: QSpinBox | None) -> None:
     if number is not None:
         number.lineEdit().setTextMargins(6, 0, 0, 0)
         number.lineEdit().setAcceptDrops(False)  # as those of `line_edit`
+
+
+def spin_box(low: int, high: int, value: int = 0, *, name: str = "", tip: str = "") -> QSpinBox:
+    """A whole number."""
+    result = QSpinBox(minimum=low, maximum=high, value=value)
+    result.setAccessibleName(name)
+    result.setToolTip(tip)
+    give_room(result)
+    return result
+
+
+def code_text(name: str, look: str = "code", **properties: Any) -> QPlainTextEdit:
+    """Text in the fixed font, to be read; `properties` as of `QPlainTextEdit`."""
+    result = QPlainTextEdit(readOnly=True, **properties)
+    result.setProperty("look", look)
+    result.setFont(font(Role.CODE))
+    result.setAccessibleName(name)
+    return result
 
 
 MEANINGLESS = 4

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Literal
 
 import msgspec
-from PySide6.QtCore import QAbstractItemModel, QAbstractTableModel, QModelIndex, QPersistentModelIndex, QRect, Qt
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, QRect, Qt, Signal
 from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -63,7 +63,9 @@ class TableRow(msgspec.Struct, frozen=True):
 
 
 class RowsModel(QAbstractTableModel):
-    """Shows the rows of the last `set_rows`."""
+    """Shows the rows of the last `set_rows`, and in its header by which column they are sorted."""
+
+    _sorted: tuple[int, Qt.SortOrder] = (-1, Qt.SortOrder.AscendingOrder)
 
     def __init__(self, columns: Sequence[Column]) -> None:
         super().__init__()
@@ -125,7 +127,9 @@ class RowsModel(QAbstractTableModel):
             return None
         match role:
             case Qt.ItemDataRole.DisplayRole:
-                return self._columns[section].title
+                column, order = self._sorted
+                arrow = " ↓" if order == Qt.SortOrder.DescendingOrder else " ↑"
+                return self._columns[section].title + arrow * (section == column)
             case Qt.ItemDataRole.ToolTipRole:
                 return self._columns[section].tip or None
             case Qt.ItemDataRole.TextAlignmentRole:
@@ -138,27 +142,11 @@ class RowsModel(QAbstractTableModel):
         side = Qt.AlignmentFlag.AlignRight if self._columns[column].is_number else Qt.AlignmentFlag.AlignLeft
         return int(side | Qt.AlignmentFlag.AlignVCenter)
 
-
-class SortedRowsModel(RowsModel):
-    """Says in its header by which column the rows are sorted."""
-
-    _sorted: tuple[int, Qt.SortOrder] = (-1, Qt.SortOrder.AscendingOrder)
-
     def set_sorted(self, column: int, order: Qt.SortOrder) -> None:
         """The rows are sorted by this column; -1: by none."""
         if (column, order) != self._sorted:
             self._sorted = (column, order)
             self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, self.columnCount() - 1)
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        result = super().headerData(section, orientation, role)
-        if (
-            role == Qt.ItemDataRole.DisplayRole
-            and orientation == Qt.Orientation.Horizontal
-            and section == self._sorted[0]
-        ):
-            return f"{result} {'↓' if self._sorted[1] == Qt.SortOrder.DescendingOrder else '↑'}"
-        return result
 
 
 class Padded(QStyledItemDelegate):
@@ -215,14 +203,17 @@ def press_in_place(view: QAbstractItemView, press: Callable[[QMouseEvent], None]
 
 
 class RowsTable(QTableView):
-    """A table view; `selected_key` is for a `RowsModel`."""
+    """A table view."""
+
+    selected = Signal()
+    """Other rows are selected."""
 
     most_measured = 500
     """Rows from the top whose texts say how wide a named column is."""
 
     def __init__(
         self,
-        model: QAbstractItemModel,
+        model: RowsModel | Sequence[Column],
         name: str,
         widths: Sequence[int],
         *,
@@ -230,7 +221,9 @@ class RowsTable(QTableView):
         gives_up: Sequence[int] = (),
         named: Sequence[int] = (),
     ) -> None:
-        """`widths` in pixels, one per column. The last column takes what is left, or the one that is `stretched`, which
+        """`model`, or its columns.
+
+        `widths` in pixels, one per column. The last column takes what is left, or the one that is `stretched`, which
         keeps its width at least; before it, those that are `named` take what their texts need. Where there is no room
         for all, the table goes without some of those that it `gives_up`, the last of them is wanted most; what is left
         without them is cut short in the last column."""
@@ -238,7 +231,9 @@ class RowsTable(QTableView):
         keep_gutter(self)
         self._widths, self._stretched, self._gives_up = tuple(widths), stretched, tuple(gives_up)
         self._named = tuple(named)
+        self.rows_model = model = model if isinstance(model, RowsModel) else RowsModel(model)
         self.setModel(model)
+        self.selectionModel().selectionChanged.connect(self.selected)
         if named:
             model.modelReset.connect(self._share)
             model.rowsInserted.connect(self._share)  # as the first rows come
@@ -271,8 +266,7 @@ class RowsTable(QTableView):
         press_in_place(self, super().mousePressEvent, event)
 
     def sort_by_clicks(self, clicked: Callable[[], object]) -> None:
-        """A click on a title sorts by that column, the third one by none; `clicked` arranges the rows. The model is a
-        `SortedRowsModel`."""
+        """A click on a title sorts by that column, the third one by none; `clicked` arranges the rows."""
         header = self.horizontalHeader()
         header.setSectionsClickable(True)
         header.setSortIndicatorShown(
@@ -284,10 +278,9 @@ class RowsTable(QTableView):
 
     def show_sorted(self) -> tuple[int, bool]:
         """Say in the header by which column the rows are sorted; returns it (-1: by none), and whether downwards."""
-        header, model = self.horizontalHeader(), self.model()
-        assert isinstance(model, SortedRowsModel)
+        header = self.horizontalHeader()
         column, order = header.sortIndicatorSection(), header.sortIndicatorOrder()
-        model.set_sorted(column, order)
+        self.rows_model.set_sorted(column, order)
         return column, order == Qt.SortOrder.DescendingOrder
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -333,20 +326,17 @@ class RowsTable(QTableView):
 
     def select_key(self, key: object) -> bool:
         """Select the row with this key and scroll to it; False: it is not there."""
-        model = self.model()
-        assert isinstance(model, RowsModel)
-        row = next((number for number, row in enumerate(model.rows) if row.key == key), None)
+        row = next((number for number, row in enumerate(self.rows_model.rows) if row.key == key), None)
         if row is not None:
             self.selectRow(row)
-            self.scrollTo(model.index(row, 0))
+            self.scrollTo(self.rows_model.index(row, 0))
         return row is not None
 
     @property
     def selected_key(self) -> object | None:
         """Key of the selected row."""
-        model, chosen = self.model(), self.selected_rows
-        assert isinstance(model, RowsModel)
-        return model.rows[chosen[0]].key if chosen else None
+        chosen = self.selected_rows
+        return self.rows_model.rows[chosen[0]].key if chosen else None
 
     @property
     def selected_rows(self) -> list[int]:

@@ -99,102 +99,13 @@ class Theme(msgspec.Struct, frozen=True):
         return self.devices[2]
 
 
-# Okabe's and Ito's colours for colour-blind readers: brightened on dark; on light darkened until they reach 4.5:1 as
-# text on every background, and moved apart again for colour-blind readers. A test measures both.
-DARK = Theme(
-    name="dark",
-    is_dark=True,
-    window="#16181C",
-    panel="#1C1F24",
-    card="#20242A",
-    field="#16181C",
-    button="#23272E",
-    button_hover="#2A2F37",
-    code="#14161A",
-    border="#2A2E35",
-    border_strong="#353A43",
-    text="#E4E7EB",
-    soft="#C6CBD3",
-    dim="#9AA0AA",
-    disabled="#646A74",
-    accent="#2B6CB0",
-    accent_text="#FFFFFF",
-    focus="#6FA8E6",
-    selection="#24364B",
-    hover="#22262D",
-    bar_free="#2A2E35",
-    bar_context="#5A616C",
-    bar_other="#7A818C",
-    simulated="#6B727D",
-    warning="#F0B429",
-    error="#FF7B72",
-    cpu="#8A8F98",
-    devices=("#4FA3E0", "#F2B33D", "#2FC597", "#E39CC4", "#8CCBF2", "#F07F3C", "#F0E442", "#AA8CFF"),
-)
-LIGHT = Theme(
-    name="light",
-    is_dark=False,
-    window="#F4F5F7",
-    panel="#FFFFFF",
-    card="#FAFBFC",
-    field="#FFFFFF",
-    button="#FFFFFF",
-    button_hover="#EFF1F4",
-    code="#F4F5F7",
-    border="#DFE3E8",
-    border_strong="#CBD1D9",
-    text="#1D2126",
-    soft="#3A424C",
-    dim="#5C6570",
-    disabled="#98A0AA",
-    accent="#2B6CB0",
-    accent_text="#FFFFFF",
-    focus="#2B6CB0",
-    selection="#DCEAF8",
-    hover="#F3F6F9",
-    bar_free="#DFE3E8",
-    bar_context="#5A616C",
-    bar_other="#8D949F",
-    simulated="#6B727D",
-    warning="#8F5600",
-    error="#B42318",
-    cpu="#69707A",
-    devices=("#0072B2", "#916700", "#007F5C", "#A1308A", "#003281", "#82370E", "#776935", "#9C0CF0"),
-)
-CONTRAST = Theme(
-    name="high-contrast",
-    is_dark=True,
-    window="#000000",
-    panel="#000000",
-    card="#0A0A0A",
-    field="#000000",
-    button="#101010",
-    button_hover="#2A2A2A",
-    code="#0A0A0A",
-    border="#50565F",
-    border_strong="#A8AEB8",
-    text="#FFFFFF",
-    soft="#F2F4F6",
-    dim="#D5DAE1",
-    disabled="#8A8F98",
-    accent="#8CC8FF",
-    accent_text="#000000",
-    focus="#FFE45C",
-    selection="#0B2F57",
-    hover="#1C1C1C",
-    bar_free="#33373D",
-    bar_context="#8A919C",
-    bar_other="#B3B9C3",
-    simulated="#B3B9C3",
-    warning="#FFC83D",
-    error="#FFA8A1",
-    cpu="#C3C8D0",
-    devices=("#66BBFF", "#FFBE4A", "#3CE0AE", "#E58FCB", "#B5E0FF", "#FF9A5E", "#FFF36B", "#D8FC9C"),
-    every_line_has_its_dashes=True,
-)
-"""Every text has 7:1."""
-THEMES = {theme.name: theme for theme in (DARK, LIGHT, CONTRAST)}
-"""All that there are, in the order in which the user goes through them."""
+_FILE = files("devexplorer.resources").joinpath("themes.json")
+THEMES = {theme.name: theme for theme in msgspec.json.decode(_FILE.read_bytes(), type=list[Theme])}
+"""All that there are, in the order in which the user goes through them: dark, light, one in which every text has 7:1.
+
+Devices have Okabe's and Ito's colours for colour-blind readers: brightened on dark; on light darkened until they reach
+4.5:1 as text on every background, and moved apart again for colour-blind readers. A test measures both."""
+DARK, LIGHT, CONTRAST = THEMES.values()
 
 Tone = Literal["text", "soft", "dim", "warning", "error"]
 """A colour of the theme by its name: for what outlives a change of the theme."""
@@ -312,34 +223,38 @@ def interface_family() -> str:
     return family
 
 
+_PALETTE = {
+    "Window": "window",
+    "WindowText": "text",
+    "Base": "panel",
+    "AlternateBase": "card",
+    "Text": "text",
+    "PlaceholderText": "dim",
+    "Button": "button",
+    "ButtonText": "text",
+    "ToolTipBase": "card",
+    "ToolTipText": "text",
+    "Highlight": "selection",
+    "HighlightedText": "text",
+    "Accent": "accent",
+    "Link": "text",
+    "Light": "border_strong",
+    "Midlight": "border",
+    "Mid": "border",
+    "Dark": "border",
+    "Shadow": "window",
+}
+"""Role of Qt's palette -> colour of the theme."""
+
+
 def palette(theme: Theme) -> QPalette:
     """Qt's palette in the theme's colours."""
     result = QPalette()
     role = QPalette.ColorRole
-    for which, colour in (
-        (role.Window, theme.window),
-        (role.WindowText, theme.text),
-        (role.Base, theme.panel),
-        (role.AlternateBase, theme.card),
-        (role.Text, theme.text),
-        (role.PlaceholderText, theme.dim),
-        (role.Button, theme.button),
-        (role.ButtonText, theme.text),
-        (role.ToolTipBase, theme.card),
-        (role.ToolTipText, theme.text),
-        (role.Highlight, theme.selection),
-        (role.HighlightedText, theme.text),
-        (role.Accent, theme.accent),
-        (role.Link, theme.text),
-        (role.Light, theme.border_strong),
-        (role.Midlight, theme.border),
-        (role.Mid, theme.border),
-        (role.Dark, theme.border),
-        (role.Shadow, theme.window),
-    ):
-        result.setColor(which, QColor(colour))
-    for which in (role.WindowText, role.Text, role.ButtonText):
-        result.setColor(QPalette.ColorGroup.Disabled, which, QColor(theme.disabled))
+    for which, colour in _PALETTE.items():
+        result.setColor(role[which], QColor(getattr(theme, colour)))
+    for text in (role.WindowText, role.Text, role.ButtonText):
+        result.setColor(QPalette.ColorGroup.Disabled, text, QColor(theme.disabled))
     return result
 
 

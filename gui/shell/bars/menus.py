@@ -17,6 +17,7 @@ from devexplorer.gui.actions import SELECTION_MENUS, ActionSpec, Controller, Win
 from devexplorer.gui.benchmark.tab import TAB as BENCHMARK
 from devexplorer.gui.devices.tab import DETAILS, PROCESSES
 from devexplorer.gui.plots.legend import Legend
+from devexplorer.gui.widgets import popup_menu
 
 if TYPE_CHECKING:
     from devexplorer.gui.actions.palette import PaletteChoice
@@ -72,8 +73,7 @@ def context_menu(
 ) -> QMenu:
     """What can be done with the selection; what cannot be done says why in its tooltip. `copies` adds where else it can
     be copied to."""
-    menu = QMenu(parent, toolTipsVisible=True)
-    menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+    menu = popup_menu(parent)
     reason, copy_reason = controller.why_no_move(), controller.why_no_selection()
     for title, copy, why in (("Move to", False, reason), ("Copy to", True, copy_reason)):
         submenu = menu.addMenu(title)
@@ -105,8 +105,7 @@ def context_menu(
 
 def device_menu(context: WindowContext, device: str, legends: Sequence[Legend]) -> QMenu:
     """What can be done with a device; `legends` are those of the plots."""
-    menu = QMenu(context.window, toolTipsVisible=True)
-    menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+    menu = popup_menu(context.window)
 
     def benchmark() -> None:
         page = BENCHMARK.show(context)

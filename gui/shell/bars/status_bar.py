@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QApplication, QFrame, QProgressBar, QWidget
@@ -17,6 +17,7 @@ from devexplorer.core.session import (
     NOTHING_UNDER_WAY,
     Change,
     Job,
+    Machine,
     Progress,
     Run,
     State,
@@ -28,10 +29,6 @@ from devexplorer.core.session import (
 from devexplorer.core.session.journal import LongJobs
 from devexplorer.gui.actions import Controller, WindowContext, WindowWork
 from devexplorer.gui.widgets import Banner, Role, ShrinkingLabel, hbox, holder, push_button, stack
-
-if TYPE_CHECKING:
-    from devexplorer.core.session import Machine
-
 
 SHOW_AFTER_S = 0.3
 """Work shorter than this comes and goes without progress."""

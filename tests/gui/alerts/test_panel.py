@@ -21,10 +21,9 @@ from devexplorer.core.alerts.records import Alert
 from devexplorer.core.alerts.rules import DEFAULT_RULES, NEW_ECC_ERRORS, QUANTITIES, Rule
 from devexplorer.core.records import DeviceSample, JobEnded, JobStarted, Problem
 from devexplorer.core.session.state import State
-from devexplorer.gui.alerts.news import QUIET_S, AlarmLine, AlertNews
 from devexplorer.gui.alerts.page import SIDE_BY_SIDE_PX, AlertsPanel
 from devexplorer.gui.alerts.rules import AlertRulesForm, _Row
-from devexplorer.gui.alerts.tab import SETTING
+from devexplorer.gui.alerts.tab import QUIET_S, SETTING, AlarmLine, AlertNews
 from devexplorer.gui.alerts.tab import TAB as ALERTS
 from devexplorer.gui.devices.card import DeviceRow
 from devexplorer.gui.devices.panel import DevicesPanel

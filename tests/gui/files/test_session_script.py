@@ -13,9 +13,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.records import Remove
-from devexplorer.gui.files.actions import files_of
+from devexplorer.gui.files.actions import files_of, save_session
 from devexplorer.gui.files.questions import TrustDialog
-from devexplorer.gui.files.tab import save_session
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 

@@ -15,8 +15,8 @@ from devexplorer.core.planner.calibrate.kind import CalibrateSpec
 from devexplorer.core.planner.calibrate.store import FOLDER, CalibrationStore
 from devexplorer.gui.benchmark.page import BenchmarkPanel
 from devexplorer.gui.fit.calibrate_page import CalibratePage
-from devexplorer.gui.fit.calibrations import calibrations_of
 from devexplorer.gui.fit.page import FitPanel
+from devexplorer.gui.fit.tab import calibrations_of
 
 
 @pytest.fixture

@@ -15,10 +15,9 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.planner.records import BatchPoint
 from devexplorer.core.session.state import State
 from devexplorer.gui.fit.page import NARROW_PX, FitPanel
-from devexplorer.gui.fit.published import READING
 from devexplorer.gui.fit.rows import CARD, FITS
 from devexplorer.gui.fit.step_roofline import HEAD, StepRoofline
-from devexplorer.gui.fit.views import BATCH, MEMORY, PUBLISHED, ROOFLINE
+from devexplorer.gui.fit.views import BATCH, MEMORY, PUBLISHED, READING, ROOFLINE
 from devexplorer.gui.widgets import text_width
 from devexplorer.gui.widgets.table import PAD_PX
 

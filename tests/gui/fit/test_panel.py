@@ -19,7 +19,7 @@ from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.planner.records import FitSpec, PlanFit, planned_tensors
 from devexplorer.core.records import Answer, Cancel, Command, JobEnded, JobProgress, JobStarted, ObjectRemoved
 from devexplorer.core.session.state import State
-from devexplorer.gui.fit.bars import part_colour
+from devexplorer.gui.fit.details import part_colour
 from devexplorer.gui.fit.page import AT_WORK, OLD, FitPanel
 from devexplorer.gui.fit.rows import (
     BATCH,

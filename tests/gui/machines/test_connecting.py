@@ -24,7 +24,7 @@ from devexplorer.core.records import AddVirtual, BuildModel, Command, ObjectChan
 from devexplorer.core.session.settings import KnownMachine
 from devexplorer.gui.actions.palette import CommandPalette
 from devexplorer.gui.machines.actions import connect
-from devexplorer.gui.machines.connect_dialog import AskDialog, ConnectDialog
+from devexplorer.gui.machines.approach import AskDialog, ConnectDialog
 from devexplorer.gui.machines.copies import CopyDialog
 from devexplorer.gui.machines.room import VIRTUAL, MachineRoom, room_of
 

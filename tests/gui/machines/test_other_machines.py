@@ -31,11 +31,11 @@ from devexplorer.core.records import (
     UndoState,
 )
 from devexplorer.gui.benchmark.page import BenchmarkPanel
+from devexplorer.gui.files.actions import save_session
 from devexplorer.gui.files.recent import recent_files
-from devexplorer.gui.files.tab import save_session
 from devexplorer.gui.history.room import history_of
 from devexplorer.gui.machines.actions import begin_there
-from devexplorer.gui.machines.connect_dialog import ConnectDialog
+from devexplorer.gui.machines.approach import ConnectDialog
 from devexplorer.gui.machines.room import room_of
 
 AGAIN = OpenWorkspace(path="/there/work.devexplorer")
