@@ -41,6 +41,7 @@ def published() -> Mapping[tuple[str, str], Published]:
     return MappingProxyType({(row.gpu, row.dtype): row for row in rows})
 
 
+@cache  # a table asks row by row
 def best(device_name: str, dtype: str) -> Published | None:
     """The published row of a card, however its driver spells the name, for a dtype as torch writes it; None where there
     is none.

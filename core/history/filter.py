@@ -1,15 +1,16 @@
-"""Which runs of the history are wanted, as a condition of SQL. Pure functions, any
+"""Which runs of the history are wanted, as a condition of SQL, and the device that a run is of. Pure functions, any
 thread; no torch."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 
 import msgspec
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.benchmark.kind import title
-from devexplorer.core.records import BenchResult, Conditions, StoredRun
+from devexplorer.core.records import BenchResult, Conditions, DeviceInfo, StoredRun
 
 MOST_TAGS, LONGEST_TAG = 20, 40
 
@@ -38,6 +39,19 @@ def where(wanted: Filter) -> tuple[str, list[str]]:
 def device_of(run: StoredRun) -> str:
     """The device that the run is listed under, by id."""
     return run.conditions.device or run.result.spec.device
+
+
+def device_here(run: StoredRun, here: Iterable[DeviceInfo]) -> DeviceInfo | None:
+    """The device of this machine that the run measured: the one with its UUID, or, where there is none, with its id and
+    name."""
+    known, name = run.conditions, device_of(run)
+    for info in here:
+        if info.uuid and known.uuid:
+            if info.uuid == known.uuid:
+                return info
+        elif not run.imported and (info.id, info.name) == (name, known.device_name):
+            return info
+    return None
 
 
 def search_text(run: StoredRun) -> str:

@@ -13,8 +13,8 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 from devexplorer.core.base import MISSING, bytes_text, count_text, seconds_text, sentence
 from devexplorer.core.doctor.findings.rules import RULES, passes, verdict
 from devexplorer.core.records import ApplyPatch, Diagnosis, Finding, Unchecked
+from devexplorer.core.session.findings import findings_of, place_text, words_of
 from devexplorer.gui.forms.dialog import FormDialog
-from devexplorer.gui.objects.findings import findings_of, place_text, words_of
 from devexplorer.gui.widgets import (
     EDGE_PX,
     Cell,

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QCheckBox, QHeaderView, QWidget
 from devexplorer.core.base import object_name
 from devexplorer.core.records import AddVirtual, ApplyPatch, Cancel, Check, Diagnosis, Finding
 from devexplorer.core.session import Job, State
+from devexplorer.core.session.findings import findings_of
 from devexplorer.gui.actions import TWO_T4
 from devexplorer.gui.doctor.finding import (
     COLUMNS,
@@ -26,7 +27,6 @@ from devexplorer.gui.doctor.finding import (
 )
 from devexplorer.gui.forms.device_choice import DeviceField
 from devexplorer.gui.objects.answer_view import AnswerView
-from devexplorer.gui.objects.findings import findings_of
 from devexplorer.gui.widgets import (
     CENTRE,
     EDGE_PX,

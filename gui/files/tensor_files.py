@@ -23,10 +23,10 @@ from devexplorer.core.files.records import (
 from devexplorer.core.files.state import FilesState
 from devexplorer.core.records import Command
 from devexplorer.core.session import State
+from devexplorer.core.session.arrangement import natural
 from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.forms.far_side import THIS_MACHINE, FarSide
 from devexplorer.gui.forms.file_field import FileField
-from devexplorer.gui.objects.arrangement import natural
 from devexplorer.gui.widgets import (
     Cell,
     Choice,

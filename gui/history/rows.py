@@ -4,8 +4,7 @@ Main thread."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 from typing import Any
 
 from PySide6.QtCore import QModelIndex, Qt, Signal
@@ -13,10 +12,10 @@ from PySide6.QtCore import QModelIndex, Qt, Signal
 from devexplorer.core.base import MISSING, Clock, number_text, rate_texts
 from devexplorer.core.benchmark.conditions import all_conditions
 from devexplorer.core.benchmark.kind import Figure, dtype, figures, kind_of, simulated_text
-from devexplorer.core.benchmark.published import Published, best
+from devexplorer.core.benchmark.published import best
 from devexplorer.core.benchmark.statistics import noise_verdict
-from devexplorer.core.history.filter import device_of
-from devexplorer.core.records import Conditions, DeviceInfo, Spread, StoredRun
+from devexplorer.core.history.filter import device_here, device_of
+from devexplorer.core.records import Conditions, Spread, StoredRun
 from devexplorer.core.session import State
 from devexplorer.gui.widgets import Cell, Colour, Column, Index, RowsModel, TableRow, numbers
 
@@ -46,34 +45,15 @@ TAGS = len(COLUMNS) - 1
 RECENT_S = 335 * 86400.0
 
 
-@lru_cache(maxsize=256)
-def published(device_name: str, dtype_name: str) -> Published | None:
-    """The published row of a card; remembered, since a table asks for it row by row."""
-    return best(device_name, dtype_name)
-
-
 def best_share(run: StoredRun) -> float | None:
     """Per cent of the best published figure for this card, dtype and mode; None where there is none."""
     known, name = kind_of(run.result).headline(run.result), dtype(run.result.spec)
     if known.spread is None or name is None or known.is_sustained is None:
         return None
-    row = published(run.conditions.device_name, name)
+    row = best(run.conditions.device_name, name)
     if row is None:
         return None
     return 100 * known.spread.median / ((row.sustained if known.is_sustained else None) or row.peak_burst)
-
-
-def device_here(run: StoredRun, here: Iterable[DeviceInfo]) -> DeviceInfo | None:
-    """The device of this machine that the run measured: the one with its UUID, or, where there is none, with its id and
-    name."""
-    known, name = run.conditions, device_of(run)
-    for info in here:
-        if info.uuid and known.uuid:
-            if info.uuid == known.uuid:
-                return info
-        elif not run.imported and (info.id, info.name) == (name, known.device_name):
-            return info
-    return None
 
 
 def run_colour(run: StoredRun, state: State) -> Colour:

@@ -28,8 +28,8 @@ from PySide6.QtCore import (
 from devexplorer.core.base import shape_text
 from devexplorer.core.records import Diagnosis, Finding, ObjectSnapshot, Row
 from devexplorer.core.session import Progress, RowTables
-from devexplorer.gui.objects.arrangement import Arrangement, Key, KnownObject, Options, TreeEntry, known_as, visible
-from devexplorer.gui.objects.findings import KIND, place_text, tally, told, words_of
+from devexplorer.core.session.arrangement import Arrangement, Key, KnownObject, Options, TreeEntry, known_as, visible
+from devexplorer.core.session.findings import KIND, place_text, tally, told, words_of
 from devexplorer.gui.widgets import RIGHT
 
 

@@ -13,8 +13,8 @@ from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 
 from devexplorer.core.records import Diagnosis
 from devexplorer.core.session import NOTHING_UNDER_WAY, State, UnderWay
-from devexplorer.gui.objects.arrangement import HINT, Key, Options, SearchQuery
-from devexplorer.gui.objects.findings import holder
+from devexplorer.core.session.arrangement import HINT, Key, Options, SearchQuery
+from devexplorer.core.session.findings import holder
 from devexplorer.gui.objects.item_model import SORTED_BY, ObjectsModel
 from devexplorer.gui.objects.tree import ChipsDelegate, ObjectsTree
 from devexplorer.gui.widgets import (

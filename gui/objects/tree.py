@@ -37,8 +37,8 @@ from PySide6.QtWidgets import (
 
 from devexplorer.core.base import objects_text
 from devexplorer.core.records import Finding
+from devexplorer.core.session.findings import place_text
 from devexplorer.gui.actions import encode
-from devexplorer.gui.objects.findings import place_text
 from devexplorer.gui.objects.item_model import (
     BADGES_ROLE,
     DEVICES_ROLE,

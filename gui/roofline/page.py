@@ -19,10 +19,7 @@ from devexplorer.core.base import MISSING, bytes_text, count_text, flops_cell_te
 from devexplorer.core.benchmark.kind import kind_name
 from devexplorer.core.history.filter import device_of
 from devexplorer.core.records import BenchResult, StoredRun
-from devexplorer.core.session import Run, State
-from devexplorer.core.sweep.kind import SweepSpec
-from devexplorer.gui.history.rows import datasheet_tip, percent_cell
-from devexplorer.gui.roofline.figures import (
+from devexplorer.core.roofline.figures import (
     Ceiling,
     DrawnRoofline,
     Point,
@@ -35,6 +32,9 @@ from devexplorer.gui.roofline.figures import (
     roofline,
     targets,
 )
+from devexplorer.core.session import Run, State
+from devexplorer.core.sweep.kind import SweepSpec
+from devexplorer.gui.history.rows import datasheet_tip, percent_cell
 from devexplorer.gui.roofline.picture import NOWHERE, RooflinePicture, glyph
 from devexplorer.gui.widgets import (
     EDGE_PX,

@@ -24,11 +24,11 @@ from PySide6.QtGui import (
 )
 
 from devexplorer.core.base import MISSING, flops_text, number_text
+from devexplorer.core.roofline.figures import Ceiling, DrawnRoofline, Point, RooflineTarget, point_words
 from devexplorer.gui.charts.roofline_canvas import Range, RooflineCanvas
 from devexplorer.gui.history.rows import when_text
 from devexplorer.gui.plots.canvas import ReadoutBox
 from devexplorer.gui.plots.curves import Floats
-from devexplorer.gui.roofline.figures import Ceiling, DrawnRoofline, Point, RooflineTarget, point_words
 from devexplorer.gui.widgets import (
     CPU,
     Colour,

@@ -14,10 +14,10 @@ from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.records import Diagnosis, EngineLost, ObjectRemoved, ObjectSnapshot, RowsChanged
+from devexplorer.core.session.arrangement import Options, SearchQuery
+from devexplorer.core.session.findings import ObjectFindings, holder, told
 from devexplorer.core.session.row_table import RowTable
 from devexplorer.core.session.state import State
-from devexplorer.gui.objects.arrangement import Options, SearchQuery
-from devexplorer.gui.objects.findings import ObjectFindings, holder, told
 from devexplorer.gui.objects.item_model import BADGES_ROLE, FINDING_ROLE, TARGET_ROLE, ObjectsModel, TreeColumn
 from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.widgets.theme import DARK, LIGHT, Theme, colour_of, set_theme, severity_tone

@@ -7,7 +7,7 @@ from PySide6.QtCore import QItemSelection, QModelIndex, QPersistentModelIndex, Q
 from pytestqt.modeltest import ModelTester
 
 from devexplorer.core.records import Row
-from devexplorer.gui.objects.arrangement import Options, SearchQuery
+from devexplorer.core.session.arrangement import Options, SearchQuery
 from devexplorer.gui.objects.item_model import (
     BADGES_ROLE,
     DEVICES_ROLE,

@@ -18,12 +18,7 @@ from devexplorer.core.bandwidth.kind import BandwidthResult
 from devexplorer.core.benchmark.spec import PRODUCTS
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.records import BenchEnded, BenchPoint, BenchPreparing, BenchStarted, Spread, StoredRun
-from devexplorer.core.scaling.kind import ScalingResult
-from devexplorer.core.session.state import State
-from devexplorer.core.sweep.kind import SweepCell, SweepResult
-from devexplorer.gui.charts.roofline_canvas import between
-from devexplorer.gui.plots.curves import decades
-from devexplorer.gui.roofline.figures import (
+from devexplorer.core.roofline.figures import (
     DrawnRoofline,
     inner_copies,
     intensity,
@@ -32,6 +27,11 @@ from devexplorer.gui.roofline.figures import (
     roofline,
     targets,
 )
+from devexplorer.core.scaling.kind import ScalingResult
+from devexplorer.core.session.state import State
+from devexplorer.core.sweep.kind import SweepCell, SweepResult
+from devexplorer.gui.charts.roofline_canvas import between
+from devexplorer.gui.plots.curves import decades
 from devexplorer.gui.roofline.page import RooflinePanel
 from devexplorer.gui.roofline.picture import GLYPHS, RooflinePicture, labels, lines, mark, ranges
 from devexplorer.gui.widgets import theme as themes

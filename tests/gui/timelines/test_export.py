@@ -284,7 +284,7 @@ def histogram() -> QWidget:
 
 
 def roofline() -> QWidget:
-    figures = pytest.importorskip("devexplorer.gui.roofline.figures")
+    figures = pytest.importorskip("devexplorer.core.roofline.figures")
     made = pytest.importorskip("devexplorer.gui.roofline.picture").RooflinePicture()
     target = figures.RooflineTarget("a", "vgpu:0", "Tesla T4", True)
     spread = Spread(4.0, 4.0, 4.0)

@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from devexplorer.core.records import Diagnosis, Finding, ObjectSnapshot, Row
-from devexplorer.core.session import Ints, Mask, RowTable
-from devexplorer.gui.objects.findings import ObjectFindings, findings_of
+from devexplorer.core.session.findings import ObjectFindings, findings_of
+from devexplorer.core.session.row_table import Ints, Mask, RowTable
 
 HINT: Final = (
     "Words that name, type, dtype or device must hold, for instance: conv bfloat16 cuda:1\n"

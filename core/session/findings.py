@@ -15,7 +15,7 @@ import numpy as np
 from devexplorer.core.base import count_text
 from devexplorer.core.records import Diagnosis, Finding, Row, Unchecked
 from devexplorer.core.records.doctor import SEVERITIES
-from devexplorer.core.session import RowTable, Shape
+from devexplorer.core.session.row_table import RowTable, Shape
 
 KIND: Final = "finding"
 """`Row.kind` of a finding."""

@@ -1,5 +1,5 @@
 """What a roofline is drawn from: the points, and how high the roof is, by stored and current runs of one device. No
-widgets; main thread.
+widgets; any thread.
 
 Method: Williams, Waterman and Patterson, Roofline (CACM 52, 2009). The intensity of a product is its operations over
 the bytes of A, B and the output, each counted once: what must go through memory at least. The measured roof is the best
@@ -15,13 +15,13 @@ from typing import NamedTuple
 from devexplorer.core.bandwidth.kind import LEAST_COPY_BYTES, TRAFFIC, BandwidthResult, BandwidthRow
 from devexplorer.core.base import bytes_text, number_text, rate_texts, shape_text
 from devexplorer.core.benchmark.kind import title
+from devexplorer.core.benchmark.published import best as best_published
 from devexplorer.core.benchmark.published import verdict
 from devexplorer.core.benchmark.spec import PRODUCTS, operand_bytes
-from devexplorer.core.history.filter import device_of
+from devexplorer.core.history.filter import device_here, device_of
 from devexplorer.core.records import BenchResult, DeviceInfo, MatmulResult, Spread, StoredRun
 from devexplorer.core.scaling.kind import ScalingResult
 from devexplorer.core.sweep.kind import SweepCell, SweepResult
-from devexplorer.gui.history.rows import device_here, published
 
 
 class RooflineTarget(NamedTuple):
@@ -234,7 +234,7 @@ def roofline(
 
 
 def _ceiling(target: RooflineTarget, dtype: str, best: Point | None, datasheet: float | None) -> Ceiling:
-    row = published(target.name, dtype)
+    row = best_published(target.name, dtype)
     words = verdict(best.tflops, datasheet, row, best.mode) if best is not None else ""
     return Ceiling(dtype, best, datasheet, words, row.peak_burst if row is not None else None)
 
@@ -260,7 +260,7 @@ def point_words(point: Point, drawn: DrawnRoofline) -> list[str]:
     ceiling = next((item for item in drawn.ceilings if item.dtype == point.dtype), None)
     worth = ""
     if ceiling is not None and not point.is_wrong:
-        row = published(drawn.target.name, point.dtype)
+        row = best_published(drawn.target.name, point.dtype)
         worth = verdict(point.tflops, ceiling.datasheet, row, point.mode)
     spread = point.spread
     middle, low, high, unit = rate_texts("TFLOP/s", point.tflops, spread.p20, spread.p80)
