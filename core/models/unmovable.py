@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from devexplorer.core.base import BadInput, parse_dtype, parse_model_dtype
 from devexplorer.core.models.walk import device_id
 from devexplorer.core.virtual.device.accounting import KIND
-from devexplorer.core.virtual.operators.tensor import VirtualTensor
+from devexplorer.core.virtual.operators.tensor import VirtualParameter, VirtualTensor
 
 
 class Dispatched(BadInput):
@@ -26,7 +26,7 @@ class Dispatched(BadInput):
 
 
 QUANTISED = frozenset({torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4})
-_PLAIN = (Tensor, nn.Parameter, VirtualTensor)
+_PLAIN = (Tensor, nn.Parameter, VirtualTensor, VirtualParameter)
 
 
 def refuse_not_dense(title: str, tensor: Tensor, done: str) -> None:

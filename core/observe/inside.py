@@ -75,12 +75,13 @@ def _begin_to_watch_ranks(settings: RunSettings) -> None:
         atexit.register(shutil.rmtree, settings.job, ignore_errors=True)
 
 
-def attach(model: nn.Module | None = None, *, name: str | None = None) -> None:
+def attach(model: nn.Module | None = None, *, name: str | None = None, allow_changes: bool = False) -> None:
     """Let windows of this user look into this process, from now on: for a notebook, or a script that is not run by
     `devexplorer run`. The calling thread is the one that is observed.
 
-    `model` is shown though it was not called yet, `name` is what the window calls the script. A second call adds
-    another model; in a forked child it begins anew.
+    `model` is shown though it was not called yet, `name` is what the window calls the script. With `allow_changes`
+    windows may move the script's models to other devices, between two steps and with their optimizers' state; the
+    script has to send its inputs there. A second call adds another model; in a forked child it begins anew.
     """
     script = _running.get(os.getpid())
     if script is None:
@@ -88,6 +89,8 @@ def attach(model: nn.Module | None = None, *, name: str | None = None) -> None:
         script = Script(RunSettings(pid=os.getpid(), script=named))
         script.observe()
         script.is_quiet = True
+    if allow_changes:
+        script.observation.allows_changes = True
     if model is not None:
         script.observation.show(model)
 

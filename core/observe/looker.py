@@ -24,6 +24,7 @@ from devexplorer.core.engine.engine import AllocatorSampler, SnapshotDiffer
 from devexplorer.core.engine.link import COMMAND_LIMIT, decode_command, read_payload
 from devexplorer.core.engine.writer import EventWriter
 from devexplorer.core.machines.host.wire import SocketStream
+from devexplorer.core.observe.changes import move_between_steps
 from devexplorer.core.observe.holders import holders_answer
 from devexplorer.core.observe.memory import virtual_machine
 from devexplorer.core.observe.observer import Observation, RunProgress
@@ -38,6 +39,7 @@ from devexplorer.core.records import (
     Event,
     JobEnded,
     JobStarted,
+    Move,
     ObjectRemoved,
     ObjectSnapshot,
 )
@@ -55,6 +57,7 @@ STEPS_S = 1.0
 """Between two words about the steps, where there were any."""
 
 TITLE, WORDS = "Nothing was changed", "The script runs on its own, and this window only shows it"
+MOVES_WORDS = "The script runs on its own, and only lets its models be moved"
 
 
 class _WithoutCuda:
@@ -81,7 +84,7 @@ class Looker:
         """Of the models, by `id`."""
         self._seen: dict[int, ObjectSnapshot] = {}
         self._registry: DeviceRegistry | None = None
-        self._uses_cuda = False
+        self._uses_cuda = self._moves = False
         self._due_s = self._steps_due_s = 0.0
         self._progress: RunProgress | None = None
 
@@ -133,9 +136,15 @@ class Looker:
         self.end()
 
     def _answered(self, command: Command) -> Answer:
-        """What is asked; what would change the script is refused. Raises `BadInput`."""
+        """What is asked; what would change the script is refused, but for moves that it allows. Raises `BadInput`."""
+        if isinstance(command, Move) and self._observation.allows_changes and self._registry is not None:
+            models = {self._names[id(model)]: model for model in self._observation.models() if id(model) in self._names}
+            answer = move_between_steps(self._observation, command, models, self._registry, self._stopped)
+            self._due_s = 0.0
+            return answer
         if not isinstance(command, WhatHolds):
-            return Answer(title=TITLE, words=f"{WORDS}.", failed=True)
+            words = MOVES_WORDS if self._observation.allows_changes else WORDS
+            return Answer(title=TITLE, words=f"{words}.", failed=True)
         name, _, path = command.target.partition(":")
         names = dict(self._names)
         model = next((model for model in self._observation.models() if names.get(id(model)) == name), None)
@@ -158,8 +167,9 @@ class Looker:
     def _say_devices(self) -> None:
         machine = virtual_machine()
         uses_cuda = machine is None and torch.cuda.is_initialized()
-        if self._registry is None or uses_cuda != self._uses_cuda:
-            self._uses_cuda = uses_cuda
+        moves = self._observation.allows_changes
+        if self._registry is None or (uses_cuda, moves) != (self._uses_cuda, self._moves):
+            self._uses_cuda, self._moves = uses_cuda, moves
             module: Any = torch if uses_cuda else _WithoutCuda()
             self._registry = DeviceRegistry([TorchBackend(module=module, free_of=free_bytes)], None)
             if machine is not None:
@@ -167,7 +177,10 @@ class Looker:
             self._sampler = AllocatorSampler(self._writer.send, self._registry, Workspace(self._registry), time.time)
             self._writer.send(EngineDevices(devices=self._registry.infos(), problems=self._registry.problems()))
             facts = torch_facts(module)
-            ready = EngineReady(**facts, pid=os.getpid(), virtual_unavailable=WORDS, recipes={}, read_only=WORDS)
+            words = MOVES_WORDS if moves else WORDS
+            ready = EngineReady(
+                **facts, pid=os.getpid(), virtual_unavailable=words, recipes={}, read_only=words, moves=moves
+            )
             self._writer.send(ready)
         self._sampler.read()
 

@@ -10,8 +10,8 @@ import platform
 import sys
 import time
 import weakref
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
@@ -102,6 +102,10 @@ class Observation:
         self._gone: dict[tuple[str, str], _Root] = {}
         self._optimizers: dict[int, Any] = {}
         self._stepped: set[int] = set()
+        self.allows_changes = False
+        """Windows may move its models."""
+        self.changes: deque[Callable[[], None]] = deque()
+        """What they wait for; done between two steps."""
         self.lookers: set[int] = set()
         """Those who look at it while it runs."""
         self._trained = False
@@ -140,6 +144,7 @@ class Observation:
             self.fold.split = len(self.fold.marks) - 1
             self.fold.cut()
             self._round()
+            self.change()
         except Exception as error:
             self.problem(error)
 
@@ -166,6 +171,8 @@ class Observation:
             self.fold.fold()
         else:
             self.fold.split = len(self.fold.marks) - 1
+            if not torch.is_grad_enabled():
+                self.change()
 
     def optimizing(self, number: int) -> None:
         """An optimizer begins."""
@@ -195,6 +202,23 @@ class Observation:
             self.weigh()
         if self.rounds <= EARLY_STEPS or stamp >= self.memory.due_ns:
             self.memory.step_ended(self.rounds)
+        if self.changes and not hooks.watch.optimizers and not self._by_hand:
+            self.change()
+
+    def change(self) -> None:
+        """Do what windows wait for, unseen: a step has ended."""
+        if not self.changes:
+            return
+        watch = hooks.watch
+        before = watch.inside, watch.silent
+        watch.inside = watch.silent = True
+        try:
+            with torch._C.DisableTorchFunction(), torch.no_grad():
+                while self.changes:
+                    self.changes.popleft()()
+            self.weigh()
+        finally:
+            watch.inside, watch.silent = before
 
     def _round(self) -> None:
         self.rounds += 1
@@ -258,9 +282,13 @@ class Observation:
 
     # weighing
 
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """Those that have stepped and are there."""
+        return [optimizer for optimizer in (ref() for ref in list(self._optimizers.values())) if optimizer]
+
     def weigh(self) -> None:
         """Where parameters, gradients and optimizer state are, while they are there."""
-        optimizers = [optimizer for optimizer in (ref() for ref in list(self._optimizers.values())) if optimizer]
+        optimizers = self.optimizers()
         for root in list(self.roots.values()):
             model = root.ref()
             if model is not None:

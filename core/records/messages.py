@@ -220,6 +220,8 @@ class EngineReady(BaseEvent, tag="EngineReady"):
     """Why they have to be in an engine of their own: this one can use CUDA cards. None: they can be in this one."""
     read_only: str = ""
     """Why nothing can be done there, a sentence without full stop: it is no engine of ours. Empty: it is one."""
+    moves: bool = False
+    """Its models can be moved nevertheless."""
 
 
 class EngineDevices(BaseEvent, tag="EngineDevices"):

@@ -28,7 +28,7 @@ from devexplorer.core.records import (
     StopBenchmark,
 )
 from devexplorer.core.session import Ints, RowTable, State
-from devexplorer.gui.widgets import why_not_live
+from devexplorer.gui.widgets import is_only_shown, why_not_live
 
 MIME = "application/x-devexplorer-objects"
 """UTF-8 JSON: a list of targets, each `name` or `name:path`."""
@@ -178,6 +178,9 @@ TWO_T4 = "2x Tesla T4"
 """What "add two virtual GPUs" adds: the pair of cards of the tutorial."""
 
 
+NO_SELECTION = "Select an object in the list first."
+
+
 class Controller:
     """`selection` is what the object tree has selected now; `say` shows one inline line to the user."""
 
@@ -203,12 +206,23 @@ class Controller:
 
     def why_no_selection(self) -> str | None:
         """Reason when an object is needed and none is selected."""
-        return self.why_no_engine() or (None if self.selection() else "Select an object in the list first.")
+        return self.why_no_engine() or (None if self.selection() else NO_SELECTION)
+
+    def why_no_place(self) -> str | None:
+        """Reason while nothing can be moved. A running script may allow moves, and nothing else."""
+        engine = self.state.engine
+        if engine is not None and engine.moves and is_only_shown(self.state):
+            return None
+        return self.why_no_engine()
 
     def why_no_move(self) -> str | None:
         """Reason why the selection cannot move anywhere."""
         alone = len(self.state.usable_devices) < 2
-        return self.why_no_selection() or (
+        if (reason := self.why_no_place()) is not None:
+            return reason
+        if not self.selection():
+            return NO_SELECTION
+        return (
             "There is only one device here, the CPU: add virtual GPUs to move things between devices."
             if alone
             else None
@@ -269,7 +283,7 @@ class Controller:
     ) -> None:
         """Move (or copy) the given targets, or the selection, to a device."""
         if targets:
-            reason = self.why_no_engine()
+            reason = self.why_no_engine() if copy else self.why_no_place()
         elif copy:
             reason = self.why_no_selection()
         else:

@@ -25,7 +25,7 @@ from devexplorer.gui.history.room import history_of
 from devexplorer.gui.history.tab import TAB as HISTORY
 from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.observe.tab import TAB
-from devexplorer.gui.widgets.panel import why_not_live
+from devexplorer.gui.widgets.panel import is_only_shown, why_not_live
 
 if TYPE_CHECKING:
     from devexplorer.core.observe.greeting import Greeting
@@ -64,9 +64,7 @@ def actions(context: WindowContext) -> list[ActionSpec]:
 
 def why_no_question(state: State) -> str | None:
     """Why nothing can be asked now; a running script can be, though it is only shown."""
-    reason = why_not_live(state)
-    is_script = state.engine is not None and state.engine.read_only and reason == sentence(state.engine.read_only)
-    return None if is_script else reason
+    return None if is_only_shown(state) else why_not_live(state)
 
 
 def begin(context: WindowContext) -> None:

@@ -56,6 +56,7 @@ from devexplorer.gui.widgets.panel import (
     can_add_virtual,
     code_text,
     give_room,
+    is_only_shown,
     label,
     set_look,
     show_text,

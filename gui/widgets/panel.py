@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from devexplorer.core.base import sentence
 from devexplorer.core.session import State
 from devexplorer.gui.widgets.layouts import CENTRE, UNLIMITED_PX, hbox, push_button, vbox
 from devexplorer.gui.widgets.theme import Role, font
@@ -148,6 +149,12 @@ def why_fixed(state: State) -> str:
     """Why nothing of what is shown can be changed now: it is a recording, or the way to its machine is not open.
     Empty: it can."""
     return NOT_IN_A_RECORDING if state.recording is not None else state.away
+
+
+def is_only_shown(state: State) -> bool:
+    """It is a running script: it can be asked, and nothing but its models be moved, where it allows that."""
+    engine = state.engine
+    return engine is not None and bool(engine.read_only) and why_fixed(state) == sentence(engine.read_only)
 
 
 def can_add_virtual(state: State) -> bool:

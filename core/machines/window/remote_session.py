@@ -40,7 +40,7 @@ from devexplorer.core.machines.records import (
 )
 from devexplorer.core.machines.window.link import Link, Route
 from devexplorer.core.machines.window.uplink import Begin, Uplink, visible
-from devexplorer.core.records import Answer, BeginBenchmark, Command, EngineReady, Event, JobEnded, Log
+from devexplorer.core.records import Answer, BeginBenchmark, Command, EngineReady, Event, JobEnded, Log, Move
 from devexplorer.core.records.base import Record
 from devexplorer.core.session.journal import Action, Surroundings
 from devexplorer.core.session.poll import MOST_EVENTS, Past, PollResult
@@ -214,7 +214,9 @@ class RemoteSession:
 
     def send(self, command: Command) -> int:
         """Have a command carried out there; returns the request number that its events will carry."""
-        why_not, control = self.why_not(changes=not spec_of(command).looks), self._incoming.control
+        moves = isinstance(command, Move) and self._engine is not None and self._engine.moves
+        changes = not spec_of(command).looks and not moves
+        why_not, control = self.why_not(changes=changes), self._incoming.control
         if why_not or control is None:
             self._say("That cannot be sent", why_not)
             return 0

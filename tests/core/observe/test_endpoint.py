@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from fakes.hosts import short_folder
 from msgspec.structs import replace
 from torch import nn
 
@@ -35,6 +38,7 @@ from devexplorer.core.records import (
     EngineLost,
     EngineReady,
     JobEnded,
+    Move,
     ObjectChanged,
     ObjectRemoved,
     Undo,
@@ -288,3 +292,74 @@ def test_a_fault_of_ours_ends_the_look_and_not_the_script(
     assert host.first(Answer).words == "broken"
     host.close()
     assert torch.ones(2).sum() == 2
+
+
+MOVED = """import time, torch, devexplorer
+from torch import nn
+model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1)).cuda()
+optimizer = torch.optim.Adam(model.parameters())
+devexplorer.attach(allow_changes=True)
+places, left = [], 100_000
+while left:
+    place = model[0].weight.device
+    if place not in places:
+        places.append(place)
+        left = left if len(places) == 1 else 500
+    optimizer.zero_grad()
+    model(torch.ones(4, 8, device=place)).sum().backward()
+    optimizer.step()
+    time.sleep(0.002)
+    left -= 1
+state = {value.device for values in optimizer.state.values() for key, value in values.items() if key != "step"}
+print(*places, *state, type(model[0].weight).__name__, model[0].weight.grad.device)
+"""
+
+
+def test_a_script_that_allows_it_has_its_model_moved_between_two_steps(tmp_path: Path) -> None:
+    script = tmp_path / "moved.py"
+    script.write_text(MOVED)
+    with short_folder() as runtime:
+        environ = {**os.environ, "XDG_RUNTIME_DIR": str(runtime)}
+        command = [sys.executable, "-m", "devexplorer.core.cli", "run", "--virtual", "2x Tesla T4", str(script)]
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run,
+        ):
+            patch.setenv("XDG_RUNTIME_DIR", str(runtime))
+            until(running)
+            host = Host(run.pid)
+            try:
+                host.first(EngineReady, lambda event: event.moves)
+                host.first(ObjectChanged)
+                host.engine.send(Move(request=3, targets=("sequential",), device="vgpu:1"))
+                answer = host.first(Answer, lambda event: event.request == 3)
+                assert not answer.failed, answer.words
+                assert "The state of its optimizer followed." in answer.words
+                host.first(ObjectChanged, lambda event: set(event.snapshot.bytes_by_device) == {"vgpu:1"})
+                out, err = run.communicate(timeout=60)
+            finally:
+                run.kill()
+                host.close()
+    assert (out, run.returncode) == ("cuda:0 cuda:1 cuda:1 Parameter cuda:1\n", 0), err
+
+
+def test_a_move_that_cannot_be_is_refused_and_changes_nothing(
+    observation: Observation, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("devexplorer.core.observe.changes.STEP_S", 0.0)
+    host.first(ObjectChanged)
+    move = Move(targets=("sequential",), device="cpu", dtype="float16")
+    answers, copied, gone = [], replace(move, copy=True), replace(move, targets=("gone",))
+    for number, command in enumerate((move, copied, gone, replace(move, targets=("sequential:0",)))):
+        host.engine.send(replace(command, request=number + 1))
+        answers.append(host.first(Answer, lambda event, number=number: event.request == number + 1).words)
+        observation.allows_changes = True
+    assert answers == [
+        "The script runs on its own, and this window only shows it.",
+        "A running script keeps no copies; its models can only be moved.",
+        "The script has no model 'gone' any more.",
+        "No step of the script has ended within 0 s; nothing has changed.",
+    ]
+    assert not observation.changes
+    model: Any = observation.kept  # type: ignore[attr-defined]
+    assert model[0].weight.dtype == torch.float32

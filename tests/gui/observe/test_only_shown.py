@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from fakes.hosts import READY
 from fakes.look_records import mlp
+from fakes.recordings import CARDS, CPU
 from fakes.two_machines import FarWayFake, TwoMachines
 from msgspec.structs import replace
 from PySide6.QtWidgets import QApplication
@@ -15,7 +16,7 @@ from PySide6.QtWidgets import QApplication
 from devexplorer.core.machines.window.machines import FarMachine
 from devexplorer.core.observe.live import ScriptState
 from devexplorer.core.observe.records import ScriptSteps, WhatHolds
-from devexplorer.core.records import ObjectChanged, Undo
+from devexplorer.core.records import EngineDevices, Move, ObjectChanged, Undo
 from devexplorer.gui.benchmark.tab import TAB as BENCHMARK
 from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.memory.tab import TAB as MEMORY
@@ -75,6 +76,17 @@ def test_every_action_that_would_change_it_says_why_not(two: TwoMachines, script
     page = BENCHMARK.show(window.context)
     assert not page.matmul.start_button.isEnabled()
     assert page.matmul.start_button.toolTip() == REASON
+
+
+def test_a_script_that_allows_moves_has_them_and_nothing_else(two: TwoMachines, script: FarMachine) -> None:
+    two.host.say(EngineDevices(devices=(CPU, *CARDS)), replace(READY, read_only=WORDS, moves=True))
+    window, controller = two.window, two.app.controller
+    window.objects.select("mlp")
+    two.until(lambda: controller.why_no_move() is None and window.toolbar.buttons["move"].isEnabled())
+    assert (controller.why_no_engine(), window.toolbar.buttons["copy"].isEnabled()) == (REASON, False)
+    controller.move("cpu")
+    two.until(lambda: any(isinstance(command, Move) for command in two.host.engine.sent))
+    assert two.host.engine.sent[-1].targets == ("mlp",)
 
 
 def test_what_is_sent_all_the_same_is_answered_and_does_not_arrive(two: TwoMachines, script: FarMachine) -> None:
