@@ -95,7 +95,6 @@ class Looker:
 
     def start(self) -> None:
         """On threads of its own."""
-        self._observation.lookers.add(id(self))
         self._thread = threading.Thread(target=self._look, name="observe-look", daemon=True)
         self._thread.start()
         threading.Thread(target=self._answer, name="observe-answer", daemon=True).start()
@@ -114,7 +113,6 @@ class Looker:
         """Let them go. Any thread."""
         self._over.set()
         self._stopped.set()
-        self._observation.lookers.discard(id(self))
         self._writer.end()
         self._stream.close()
 
@@ -185,6 +183,7 @@ class Looker:
         self._sampler.read()
 
     def _say_steps(self) -> None:
+        self._observation.fold_soon = True  # for the next time; at each step it would take a tenth of a millisecond
         if (now := time.monotonic()) < self._steps_due_s:
             return
         progress = self._observation.progress()

@@ -106,8 +106,8 @@ class Observation:
         """Windows may move its models."""
         self.changes: deque[Callable[[], None]] = deque()
         """What they wait for; done between two steps."""
-        self.lookers: set[int] = set()
-        """Those who look at it while it runs."""
+        self.fold_soon = False
+        """Somebody who looks wants to know about the steps: they are summed up when this one is over."""
         self._trained = False
         self._by_hand = False
         """The script calls `step` itself."""
@@ -228,7 +228,8 @@ class Observation:
             if self.rounds in (1, 10, 100):
                 self.weigh()
         early = self.rounds in (6, 12, 24, 48)
-        if early or self.lookers or len(self.fold.marks) > FOLD_MARKS:
+        if early or self.fold_soon or len(self.fold.marks) > FOLD_MARKS:
+            self.fold_soon = False
             self.fold.fold()
             if self.places is None and self.settings.places:
                 self._look_at_rest()
@@ -400,7 +401,7 @@ class Observation:
         )
 
     def progress(self) -> RunProgress:
-        """How far it is: while somebody looks, each step is summed up when it is over. The thread that looks."""
+        """How far it was when steps were summed up last; `fold_soon` asks for that. The thread that looks."""
         fold = self.fold
         counted = tuple((fold.warm_up.counted + fold.total.counted).tolist())
         verdict = judge(self._evidence(*fold.counts()))

@@ -88,6 +88,11 @@ def until(done: Callable[[], Any]) -> Any:
     return result
 
 
+def lookers() -> list[threading.Thread]:
+    """Those who look."""
+    return [thread for thread in threading.enumerate() if thread.name == "observe-look"]
+
+
 class Host:
     """What a host hears."""
 
@@ -152,7 +157,7 @@ def test_a_host_is_told_the_steps(observation: Observation, host: Host, monkeypa
     monkeypatch.setattr(hooks.watch, "mark", observation.fold.marks.append)
     for _ in range(3):
         observation.step(8)
-    until(lambda: observation.lookers)
+    until(lookers)
     for _ in range(100):
         observation.step(8)
         if any(isinstance(event, ScriptSteps) for event in host.events):
@@ -189,20 +194,20 @@ def test_what_keeps_a_tensor_alive_is_answered(
     assert (answer.failed, answer.words) == (True, "The script has no model 'gone' any more.")
 
 
-def test_four_look_at_once_and_of_more_the_later_ones(observation: Observation, endpoint: Endpoint, host: Host) -> None:
+def test_four_look_at_once_and_of_more_the_later_ones(endpoint: Endpoint, host: Host) -> None:
     host.first(EngineReady)
     others = [Host() for _ in range(3)]
     for other in others:
         other.first(ObjectChanged)
     assert not [one for one in host.events if isinstance(one, EngineLost)]
-    assert len(observation.lookers) == 4
+    assert len(lookers()) == 4
     others.append(Host())
     others[-1].first(ObjectChanged)
     goodbye = host.ended()
     assert (goodbye.reason, goodbye.for_good) == ("train.py, rank 1 goes on; another DevExplorer shows it now.", False)
     for other in others:
         other.close()
-    until(lambda: not observation.lookers)
+    until(lambda: not lookers())
 
 
 def test_the_end_of_a_script_is_told_as_its_end(endpoint: Endpoint, host: Host) -> None:
