@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
+from devexplorer.core.base import shape_text
 from devexplorer.core.records import ObjectUse
 from devexplorer.core.virtual.device.accounting import block_address
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
@@ -191,9 +192,17 @@ def _with_gradient(tensor: Tensor) -> Iterator[Tensor]:
             yield gradient
 
 
+def local_part(tensor: Tensor) -> Tensor:
+    """What this process has of a DTensor; another tensor itself."""
+    part: Tensor = getattr(tensor, "_local_tensor", tensor)
+    return part
+
+
 def size_of(tensor: Tensor) -> int:
-    """Bytes of the tensor's values, and of the indices of a sparse one (which has no `nbytes`)."""
-    if tensor.layout is torch.strided:
+    """Bytes of the tensor's values, and of the indices of a sparse one (which has no `nbytes`); of a DTensor those of
+    the part in this process."""
+    tensor = local_part(tensor)
+    if tensor.layout in (torch.strided, torch.jagged):
         return tensor.nbytes
     if tensor.layout is torch.sparse_coo:
         return tensor._indices().nbytes + tensor._values().nbytes
@@ -218,8 +227,9 @@ def type_name(thing: nn.Module | Tensor) -> str:
         return kind.__name__
     if isinstance(thing, Tensor) and is_uninitialised(thing):
         return "UninitializedParameter" if isinstance(thing, nn.Parameter) else "UninitializedBuffer"
-    if isinstance(thing, VirtualTensor):
-        return "Parameter" if isinstance(thing, nn.Parameter) else "Tensor"
+    part = local_part(thing) if isinstance(thing, Tensor) else thing
+    if part is not thing:
+        return f"{kind.__name__}, {shape_text(tuple(part.shape))} here"
     return kind.__name__
 
 

@@ -218,6 +218,19 @@ def caller(frame: Any) -> tuple[Any, int]:
     return frame.f_code, frame.f_lasti
 
 
+_PLAIN = (Tensor, nn.Parameter)
+_modes = torch._C._len_torch_function_stack
+
+
+def _asked(tensor: Any, name: str) -> Any:
+    """An attribute of a tensor, without a word to `__torch_function__`: that of a class of the script's, or of a mode
+    that is on, would count one more call, or raise."""
+    if type(tensor) in _PLAIN and not _modes():
+        return getattr(tensor, name)
+    with torch._C.DisableTorchFunction():
+        return getattr(tensor, name)
+
+
 def _copied(owner: Any, name: str) -> None:
     """`Tensor.to` and its kind: a copy where the result is on another device."""
     original = getattr(owner, name)
@@ -240,7 +253,7 @@ def _copied(owner: Any, name: str) -> None:
             raise
         finally:
             watch.silent = watch.run is None
-        if result is self or result.device == self.device:
+        if result is self or _asked(result, "device") == _asked(self, "device"):
             if type(begun) is tuple and watch.run is not None:
                 watch.run.fold.clock.release((begun,))
             return result
@@ -257,11 +270,11 @@ def _mark_copy(name: str, source: Any, result: Any, begun: Any) -> None:
     try:
         ended = watch.now()
         to = "between"
-        if result.device.type == "cpu":
+        if _asked(result, "device").type == "cpu":
             to = "host"
-        elif source.device.type == "cpu":
+        elif _asked(source, "device").type == "cpu":
             to = "device"
-        graph = bool(result.requires_grad)
+        graph = bool(_asked(result, "requires_grad"))
         within = graph or base in (FORWARD, EVALUATION)
         note = Crossing(f".{name}()", True, to, within, graph, *caller(sys._getframe(2)))
         watch.mark((begun, READ if to == "host" else COPIES, note))
@@ -279,9 +292,9 @@ def _read(name: str) -> None:
 
     @functools.wraps(original)
     def read(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if converted and not _warned and self.requires_grad and is_grad_enabled():
-            _warn_once(original, self)
-        if watch.silent or get_ident() != watch.thread or self.is_cpu:
+        if converted and not _warned and _asked(self, "requires_grad") and is_grad_enabled():
+            return _warned_once(original, self)
+        if watch.silent or get_ident() != watch.thread or _asked(self, "is_cpu"):
             if not watch.silent:
                 watch.host_reads += 1  # on the CPU nothing is waited for: a count is enough, and costs next to nothing
             try:
@@ -309,10 +322,11 @@ def _read(name: str) -> None:
 _warned: list[bool] = []
 
 
-def _warn_once(original: Any, tensor: Any) -> None:
-    """torch warns once of a scalar that has a graph, and says where: at the script's line, not at one of ours."""
+def _warned_once(original: Any, tensor: Any) -> Any:
+    """The value. torch warns once of a scalar that has a graph, and says where: at the script's line, not at one of
+    ours."""
     with warnings.catch_warnings(record=True) as caught:
-        original(tensor)
+        value = original(tensor)
     if caught:
         _warned.append(True)
     code, instruction = caller(sys._getframe(2))
@@ -328,6 +342,19 @@ def _warn_once(original: Any, tensor: Any) -> None:
             module=frame.f_globals.get("__name__"),
             registry=frame.f_globals.setdefault("__warningregistry__", {}),
         )
+    return value
+
+
+def _first_parameter(module: Any) -> Any:
+    """Without the module's own methods, which can be the script's."""
+    for parameter in module._parameters.values():
+        if parameter is not None:
+            return parameter
+    for child in module._modules.values():
+        found = None if child is None else _first_parameter(child)
+        if found is not None:
+            return found
+    return None
 
 
 def _model_moved() -> None:
@@ -339,8 +366,8 @@ def _model_moved() -> None:
         if watch.silent or get_ident() != watch.thread:
             return original(self, *args, **kwargs)
         run, base = watch.run, watch.base
-        first = next(self.parameters(), None)
-        source = None if first is None else first.device
+        first = _first_parameter(self)
+        source = None if first is None else _asked(first, "device")
         begun = watch.now()
         watch.silent = True
         try:
@@ -351,8 +378,8 @@ def _model_moved() -> None:
         finally:
             watch.silent = watch.run is None
             if run is not None and watch.run is run:
-                now_first = next(self.parameters(), None)
-                target = None if now_first is None else now_first.device
+                now_first = _first_parameter(self)
+                target = None if now_first is None else _asked(now_first, "device")
                 to = "between"
                 if target is not None and source is not None and target != source:
                     to = "host" if target.type == "cpu" else "device"

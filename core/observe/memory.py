@@ -46,6 +46,20 @@ def device_of(tensor: Any) -> str:
     return str(device)
 
 
+def bytes_here(tensor: Any) -> int:
+    """What its values take in this process, and the indices of a sparse one; of a DTensor the part that is here."""
+    tensor = getattr(tensor, "_local_tensor", tensor)
+    if tensor.layout is torch.sparse_coo:
+        parts = [tensor._indices(), tensor._values()]
+    elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        parts = [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    elif tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        parts = [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    else:
+        parts = [tensor]
+    return sum(int(part.numel() * part.element_size()) for part in parts)
+
+
 class Growth(NamedTuple):
     """Memory of a device that gets more at every step."""
 

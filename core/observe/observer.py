@@ -18,11 +18,12 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 import torch
+from torch import nn
 
 from devexplorer.core.base.errors import first_line
 from devexplorer.core.observe import hooks
 from devexplorer.core.observe.clocks import EventClock, HostClock, SimulatedClocks
-from devexplorer.core.observe.memory import EARLY_STEPS, MemoryWatch, device_of, virtual_machine
+from devexplorer.core.observe.memory import EARLY_STEPS, MemoryWatch, bytes_here, device_of, virtual_machine
 from devexplorer.core.observe.phases import (
     BACKWARD,
     NAMES,
@@ -75,6 +76,8 @@ class _Weight:
 
     def __init__(self) -> None:
         self.parameters = 0
+        self.packed = False
+        """Some weights are objects of C++ that do not say what they take."""
         self.modules: frozenset[int] = frozenset()
         self.devices: Counter[str] = Counter()
         self.dtypes: Counter[str] = Counter()
@@ -122,7 +125,9 @@ class Observation:
 
     def problem(self, error: BaseException) -> None:
         """Something of ours failed."""
-        text = f"{type(error).__name__}: {first_line(error)}"
+        self._note(f"{type(error).__name__}: {first_line(error)}")
+
+    def _note(self, text: str) -> None:
         if text not in self.problems and len(self.problems) < PROBLEMS:
             self.problems.append(text)
 
@@ -285,25 +290,32 @@ class Observation:
 
     def optimizers(self) -> list[torch.optim.Optimizer]:
         """Those that have stepped and are there."""
-        return [optimizer for optimizer in (ref() for ref in list(self._optimizers.values())) if optimizer]
+        found = [ref() for ref in list(self._optimizers.values())]
+        return [optimizer for optimizer in found if optimizer is not None]
 
     def weigh(self) -> None:
         """Where parameters, gradients and optimizer state are, while they are there."""
         optimizers = self.optimizers()
         for root in list(self.roots.values()):
             model = root.ref()
-            if model is not None:
-                root.weight = _weighed(model, optimizers, root.weight)
-                self._ask_about_ranks(model)
+            if model is None:
+                continue
+            try:
+                with torch._C.DisableTorchFunction():  # classes and modes of the script's would see that we ask
+                    root.weight = _weighed(model, optimizers, root.weight)
+            except Exception as error:  # a class of the script's that is no whole tensor; the others are weighed
+                self.problem(error)
+            if root.weight is not None and root.weight.packed:
+                self._note(f"{root.name} has packed weights (quantised), which are not counted")
+            self._ask_about_ranks(model)
         self.memory.look()
 
     def _ask_about_ranks(self, model: Any) -> None:
         """DistributedDataParallel adds gradients up in C++, within backward; it keeps count of that by itself."""
-        data = getattr(model, "_get_ddp_logging_data", None)
-        if data is None:
+        if not isinstance(model, nn.parallel.DistributedDataParallel):
             return
         try:
-            figures = data()
+            figures = model._get_ddp_logging_data()
             waited = figures.get("avg_backward_comm_time", 0) - figures.get("avg_backward_compute_comm_overlap_time", 0)
         except Exception:  # a process group that is gone
             return
@@ -412,9 +424,9 @@ class Observation:
         found = []
         for root in list(self.roots.values()):
             model = root.ref()
-            if model is not None and any(True for _ in model.parameters()):
+            if model is not None and any(True for _ in nn.Module.parameters(model)):
                 found.append(model)
-        parts = {id(part) for model in found for part in model.modules() if part is not model}
+        parts = {id(part) for model in found for part in nn.Module.modules(model) if part is not model}
         return [model for model in found if id(model) not in parts]
 
     def _weighed_roots(self) -> list[_Root]:
@@ -436,7 +448,8 @@ class Observation:
         merged: dict[tuple[str, str], ObservedModel] = {}
         roots = self._weighed_roots()
         if any(root.weight is not None and root.weight.parameters for root in roots):
-            roots = [root for root in roots if root.weight is None or root.weight.parameters]  # no losses
+            weighs = [root for root in roots if root.weight is None or root.weight.parameters or root.weight.packed]
+            roots = weighs  # no losses
         for root in roots:
             key = root.name, root.place
             calls = root.calls + (merged[key].calls if key in merged else 0)
@@ -490,13 +503,16 @@ def _ranks() -> tuple[int | None, int | None]:
 def _weighed(model: Any, optimizers: list[Any], former: _Weight | None) -> _Weight:
     """`former`: the time before; what is gone since then is as it was."""
     weight = _Weight()
-    weight.modules = frozenset(id(module) for module in model.modules() if module is not model)
+    modules = list(nn.Module.modules(model))
+    weight.modules = frozenset(id(module) for module in modules if module is not model)
+    for module in modules:
+        weight.packed = weight.packed or any(isinstance(value, torch.ScriptObject) for value in vars(module).values())
     for name, tensor in _tensors(model):
-        device, size = device_of(tensor), _bytes(tensor)
+        device, size = device_of(tensor), bytes_here(tensor)
         dtype = str(tensor.dtype).removeprefix("torch.")
         weight.devices[device] += size
         weight.dtypes[dtype] += size
-        if not isinstance(tensor, torch.nn.Parameter):
+        if not isinstance(tensor, nn.Parameter):
             continue
         weight.parameters += tensor.numel()
         gradient = tensor.grad
@@ -504,10 +520,10 @@ def _weighed(model: Any, optimizers: list[Any], former: _Weight | None) -> _Weig
         for optimizer in optimizers:
             for value in optimizer.state.get(tensor, {}).values():
                 if isinstance(value, torch.Tensor):
-                    states[device_of(value)] += _bytes(value)
+                    states[device_of(value)] += bytes_here(value)
         weight.states.update(states)
         if gradient is not None:
-            weight.gradients[device_of(gradient)] += _bytes(gradient)
+            weight.gradients[device_of(gradient)] += bytes_here(gradient)
         if len(weight.places) < LONGEST_LIST:
             weight.places.append(
                 ParameterPlace(
@@ -515,7 +531,7 @@ def _weighed(model: Any, optimizers: list[Any], former: _Weight | None) -> _Weig
                     device=device,
                     dtype=dtype,
                     bytes=size,
-                    gradient_bytes=0 if gradient is None else _bytes(gradient),
+                    gradient_bytes=0 if gradient is None else bytes_here(gradient),
                     gradient_device=None if gradient is None else device_of(gradient),
                     optimizer_bytes=states.total(),
                     optimizer_device=states.most_common(1)[0][0] if states else None,
@@ -543,16 +559,11 @@ def _keep_what_is_gone(weight: _Weight, former: _Weight) -> None:
 
 
 def _tensors(model: Any) -> Iterator[tuple[str, Any]]:
-    """Parameters and buffers, each once; lazy ones have no size yet."""
-    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        if not torch.nn.parameter.is_lazy(tensor):
+    """Parameters and buffers, each once; lazy ones have no size yet. By torch's own methods: the model can have some of
+    the script's."""
+    for name, tensor in [*nn.Module.named_parameters(model), *nn.Module.named_buffers(model)]:
+        if not nn.parameter.is_lazy(tensor):
             yield name, tensor
-
-
-def _bytes(tensor: Any) -> int:
-    """Of a DTensor what is here."""
-    local = getattr(tensor, "_local_tensor", tensor)
-    return int(local.numel() * local.element_size())
 
 
 _current: list[Observation] = []

@@ -26,6 +26,7 @@ from devexplorer.core.models import (
     is_uninitialised,
     named_modules,
     no_collections,
+    size_of,
     storage_address,
     type_name,
     unregistered,
@@ -308,9 +309,11 @@ class _Walk:
                 shape, elements = self._shapes.get(tensor.shape) or self._new_shape(tensor.shape)
             except (RuntimeError, TypeError):  # a nested tensor has no shape that could be written down
                 shape, elements = None, tensor.numel()
-            nbytes = elements * itemsize
             leaf = tensor.is_leaf
             storage = storage_address(tensor)
+            nbytes = elements * itemsize
+            if storage is None or type_of not in ORDINARY:  # sparse, or spread over several processes
+                nbytes = size_of(tensor)
         rows, identity = self._rows, id(tensor)
         index = len(rows)
         first = self._first.setdefault(identity, index)

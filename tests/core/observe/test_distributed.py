@@ -68,6 +68,11 @@ for layer in (spread[0], spread[2]):
     layer.bias = nn.Parameter(distribute_tensor(layer.bias.detach().to(device), mesh, [Replicate()]))
 train("dtensor", spread, distribute_tensor(torch.ones(4, 8, device=device), mesh, [Replicate()]))
 train("ddp", nn.parallel.DistributedDataParallel(net().to(device)), torch.ones(4, 8, device=device))
+
+from devexplorer.core.workspace.placement import snapshot  # as a window has it
+
+seen = snapshot("net", sharded)
+say(f"window {rank} {[(row.type, row.shape, row.bytes) for row in seen.rows if row.kind == 'parameter'][:2]}")
 dist.barrier()
 dist.destroy_process_group()
 """
@@ -94,7 +99,9 @@ def job(folder: Path, *words: str) -> tuple[list[str], str]:
 def test_spread_parameters_train_to_the_same_values_and_each_rank_says_what_it_holds(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(JOB)
     bare, _ = job(tmp_path)
-    assert len(bare) == 2 + 4 * 2
+    assert len(bare) == 2 + 4 * 2 + 2
+    row = "('DTensor, 8×8 here', (16, 8), 256), ('DTensor, 8 here', (16,), 32)"
+    assert bare[-2:] == [f"window {rank} [{row}]" for rank in range(2)]
     observed, errors = job(tmp_path, "--report", "cpu.json")
     assert observed == bare
     assert "Not observed completely" not in errors
