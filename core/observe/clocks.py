@@ -180,7 +180,10 @@ class EventClock(Clock):
             return real, real
 
     def reached(self, stamp: Any) -> bool:
-        """Events of one stream are over in their order."""
+        """Events of one stream are over in their order. While a graph is captured none is asked: CUDA may refuse
+        that, and with it the capture."""
+        if self._cuda.is_current_stream_capturing():
+            return False
         return stamp[1] is None or bool(stamp[1].query())
 
     def release(self, stamps: Iterable[Any]) -> None:

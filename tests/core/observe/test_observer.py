@@ -542,6 +542,7 @@ class Recorded:
         self.at = self.card.milliseconds
 
     def query(self) -> bool:
+        assert not self.card.capturing
         return self.at <= self.card.reached
 
     def elapsed_time(self, end: Recorded) -> float:
@@ -577,6 +578,8 @@ def test_steps_on_a_card_are_timed_by_events_that_nothing_waits_for() -> None:
     assert fold.steps == 3
     card.capturing = True
     mark(REST, 0.0)  # no event is recorded into a graph
+    fold.fold()
+    assert fold.steps == 3  # nor asked
     card.capturing, card.reached = False, 1e9
     fold.finish()
     assert fold.steps == 10

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 from devexplorer.core.models import size_of
@@ -208,6 +209,7 @@ def test_tensors_of_any_kind_are_weighed_or_said_not_to_be(tmp_path: Path) -> No
     assert "Not observed completely: Sequential has packed weights" in errors
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
 def test_a_window_has_the_same_bytes() -> None:
     eye = torch.eye(50)
     for tensor in (eye.to_sparse(), eye.to_sparse_csr(), eye.to_sparse_csc(), eye.to_sparse_bsr((5, 5)), eye):
