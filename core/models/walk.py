@@ -227,9 +227,10 @@ def type_name(thing: nn.Module | Tensor) -> str:
         return kind.__name__
     if isinstance(thing, Tensor) and is_uninitialised(thing):
         return "UninitializedParameter" if isinstance(thing, nn.Parameter) else "UninitializedBuffer"
-    part = local_part(thing) if isinstance(thing, Tensor) else thing
-    if part is not thing:
-        return f"{kind.__name__}, {shape_text(tuple(part.shape))} here"
+    if isinstance(thing, Tensor):
+        part = local_part(thing)
+        if part is not thing:
+            return f"{kind.__name__}, {shape_text(tuple(part.shape))} here"
     return kind.__name__
 
 
