@@ -36,6 +36,7 @@ from devexplorer.core.base.formats import (
     elapsed_text,
     flops_cell_text,
     flops_text,
+    joined,
     left_text,
     list_text,
     moment_text,

@@ -19,6 +19,15 @@ LONGEST_SECONDS = 1e8
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
+def joined(separator: str, *parts: str | None) -> str:
+    """The parts that are not empty, in one text.
+
+    >>> joined(", ", "4 cards", "", "simulated")
+    '4 cards, simulated'
+    """
+    return separator.join(filter(None, parts))
+
+
 def bytes_text(count: int | float | None, digits: int = 2) -> str:
     """`553433088` -> `527.79 MiB`; bytes below 1 KiB without decimals."""
     if count is None:

@@ -25,7 +25,6 @@ from devexplorer.gui.widgets import (
     Cell,
     Colour,
     Column,
-    RowsModel,
     RowsTable,
     TableRow,
     hbox,
@@ -80,8 +79,7 @@ class AlertsPanel(QWidget):
         self._latest_over: tuple[Alert, ...] = ()
         self.summary = label(words="dim")
         self.dismiss_button = push_button("Dismiss", self._dismiss, look="quiet")
-        self.model = RowsModel(COLUMNS)
-        self.table = RowsTable(self.model, "Alerts", COLUMN_PX, stretched=WHY, gives_up=(RAISED_AT, LASTED, WHY))
+        self.table = RowsTable(COLUMNS, "Alerts", COLUMN_PX, stretched=WHY, gives_up=(RAISED_AT, LASTED, WHY))
         self.table.setMinimumHeight((1 + LEAST_ROWS) * ROW_PX + 8)
         self.nothing = label(NOTHING, words="dim", wrap=True, align=CENTRE)
         self.nothing.setContentsMargins(EDGE_PX, EDGE_PX, EDGE_PX, EDGE_PX)
@@ -106,7 +104,7 @@ class AlertsPanel(QWidget):
         active, over = alerts_of(self._state).active, alerts_of(self._state).history
         if over[:1] != self._latest_over or len(over) != len(self._over):  # they change seldom, and can be many
             self._latest_over, self._over = over[:1], [self._row(alert) for alert in over]
-        self.model.set_rows([*map(self._row, active), *self._over])
+        self.table.set_rows([*map(self._row, active), *self._over])
         alarms = len(alerts_of(self._state).alarms)
         notices = len(active) - alarms
         counts = [count_text(alarms, "alert")] if alarms else []
@@ -176,12 +174,12 @@ class AlertsPanel(QWidget):
         )
 
     def _choose_device(self, index: QModelIndex) -> None:
-        device, *_ = cast("tuple[str, str, float, bool]", self.model.rows[index.row()].key)
+        device, *_ = cast("tuple[str, str, float, bool]", self.table.rows[index.row()].key)
         self.device_chosen.emit(device)
 
     def _choose_moment(self, index: QModelIndex) -> None:
         self._choose_device(index)
-        _, _, since_unix_s, _ = cast("tuple[str, str, float, bool]", self.model.rows[index.row()].key)
+        _, _, since_unix_s, _ = cast("tuple[str, str, float, bool]", self.table.rows[index.row()].key)
         self.moment_chosen.emit(since_unix_s)
 
     def _dismiss(self) -> None:

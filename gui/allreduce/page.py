@@ -13,7 +13,7 @@ from devexplorer.core.session import Run
 from devexplorer.gui.benchmark.base_page import PicturePage, is_simulated, took
 from devexplorer.gui.charts.size_curve import GB_UNITS, Series, SizeCurve
 from devexplorer.gui.forms.device_choice import DeviceChoice
-from devexplorer.gui.widgets import Cell, Column, MenuEdit, RowsModel, RowsTable, TableRow, line_edit, numbers, splitter
+from devexplorer.gui.widgets import Cell, Column, MenuEdit, RowsTable, TableRow, line_edit, numbers, splitter
 
 SIZES = "4K:64M"
 CHOICES = (
@@ -62,8 +62,7 @@ class AllReducePage(PicturePage[AllReduceSpec]):
         self.add_field("ranks on", self.devices)
         self._ranks = self.add_field("ranks", self.ranks_edit)
         self.add_fields(("dtype", self.dtype_edit), ("sizes", self.sizes_edit), ("seconds each", self.seconds_edit))
-        self.model = RowsModel(COLUMNS)
-        self.table = RowsTable(self.model, "Bandwidth by size", WIDTHS_PX, gives_up=(3, 2))
+        self.table = RowsTable(COLUMNS, "Bandwidth by size", WIDTHS_PX, gives_up=(3, 2))
         self.curve = SizeCurve("Bus bandwidth over the size of a tensor", GB_UNITS)
         self.table.setMinimumWidth(220)
         pictures = splitter(self.table, self.curve, stretches=(0, 1))
@@ -122,7 +121,7 @@ class AllReducePage(PicturePage[AllReduceSpec]):
     def draw(self, run: Run, rows: Sequence[AllReduceRow]) -> None:
         spec = run.spec
         assert isinstance(spec, AllReduceSpec)
-        self.model.set_rows([table_row(row) for row in rows])
+        self.table.set_rows([table_row(row) for row in rows])
         rates = [(float(row.bytes), rate) for row in rows if (rate := rate_of(row)) is not None]
         rates.sort(key=lambda pair: pair[0])
         points = tuple((size, rate.median, rate.p20, rate.p80) for size, rate in rates)

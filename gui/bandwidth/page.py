@@ -15,7 +15,7 @@ from PySide6.QtWidgets import (
 )
 
 from devexplorer.core.bandwidth.kind import BandwidthResult, BandwidthRow, BandwidthSpec
-from devexplorer.core.base import MISSING, bytes_text, count_text, number_text, seconds_text
+from devexplorer.core.base import MISSING, bytes_text, count_text, joined, number_text, seconds_text
 from devexplorer.core.benchmark.spec import parse_byte_sizes
 from devexplorer.core.session import Run, State
 from devexplorer.gui.benchmark.base_page import WIDTH_PX, BenchPage, Summary, took
@@ -29,7 +29,6 @@ from devexplorer.gui.widgets import (
     Column,
     MenuEdit,
     Role,
-    RowsModel,
     RowsTable,
     ScrollArea,
     TableRow,
@@ -216,8 +215,7 @@ class CopiesView(QWidget):
         self._picked = False
         """Whether the user has chosen the pair; until then it is the first that goes from one device to another."""
         self.summary = Summary(state)
-        self.model = RowsModel(())
-        self.table = RowsTable(self.model, "Every pair: rows are sources, columns destinations", [])
+        self.table = RowsTable((), "Every pair: rows are sources, columns destinations", [])
         self.table.selectionModel().currentChanged.connect(self._on_cell)
         self.table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectItems)
         self.table.horizontalHeader().setStretchLastSection(False)
@@ -287,7 +285,7 @@ class CopiesView(QWidget):
     def _begin(self, spec: BandwidthSpec) -> None:
         """Another run: its columns, its sizes, the largest first."""
         columns = [Column("from ↓ to →"), *(numbers(name) for name in spec.destinations)]
-        self.model.set_columns(columns)
+        self.table.rows_model.set_columns(columns)
         self._split(spec)
         self.bytes.offer((size, bytes_text(size, 0), "") for size in sorted(spec.sizes, reverse=True))
         pairs = (*spec.sources, *spec.destinations)
@@ -318,7 +316,7 @@ class CopiesView(QWidget):
             ]
             cells = [self._cell(row, source, destination, latency=latency) for destination, row in result]
             rows.append(TableRow(source, (Cell(source, self._colour(source)), *cells)))
-        self.model.set_rows(rows)
+        self.table.set_rows(rows)
         self._draw_curve()
         self._tell(self._run)
 
@@ -404,7 +402,7 @@ class CopiesView(QWidget):
         else:
             headline = f"{pair_text(source, destination)}: {number_text(row.gb_per_s.median)} GB/s"
             checked = "Not compared." if row.verified is None else ""
-            words = " ".join(filter(None, [latency_words(smallest), checked]))
+            words = joined(" ", latency_words(smallest), checked)
         self.summary.say(headline, words, run, *facts, warning=warning, simulated=self._copies.simulated_words)
 
 

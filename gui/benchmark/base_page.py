@@ -15,7 +15,17 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication, QShowEvent
 from PySide6.QtWidgets import QComboBox, QLabel, QProgressBar, QSizePolicy, QWidget
 
-from devexplorer.core.base import MISSING, BadInput, Clock, Findings, left_text, parse_dtype, seconds_text, sentence
+from devexplorer.core.base import (
+    MISSING,
+    BadInput,
+    Clock,
+    Findings,
+    joined,
+    left_text,
+    parse_dtype,
+    seconds_text,
+    sentence,
+)
 from devexplorer.core.benchmark.kind import benchmark_document, devices_of, kind_name, kind_of
 from devexplorer.core.benchmark.spec import check_product, mixed_clocks
 from devexplorer.core.benchmark.statistics import STOPPED_EARLY
@@ -34,7 +44,6 @@ from devexplorer.gui.widgets import (
     ElidedLabel,
     MenuEdit,
     Role,
-    RowsModel,
     RowsTable,
     ScrollArea,
     ScrollColumn,
@@ -107,7 +116,7 @@ def state_cell(run: Run, *more: str) -> Cell:
         return Cell(words, "warning", f"{words}\nWhat was measured until then is kept.")
     words = ", ".join(["stopped" if run.result.stopped else "done", *more])
     tip = "It was stopped before its time; what was measured until then is kept." if run.result.stopped else ""
-    return Cell(words, "dim", "\n".join(filter(None, (*more, tip))))
+    return Cell(words, "dim", joined("\n", *more, tip))
 
 
 def device_cell(run: Run, state: State) -> Cell:
@@ -259,7 +268,7 @@ class Summary(ScrollColumn):
             simulated = "simulated"
         sign = state.text[:1]
         told = sign in ("✕", "▲")
-        below = ", ".join(filter(None, ("" if told else state.text, *facts, simulated)))
+        below = joined(", ", "" if told else state.text, *facts, simulated)
         texts = (
             (self.headline, headline),
             (self.warning, warning),
@@ -493,7 +502,7 @@ class BenchPage(FormPage, Generic[Spec]):
         parts += [run.latest.text] if run.latest is not None and run.latest.text else []
         left, age = remaining_text(active, now), self._age()
         parts.append(f"{left} as of {age}" if left and age else left)
-        self.hint.set_full_text(", ".join(filter(None, parts)))
+        self.hint.set_full_text(joined(", ", *parts))
 
     def show_buttons(self) -> None:
         """Start, Stop and Copy, as they can be used now."""
@@ -538,9 +547,8 @@ class TablePage(BenchPage[Spec]):
 
     def add_table(self) -> None:
         """Show the table once there is a run."""
-        self.model = RowsModel(self.columns)
         self.table = RowsTable(
-            self.model, self.table_name, self.widths_px, stretched=self.stretched, gives_up=self.gives_up
+            self.columns, self.table_name, self.widths_px, stretched=self.stretched, gives_up=self.gives_up
         )
         self.table.selected.connect(self.show_buttons)
         self._ended: dict[int, TableRow] = {}
@@ -556,7 +564,7 @@ class TablePage(BenchPage[Spec]):
         for run in runs:
             if run.ended and run.run not in self._ended:
                 self._ended[run.run] = self.row(run)
-        self.model.set_rows([self._ended.get(run.run) or self.row(run) for run in runs])
+        self.table.set_rows([self._ended.get(run.run) or self.row(run) for run in runs])
 
     @property
     def selected_active(self) -> Run | None:

@@ -15,7 +15,16 @@ from typing import Any
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QShowEvent
 
-from devexplorer.core.base import MISSING, Clock, bytes_text, flops_cell_text, flops_text, number_text, rate_texts
+from devexplorer.core.base import (
+    MISSING,
+    Clock,
+    bytes_text,
+    flops_cell_text,
+    flops_text,
+    joined,
+    number_text,
+    rate_texts,
+)
 from devexplorer.core.benchmark.kind import kind_name
 from devexplorer.core.benchmark.matmul_kind import product_text, product_tip
 from devexplorer.core.benchmark.published import best, verdict
@@ -293,7 +302,7 @@ def _worth(run: Run, result: MatmulResult | None, state: State) -> str:
     if result is None or device is None:
         return sheet
     row = best(device.info.name, result.spec.dtype)
-    return "\n".join(filter(None, (sheet, verdict(result.tflops.median, run.datasheet_tflops, row, result.spec.mode))))
+    return joined("\n", sheet, verdict(result.tflops.median, run.datasheet_tflops, row, result.spec.mode))
 
 
 def _noise_text(noise: float | None) -> str:

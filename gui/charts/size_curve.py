@@ -17,6 +17,7 @@ from PySide6.QtCore import QEvent, QPointF, Qt, Signal
 from PySide6.QtGui import QAccessible, QColor, QKeyEvent, QPen
 from PySide6.QtWidgets import QSizePolicy
 
+from devexplorer.core.base import joined
 from devexplorer.gui.plots.canvas import Cursor, CursorReading, PlotCanvas, Ticks
 from devexplorer.gui.plots.curves import THROUGHPUT_UNITS, CurveItem, Unit, YScale
 from devexplorer.gui.plots.markers import MarkerLine
@@ -127,7 +128,7 @@ class SizeCurve(Picture):
     ) -> None:
         """What x is and how it is written; `title` is shown behind the axes; `between`: what the axis spans even before
         it is measured."""
-        self._axes = "  ".join(filter(None, (f"vs {x_name}" if x_name else "", title)))
+        self._axes = joined("  ", f"vs {x_name}" if x_name else "", title)
         self._x_text, self._between = x_text, between
 
     def set_curves(
@@ -186,7 +187,7 @@ class SizeCurve(Picture):
             spread = any(point[2] != point[3] for point in item.points)
             for what, at in (("median", 1), ("p20", 2), ("p80", 3)) if spread else (("", 1),):
                 word = " simulated" if item.simulated else ""
-                titles.append(", ".join(filter(None, (f"{item.name}{word}", what, name))))
+                titles.append(joined(", ", f"{item.name}{word}", what, name))
                 columns.append(number_texts(points[x][at] / factor if x in points else None for x in self.xs))
         note = "; ".join(text for _, text in (*self._markers, *filter(None, [self._guide])))
         return Figures(tuple(titles), list(zip(*columns, strict=True)), note) if shown else None

@@ -15,7 +15,6 @@ from devexplorer.gui.widgets import (
     Figures,
     Index,
     Padded,
-    RowsModel,
     RowsTable,
     TableRow,
     current_theme,
@@ -80,9 +79,8 @@ class WallBars(RowsTable):
     def __init__(self, *, grouped: bool = True) -> None:
         """Not `grouped`: all bars are of one group, which is named elsewhere."""
         columns = (Column("jobs"), Column("measured"), numbers("time"), Column(""))
-        self.rows_model = RowsModel(columns)
         gives_up = (GROUP,) if grouped else ()
-        super().__init__(self.rows_model, "Wall times", WIDTHS, gives_up=gives_up, named=(GROUP, NAME))
+        super().__init__(columns, "Wall times", WIDTHS, gives_up=gives_up, named=(GROUP, NAME))
         self.setColumnHidden(GROUP, not grouped)
         self.setItemDelegateForColumn(BARS, BarCells(self))
         self.bars: tuple[Bar, ...] = ()
@@ -90,7 +88,7 @@ class WallBars(RowsTable):
     def set_bars(self, bars: Sequence[Bar]) -> None:
         """Show these bars, from the top."""
         self.bars = tuple(bars)
-        self.rows_model.set_rows([self._row(number, bar) for number, bar in enumerate(bars)])
+        self.set_rows([self._row(number, bar) for number, bar in enumerate(bars)])
         self.viewport().update()  # one that is longer shortens the others
 
     def _row(self, number: int, bar: Bar) -> TableRow:

@@ -23,7 +23,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from devexplorer.core.base import MISSING
+from devexplorer.core.base import MISSING, joined
 from devexplorer.core.session import State
 from devexplorer.core.telemetry.device_facts import FactGroup, FactRow, facts, facts_text
 from devexplorer.gui.widgets import (
@@ -94,7 +94,7 @@ class FactsSheet(QListWidget):
                 words, why = f"{line.label}: {line.value}", f"Not known: {line.why}" if line.why else ""
                 item.setText(line.value)  # what Ctrl+C copies
                 item.setData(Qt.ItemDataRole.AccessibleTextRole, words)
-                item.setToolTip("\n".join(filter(None, (words, why, line.meaning))))
+                item.setToolTip(joined("\n", words, why, line.meaning))
             elif item.flags():
                 item.setFlags(Qt.ItemFlag.NoItemFlags)
 

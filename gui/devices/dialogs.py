@@ -23,7 +23,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from devexplorer.core.base import MISSING, BadInput, bytes_text, count_text, sentence
+from devexplorer.core.base import MISSING, BadInput, bytes_text, count_text, joined, sentence
 from devexplorer.core.devices.cuda_visible_devices import (
     VARIABLE,
     card_number,
@@ -175,7 +175,7 @@ class VirtualGpusDialog(FormDialog):
         self.refresh()
 
     def _on_more(self) -> None:
-        self.line.setText(", ".join(filter(None, (self.line.text().strip().rstrip(","), self._piece()))))
+        self.line.setText(joined(", ", self.line.text().strip().rstrip(","), self._piece()))
 
     def command(self) -> AddVirtual:
         """See `FormDialog`."""
@@ -280,7 +280,7 @@ class VisibleDevicesDialog(FormDialog):
             self.say(sentence(str(problem)), wrong=True)
             return
         note = visibility_note(value, self._cards)
-        self.say(" ".join(filter(None, (note, self._preview(value)))), warning=note is not None)
+        self.say(joined(" ", note, self._preview(value)), warning=note is not None)
 
     def _preview(self, value: str) -> str:
         """Which card will have which number."""

@@ -27,7 +27,6 @@ from devexplorer.gui.widgets import (
     Column,
     Index,
     Padded,
-    RowsModel,
     RowsTable,
     TableRow,
     chip_width,
@@ -77,8 +76,7 @@ class MonitorPanel(ReadingsPanel):
         super().__init__(state)
         self._work: Mapping[str, Progress] = {}
         self._order: list[str] = []
-        self.model = RowsModel(COLUMNS)
-        self.table = RowsTable(self.model, "Devices", WIDTHS, stretched=STATUS, gives_up=GIVES_UP, named=(NAME,))
+        self.table = RowsTable(COLUMNS, "Devices", WIDTHS, stretched=STATUS, gives_up=GIVES_UP, named=(NAME,))
         self.table.setItemDelegateForColumn(DEVICE, _DeviceCell(state, self.table))
         self.table.sort_by_clicks(self.refresh_devices)
         self.table.clicked.connect(self._select)
@@ -118,7 +116,7 @@ class MonitorPanel(ReadingsPanel):
         if set(self._order) != set(self._state.devices):
             self.refresh_devices()
             return
-        self.model.set_rows([self._row(self._state.devices[name]) for name in self._order])
+        self.table.set_rows([self._row(self._state.devices[name]) for name in self._order])
         self._show_subtitle()
 
     def _show_subtitle(self) -> None:

@@ -14,7 +14,6 @@ from devexplorer.gui.widgets import (
     CENTRE,
     Cell,
     Column,
-    RowsModel,
     RowsTable,
     TableRow,
     label,
@@ -70,8 +69,7 @@ class ProcessesPanel(QWidget):
     def __init__(self, state: State) -> None:
         super().__init__()
         self._state = state
-        self.model = RowsModel(COLUMNS)
-        self.table = _Table(self.model, "Processes", WIDTHS)
+        self.table = _Table(COLUMNS, "Processes", WIDTHS)
         self.table.sort_by_clicks(self.refresh)
         self.nothing = label("", words="dim", wrap=True, align=CENTRE)
         self._stack = stack(self.table, self.nothing)
@@ -94,7 +92,7 @@ class ProcessesPanel(QWidget):
         else:
             rows += notes
         kept = self.table.selected_key
-        self.model.set_rows(rows)
+        self.table.set_rows(rows)
         if kept is not None and self.table.selected_key is None:  # another order resets the table
             self.table.select_key(kept)
         watched = any(device.info.kind not in ("cpu", "virtual") for device in self._state.devices.values())
@@ -196,8 +194,8 @@ class _Table(RowsTable):
     """A row can be copied: its pid and command line are what one wants in a terminal."""
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        model, chosen = self.model(), self.selected_rows
-        if event.matches(QKeySequence.StandardKey.Copy) and chosen and isinstance(model, RowsModel):
-            QApplication.clipboard().setText("\t".join(cell.text for cell in model.rows[chosen[0]].cells))
+        chosen = self.selected_rows
+        if event.matches(QKeySequence.StandardKey.Copy) and chosen:
+            QApplication.clipboard().setText("\t".join(cell.text for cell in self.rows[chosen[0]].cells))
         else:
             super().keyPressEvent(event)

@@ -10,7 +10,7 @@ from PySide6.QtCore import Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from devexplorer.core.base import MISSING, bytes_text, count_text, seconds_text, sentence
+from devexplorer.core.base import MISSING, bytes_text, count_text, joined, seconds_text, sentence
 from devexplorer.core.doctor.findings.rules import RULES, passes, verdict
 from devexplorer.core.records import ApplyPatch, Diagnosis, Finding, Unchecked
 from devexplorer.core.session.findings import findings_of, place_text, words_of
@@ -115,7 +115,7 @@ def all_of_it(diagnosis: Diagnosis) -> str:
 def circumstances(diagnosis: Diagnosis) -> str:
     """`Tesla T4 · inputs 8x3x32x32 · forward in evaluation mode`."""
     inputs = f"inputs {diagnosis.inputs}" if diagnosis.inputs else ""
-    return " · ".join(filter(None, (diagnosis.device_name, inputs, passes(diagnosis) if diagnosis.operations else "")))
+    return joined(" · ", diagnosis.device_name, inputs, passes(diagnosis) if diagnosis.operations else "")
 
 
 LEAST_PX, WIDTH_PX = 320, 440
@@ -221,7 +221,7 @@ class FindingView(ScrollColumn):
         show_text(self.fix, fix)
         show_text(self.cost, cost)
         path = thing.path if isinstance(thing, Finding) else ""
-        self.place.set_full_text(" · ".join(filter(None, (place_text(thing), path))))
+        self.place.set_full_text(joined(" · ", place_text(thing), path))
         self.place.setToolTip(full_place(thing))
         self.open_button.setVisible(bool(thing.file))
         self.open_button.setText("Open in editor")

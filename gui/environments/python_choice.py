@@ -30,7 +30,6 @@ from devexplorer.gui.widgets import (
     Column,
     ElidedLabel,
     Role,
-    RowsModel,
     RowsTable,
     TableRow,
     check_box,
@@ -150,9 +149,8 @@ class PythonDialog(FormDialog):
         self._asked = 0
         self._searching = True
         self._problem = ""
-        self.model = RowsModel(COLUMNS)
         self.table = RowsTable(
-            self.model, "Python environments", [190, 96, 66, 100, 96, 150, 130], stretched=0, gives_up=(1,)
+            COLUMNS, "Python environments", [190, 96, 66, 100, 96, 150, 130], stretched=0, gives_up=(1,)
         )
         self.path = ElidedLabel(Role.CODE, "dim")
         place = pythons.name if on else short(folder, dict(os.environ))
@@ -229,7 +227,7 @@ class PythonDialog(FormDialog):
 
     def _fill(self) -> None:
         chosen = self.table.selected_key
-        self.model.set_rows([self._row(one) for one in self._found])
+        self.table.set_rows([self._row(one) for one in self._found])
         if chosen is not None and chosen != self.table.selected_key:
             self.table.select_key(chosen)
         self._check()

@@ -17,7 +17,7 @@ from devexplorer.core.isolation.model_source import CODE_SUFFIXES, describe, fil
 from devexplorer.core.session import State
 from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.forms.file_field import FileField
-from devexplorer.gui.widgets import ROW_PX, Cell, Column, RowsModel, RowsTable, TableRow, line_edit, spin_box
+from devexplorer.gui.widgets import ROW_PX, Cell, Column, RowsTable, TableRow, line_edit, spin_box
 
 WIDTH_PX = 560
 KINDS = {
@@ -58,8 +58,7 @@ class OpenModelDialog(FormDialog):
         for kind, words in KINDS.items():
             self.kind.addItem(words, kind)
         self.file = FileField("Python file", "Python (*.py *.ipynb)")
-        self.candidates = RowsModel(_COLUMNS)
-        self.table = RowsTable(self.candidates, "Models in the file", [190, 80])
+        self.table = RowsTable(_COLUMNS, "Models in the file", [190, 80])
         self.table.setFixedHeight((_ROWS_SHOWN + 1) * ROW_PX + 4)
         self._listed: Path | None = None
         self._asked = False
@@ -163,7 +162,7 @@ class OpenModelDialog(FormDialog):
         if path == self._listed and (self._asked or not is_code):
             return
         self._listed, self._asked, self._found = path, is_code, {}
-        self.candidates.set_rows([])
+        self.table.set_rows([])
         if is_code:
             self.file_chosen.emit(path)
 
@@ -179,7 +178,7 @@ class OpenModelDialog(FormDialog):
         if path != self._listed:
             return
         self._found = {item.name: item for item in found}
-        self.candidates.set_rows([_row(item) for item in found])
+        self.table.set_rows([_row(item) for item in found])
         ready = [item.name for item in found if len(item.guesses) == len(item.needs) or len(found) == 1]
         typed = self.factory.text().strip()
         if typed in self._found or (not typed and len(ready) == 1):

@@ -20,7 +20,6 @@ from devexplorer.gui.widgets import (
     Cell,
     Colours,
     Column,
-    RowsModel,
     RowsTable,
     TableRow,
     code_text,
@@ -49,8 +48,7 @@ class SessionPanel(QWidget):
         self._shown: tuple[Action, ...] | None = None
         self._places: list[int] = []
         """First line of each action in the script."""
-        self.model = RowsModel(_COLUMNS)
-        self.table = RowsTable(self.model, "Actions", [92, 60])
+        self.table = RowsTable(_COLUMNS, "Actions", [92, 60])
         self.table.selected.connect(self._jump)
         self.table.setMinimumHeight(2 * ROW_PX)  # it scrolls, so a low page need not
         self.text = code_text(
@@ -89,7 +87,7 @@ class SessionPanel(QWidget):
         if actions == self._shown:
             return
         self._shown = actions
-        self.model.set_rows([_row(number, action) for number, action in enumerate(actions)])
+        self.table.set_rows([_row(number, action) for number, action in enumerate(actions)])
         script = self._source.listener("files").script() if self._source is not None and actions else ""
         self._write(script)
         self._places = _places(script, actions)

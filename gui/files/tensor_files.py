@@ -31,7 +31,6 @@ from devexplorer.gui.widgets import (
     Cell,
     Choice,
     Column,
-    RowsModel,
     RowsTable,
     TableRow,
     label,
@@ -204,8 +203,7 @@ class FileQuestionDialog(FormDialog, Generic[Result]):
         self._before: Result | None = self._latest()
         """What was known before this file was asked about; the file may have changed since."""
         self.file = FileField("File", f"{kinds};;All files (*)")
-        self.model = RowsModel(columns)
-        self.table = RowsTable(self.model, table, widths)
+        self.table = RowsTable(columns, table, widths)
         self.table.setMinimumHeight(TABLE_PX)
         self.add_row("file", self.file)
         self.add_part(self.table, 1)
@@ -244,7 +242,7 @@ class FileQuestionDialog(FormDialog, Generic[Result]):
         if question != self._asked:
             self._asked, self._result = question, None
             self._answer, self._before = self._state.answer, self._latest()
-            self.model.set_rows([])
+            self.table.set_rows([])
             if question is not None:
                 self.command_requested.emit(question)
         self._check()
@@ -255,7 +253,7 @@ class FileQuestionDialog(FormDialog, Generic[Result]):
         is_new = result is not self._result and result is not self._before
         if result is not None and is_new and self._asked is not None and self._answers(result):
             self._result = result
-            self.model.set_rows(self._rows(result))
+            self.table.set_rows(self._rows(result))
         self._check()
 
     def _check(self) -> None:
@@ -314,7 +312,7 @@ class LoadFileDialog(FileQuestionDialog[FileContents]):
         ]
 
     def _chosen(self) -> tuple[str, ...]:
-        return tuple(self.model.rows[index.row()].cells[0].text for index in self.table.selectionModel().selectedRows())
+        return tuple(self.table.rows[index.row()].cells[0].text for index in self.table.selectionModel().selectedRows())
 
     def _say_result(self, result: FileContents) -> None:
         chosen = set(self._chosen())

@@ -25,7 +25,6 @@ from devexplorer.gui.fit.tab import calibrations_of
 from devexplorer.gui.widgets import (
     Cell,
     Column,
-    RowsModel,
     RowsTable,
     TableRow,
     line_edit,
@@ -59,8 +58,7 @@ class CalibratePage(PicturePage[CalibrateSpec]):
         self.saved = self.saved_button.menu()
         self.add_fields(("on", self.devices), ("seconds", self.seconds_edit))
         self.add_field("", self.saved_button)
-        self.model = RowsModel(COLUMNS)
-        self.table = RowsTable(self.model, "Measured and modelled", WIDTHS_PX, stretched=7, gives_up=(6, 5, 1, 7, 3))
+        self.table = RowsTable(COLUMNS, "Measured and modelled", WIDTHS_PX, stretched=7, gives_up=(6, 5, 1, 7, 3))
         self.add_picture(self.table)
         self._remove: Callable[[str], None] = lambda name: None
         self.set_calibrations(())
@@ -105,7 +103,7 @@ class CalibratePage(PicturePage[CalibrateSpec]):
     # the runs
 
     def draw(self, run: Run, rows: Sequence[CalibrationRow]) -> None:
-        self.model.set_rows([table_row(index, row) for index, row in enumerate(rows)])
+        self.table.set_rows([table_row(index, row) for index, row in enumerate(rows)])
 
     def tell(self, run: Run, rows: Sequence[CalibrationRow]) -> None:
         found, result = combined(rows), run.result

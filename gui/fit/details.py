@@ -147,9 +147,9 @@ class Swatch(QWidget):
 class CardsTable(RowsTable):
     """A row for each card. What room is left goes to the names, as far as they need it, then to the bar."""
 
-    def __init__(self, model: RowsModel) -> None:
+    def __init__(self) -> None:
         widths = [_WIDTHS[column] for column in range(len(COLUMNS))]
-        super().__init__(model, "Cards", widths, stretched=MEMORY, gives_up=_GIVES_UP, named=(CARD,))
+        super().__init__(COLUMNS, "Cards", widths, stretched=MEMORY, gives_up=_GIVES_UP, named=(CARD,))
 
 
 USABLE = ("bfloat16", "autocast", "checkpointing", "sgd", "half-batch", "two-cards")

@@ -17,7 +17,7 @@ from devexplorer.core.records import Calibration
 from devexplorer.core.session import FinishedCommand, State
 from devexplorer.gui.fit.details import BarDelegate, CardsTable
 from devexplorer.gui.fit.form import PATIENCE_S, FitForm
-from devexplorer.gui.fit.rows import COLUMNS, MEMORY, caption, columns, fit_rows
+from devexplorer.gui.fit.rows import MEMORY, caption, columns, fit_rows
 from devexplorer.gui.fit.views import FitViews
 from devexplorer.gui.forms.page import BUTTON_PX
 from devexplorer.gui.objects.command_page import ExperimentPage
@@ -26,7 +26,6 @@ from devexplorer.gui.widgets import (
     UNLIMITED_PX,
     ElidedLabel,
     Role,
-    RowsModel,
     hbox,
     push_button,
     set_look,
@@ -71,9 +70,8 @@ class FitPanel(ExperimentPage):
         self._curves: dict[str, FitReport] = {}
         """Time and memory over the batch, by card; of the table's plan."""
         self.form = FitForm(self, state)
-        self.rows_model = RowsModel(COLUMNS)
-        self.table = CardsTable(self.rows_model)
-        self.bars = BarDelegate(self.rows_model, self._fit_of)
+        self.table = CardsTable()
+        self.bars = BarDelegate(self.table.rows_model, self._fit_of)
         self.table.setItemDelegateForColumn(MEMORY, self.bars)
         self.table.selected.connect(self._show_card)
         self.table.activated.connect(lambda _index: self._ask_helps())
@@ -236,7 +234,7 @@ class FitPanel(ExperimentPage):
         report, done = self._state.part(FitState).report, self.latest
         if report is None and self._report is not None:
             self._report, self._helps, self._curves, self._drawn = None, {}, {}, None
-            self.rows_model.set_rows([])
+            self.table.set_rows([])
             self.caption.set_full_text("")
         self._failed = done is not None and done.failed and self.running is None
         if done is not None and done.answer is not None and self._failed:
@@ -274,10 +272,10 @@ class FitPanel(ExperimentPage):
             self._helps[asked] = report
         if self._drawn is not self._report:  # this is called at every event
             if self._drawn is None or columns(self._report) != columns(self._drawn):
-                self.rows_model.set_columns(columns(self._report))
+                self.table.rows_model.set_columns(columns(self._report))
             self._drawn = self._report
             fits = sorted(self._report.fits, key=lambda fit: fit.gpu not in self.form.own)
-            self.rows_model.set_rows(fit_rows(fits))
+            self.table.set_rows(fit_rows(fits))
             self.views.show_report(fits, self._report)
             self.table.viewport().update()
         said = (OLD if self._state.part(FitState).is_old else "") + caption(self._report, self._name.partition("?")[0])

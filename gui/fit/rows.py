@@ -11,6 +11,7 @@ from devexplorer.core.base import (
     OPTIMIZERS,
     bytes_text,
     count_text,
+    joined,
     number_text,
     range_text,
     seconds_text,
@@ -153,7 +154,7 @@ def _layers(layers: CacheLayers) -> str:
 def _cache(serving: ServingSpec) -> str:
     """`KV cache float8_e4m3fn in blocks of 16`; empty where it is of the activations' dtype and whole."""
     told = (serving.kv_dtype or "", f"in blocks of {serving.kv_block}" if serving.kv_block else "")
-    return f"KV cache {' '.join(filter(None, told))}" if any(told) else ""
+    return f"KV cache {joined(' ', *told)}" if any(told) else ""
 
 
 def serving_caption(report: FitReport) -> str:
@@ -169,7 +170,7 @@ def serving_caption(report: FitReport) -> str:
         f"{serving.weights} weights" if serving.weights else "",
         f"{serving.tensor_parallel} cards each" if serving.tensor_parallel > 1 else "",
     )
-    return ", ".join(filter(None, facts)) or MISSING
+    return joined(", ", *facts) or MISSING
 
 
 GIB: Final = 1 << 30
@@ -308,7 +309,7 @@ def caption(report: FitReport, name: str) -> str:
         f"batch {spec.batch:,}",
         f"inputs {report.inputs}",
     )
-    return f"{result} (simulated): {', '.join(filter(None, facts))}"
+    return f"{result} (simulated): {joined(', ', *facts)}"
 
 
 def _cells(fit: Fit) -> tuple[Cell, ...]:
@@ -319,7 +320,7 @@ def _cells(fit: Fit) -> tuple[Cell, ...]:
     batch = MISSING
     if fit.largest_batch is not None:
         batch = f"{'≥ ' if fit.at_least else ''}{fit.largest_batch:,}"
-    clock = "\n".join(filter(None, (SIMULATED, sentence(bound_text(fit))))) if fit.step_seconds else NOT_TIMED
+    clock = joined("\n", SIMULATED, sentence(bound_text(fit))) if fit.step_seconds else NOT_TIMED
     if fit.serving is None:
         times = (
             Cell(step_range(fit), tip=clock),

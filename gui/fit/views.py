@@ -14,7 +14,7 @@ from PySide6.QtCore import QPointF, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QContextMenuEvent, QPainter, QPen, QResizeEvent
 from PySide6.QtWidgets import QComboBox, QStackedWidget, QTabBar, QWidget
 
-from devexplorer.core.base import MISSING, bytes_text, number_text, range_text
+from devexplorer.core.base import MISSING, bytes_text, joined, number_text, range_text
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.planner.published_steps import PublishedStep, fitted_to, published, rates_of, spec_of
 from devexplorer.core.planner.records import BatchPoint, Fit, FitReport, FitSpec
@@ -36,7 +36,6 @@ from devexplorer.gui.widgets import (
     Index,
     Padded,
     Role,
-    RowsModel,
     RowsTable,
     ScrollArea,
     TableRow,
@@ -106,9 +105,8 @@ class PublishedSteps(QWidget):
         self._ready = True
         self.model = Choice("Model of the published steps")
         self.card = Choice("Card of the published steps")
-        self.rows_model = RowsModel(COLUMNS)
         self.table = RowsTable(
-            self.rows_model, "Published steps", _WIDTHS, stretched=_CARD, gives_up=_GIVES_UP, named=(_MODEL,)
+            COLUMNS, "Published steps", _WIDTHS, stretched=_CARD, gives_up=_GIVES_UP, named=(_MODEL,)
         )
         self.plan_button = push_button(
             "Check fit", self._plan, look="primary", name="Check whether the chosen published step fits"
@@ -148,7 +146,7 @@ class PublishedSteps(QWidget):
 
     def _filter(self) -> None:
         model, card = self.model.value, self.card.value
-        self.rows_model.set_rows(
+        self.table.set_rows(
             [
                 TableRow(index, step.cells)
                 for index, step in enumerate(self._steps)
@@ -199,7 +197,7 @@ class PublishedSteps(QWidget):
             apart,
             f"Caveat: {row.caveat}." if row.caveat else "",
         )
-        self.about.setText(" ".join(filter(None, facts)) + f"\n{row.source}")
+        self.about.setText(joined(" ", *facts) + f"\n{row.source}")
 
     def _plan(self) -> None:
         index = self._chosen
@@ -422,8 +420,13 @@ class Efficiency(QWidget):
         super().__init__()
         self.setAccessibleName("Cards side by side, simulated")
         self.measure = Choice("What the cards are compared by", MEASURES)
-        self.model = RowsModel((Column("card"), Column("range"), numbers("figures")))
-        self.table = RowsTable(self.model, self.accessibleName(), (140, 100, 140), stretched=1, named=(0,))
+        self.table = RowsTable(
+            (Column("card"), Column("range"), numbers("figures")),
+            self.accessibleName(),
+            (140, 100, 140),
+            stretched=1,
+            named=(0,),
+        )
         self.table.horizontalHeader().hide()
         self.bars = RangeBars(self.table)
         self.table.setItemDelegateForColumn(1, self.bars)
@@ -442,7 +445,7 @@ class Efficiency(QWidget):
     def _draw(self) -> None:
         energy = self.measure.value == "energy"
         rows = self.bars.rows = card_ranges(self._fits, self.measure.value)
-        self.model.set_rows([TableRow(row.gpu, _cells(row)) for row in rows])
+        self.table.set_rows([TableRow(row.gpu, _cells(row)) for row in rows])
         self.table.viewport().update()
         unknown = [fit.gpu for fit in self._fits if fit.board_power_w is None]
         why = f" {NO_POWER}" if len(unknown) == len(self._fits) == 1 and energy else ""

@@ -16,7 +16,7 @@ from PySide6.QtCore import QPointF, QRect, QRectF, Qt
 from PySide6.QtGui import QColor, QContextMenuEvent, QPainter, QPen
 from PySide6.QtWidgets import QDialog, QFrame, QWidget
 
-from devexplorer.core.base import MISSING, count_text, number_text, rate_texts
+from devexplorer.core.base import MISSING, count_text, joined, number_text, rate_texts
 from devexplorer.core.benchmark.kind import Figure, title
 from devexplorer.core.history.compare import ComparedCell as Compared
 from devexplorer.core.history.compare import Comparison, DifferenceVerdict
@@ -93,7 +93,7 @@ class ComparedEntry(NamedTuple):
             self.ratio,
             self.cell.words,
         ]
-        return "\n".join(filter(None, lines))
+        return joined("\n", *lines)
 
     @property
     def median(self) -> str:
@@ -164,8 +164,7 @@ class Intervals(RowsTable):
 
     def __init__(self, colour: Callable[[StoredRun], Colour]) -> None:
         """`colour` of a run's device."""
-        self.rows_model = RowsModel(())
-        super().__init__(self.rows_model, "Medians with intervals", WIDTHS, stretched=INTERVAL, named=(WORDS,))
+        super().__init__((), "Medians with intervals", WIDTHS, stretched=INTERVAL, named=(WORDS,))
         self._colour = colour
         self.entries: list[ComparedEntry] = []
         self.axis = Axis(0.0, 1.0, False, "")
@@ -197,7 +196,7 @@ class Intervals(RowsTable):
             Column("in words"),
         )
         self.rows_model.set_columns(columns)
-        self.rows_model.set_rows([self._row(number, entry) for number, entry in enumerate(self.entries)])
+        self.set_rows([self._row(number, entry) for number, entry in enumerate(self.entries)])
         self.setColumnHidden(MEASURED, len({entry.what for entry in self.entries}) == 1)
         for column, width in enumerate(WIDTHS):
             self.setColumnWidth(column, width)

@@ -9,7 +9,7 @@ from typing import Any
 
 from PySide6.QtCore import QModelIndex, Qt, Signal
 
-from devexplorer.core.base import MISSING, Clock, number_text, rate_texts
+from devexplorer.core.base import MISSING, Clock, joined, number_text, rate_texts
 from devexplorer.core.benchmark.conditions import all_conditions
 from devexplorer.core.benchmark.kind import Figure, dtype, figures, kind_of, simulated_text
 from devexplorer.core.benchmark.published import best
@@ -112,7 +112,7 @@ def remarks(run: StoredRun) -> tuple[str, bool, bool]:
         words.append(f"▲ {', '.join(held)}")
     if run.imported:
         words.append("imported")
-    return ", ".join(filter(None, words)), result.verified is False, bool(result.failure or held)
+    return joined(", ", *words), result.verified is False, bool(result.failure or held)
 
 
 def history_row(run: StoredRun, state: State, now_unix_s: float) -> TableRow:

@@ -16,7 +16,6 @@ from devexplorer.gui.widgets import (
     Cell,
     Column,
     Role,
-    RowsModel,
     RowsTable,
     ScrollArea,
     TableRow,
@@ -68,8 +67,7 @@ class LearnPanel(QWidget):
         """The exercise shown."""
         self._courses = {EXERCISES[0].id: self.course}
         """Every exercise that was begun, as far as it has come."""
-        self.model = RowsModel(_COLUMNS)
-        self.table = RowsTable(self.model, "Exercises", [SIGNS_PX, TITLE_PX])
+        self.table = RowsTable(_COLUMNS, "Exercises", [SIGNS_PX, TITLE_PX])
         self.table.horizontalHeader().hide()
         self.table.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.table.activated.connect(self._to_answer)
@@ -220,7 +218,7 @@ class LearnPanel(QWidget):
     # --- what is shown
 
     def _fill(self) -> None:
-        self.model.set_rows(
+        self.table.set_rows(
             [
                 TableRow(
                     item.id, (self._sign(item.id), Cell(item.title, tip=f"{item.title}\n{item.why}"), Cell(item.topic))

@@ -30,7 +30,6 @@ from devexplorer.gui.widgets import (
     Cell,
     Column,
     Role,
-    RowsModel,
     RowsTable,
     Sign,
     TableRow,
@@ -373,8 +372,7 @@ class ConnectDialog(FormDialog):
         self.set_words(WORDS)
         self.host = line_edit(placeholder="gpu1, or user@gpu1", name="Machine")
         self.python = line_edit(placeholder="automatic: the first with a torch that works", name="Python there")
-        self.model = RowsModel((Column("known machines"), Column("")))
-        self.table = RowsTable(self.model, "Known machines", [300, 160], stretched=0)
+        self.table = RowsTable((Column("known machines"), Column("")), "Known machines", [300, 160], stretched=0)
         self.table.setFixedHeight((ROWS + 1) * ROW_PX)
         self.view = ApproachView()
         self.view.hide()
@@ -409,7 +407,7 @@ class ConnectDialog(FormDialog):
         chosen = self.table.selected_key
         if chosen is None or chosen != self.host.text().strip():  # not while the list is gone through with the arrows
             listed = [one for one in self._known if typed in one.host.lower()] or self._known
-            self.model.set_rows([TableRow(one.host, (Cell(one.host), Cell(one.where, "dim"))) for one in listed])
+            self.table.set_rows([TableRow(one.host, (Cell(one.host), Cell(one.where, "dim"))) for one in listed])
         self.table.setVisible(bool(self._known) and self._approach is None)
         self._check()
 

@@ -15,7 +15,7 @@ from PySide6.QtCore import QObject, Qt
 from PySide6.QtGui import QActionGroup
 from PySide6.QtWidgets import QFrame, QMenu
 
-from devexplorer.core.base import printable
+from devexplorer.core.base import joined, printable
 from devexplorer.core.files.records import Save, SaveWorkspace
 from devexplorer.core.machines.window.link import (
     CANCEL,
@@ -88,7 +88,7 @@ class MachineMenu(QObject):
         spoken = ", ".join((f"Machine: {shown.name}", *alarmed))
         self._button.setAccessibleName(spoken if several else ALONE)
         state = "" if link is None else f"{shown.name}: {state_words(link)[2:]}. {why(link)}".rstrip()
-        self._button.setToolTip("\n".join(filter(None, (state, *alarmed, TIP))))
+        self._button.setToolTip(joined("\n", state, *alarmed, TIP))
 
     def _fill(self) -> None:
         menu = self._button.menu()
@@ -99,7 +99,7 @@ class MachineMenu(QObject):
             state = "" if link is None else state_words(link)
             age = "" if link is None or link.live else age_text(link.reading_age_s)
             now = self._context.state if machine is self._room.shown else machine.aside
-            about = ", ".join(filter(None, (state, age and f"readings {age} old", alarm_words(now))))
+            about = joined(", ", state, age and f"readings {age} old", alarm_words(now))
             line = menu.addAction(f"{machine.name}\t{about}".replace("&", "&&"), partial(self._room.show, machine))
             line.setCheckable(True)
             line.setChecked(machine is self._room.shown)

@@ -8,7 +8,7 @@ from collections import Counter
 from PySide6.QtGui import QContextMenuEvent
 from PySide6.QtWidgets import QWidget
 
-from devexplorer.core.base import MISSING, bytes_text, count_text, number_text
+from devexplorer.core.base import MISSING, bytes_text, count_text, joined, number_text
 from devexplorer.core.machines.window.link import (
     STALE_S,
     age_text,
@@ -28,7 +28,6 @@ from devexplorer.gui.widgets import (
     Colour,
     Column,
     Figures,
-    RowsModel,
     RowsTable,
     TableRow,
     hbox,
@@ -95,7 +94,7 @@ def row(machine: Machine, state: State, *, shown: bool) -> TableRow:
     rate = None if link is None else (link.received_bytes_s + link.sent_bytes_s) / 1000
     cells = (
         (machine.name, "", _about(machine)),
-        (", ".join(filter(None, (state_words(link), "shown" * shown, alarmed))), colour, why(link)),
+        (joined(", ", state_words(link), "shown" * shown, alarmed), colour, why(link)),
         (devices, tone, "\n".join(map(_device_line, state.devices.values()))),
         (load, tone, ""),
         (memory, tone, ""),
@@ -128,7 +127,7 @@ def _about(machine: Machine) -> str:
     if link is None:
         return ""
     facts = (link.machine and f"calls itself {link.machine}", link.devexplorer and f"DevExplorer {link.devexplorer}")
-    return "\n".join(filter(None, (*facts, link.python and f"engine: {link.python}")))
+    return joined("\n", *facts, link.python and f"engine: {link.python}")
 
 
 def _device_line(device: Device) -> str:
@@ -155,8 +154,7 @@ class MachinesPage(QWidget):
         self.take_over_button = push_button("Take over", lambda: self._room.take_over(), look="quiet")
         self.disconnect_button = push_button("Disconnect", self._disconnect, look="quiet")
         self.forget_button = push_button("Forget", self._forget, look="quiet", tip="Do not offer this machine any more")
-        self.model = RowsModel(COLUMNS)
-        self.table = RowsTable(self.model, "Machines", WIDTHS, stretched=DEVICES, gives_up=GIVES_UP, named=(MACHINE,))
+        self.table = RowsTable(COLUMNS, "Machines", WIDTHS, stretched=DEVICES, gives_up=GIVES_UP, named=(MACHINE,))
         self.table.sort_by_clicks(self.refresh)
         self._buttons = (
             self.show_button, self.reconnect_button, self.take_over_button, self.disconnect_button, self.forget_button,
@@ -184,7 +182,7 @@ class MachinesPage(QWidget):
         if column >= 0:  # else in the order in which they were connected
             rows.sort(key=lambda one: order_key(one.cells[column].text), reverse=down)
         chosen = self.table.selected_key
-        self.model.set_rows(rows)
+        self.table.set_rows(rows)
         if chosen is not None and self.table.selected_key != chosen:
             self.table.select_key(chosen)
         more = f", {len(room.known)} to connect again" if room.known else ""
@@ -193,7 +191,7 @@ class MachinesPage(QWidget):
 
     def figures(self) -> Figures | None:
         """What the table shows."""
-        rows = [tuple(cell.text for cell in one.cells) for one in self.model.rows]
+        rows = [tuple(cell.text for cell in one.cells) for one in self.table.rows]
         return Figures(tuple(column.title for column in COLUMNS), rows) if rows else None
 
     # --- the chosen one

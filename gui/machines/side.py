@@ -42,7 +42,6 @@ from devexplorer.gui.widgets import (
     Cell,
     Choice,
     Column,
-    RowsModel,
     RowsTable,
     TableRow,
     check_box,
@@ -277,8 +276,9 @@ class FarFileDialog(FormDialog):
         self.path = line_edit(name="Folder", placeholder="path of a folder or a file; Enter goes there")
         self.path.installEventFilter(self)
         self.hidden = check_box("Hidden files", tip="Also those whose name begins with a dot")
-        self.model = RowsModel((Column("name"), numbers("size"), numbers("modified")))
-        self.table = RowsTable(self.model, f"Files on {side.name}", [200, 90, 150], stretched=0)
+        self.table = RowsTable(
+            (Column("name"), numbers("size"), numbers("modified")), f"Files on {side.name}", [200, 90, 150], stretched=0
+        )
         self.table.installEventFilter(self)
         if wanted is WantedPath.FILES:
             self.table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
@@ -354,7 +354,7 @@ class FarFileDialog(FormDialog):
         if self._folder is None:
             return
         patterns = self.kind.value or ("*",)
-        self.model.set_rows(
+        self.table.set_rows(
             [
                 _row(entry)
                 for entry in self._folder.entries
@@ -373,7 +373,7 @@ class FarFileDialog(FormDialog):
         """The selected ones."""
         if self._folder is None:
             return []
-        names = {self.model.rows[row].key for row in self.table.selected_rows}
+        names = {self.table.rows[row].key for row in self.table.selected_rows}
         return [entry for entry in self._folder.entries if entry.name in names]
 
     def _selected(self) -> None:
@@ -385,7 +385,7 @@ class FarFileDialog(FormDialog):
     def _activated(self, index: QModelIndex) -> None:
         """Double-click or Enter: into a folder, or this file."""
         assert self._folder is not None
-        key = self.model.rows[index.row()].key
+        key = self.table.rows[index.row()].key
         entry = next(entry for entry in self._folder.entries if entry.name == key)
         if entry.is_folder:
             self._list(str(PurePosixPath(self._folder.path, entry.name)))
@@ -463,7 +463,7 @@ class FarFileDialog(FormDialog):
         if self._folder.left_out:
             more = count_text(self._folder.left_out, "more entry").replace("entrys", "entries")
             return f"{more} of this folder are not listed: type the path of the file, then press Enter."
-        if not self.model.rows:
+        if not self.table.rows:
             return "There are no such files in this folder." if self._folder.entries else "The folder is empty."
         return ""
 

@@ -227,8 +227,7 @@ class PartsTable(RowsTable):
     toggled = Signal(str)
 
     def __init__(self) -> None:
-        self.rows_model = RowsModel(COLUMNS)
-        super().__init__(self.rows_model, "Parts of the memory", [230, 92, 128, 68, 300], gives_up=(2, 4))
+        super().__init__(COLUMNS, "Parts of the memory", [230, 92, 128, 68, 300], gives_up=(2, 4))
         self.delegate = PartDelegate(self.rows_model)
         self.setItemDelegateForColumn(0, self.delegate)
         self.clicked.connect(self._clicked)
@@ -491,7 +490,7 @@ class MemoryPanel(QWidget):
         device = self._state.devices.get(self.device_id)
         self._enable(device)
         if device is None:
-            self.table.rows_model.set_rows([])
+            self.table.set_rows([])
             return
         parts = device.parts
         used = parts.used if parts.workspace is not None else device.used_bytes
@@ -516,7 +515,7 @@ class MemoryPanel(QWidget):
         delegate.device = device.colour
         delegate.openable = frozenset(key for key in WITH_CHILDREN if children(device, key, pid))
         delegate.opened = frozenset(self._opened)
-        self.table.rows_model.set_rows(part_rows(device, pid, self._opened))
+        self.table.set_rows(part_rows(device, pid, self._opened))
         self.table.viewport().update()
 
     def _list_devices(self) -> None:

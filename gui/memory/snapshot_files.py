@@ -375,15 +375,12 @@ class SnapshotDialog(QDialog):
         self.filter = line_edit(
             placeholder="Filter by file, function, address, pool", name="Filter", width_px=240, clear=True
         )
-        self.segments = RowsModel(SEGMENT_COLUMNS)
-        self.segment_table = RowsTable(self.segments, "Segments", [150, 60, 70, 96, 96, 104, 70])
-        self.maps = MapDelegate(self.segments)
+        self.segment_table = RowsTable(SEGMENT_COLUMNS, "Segments", [150, 60, 70, 96, 96, 104, 70])
+        self.maps = MapDelegate(self.segment_table.rows_model)
         self.segment_table.setItemDelegateForColumn(len(SEGMENT_COLUMNS) - 1, self.maps)
         self.map = SegmentMap()
-        self.blocks = RowsModel(BLOCK_COLUMNS)
-        self.block_table = RowsTable(self.blocks, "Blocks of the segment", [150, 96, 110, 140])
-        self.stacks = RowsModel(STACK_COLUMNS)
-        self.stack_table = RowsTable(self.stacks, "Places in the code", [96, 76, 76])
+        self.block_table = RowsTable(BLOCK_COLUMNS, "Blocks of the segment", [150, 96, 110, 140])
+        self.stack_table = RowsTable(STACK_COLUMNS, "Places in the code", [96, 76, 76])
         self.frames = code_text("Stack, innermost first", lineWrapMode=QPlainTextEdit.LineWrapMode.NoWrap)
         self.nothing = label(NO_STACKS, words="dim", wrap=True)
         self.more = label("", words="dim")
@@ -434,15 +431,15 @@ class SnapshotDialog(QDialog):
         if snapshot is None or finder is None:
             return
         segments, places = finder.find(self.filter.text())
-        self.segments.set_rows(segment_rows(snapshot, segments))
-        self.stacks.set_rows(stack_rows(snapshot, places))
+        self.segment_table.set_rows(segment_rows(snapshot, segments))
+        self.stack_table.set_rows(stack_rows(snapshot, places))
         self.tabs.setTabText(0, f"By segment ({len(segments):,})")
         self.tabs.setTabText(1, f"By place in the code ({len(places):,})")
         hidden = max(len(segments), len(places)) > MOST_ROWS
         self.more.setText(f"Only the largest {MOST_ROWS} are listed; the filter finds the others." if hidden else "")
         self.more.setVisible(hidden)
-        for table, model in ((self.segment_table, self.segments), (self.stack_table, self.stacks)):
-            if table.selected_key is None and model.rows:
+        for table in (self.segment_table, self.stack_table):
+            if table.selected_key is None and table.rows:
                 table.selectRow(0)
         self._show_segment()
         self._show_stack()
@@ -452,17 +449,17 @@ class SnapshotDialog(QDialog):
         segment = self._shown.segments[key] if self._shown is not None and isinstance(key, int) else None
         self.map.show_segment(self._shown, segment)
         rows = [] if self._shown is None or segment is None else block_rows(self._shown, segment)
-        self.blocks.set_rows(rows)
+        self.block_table.set_rows(rows)
 
     def _mark(self) -> None:
         key = self.block_table.selected_key
         self.map.mark(key if isinstance(key, int) else -1)
 
     def _choose_block(self, block: int) -> None:
-        for number, row in enumerate(self.blocks.rows):
+        for number, row in enumerate(self.block_table.rows):
             if row.key == block:
                 self.block_table.selectRow(number)
-                self.block_table.scrollTo(self.blocks.index(number, 0))
+                self.block_table.scrollTo(self.block_table.rows_model.index(number, 0))
 
     def _show_stack(self) -> None:
         key = self.stack_table.selected_key

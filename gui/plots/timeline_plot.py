@@ -20,7 +20,7 @@ from PySide6.QtCore import QSize, QTimer
 from PySide6.QtGui import QContextMenuEvent, QFontMetrics, QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QToolButton, QWidget
 
-from devexplorer.core.base import MISSING, bytes_text, number_text
+from devexplorer.core.base import MISSING, bytes_text, joined, number_text
 from devexplorer.core.session import Device, Marker, State
 from devexplorer.core.telemetry.history import History, Span
 from devexplorer.core.telemetry.metrics import Metric
@@ -106,7 +106,7 @@ def curve_figures(
         name = f"{line.key}{' simulated' if line.simulated else ''}"
         parts = {"lowest": rows[0], "mean": rows[1], "highest": rows[2]} if window.seconds else {"": rows[1]}
         for what, values in parts.items():
-            titles.append(", ".join(filter(None, (name, what, unit.name))))
+            titles.append(joined(", ", name, what, unit.name))
             columns.append(values / unit.factor)
     known = np.flatnonzero(~np.isnan(columns).all(axis=0)) if columns else np.empty(0, dtype=np.intp)
     if not len(known):
@@ -118,7 +118,7 @@ def curve_figures(
     for marker in markers:
         at = math.floor(marker.time_unix_s / step) - first - shown.start
         if 0 <= at < len(events):
-            events[at] = "; ".join(filter(None, (events[at], marker.text)))
+            events[at] = joined("; ", events[at], marker.text)
     if any(events):
         titles.append("Event")
         texts.append(events)

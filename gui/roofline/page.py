@@ -15,7 +15,7 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QWidget
 
 from devexplorer.core.bandwidth.kind import LEAST_COPY_BYTES, BandwidthRow
-from devexplorer.core.base import MISSING, bytes_text, count_text, flops_cell_text, flops_text, number_text
+from devexplorer.core.base import MISSING, bytes_text, count_text, flops_cell_text, flops_text, joined, number_text
 from devexplorer.core.benchmark.kind import kind_name
 from devexplorer.core.history.filter import device_of
 from devexplorer.core.records import BenchResult, StoredRun
@@ -45,7 +45,6 @@ from devexplorer.gui.widgets import (
     ElidedLabel,
     EmptyState,
     Role,
-    RowsModel,
     RowsTable,
     TableRow,
     hbox,
@@ -104,8 +103,7 @@ class RooflinePanel(QWidget):
             tip="Open the benchmark tab: products give the ceilings, copies within the device the slope",
         )
         self.picture = RooflinePicture()
-        self.model = RowsModel(COLUMNS)
-        self.table = RowsTable(self.model, "Ceilings", WIDTHS)
+        self.table = RowsTable(COLUMNS, "Ceilings", WIDTHS)
         self.note = label("", Role.LABEL, "dim", wrap=True)
         self.empty = EmptyState("", "Start a benchmark")
         self._lay_out()
@@ -263,7 +261,7 @@ class RooflinePanel(QWidget):
                     ),
                 )
             )
-        self.model.set_rows(rows)
+        self.table.set_rows(rows)
         best = max((item for item in drawn.ceilings if item.best is not None), key=_reached, default=None)
         nothing = "" if drawn.is_empty else "Only the datasheet is known: nothing is measured yet."
         self.summary.set_full_text(_summary(best, drawn) if best is not None else nothing)
@@ -276,7 +274,7 @@ class RooflinePanel(QWidget):
             )
         if drawn.left_out:
             notes.append(f"{count_text(drawn.left_out, 'model run')} left out, because the bytes moved are unknown.")
-        self.note.setText(" ".join(filter(None, notes)))
+        self.note.setText(joined(" ", *notes))
 
     def _ceiling_row(self, ceiling: Ceiling) -> TableRow:
         best = ceiling.best

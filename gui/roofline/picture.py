@@ -23,7 +23,7 @@ from PySide6.QtGui import (
     QPolygonF,
 )
 
-from devexplorer.core.base import MISSING, flops_text, number_text
+from devexplorer.core.base import MISSING, flops_text, joined, number_text
 from devexplorer.core.roofline.figures import Ceiling, DrawnRoofline, Point, RooflineTarget, point_words
 from devexplorer.gui.charts.roofline_canvas import Range, RooflineCanvas
 from devexplorer.gui.history.rows import when_text
@@ -343,7 +343,7 @@ class RooflinePicture(RooflineCanvas):
         point, (x, y) = self._drawn.points[self._index], self.points_px[self._index]
         number = "" if point.run is None else f", run #{point.run}"
         when = "in this session" if point.when_unix_s is None else f"{when_text(point.when_unix_s)}{number}"
-        self.box.setText("\n".join(filter(None, (point.what, *point_words(point, self._drawn), when))))
+        self.box.setText(joined("\n", point.what, *point_words(point, self._drawn), when))
         self.box.adjustSize()
         if self.hasFocus():
             announce(self, self.box.text())

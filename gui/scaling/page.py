@@ -7,7 +7,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from devexplorer.core.base import Findings, number_text, seconds_text, shape_text
+from devexplorer.core.base import Findings, joined, number_text, seconds_text, shape_text
 from devexplorer.core.benchmark.spec import check_fits, check_matmul, parse_shape
 from devexplorer.core.records import MatmulSpec
 from devexplorer.core.scaling.kind import ScalingResult, ScalingSpec
@@ -148,4 +148,4 @@ def words(spec: ScalingSpec, result: ScalingResult | None) -> str:
     )
     count = len(spec.devices)
     share = f"{100 * result.efficiency:.0f} % of what {count} devices can give"
-    return " ".join(filter(None, (f"{job} for each of {count} jobs: {times}. Efficiency {share}.", result.unreliable)))
+    return joined(" ", f"{job} for each of {count} jobs: {times}. Efficiency {share}.", result.unreliable)

@@ -13,7 +13,7 @@ from devexplorer.gui.widgets.form_fields import Choice
 from devexplorer.gui.widgets.layouts import hbox, push_button, vbox
 from devexplorer.gui.widgets.panel import EDGE_PX, label, show_text
 from devexplorer.gui.widgets.picture import text_width
-from devexplorer.gui.widgets.table import PAD_PX, Cell, Column, RowsModel, RowsTable, TableRow
+from devexplorer.gui.widgets.table import PAD_PX, Cell, Column, RowsTable, TableRow
 from devexplorer.gui.widgets.theme import Role
 
 SIZE_PX, MOST_COLUMN_PX = (760, 520), 320
@@ -28,8 +28,7 @@ class FiguresDialog(QDialog):
         self.choice = Choice("Plot", [(picture, name, "") for name, picture in pictures.items()])
         self.choice.setVisible(len(pictures) > 1)
         self.choice.activated.connect(self.refresh)
-        self.model = RowsModel([])
-        self.table = RowsTable(self.model, "", [])
+        self.table = RowsTable([], "", [])
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.table.horizontalHeader().setStretchLastSection(False)
         self.note = label("", words="dim", wrap=True)
@@ -52,10 +51,10 @@ class FiguresDialog(QDialog):
         self.table.setAccessibleName(f"Values of {name}")
         self._titles = shown.columns
         columns = list(zip(*shown.rows, strict=True)) or [()] * len(shown.columns)
-        self.model.set_columns(
+        self.table.rows_model.set_columns(
             [Column(title, is_number=_are_numbers(texts)) for title, texts in zip(shown.columns, columns, strict=True)]
         )
-        self.model.set_rows([TableRow(at, tuple(map(Cell, texts))) for at, texts in enumerate(shown.rows)])
+        self.table.set_rows([TableRow(at, tuple(map(Cell, texts))) for at, texts in enumerate(shown.rows)])
         for at, texts in enumerate(columns):
             width = max(text_width(self._titles[at]), text_width(max(texts, key=len, default=""), Role.TEXT))
             self.table.setColumnWidth(at, min(width, MOST_COLUMN_PX) + 3 * PAD_PX)
@@ -63,7 +62,7 @@ class FiguresDialog(QDialog):
 
     def copy(self) -> None:
         """Put the selected rows, or all, on the clipboard: tabs between cells, the titles first."""
-        chosen, rows = self.table.selected_rows, self.model.rows
+        chosen, rows = self.table.selected_rows, self.table.rows
         lines = [[cell.text.replace(MISSING, "") for cell in rows[at].cells] for at in chosen or range(len(rows))]
         QGuiApplication.clipboard().setText("".join("\t".join(line) + "\n" for line in (self._titles, *lines)))
 

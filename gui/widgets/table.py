@@ -262,6 +262,15 @@ class RowsTable(QTableView):
         if gives_up and stretched is None:
             self.setColumnWidth(len(widths) - 1, LEAST_LAST_PX)  # Qt stretches it from here on, and never shrinks it
 
+    def set_rows(self, rows: Sequence[TableRow]) -> None:
+        """Show these rows."""
+        self.rows_model.set_rows(rows)
+
+    @property
+    def rows(self) -> list[TableRow]:
+        """What is shown, from the top."""
+        return self.rows_model.rows
+
     def mousePressEvent(self, event: QMouseEvent) -> None:
         press_in_place(self, super().mousePressEvent, event)
 
@@ -326,7 +335,7 @@ class RowsTable(QTableView):
 
     def select_key(self, key: object) -> bool:
         """Select the row with this key and scroll to it; False: it is not there."""
-        row = next((number for number, row in enumerate(self.rows_model.rows) if row.key == key), None)
+        row = next((number for number, row in enumerate(self.rows) if row.key == key), None)
         if row is not None:
             self.selectRow(row)
             self.scrollTo(self.rows_model.index(row, 0))
@@ -336,7 +345,7 @@ class RowsTable(QTableView):
     def selected_key(self) -> object | None:
         """Key of the selected row."""
         chosen = self.selected_rows
-        return self.rows_model.rows[chosen[0]].key if chosen else None
+        return self.rows[chosen[0]].key if chosen else None
 
     @property
     def selected_rows(self) -> list[int]:

@@ -364,5 +364,5 @@ def do(me: Learner, exercise_id: str) -> None:
     me.done(len(course.exercise.steps))
     assert course.finished
     assert exercise_id in me.window.context.settings.learned
-    assert next(row for row in me.panel.model.rows if row.key == exercise_id).cells[0].text == "✓"
+    assert next(row for row in me.panel.table.rows if row.key == exercise_id).cells[0].text == "✓"
     assert me.longest <= MOST_CLICKS

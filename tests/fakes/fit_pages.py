@@ -61,4 +61,4 @@ def _start(state: State, command: PlanFit, request: int) -> None:
 
 def texts(panel: FitPanel, column: int) -> list[str]:
     """A column of the table of cards."""
-    return [row.cells[column].text for row in panel.rows_model.rows]
+    return [row.cells[column].text for row in panel.table.rows]

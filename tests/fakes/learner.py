@@ -47,7 +47,7 @@ class Learner(Hands):
             self.until(lambda: not self.state.objects and not self.state.jobs, "emptied")
         self.look_at_it()
         table = self.panel.table
-        at = next(number for number, row in enumerate(self.panel.model.rows) if row.key == exercise_id)
+        at = next(number for number, row in enumerate(self.panel.table.rows) if row.key == exercise_id)
         self.heartbeat.tick()
         if self.panel.course.exercise.id == exercise_id:
             self.click_row(table, 0 if at else 1)
@@ -131,7 +131,7 @@ class Learner(Hands):
         self.menu(self.window.toolbar.open_button, "Load tensors…")
         dialog = self.dialog(LoadFileDialog)
         self.write(dialog.file.edit, str(path))
-        self.until(lambda: dialog.model.rows or "look" not in dialog.message.text(), "looked into")
+        self.until(lambda: dialog.table.rows or "look" not in dialog.message.text(), "looked into")
         return dialog
 
     def click_row(self, table: QTableView, row: int) -> None:

@@ -213,7 +213,7 @@ def open_model(stage: Stage) -> None:
     stage.window.actions_by_id["open_model"].trigger()
     dialog = next(one for one in QApplication.topLevelWidgets() if isinstance(one, OpenModelDialog) and one.isVisible())
     dialog.show_file(path)
-    stage.wait(lambda: dialog.candidates.rows)
+    stage.wait(lambda: dialog.table.rows)
     dialog.factory.setText("UNet")
     dialog.inputs.setText("1x3x64x64")
     dialog.name.setText("unet")
@@ -271,7 +271,7 @@ def connect_dialog(stage: Stage) -> None:
     stage.window.context.save_settings(machines=(KnownMachine("ada@forge", "~/work/.venv"),))
     with _at_home(stage.folder):
         dialog = connect(stage.window.context)
-        stage.wait(lambda: dialog.model.rowCount() == 4)
+        stage.wait(lambda: len(dialog.table.rows) == 4)
     dialog.table.select_key("gpu1")
     stage.dialog = dialog
 
@@ -288,7 +288,7 @@ def python_dialog(stage: Stage) -> None:
             (site / "torch.pth").write_text(f"{Path(spec.origin).parents[1]}\n")
     with _at_home(stage.folder, PATH="/usr/bin", PYENV_ROOT=str(stage.folder)), chdir(project):
         dialog = open_dialog(stage.window.context)
-        stage.wait(lambda: dialog.model.rowCount() > 2 and not dialog._waiting)
+        stage.wait(lambda: len(dialog.table.rows) > 2 and not dialog._waiting)
         stage.rest(8.0)  # the last one is asked
     dialog.table.select_key(str(project / ".venv/bin/python"))
     stage.dialog = dialog

@@ -63,7 +63,7 @@ def panel(qtbot: QtBot, alerts: Alerts) -> AlertsPanel:
 
 
 def shown(panel: AlertsPanel) -> list[list[str]]:
-    return [[cell.text for cell in row.cells] for row in panel.model.rows]
+    return [[cell.text for cell in row.cells] for row in panel.table.rows]
 
 
 # --- the list
@@ -99,7 +99,7 @@ def test_active_alerts_are_above_those_that_are_over(panel: AlertsPanel, alerts:
     assert ALERTS.count(panel._state) == 2
     assert panel.summary.text() == "2 alerts now"
     assert panel.table.isVisible()
-    assert panel.model.rows[0].cells[1].colour == 0
+    assert panel.table.rows[0].cells[1].colour == 0
 
 
 def test_a_notice_is_distinguished_from_an_alarm_and_counts_as_none(panel: AlertsPanel, alerts: Alerts) -> None:
@@ -158,7 +158,7 @@ def test_why_is_in_sight_and_a_click_leads_to_the_device_and_the_moment(
         feed(alerts, second, throttle_reasons=("hardware thermal slowdown",) if second >= 4 else ())
     panel.refresh()
     table = panel.table
-    why = table.visualRect(panel.model.index(0, 3))
+    why = table.visualRect(panel.table.rows_model.index(0, 3))
     assert table.viewport().rect().contains(why)
     assert why.width() > table.fontMetrics().horizontalAdvance("hardware thermal slowdown") + 16
     assert not table.isColumnHidden(6), "nor is there an alert without the time when it began"
@@ -188,7 +188,7 @@ def test_a_double_click_holds_the_plots_at_the_moment(qtbot: QtBot, quiet: Quiet
     page = ALERTS.show(window.context)
     page.refresh()
     since = alerts_of(window.state).active[0].since_unix_s
-    where = page.table.visualRect(page.model.index(0, 2)).center()
+    where = page.table.visualRect(page.table.rows_model.index(0, 2)).center()
     qtbot.mouseClick(page.table.viewport(), Qt.MouseButton.LeftButton, pos=where)
     qtbot.mouseDClick(page.table.viewport(), Qt.MouseButton.LeftButton, pos=where)
     assert window.axis.paused

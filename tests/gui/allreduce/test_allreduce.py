@@ -96,7 +96,7 @@ def test_a_run_is_followed_size_by_size(qtbot: QtBot) -> None:
     assert page.summary.headline.text() == "Nothing is measured yet."
     point(state, 1, part=rows[0], done=0.3, text="4 KiB", simulated=True)
     panel.refresh()
-    assert [cell.text for cell in page.model.rows[0].cells] == ["4 KiB", "0.700", "0.467", "5.85 µs", "correct"]
+    assert [cell.text for cell in page.table.rows[0].cells] == ["4 KiB", "0.700", "0.467", "5.85 µs", "correct"]
     result = AllReduceResult(
         run=1, spec=spec, rows=rows, backend="gloo", stopped=False, simulated=True, seconds=1.0, verified=True
     )
@@ -124,4 +124,4 @@ def test_a_wrong_value_is_said_with_its_rank(qtbot: QtBot) -> None:
     panel.refresh()
     assert page.summary.warning.text() == f"✕ {reason}."
     assert page.summary.headline.text() == "Nothing was measured."
-    assert page.model.rows[0].cells[-1].text == "✕ wrong"
+    assert page.table.rows[0].cells[-1].text == "✕ wrong"

@@ -88,7 +88,7 @@ def refreshed(panel: BenchmarkPanel) -> BenchmarkPanel:
 
 
 def shown(panel: BenchmarkPanel) -> list[list[str]]:
-    return [[cell.text for cell in row.cells] for row in refreshed(panel).pages["bandwidth"].view.model.rows]
+    return [[cell.text for cell in row.cells] for row in refreshed(panel).pages["bandwidth"].view.table.rows]
 
 
 def click(qtbot: QtBot, panel: BenchmarkPanel, row: int, column: int) -> None:
@@ -191,7 +191,7 @@ def test_wrong_data_has_a_red_badge_and_the_way_round_in_words(
 ) -> None:
     run(state)
     refreshed(panel)
-    cell = panel.pages["bandwidth"].view.model.rows[1].cells[3]
+    cell = panel.pages["bandwidth"].view.table.rows[1].cells[3]
     assert cell.colour == "error"
     assert "✕ what arrived differs from what was sent" in cell.tip
     assert "3 of 1,048,576 bytes arrived wrong" in cell.tip
@@ -211,7 +211,7 @@ def test_wrong_data_has_a_red_badge_and_the_way_round_in_words(
 def test_a_pair_that_was_not_measured_says_why(qtbot: QtBot, panel: BenchmarkPanel, state: State) -> None:
     run(state)
     refreshed(panel)
-    cell = panel.pages["bandwidth"].view.model.rows[2].cells[2]
+    cell = panel.pages["bandwidth"].view.table.rows[2].cells[2]
     assert (cell.text, cell.colour) == ("—", "dim")
     assert cell.tip.endswith("not measured: the driver refuses this pair")
     click(qtbot, panel, 2, 2)
@@ -261,7 +261,7 @@ def test_simulated_copies_are_marked_everywhere(qtbot: QtBot) -> None:
     point(state, 1, part=copy("cpu", "vgpu:0", MIB, 12.0, pinned=True, simulated=True))
     refreshed(panel)
     assert panel.pages["bandwidth"].view.summary.facts.text() == "running, 1 copy, simulated"
-    assert panel.pages["bandwidth"].view.model.rows[0].cells[2].tip.endswith("simulated")
+    assert panel.pages["bandwidth"].view.table.rows[0].cells[2].tip.endswith("simulated")
     assert [one.simulated for one in panel.pages["bandwidth"].view.curve.series] == [True]
 
 
@@ -269,7 +269,7 @@ def test_another_run_and_another_theme_are_drawn_again(panel: BenchmarkPanel, st
     run(state)
     refreshed(panel)
     set_theme(LIGHT)
-    wrong = panel.pages["bandwidth"].view.model.index(1, 3).data(Qt.ItemDataRole.ForegroundRole)
+    wrong = panel.pages["bandwidth"].view.table.rows_model.index(1, 3).data(Qt.ItemDataRole.ForegroundRole)
     assert wrong == QColor(LIGHT.error)
     spec = BandwidthSpec(sources=("cpu",), destinations=("cuda:1",), sizes=(4 * MIB,), pinned=(True,))
     begin(state, 2, spec)

@@ -82,7 +82,7 @@ def test_matmul(panel: BenchmarkPanel, measure: Measure) -> None:
     panel.matmul.mode.choose("burst")
     panel.matmul.seconds_edit.setText("0.01")
     measure("matmul")
-    cells = [cell.text for cell in panel.matmul.model.rows[0].cells]
+    cells = [cell.text for cell in panel.matmul.table.rows[0].cells]
     assert cells[:4] == ["vgpu:0  simulated", "float32", "256×256×256", "burst"]
     assert float(cells[4].split()[0]) > 0
     assert cells[14].startswith("done")
@@ -118,7 +118,7 @@ def test_bandwidth(panel: BenchmarkPanel, measure: Measure) -> None:
     panel.pages["bandwidth"].seconds_edit.setText("0.01")
     panel.pages["bandwidth"].both_ways.click()
     measure("bandwidth")
-    rows = {row.key: [cell.text for cell in row.cells[1:]] for row in panel.pages["bandwidth"].view.model.rows}
+    rows = {row.key: [cell.text for cell in row.cells[1:]] for row in panel.pages["bandwidth"].view.table.rows}
     assert set(rows) == {"cpu", "vgpu:0", "vgpu:1"}
     assert all(float(text) > 0 for row in rows.values() for text in row)
     assert [one.name for one in panel.pages["bandwidth"].view.curve.series] == ["pinned", "both ways at once"]
@@ -140,7 +140,7 @@ def test_model_steps(panel: BenchmarkPanel, measure: Measure) -> None:
     panel.pages["model"].step.choose("sgd")
     panel.pages["model"].seconds_edit.setText("0.05")
     measure("model")
-    cells = [cell.text for cell in panel.pages["model"].model.rows[0].cells]
+    cells = [cell.text for cell in panel.pages["model"].table.rows[0].cells]
     assert cells[:3] == ["mlp", "vgpu:0  simulated", "train with sgd, batch 8"]
     assert float(cells[3].replace(",", "")) > 0
     assert cells[11] == "done"

@@ -87,7 +87,10 @@ def end(state: State, number: int, *, stopped: bool = False, **more: Any) -> Non
 
 def shown_row(panel: BenchmarkPanel, number: int = 0) -> list[str]:
     panel.refresh()
-    return [panel.matmul.model.index(number, column).data() for column in range(panel.matmul.model.columnCount())]
+    return [
+        panel.matmul.table.rows_model.index(number, column).data()
+        for column in range(panel.matmul.table.rows_model.columnCount())
+    ]
 
 
 def test_start_asks_for_one_specification_per_chosen_device(qtbot: QtBot, panel: BenchmarkPanel) -> None:
@@ -248,7 +251,7 @@ def test_a_new_run_is_on_top_and_the_selection_stays(panel: BenchmarkPanel, stat
     panel.refresh()
 
     assert panel.matmul.table.selected_key == 1
-    assert [row.key for row in panel.matmul.model.rows] == [2, 1]
+    assert [row.key for row in panel.matmul.table.rows] == [2, 1]
 
 
 def test_the_form_has_modes_batches_transposition_and_a_flushed_cache(qtbot: QtBot, panel: BenchmarkPanel) -> None:
@@ -314,7 +317,7 @@ def test_conditions_are_next_to_the_number(panel: BenchmarkPanel, state: State) 
     row = shown_row(panel)
     assert row[8:12] == ["noisy  8.3", "1,400", "60", "51"]
     assert row[STATE] == "done, drift −2.1 %, throttled by SW power cap"
-    assert panel.matmul.model.rows[0].cells[4].tip == "Eight parts of the window: 33.0, 32.0 TFLOP/s"
+    assert panel.matmul.table.rows[0].cells[4].tip == "Eight parts of the window: 33.0, 32.0 TFLOP/s"
 
 
 def test_wrong_values_and_an_early_end_are_distinguished_from_a_stop(panel: BenchmarkPanel, state: State) -> None:
@@ -330,7 +333,7 @@ def test_a_run_that_was_stopped_before_its_first_figure_has_not_failed(panel: Be
     start(state, 1)
     state.apply(BenchEnded(run=1, time_unix_s=NOW + 2, result=None, reason=STOPPED_EARLY))
     panel.refresh()
-    cell = panel.matmul.model.rows[0].cells[STATE]
+    cell = panel.matmul.table.rows[0].cells[STATE]
     assert (cell.text, cell.colour) == (STOPPED_EARLY, "dim")
 
 
@@ -345,7 +348,7 @@ def test_what_was_multiplied_is_written_in_the_row(panel: BenchmarkPanel, state:
     spec = MatmulSpec(device="cpu", m=64, n=32, k=16, batch=4, transpose_a=True, flush_cache=True, mode="burst")
     state.apply(BenchPreparing(run=1, spec=spec, simulated=False))
     assert shown_row(panel)[2:4] == ["4 × 64×32×16  Aᵀ  flushed", "burst"]
-    assert "A is stored as K×M" in panel.matmul.model.rows[0].cells[2].tip
+    assert "A is stored as K×M" in panel.matmul.table.rows[0].cells[2].tip
 
 
 def test_progress_and_the_time_left_are_shown_while_it_runs(panel: BenchmarkPanel, state: State) -> None:
@@ -445,7 +448,7 @@ def test_another_theme_recolours_the_rows(panel: BenchmarkPanel, state: State) -
     start(state, 1)
     panel.refresh()
     set_theme(LIGHT)
-    colour = panel.matmul.model.index(0, 0).data(Qt.ItemDataRole.ForegroundRole)
+    colour = panel.matmul.table.rows_model.index(0, 0).data(Qt.ItemDataRole.ForegroundRole)
     assert colour.name() == LIGHT.devices[0].lower()
 
 

@@ -72,19 +72,19 @@ def panel_of(qtbot: QtBot, state: State, width: int = 1204, height: int = 274) -
 
 
 def column(panel: MonitorPanel, title: str) -> list[str]:
-    return [row.cells[TITLES.index(title)].text for row in panel.model.rows]
+    return [row.cells[TITLES.index(title)].text for row in panel.table.rows]
 
 
 def tip(panel: MonitorPanel, device: str, title: str) -> str:
-    return next(row for row in panel.model.rows if row.key == device).cells[TITLES.index(title)].tip
+    return next(row for row in panel.table.rows if row.key == device).cells[TITLES.index(title)].tip
 
 
 def order(panel: MonitorPanel) -> list[object]:
-    return [row.key for row in panel.model.rows]
+    return [row.key for row in panel.table.rows]
 
 
 def place(panel: MonitorPanel, device: str) -> QPoint:
-    return panel.table.visualRect(panel.model.index(order(panel).index(device), 1)).center()
+    return panel.table.visualRect(panel.table.rows_model.index(order(panel).index(device), 1)).center()
 
 
 def click(panel: MonitorPanel, title: str) -> None:
@@ -97,7 +97,7 @@ def test_every_device_is_one_row_with_its_figures(qtbot: QtBot, state: State) ->
     panel = panel_of(qtbot, state)
     assert order(panel) == ["cpu", *CARDS]
     assert panel.table.verticalScrollBar().maximum() == 0
-    row = next(row for row in panel.model.rows if row.key == "nvml:3")
+    row = next(row for row in panel.table.rows if row.key == "nvml:3")
     assert dict(zip(TITLES, (cell.text for cell in row.cells), strict=True)) == {
         "device": "nvml:3",
         "name": "H100 80GB HBM3",
@@ -138,7 +138,7 @@ def test_a_click_on_a_title_sorts_by_number_and_nothing_else_does(qtbot: QtBot, 
     assert order(panel) == upwards, "rows stay where they are while values change"
     click(panel, "°C")
     assert order(panel) == ["nvml:5", "nvml:0", "nvml:1", "nvml:2", "nvml:3", "nvml:7", "nvml:4", "nvml:6", "cpu"]
-    assert panel.model.headerData(TITLES.index("°C"), Qt.Orientation.Horizontal) == "°C ↓"
+    assert panel.table.rows_model.headerData(TITLES.index("°C"), Qt.Orientation.Horizontal) == "°C ↓"
     click(panel, "°C")
     assert order(panel) == ["cpu", *CARDS], "a third click: as the devices are listed"
 

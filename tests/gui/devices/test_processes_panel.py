@@ -47,7 +47,7 @@ def shown_by(qtbot: QtBot, state: State) -> ProcessesPanel:
 
 
 def texts(panel: ProcessesPanel) -> list[list[str]]:
-    return [[cell.text for cell in row.cells] for row in panel.model.rows]
+    return [[cell.text for cell in row.cells] for row in panel.table.rows]
 
 
 def column(panel: ProcessesPanel, title: str) -> list[str]:
@@ -68,8 +68,8 @@ def test_processes_are_listed_per_device_largest_first(qtbot: QtBot, state: Stat
         ["cuda:0", "9", *"——————————"],
         ["cuda:1", "7", "root", "Xorg", "graphics", "1.0", "—", *"————", "/usr/lib/Xorg :0"],
     ]
-    assert sum(isinstance(row.key, tuple) for row in panel.model.rows) == 4
-    assert all(cell.tip for cell in panel.model.rows[2].cells if cell.text == "—")
+    assert sum(isinstance(row.key, tuple) for row in panel.table.rows) == 4
+    assert all(cell.tip for cell in panel.table.rows[2].cells if cell.text == "—")
 
 
 def test_the_windows_own_engine_is_marked(qtbot: QtBot, state: State) -> None:
@@ -85,7 +85,7 @@ def test_a_click_on_a_column_sorts_by_it_and_what_is_not_known_stays_last(qtbot:
     assert column(panel, "pid") == ["7", "7", "8", "9"]
     click_header(qtbot, panel, "pid")
     assert column(panel, "pid") == ["9", "8", "7", "7"]
-    assert panel.model.headerData(TITLES.index("pid"), Qt.Orientation.Horizontal) == "pid ↓"
+    assert panel.table.rows_model.headerData(TITLES.index("pid"), Qt.Orientation.Horizontal) == "pid ↓"
     click_header(qtbot, panel, "name")
     assert column(panel, "name") == ["python", "Xorg", "Xorg", "—"]
     click_header(qtbot, panel, "name")
@@ -118,7 +118,7 @@ def test_processes_that_cannot_be_seen_are_no_zero(qtbot: QtBot, state: State) -
         "not visible from here: WSL does not tell",
     ]
     assert column(panel, "MiB") == ["—", "—"]
-    assert sum(isinstance(row.key, tuple) for row in panel.model.rows) == 0
+    assert sum(isinstance(row.key, tuple) for row in panel.table.rows) == 0
 
 
 def test_a_full_card_without_a_process_is_not_called_unused(qtbot: QtBot, state: State) -> None:
@@ -128,14 +128,14 @@ def test_a_full_card_without_a_process_is_not_called_unused(qtbot: QtBot, state:
     [only] = texts(panel)
     assert only[0] == "cuda:0"
     assert only[-1].startswith("not visible from here: 9.00 GiB are in use")
-    assert sum(isinstance(row.key, tuple) for row in panel.model.rows) == 0
+    assert sum(isinstance(row.key, tuple) for row in panel.table.rows) == 0
 
 
 def test_why_memory_or_share_are_not_known_is_in_the_tooltip(qtbot: QtBot, state: State) -> None:
     missing = {"process_utilization": "the driver is too old"}
     state.apply(DeviceDetails(device="cuda:0", time_unix_s=1.0, missing=missing))
     panel = shown_by(qtbot, state)
-    assert panel.model.rows[1].cells[TITLES.index("GPU %")].tip == "not visible from here: the driver is too old"
+    assert panel.table.rows[1].cells[TITLES.index("GPU %")].tip == "not visible from here: the driver is too old"
 
 
 def test_nothing_to_list_is_said_in_a_sentence(qtbot: QtBot, state: State) -> None:

@@ -94,7 +94,7 @@ def opened(
 
 
 def texts(dialog: PythonDialog) -> list[list[str]]:
-    return [[cell.text for cell in row.cells] for row in dialog.model.rows]
+    return [[cell.text for cell in row.cells] for row in dialog.table.rows]
 
 
 def test_the_list_fills_as_each_python_answers(

@@ -237,7 +237,7 @@ def test_a_file_is_looked_into_and_some_of_it_is_loaded(qtbot: QtBot, state: Sta
     state.apply(listed(path))
     dialog.refresh()
     assert dialog.message.text() == "Loads all 2 tensors, 64 B. They were on cuda:1 when they were saved."
-    row = dialog.table.visualRect(dialog.model.index(1, 0)).center()
+    row = dialog.table.visualRect(dialog.table.rows_model.index(1, 0)).center()
     qtbot.mouseClick(dialog.table.viewport(), LEFT, pos=row)
     assert dialog.message.text().startswith("Loads 1 tensor of 2, 40 B.")
     dialog.device.setCurrentText("vgpu:0")
@@ -255,10 +255,10 @@ def test_what_was_known_of_a_file_before_is_not_taken_for_what_is_in_it_now(qtbo
     qtbot.addWidget(dialog)
     dialog.file.set_path(str(path))
     dialog.refresh()
-    assert not dialog.model.rows
+    assert not dialog.table.rows
     state.apply(listed(path))
     dialog.refresh()
-    assert len(dialog.model.rows) == 2
+    assert len(dialog.table.rows) == 2
 
 
 def test_a_refusal_of_the_engine_is_in_the_dialog(qtbot: QtBot, state: State, tmp_path: Path):
@@ -301,7 +301,7 @@ def test_keys_that_do_not_match_are_listed_and_need_a_tick(
     different = KeyMismatch("c", (2,), (3,))
     state.apply(compared(tmp_path / "net.pt", missing=("a",), unexpected=("b",), mismatched=(different,)))
     checkpoint.refresh()
-    assert [[cell.text for cell in row.cells] for row in checkpoint.model.rows] == [
+    assert [[cell.text for cell in row.cells] for row in checkpoint.table.rows] == [
         ["c", "other shape", "2", "3"],
         ["a", "missing", "yes", "no"],
         ["b", "unexpected", "no", "yes"],

@@ -128,7 +128,7 @@ def test_the_models_in_a_module_are_listed(quiet: QuietWindow, files: Path) -> N
     dialog.folder.set_path(str(files))
     dialog.module.setText("pack.nets")
     quiet.answered()
-    assert [row.key for row in dialog.candidates.rows] == ["Block", "Net", "wide"]
+    assert [row.key for row in dialog.table.rows] == ["Block", "Net", "wide"]
     assert dialog.message.text() == "Choose a class or function of the module."
     dialog.table.select_key("Net")
     assert dialog.source() == ("pack.nets:Net", str(files))
@@ -141,7 +141,7 @@ def test_the_models_in_a_file_are_listed_and_one_click_chooses(quiet: QuietWindo
     quiet.answered()
     [dialog] = dialogs(quiet)
     assert isinstance(dialog, OpenModelDialog)
-    assert [tuple(cell.text for cell in row.cells) for row in dialog.candidates.rows] == [
+    assert [tuple(cell.text for cell in row.cells) for row in dialog.table.rows] == [
         ("Block", "class", "width"), ("Net", "class", ""), ("wide", "function", ""),
     ]  # fmt: skip
     assert dialog.table.isVisible()
@@ -149,7 +149,7 @@ def test_the_models_in_a_file_are_listed_and_one_click_chooses(quiet: QuietWindo
     assert not dialog.accept_button.isEnabled()
 
     def choose(row: int) -> None:
-        where = dialog.table.visualRect(dialog.candidates.index(row, 0)).center()
+        where = dialog.table.visualRect(dialog.table.rows_model.index(row, 0)).center()
         QTest.mouseClick(dialog.table.viewport(), Qt.MouseButton.LeftButton, pos=where)
 
     choose(0)
@@ -162,7 +162,7 @@ def test_the_models_in_a_file_are_listed_and_one_click_chooses(quiet: QuietWindo
     choose(1)
     assert dialog.command().source == f"{files}/nets.py:Net"
     dialog.file.set_path(str(files / "gone.py"))
-    assert not dialog.candidates.rows
+    assert not dialog.table.rows
     dialog.reject()
 
 

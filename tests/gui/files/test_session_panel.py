@@ -48,7 +48,7 @@ def test_the_text_is_always_the_whole_script(qtbot: QtBot) -> None:
         done.actions = actions
         panel.refresh()
         assert panel.text.toPlainText() == (done.script() if actions else "")
-        assert [row.cells[1].text for row in panel.model.rows] == [one.title for one in actions]
+        assert [row.cells[1].text for row in panel.table.rows] == [one.title for one in actions]
     assert panel.words.text() == "3 actions. Undone actions are left out."
 
 
@@ -73,6 +73,6 @@ def test_a_hidden_page_waits(qtbot: QtBot) -> None:
     panel.hide()
     done.actions = (action(1),)
     panel.refresh()
-    assert not panel.model.rows
+    assert not panel.table.rows
     panel.show()
-    assert len(panel.model.rows) == 1
+    assert len(panel.table.rows) == 1

@@ -130,7 +130,7 @@ def test_a_recent_file_is_opened_with_what_was_chosen_before(start: Start, tmp_p
     hands.menu(hands.window.toolbar.open_button, "Open recent", path.name)
     hands.until(lambda: bool(_open_dialogs()), "the dialog")
     again = hands.dialog(OpenModelDialog)
-    hands.until(lambda: bool(again.candidates.rows), "looked into the file")
+    hands.until(lambda: bool(again.table.rows), "looked into the file")
     assert (again.factory.text(), again.options.text()) == ("small", "width=6")
     assert again.table.selected_key == "small"
     hands.click(again.accept_button)

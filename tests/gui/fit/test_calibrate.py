@@ -58,7 +58,7 @@ def test_a_run_is_followed_factor_by_factor(qtbot: QtBot) -> None:
     rows = row("memory", 0.9), row("half", 1.1, unit="TFLOP/s")
     point(state, 1, part=rows[0], done=0.3, text="elementwise")
     panel.refresh()
-    [first] = page.model.rows
+    [first] = page.table.rows
     texts = [cell.text for cell in first.cells]
     assert texts[:5] == ["a kernel of memory", "memory bandwidth", "243 GB/s", "270 GB/s", "0.900"]
     assert texts[-1] == "correct"

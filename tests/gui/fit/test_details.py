@@ -80,12 +80,12 @@ def test_what_would_help_is_asked_for_one_card_and_shown_beside_the_table(qtbot,
     (asked,) = sent
     assert (asked.spec.gpus, asked.spec.options, asked.spec.source) == ((T4,), True, "transformers:gpt2")
     planned(panel, state, report(asked.spec, HELPS), request=8)
-    assert len(panel.rows_model.rows) == len(load_profiles())
+    assert len(panel.table.rows) == len(load_profiles())
     assert panel.table.selected_key == T4
     QApplication.processEvents()
     assert [line.title.isVisibleTo(panel.details) for line in panel.details.helps.lines] == [True, True]
     assert not panel.details.helps.ask_button.isVisibleTo(panel.details)
-    panel.table.selectRow(len(panel.rows_model.rows) - 1)
+    panel.table.selectRow(len(panel.table.rows) - 1)
     assert panel.details.helps.lines == []
     assert panel.details.helps.ask_button.isVisibleTo(panel.details)
 

@@ -37,7 +37,7 @@ def test_the_answer_is_in_sight_where_the_form_needs_several_lines(
     QApplication.processEvents()
     assert panel.is_folded
     assert panel.minimumSizeHint().height() <= height, "nothing is below the fold"
-    second = panel.table.visualRect(panel.rows_model.index(1, CARD))
+    second = panel.table.visualRect(panel.table.rows_model.index(1, CARD))
     assert panel.table.viewport().rect().contains(second)
     assert panel.caption.isVisible()
     assert panel.views.tabs.x() - panel.caption.geometry().right() < 20, "it has all the room there is"

@@ -149,12 +149,12 @@ def test_published_steps_say_that_they_are_being_read(qtbot: QtBot, panel: FitPa
     ((work, then),) = kept
     then(work())
     assert view.compared.text() != READING
-    assert view.rows_model.rows
+    assert view.table.rows
 
 
 def test_names_of_published_models_are_whole_where_there_is_room(qtbot: QtBot, state: State) -> None:
     panel = panel_for(qtbot, state, 1310, 170)
     show(qtbot, panel, PUBLISHED)
     table = panel.views.published.table
-    longest = max(text_width(row.cells[0].text) for row in panel.views.published.rows_model.rows)
+    longest = max(text_width(row.cells[0].text) for row in panel.views.published.table.rows)
     assert table.columnWidth(0) >= longest + PAD_PX

@@ -122,12 +122,12 @@ def test_a_plan_under_way_shows_how_far_it_is_and_can_be_stopped(qtbot, panel, s
 def test_every_card_has_a_row_with_its_figures(panel, state):
     planned(panel, state, report())
     assert texts(panel, CARD) == list(load_profiles())
-    row = panel.rows_model.rows[texts(panel, CARD).index(T4)]
+    row = panel.table.rows[texts(panel, CARD).index(T4)]
     assert [row.cells[column].text for column in (TOTAL, CAPACITY, FITS, BATCH, STEP)] == [
         "17.55", "14.7", "✕ no", "0", "—",
     ]  # fmt: skip
     assert row.cells[FITS].tip.lower().startswith(fit(T4, 1).reason.lower())
-    large = panel.rows_model.rows[texts(panel, CARD).index("NVIDIA H100 80GB HBM3")]
+    large = panel.table.rows[texts(panel, CARD).index("NVIDIA H100 80GB HBM3")]
     assert large.cells[FITS].text == "✓ yes"
     assert large.cells[STEP].text == "250 to 390 ms"
     assert large.cells[RATE].text == "20.5 to 32.0"
@@ -195,7 +195,7 @@ def test_a_failed_plan_leaves_everything_in_its_place(panel, state):
     assert "It has no parameters to train." in panel.caption.full_text
     assert [part.mapTo(panel, part.rect().topLeft()) for part in parts] == before
     assert panel.table.width() + panel.details.width() > 1200  # as wide as before
-    assert len(panel.rows_model.rows) == len(load_profiles())
+    assert len(panel.table.rows) == len(load_profiles())
 
 
 def test_a_plan_that_was_stopped_leaves_what_there_was(panel, state):
@@ -255,7 +255,7 @@ def test_what_is_far_too_large_is_reported_as_a_factor():
 
 def test_every_figure_says_that_it_is_simulated(panel, state):
     planned(panel, state, report())
-    for row in panel.rows_model.rows:
+    for row in panel.table.rows:
         assert all("imulated" in row.cells[column].tip for column in (MEMORY, TOTAL))
         assert all("imulated" in row.cells[column].tip or row.cells[column].text == "—" for column in (STEP, RATE))
     planned(panel, state, helped(), request=8)
@@ -280,7 +280,7 @@ def test_no_column_is_out_of_sight_and_every_field_has_its_room(qtbot, state, wi
 
 def test_the_rows_are_made_once_for_a_report(panel, state, monkeypatch):
     planned(panel, state, report())
-    monkeypatch.setattr(panel.rows_model, "set_rows", lambda rows: pytest.fail("this is called at every event"))
+    monkeypatch.setattr(panel.table, "set_rows", lambda rows: pytest.fail("this is called at every event"))
     panel.refresh()
 
 
@@ -294,7 +294,7 @@ def test_a_recording_shows_nothing_of_the_live_plan_which_comes_back(panel, stat
     state.exchange(aside)
     panel.refresh()
     assert panel.caption.isVisible()
-    assert len(panel.rows_model.rows) == len(load_profiles())
+    assert len(panel.table.rows) == len(load_profiles())
 
 
 def test_a_plan_stays_however_much_was_done_since(panel, state):

@@ -82,9 +82,9 @@ def test_what_is_wrong_with_it(qtbot, panel, sent):
 
 def test_the_table_says_first_token_and_tokens_a_second(panel, state):
     planned(panel, state, reported())
-    heads = [panel.rows_model.headerData(column, Qt.Orientation.Horizontal) for column in (STEP, RATE)]
+    heads = [panel.table.rows_model.headerData(column, Qt.Orientation.Horizontal) for column in (STEP, RATE)]
     assert heads == ["simulated first token", "simulated tokens/s"]
-    (row,) = panel.rows_model.rows
+    (row,) = panel.table.rows
     assert (row.cells[STEP].text, row.cells[RATE].text) == ("200 to 300 ms", "700 to 900")
     assert "About 50.0 tokens/s for each user" in row.cells[RATE].tip
     assert "16 prompts of 2,048 tokens, 512 generated, KV cache float8_e4m3fn" in panel.caption.full_text
@@ -95,7 +95,7 @@ def test_a_step_has_its_own_words_again_afterwards(panel, state):
     planned(panel, state, reported())
     plain = FitReport(spec=FitSpec(source="mlp", gpus=(L4,)), fits=(fit(L4, 22 * GIB),))
     planned(panel, state, plain, request=8)
-    heads = [panel.rows_model.headerData(column, Qt.Orientation.Horizontal) for column in (STEP, RATE)]
+    heads = [panel.table.rows_model.headerData(column, Qt.Orientation.Horizontal) for column in (STEP, RATE)]
     assert heads == ["simulated step", "simulated samples/s"]
     assert panel.details.helps.isVisibleTo(panel.details)
 
@@ -117,6 +117,6 @@ def test_what_does_not_fit(panel, state):
     small = ServingFit(kv_cache_bytes=GIB, kv_bytes_per_token=1, cache=SERVING.cache, largest_context=0)
     report = FitReport(spec=SPEC, fits=(fit(L4, GIB, PARTS, serving=small),))
     planned(panel, state, report)
-    (row,) = panel.rows_model.rows
+    (row,) = panel.table.rows
     assert (row.cells[STEP].text, row.cells[RATE].text) == ("—", "—")
     assert "No batch fits. No context fits." in panel.details.batch.text()

@@ -43,7 +43,7 @@ def choose(qtbot: QtBot, panel: FitPanel, view: int) -> None:
 
 
 def select(panel: FitPanel, gpu: str) -> None:
-    panel.table.selectRow([row.key for row in panel.rows_model.rows].index(gpu))
+    panel.table.selectRow([row.key for row in panel.table.rows].index(gpu))
 
 
 # --- the form
@@ -133,7 +133,7 @@ def test_the_curve_is_asked_for_and_stays_with_its_card(
     assert isinstance(asked, PlanFit)
     assert (asked.spec.gpus, asked.spec.curve, asked.spec.options) == ((H100,), True, False)
     planned(panel, state, msgspec.structs.replace(report(asked.spec), curve=CURVE), request=8)
-    assert len(panel.rows_model.rows) == len(load_profiles()), "the table stays"
+    assert len(panel.table.rows) == len(load_profiles()), "the table stays"
     assert view.currentWidget() is not view.empty
     table = view.memory.figures()
     assert table is not None
@@ -218,7 +218,7 @@ def test_a_published_step_is_planned_and_compared_with_its_measurement(
     view = panel.views.published
     view.model.choose("resnet50")
     view.card.choose(T4)
-    rows = view.rows_model.rows
+    rows = view.table.rows
     assert rows
     assert {(row.cells[0].text, row.cells[1].text) for row in rows} == {("resnet50", T4)}
     assert not view.plan_button.isEnabled()
@@ -246,7 +246,7 @@ def test_a_row_of_decoding_is_compared_by_its_tokens(
     view = panel.views.published
     view.model.choose("phi-1.5 decode")
     view.table.selectRow(0)
-    assert view.rows_model.rows[0].cells[3].text == "decoding"
+    assert view.table.rows[0].cells[3].text == "decoding"
     assert "Measured 42.6 tokens/s" in view.compared.text()
     qtbot.mouseClick(view.plan_button, Qt.MouseButton.LeftButton)
     (asked,) = sent
@@ -264,10 +264,10 @@ def test_a_row_of_decoding_is_compared_by_its_tokens(
 def test_whether_the_model_was_fitted_to_a_row_is_said(qtbot: QtBot, panel: FitPanel) -> None:
     choose(qtbot, panel, PUBLISHED)
     view = panel.views.published
-    for row in view.rows_model.rows:
+    for row in view.table.rows:
         listed = view._steps[row.key].row
         assert row.cells[-1].text == ("yes" if fitted_to(listed) else "no")
-    assert len(view.rows_model.rows) == sum(spec_of(row) is not None for row in published())
+    assert len(view.table.rows) == sum(spec_of(row) is not None for row in published())
 
 
 def test_the_cards_that_were_late_are_planned_by_one_click_and_join_the_table(qtbot, panel, state, sent):
@@ -280,7 +280,7 @@ def test_the_cards_that_were_late_are_planned_by_one_click_and_join_the_table(qt
     assert (command.target, command.spec) == ("mlp", replace(found.spec, gpus=tuple(fit.gpu for fit in late)))
     last = late[-1].gpu
     planned(panel, state, replace(found, spec=command.spec, fits=late[:-1], late=(last,)), target="mlp", request=8)
-    assert len(panel.rows_model.rows) == len(found.fits) - 1
+    assert len(panel.table.rows) == len(found.fits) - 1
     assert panel.rest_button.text() == "Check the other 1 card"
     planned(
         panel, state, replace(found, spec=replace(command.spec, gpus=(last,)), fits=late[-1:]), target="mlp", request=9

@@ -44,7 +44,7 @@ class Desk(TwoMachines):
     def state_of_forge(self) -> str:
         page = self.window.bottom_dock.page("machines")
         page.refresh()
-        return next(row.cells[1].text for row in page.model.rows if row.key == "forge")
+        return next(row.cells[1].text for row in page.table.rows if row.key == "forge")
 
 
 @pytest.fixture

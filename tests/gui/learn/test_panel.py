@@ -69,7 +69,7 @@ def drawing(panel: LearnPanel) -> QImage:
 
 
 def listed(panel: LearnPanel, exercise_id: str) -> str:
-    return panel.model.rows[IDS.index(exercise_id)].cells[0].text
+    return panel.table.rows[IDS.index(exercise_id)].cells[0].text
 
 
 def test_done_now_and_later_have_different_signs(panel: LearnPanel) -> None:

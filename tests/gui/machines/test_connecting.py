@@ -99,14 +99,14 @@ def test_known_hosts_are_offered_and_typing_finds_them(desk: Desk) -> None:
     desk.window.actions_by_id["connect"].trigger()
     dialog = desk.dialog(ConnectDialog)
     desk.quiet.answered()
-    rows = [tuple(cell.text for cell in row.cells) for row in dialog.model.rows]
+    rows = [tuple(cell.text for cell in row.cells) for row in dialog.table.rows]
     assert rows == [
         ("ada@far", "connected before"), ("gpu1", "~/.ssh/config"), ("gpu2", "~/.ssh/config"),
         ("login", "~/.ssh/config"),
     ]  # fmt: skip
     assert not dialog.accept_button.isEnabled()
     QTest.keyClicks(dialog.host, "gpu")
-    assert [row.key for row in dialog.model.rows] == ["gpu1", "gpu2"]
+    assert [row.key for row in dialog.table.rows] == ["gpu1", "gpu2"]
     dialog.host.clear()
     dialog.table.selectRow(0)
     assert (dialog.host.text(), dialog.python.text()) == ("ada@far", "/py")
@@ -264,21 +264,21 @@ def test_the_page_lists_every_machine(desk: Desk) -> None:
     page = desk.window.bottom_dock.page("machines")
     desk.machines.show(desk.machines.machines[0])
     page.refresh()
-    texts = {row.key: [cell.text for cell in row.cells] for row in page.model.rows}
+    texts = {row.key: [cell.text for cell in row.cells] for row in page.table.rows}
     assert texts["this machine"][:3] == ["this machine", "● Here, shown", "Tesla T4, simulated"]
     assert texts["gpu2"][1:3] + texts["gpu2"][6:] == ["● Connected", "Tesla T4, simulated", "—", "12.3", "0.0", "0"]
     assert texts["gpu3"][:3] == ["gpu3", "○ Not connected", "—"]
     header = page.table.horizontalHeader()
     for order in (["gpu2", "gpu3", "this machine"], ["this machine", "gpu3", "gpu2"], ["this machine", "gpu2", "gpu3"]):
         QTest.mouseClick(header.viewport(), LEFT, pos=QPoint(header.sectionViewportPosition(0) + 20, 8))
-        assert [row.key for row in page.model.rows] == order, "up, down, as it was"
+        assert [row.key for row in page.table.rows] == order, "up, down, as it was"
     assert page.figures() is not None
     for key, lines in (
         ("gpu2", ["Show", "Disconnect", "Show as table…"]),
         ("gpu3", ["Reconnect", "Forget", "Show as table…"]),
     ):
-        row = next(at for at, one in enumerate(page.model.rows) if one.key == key)
-        place = page.table.visualRect(page.model.index(row, 0)).center()
+        row = next(at for at, one in enumerate(page.table.rows) if one.key == key)
+        place = page.table.visualRect(page.table.rows_model.index(row, 0)).center()
         QTest.mouseClick(page.table.viewport(), Qt.MouseButton.RightButton, pos=place)
         viewport = page.table.viewport()
         where = QContextMenuEvent(QContextMenuEvent.Reason.Mouse, place, viewport.mapToGlobal(place))

@@ -54,22 +54,22 @@ def accepted(dialog: FarFileDialog) -> list[str]:
 
 
 def listed(dialog: FarFileDialog) -> list[str]:
-    return [row.cells[0].text for row in dialog.model.rows]
+    return [row.cells[0].text for row in dialog.table.rows]
 
 
 def choose(dialog: FarFileDialog, *names: str) -> None:
     """Select these entries."""
     flags = QItemSelectionModel.SelectionFlag.Select | QItemSelectionModel.SelectionFlag.Rows
-    for number, row in enumerate(dialog.model.rows):
+    for number, row in enumerate(dialog.table.rows):
         if row.key in names:
-            dialog.table.selectionModel().select(dialog.model.index(number, 0), flags)
+            dialog.table.selectionModel().select(dialog.table.rows_model.index(number, 0), flags)
 
 
 def double_click(dialog: FarFileDialog, name: str) -> None:
     choose(dialog, name)
     row = dialog.table.selected_rows[0]
-    dialog.table.setCurrentIndex(dialog.model.index(row, 0))
-    where = dialog.table.visualRect(dialog.model.index(row, 0)).center()
+    dialog.table.setCurrentIndex(dialog.table.rows_model.index(row, 0))
+    where = dialog.table.visualRect(dialog.table.rows_model.index(row, 0)).center()
     QTest.mouseClick(dialog.table.viewport(), LEFT, pos=where)
     QTest.mouseDClick(dialog.table.viewport(), LEFT, pos=where)
 
@@ -199,7 +199,7 @@ def test_open_asks_which_machine(far_window: QuietWindow, side: FarSideFake) -> 
     form = dialog_of(quiet, OpenModelDialog)
     assert isinstance(form, OpenModelDialog)
     side.answer()
-    assert [row.key for row in form.candidates.rows] == ["Net", "Wide"]
+    assert [row.key for row in form.table.rows] == ["Net", "Wide"]
     assert form.source() == (f"{HOME}/net.py:Net", HOME), "nothing of that path is looked for here"
     assert brought == [Path(HOME, "run.devrec")], "which this window reads itself"
     form.reject()

@@ -58,7 +58,7 @@ def panel_of(qtbot: QtBot, state: State) -> SnapshotDialog:
 
 def test_segments_are_sorted_by_size_with_what_fits_into_them(qtbot: QtBot, state: State) -> None:
     panel = panel_of(qtbot, state)
-    assert [[cell.text for cell in row.cells[:-1]] for row in panel.segments.rows] == [
+    assert [[cell.text for cell in row.cells[:-1]] for row in panel.segment_table.rows] == [
         ["0x10000000000", "0", "large", "20.00 MiB", "10.00 MiB", "10.00 MiB", "3"],
         ["0x20000000000", "0", "small", "2.00 MiB", "1.00 MiB", "0 B", "1"],
     ]
@@ -71,17 +71,17 @@ def test_segments_are_sorted_by_size_with_what_fits_into_them(qtbot: QtBot, stat
 
 def test_the_blocks_of_the_selected_segment_are_drawn_and_listed(qtbot: QtBot, state: State) -> None:
     panel = panel_of(qtbot, state)
-    assert [row.cells[3].text for row in panel.blocks.rows] == ["in use", "free", "in use"]
-    assert [row.cells[4].text for row in panel.blocks.rows] == ["train.py:12 forward", "", "data.py:7 collate"]
+    assert [row.cells[3].text for row in panel.block_table.rows] == ["in use", "free", "in use"]
+    assert [row.cells[4].text for row in panel.block_table.rows] == ["train.py:12 forward", "", "data.py:7 collate"]
     image = panel.map.grab().toImage()
     middle = image.height() // 2
     colour = QColor(DARK.devices[0])
     assert image.pixelColor(image.width() // 8, middle) == colour
     assert image.pixelColor(image.width() // 2, middle) == QColor(DARK.bar_free), "the hole is to be seen"
     assert image.pixelColor(image.width() * 7 // 8, middle) == colour
-    where = panel.segment_table.visualRect(panel.segments.index(1, 0)).center()
+    where = panel.segment_table.visualRect(panel.segment_table.rows_model.index(1, 0)).center()
     qtbot.mouseClick(panel.segment_table.viewport(), Qt.MouseButton.LeftButton, pos=where)
-    assert [row.cells[4].text for row in panel.blocks.rows] == ["not recorded"]
+    assert [row.cells[4].text for row in panel.block_table.rows] == ["not recorded"]
 
 
 def test_a_click_on_a_block_of_the_map_selects_its_row_and_frames_it(qtbot: QtBot, state: State) -> None:
@@ -97,11 +97,11 @@ def test_a_click_on_a_block_of_the_map_selects_its_row_and_frames_it(qtbot: QtBo
 def test_places_in_the_code_show_their_whole_stack(qtbot: QtBot, state: State) -> None:
     panel = panel_of(qtbot, state)
     panel.tabs.setCurrentIndex(1)
-    assert [[cell.text for cell in row.cells] for row in panel.stacks.rows] == [
+    assert [[cell.text for cell in row.cells] for row in panel.stack_table.rows] == [
         ["5.00 MiB", "50.0 %", "1", "train.py:12 forward ← module.py:9 call ← main.py:3 <module>"],
         ["5.00 MiB", "50.0 %", "1", "data.py:7 collate ← main.py:3 <module>"],
     ]
-    where = panel.stack_table.visualRect(panel.stacks.index(1, 0)).center()
+    where = panel.stack_table.visualRect(panel.stack_table.rows_model.index(1, 0)).center()
     qtbot.mouseClick(panel.stack_table.viewport(), Qt.MouseButton.LeftButton, pos=where)
     assert panel.frames.toPlainText() == "data.py:7 collate\nmain.py:3 <module>"
 
@@ -119,14 +119,17 @@ def test_the_filter_finds_segments_by_what_they_are_and_by_who_asked_for_their_b
     ):
         panel.filter.clear()
         qtbot.keyClicks(panel.filter, text)
-        assert ([row.key for row in panel.segments.rows], [row.key for row in panel.stacks.rows]) == (segments, places)
+        assert ([row.key for row in panel.segment_table.rows], [row.key for row in panel.stack_table.rows]) == (
+            segments,
+            places,
+        )
     assert panel.tabs.tabText(0) == "By segment (2)"
 
 
 def test_a_filter_without_a_match_shows_no_blocks(qtbot: QtBot, state: State) -> None:
     panel = panel_of(qtbot, state)
     qtbot.keyClicks(panel.filter, "zzz")
-    assert panel.blocks.rows == []
+    assert panel.block_table.rows == []
     assert panel.frames.toPlainText() == ""
     assert panel.map.block_at(5) == -1
 
@@ -144,15 +147,15 @@ def test_many_segments_are_listed_largest_first_and_the_rest_is_found_by_the_fil
     many = tuple(SegmentRow(0, at << 21, (at + 1) << 10, 0, "large") for at in range(MOST_ROWS + 200))
     state.apply(SnapshotOpened(snapshot=AllocatorSnapshot(source="big.pickle", segments=many, cut=3)))
     panel = panel_of(qtbot, state)
-    assert len(panel.segments.rows) == MOST_ROWS
-    assert panel.segments.rows[0].key == MOST_ROWS + 199
+    assert len(panel.segment_table.rows) == MOST_ROWS
+    assert panel.segment_table.rows[0].key == MOST_ROWS + 199
     assert panel.more.isVisible()
     assert "3 small blocks left out" in panel.facts.full_text
     qtbot.keyClicks(panel.filter, hex(701 << 20))
-    assert panel.segments.rows == []
+    assert panel.segment_table.rows == []
     panel.filter.clear()
     qtbot.keyClicks(panel.filter, hex(77 << 21))
-    assert [row.key for row in panel.segments.rows] == [77], "which is none of the largest"
+    assert [row.key for row in panel.segment_table.rows] == [77], "which is none of the largest"
 
 
 def test_a_segment_that_contradicts_itself_is_drawn_within_its_frame() -> None:
@@ -183,4 +186,4 @@ def test_the_dialog_follows_a_new_snapshot_and_the_theme(qtbot: QtBot, state: St
 
 def test_without_a_snapshot_it_is_empty(qtbot: QtBot) -> None:
     panel = panel_of(qtbot, State())
-    assert panel.segments.rows == []
+    assert panel.segment_table.rows == []

@@ -107,7 +107,7 @@ def test_a_run_of_steps_is_a_row_from_running_to_done(panel: BenchmarkPanel, sta
     spec = ModelSpec(target="lenet", device="vgpu:0", batch=32, train=True, optimizer="adam", compiled=True)
     begin(state, 1, spec, simulated=True)
     point(state, 1, samples_per_s=900.0, tflops=1.5)
-    row = [cell.text for cell in refreshed(panel).pages["model"].model.rows[0].cells]
+    row = [cell.text for cell in refreshed(panel).pages["model"].table.rows[0].cells]
     assert row == [
         "lenet",
         "vgpu:0  simulated",
@@ -127,7 +127,7 @@ def test_a_run_of_steps_is_a_row_from_running_to_done(panel: BenchmarkPanel, sta
         step_seconds=spread(0.032), tflops=spread(2.0), peak_memory_bytes=3 << 20,
     )  # fmt: skip
     finish(state, 1, result)
-    row = [cell.text for cell in refreshed(panel).pages["model"].model.rows[0].cells]
+    row = [cell.text for cell in refreshed(panel).pages["model"].table.rows[0].cells]
     assert row[3:] == ["1,000", "980", "1,020", "32.0", "2.00 T", "3.0", "120", "5.00", "done"]
 
 
@@ -141,7 +141,7 @@ def test_what_is_not_counted_is_a_dash_with_a_reason(panel: BenchmarkPanel, stat
         failure="out of memory on cpu",
     )  # fmt: skip
     finish(state, 1, result)
-    cells = refreshed(panel).pages["model"].model.rows[0].cells
+    cells = refreshed(panel).pages["model"].table.rows[0].cells
     assert (cells[7].text, cells[7].tip) == ("—", "torch.utils.flop_counter cannot count this model")
     assert (cells[8].text, cells[8].tip) == ("—", "the memory of this device is not tracked")
     assert cells[STATE].text == "▲ ended early: out of memory on cpu"

@@ -328,7 +328,7 @@ def test_alarms_of_a_moment_that_was_jumped_to_are_listed(driver: Driver, tmp_pa
     replaying_of(driver.window.context).replay.seek(60_000)  # type: ignore[union-attr]
     driver.ready()
     began = datetime.fromtimestamp(START_UNIX_S + 30)
-    (row,) = [[cell.text for cell in row.cells] for row in page.model.rows]
+    (row,) = [[cell.text for cell in row.cells] for row in page.table.rows]
     assert (row[1], row[3], row[6]) == ("cuda:0", "hardware thermal slowdown", f"{began:%H:%M:%S}")
     replaying_of(driver.window.context).replay.seek(10_000)  # type: ignore[union-attr]
     driver.ready()

@@ -57,7 +57,7 @@ def panel_with(
 
 
 def rows(panel: RooflinePanel) -> dict[object, list[str]]:
-    return {row.key: [cell.text for cell in row.cells[1:]] for row in panel.model.rows}
+    return {row.key: [cell.text for cell in row.cells[1:]] for row in panel.table.rows}
 
 
 def drawn_of(*runs: StoredRun) -> DrawnRoofline:
@@ -280,7 +280,7 @@ def test_simulated_is_said_where_the_figures_stand(qtbot: QtBot) -> None:
     panel = panel_with(qtbot, stored(matmul(52.0, dtype="float16", info=T4), 1, T4), device="vgpu:0")
     assert panel.summary.full_text.startswith("float16 52.0 TFLOP/s, simulated:")
     assert "simulated" in panel.chooser.currentText()
-    assert any(cell.text == "□  float16" for row in panel.model.rows for cell in row.cells), "hollow marks"
+    assert any(cell.text == "□  float16" for row in panel.table.rows for cell in row.cells), "hollow marks"
     qtbot.mouseMove(panel.picture.viewport(), at(panel, "matmul").toPoint())
     assert "52.0 TFLOP/s, simulated" in panel.picture.box.text()
 

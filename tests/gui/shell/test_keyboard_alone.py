@@ -154,7 +154,7 @@ def choose(me: Keyboard, panel: LearnPanel, exercise_id: str) -> None:
     """In the list, with Tab and the arrows."""
     me.tab_to("Exercises")
     me.press(Key.Key_Home, CTRL)
-    for _ in panel.model.rows:
+    for _ in panel.table.rows:
         if panel.course.exercise.id == exercise_id:
             return
         me.press(Key.Key_Down)

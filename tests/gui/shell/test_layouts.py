@@ -316,12 +316,12 @@ def test_a_row_of_monitor_chooses_its_device_and_a_double_click_opens_it(quiet: 
     quiet.window.workbench.show_layout("monitor")
     quiet.tell(READING)
     cards = quiet.window.workbench.cards
-    assert [row.key for row in cards.model.rows] == [CPU.id, "nvml:0"]
-    assert [cell.text for cell in cards.model.rows[1].cells[4:10]] == [
+    assert [row.key for row in cards.table.rows] == [CPU.id, "nvml:0"]
+    assert [cell.text for cell in cards.table.rows[1].cells[4:10]] == [
         "81", "149 / 150", "1,410", "6,251", "55", "power cap"
     ]  # fmt: skip
     quiet.window.bottom_dock.show_page("processes")
-    where = cards.table.visualRect(cards.model.index(1, 4)).center()
+    where = cards.table.visualRect(cards.table.rows_model.index(1, 4)).center()
     QTest.mouseClick(cards.table.viewport(), Qt.MouseButton.LeftButton, pos=where)
     assert quiet.window.context.device == "nvml:0"
     assert quiet.window.devices.chosen == "nvml:0"

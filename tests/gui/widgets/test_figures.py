@@ -58,11 +58,11 @@ def open_table(quiet: QuietWindow) -> FiguresDialog:
 
 
 def rows(dialog: FiguresDialog) -> list[tuple[str, ...]]:
-    return [tuple(cell.text for cell in row.cells) for row in dialog.model.rows]
+    return [tuple(cell.text for cell in row.cells) for row in dialog.table.rows]
 
 
 def titles(dialog: FiguresDialog) -> list[str]:
-    model = dialog.model
+    model = dialog.table.rows_model
     return [str(model.headerData(at, Qt.Orientation.Horizontal)) for at in range(model.columnCount())]
 
 

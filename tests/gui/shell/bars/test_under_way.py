@@ -138,7 +138,7 @@ def test_the_table_of_monitor_shows_it_too(quiet: QuietWindow) -> None:
     quiet.settle()
     begin(quiet, MOVE)
     quiet.tell(JobProgress(request=7, done=0.25))
-    row = next(row for row in quiet.window.workbench.cards.model.rows if row.key == "vgpu:0")
+    row = next(row for row in quiet.window.workbench.cards.table.rows if row.key == "vgpu:0")
     assert row.cells[-1].text == "moving 25 %"
 
 
