@@ -10,7 +10,8 @@ from devexplorer.core.allreduce.messages import CPU_RANKS, DTYPES
 from devexplorer.core.base import MISSING, bytes_text, count_text, number_text, parse_dtype, seconds_text
 from devexplorer.core.benchmark.spec import parse_byte_sizes
 from devexplorer.core.session import Run
-from devexplorer.gui.benchmark.base_page import PicturePage, is_simulated, took
+from devexplorer.core.session.running import is_simulated
+from devexplorer.gui.benchmark.base_page import PicturePage, took
 from devexplorer.gui.charts.size_curve import GB_UNITS, Series, SizeCurve
 from devexplorer.gui.forms.device_choice import DeviceChoice
 from devexplorer.gui.widgets import Cell, Column, MenuEdit, RowsTable, TableRow, line_edit, numbers, splitter

@@ -33,15 +33,14 @@ from devexplorer.core.benchmark.statistics import noise_verdict
 from devexplorer.core.feature import offered_kinds
 from devexplorer.core.records import MatmulResult, MatmulSpec
 from devexplorer.core.session import Device, Run, State
+from devexplorer.core.session.running import Seen, see_throttling
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.benchmark.base_page import (
     BenchPage,
     DtypeEdit,
-    Seen,
     TablePage,
     device_cell,
     seconds_cell,
-    see_throttling,
     state_cell,
 )
 from devexplorer.gui.forms.page import FormPages

@@ -12,8 +12,9 @@ from devexplorer.core.benchmark.spec import check_fits, check_matmul, parse_shap
 from devexplorer.core.records import MatmulSpec
 from devexplorer.core.scaling.kind import ScalingResult, ScalingSpec
 from devexplorer.core.session import Run
+from devexplorer.core.session.running import is_simulated
 from devexplorer.gui.actions import WindowContext
-from devexplorer.gui.benchmark.base_page import DtypeEdit, PicturePage, is_simulated
+from devexplorer.gui.benchmark.base_page import DtypeEdit, PicturePage
 from devexplorer.gui.charts.wall_bars import Bar, WallBars
 from devexplorer.gui.forms.device_choice import AlikeDevices
 from devexplorer.gui.widgets import CPU, can_add_virtual, line_edit

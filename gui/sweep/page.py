@@ -13,8 +13,9 @@ import msgspec
 from devexplorer.core.base import BadInput, bytes_text, count_text, flops_text, rate_texts, shape_text
 from devexplorer.core.benchmark.spec import check_chip, operand_bytes, parse_shape, parse_shapes
 from devexplorer.core.session import Run
+from devexplorer.core.session.running import is_simulated
 from devexplorer.core.sweep.kind import SweepCell, SweepResult, SweepSpec, fastest
-from devexplorer.gui.benchmark.base_page import DtypeEdit, PicturePage, is_simulated, took
+from devexplorer.gui.benchmark.base_page import DtypeEdit, PicturePage, took
 from devexplorer.gui.charts.size_curve import Series, SizeCurve
 from devexplorer.gui.sweep.heat_map import HeatMap
 from devexplorer.gui.widgets import Choice, MenuEdit, line_edit, stack

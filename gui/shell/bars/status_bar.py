@@ -55,7 +55,7 @@ def under_way(state: State, now_unix_s: float) -> UnderWay:
             put(job.command, job.done, job.title, device_of(job.command) or "", part=job.part)
         elif not run.ended:
             from devexplorer.core.benchmark.kind import devices_of  # loaded with the first run
-            from devexplorer.gui.benchmark.base_page import done_share
+            from devexplorer.core.session.running import done_share
 
             put(job.command, done_share(run, now_unix_s), job.title, *devices_of(run.spec))
     return UnderWay(objects, devices)
@@ -226,7 +226,7 @@ class StatusBar(QFrame):
         take."""
         # Loaded with the first run: start-up does not wait for the kinds of benchmarks.
         from devexplorer.core.benchmark.kind import devices_of, kind_name, kind_of
-        from devexplorer.gui.benchmark.base_page import time_left
+        from devexplorer.core.session.running import time_left
 
         devices = {name for run in runs for name in devices_of(run.spec)}
         where = ", ".join(devices) if len(devices) == 1 else count_text(len(devices), "device")
