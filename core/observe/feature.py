@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from devexplorer.core.feature import CommandSpec, Feature
 from devexplorer.core.observe.memory_report import FILE_KIND, MARK, ExplainReport
-from devexplorer.core.observe.records import REPORT_KIND, REPORT_MARK, ScriptEnded, ScriptSteps, WhatHolds
+from devexplorer.core.observe.records import (
+    REPORT_KIND,
+    REPORT_MARK,
+    ScriptEnded,
+    ScriptPlacement,
+    ScriptSteps,
+    StepMemory,
+    WhatHolds,
+)
 
 FEATURE = Feature(
     needs=("machines", "history", "charts"),
@@ -22,6 +30,24 @@ FEATURE = Feature(
             "looking for what keeps {c.target} alive",
             "What keeps it alive was not found",
             "observe.holders:what_holds",
+            in_script=False,
+            question=True,
+            looks=True,
+        ),
+        CommandSpec(
+            StepMemory,
+            "waiting for a backward pass of the script",
+            "The memory of a step is not known",
+            "observe.holders:only_scripts",
+            in_script=False,
+            question=True,
+            looks=True,
+        ),
+        CommandSpec(
+            ScriptPlacement,
+            "looking where the script's models are",
+            "Where the script's models are is not known",
+            "observe.holders:only_scripts",
             in_script=False,
             question=True,
             looks=True,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
-from devexplorer.core.base import ProgressMonitor
+from devexplorer.core.base import BadInput, ProgressMonitor
 from devexplorer.core.observe.alive import MOST_SECONDS, search
-from devexplorer.core.observe.records import WhatHolds
+from devexplorer.core.observe.records import ScriptPlacement, StepMemory, WhatHolds
 from devexplorer.core.records import Answer
 from devexplorer.core.workspace import CommandResult, Workspace
 from devexplorer.core.workspace.placement import Target
@@ -27,3 +27,8 @@ def what_holds(workspace: Workspace, command: WhatHolds, progress: ProgressMonit
     """What keeps something of the workspace alive: its names there, and what else there is."""
     names = {name: workspace.get(name) for name in workspace.names}
     return CommandResult(holders_answer(workspace.find(command.target), names))
+
+
+def only_scripts(workspace: Workspace, command: StepMemory | ScriptPlacement, progress: ProgressMonitor) -> NoReturn:
+    """An engine has no steps. Raises `BadInput`."""
+    raise BadInput("only a running script has steps: start one with devexplorer run")

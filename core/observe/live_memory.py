@@ -310,21 +310,24 @@ class LiveMemory:
         return max(least.values(), default=0)
 
     def _layers(self) -> dict[int, str]:
-        """Of each node the layer whose parameters it uses, or that is before it."""
+        """Of each node the layer whose parameters it uses, or that is before it. Of those that it could be using (the
+        first layers lead to nothing but parameters, either) it uses the nearest."""
         graphs = self.graphs
         names: dict[int, str] = {}
         only: dict[int, bool] = {}
+        depth: dict[int, int] = {}
         for number in sorted(range(len(graphs.nodes)), key=lambda one: _sequence(graphs.nodes[one], leaf=-1)):
             variable, children = graphs.variable[number], graphs.below[number]
+            depth[number] = 1 + max((depth.get(child, 0) for child in children), default=-1)
             if variable is not None:
                 only[number] = True
                 names[number] = self.names.get(id(variable), "").rpartition(".")[0]
                 continue
             only[number] = bool(children) and all(only.get(child, False) for child in children)
-            own = [names[child] for child in children if only.get(child) and names.get(child)]
+            own = [child for child in children if only.get(child) and names.get(child)]
             before = max((child for child in children if child in names), default=None, key=self._sequence_at)
             if own:
-                names[number] = own[0]
+                names[number] = names[min(own, key=depth.__getitem__)]
             else:
                 names[number] = "" if before is None else names[before]
         return names

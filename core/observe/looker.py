@@ -7,14 +7,16 @@ import os
 import socket
 import threading
 import time
+from collections import Counter
 from contextlib import suppress
+from queue import Empty, SimpleQueue
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import torch
 
-from devexplorer.core.base import BadInput, LinkError, sentence
+from devexplorer.core.base import BadInput, LinkError, sentence, typed_line
 from devexplorer.core.base.python_names import unique_name
 from devexplorer.core.commands.registry import refused_title, title_of
 from devexplorer.core.devices.backend import DeviceRegistry
@@ -29,9 +31,12 @@ from devexplorer.core.observe.holders import holders_answer
 from devexplorer.core.observe.memory import virtual_machine
 from devexplorer.core.observe.observer import Observation, RunProgress
 from devexplorer.core.observe.phases import NAMES
-from devexplorer.core.observe.records import ScriptSteps, WhatHolds
+from devexplorer.core.observe.records import ScriptPlacement, ScriptSteps, StepMemory, WhatHolds
 from devexplorer.core.observe.running import name_of
+from devexplorer.core.observe.step_memory import step_memory
+from devexplorer.core.observe.whereabouts import placement_answer, weights_of
 from devexplorer.core.records import (
+    AllocatorSample,
     Answer,
     Command,
     EngineDevices,
@@ -42,6 +47,7 @@ from devexplorer.core.records import (
     Move,
     ObjectRemoved,
     ObjectSnapshot,
+    ObjectUse,
 )
 from devexplorer.core.workspace import Workspace
 from devexplorer.core.workspace.placement import found_in, snapshot
@@ -50,6 +56,8 @@ LOOK_S = 0.25
 """Between two readings of the allocators."""
 OBJECTS_S = 2.0
 """Between two looks at the models, or longer: they take one part in `SHARE` of the time."""
+BACKWARD_S = 30.0
+"""So long an answer about a step waits for one."""
 LAST_S = 1.0
 """So long an end waits at most for those who look."""
 SHARE = 300
@@ -124,8 +132,9 @@ class Looker:
                 self._writer.send(JobStarted(request=request, title=title, time_unix_s=time.time(), command=command))
                 try:
                     answer = self._answered(command)
-                except BadInput as error:
-                    answer = Answer(title=refused_title(command), words=sentence(str(error)), failed=True)
+                except Exception as error:  # one of ours is said as well, and the next question answered
+                    words = sentence(str(error)) if isinstance(error, BadInput) else typed_line(error)
+                    answer = Answer(title=refused_title(command), words=words, failed=True)
                 now = time.time()
                 self._writer.send(msgspec.structs.replace(answer, request=request, time_unix_s=now))
                 self._writer.send(JobEnded(request=request, ok=not answer.failed, time_unix_s=now))
@@ -140,6 +149,10 @@ class Looker:
             answer = move_between_steps(self._observation, command, models, self._registry, self._stopped)
             self._due_s = 0.0
             return answer
+        if isinstance(command, StepMemory):
+            return self._step_memory()
+        if isinstance(command, ScriptPlacement):
+            return placement_answer(self._observation)
         if not isinstance(command, WhatHolds):
             words = MOVES_WORDS if self._observation.allows_changes else WORDS
             return Answer(title=TITLE, words=f"{words}.", failed=True)
@@ -149,6 +162,24 @@ class Looker:
         if model is None:
             raise BadInput(f"the script has no model '{name}' any more")
         return holders_answer(found_in(name, model, path))
+
+    def _step_memory(self) -> Answer:
+        """As the script's own thread finds it. Raises `BadInput`."""
+        found: SimpleQueue[Answer] = SimpleQueue()
+
+        def ask() -> None:
+            try:
+                found.put(step_memory())
+            except Exception as error:
+                found.put(Answer(title=refused_title(StepMemory()), words=typed_line(error), failed=True))
+
+        self._observation.asks.append(ask)
+        try:
+            return found.get(timeout=BACKWARD_S)
+        except Empty:
+            with suppress(ValueError):
+                self._observation.asks.remove(ask)
+            raise BadInput(f"no backward pass began within {BACKWARD_S:g} s") from None
 
     def _look(self) -> None:
         try:
@@ -172,7 +203,7 @@ class Looker:
             self._registry = DeviceRegistry([TorchBackend(module=module, free_of=free_bytes)], None)
             if machine is not None:
                 self._registry.add(machine)
-            self._sampler = AllocatorSampler(self._writer.send, self._registry, Workspace(self._registry), time.time)
+            self._sampler = AllocatorSampler(self._say_reading, self._registry, Workspace(self._registry), time.time)
             self._writer.send(EngineDevices(devices=self._registry.infos(), problems=self._registry.problems()))
             facts = torch_facts(module)
             words = MOVES_WORDS if moves else WORDS
@@ -181,6 +212,9 @@ class Looker:
             )
             self._writer.send(ready)
         self._sampler.read()
+
+    def _say_reading(self, event: Event) -> None:
+        self._writer.send(by_part(event, self._observation) if isinstance(event, AllocatorSample) else event)
 
     def _say_steps(self) -> None:
         self._observation.fold_soon = True  # for the next time; at each step it would take a tenth of a millisecond
@@ -227,3 +261,27 @@ class Looker:
                     self._writer.send(self._differ.news(seen, 0))
         now = time.monotonic()
         self._due_s = now + max(OBJECTS_S, SHARE * (now - begun))
+
+
+def parts_on(device: str, observation: Observation) -> dict[str, int]:
+    """Bytes of the models there, as they were weighed last, by what they are for."""
+    parts: Counter[str] = Counter()
+    for _, weight in weights_of(observation):
+        parts["parameters and buffers"] += weight.devices[device]
+        parts["optimizer state"] += weight.states[device]
+        parts["gradients"] += weight.gradients[device]
+    return parts
+
+
+def by_part(sample: AllocatorSample, observation: Observation) -> AllocatorSample:
+    """With what the models have there by part, in place of objects of a workspace."""
+    machine, rest = virtual_machine(), sample.allocated_bytes
+    spoken = {f"vgpu:{gpu.index}": gpu.spoken for gpu in machine.gpus} if machine is not None else {}
+    uses = []
+    for name, size in parts_on(spoken.get(sample.device, sample.device), observation).items():
+        there = min(size, rest)  # gradients may be gone since they were weighed
+        rest -= there
+        if there:
+            uses.append(ObjectUse(name, there))
+    held = sample.allocated_bytes - rest
+    return msgspec.structs.replace(sample, workspace_bytes=held, objects=tuple(uses))

@@ -68,10 +68,10 @@ class _Root:
     def __init__(self, ref: Any, name: str, place: str) -> None:
         self.ref, self.name, self.place = ref, name, place
         self.calls = 0
-        self.weight: _Weight | None = None
+        self.weight: ModelWeight | None = None
 
 
-class _Weight:
+class ModelWeight:
     """What a model and what belongs to it takes, by device."""
 
     def __init__(self) -> None:
@@ -111,6 +111,8 @@ class Observation:
         """What they wait for; done between two steps."""
         self.fold_soon = False
         """Somebody who looks wants to know about the steps: they are summed up when this one is over."""
+        self.asks: list[Callable[[], object]] = []
+        """What is done once, when a backward begins: the memory is looked at then."""
         self._trained = False
         self._by_hand = False
         """The script calls `step` itself."""
@@ -169,6 +171,14 @@ class Observation:
             self._stepped.clear()
             self._round()
         self._stepped.add(key)
+
+    def backward_begins(self) -> None:
+        """Do what was asked for this moment."""
+        while self.asks:
+            try:
+                self.asks.pop(0)()
+            except Exception as error:
+                self.problem(error)
 
     def returned(self) -> None:
         """The model is done: a step may end here, or is a long one."""
@@ -453,7 +463,7 @@ class Observation:
         for root in roots:
             key = root.name, root.place
             calls = root.calls + (merged[key].calls if key in merged else 0)
-            weight = root.weight or _Weight()
+            weight = root.weight or ModelWeight()
             merged[key] = ObservedModel(
                 name=root.name,
                 place=root.place,
@@ -500,9 +510,9 @@ def _ranks() -> tuple[int | None, int | None]:
     return None, None
 
 
-def _weighed(model: Any, optimizers: list[Any], former: _Weight | None) -> _Weight:
+def _weighed(model: Any, optimizers: list[Any], former: ModelWeight | None) -> ModelWeight:
     """`former`: the time before; what is gone since then is as it was."""
-    weight = _Weight()
+    weight = ModelWeight()
     modules = list(nn.Module.modules(model))
     weight.modules = frozenset(id(module) for module in modules if module is not model)
     for module in modules:
@@ -542,7 +552,7 @@ def _weighed(model: Any, optimizers: list[Any], former: _Weight | None) -> _Weig
     return weight
 
 
-def _keep_what_is_gone(weight: _Weight, former: _Weight) -> None:
+def _keep_what_is_gone(weight: ModelWeight, former: ModelWeight) -> None:
     """Gradients are freed between steps, and an optimizer may be gone before its model is."""
     kept: list[str] = []
     if former.gradients and not weight.gradients:

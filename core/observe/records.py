@@ -135,6 +135,14 @@ class WhatHolds(BaseCommand, tag="WhatHolds"):
     target: str
 
 
+class StepMemory(BaseCommand, tag="StepMemory"):
+    """Say what the next step of a running script has in the memory, by part and by layer."""
+
+
+class ScriptPlacement(BaseCommand, tag="ScriptPlacement"):
+    """Say on which devices the models of a running script are, and what goes from one to another at every step."""
+
+
 class ScriptSteps(BaseEvent, tag="ScriptSteps"):
     """What a running script has done since the word before."""
 

@@ -7,6 +7,8 @@ Colour means device, and phases are no devices: what computes has shades of one 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QBrush, QColor
@@ -14,22 +16,40 @@ from PySide6.QtWidgets import QWidget
 
 from devexplorer.core.base import MISSING, count_text, number_text, seconds_text
 from devexplorer.core.observe.live import PHASES, ScriptState
-from devexplorer.core.observe.records import ScriptSteps
+from devexplorer.core.observe.records import ScriptPlacement, ScriptSteps, StepMemory
+from devexplorer.core.records import Command
 from devexplorer.core.session import State
 from devexplorer.core.telemetry.history import History
 from devexplorer.core.telemetry.metrics import Metric
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.charts.shades import STEPS, ramp
+from devexplorer.gui.observe.scripts import why_no_question
 from devexplorer.gui.plots.curves import Unit
 from devexplorer.gui.plots.legend import LegendLine
 from devexplorer.gui.plots.time_axis import TimeAxis
 from devexplorer.gui.timelines.slot import StackPlot
-from devexplorer.gui.widgets import EDGE_PX, ElidedLabel, EmptyState, Role, current_theme, hbox, holder, label, vbox
+from devexplorer.gui.widgets import (
+    EDGE_PX,
+    ElidedLabel,
+    EmptyState,
+    Role,
+    current_theme,
+    hbox,
+    holder,
+    label,
+    push_button,
+    vbox,
+)
+
+if TYPE_CHECKING:
+    from devexplorer.gui.shell.main_window import MainWindow
 
 NO_SCRIPT = (
     "No script is shown. Start one with: devexplorer run train.py. While it runs, Machine ▾ › Running here lists it."
 )
 NO_STEP = "{name} has made no step yet. A step is a round of the optimizer; without one, a call of a model."
+MEMORY_TIP = "What the next step has in the memory when backward begins: by part, and activations by layer"
+PLACE_TIP = "Which device each part of the model is on, and what goes to another one at every step"
 UNITS = (Unit("s", 1.0), Unit("ms", 1e-3), Unit("µs", 1e-6))
 RATE_S = 10.0
 COMPUTES = {"forward": 1.0, "backward": 0.7, "optimizer": 0.42, "evaluation": 0.85}
@@ -108,15 +128,28 @@ class ScriptPage(QWidget):
         self.numbers = label("", words="dim")
         self.verdict = ElidedLabel()
         self.plot = PhasePlot(context.state, context.axis)
-        line = hbox(self.name, self.rate, self.numbers, None, spacing=EDGE_PX)
+        self.memory = push_button("Memory of a step", partial(self._ask, StepMemory()), tip=MEMORY_TIP)
+        self.placement = push_button("Placement", partial(self._ask, ScriptPlacement()), tip=PLACE_TIP)
+        line = hbox(self.name, self.rate, self.numbers, None, self.memory, self.placement, spacing=EDGE_PX)
         self._head = holder(vbox(line, self.verdict, spacing=2, margins=(EDGE_PX, 2, EDGE_PX, 4)))
         vbox(self._head, (self.plot, 1), spacing=0, parent=self)
         context.beaten.connect(lambda: self.plot.refresh(context.axis.clock_unix_s))
         self.refresh()
 
+    def _ask(self, command: Command) -> None:
+        """The inspector has the answer."""
+        workbench = cast("MainWindow", self._context.window).workbench
+        if not workbench.shows("inspector"):
+            workbench.show_layout("explore")
+        self._context.controller.send(command)
+
     def refresh(self) -> None:
         """Show how it is now."""
         state, engine = self._state, self._state.engine
+        for button, tip in ((self.memory, MEMORY_TIP), (self.placement, PLACE_TIP)):
+            reason = why_no_question(state)
+            button.setEnabled(reason is None)
+            button.setToolTip(reason or tip)
         steps = state.part(ScriptState).steps
         is_script = engine is not None and bool(engine.read_only)
         name = self._context.machine.name if is_script else "Script"

@@ -24,7 +24,7 @@ from devexplorer.core.machines.window.link import CannotReach
 from devexplorer.core.observe.endpoint import Endpoint
 from devexplorer.core.observe.greeting import Greeting, socket_of
 from devexplorer.core.observe.observer import Observation
-from devexplorer.core.observe.records import ObserveSettings, ScriptSteps, WhatHolds
+from devexplorer.core.observe.records import ObserveSettings, ScriptPlacement, ScriptSteps, StepMemory, WhatHolds
 from devexplorer.core.observe.running import (
     AttachedEngine,
     ScriptRoute,
@@ -192,6 +192,25 @@ def test_what_keeps_a_tensor_alive_is_answered(
     host.engine.send(WhatHolds(request=6, target="gone"))
     answer = host.first(Answer, lambda event: event.request == 6)
     assert (answer.failed, answer.words) == (True, "The script has no model 'gone' any more.")
+
+
+def test_the_memory_of_a_step_is_found_by_the_script_itself(
+    observation: Observation, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.first(EngineReady)
+    host.engine.send(StepMemory(request=3))
+    until(lambda: observation.asks)
+    observation.backward_begins()
+    assert host.first(Answer).title == "Memory of a step, when backward begins"
+    assert observation.asks == []
+    monkeypatch.setattr("devexplorer.core.observe.looker.BACKWARD_S", 0.01)
+    host.engine.send(StepMemory(request=4))
+    answer = host.first(Answer, lambda event: event.request == 4)
+    assert (answer.title, answer.failed) == ("The memory of a step is not known", True)
+    assert answer.words.startswith("No backward pass began within")
+    assert observation.asks == [], "it would cost a step that nobody waits for"
+    host.engine.send(ScriptPlacement(request=5))
+    assert host.first(Answer, lambda event: event.request == 5).title == "Where the models are"
 
 
 def test_four_look_at_once_and_of_more_the_later_ones(endpoint: Endpoint, host: Host) -> None:

@@ -15,11 +15,12 @@ from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.machines.window.machines import FarMachine
 from devexplorer.core.observe.live import ScriptState
-from devexplorer.core.observe.records import ScriptSteps, WhatHolds
+from devexplorer.core.observe.records import ScriptPlacement, ScriptSteps, StepMemory, WhatHolds
 from devexplorer.core.records import EngineDevices, Move, ObjectChanged, Undo
 from devexplorer.gui.benchmark.tab import TAB as BENCHMARK
 from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.memory.tab import TAB as MEMORY
+from devexplorer.gui.observe.tab import TAB
 
 WORDS = "The script runs on its own, and this window only shows it"
 REASON = f"{WORDS}."
@@ -107,9 +108,15 @@ def test_what_changes_nothing_can_be_asked(two: TwoMachines, script: FarMachine)
     action.trigger()
     two.until(lambda: any(isinstance(command, WhatHolds) for command in two.host.engine.sent))
     assert two.host.engine.sent[-1].target == "mlp"
+    page = TAB.show(two.window.context)
+    two.window.workbench.show_layout("monitor")
+    for button, command in ((page.memory, StepMemory), (page.placement, ScriptPlacement)):
+        two.click(button)
+        two.until(lambda command=command: isinstance(two.host.engine.sent[-1], command))
+    assert two.window.workbench.shows("inspector"), "which has the answers"
     two.host.server.end("train.py has ended.", for_good=True)
     two.until(lambda: not action.isEnabled())
-    assert action.toolTip() == "train.py has ended."
+    assert action.toolTip() == page.memory.toolTip() == "train.py has ended."
 
 
 def test_who_controls_it_is_of_no_interest(two: TwoMachines, script: FarMachine) -> None:

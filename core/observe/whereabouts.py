@@ -1,0 +1,99 @@
+"""Where the models of a running script are, and what goes from one device to another at every step, as far as that can
+be seen from outside. Thread `observe-answer`."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from devexplorer.core.base import bytes_by_device_text, bytes_text, count_text
+from devexplorer.core.observe.observer import ModelWeight, Observation
+from devexplorer.core.observe.phases import place_of
+from devexplorer.core.records import Answer, Fact
+
+MOST_PLACES = 12
+OFTEN = 0.5
+"""From so many a step on it is said of every step."""
+SAME = 0.05
+WAYS = {
+    "host": "copies to the CPU",
+    "device": "copies to the device",
+    "between": "copies from one device to another",
+}
+UNSEEN = (
+    "What cannot be seen from outside: operands of operations inside a model, dtypes of activations, and what is not on"
+    " the main thread. To check a model operation by operation, open it here and choose Check."
+)
+
+
+def weights_of(observation: Observation) -> list[tuple[str, ModelWeight]]:
+    """The models that are there by their classes, as they were weighed last. Any thread."""
+    found: list[tuple[int, str, ModelWeight]] = []
+    inner: set[int] = set()
+    for key, root in list(observation.roots.items()):
+        if root.weight is not None and root.ref() is not None:
+            found.append((key, root.name, root.weight))
+            inner |= root.weight.modules
+    return [(name, weight) for key, name, weight in found if key not in inner]
+
+
+def placement_answer(observation: Observation) -> Answer:
+    """See above."""
+    facts: list[Fact] = []
+    lines: list[str] = []
+    for name, weight in weights_of(observation):
+        facts += [
+            Fact(f"{name}{what}", bytes_by_device_text(dict(sizes)))
+            for what, sizes in (
+                ("", weight.devices),
+                (", gradients", weight.gradients),
+                (", optimizer state", weight.states),
+            )
+            if sizes
+        ]
+        dtypes = ", ".join(f"{dtype} {bytes_text(size)}" for dtype, size in weight.dtypes.items())
+        facts.append(Fact(f"{name}, dtypes", dtypes))
+        lines += _findings(name, weight)
+    crossings = _crossings(observation)
+    lines += crossings or ["• No copy to another device, and no value that is read back, at a step."]
+    if not facts:
+        lines.insert(0, "• No model has been seen in a whole step yet.")
+    return Answer(title="Where the models are", words="\n".join([*lines, UNSEEN]), facts=tuple(facts))
+
+
+def _findings(name: str, weight: ModelWeight) -> list[str]:
+    """What is elsewhere than it belongs."""
+    found = []
+    devices = Counter(place.device for place in weight.places)
+    if len(devices) > 1:
+        parts = ", ".join(f"{count} on {device}" for device, count in devices.most_common())
+        found.append(f"• The parameters of {name} are on several devices: {parts}.")
+    for what in ("gradient", "optimizer"):
+        apart = [
+            place
+            for place in weight.places
+            if (there := getattr(place, f"{what}_device")) is not None and there != place.device
+        ]
+        if apart:
+            first, there = apart[0], getattr(apart[0], f"{what}_device")
+            words = "gradients" if what == "gradient" else "optimizer state"
+            found.append(
+                f"• {name} has {words} on another device than the parameter, of {count_text(len(apart), 'parameter')}:"
+                f" {first.name} is on {first.device}, its {words} on {there}."
+            )
+    return found
+
+
+def _crossings(observation: Observation) -> list[str]:
+    """What goes from one device to another at most steps, the most frequent first."""
+    rates: Counter[tuple[str, str, str]] = Counter()
+    times, _ = observation.fold.counts()
+    for note, count in dict(times.crossings).items():  # the script goes on adding to it
+        inside = " inside the model" if note.within and note.copied else ""
+        way = WAYS[note.to] if note.copied else "reads a value back"
+        rates[note.what, f"{way}{inside}", place_of(note)] += count / max(times.steps, 1)  # type: ignore[assignment]
+    often = [(key, rate) for key, rate in rates.most_common(MOST_PLACES) if rate >= OFTEN]
+    return [f"• {what} {way}, {_times(rate)} a step: {place}" for (what, way, place), rate in often]
+
+
+def _times(rate: float) -> str:
+    return "once" if abs(rate - 1) < SAME else f"{rate:.3g} times"
