@@ -226,8 +226,10 @@ class ScriptRoute:
     host = ""
     failure: ConnectionFailure | None = None
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, *, ranks: bool = False) -> None:
+        """`ranks`: to the host of all ranks of its job."""
         self.pid = pid
+        self._words = (str(pid), *(("ranks",) if ranks else ()))
 
     def reports(self) -> Sequence[Report]:
         """None."""
@@ -245,8 +247,8 @@ class ScriptRoute:
         if script is None:
             raise CannotReach(f"process {self.pid} has ended", final=True)
         script.close()
-        command = partial(module_command, "devexplorer.core.observe.host", str(self.pid))
+        command = partial(module_command, "devexplorer.core.observe.host", *self._words)
         try:
-            return SocketStream(reach({**os.environ, VARIANT: f"script {self.pid}"}, command))
+            return SocketStream(reach({**os.environ, VARIANT: " ".join(("script", *self._words))}, command))
         except HostError as error:
             raise CannotReach(str(error), final=True) from error

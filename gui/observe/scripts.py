@@ -130,8 +130,8 @@ class RunningScripts(QObject):
         """None: nobody has looked yet."""
         self._waiting: list[Callable[[], None]] | None = None
         """What is done once they are known; None: nobody looks now."""
-        self._names: dict[int, str] = {}
-        """What the machines are called, by their processes."""
+        self._names: dict[tuple[int, bool], str] = {}
+        """What the machines are called, by their processes, and whether with all ranks of the job."""
         self._new: set[str] = set()
         """Those that were not shown yet."""
         self._running: set[str] = set()
@@ -163,23 +163,24 @@ class RunningScripts(QObject):
             jobs.setdefault(script.job or str(script.pid), []).append(script)
         return dict(sorted(jobs.items(), key=lambda job: min(script.since_unix_s for script in job[1])))
 
-    def show(self, script: Greeting) -> None:
-        """Show it as a machine."""
+    def show(self, script: Greeting, job: str = "") -> None:
+        """Show it as a machine; `job`: with all ranks of its job, which is called so."""
         from devexplorer.core.observe.running import ScriptRoute, short_name
 
-        machine = self._room.find(self._names.get(script.pid, ""))
+        called, key = job or short_name(script), (script.pid, bool(job))
+        machine = self._room.find(self._names.get(key, ""))
         link = link_of(machine)
         if machine is not None and link is not None and not link.ended:
             self._room.show(machine)
             return
-        name, number = short_name(script), 1
+        name, number = called, 1
         while self._room.find(name) is not None:
             number += 1
-            name = f"{short_name(script)} ({number})"
-        self._names[script.pid] = name
+            name = f"{called} ({number})"
+        self._names[key] = name
         self._new.add(name)
         self._context.banner.say(f"Connecting to {name}…", passing=True, about=ACTION)
-        self._room.join(name, ScriptRoute(script.pid))
+        self._room.join(name, ScriptRoute(script.pid, ranks=bool(job)))
         self._running.add(name)
         machine, here = self._room.find(name), self._context.shown.here.session
         if machine is not None and machine.session is not None and here is not None:
@@ -262,7 +263,10 @@ class RunningMenu(QMenu):
         if len(job) == 1:
             return self._line(self, short_name(first), first)
         whole = short_name(first).removesuffix(f", rank {first.rank}")
-        menu = self.addMenu(f"{whole}, {count_text(len(job), 'rank')}".replace("&", "&&"))
+        called = f"{whole}, {count_text(len(job), 'rank')}"
+        menu = self.addMenu(called.replace("&", "&&"))
+        line = menu.addAction("all ranks", partial(self._scripts.show, first, called))
+        line.setToolTip(f"Models and steps of rank {first.rank}, virtual GPUs of all")
         for script in job:
             self._line(menu, f"rank {script.rank}", script)
         return menu.menuAction()

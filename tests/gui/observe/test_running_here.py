@@ -96,7 +96,7 @@ def test_the_menu_of_machines_has_those_that_run(desk: Desk) -> None:
     assert desk.line("train.py").toolTip() == "Process 11, started in /home/ada"
     ranks = desk.line("ddp.py").menu()
     assert isinstance(ranks, QMenu)
-    assert [line.partition("\t")[0] for line in desk.lines(ranks)] == ["rank 0", "rank 1"]
+    assert [line.partition("\t")[0] for line in desk.lines(ranks)] == ["all ranks", "rank 0", "rank 1"]
 
 
 def test_nothing_waits_and_no_line_moves_while_the_menu_is_open(desk: Desk) -> None:
@@ -151,6 +151,17 @@ def test_scripts_of_one_name_are_numbered_and_ranks_named(desk: Desk) -> None:
     desk.machines.change(desk.machine("train.py"), state="lost", ended=True, reason="train.py has ended.")
     desk.scripts.show(ONE)
     assert desk.names[-1] == "train.py (3)", "another process can have the number of one that has ended"
+
+
+def test_ranks_of_a_job_are_shown_as_one(desk: Desk) -> None:
+    desk.running = [*RANKS]
+    desk.open()
+    desk.line("all ranks").trigger()
+    desk.line("rank 0").trigger()
+    desk.line("all ranks").trigger()
+    assert desk.names == ["this machine", "ddp.py, 2 ranks", "ddp.py, rank 0"]
+    routes = [route._words for route in desk.machines.routes if isinstance(route, ScriptRoute)]
+    assert routes == [("20", "ranks"), ("20",)], "a host of its own"
 
 
 def test_one_that_has_ended_meanwhile_is_not_listed_and_said(desk: Desk) -> None:
