@@ -10,7 +10,6 @@ import msgspec
 
 from devexplorer.core.base import handles
 from devexplorer.core.feature import FeatureState, Listener
-from devexplorer.core.observe.kind import conditions_of, result_of
 from devexplorer.core.observe.records import RunReport, ScriptEnded, ScriptSteps
 from devexplorer.core.records import StoredRun
 from devexplorer.core.records.base import BaseEvent
@@ -44,6 +43,8 @@ class RunKeeper(Listener):
 def keep(session: Session, ended: bytes | RunReport, done: Callable[[StoredRun], None] = lambda run: None) -> None:
     """Keep a run in the history of a session of this machine; `done` gets what is kept. A second time changes
     nothing."""
+    from devexplorer.core.observe.kind import conditions_of, result_of  # with its statistics, which no start needs
+
     report = msgspec.json.decode(ended, type=RunReport) if isinstance(ended, bytes) else ended
     session.listener("history").add(result_of(report), conditions_of(report), done, once=True)
 

@@ -188,8 +188,10 @@ class RunningScripts(QObject):
 
     def _keep_ended(self) -> None:
         """The host has kept the runs of scripts that ended; the history of this window is to know of them."""
+        if not self._running:
+            return
         shown = self._context.shown
-        for machine in shown.machines if self._running else ():
+        for machine in shown.machines:
             is_shown = machine is shown.machine and shown.instead is None
             ended = (self._context.state if is_shown else machine.aside).part(ScriptState).ended
             if ended is not None and machine.name in self._running:
