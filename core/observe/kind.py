@@ -70,20 +70,20 @@ def result_of(report: RunReport) -> ScriptResult:
     )
 
 
-def conditions_of(report: RunReport) -> Conditions:
-    """Of a run of this machine."""
+def conditions_of(report: RunReport, *, here: bool) -> Conditions:
+    """`here`: it was seen on this machine; a file can be from anywhere."""
     result = result_of(report)
     names = {use.device: use.name for use in report.memory}
     return Conditions(
         started_unix_s=report.started_unix_s,
         ended_unix_s=report.started_unix_s + report.seconds,
-        host=platform.node(),
+        host=platform.node() if here else "",
         device=result.spec.device,
         device_name=names.get(result.spec.device, ""),
         simulated=result.simulated,
         torch_version=report.torch,
         python_version=report.python,
-        devexplorer_version=devexplorer.__version__,
+        devexplorer_version=devexplorer.__version__ if here else None,
     )
 
 

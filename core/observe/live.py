@@ -41,12 +41,13 @@ class RunKeeper(Listener):
 
 
 def keep(session: Session, ended: bytes | RunReport, done: Callable[[StoredRun], None] = lambda run: None) -> None:
-    """Keep a run in the history of a session of this machine; `done` gets what is kept. A second time changes
-    nothing."""
+    """Keep a run in the history of a session of this machine: of a script that was shown, or from a file; `done` gets
+    what is kept. A second time changes nothing."""
     from devexplorer.core.observe.kind import conditions_of, result_of  # with its statistics, which no start needs
 
+    here = isinstance(ended, bytes)
     report = msgspec.json.decode(ended, type=RunReport) if isinstance(ended, bytes) else ended
-    session.listener("history").add(result_of(report), conditions_of(report), done, once=True)
+    session.listener("history").add(result_of(report), conditions_of(report, here=here), done, once=True)
 
 
 class ScriptState(FeatureState):

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import torch
 
-from devexplorer.core.base import BadInput, LinkError, sentence, typed_line
+from devexplorer.core.base import BadInput, LinkError, bytes_text, sentence, typed_line
 from devexplorer.core.base.python_names import unique_name
 from devexplorer.core.commands.registry import refused_title, title_of
 from devexplorer.core.devices.backend import DeviceRegistry
@@ -42,6 +42,7 @@ from devexplorer.core.records import (
     EngineDevices,
     EngineReady,
     Event,
+    Fact,
     JobEnded,
     JobStarted,
     Move,
@@ -175,11 +176,17 @@ class Looker:
 
         self._observation.asks.append(ask)
         try:
-            return found.get(timeout=BACKWARD_S)
+            answer = found.get(timeout=BACKWARD_S)
         except Empty:
             with suppress(ValueError):
                 self._observation.asks.remove(ask)
             raise BadInput(f"no backward pass began within {BACKWARD_S:g} s") from None
+        peaks = [
+            Fact(f"peak so far, {use.device}", bytes_text(use.peak_allocated_bytes))
+            for use in self._observation.memory.devices()
+            if use.device != "cpu"
+        ]
+        return msgspec.structs.replace(answer, facts=(*answer.facts, *peaks))
 
     def _look(self) -> None:
         try:

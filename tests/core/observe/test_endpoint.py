@@ -24,7 +24,14 @@ from devexplorer.core.machines.window.link import CannotReach
 from devexplorer.core.observe.endpoint import Endpoint
 from devexplorer.core.observe.greeting import Greeting, socket_of
 from devexplorer.core.observe.observer import Observation
-from devexplorer.core.observe.records import ObserveSettings, ScriptPlacement, ScriptSteps, StepMemory, WhatHolds
+from devexplorer.core.observe.records import (
+    DeviceUse,
+    ObserveSettings,
+    ScriptPlacement,
+    ScriptSteps,
+    StepMemory,
+    WhatHolds,
+)
 from devexplorer.core.observe.running import (
     AttachedEngine,
     ScriptRoute,
@@ -37,6 +44,7 @@ from devexplorer.core.records import (
     EngineDevices,
     EngineLost,
     EngineReady,
+    Fact,
     JobEnded,
     Move,
     ObjectChanged,
@@ -200,8 +208,12 @@ def test_the_memory_of_a_step_is_found_by_the_script_itself(
     host.first(EngineReady)
     host.engine.send(StepMemory(request=3))
     until(lambda: observation.asks)
+    peak = DeviceUse(device="cuda:0", peak_allocated_bytes=8 << 20)
+    monkeypatch.setattr(observation.memory, "devices", lambda: (peak,))
     observation.backward_begins()
-    assert host.first(Answer).title == "Memory of a step, when backward begins"
+    answer = host.first(Answer)
+    assert answer.title == "Memory of a step, when backward begins"
+    assert answer.facts[-1] == Fact("peak so far, cuda:0", "8.00 MiB")
     assert observation.asks == []
     monkeypatch.setattr("devexplorer.core.observe.looker.BACKWARD_S", 0.01)
     host.engine.send(StepMemory(request=4))

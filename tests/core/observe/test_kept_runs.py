@@ -38,7 +38,7 @@ SLOWER = msgspec.structs.replace(
 
 
 def kept(store: Store, *reports: RunReport) -> list[StoredRun]:
-    return [store.add(result_of(one), conditions_of(one), once=True) for one in reports]
+    return [store.add(result_of(one), conditions_of(one, here=True), once=True) for one in reports]
 
 
 @pytest.fixture
@@ -52,6 +52,8 @@ def test_a_run_is_kept_once_under_the_device_that_it_used_most(store: Store) -> 
     assert store.get(1) == first
     assert first.result.spec.device == "cuda:0"
     assert first.conditions.device_name == "Tesla T4"
+    assert first.conditions.host
+    assert conditions_of(FIRST, here=False).host == "", "a file can be from anywhere"
     kind = kind_of(first.result)
     assert kind.subject(first.result) == "train.py --lr 3e-4"
     assert kind.remark(first.result) == "compute-bound"
