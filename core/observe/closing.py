@@ -37,7 +37,9 @@ def _head(report: RunReport) -> str:
     if report.step_median_seconds is not None:
         each = f", {seconds_text(report.step_median_seconds, simulated=report.clock == 'simulated')} each"
     rank = "" if report.rank is None else f" (rank {report.rank} of {report.ranks})"
-    return f"{name}{rank}: {what} in {seconds_text(report.seconds)}{each}"
+    stops = ", ".join(f"{seconds_text(seconds)} {how}" for how, seconds in report.stopped.items())
+    stopped = f" (stopped for {stops})" if stops else ""
+    return f"{name}{rank}: {what} in {seconds_text(report.seconds)}{stopped}{each}"
 
 
 def _model(model: ObservedModel) -> str:

@@ -26,6 +26,7 @@ from devexplorer.core.observe.greeting import Greeting
 from devexplorer.core.observe.ranks import RankWatch, register
 from devexplorer.core.observe.records import ObserveSettings, RunReport
 from devexplorer.core.observe.settings import VARIABLE, RunSettings
+from devexplorer.core.observe.stops import StopWatch
 from devexplorer.core.observe.verdict import late_rank
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ class Script:
             devices=(self._settings.virtual,) if self._settings.virtual else (),
             devexplorer=devexplorer.__version__,
         )
+        StopWatch(self.observation).start()
         self._endpoint = Endpoint(greeting, self.observation)
         try:
             self._endpoint.open()

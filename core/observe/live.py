@@ -10,7 +10,7 @@ import msgspec
 
 from devexplorer.core.base import handles
 from devexplorer.core.feature import FeatureState, Listener
-from devexplorer.core.observe.records import RunReport, ScriptEnded, ScriptSteps
+from devexplorer.core.observe.records import RunReport, ScriptEnded, ScriptHeld, ScriptSteps
 from devexplorer.core.records import StoredRun
 from devexplorer.core.records.base import BaseEvent
 from devexplorer.core.records.objects import ObjectSnapshot
@@ -60,6 +60,8 @@ class ScriptState(FeatureState):
         """Seconds of a step by phase. A phase that a step had nothing of is 0 there."""
         self.ended: ScriptEnded | None = None
         """None: it runs, or ended without a word."""
+        self.held = ""
+        """How it is stopped; empty: it is not."""
 
     @handles(ScriptSteps)
     def _took(self, event: ScriptSteps) -> Change:
@@ -75,9 +77,16 @@ class ScriptState(FeatureState):
         self.ended = event
         return Change.LABORATORY
 
+    @handles(ScriptHeld)
+    def _is_held(self, event: ScriptHeld) -> Change:
+        if event.how == self.held:
+            return Change.NOTHING
+        self.held = event.how
+        return Change.LABORATORY
+
     def past(self) -> Iterable[BaseEvent]:
         """All of them."""
-        return (*self.steps, *([self.ended] if self.ended else []))
+        return (*self.steps, *([self.ended] if self.ended else []), ScriptHeld(how=self.held))
 
     def go_on_from(self, older: Self) -> None:
         """Steps that were told before come first."""

@@ -31,7 +31,7 @@ from devexplorer.core.observe.holders import holders_answer
 from devexplorer.core.observe.memory import virtual_machine
 from devexplorer.core.observe.observer import Observation, RunProgress
 from devexplorer.core.observe.phases import NAMES
-from devexplorer.core.observe.records import ScriptPlacement, ScriptSteps, StepMemory, WhatHolds
+from devexplorer.core.observe.records import ScriptHeld, ScriptPlacement, ScriptSteps, StepMemory, WhatHolds
 from devexplorer.core.observe.running import name_of
 from devexplorer.core.observe.step_memory import step_memory
 from devexplorer.core.observe.whereabouts import placement_answer, weights_of
@@ -96,6 +96,7 @@ class Looker:
         self._uses_cuda = self._moves = False
         self._due_s = self._steps_due_s = 0.0
         self._progress: RunProgress | None = None
+        self._held, self._held_due_s = "", 0.0
 
     @property
     def over(self) -> bool:
@@ -195,6 +196,7 @@ class Looker:
                     self._say_devices()
                     self._say_models()
                     self._say_steps()
+                    self._say_held()
         except Exception as error:  # a fault of ours ends the look, and not the script
             self._writer.send(Answer(title="The look at the script ended", words=str(error), failed=True))
             self._writer.flush(1.0)
@@ -222,6 +224,12 @@ class Looker:
 
     def _say_reading(self, event: Event) -> None:
         self._writer.send(by_part(event, self._observation) if isinstance(event, AllocatorSample) else event)
+
+    def _say_held(self) -> None:
+        held, now = self._observation.held, time.monotonic()
+        if held != self._held or (held and now >= self._held_due_s):
+            self._held, self._held_due_s = held, now + STEPS_S  # again and again: who attaches has words of its own
+            self._writer.send(ScriptHeld(how=held))
 
     def _say_steps(self) -> None:
         self._observation.fold_soon = True  # for the next time; at each step it would take a tenth of a millisecond

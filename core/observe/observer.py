@@ -109,6 +109,10 @@ class Observation:
         """Windows may move its models."""
         self.changes: deque[Callable[[], None]] = deque()
         """What they wait for; done between two steps."""
+        self.held = ""
+        """How it is stopped now, as in `stops`; empty: it runs."""
+        self.stopped: Counter[str] = Counter()
+        """Seconds for which it was, by how."""
         self.fold_soon = False
         """Somebody who looks wants to know about the steps: they are summed up when this one is over."""
         self.asks: list[Callable[[], object]] = []
@@ -420,6 +424,7 @@ class Observation:
             problems=tuple(self.problems),
             rank=rank,
             ranks=ranks,
+            stopped=dict(self.stopped),
         )
 
     def progress(self) -> RunProgress:

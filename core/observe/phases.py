@@ -7,6 +7,7 @@ device a tuple that begins with it (`clocks.py`).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -97,6 +98,8 @@ class StepFold:
         """Of all steps after the warm-up."""
         self._recent: deque[Any] = deque()
         """Rows of nanoseconds by phase, a block of steps at a time."""
+        self.stops: list[tuple[int, int]] = []
+        """When the script was stopped, from and to, on the processor's clock: that belongs to no step."""
         self._open = StepTimes()
         """Of the step that is not over: what was folded already because it is long."""
         self._before = REST
@@ -211,6 +214,8 @@ class StepFold:
         """What passed from each stamp to the next: on the processor's clock, and on the one that counts."""
         if type(self.clock) is HostClock:
             host = np.diff(np.fromiter(stamps, np.int64, len(stamps))).astype(float)
+            if self.stops:
+                self._leave_out_stops(stamps, host, host)
             return host, host
         between = self.clock.between
         pairs = [
@@ -218,7 +223,22 @@ class StepFold:
             for begun, ended, phase in zip(stamps, stamps[1:], phases, strict=False)
         ]
         both = np.array(pairs, dtype=float)
+        if self.stops:
+            self._leave_out_stops([stamp[0] for stamp in stamps], both[:, 0], both[:, 1])
         return both[:, 0], both[:, 1]
+
+    def _leave_out_stops(self, moments: list[int], host: Any, counted: Any) -> None:
+        """Take them out of what passed from each moment to the next. On a clock that stood still meanwhile, as that of
+        virtual GPUs, there is nothing to take out."""
+        for begun, ended in list(self.stops):
+            number = max(0, bisect_right(moments, begun) - 1)
+            while number < len(host) and moments[number] < ended:
+                stopped = min(ended, moments[number + 1]) - max(begun, moments[number])
+                host[number] -= stopped
+                if counted is not host and counted[number] >= stopped:
+                    counted[number] -= stopped
+                number += 1
+        del self.stops[: bisect_right([ended for _, ended in self.stops], moments[-1])]
 
     def counts(self) -> tuple[StepTimes, Any]:
         """The sums, and rows of the steps for medians: without the warm-up where there are enough."""

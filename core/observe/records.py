@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
 
 PARTS = 32
+BY_SIGNAL, IN_DEBUGGER = "by a signal", "in a debugger"
+"""How a script is stopped."""
 SCHEMA = 1
 """Of `RunReport`; changes when a reader of the one before would misunderstand it."""
 REPORT_KIND = "run of a script"
@@ -127,6 +131,8 @@ class RunReport(Record):
     """Of observing itself; none of them reached the script."""
     rank: int | None = None
     ranks: int | None = None
+    stopped: dict[str, float] = msgspec.field(default_factory=dict)
+    """Seconds for which the script was stopped `by a signal` or `in a debugger`: they belong to no step."""
 
 
 class WhatHolds(BaseCommand, tag="WhatHolds"):
@@ -157,6 +163,13 @@ class ScriptSteps(BaseEvent, tag="ScriptSteps"):
     """Those are seconds of virtual GPUs."""
     verdict: str = ""
     """What takes the time, in one line; empty: there were too few steps."""
+
+
+class ScriptHeld(BaseEvent, tag="ScriptHeld"):
+    """The script was stopped, or goes on."""
+
+    how: str
+    """`by a signal` or `in a debugger`; empty: it goes on."""
 
 
 class ScriptEnded(BaseEvent, tag="ScriptEnded"):

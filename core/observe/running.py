@@ -24,12 +24,14 @@ from devexplorer.core.machines.records import Goodbye
 from devexplorer.core.machines.ssh.records import ConnectionFailure, Report
 from devexplorer.core.machines.window.link import CannotReach
 from devexplorer.core.observe.greeting import PROTOCOL, Greeting
+from devexplorer.core.observe.records import BY_SIGNAL, ScriptHeld
 from devexplorer.core.observe.settings import AWAITED
 from devexplorer.core.records import Command, EngineLost, EventSink, Log
 
 GREETING_LIMIT = 1 << 16
 ANSWER_S = 1.0
 WAIT_S = 0.1
+LOOK_S = 1.0
 ENDING_S = 0.3
 """A process that ends closes one of its sockets after the other."""
 _SOCKET = re.compile(r"script-(\d+)\.sock")
@@ -146,6 +148,7 @@ class AttachedEngine:
         self._name = f"The script (process {pid})"
         self._stream: SocketStream | None = None
         self._closing = threading.Event()
+        self._stopped, self._look_due_s = False, 0.0
         self._thread = threading.Thread(target=self._run, name="attached", daemon=True)
 
     def start(self) -> None:
@@ -175,7 +178,17 @@ class AttachedEngine:
         return not self._thread.is_alive()
 
     def beat(self) -> None:
-        """A script is given no other priority."""
+        """See, once a second, whether the process is stopped: it does not say so itself."""
+        now = time.monotonic()
+        if self._stream is None or self.goodbye is not None or now < self._look_due_s:
+            return
+        self._look_due_s = now + LOOK_S
+        stopped = False
+        with suppress(psutil.Error):  # it has ended meanwhile
+            stopped = psutil.Process(self._pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+        if stopped != self._stopped:
+            self._stopped = stopped
+            self._put(ScriptHeld(how=BY_SIGNAL if stopped else ""))
 
     def _run(self) -> None:
         problem, leaves_socket = "", False
@@ -192,6 +205,7 @@ class AttachedEngine:
             problem = f"cannot be read: {error}"
         if self._closing.is_set():
             return
+        self._put(ScriptHeld(how=""))
         time.sleep(ENDING_S)
         if not problem and all(script.pid != self._pid for script in running()):
             how = "ended abruptly: it was killed, or crashed" if leaves_socket else "has ended"

@@ -155,7 +155,9 @@ class ScriptPage(QWidget):
         name = self._context.machine.name if is_script else "Script"
         self._head.setVisible(bool(steps))
         self.plot.show_empty(not steps)
-        self.plot.empty.sentence.setText(NO_STEP.format(name=name) if is_script else NO_SCRIPT)
+        held = state.part(ScriptState).held
+        stopped = f"{name} is stopped {held}." if held and is_script else ""
+        self.plot.empty.sentence.setText(stopped or (NO_STEP.format(name=name) if is_script else NO_SCRIPT))
         self.plot.empty.button.setVisible(not is_script)
         if not steps:
             return
@@ -165,7 +167,7 @@ class ScriptPage(QWidget):
         self.rate.setText(f"{number_text(steps_per_second(steps))} steps/s")
         a_step = seconds_text(took, last.simulated) if took else MISSING
         self.numbers.setText(f"{count_text(last.steps, 'step')}, {a_step} each")
-        self.verdict.set_full_text(last.verdict or largest_words(last))
+        self.verdict.set_full_text(stopped or last.verdict or largest_words(last))
 
 
 def steps_per_second(steps: Sequence[ScriptSteps]) -> float:

@@ -362,7 +362,7 @@ def test_a_script_that_allows_it_has_its_model_moved_between_two_steps(tmp_path:
             subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run,
         ):
             patch.setenv("XDG_RUNTIME_DIR", str(runtime))
-            until(running)
+            until(lambda: script_of(run.pid))
             host = Host(run.pid)
             try:
                 host.first(EngineReady, lambda event: event.moves)

@@ -53,9 +53,11 @@ print(sorted(names))
 LOOKS = """
 import sys, time
 from devexplorer.core.observe.running import AttachedEngine
-engine = AttachedEngine(int(sys.argv[1]), lambda event: print(type(event).__name__, flush=True))
+engine = AttachedEngine(int(sys.argv[1]), lambda event: print(type(event).__name__, getattr(event, "words", ""), flush=True))
 engine.start()
 engine.join(600)
+print(engine.goodbye, flush=True)
+time.sleep(60)
 """
 PATIENCE_S = 60.0
 
@@ -120,14 +122,14 @@ def test_a_host_that_is_killed_in_the_middle_of_an_event_is_not_missed(observed:
         with subprocess.Popen([sys.executable, "-c", LOOKS, str(pid)], stdout=-1, text=True) as host:
             assert host.stdout is not None
             for _ in range(50):
-                assert host.stdout.readline()
+                assert "Goodbye" not in host.stdout.readline()
             host.kill()
         observed.go_on()
         until(lambda: psutil.Process(pid).num_threads() == bare)
     look_again(pid)
     until(lambda: psutil.Process(pid).num_threads() == bare)
     said, errors = observed.end()
-    assert said == "['MainThread', 'observe-accept']\n"
+    assert said == "['MainThread', 'observe-accept', 'observe-stops']\n"
     assert errors.startswith("devexplorer: train.py: ")
     assert "Not observed completely" not in errors
 

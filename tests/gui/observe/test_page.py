@@ -14,7 +14,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.observe.live import PHASES
-from devexplorer.core.observe.records import ScriptSteps
+from devexplorer.core.observe.records import ScriptHeld, ScriptSteps
 from devexplorer.core.session.machine import Machine
 from devexplorer.gui.observe.page import HATCHED, NO_SCRIPT, PhasePlot, ScriptPage
 from devexplorer.gui.observe.tab import TAB
@@ -76,6 +76,16 @@ def test_steps_their_rate_and_what_takes_the_time(quiet: QuietWindow, page: Scri
     quiet.now += 1.0
     quiet.tell(steps(quiet, 0.0, 1065, verdict="Input-bound: 75 % of a step waits for data."))
     assert page.verdict.full_text == "Input-bound: 75 % of a step waits for data."
+
+
+def test_a_script_that_is_stopped_is_said_to_be(quiet: QuietWindow, page: ScriptPage) -> None:
+    quiet.window.context.machine = Machine("train.py")
+    quiet.tell(SCRIPT, ScriptHeld(how="in a debugger"))
+    assert page.plot.empty.sentence.text() == "train.py is stopped in a debugger."
+    quiet.tell(steps(quiet, 1.0, 1000, verdict="Compute-bound."))
+    assert page.verdict.full_text == "train.py is stopped in a debugger."
+    quiet.tell(ScriptHeld(how=""))
+    assert page.verdict.full_text == "Compute-bound."
 
 
 def test_phases_are_stacked_in_one_order_with_their_shares(quiet: QuietWindow, page: ScriptPage) -> None:

@@ -1,0 +1,149 @@
+"""A script that is stopped, in a debugger or by a signal: that is no slow step, it is said, and windows are told."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes.hosts import short_folder
+
+from devexplorer.core.observe.phases import FORWARD, REST, StepFold
+from devexplorer.core.observe.records import BY_SIGNAL, IN_DEBUGGER, ScriptHeld
+from devexplorer.core.observe.running import AttachedEngine
+
+SCRIPT = """
+import faulthandler, sys, time
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+model = nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+faulthandler.dump_traceback_later(1.5, exit=False)
+
+
+def train(step):
+    if step == 15 and "stop" in sys.argv:
+        breakpoint()
+    time.sleep(0.03)
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+for step in range(int(sys.argv[1])):
+    train(step)
+    if step == 5:
+        open("goes", "w").close()
+faulthandler.cancel_dump_traceback_later()
+print(model.weight.sum().item().hex())
+"""
+STOP_S = 2.5
+
+
+def start(folder: Path, *words: str, observed: bool = True) -> subprocess.Popen[str]:
+    """The script, once it has made some steps."""
+    (folder / "train.py").write_text(SCRIPT)
+    (folder / "goes").unlink(missing_ok=True)
+    ours = ["-m", "devexplorer.core.cli", "run", "--report", "run.json"] if observed else []
+    command = [sys.executable, *ours, "train.py", *words]
+    pipes: dict[str, Any] = {"stdin": -1, "stdout": -1, "stderr": -1}
+    process = subprocess.Popen(command, cwd=folder, text=True, **pipes)
+    end = time.monotonic() + 60
+    while not (folder / "goes").exists():
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return process
+
+
+def check(folder: Path, how: str, steps: int) -> dict[str, Any]:
+    """That this time belongs to no step."""
+    report: dict[str, Any] = json.loads((folder / "run.json").read_text())
+    assert list(report["stopped"]) == [how]
+    assert report["stopped"][how] == pytest.approx(STOP_S, abs=0.8)
+    assert report["steps"] == steps
+    counted = sum(phase["seconds"] for phase in report["phases"])
+    assert counted < report["seconds"] - STOP_S + 0.5
+    return report
+
+
+def test_a_stop_in_the_debugger_is_left_out_and_said(tmp_path: Path) -> None:
+    said = {}
+    for observed in (False, True):
+        process = start(tmp_path, "40", "stop", observed=observed)
+        assert process.stdin is not None
+        time.sleep(0.3)
+        process.stdin.write("p step + 1\n")
+        process.stdin.flush()
+        time.sleep(STOP_S)
+        said[observed] = process.communicate("c\n", timeout=60)
+        assert process.returncode == 0
+    assert said[True][0] == said[False][0]
+    assert "16" in said[True][0]
+    for _, errors in said.values():
+        assert "Timeout (0:00:01.500000)!" in errors
+        assert 'train.py", line 16 in train' in errors
+    ours = said[True][1][said[True][1].index("devexplorer:") :]
+    assert " (stopped for 2." in ours or " (stopped for 3" in ours
+    assert f" {IN_DEBUGGER}), " in ours
+    check(tmp_path, IN_DEBUGGER, 40)
+
+
+def test_a_stop_by_a_signal_is_left_out_and_windows_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with short_folder() as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+        process = start(tmp_path, "120")
+        events: list[Any] = []
+        window = AttachedEngine(process.pid, events.append)
+        window.start()
+
+        def told(how: str) -> bool:
+            window.beat()
+            held = [event.how for event in list(events) if isinstance(event, ScriptHeld)]
+            return bool(held) and held[-1] == how
+
+        time.sleep(0.5)
+        os.kill(process.pid, signal.SIGSTOP)
+        stopped = time.monotonic()
+        while not told(BY_SIGNAL):
+            assert time.monotonic() < stopped + 30
+            time.sleep(0.05)
+        time.sleep(max(0.0, stopped + STOP_S - time.monotonic()))
+        os.kill(process.pid, signal.SIGCONT)
+        while not told(""):
+            assert time.monotonic() < stopped + 60
+            time.sleep(0.05)
+        _, errors = process.communicate(timeout=60)
+        assert window.join(30)
+    assert process.returncode == 0, errors
+    check(tmp_path, BY_SIGNAL, 120)
+    assert f" {BY_SIGNAL}), " in errors
+
+
+def test_a_stop_is_taken_out_of_what_it_is_part_of() -> None:
+    second = 1_000_000_000
+    fold = StepFold()
+    fold.marks[:] = [(0, REST, None)]
+    for step in range(8):
+        begun = 10 * step * second
+        fold.marks += [(begun, FORWARD, None), (begun + 4 * second, REST, None)]
+        fold.split = len(fold.marks) - 1
+        fold.cut()
+    fold.stops = [(2 * second, 3 * second), (43 * second, 45 * second), (200 * second, 201 * second)]
+    fold.marks.append((80 * second, REST, None))
+    fold.fold()
+    rows = fold.counts()[1]
+    both = fold.warm_up.counted + fold.total.counted
+    assert both[FORWARD] == (4 * 8 - 1 - 1) * second
+    assert both[REST] == (6 * 8 - 1) * second
+    assert len(rows) == 5
+    assert fold.stops == [(200 * second, 201 * second)]
