@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import time
+import weakref
 from collections import Counter
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -92,6 +93,10 @@ class Looker:
         self._names: dict[int, str] = {}
         """Of the models, by `id`."""
         self._seen: dict[int, ObjectSnapshot] = {}
+        self._found: dict[int, ObjectSnapshot] = {}
+        """What is not said yet."""
+        self._asked = False
+        """Whether the observed thread will look."""
         self._registry: DeviceRegistry | None = None
         self._uses_cuda = self._moves = False
         self._due_s = self._steps_due_s = 0.0
@@ -258,7 +263,8 @@ class Looker:
         )
 
     def _say_models(self) -> None:
-        if (begun := time.monotonic()) < self._due_s:
+        self._say_what_was_seen()
+        if self._asked or (begun := time.monotonic()) < self._due_s:
             return
         models = {id(model): model for model in self._observation.models()}
         for key in [key for key in self._names if key not in models]:
@@ -269,13 +275,45 @@ class Looker:
         for key, model in models.items():
             if key not in self._names:
                 self._names[key] = unique_name(name_of(model), self._names.values())
-            with suppress(RuntimeError):  # the script changes it just now: the next look sees it
-                seen = snapshot(self._names[key], model)
-                if seen != self._seen.get(key):
-                    self._seen[key] = seen
-                    self._writer.send(self._differ.news(seen, 0))
-        now = time.monotonic()
-        self._due_s = now + max(OBJECTS_S, SHARE * (now - begun))
+        settled = self._observation.settled
+        for key, model in models.items():
+            if key not in self._seen or not settled:
+                with suppress(RuntimeError):  # the script changes it just now: the next look sees it
+                    self._found[key] = snapshot(self._names[key], model, gradients=False)
+        self._say_what_was_seen()
+        if settled:
+            self._ask(models)
+        self._pause(time.monotonic() - begun)
+
+    def _ask(self, models: dict[int, Any]) -> None:
+        """Let the observed thread look between two steps: while backward runs, torch frees gradients without the GIL,
+        and who reads one on another thread crashes the script."""
+        self._asked = True
+        names, refs = dict(self._names), {key: weakref.ref(model) for key, model in models.items()}
+
+        def look() -> None:
+            begun = time.monotonic()
+            try:
+                for key, ref in refs.items():
+                    model = ref()
+                    if model is not None and not self._stopped.is_set():
+                        self._found[key] = snapshot(names[key], model)
+            except Exception as error:
+                self._observation.problem(error)
+            self._pause(time.monotonic() - begun)
+            self._asked = False
+
+        self._observation.looks.append(look)
+
+    def _pause(self, seconds: float) -> None:
+        self._due_s = time.monotonic() + max(OBJECTS_S, SHARE * seconds)
+
+    def _say_what_was_seen(self) -> None:
+        while self._found:
+            key, seen = self._found.popitem()
+            if key in self._names and seen != self._seen.get(key):
+                self._seen[key] = seen
+                self._writer.send(self._differ.news(seen, 0))
 
 
 def parts_on(device: str, observation: Observation) -> dict[str, int]:

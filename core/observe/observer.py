@@ -109,9 +109,11 @@ class Observation:
         """Windows may move its models."""
         self.changes: deque[Callable[[], None]] = deque()
         """What they wait for; done between two steps."""
+        self.looks: deque[Callable[[], None]] = deque()
+        """What those who look want to read of its models; done between two steps."""
         self.held = ""
         """How it is stopped now, as in `stops`; empty: it runs."""
-        self.stopped: Counter[str] = Counter()
+        self.stopped: dict[str, float] = {}
         """Seconds for which it was, by how."""
         self.fold_soon = False
         """Somebody who looks wants to know about the steps: they are summed up when this one is over."""
@@ -156,6 +158,7 @@ class Observation:
             self.fold.cut()
             self._round()
             self.change()
+            self._let_look()
         except Exception as error:
             self.problem(error)
 
@@ -223,6 +226,13 @@ class Observation:
             self.memory.step_ended(self.rounds)
         if self.changes and not hooks.watch.optimizers and not self._by_hand:
             self.change()
+        if self.looks and not hooks.watch.optimizers:
+            self._let_look()
+
+    def _let_look(self) -> None:
+        with torch._C.DisableTorchFunction():
+            while self.looks:
+                self.looks.popleft()()
 
     def change(self) -> None:
         """Do what windows wait for, unseen: a step has ended."""

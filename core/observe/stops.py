@@ -82,7 +82,7 @@ class StopWatch:
         begun = max(begun, stops[-1][1]) if stops else begun
         if ended <= begun:
             return
-        self._run.stopped[how] += (ended - begun) / 1e9
+        self._run.stopped[how] = self._run.stopped.get(how, 0.0) + (ended - begun) / 1e9
         if stops and stops[-1][1] == begun:
             stops[-1] = stops[-1][0], ended
         else:

@@ -145,11 +145,14 @@ VALUES_LIMIT = 100
 
 
 @no_collections()
-def snapshot(name: str, thing: nn.Module | Tensor, extras: Extras | None = None) -> ObjectSnapshot:
-    """The rows of one named object and its totals per device."""
+def snapshot(
+    name: str, thing: nn.Module | Tensor, extras: Extras | None = None, *, gradients: bool = True
+) -> ObjectSnapshot:
+    """The rows of one named object and its totals per device. Without `gradients` none is read: while a step runs that
+    would crash on another thread, as torch frees them without the GIL."""
     extras = extras or Extras()
     modules = named_modules(thing) if isinstance(thing, nn.Module) else []
-    walk = _Walk(RegisteredIds(modules), extras.optimizer)
+    walk = _Walk(RegisteredIds(modules), extras.optimizer, gradients)
     foreign: str | None = None
     # Only attributes are read; without this each costs a virtual GPU's tensor 0.1 µs more.
     with torch._C.DisableTorchFunctionSubclass():
@@ -238,7 +241,10 @@ class _Branch:
 class _Walk:
     """One walk over an object. Ties are found by identity, so a tensor's first path is the one it is counted under."""
 
-    def __init__(self, known: RegisteredIds, optimizer: torch.optim.Optimizer | None = None) -> None:
+    def __init__(
+        self, known: RegisteredIds, optimizer: torch.optim.Optimizer | None = None, gradients: bool = True
+    ) -> None:
+        self._gradients = gradients
         self.places: dict[torch.device, _Place] = {}
         self._states: dict[int, Mapping[Any, Any]] = (
             {} if optimizer is None else {id(p): s for p, s in optimizer.state.items()}
@@ -356,7 +362,9 @@ class _Walk:
             )
         )
         if counts and not lazy:
-            gradient = tensor.grad if leaf else gradient_of(tensor)
+            gradient = None
+            if self._gradients:
+                gradient = tensor.grad if leaf else gradient_of(tensor)
             if gradient is not None:
                 self.tensor(
                     f"{path}.grad" if path else "grad",

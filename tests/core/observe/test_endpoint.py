@@ -399,3 +399,19 @@ def test_a_move_that_cannot_be_is_refused_and_changes_nothing(
     assert not observation.changes
     model: Any = observation.kept  # type: ignore[attr-defined]
     assert model[0].weight.dtype == torch.float32
+
+
+def test_gradients_are_read_by_the_observed_thread_between_two_steps(observation: Observation, host: Host) -> None:
+    """On another thread that would crash the script: backward and `zero_grad` free them without the GIL."""
+    model: Any = observation.kept  # type: ignore[attr-defined]
+    model[0].weight.grad = torch.ones(3, 2)
+    observation.settled = True
+    until(lambda: observation.looks)
+    model[0].double()
+
+    def has_gradient(event: Any) -> bool:
+        return any(row.kind == "gradient" for row in event.snapshot.rows)
+
+    assert not any(isinstance(event, ObjectChanged) and has_gradient(event) for event in host.events)
+    observation._let_look()
+    host.first(ObjectChanged, has_gradient)

@@ -53,7 +53,7 @@ print(sorted(names))
 LOOKS = """
 import sys, time
 from devexplorer.core.observe.running import AttachedEngine
-engine = AttachedEngine(int(sys.argv[1]), lambda event: print(type(event).__name__, getattr(event, "words", ""), flush=True))
+engine = AttachedEngine(int(sys.argv[1]), lambda event: print(type(event).__name__, flush=True))
 engine.start()
 engine.join(600)
 print(engine.goodbye, flush=True)
