@@ -25,13 +25,12 @@ from devexplorer.core.observe import hooks
 from devexplorer.core.observe.clocks import EventClock, HostClock, SimulatedClocks
 from devexplorer.core.observe.memory import EARLY_STEPS, MemoryWatch, bytes_here, device_of, virtual_machine
 from devexplorer.core.observe.phases import (
-    BACKWARD,
     NAMES,
-    RANKS,
     REST,
     StepFold,
     StepTimes,
     line_text,
+    move_waiting,
 )
 from devexplorer.core.observe.places import RestPlaces, stack_of
 from devexplorer.core.observe.records import (
@@ -371,7 +370,7 @@ class Observation:
     def _reported(self, seconds: float) -> RunReport:
         times, rows = self.fold.counts()
         if self._ranks_ns is not None:
-            _move_waiting(times, rows, self._ranks_ns)
+            move_waiting(times, rows, self._ranks_ns)
         total = times.counted.sum()
         clocks = self.fold.clock.name != "cpu"
         phases = []
@@ -501,17 +500,6 @@ class Observation:
 def _medians(values: Any) -> tuple[float, ...]:
     """Seconds: the medians of consecutive parts of the run."""
     return tuple(float(np.median(part)) / 1e9 for part in np.array_split(values, PARTS) if len(part))
-
-
-def _move_waiting(times: StepTimes, rows: Any, waited: float) -> None:
-    """From backward to the ranks: as much of each backward as was waited in the usual one."""
-    for sums in (times.host, times.counted):
-        moved = min(waited * times.steps, sums[BACKWARD])
-        sums[BACKWARD] -= moved
-        sums[RANKS] += moved
-    moved_rows = np.minimum(rows[:, BACKWARD], waited)
-    rows[:, BACKWARD] -= moved_rows
-    rows[:, RANKS] += moved_rows
 
 
 def _ranks() -> tuple[int | None, int | None]:

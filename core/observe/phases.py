@@ -251,6 +251,17 @@ class StepFold:
         return both, rows
 
 
+def move_waiting(times: StepTimes, rows: Any, waited: float) -> None:
+    """From backward to the ranks: as much of each backward as was waited in the usual one."""
+    for sums in (times.host, times.counted):
+        moved = min(waited * times.steps, sums[BACKWARD])
+        sums[BACKWARD] -= moved
+        sums[RANKS] += moved
+    moved_rows = np.minimum(rows[:, BACKWARD], waited)
+    rows[:, BACKWARD] -= moved_rows
+    rows[:, RANKS] += moved_rows
+
+
 def _noted(note: Any) -> Crossing:
     """The note of a mark. That of a value read back is a plain tuple: what, phase, code, instruction."""
     if type(note) is Crossing:
