@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from devexplorer.core.environments.records import Environment, Probe
+from devexplorer.core.machines.greeting import Greeting
 from devexplorer.core.records.base import Record
 from devexplorer.core.records.benchmark import StoredRun
 from devexplorer.core.records.devices import DeviceInfo, Problem
@@ -197,6 +198,10 @@ class ProbePython(Record, tag="ProbePython"):
     path: str
 
 
+class ListScripts(Record, tag="ListScripts"):
+    """The observed scripts of this user that run on that machine; answered with `ScriptsFound`."""
+
+
 class WriteScript(Record, tag="WriteScript"):
     """The session as Python, with what lets a window repeat it; answered with `Text`."""
 
@@ -249,6 +254,7 @@ Question = (
     | SetHidden
     | FindPythons
     | ProbePython
+    | ListScripts
     | WriteScript
     | SaveCopy
     | PlaceCopy
@@ -459,6 +465,12 @@ class PythonProbed(Record, tag="PythonProbed"):
     probe: Probe
 
 
+class ScriptsFound(Record, tag="ScriptsFound"):
+    """Answers `ListScripts`."""
+
+    scripts: tuple[Greeting, ...]
+
+
 class Text(Record, tag="Text"):
     """A text."""
 
@@ -472,7 +484,7 @@ class Done(Record, tag="Done"):
     """What there is to say about it."""
 
 
-Result = Folder | FileKinds | ModelsFound | Chunk | RunPage | PythonsFound | PythonProbed | Text | Done
+Result = Folder | FileKinds | ModelsFound | Chunk | RunPage | PythonsFound | PythonProbed | ScriptsFound | Text | Done
 
 ANSWERED_WITH: dict[type[Question], type[Result]] = {
     ListFolder: Folder,
@@ -482,6 +494,7 @@ ANSWERED_WITH: dict[type[Question], type[Result]] = {
     ListRuns: RunPage,
     FindPythons: PythonsFound,
     ProbePython: PythonProbed,
+    ListScripts: ScriptsFound,
     WriteScript: Text,
     SaveCopy: Text,
     PlaceCopy: Text,

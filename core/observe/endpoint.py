@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from devexplorer.core.base import LinkError
+from devexplorer.core.machines.greeting import Greeting, socket_of
 from devexplorer.core.machines.host.finding import make, peer
-from devexplorer.core.observe.greeting import Greeting, socket_of
 from devexplorer.core.observe.records import RunReport, ScriptEnded
 
 if TYPE_CHECKING:

@@ -1,22 +1,27 @@
 """`python -m devexplorer.core.observe.host PID [ranks]`: a host, as of a machine, whose engine is a running script, or
-all ranks of its job. Main thread."""
+all ranks of its job; `… proxy PID [ranks] --marker HEX`: the way to it, which ssh starts. Main thread."""
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from devexplorer.core.machines.host.daemon import serve
-from devexplorer.core.machines.records import Goodbye
+from devexplorer.core.machines.host.finding import proxy
 from devexplorer.core.observe.job import JobEngine
-from devexplorer.core.observe.running import AttachedEngine
+from devexplorer.core.observe.running import AttachedEngine, reach_script
+
+if TYPE_CHECKING:
+    from devexplorer.core.machines.records import Goodbye
 
 IDLE_S = 30.0
 """A script that nobody looks at is left alone soon."""
 
 
-def main(pid: int, engine: type[AttachedEngine] = AttachedEngine) -> int:
+def serve_script(pid: int, engine: type[AttachedEngine]) -> int:
     """Serve until that script ends, or nobody looks."""
+    from devexplorer.core.machines.host.daemon import serve  # the proxy does without
+
     attached: list[AttachedEngine] = []
 
     def attach(*arguments: Any) -> AttachedEngine:
@@ -30,4 +35,10 @@ def main(pid: int, engine: type[AttachedEngine] = AttachedEngine) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), JobEngine if sys.argv[2:] else AttachedEngine))
+    match sys.argv[1:]:
+        case ["proxy", *script, "--marker", marker]:
+            code = proxy(marker, lambda: reach_script(*script))
+            sys.stderr.flush()
+            os._exit(code)  # a thread of the proxy may still wait for input that nobody sends
+        case [pid, *ranks]:
+            sys.exit(serve_script(int(pid), JobEngine if ranks else AttachedEngine))

@@ -18,11 +18,11 @@ from torch import nn
 
 import devexplorer
 from devexplorer.core.base.files import replacing
+from devexplorer.core.machines.greeting import Greeting
 from devexplorer.core.machines.host.finding import HostError
 from devexplorer.core.observe import observer, when_full
 from devexplorer.core.observe.closing import report_lines
 from devexplorer.core.observe.endpoint import Endpoint
-from devexplorer.core.observe.greeting import Greeting
 from devexplorer.core.observe.ranks import RankWatch, register
 from devexplorer.core.observe.records import ObserveSettings, RunReport
 from devexplorer.core.observe.settings import VARIABLE, RunSettings

@@ -19,6 +19,7 @@ from devexplorer.core.telemetry.history import SAME_S, History
 from devexplorer.core.telemetry.metrics import Metric
 
 if TYPE_CHECKING:
+    from devexplorer.core.machines.records import ScriptsFound
     from devexplorer.core.session.session import Session
 
 KEPT = 3_600
@@ -31,13 +32,21 @@ PHASES = (
 
 
 class RunKeeper(Listener):
-    """Keeps the run of the script that this session shows in the history, once it has ended. Main thread."""
+    """Keeps the run of the script that this session shows in the history, once it has ended; of a host, tells windows
+    which scripts run on its machine. Main thread, but for `scripts`."""
 
     def drained(self, result: PollResult) -> None:
         """Look for the end of it."""
         for event in result.events:
             if isinstance(event, ScriptEnded):
                 keep(self.session, event.report)
+
+    def scripts(self) -> ScriptsFound:
+        """Those of this user. Any thread: it waits for their answers."""
+        from devexplorer.core.machines.records import ScriptsFound  # these two when somebody asks
+        from devexplorer.core.observe.running import running
+
+        return ScriptsFound(scripts=tuple(running()))
 
 
 def keep(session: Session, ended: bytes | RunReport, done: Callable[[StoredRun], None] = lambda run: None) -> None:

@@ -11,22 +11,25 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import psutil
 
 from devexplorer.core.base import BadInput, Clock, LinkError, module_command
 from devexplorer.core.engine.link import EVENT_LIMIT, Joiner, decode_event, frame, read_payload
+from devexplorer.core.machines.greeting import PROTOCOL, Greeting
 from devexplorer.core.machines.host.finding import CONNECT_S, VARIANT, HostError, folders, peer, reach, trusted
 from devexplorer.core.machines.host.wire import SocketStream
 from devexplorer.core.machines.records import Goodbye
 from devexplorer.core.machines.ssh.records import ConnectionFailure, Report
 from devexplorer.core.machines.window.link import CannotReach
-from devexplorer.core.observe.greeting import PROTOCOL, Greeting
 from devexplorer.core.observe.records import BY_SIGNAL, ScriptHeld
 from devexplorer.core.observe.settings import AWAITED
 from devexplorer.core.records import Command, EngineLost, EventSink, Log
+
+if TYPE_CHECKING:
+    from devexplorer.core.machines.window.routes import WayThere
 
 GREETING_LIMIT = 1 << 16
 ANSWER_S = 1.0
@@ -233,6 +236,33 @@ class AttachedEngine:
         stream.close()
 
 
+HOST = "devexplorer.core.observe.host"
+
+
+def _words(pid: int, *, ranks: bool) -> tuple[str, ...]:
+    """The arguments of its host. `ranks`: of the one of all ranks of its job."""
+    return (str(pid), "ranks") if ranks else (str(pid),)
+
+
+def reach_script(pid: str, *ranks: str) -> socket.socket:
+    """A connection to the host with these arguments, of a script that runs here; the host is started where there is
+    none. Raises `HostError`."""
+    script = _listening(int(pid))
+    if script is None:
+        raise HostError(f"process {pid} has ended")
+    script.close()
+    variant = " ".join(("script", pid, *ranks))
+    return reach({**os.environ, VARIANT: variant}, partial(module_command, HOST, pid, *ranks))
+
+
+def route_there(pid: int, host: str, python: str, *, ranks: bool = False) -> WayThere:
+    """As `ScriptRoute`, to a script that runs on a machine of ssh's, in this Python there. It has an ssh of its own,
+    and breaks like that of any machine."""
+    from devexplorer.core.machines.window.routes import SshRoute  # with the first of them
+
+    return SshRoute(host, python, program=(HOST, "proxy", *_words(pid, ranks=ranks)))
+
+
 class ScriptRoute:
     """The way to the host of a script that runs here; the host is started where there is none. `open` as often as it
     takes; nothing is asked on the way."""
@@ -243,7 +273,7 @@ class ScriptRoute:
     def __init__(self, pid: int, *, ranks: bool = False) -> None:
         """`ranks`: to the host of all ranks of its job."""
         self.pid = pid
-        self._words = (str(pid), *(("ranks",) if ranks else ()))
+        self._words = _words(pid, ranks=ranks)
 
     def reports(self) -> Sequence[Report]:
         """None."""
@@ -257,12 +287,7 @@ class ScriptRoute:
 
     def open(self, *, unasked: bool) -> SocketStream:
         """A channel to the host. Raises `CannotReach`."""
-        script = _listening(self.pid)
-        if script is None:
-            raise CannotReach(f"process {self.pid} has ended", final=True)
-        script.close()
-        command = partial(module_command, "devexplorer.core.observe.host", *self._words)
         try:
-            return SocketStream(reach({**os.environ, VARIANT: " ".join(("script", *self._words))}, command))
+            return SocketStream(reach_script(*self._words))
         except HostError as error:
             raise CannotReach(str(error), final=True) from error

@@ -136,14 +136,14 @@ def reconnect(context: WindowContext, name: str) -> None:
 
 
 def ask(context: WindowContext, approach: Approach) -> None:
-    """A machine that is being reconnected waits for a password or the like."""
+    """A machine that is being reconnected, or a script there, waits for a password or the like."""
     from devexplorer.gui.machines.approach import AskDialog
 
     room = room_of(context)
     dialog = AskDialog(approach, context.window)
 
     def close_when_over() -> None:
-        link = link_of(room.find(approach.way.host))
+        link = link_of(room.find(approach.name))
         if link is None or link.state not in ("connecting", "reconnecting"):
             dialog.accept()
 

@@ -64,6 +64,8 @@ class Approach(QObject):
     def __init__(self, way: WayThere, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.way = way
+        self.name = way.host
+        """Of the machine in this window; a script that runs on the host has another."""
         self.step: ConnectProgress | None = None
         self.said: deque[str] = deque(maxlen=MOST_LINES)
         self._prompts: dict[int, Prompt] = {}
@@ -488,10 +490,10 @@ class ConnectDialog(FormDialog):
 
 
 class AskDialog(FormDialog):
-    """A machine that is being reconnected asks for something."""
+    """ssh asks for something on the way to a machine that has no other dialog."""
 
     def __init__(self, approach: Approach, parent: QWidget | None = None) -> None:
-        super().__init__(f"Reconnect {approach.way.host}", "", WIDTH_PX, parent)
+        super().__init__(f"Log in to {approach.way.host}", "", WIDTH_PX, parent)
         self._approach = approach
         self.accept_button.hide()
         self.view = ApproachView()

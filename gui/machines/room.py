@@ -38,7 +38,7 @@ class MachineRoom(QObject):
 
     changed = Signal()
     asked = Signal(object)
-    """A machine that is being reconnected waits for the user (`Approach`)."""
+    """On the way to a machine that has no dialog, ssh waits for the user (`Approach`)."""
     beaten = Signal()
     """After each beat of the window, once another machine was asked for."""
 
@@ -100,6 +100,10 @@ class MachineRoom(QObject):
         known = {one.host: one.python for one in self.context.settings.machines}
         return self._pythons.get(host) or known.get(host, "")
 
+    def is_host(self, name: str) -> bool:
+        """Whether another machine is a host of ssh's itself, which has a dialog while it is first connected."""
+        return self._approaches[name].way.host == name
+
     def find(self, name: str) -> Machine | None:
         """The machine of this name."""
         return next((machine for machine in self.machines if machine.name == name), None)
@@ -137,6 +141,7 @@ class MachineRoom(QObject):
 
         approach = Approach(way, self)
         self.register.add(name, way)
+        approach.name = name
         self._approaches[name] = approach
         self._first.add(name)
         approach.asked.connect(partial(self._pass_on, name))
@@ -205,9 +210,9 @@ class MachineRoom(QObject):
 
     # --- as time goes by
 
-    def _pass_on(self, host: str) -> None:
-        if host not in self._first:  # whose dialog is open
-            self.asked.emit(self._approaches[host])
+    def _pass_on(self, name: str) -> None:
+        if name not in self._first or not self.is_host(name):  # whose dialog is open
+            self.asked.emit(self._approaches[name])
 
     def _add_first(self) -> None:
         """The virtual GPUs that the window was started with; without CUDA cards the engine has them already."""
@@ -237,10 +242,10 @@ class MachineRoom(QObject):
             state = machine.link.state
             if machine.name in self._first and state == "connected":
                 self._first.discard(machine.name)
-                if self._approaches[machine.name].way.host:
+                if self.is_host(machine.name):
                     self._remember(machine.name)
                 self.show(machine)
-            elif machine.name in self._first and state == "lost" and not self._approaches[machine.name].way.host:
+            elif machine.name in self._first and state == "lost" and not self.is_host(machine.name):
                 self.context.hint(f"{machine.name}: {machine.link.reason}.")  # there is no dialog
                 self._beside = None
                 self.leave(machine)

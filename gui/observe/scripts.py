@@ -1,5 +1,6 @@
-"""The scripts of this user that run on this machine: Machine ▾ › Running here lists them and shows one as a machine.
-Main thread; their sockets are asked on the thread `scripts`."""
+"""The scripts of this user that run: Machine ▾ › Running here lists those of this machine, Running on NAME those of
+another one that is connected; either shows one as a machine. Main thread; the sockets of this machine are asked on the
+thread `scripts`."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from devexplorer.gui.observe.tab import TAB
 from devexplorer.gui.widgets.panel import is_only_shown, why_not_live
 
 if TYPE_CHECKING:
-    from devexplorer.core.observe.greeting import Greeting
+    from devexplorer.core.machines.greeting import Greeting
     from devexplorer.gui.shell.main_window import MainWindow
 
 NONE = "No script of yours runs. Start one with: devexplorer run train.py"
@@ -70,8 +71,23 @@ def why_no_question(state: State) -> str | None:
 def begin(context: WindowContext) -> None:
     """In the menu it is a menu of its own, filled while the way to it opens."""
     scripts, window = scripts_of(context), cast("MainWindow", context.window)
-    window.actions_by_id[ACTION].setMenu(RunningMenu(scripts, window))
-    window.toolbar.buttons["machine"].menu().aboutToShow.connect(scripts.look)
+    window.actions_by_id[ACTION].setMenu(RunningMenu(scripts, window, scripts.here))
+    menu = window.toolbar.buttons["machine"].menu()
+    elsewhere: dict[str, RunningMenu] = {}
+
+    def add() -> None:
+        """At the end, so that no line moves while the menu is open."""
+        for name, known in scripts.known.items():
+            if name == scripts.here or not known:
+                continue
+            if name not in elsewhere:
+                elsewhere[name] = RunningMenu(scripts, window, name)
+            if elsewhere[name].menuAction() not in menu.actions():
+                menu.addMenu(elsewhere[name])
+
+    menu.aboutToShow.connect(scripts.look)
+    menu.aboutToShow.connect(add)
+    scripts.changed.connect(add)
 
 
 def begin_with(context: WindowContext, pid: str) -> None:
@@ -80,7 +96,7 @@ def begin_with(context: WindowContext, pid: str) -> None:
 
     def found(script: Greeting | None) -> None:
         if script is not None:
-            scripts_of(context).show(script)
+            scripts_of(context).show(script, scripts_of(context).here)
         else:
             context.shown.show(context.shown.here)
             context.banner.say(f"The script of process {pid} has ended.")
@@ -126,22 +142,28 @@ class RunningScripts(QObject):
     def __init__(self, context: WindowContext) -> None:
         super().__init__(context)
         self._context, self._room = context, room_of(context)
-        self.known: tuple[Greeting, ...] | None = None
-        """None: nobody has looked yet."""
+        self.here = context.machine.name
+        self.known: dict[str, Sequence[Greeting]] = {}
+        """Of each machine that has answered, by its name."""
         self._waiting: list[Callable[[], None]] | None = None
         """What is done once they are known; None: nobody looks now."""
-        self._names: dict[tuple[int, bool], str] = {}
-        """What the machines are called, by their processes, and whether with all ranks of the job."""
+        self._names: dict[tuple[str, int, bool], str] = {}
+        """What they are called as machines, by where they run, their processes, and whether with all ranks."""
         self._new: set[str] = set()
         """Those that were not shown yet."""
         self._running: set[str] = set()
-        """Machines whose script has not ended, as far as is known."""
+        """Those of this machine that have not ended, as far as is known."""
         context.machine_shown.connect(self._shown)
         context.beaten.connect(self._keep_ended)
 
     def look(self, then: Callable[[], None] = lambda: None) -> None:
         """Ask which there are; at a later beat they are known."""
+        from devexplorer.core.machines.records import ListScripts, ScriptsFound
         from devexplorer.core.observe.running import running
+
+        def found(name: str, answer: ScriptsFound) -> None:
+            self.known[name] = answer.scripts
+            self.changed.emit()
 
         if self._waiting is not None:
             self._waiting.append(then)
@@ -149,30 +171,40 @@ class RunningScripts(QObject):
         self._waiting = [then]
         self._context.stirred.emit()
         self._context.in_background("scripts", running, self._found)
+        hosts = [machine for machine in self._room.others if machine.link.live and self._room.is_host(machine.name)]
+        listed = {self.here, *(machine.name for machine in hosts)}
+        self.known = {name: known for name, known in self.known.items() if name in listed}
+        for machine in hosts:
+            machine.session.ask(ListScripts(), partial(found, machine.name))
 
     def _found(self, found: Sequence[Greeting]) -> None:
-        self.known, waiting, self._waiting = tuple(found), self._waiting or [], None
+        self.known[self.here], waiting, self._waiting = found, self._waiting or [], None
         self.changed.emit()
         for then in waiting:
             then()
 
-    def jobs(self) -> dict[str, list[Greeting]]:
-        """They, ranks of one job together."""
+    def jobs(self, machine: str) -> dict[str, list[Greeting]]:
+        """Those of a machine, ranks of one job together."""
         jobs: dict[str, list[Greeting]] = {}
-        for script in sorted(self.known or (), key=lambda script: script.rank or 0):
+        for script in sorted(self.known.get(machine, ()), key=lambda script: script.rank or 0):
             jobs.setdefault(script.job or str(script.pid), []).append(script)
         return dict(sorted(jobs.items(), key=lambda job: min(script.since_unix_s for script in job[1])))
 
-    def show(self, script: Greeting, job: str = "") -> None:
-        """Show it as a machine; `job`: with all ranks of its job, which is called so."""
-        from devexplorer.core.observe.running import ScriptRoute, short_name
+    def show(self, script: Greeting, where: str, job: str = "") -> None:
+        """Show it as a machine; `where`: the name of the one that it runs on; `job`: with all ranks of its job, which
+        is called so."""
+        from devexplorer.core.observe.running import ScriptRoute, route_there, short_name
 
-        called, key = job or short_name(script), (script.pid, bool(job))
+        ranks, is_here = bool(job), where == self.here
+        key = where, script.pid, ranks
         machine = self._room.find(self._names.get(key, ""))
         link = link_of(machine)
         if machine is not None and link is not None and not link.ended:
             self._room.show(machine)
             return
+        called = job or short_name(script)
+        if not is_here:
+            called = f"{called} on {where}"
         name, number = called, 1
         while self._room.find(name) is not None:
             number += 1
@@ -180,11 +212,15 @@ class RunningScripts(QObject):
         self._names[key] = name
         self._new.add(name)
         self._context.banner.say(f"Connecting to {name}…", passing=True, about=ACTION)
-        self._room.join(name, ScriptRoute(script.pid, ranks=bool(job)))
-        self._running.add(name)
-        machine, here = self._room.find(name), self._context.shown.here.session
-        if machine is not None and machine.session is not None and here is not None:
-            machine.session.listeners["history"] = here.listener("history")  # it runs on this machine
+        if is_here:
+            self._room.join(name, ScriptRoute(script.pid, ranks=ranks))
+            self._running.add(name)
+        else:
+            self._room.join(name, route_there(script.pid, where, self._room.python_of(where), ranks=ranks))
+        machine, runs_on = self._room.find(name), self._room.find(where)
+        if machine is None or machine.session is None or runs_on is None or runs_on.session is None:
+            return
+        machine.session.listeners["history"] = runs_on.session.listener("history")
 
     def _keep_ended(self) -> None:
         """The host has kept the runs of scripts that ended; the history of this window is to know of them."""
@@ -215,8 +251,10 @@ class RunningScripts(QObject):
         from devexplorer.gui.actions.palette import CommandPalette, PaletteChoice  # when it is asked for
 
         choices = [
-            PaletteChoice(short_name(script), since_words(script), True, partial(self.show, script), script.folder)
-            for job in self.jobs().values()
+            PaletteChoice(
+                short_name(script), since_words(script), True, partial(self.show, script, self.here), script.folder
+            )
+            for job in self.jobs(self.here).values()
             for script in job
         ]
         if choices:
@@ -226,12 +264,12 @@ class RunningScripts(QObject):
 
 
 class RunningMenu(QMenu):
-    """What is known at once; while it is open lines are added below, and none moves."""
+    """Those of one machine: what is known at once; while it is open lines are added below, and none moves."""
 
-    def __init__(self, scripts: RunningScripts, window: MainWindow) -> None:
-        super().__init__(window)
+    def __init__(self, scripts: RunningScripts, window: MainWindow, machine: str) -> None:
+        super().__init__(f"Running on {machine}".replace("&", "&&"), window)
         self.setToolTipsVisible(True)
-        self._scripts = scripts
+        self._scripts, self._machine = scripts, machine
         self._lines: dict[str, QAction] = {}
         """By the job."""
         self._words: QAction | None = None
@@ -249,14 +287,14 @@ class RunningMenu(QMenu):
     def _follow(self) -> None:
         if self._words is None:  # it was never opened
             return
-        jobs = self._scripts.jobs()
+        jobs = self._scripts.jobs(self._machine)
         for key, line in self._lines.items():
             line.setEnabled(key in jobs)
         for key, job in jobs.items():
             if key not in self._lines:
                 self._lines[key] = self._add(job)
         self._words.setVisible(not self._lines)
-        self._words.setText(LOOKING if self._scripts.known is None else NONE)
+        self._words.setText(NONE if self._machine in self._scripts.known else LOOKING)
 
     def _add(self, job: Sequence[Greeting]) -> QAction:
         from devexplorer.core.observe.running import short_name
@@ -267,13 +305,14 @@ class RunningMenu(QMenu):
         whole = short_name(first).removesuffix(f", rank {first.rank}")
         called = f"{whole}, {count_text(len(job), 'rank')}"
         menu = self.addMenu(called.replace("&", "&&"))
-        line = menu.addAction("all ranks", partial(self._scripts.show, first, called))
+        line = menu.addAction("all ranks", partial(self._scripts.show, first, self._machine, called))
         line.setToolTip(f"Models and steps of rank {first.rank}, virtual GPUs of all")
         for script in job:
             self._line(menu, f"rank {script.rank}", script)
         return menu.menuAction()
 
     def _line(self, menu: QMenu, words: str, script: Greeting) -> QAction:
-        line = menu.addAction(f"{words}\t{since_words(script)}".replace("&", "&&"), partial(self._scripts.show, script))
+        show = partial(self._scripts.show, script, self._machine)
+        line = menu.addAction(f"{words}\t{since_words(script)}".replace("&", "&&"), show)
         line.setToolTip(f"Process {script.pid}, started in {script.folder}")
         return line

@@ -39,7 +39,9 @@ class SessionFake:
         """Of a feature that has heard nothing."""
         return SimpleNamespace(deliver=lambda: False)
 
-    def ask(self, question: Question, then: Callable[[Any], None], failed: Callable[[str], None]) -> None:
+    def ask(
+        self, question: Question, then: Callable[[Any], None], failed: Callable[[str], None] = lambda problem: None
+    ) -> None:
         self.calls.append((question, then, failed))
 
 

@@ -27,10 +27,10 @@ from PySide6.QtGui import QColor, QCursor, QPainter, QPixmap
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QPushButton, QWidget
 
+from devexplorer.core.machines.greeting import Greeting
 from devexplorer.core.machines.host.finding import reach, serve_command
 from devexplorer.core.machines.host.wire import SocketStream
 from devexplorer.core.machines.ssh.records import Report
-from devexplorer.core.observe.greeting import Greeting
 from devexplorer.core.observe.running import running
 from devexplorer.core.records import BuildModel, Check, Command, Forward, MatmulSpec, Move, StartBenchmark
 from devexplorer.core.session.session import Session
@@ -373,7 +373,7 @@ def run(stage: Stage) -> None:
     stage.at_end = [script.kill, lambda: bool(script.wait())]
     found: list[Greeting] = []
     stage.wait(lambda: found.extend(one for one in running() if one.pid == script.pid) or found)
-    scripts_of(stage.window.context).show(found[0])
+    scripts_of(stage.window.context).show(found[0], "this machine")
     stage.wait(lambda: len(stage.app.state.objects) == 1)
     stage.rest(75.0)
 

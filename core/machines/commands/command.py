@@ -54,7 +54,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _proxy(arguments: argparse.Namespace) -> int:
-    return proxy(arguments.marker, command=lambda: serve_command(_virtual(arguments)))
+    return proxy(arguments.marker, lambda: reach(os.environ, lambda: serve_command(_virtual(arguments))))
 
 
 def _list(arguments: argparse.Namespace) -> int:

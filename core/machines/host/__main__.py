@@ -7,14 +7,14 @@ import os
 import sys
 
 from devexplorer.core.base.module_command import without_cards
-from devexplorer.core.machines.host.finding import FAILED, proxy, serve_command
+from devexplorer.core.machines.host.finding import FAILED, proxy, reach, serve_command
 
 
 def main(argv: list[str]) -> int:
     """Run one of the two; the grammar is small so that the proxy is there at once."""
     match argv:
         case ["proxy", "--marker", marker, *rest]:
-            return proxy(marker, command=lambda: serve_command(rest))
+            return proxy(marker, lambda: reach(os.environ, lambda: serve_command(rest)))
         case ["serve", *rest] if len(rest) in (0, 2) and rest[:1] in ([], ["--virtual"]):
             from devexplorer.core.machines.host.daemon import serve
 

@@ -304,19 +304,12 @@ CHUNK = 1 << 16
 FAILED = 2
 
 
-def proxy(
-    marker: str,
-    *,
-    environ: Mapping[str, str] = os.environ,
-    command: Callable[[], Sequence[str]] = serve_command,
-    read: int = 0,
-    write: int = 1,
-) -> int:
-    """Join the two descriptors to the host until either side ends; returns the exit code.
+def proxy(marker: str, open_host: Callable[[], socket.socket], *, read: int = 0, write: int = 1) -> int:
+    """Join the two descriptors to the host until either side ends; returns the exit code. `open_host`: see `reach`.
 
     The marker comes first, between line ends: whatever was printed before it was none of the host's."""
     try:
-        connection = reach(environ, command)
+        connection = open_host()
     except HostError as error:
         print(f"devexplorer: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
         return FAILED

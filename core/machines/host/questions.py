@@ -22,6 +22,7 @@ from devexplorer.core.machines.records import (
     HostQuestion,
     ImportRuns,
     ListRuns,
+    ListScripts,
     Reply,
     RestartEngine,
     Result,
@@ -66,7 +67,7 @@ class Questions:
         self._handlers: dict[type, Callable[[Client, Any, Answer], Result | None]] = {
             ListRuns: self._list_runs, TagRuns: self._tag_runs, DeleteRuns: self._delete_runs,
             ExportRuns: self._export_runs, ImportRuns: self._import_runs, SetHidden: self._set_hidden,
-            WriteScript: self._write_script,
+            ListScripts: self._list_scripts, WriteScript: self._write_script,
         }  # fmt: skip
         recording = partial(session.listener, "recording")
         self._orders: dict[type, Callable[[Any], object]] = {
@@ -153,6 +154,9 @@ class Questions:
     def _set_hidden(self, client: Client, question: SetHidden, __: Answer) -> Result:
         client.hidden = question.hidden
         return Done()
+
+    def _list_scripts(self, client: Client, _: ListScripts, reply: Answer) -> None:
+        client.files.do(self._session.listener("observe").scripts, reply)
 
     def _write_script(self, _: Client, question: WriteScript, __: Answer) -> Result:
         files = self._session.listener("files")

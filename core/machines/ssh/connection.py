@@ -262,7 +262,7 @@ class Connection:
             if code == OWN_CODE:
                 self.fail("lost", of_ssh(self.host, words).detail)
             lines = one_line_each(words) or one_line_each(printed.decode("utf-8", "replace")) or [f"exit code {code}"]
-            self.fail("not started", lines[-1])
+            self.fail("not started", lines[-1].removeprefix("devexplorer: "))
         child.hand_over()
         return child.stdout, child.stdin
 

@@ -18,6 +18,7 @@ from devexplorer.core.machines.ssh.records import ConnectionFailed, ConnectionFa
 from devexplorer.core.machines.window.link import CannotReach, Route
 
 MOST_REPORTS = 1000
+HOST_PROXY = ("devexplorer.core.machines.host", "proxy")
 PASSING: tuple[FailureKind, ...] = (
     "unknown host", "refused", "unreachable", "timed out", "closed", "login waits", "lost", "other",
 )  # fmt: skip
@@ -29,13 +30,18 @@ class SshRoute:
     it takes; every time a process of the user's own ssh."""
 
     def __init__(
-        self, host: str, python: str = "", make: Callable[[str, Callable[[Report], None]], Connection] = Connection
+        self,
+        host: str,
+        python: str = "",
+        make: Callable[[str, Callable[[Report], None]], Connection] = Connection,
+        program: Sequence[str] = HOST_PROXY,
     ) -> None:
-        """`python`: the interpreter there; empty: the one that is most likely meant."""
+        """`python`: the interpreter there; empty: the one that is most likely meant. `program`: our module there, and
+        its arguments, that joins its streams to a host."""
         self.host, self.python = host, python
         self.failure: ConnectionFailure | None = None
         """Why the last attempt failed."""
-        self._make = make
+        self._make, self._program = make, program
         self._reports: deque[Report] = deque(maxlen=MOST_REPORTS)
         self._connection: Connection | None = None
         self._lock = threading.Lock()
@@ -70,9 +76,7 @@ class SshRoute:
             connection.open()
             command = prepare(connection, self.python or choose(connection))
             marker = secrets.token_hex(16)
-            output, into = connection.launch(
-                [*command, "devexplorer.core.machines.host", "proxy", "--marker", marker], marker
-            )
+            output, into = connection.launch([*command, *self._program, "--marker", marker], marker)
         except ConnectionFailed as error:
             self.failure = error.failure
             connection.close()

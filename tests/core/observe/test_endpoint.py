@@ -19,10 +19,10 @@ from msgspec.structs import replace
 from torch import nn
 
 from devexplorer.core.base import BadInput
+from devexplorer.core.machines.greeting import Greeting, socket_of
 from devexplorer.core.machines.records import Goodbye
 from devexplorer.core.machines.window.link import CannotReach
 from devexplorer.core.observe.endpoint import Endpoint
-from devexplorer.core.observe.greeting import Greeting, socket_of
 from devexplorer.core.observe.observer import Observation
 from devexplorer.core.observe.records import (
     DeviceUse,

@@ -20,8 +20,8 @@ import pytest
 from fakes.hosts import short_folder
 
 from devexplorer.core.engine.link import read_payload
+from devexplorer.core.machines.greeting import socket_of
 from devexplorer.core.machines.host.wire import SocketStream
-from devexplorer.core.observe.greeting import socket_of
 from devexplorer.core.observe.running import GREETING_LIMIT, AttachedEngine, running
 from devexplorer.core.records import EngineReady
 

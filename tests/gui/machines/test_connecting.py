@@ -207,7 +207,7 @@ def test_a_machine_that_reconnects_may_ask_again(desk: Desk) -> None:
     desk.machines.change(machine, state="reconnecting", reason="the network is gone", retry_in_s=2.0)
     desk.say(Prompt(number=4, kind="passphrase", text="Enter passphrase for key: "))
     dialog = desk.dialog(AskDialog)
-    assert dialog.windowTitle() == "Reconnect gpu1"
+    assert dialog.windowTitle() == "Log in to gpu1"
     QTest.keyClicks(dialog.view.prompt.field, "x")
     click(dialog.view.prompt.send_button)
     assert desk.ways[-1].answers == [(4, "x")]

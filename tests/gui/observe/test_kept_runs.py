@@ -16,7 +16,7 @@ from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.history.store import Store
 from devexplorer.core.history.store_thread import StoreThread
-from devexplorer.core.observe.greeting import Greeting
+from devexplorer.core.machines.greeting import Greeting
 from devexplorer.core.observe.records import RunReport, ScriptEnded
 from devexplorer.gui.files.actions import files_of
 from devexplorer.gui.history.room import history_of
@@ -85,7 +85,7 @@ def test_a_damaged_report_is_said(desk: Desk, tmp_path: Path) -> None:
 
 def test_the_run_of_a_script_that_was_shown_is_kept(desk: Desk, tmp_path: Path) -> None:
     machines = MachinesFake(desk.context)
-    scripts_of(desk.context).show(SCRIPT)
+    scripts_of(desk.context).show(SCRIPT, "this machine")
     (machine,) = machines.far
     assert machine.session is not None
     assert machine.session.listeners["history"] is desk.thread, "it runs on this machine"

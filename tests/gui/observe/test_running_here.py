@@ -1,4 +1,4 @@
-"""Machine ▾ › Running here: which scripts run, and one of them shown as a machine."""
+"""Machine ▾ › Running here, Running on NAME: which scripts run, and one of them shown as a machine."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fakes.far_machines import FarFake, MachinesFake
+from fakes.far_machines import FarFake, MachinesFake, WayFake
 from fakes.quiet_window import QuietWindow
 from msgspec.structs import replace
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QApplication, QMenu
 
-from devexplorer.core.observe.greeting import Greeting
+from devexplorer.core.machines.greeting import Greeting
+from devexplorer.core.machines.records import ListScripts, ScriptsFound
+from devexplorer.core.machines.ssh.records import Prompt
+from devexplorer.core.machines.window.routes import SshRoute
 from devexplorer.core.observe.running import ScriptRoute
 from devexplorer.gui.actions.palette import CommandPalette
+from devexplorer.gui.machines.approach import AskDialog
 from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.observe.scripts import ACTION, LOOKING, NONE, RunningMenu, begin_with, scripts_of
 
@@ -56,10 +60,27 @@ class Desk:
         menus = [self.menu, *self.menu.findChildren(QMenu)]
         return next(line for menu in menus for line in menu.actions() if line.text().startswith(words))
 
+    def show(self, script: Greeting) -> None:
+        self.scripts.show(script, self.scripts.here)
+
     def machine(self, name: str) -> FarFake:
         machine = self.room.find(name)
         assert isinstance(machine, FarFake)
         return machine
+
+    def connect(self, host: str, python: str) -> FarFake:
+        """A host of ssh's is connected."""
+        self.room.make_way = WayFake
+        self.room.connect_to(host, python)
+        self.arrive(host)
+        return self.machine(host)
+
+    def elsewhere(self) -> list[QMenu]:
+        """Open the menu of machines; the menus of others in it."""
+        menu = self.window.toolbar.buttons["machine"].menu()
+        menu.aboutToShow.emit()
+        self.quiet.answered()
+        return [menu for menu in (line.menu() for line in menu.actions()) if isinstance(menu, RunningMenu)][1:]
 
     def arrive(self, name: str) -> None:
         self.machines.change(self.machine(name), state="connected")
@@ -145,11 +166,11 @@ def test_scripts_of_one_name_are_numbered_and_ranks_named(desk: Desk) -> None:
     desk.running = [ONE, replace(ONE, pid=13), *RANKS]
     desk.open()
     for script in (ONE, replace(ONE, pid=13), RANKS[0]):
-        desk.scripts.show(script)
+        desk.show(script)
     assert desk.names == ["this machine", "train.py", "train.py (2)", "ddp.py, rank 1"]
     desk.arrive("train.py")
     desk.machines.change(desk.machine("train.py"), state="lost", ended=True, reason="train.py has ended.")
-    desk.scripts.show(ONE)
+    desk.show(ONE)
     assert desk.names[-1] == "train.py (3)", "another process can have the number of one that has ended"
 
 
@@ -165,7 +186,7 @@ def test_ranks_of_a_job_are_shown_as_one(desk: Desk) -> None:
 
 
 def test_one_that_has_ended_meanwhile_is_not_listed_and_said(desk: Desk) -> None:
-    desk.scripts.show(ONE)
+    desk.show(ONE)
     desk.machines.change(desk.machine("train.py"), state="lost", reason="process 11 has ended")
     assert desk.names == ["this machine"]
     assert desk.window.banner.words.full_text == "train.py: process 11 has ended."
@@ -199,3 +220,70 @@ def test_a_window_is_opened_on_a_script_alone(desk: Desk, monkeypatch: pytest.Mo
     desk.quiet.answered()
     assert live == [True]
     assert desk.window.banner.words.full_text == "The script of process 12 has ended."
+
+
+def answer(machine: FarFake, *scripts: Greeting) -> None:
+    """The host there says which run."""
+    question, then, _ = [call for call in machine.calls if call[0] == ListScripts()][-1]
+    assert question == ListScripts()
+    then(ScriptsFound(scripts=scripts))
+
+
+def test_other_machines_with_scripts_have_a_menu_of_their_own(desk: Desk) -> None:
+    machine, other = desk.connect("gpu1", "/opt/python"), desk.connect("gpu2", "")
+    desk.show(ONE)  # is asked for none
+    desk.arrive("train.py")
+    assert desk.elsewhere() == []
+    assert not desk.machine("train.py").calls
+    answer(other)
+    answer(machine, SIMULATED, *RANKS)
+    (menu,) = desk.elsewhere()
+    assert menu.title() == "Running on gpu1"
+    menu.aboutToShow.emit()
+    assert [line.partition("\t")[0] for line in desk.lines(menu)] == ["ddp.py, 2 ranks", "-m pkg.fit"]
+    desk.quiet.answered()
+    (ranks,) = menu.findChildren(QMenu)
+    ranks.actions()[0].trigger()
+    assert desk.names[-1] == "ddp.py, 2 ranks on gpu1"
+    assert desk.machines.routes[-1]._program[1:] == ("proxy", "20", "ranks")
+    desk.machines.change(machine, state="reconnecting")
+    assert desk.elsewhere() == [], "it cannot be asked now"
+
+
+def test_a_script_of_another_machine_is_shown_through_an_ssh_of_its_own(desk: Desk) -> None:
+    machine = desk.connect("gpu1", "/opt/python")
+    desk.running = [ONE]
+    desk.elsewhere()
+    answer(machine, ONE)
+    (menu,) = desk.elsewhere()
+    menu.aboutToShow.emit()
+    (line,) = [line for line in menu.actions() if line.isVisible()]
+    line.trigger()
+    assert desk.window.banner.words.full_text == "Connecting to train.py on gpu1…"
+    way = desk.machines.routes[-1]
+    assert isinstance(way, SshRoute)
+    assert (way.host, way.python) == ("gpu1", "/opt/python")
+    desk.show(ONE)
+    assert desk.names == ["this machine", "gpu1", "train.py on gpu1", "train.py"], "another process of that number"
+    desk.arrive("train.py on gpu1")
+    assert desk.room.shown.name == "train.py on gpu1"
+    assert desk.window.bottom_dock.in_front["explore"] == "script"
+    assert [one.host for one in desk.context.settings.machines] == ["gpu1"], "what is remembered is the machine"
+    line.trigger()
+    assert len(desk.names) == 4
+
+
+def test_ssh_asks_again_for_a_script_and_a_refusal_is_said(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    way = WayFake("gpu1")
+    monkeypatch.setattr("devexplorer.core.observe.running.route_there", lambda *_, **__: way)
+    desk.connect("gpu1", "")
+    desk.scripts.show(ONE, "gpu1")
+    way.say(Prompt(number=1, kind="password", text="password:"))
+    desk.room._beat()
+    (dialog,) = [one for one in desk.window.findChildren(AskDialog) if one.isVisible()]
+    assert dialog.windowTitle() == "Log in to gpu1"
+    dialog.reject()
+    assert way.answers == [(1, None)]
+    desk.machines.change(desk.machine("train.py on gpu1"), state="lost", reason="the login was cancelled")
+    assert desk.names == ["this machine", "gpu1"]
+    assert desk.window.banner.words.full_text == "train.py on gpu1: the login was cancelled."

@@ -118,7 +118,7 @@ def test_the_proxy_says_the_marker_and_starts_the_host_which_the_command_ends(
     (read, keyboard), (screen, write) = os.pipe(), os.pipe()
     codes: list[int] = []
     thread = threading.Thread(
-        target=lambda: codes.append(proxy("f00d", environ=environ, command=lambda: COMMAND, read=read, write=write))
+        target=lambda: codes.append(proxy("f00d", lambda: reach(environ, lambda: COMMAND), read=read, write=write))
     )
     thread.start()
     assert os.read(screen, 6) == b"\nf00d\n"
@@ -141,7 +141,7 @@ def test_the_proxy_says_the_marker_and_starts_the_host_which_the_command_ends(
 
 def test_why_there_is_no_host_is_one_line(environ: dict[str, str], capfd: pytest.CaptureFixture[str]) -> None:
     command = [sys.executable, "-S", "-c", "print('first'); raise SystemExit('no room\\non this disk')"]
-    assert proxy("f00d", environ=environ, command=lambda: command, read=0, write=1) == 2
+    assert proxy("f00d", lambda: reach(environ, lambda: command)) == 2
     out, err = capfd.readouterr()
     assert out == ""
     assert err.startswith("devexplorer: the host could not be started: on this disk (log: ")

@@ -1,4 +1,4 @@
-"""Where an observed script listens, and what it says first to whoever connects: apart from `running`, so that a script
+"""Where an observed script listens, and what it says first to whoever connects: apart from `records`, so that a script
 starts without what only those need who look. Any thread."""
 
 from __future__ import annotations
