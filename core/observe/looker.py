@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections import Counter
+from collections.abc import Callable, MutableSequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from types import SimpleNamespace
@@ -157,7 +158,7 @@ class Looker:
             self._due_s = 0.0
             return answer
         if isinstance(command, StepMemory):
-            return self._step_memory()
+            return self._step_memory(command)
         if isinstance(command, ScriptPlacement):
             return placement_answer(self._observation)
         if not isinstance(command, WhatHolds):
@@ -168,25 +169,41 @@ class Looker:
         model = next((model for model in self._observation.models() if names.get(id(model)) == name), None)
         if model is None:
             raise BadInput(f"the script has no model '{name}' any more")
-        return holders_answer(found_in(name, model, path))
+        if self._observation.held or not self._observation.settled:
+            return holders_answer(found_in(name, model, path))
+        ref = weakref.ref(model)  # what waits must not be among what keeps it alive
 
-    def _step_memory(self) -> Answer:
-        """As the script's own thread finds it. Raises `BadInput`."""
+        def look() -> Answer:
+            found = ref()
+            if found is None:
+                raise BadInput(f"the script has no model '{name}' any more")
+            return holders_answer(found_in(name, found, path))
+
+        return self._of_script(self._observation.looks, command, look, "step has ended")
+
+    def _of_script(
+        self, waiting: MutableSequence[Callable[[], Any]], command: Command, answer: Callable[[], Answer], awaited: str
+    ) -> Answer:
+        """As the script's own thread finds it: on another one, who reads gradients while backward frees them crashes
+        the script. Raises `BadInput`."""
         found: SimpleQueue[Answer] = SimpleQueue()
 
         def ask() -> None:
             try:
-                found.put(step_memory())
+                found.put(answer())
             except Exception as error:
-                found.put(Answer(title=refused_title(StepMemory()), words=typed_line(error), failed=True))
+                found.put(Answer(title=refused_title(command), words=typed_line(error), failed=True))
 
-        self._observation.asks.append(ask)
+        waiting.append(ask)
         try:
-            answer = found.get(timeout=BACKWARD_S)
+            return found.get(timeout=BACKWARD_S)
         except Empty:
             with suppress(ValueError):
-                self._observation.asks.remove(ask)
-            raise BadInput(f"no backward pass began within {BACKWARD_S:g} s") from None
+                waiting.remove(ask)
+            raise BadInput(f"no {awaited} within {BACKWARD_S:g} s") from None
+
+    def _step_memory(self, command: StepMemory) -> Answer:
+        answer = self._of_script(self._observation.asks, command, step_memory, "backward pass began")
         peaks = [
             Fact(f"peak so far, {use.device}", bytes_text(use.peak_allocated_bytes))
             for use in self._observation.memory.devices()

@@ -415,3 +415,24 @@ def test_gradients_are_read_by_the_observed_thread_between_two_steps(observation
     assert not any(isinstance(event, ObjectChanged) and has_gradient(event) for event in host.events)
     observation._let_look()
     host.first(ObjectChanged, has_gradient)
+
+
+def test_what_keeps_it_alive_is_looked_for_by_the_observed_thread_once_it_trains(
+    observation: Observation, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.first(ObjectChanged)
+    host.engine.send(WhatHolds(request=1, target="sequential"))
+    before = host.first(Answer, lambda event: event.request == 1)
+    observation.settled = True
+    until(lambda: observation.looks)
+    observation._let_look()
+    monkeypatch.setattr("devexplorer.core.observe.looker.OBJECTS_S", 1e9)
+    host.engine.send(WhatHolds(request=2, target="sequential"))
+    until(lambda: observation.looks)
+    assert not [event for event in host.events if isinstance(event, Answer) and event.request == 2]
+    while not [event for event in list(host.events) if isinstance(event, Answer) and event.request == 2]:
+        observation._let_look()
+        time.sleep(0.01)
+    after = host.first(Answer, lambda event: event.request == 2)
+    assert (after.title, after.failed) == (before.title, False)
+    assert "looker" not in after.words
