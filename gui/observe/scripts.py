@@ -75,18 +75,24 @@ def begin(context: WindowContext) -> None:
     menu = window.toolbar.buttons["machine"].menu()
     elsewhere: dict[str, RunningMenu] = {}
 
-    def add() -> None:
-        """At the end, so that no line moves while the menu is open."""
+    def add(before: QAction | None = None) -> None:
+        """Before that line; while the menu is open behind the last one, so that none moves."""
         for name, known in scripts.known.items():
-            if name == scripts.here or not known:
+            if name == scripts.here:
                 continue
             if name not in elsewhere:
                 elsewhere[name] = RunningMenu(scripts, window, name)
-            if elsewhere[name].menuAction() not in menu.actions():
-                menu.addMenu(elsewhere[name])
+            line = elsewhere[name].menuAction()
+            line.setEnabled(bool(known))
+            if known and line not in menu.actions():
+                menu.insertAction(before, line)  # type: ignore[arg-type]  # Qt takes none
 
-    menu.aboutToShow.connect(scripts.look)
-    menu.aboutToShow.connect(add)
+    def opened() -> None:
+        scripts.look()
+        lines = menu.actions()
+        add(lines[lines.index(window.actions_by_id[ACTION]) + 1])
+
+    menu.aboutToShow.connect(opened)
     scripts.changed.connect(add)
 
 

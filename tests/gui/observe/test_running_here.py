@@ -239,6 +239,9 @@ def test_other_machines_with_scripts_have_a_menu_of_their_own(desk: Desk) -> Non
     answer(machine, SIMULATED, *RANKS)
     (menu,) = desk.elsewhere()
     assert menu.title() == "Running on gpu1"
+    machine_menu = desk.window.toolbar.buttons["machine"].menu()
+    lines = machine_menu.actions()
+    assert lines.index(menu.menuAction()) == lines.index(desk.window.actions_by_id[ACTION]) + 1
     menu.aboutToShow.emit()
     assert [line.partition("\t")[0] for line in desk.lines(menu)] == ["ddp.py, 2 ranks", "-m pkg.fit"]
     desk.quiet.answered()
@@ -246,7 +249,13 @@ def test_other_machines_with_scripts_have_a_menu_of_their_own(desk: Desk) -> Non
     ranks.actions()[0].trigger()
     assert desk.names[-1] == "ddp.py, 2 ranks on gpu1"
     assert desk.machines.routes[-1]._program[1:] == ("proxy", "20", "ranks")
-    desk.machines.change(machine, state="reconnecting")
+    answer(machine)
+    assert menu.menuAction() in machine_menu.actions()
+    assert not menu.menuAction().isEnabled(), "they have ended"
+    assert desk.elsewhere() == []
+    answer(other, ONE)
+    assert machine_menu.actions()[-1].text() == "Running on gpu2", "no line moves while the menu is open"
+    desk.machines.change(other, state="reconnecting")
     assert desk.elsewhere() == [], "it cannot be asked now"
 
 
