@@ -1,4 +1,4 @@
-"""What `devexplorer run`, `explain` and `compare` take. Data; main thread, no torch."""
+"""What `devexplorer run`, `attach`, `explain` and `compare` take. Data; main thread, no torch."""
 
 from __future__ import annotations
 
@@ -30,6 +30,11 @@ def _check_script(pid: str, _arguments: argparse.Namespace) -> None:
     checked_script(pid)
 
 
+def _attach(attach: argparse.ArgumentParser) -> None:
+    attach.add_argument("pid", metavar="PID", help="the number of the process, in CPython 3.14 or later")
+    add_options(attach, ("--window", None, "open a window that shows it"))
+
+
 def _explain(explain: argparse.ArgumentParser) -> None:
     explain.add_argument("path", metavar="FILE", help="devexplorer-oom-SCRIPT-PID.json")
     json_option(explain)
@@ -38,13 +43,20 @@ def _explain(explain: argparse.ArgumentParser) -> None:
 def _compare(compare: argparse.ArgumentParser) -> None:
     compare.add_argument("first", metavar="A", help="a report of devexplorer run --report")
     compare.add_argument("second", metavar="B", help="the report of a later run")
-    add_options(compare, ("--fail-slower", "PERCENT", "exit code 1 where a step of B is slower by more, as in 5%"))
+    add_options(compare, ("--fail-slower", "PERCENT", "exit code 1 where a step of B is slower by more, as in 5%%"))
     json_option(compare)
 
 
 COMMANDS = (
     CliCommand(
         "run", "run a script of yours, unchanged, and say what it did", _run, "observe.launch:run", elsewhere=True
+    ),
+    CliCommand(
+        "attach",
+        "look into a script that runs already, in CPython 3.14 or later",
+        _attach,
+        "observe.attaching:attach",
+        takes_common=False,
     ),
     CliCommand(
         "explain",
@@ -65,7 +77,7 @@ WINDOW_OPTIONS = (
     WindowOption(
         "script",
         "PID",
-        "show the script of this process, which 'devexplorer run' has started",
+        "show the script of this process, which 'devexplorer run' has started or 'attach' has found",
         _check_script,
         "observe.scripts:begin_with",
         kind="script",

@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> NoReturn:
     if settings.python_path:
         paths.append(settings.python_path)
     if arguments.window:
-        _open_window(environ)
+        open_window(os.getpid(), environ)
     environ |= {"PYTHONPATH": os.pathsep.join(paths), VARIABLE: msgspec.json.encode(settings).decode()}
     sys.stdout.flush()
     sys.stderr.flush()
@@ -77,8 +77,9 @@ def _job_folder() -> str:
     return tempfile.mkdtemp(prefix=f"{JOB}{os.getpid()}-")
 
 
-def _open_window(environ: dict[str, str]) -> None:
-    """In a process of its own, which waits until this one is the script and listens. The script runs in any case."""
+def open_window(pid: int, environ: dict[str, str]) -> None:
+    """A process of its own, on the script of process `pid`: where that is this one, once it is the script and listens.
+    The script runs in any case."""
     problem = missing_display()
     if problem is None and find_spec("PySide6") is None:
         problem = f"{sys.executable} has no PySide6"
@@ -89,11 +90,11 @@ def _open_window(environ: dict[str, str]) -> None:
     if between == 0:
         try:
             subprocess.Popen(
-                module_command("devexplorer.gui.shell.main", "--script", str(os.getppid())),
+                module_command("devexplorer.gui.shell.main", "--script", str(pid)),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                env=environ | {AWAITED: str(os.getppid())},
+                env=environ | {AWAITED: str(pid)},
                 start_new_session=True,  # Ctrl-C is for the script
             )
         finally:

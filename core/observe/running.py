@@ -59,7 +59,9 @@ def checked_script(pid: str, sleep: Callable[[float], None] = time.sleep) -> Gre
         raise BadInput(f"--script takes the number of a process, not {pid!r}")
     while (script := script_of(number)) is None:
         if os.environ.get(AWAITED) != pid or not psutil.pid_exists(number):
-            raise BadInput(f"process {number} is no script of yours that 'devexplorer run' has started")
+            raise BadInput(
+                f"process {number} is no script of yours that is observed; 'devexplorer attach {number}' begins that"
+            )
         sleep(WAIT_S)
     return script
 

@@ -53,6 +53,7 @@ NOT_RUN = {
     "devexplorer cluster up": "a cluster until Ctrl-C; tests/scenarios/fleet/test_cluster.py starts one",
     "devexplorer compare": "needs two reports; tests/core/observe/test_compare.py makes some",
     "devexplorer run": "replaces the process; tests/core/observe runs scripts",
+    "devexplorer attach": "needs a script that runs; tests/core/observe/test_attach.py starts some",
     "devexplorer explain": "needs a report; tests/core/observe writes some",
     "devexplorer tour": "needs Qt; tests/gui takes the tour",
     "devexplorer FILE": "opens the window; tests/gui does",

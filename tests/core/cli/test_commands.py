@@ -26,7 +26,7 @@ from fakes.nvml import FakeCard, FakeNvml
 
 import devexplorer
 from devexplorer.core.cli import env as env_module
-from devexplorer.core.cli.arguments import window_options
+from devexplorer.core.cli.arguments import cli_commands, window_options
 from devexplorer.core.cli.run import main
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE
 from devexplorer.core.devices.nvml.library import Nvml
@@ -259,6 +259,14 @@ def test_the_help_of_all_benchmarks_shows_every_option(capfd: pytest.CaptureFixt
     shown = capfd.readouterr().out
     assert all(option.flag in shown for kind in offered_kinds().values() for option in kind.options)
     assert "bench BENCHMARK --help" in " ".join(shown.split())
+
+
+@pytest.mark.parametrize("command", [name for name in cli_commands() if name != "bench"])
+def test_the_help_of_every_command_can_be_shown(command: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    assert f"devexplorer {command}" in capfd.readouterr().out
 
 
 def test_help_and_version_are_no_errors(capfd: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+torch.multiprocessing.set_start_method("fork")  # from Python 3.14 on others are the default: they want `if __name__`
 torch.set_num_threads(1)
 torch.manual_seed(0)
 

@@ -29,6 +29,7 @@ def train(steps=6):
 train()
 print("a model", sum(p.double().sum().item() for p in model.parameters()).hex())
 
+torch.multiprocessing.set_start_method("fork")  # from Python 3.14 on others are the default: they want `if __name__`
 loader = DataLoader(TensorDataset(torch.arange(12.0)), batch_size=4, num_workers=2)
 print("workers", [batch[0].sum().item() for batch in loader])
 
@@ -138,7 +139,7 @@ def test_a_script_ends_as_without_it(tmp_path: Path, name: str) -> None:
     text, code = ENDS[name]
     script = tmp_path / "ends.py"
     script.write_text(text)
-    bare, observed = both(script)
+    bare, observed = both(script, environ={"PYTHONWARNINGS": "ignore:This process"})  # forks with a thread, of 3.12
     assert bare.returncode == code
     assert (observed.stdout, observed.stderr, observed.returncode) == (bare.stdout, bare.stderr, code)
 

@@ -272,7 +272,7 @@ def test_a_window_is_told_which_script_a_process_is(endpoint: Endpoint, monkeypa
         with pytest.raises(BadInput, match="takes the number of a process"):
             checked_script(word)
     endpoint.close()
-    refused = f"process {pid} is no script of yours that 'devexplorer run' has started"
+    refused = f"process {pid} is no script of yours that is observed; 'devexplorer attach"
     with pytest.raises(BadInput, match=refused):
         checked_script(str(pid))
     looked: list[float] = []

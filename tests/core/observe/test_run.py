@@ -207,7 +207,8 @@ os.waitpid(child, 0)
 report = observation.finish()
 print(report.steps, report.samples, report.training)
 """)
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-W", "ignore:This process", str(script)]  # that forks with a thread, of Python 3.12
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == "[('cells', True)]\nTrue\n1 None\n8 32 False\n"
     assert done.stderr == ""
 

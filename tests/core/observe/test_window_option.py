@@ -40,7 +40,7 @@ def test_the_window_is_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(launch, "missing_display", lambda: None)
     monkeypatch.setattr(launch, "module_command", command)
     before = psutil.Process().children()  # of other tests
-    launch._open_window(dict(os.environ))
+    launch.open_window(os.getpid(), dict(os.environ))
     assert [child for child in psutil.Process().children() if child not in before] == [], "of what becomes the script"
     end = time.monotonic() + 30
     while not told.exists():
@@ -61,7 +61,7 @@ def test_without_a_display_that_is_said_in_a_line_and_the_script_runs(
     assert became == [[sys.executable, __file__, "--lr", "1"]]
     monkeypatch.setattr(launch, "missing_display", lambda: None)
     monkeypatch.setattr(launch, "find_spec", lambda name: None)
-    launch._open_window({})
+    launch.open_window(1, {})
     assert capsys.readouterr().err == f"devexplorer: no window: {sys.executable} has no PySide6\n"
 
 
@@ -70,6 +70,6 @@ def test_the_option_of_the_window_refuses_in_a_line(monkeypatch: pytest.MonkeyPa
     (option,) = WINDOW_OPTIONS
     arguments = parse(["--script", "123"])
     assert (arguments.script, arguments.command) == ("123", None)
-    with pytest.raises(BadInput, match="process 123 is no script of yours that 'devexplorer run' has started"):
+    with pytest.raises(BadInput, match="process 123 is no script of yours that is observed; 'devexplorer attach"):
         option.check(arguments.script, arguments)
     assert parse(["run", "train.py"]).script is None, "a script that is run is no script to be shown"
