@@ -4,10 +4,13 @@ starts without what only those need who look. Any thread."""
 from __future__ import annotations
 
 import os
+import re
 
 from devexplorer.core.records.base import Record
 
 PROTOCOL = 1
+SCRIPT_SOCKET = re.compile(r"script-(\d+)\.sock")
+"""Its name. Hosts listen in the same folder, and are ended by `devexplorer host stop`; scripts are not."""
 
 
 class Greeting(Record):

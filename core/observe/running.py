@@ -4,7 +4,6 @@ one. Any thread; no torch, no Qt."""
 from __future__ import annotations
 
 import os
-import re
 import socket
 import threading
 import time
@@ -18,7 +17,7 @@ import psutil
 
 from devexplorer.core.base import BadInput, Clock, LinkError, module_command
 from devexplorer.core.engine.link import EVENT_LIMIT, Joiner, decode_event, frame, read_payload
-from devexplorer.core.machines.greeting import PROTOCOL, Greeting
+from devexplorer.core.machines.greeting import PROTOCOL, SCRIPT_SOCKET, Greeting
 from devexplorer.core.machines.host.finding import CONNECT_S, VARIANT, HostError, folders, peer, reach, trusted
 from devexplorer.core.machines.host.wire import SocketStream
 from devexplorer.core.machines.records import Goodbye
@@ -37,7 +36,6 @@ WAIT_S = 0.1
 LOOK_S = 1.0
 ENDING_S = 0.3
 """A process that ends closes one of its sockets after the other."""
-_SOCKET = re.compile(r"script-(\d+)\.sock")
 
 
 def script_of(pid: int) -> Greeting | None:
@@ -102,7 +100,7 @@ def _sockets() -> Iterator[tuple[int, str]]:
     for folder in folders():
         if trusted(folder):
             for name in os.listdir(folder):
-                if match := _SOCKET.fullmatch(name):
+                if match := SCRIPT_SOCKET.fullmatch(name):
                     yield int(match[1]), os.path.join(folder, name)
 
 

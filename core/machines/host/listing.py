@@ -15,6 +15,7 @@ from contextlib import suppress
 import msgspec
 
 from devexplorer.core.base import Clock, LinkError
+from devexplorer.core.machines.greeting import SCRIPT_SOCKET
 from devexplorer.core.machines.host.finding import HostPlace, connect, folders, locked, peer, trusted
 from devexplorer.core.machines.host.wire import SocketStream, read_hello, send_hello
 from devexplorer.core.machines.records import Hello
@@ -70,8 +71,9 @@ def stop(host: Running, *, clock: Clock = time.monotonic, sleep: Callable[[float
 def _all_places(environ: Mapping[str, str]) -> Iterator[HostPlace]:
     for folder in folders(environ):
         if trusted(folder):
-            names = sorted(name.removesuffix(".sock") for name in os.listdir(folder) if name.endswith(".sock"))
-            yield from (HostPlace(folder, name) for name in names)
+            for name in sorted(os.listdir(folder)):
+                if name.endswith(".sock") and not SCRIPT_SOCKET.fullmatch(name):
+                    yield HostPlace(folder, name.removesuffix(".sock"))
 
 
 def _pid(place: HostPlace) -> int | None:

@@ -20,6 +20,7 @@ from torch import nn
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.machines.greeting import Greeting, socket_of
+from devexplorer.core.machines.host import listing
 from devexplorer.core.machines.records import Goodbye
 from devexplorer.core.machines.window.link import CannotReach
 from devexplorer.core.observe.endpoint import Endpoint
@@ -142,6 +143,13 @@ def test_a_script_is_listed_and_the_socket_of_one_that_was_killed_removed(folder
     endpoint.close()
     assert running() == []
     assert list(folder.iterdir()) == []
+
+
+def test_a_script_is_no_host_that_could_be_stopped(folder: Path, endpoint: Endpoint) -> None:
+    assert os.getpid() not in [host.pid for host in listing.running()]
+    endpoint._socket.close()  # type: ignore[union-attr]  # it is busy: nobody answers
+    listing.running()
+    assert os.path.exists(socket_of(str(folder), os.getpid()))
 
 
 def test_a_host_is_told_devices_models_and_what_changes(observation: Observation, host: Host) -> None:

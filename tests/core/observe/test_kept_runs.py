@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -42,8 +43,10 @@ def kept(store: Store, *reports: RunReport) -> list[StoredRun]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "history.sqlite3")
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = Store(tmp_path / "history.sqlite3")
+    yield made
+    made.close()
 
 
 def test_a_run_is_kept_once_under_the_device_that_it_used_most(store: Store) -> None:
