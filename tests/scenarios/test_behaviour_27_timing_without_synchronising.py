@@ -25,7 +25,7 @@ def test_both_times_and_why_they_differ(place: Place) -> None:
     assert event.launched_seconds < event.finished_seconds
     assert event.simulated == (place.kind == "vgpu")
     answer = place.answer(command)
-    assert "so a timer that is read then has timed the launches" in answer.words
+    assert "so a timer that is read when it returns has timed the launches" in answer.words
     assert {"without synchronising", "with synchronising"} <= {fact.label for fact in answer.facts}
     if place.kind == "vgpu":  # launches as the cost model has them; the simulated clock of a T4 for the work
         assert event.launched_seconds == pytest.approx(10 * launch_seconds())
