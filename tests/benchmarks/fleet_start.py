@@ -134,7 +134,8 @@ def main() -> int:
         fleet.close()
         for runtime in runtimes:
             for host in listing.running({"XDG_RUNTIME_DIR": str(runtime)}):
-                listing.stop(host)
+                if host.socket.startswith(str(runtime)):
+                    listing.stop(host)
             shutil.rmtree(runtime, ignore_errors=True)
 
 
