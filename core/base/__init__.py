@@ -53,7 +53,7 @@ from devexplorer.core.base.formats import (
     sentence,
     shape_text,
 )
-from devexplorer.core.base.module_command import USERS_PATH, module_command, module_prefix, without_cards
+from devexplorer.core.base.module_command import FIRST_PYTHON, USERS_PATH, module_command, module_prefix, without_cards
 from devexplorer.core.base.optimizers import OPTIMIZERS
 from devexplorer.core.base.progress import NO_PROGRESS, ProgressMonitor, Report, no_report
 from devexplorer.core.base.python_names import (

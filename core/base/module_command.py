@@ -8,6 +8,9 @@ from collections.abc import Mapping
 USERS_PATH = "DEVEXPLORER_PYTHONPATH"
 """Where PYTHONPATH as the user has it is handed on, past a process of ours in a Python that it was not meant for."""
 
+FIRST_PYTHON = "DEVEXPLORER_FIRST_PYTHON"
+"""Which Python a command was called in, handed on to the one that it runs in: that one may have no Qt."""
+
 
 def module_command(module: str, *arguments: str) -> list[str]:
     """The command that runs a module of ours in a process like this one."""

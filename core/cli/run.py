@@ -13,7 +13,15 @@ from collections.abc import Callable
 from pkgutil import resolve_name
 
 import devexplorer
-from devexplorer.core.base import USERS_PATH, BadInput, DevExplorerError, ProgressMonitor, printable, without_cards
+from devexplorer.core.base import (
+    FIRST_PYTHON,
+    USERS_PATH,
+    BadInput,
+    DevExplorerError,
+    ProgressMonitor,
+    printable,
+    without_cards,
+)
 from devexplorer.core.base.time_limit import any_abandoned
 from devexplorer.core.cli.arguments import away, cli_commands, elsewhere, parse
 from devexplorer.core.cli.startup import INTERRUPTED, refuse, say
@@ -42,6 +50,7 @@ def run_elsewhere(arguments: argparse.Namespace) -> None:
     prefix, environ = pythons().start(python, ProgressMonitor(_tell))
     if "PYTHONPATH" in os.environ:
         environ[USERS_PATH] = os.environ["PYTHONPATH"]
+    environ[FIRST_PYTHON] = sys.executable
     command = [*prefix, "devexplorer.core.cli", *arguments.argv]
     sys.stdout.flush()
     sys.stderr.flush()

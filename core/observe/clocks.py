@@ -22,8 +22,14 @@ SIMULATORS = (
 )
 """Where virtual GPUs are entered. What passes in there is no time of the script's, and none of a card."""
 
+STORAGES = ("devexplorer.core.virtual.device.accounting", "StorageBlock")
+
 UNCOUNTED = 1.5
 """What it takes to get there and back, and what is freed afterwards, is not counted: about half as much again."""
+
+LARGE_BYTES = 32 << 20
+"""From here on glibc gives memory back to the system whenever it is freed, page by page: the values of virtual GPUs are
+in this computer's memory, and a card has nothing of the kind to do."""
 
 
 class Clock:
@@ -31,6 +37,8 @@ class Clock:
 
     name = "cpu"
     now: Any = staticmethod(perf_counter_ns)
+    simulating = False
+    """What passes now is no time of the script's."""
 
     def between(self, begun: Any, ended: Any, waiting: bool) -> tuple[int, float]:
         """Nanoseconds on the processor's clock, and on the one that counts. `waiting`: the script's own lines and the
@@ -55,9 +63,7 @@ class HostClock(Clock):
 
 class SimulatedClocks(Clock):
     """Stamps of virtual GPUs: (nanoseconds, seconds of the cards, of launches, nanoseconds of simulating, and during
-    which another program had the processor)."""
-
-    name = "simulated"
+    which another program had the processor). Giving large values back is part of simulating."""
 
     def __init__(self, machine: Any) -> None:
         from devexplorer.core.virtual.device.cost import overlapped  # only where there are virtual GPUs
@@ -66,6 +72,20 @@ class SimulatedClocks(Clock):
         self._machine = machine
         self._simulating = _simulating()
         self._queue = _RunQueue()
+        self._busy = self._busy_seconds()
+
+    def _busy_seconds(self) -> float:
+        return float(sum(gpu.clock.busy_seconds for gpu in self._machine.gpus))
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """As of the processor while no card was used: there is nothing simulated about what a step takes."""
+        return "simulated" if self._busy_seconds() > self._busy else Clock.name
+
+    @property
+    def simulating(self) -> bool:  # type: ignore[override]
+        """Whether the observed thread is within a virtual GPU. Any thread."""
+        return self._simulating.within
 
     def now(self) -> Any:
         """All cards together: which of them works at once is not known here."""
@@ -115,26 +135,51 @@ class _Simulating:
     def __init__(self) -> None:
         self.nanoseconds = 0
         self._thread = get_ident()
-        self._within = False
+        self._freeing = _nanoseconds_to_free_a_byte()
+        self.within = False
 
     def count(self, function: Any) -> Any:
         """The function, counted; calls within it count with it."""
 
         @functools.wraps(function)
         def counted(*args: Any, **kwargs: Any) -> Any:
-            if self._within or get_ident() != self._thread:
+            if self.within or get_ident() != self._thread:
                 return function(*args, **kwargs)
-            self._within = True
+            self.within = True
             begun = perf_counter_ns()
             try:
                 return function(*args, **kwargs)
             finally:
                 self.nanoseconds += perf_counter_ns() - begun
-                self._within = False
+                self.within = False
 
         made: Any = counted
         made.__code__ = made.__code__.replace(co_name=function.__name__)  # virtual GPUs look who has called them
         return made
+
+    def count_freed(self, delete: Any) -> Any:
+        """The finalizer of a storage, counted with what comes after it: the system takes the pages back."""
+
+        @functools.wraps(delete)
+        def freed(block: Any) -> None:
+            if block.nbytes >= LARGE_BYTES and not self.within and get_ident() == self._thread:
+                self.nanoseconds += round(self._freeing * block.nbytes / UNCOUNTED)
+            delete(block)
+
+        return freed
+
+
+def _nanoseconds_to_free_a_byte() -> float:
+    """Measured here, once. The shortest of a few: nothing of the script's own is to be left out."""
+    import torch
+
+    took = []
+    for _ in range(3):
+        values = torch.ones(LARGE_BYTES, dtype=torch.uint8)
+        begun = perf_counter_ns()
+        del values
+        took.append(perf_counter_ns() - begun)
+    return min(took) / LARGE_BYTES
 
 
 @cache
@@ -149,6 +194,9 @@ def _simulating() -> _Simulating:
                 setattr(kind, name, classmethod(counter.count(function.__func__)))
             else:
                 setattr(kind, name, counter.count(function))
+    block: Any = getattr(sys.modules.get(STORAGES[0]), STORAGES[1], None)
+    if block is not None:
+        block.__del__ = counter.count_freed(block.__del__)
     return counter
 
 

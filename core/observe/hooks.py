@@ -201,6 +201,8 @@ def _timed(owner: Any, name: str, phase: int) -> None:
             raise
         finally:
             if watch.run is not None:
+                if phase == BACKWARD and not watch.run.settled:
+                    watch.run.backward_ended()
                 watch.inside, watch.silent, watch.base = False, silent, before
                 watch.mark((watch.now(), before, None))
 
@@ -347,13 +349,13 @@ def _warned_once(original: Any, tensor: Any) -> Any:
     return value
 
 
-def _first_parameter(module: Any) -> Any:
+def first_parameter(module: Any) -> Any:
     """Without the module's own methods, which can be the script's."""
     for parameter in module._parameters.values():
         if parameter is not None:
             return parameter
     for child in module._modules.values():
-        found = None if child is None else _first_parameter(child)
+        found = None if child is None else first_parameter(child)
         if found is not None:
             return found
     return None
@@ -368,7 +370,7 @@ def _model_moved() -> None:
         if watch.silent or get_ident() != watch.thread:
             return original(self, *args, **kwargs)
         run, base = watch.run, watch.base
-        first = _first_parameter(self)
+        first = first_parameter(self)
         source = None if first is None else _asked(first, "device")
         begun = watch.now()
         watch.silent = True
@@ -380,7 +382,7 @@ def _model_moved() -> None:
         finally:
             watch.silent = watch.run is None
             if run is not None and watch.run is run:
-                now_first = _first_parameter(self)
+                now_first = first_parameter(self)
                 target = None if now_first is None else _asked(now_first, "device")
                 to = "between"
                 if target is not None and source is not None and target != source:

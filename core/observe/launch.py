@@ -19,7 +19,7 @@ import msgspec
 import psutil
 
 import devexplorer
-from devexplorer.core.base import USERS_PATH, BadInput, module_command
+from devexplorer.core.base import FIRST_PYTHON, USERS_PATH, BadInput, module_command
 from devexplorer.core.cli.display import missing_display
 from devexplorer.core.cli.startup import say
 from devexplorer.core.devices.cuda_visible_devices import VARIABLE as CUDA_VISIBLE_DEVICES
@@ -42,6 +42,7 @@ def run(arguments: argparse.Namespace) -> NoReturn:
         if not os.path.isdir(os.path.dirname(report)):
             raise BadInput(f"the report cannot be written: there is no folder {os.path.dirname(report)}")
     environ = dict(os.environ)
+    first = environ.pop(FIRST_PYTHON, "")
     settings = RunSettings(
         pid=os.getpid(),
         script="" if _is_command(arguments) else " ".join(command[1 : 2 + (arguments.module is not None)]),
@@ -56,7 +57,7 @@ def run(arguments: argparse.Namespace) -> NoReturn:
     if settings.python_path:
         paths.append(settings.python_path)
     if arguments.window:
-        open_window(os.getpid(), environ)
+        open_window(os.getpid(), environ, first, settings.python_path)
     environ |= {"PYTHONPATH": os.pathsep.join(paths), VARIABLE: msgspec.json.encode(settings).decode()}
     sys.stdout.flush()
     sys.stderr.flush()
@@ -77,24 +78,34 @@ def _job_folder() -> str:
     return tempfile.mkdtemp(prefix=f"{JOB}{os.getpid()}-")
 
 
-def open_window(pid: int, environ: dict[str, str]) -> None:
+def open_window(pid: int, environ: dict[str, str], first: str = "", python_path: str | None = None) -> None:
     """A process of its own, on the script of process `pid`: where that is this one, once it is the script and listens.
-    The script runs in any case."""
+    The script runs in any case.
+
+    `first`: the Python that the command was called in, where it is not this one; the window opens there, as it does
+    without a script. `python_path` is for that one.
+    """
     problem = missing_display()
-    if problem is None and find_spec("PySide6") is None:
+    if problem is None and not first and find_spec("PySide6") is None:
         problem = f"{sys.executable} has no PySide6"
     if problem is not None:
         say(f"no window: {problem[:1].lower()}{problem[1:].rstrip('.')}")
         return
+    environ = environ | {AWAITED: str(pid)}
+    command = module_command("devexplorer.gui.shell.main", "--script", str(pid))
+    if first:
+        command = [first, "-P", "-m", *command[-3:]]
+        if python_path is not None:
+            environ["PYTHONPATH"] = python_path
     between = os.fork()  # the window is no child of the script, which may wait for its children
     if between == 0:
         try:
             subprocess.Popen(
-                module_command("devexplorer.gui.shell.main", "--script", str(pid)),
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                env=environ | {AWAITED: str(pid)},
+                env=environ,
                 start_new_session=True,  # Ctrl-C is for the script
             )
         finally:

@@ -11,11 +11,10 @@ import sys
 import time
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import torch
 from torch import nn
@@ -23,7 +22,7 @@ from torch import nn
 from devexplorer.core.base.errors import first_line
 from devexplorer.core.observe import hooks
 from devexplorer.core.observe.clocks import EventClock, HostClock, SimulatedClocks
-from devexplorer.core.observe.memory import EARLY_STEPS, MemoryWatch, bytes_here, device_of, virtual_machine
+from devexplorer.core.observe.memory import EARLY_STEPS, MemoryWatch, virtual_machine
 from devexplorer.core.observe.phases import (
     NAMES,
     REST,
@@ -32,7 +31,7 @@ from devexplorer.core.observe.phases import (
     line_text,
     move_waiting,
 )
-from devexplorer.core.observe.places import RestPlaces, stack_of
+from devexplorer.core.observe.places import RestPlaces, Stack, is_own, stack_of
 from devexplorer.core.observe.records import (
     PARTS,
     ObservedModel,
@@ -42,11 +41,16 @@ from devexplorer.core.observe.records import (
     RunReport,
 )
 from devexplorer.core.observe.verdict import REST_SHARE, RunEvidence, judge
+from devexplorer.core.observe.weights import ModelWeight, weighed
 
 FOLD_MARKS = 2_048
 """So many marks are summed up at once."""
 LONGEST_LIST = 10_000
 PROBLEMS = 20
+EARLY_ROUNDS = (1, 10, 100)
+"""Models are weighed at these steps."""
+NO_MODELS = ("torch.nn.modules.loss", "torch.ao.quantization.")
+"""Modules of torch that scripts call beside their models: losses, observers of quantisation."""
 
 
 class RunProgress(NamedTuple):
@@ -62,27 +66,16 @@ class RunProgress(NamedTuple):
 class _Root:
     """A model that the script calls itself."""
 
-    __slots__ = ("calls", "name", "place", "ref", "weight")
+    __slots__ = ("bare", "beside", "calls", "name", "place", "ref", "weight")
 
     def __init__(self, ref: Any, name: str, place: str) -> None:
         self.ref, self.name, self.place = ref, name, place
+        self.bare = False
+        """It had no parameters when it was called first."""
+        self.beside = False
+        """It is one of `NO_MODELS`."""
         self.calls = 0
         self.weight: ModelWeight | None = None
-
-
-class ModelWeight:
-    """What a model and what belongs to it takes, by device."""
-
-    def __init__(self) -> None:
-        self.parameters = 0
-        self.packed = False
-        """Some weights are objects of C++ that do not say what they take."""
-        self.modules: frozenset[int] = frozenset()
-        self.devices: Counter[str] = Counter()
-        self.dtypes: Counter[str] = Counter()
-        self.gradients: Counter[str] = Counter()
-        self.states: Counter[str] = Counter()
-        self.places: list[ParameterPlace] = []
 
 
 class Observation:
@@ -186,6 +179,11 @@ class Observation:
             except Exception as error:
                 self.problem(error)
 
+    def backward_ended(self) -> None:
+        """Without an optimizer nothing else tells when gradients are there."""
+        if self.rounds in EARLY_ROUNDS:
+            self.weigh()
+
     def returned(self) -> None:
         """The model is done: a step may end here, or is a long one."""
         if self.settled:
@@ -219,7 +217,7 @@ class Observation:
             self._optimizers[number] = weakref.ref(optimizer, lambda _: self._optimizers.pop(number, None))
             self.optimizer_stack = self.optimizer_stack or stack_of(sys._getframe(1))
             self.weigh()
-        elif self.rounds in (1, 10, 100) or (self.rounds and self.rounds % 1000 == 0):
+        elif self.rounds in EARLY_ROUNDS or (self.rounds and self.rounds % 1000 == 0):
             self.weigh()
         if self.rounds <= EARLY_STEPS or stamp >= self.memory.due_ns:
             self.memory.step_ended(self.rounds)
@@ -253,7 +251,7 @@ class Observation:
         if not self._trained:
             if self.rounds <= EARLY_STEPS or perf_counter_ns() >= self.memory.due_ns:
                 self.memory.step_ended(self.rounds)
-            if self.rounds in (1, 10, 100):
+            if self.rounds in EARLY_ROUNDS:
                 self.weigh()
         early = self.rounds in (6, 12, 24, 48)
         if early or self.fold_soon or len(self.fold.marks) > FOLD_MARKS:
@@ -271,13 +269,20 @@ class Observation:
 
     def _new_root(self, key: int, module: Any) -> _Root:
         frame = sys._getframe(1)
-        code, _ = hooks.caller(frame)
-        self.forward_stack = self.forward_stack or stack_of(frame)
-        line = next((line for each, line in reversed(stack_of(frame)) if each is code), code.co_firstlineno)
-        root = _Root(None, type(module).__name__, line_text(code, line))
+        stack = stack_of(frame)
+        self.forward_stack = self.forward_stack or stack
+        place = line_text(*_calling_line(frame, stack))
+        kind = type(module)
+        root = _Root(None, kind.__name__, place)
+        root.bare = hooks.first_parameter(module) is None
+        root.beside = kind.__module__.startswith(NO_MODELS)
         root.ref = weakref.ref(module, lambda _: self._forget_root(key))
         self.roots[key] = root
         self._choose_clock()
+        whole = _whole_of(module, frame)
+        if whole is not None:
+            self.show(whole)
+            self.roots[id(whole)].place = place
         return root
 
     def _forget_root(self, key: int) -> None:
@@ -325,13 +330,21 @@ class Observation:
                 continue
             try:
                 with torch._C.DisableTorchFunction():  # classes and modes of the script's would see that we ask
-                    root.weight = _weighed(model, optimizers, root.weight)
+                    root.weight = weighed(model, optimizers, root.weight)
             except Exception as error:  # a class of the script's that is no whole tensor; the others are weighed
                 self.problem(error)
             if root.weight is not None and root.weight.packed:
                 self._note(f"{root.name} has packed weights (quantised), which are not counted")
             self._ask_about_ranks(model)
         self.memory.look()
+
+    def _weigh_last(self) -> None:
+        """What was moved elsewhere after the last step, to be saved, say, is told as it was before."""
+        before = [(root, root.weight) for root in self.roots.values()]
+        self.weigh()
+        for root, weight in before:
+            if weight is not None and root.weight is not None and set(weight.devices) != set(root.weight.devices):
+                root.weight = weight
 
     def _ask_about_ranks(self, model: Any) -> None:
         """DistributedDataParallel adds gradients up in C++, within backward; it keeps count of that by itself."""
@@ -353,7 +366,7 @@ class Observation:
             seconds = time.perf_counter() - self._started
             try:
                 hooks.watch.end()
-                self.weigh()
+                self._weigh_last()
                 if self.places is not None:
                     self.places.stop()
                 self.fold.finish()
@@ -470,14 +483,15 @@ class Observation:
 
     def _models(self) -> tuple[ObservedModel, ...]:
         merged: dict[tuple[str, str], ObservedModel] = {}
-        roots = self._weighed_roots()
+        roots = [root for root in self._weighed_roots() if not root.beside]
         if any(root.weight is not None and root.weight.parameters for root in roots):
-            weighs = [root for root in roots if root.weight is None or root.weight.parameters or root.weight.packed]
-            roots = weighs  # no losses
+            roots = [root for root in roots if _is_model(root)]
         for root in roots:
             key = root.name, root.place
             calls = root.calls + (merged[key].calls if key in merged else 0)
             weight = root.weight or ModelWeight()
+            if not root.calls:  # only methods of it were called, which call its parts
+                calls += max((part.calls for number, part in self.roots.items() if number in weight.modules), default=0)
             merged[key] = ObservedModel(
                 name=root.name,
                 place=root.place,
@@ -497,6 +511,43 @@ class Observation:
         return ()
 
 
+def _whole_of(part: Any, frame: Any) -> Any:
+    """The model of which a method calls this part: `training_step`, say; None: there is none."""
+    whole = None
+    while frame is not None:
+        owner: Any = _first_argument(frame) if frame.f_code.co_argcount else None
+        is_module = owner is not part and issubclass(type(owner), nn.Module)
+        if is_module and any(module is part for module in nn.Module.modules(owner)):
+            whole = owner
+        frame = frame.f_back
+    return whole
+
+
+def _first_argument(frame: Any) -> Any:
+    values = frame.f_locals
+    value = values.get(frame.f_code.co_varnames[0])
+    if type(values) is dict:  # before Python 3.13 a copy, which the frame keeps with all that the script lets go
+        values.clear()
+    return value
+
+
+def _is_model(root: _Root) -> bool:
+    """Where there is one with parameters: whether this is another. One that was gone before it was weighed may be."""
+    if root.weight is None:
+        return not root.bare
+    return bool(root.weight.parameters) or root.weight.packed
+
+
+def _calling_line(frame: Any, stack: Stack) -> tuple[Any, int]:
+    """The script's own line; where none of its lines is on the stack, the one of what calls torch."""
+    for code, line in reversed(stack):
+        if is_own(code.co_filename):
+            return code, line
+    code, _ = hooks.caller(frame)
+    line = next((line for each, line in reversed(stack) if each is code), code.co_firstlineno)
+    return code, line
+
+
 def _medians(values: Any) -> tuple[float, ...]:
     """Seconds: the medians of consecutive parts of the run."""
     return tuple(float(np.median(part)) / 1e9 for part in np.array_split(values, PARTS) if len(part))
@@ -511,72 +562,6 @@ def _ranks() -> tuple[int | None, int | None]:
     if rank.isdecimal() and ranks.isdecimal():
         return int(rank), int(ranks)
     return None, None
-
-
-def _weighed(model: Any, optimizers: list[Any], former: ModelWeight | None) -> ModelWeight:
-    """`former`: the time before; what is gone since then is as it was."""
-    weight = ModelWeight()
-    modules = list(nn.Module.modules(model))
-    weight.modules = frozenset(id(module) for module in modules if module is not model)
-    for module in modules:
-        weight.packed = weight.packed or any(isinstance(value, torch.ScriptObject) for value in vars(module).values())
-    for name, tensor in _tensors(model):
-        device, size = device_of(tensor), bytes_here(tensor)
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        weight.devices[device] += size
-        weight.dtypes[dtype] += size
-        if not isinstance(tensor, nn.Parameter):
-            continue
-        weight.parameters += tensor.numel()
-        gradient = tensor.grad
-        states: Counter[str] = Counter()
-        for optimizer in optimizers:
-            for value in optimizer.state.get(tensor, {}).values():
-                if isinstance(value, torch.Tensor):
-                    states[device_of(value)] += bytes_here(value)
-        weight.states.update(states)
-        if gradient is not None:
-            weight.gradients[device_of(gradient)] += bytes_here(gradient)
-        if len(weight.places) < LONGEST_LIST:
-            weight.places.append(
-                ParameterPlace(
-                    name=name,
-                    device=device,
-                    dtype=dtype,
-                    bytes=size,
-                    gradient_bytes=0 if gradient is None else bytes_here(gradient),
-                    gradient_device=None if gradient is None else device_of(gradient),
-                    optimizer_bytes=states.total(),
-                    optimizer_device=states.most_common(1)[0][0] if states else None,
-                )
-            )
-    if former is not None:
-        _keep_what_is_gone(weight, former)
-    return weight
-
-
-def _keep_what_is_gone(weight: ModelWeight, former: ModelWeight) -> None:
-    """Gradients are freed between steps, and an optimizer may be gone before its model is."""
-    kept: list[str] = []
-    if former.gradients and not weight.gradients:
-        weight.gradients = former.gradients
-        kept += ["gradient_bytes", "gradient_device"]
-    if former.states and not weight.states:
-        weight.states = former.states
-        kept += ["optimizer_bytes", "optimizer_device"]
-    before = {place.name: place for place in former.places}
-    for number, place in enumerate(weight.places):
-        known = before.get(place.name)
-        if kept and known is not None:
-            weight.places[number] = msgspec.structs.replace(place, **{name: getattr(known, name) for name in kept})
-
-
-def _tensors(model: Any) -> Iterator[tuple[str, Any]]:
-    """Parameters and buffers, each once; lazy ones have no size yet. By torch's own methods: the model can have some of
-    the script's."""
-    for name, tensor in [*nn.Module.named_parameters(model), *nn.Module.named_buffers(model)]:
-        if not nn.parameter.is_lazy(tensor):
-            yield name, tensor
 
 
 _current: list[Observation] = []

@@ -30,6 +30,8 @@ COMPILED = "in functions that torch.compile has compiled"
 """They hide the models that they call."""
 
 _COMPILER = os.path.join("torch", "_dynamo", "eval_frame.py")
+_NOT_COMPILED = "DisableContext."
+"""What torch keeps from being compiled, `Optimizer.zero_grad` for one, goes through that file as well."""
 
 Stack = list[tuple[Any, int]]
 
@@ -88,7 +90,7 @@ class RestPlaces:
             for _ in range(LOOKS):
                 if self._stop.wait(PAUSE_S) or hooks.watch.run is not self._run:
                     return
-                if marks[-1][1] != REST:
+                if marks[-1][1] != REST or self._run.fold.clock.simulating:
                     continue
                 frame = sys._current_frames().get(observed)
                 if frame is not None:
@@ -104,9 +106,14 @@ class RestPlaces:
         if own:
             code, line = stack[own[-1]]
             where = relation(stack, self._run.forward_stack, self._run.optimizer_stack)
-            if any(each.co_filename.endswith(_COMPILER) for each, _ in stack):
+            if any(is_compiled(each) for each, _ in stack):
                 where = COMPILED
             self.found[where, line_text(code, line)] += 1
+
+
+def is_compiled(code: Any) -> bool:
+    """Whether what this code calls was compiled by torch."""
+    return code.co_filename.endswith(_COMPILER) and not code.co_qualname.startswith(_NOT_COMPILED)
 
 
 def is_own(path: str) -> bool:

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections import Counter
 
 from devexplorer.core.base import bytes_by_device_text, bytes_text, count_text
-from devexplorer.core.observe.observer import ModelWeight, Observation
+from devexplorer.core.observe.observer import Observation
 from devexplorer.core.observe.phases import place_of
+from devexplorer.core.observe.weights import ModelWeight
 from devexplorer.core.records import Answer, Fact
 
 MOST_PLACES = 12

@@ -14,9 +14,11 @@ from typing import Any
 
 import msgspec
 import pytest
+import torch
 
 from devexplorer.core.observe.clocks import EventClock, _Simulating
 from devexplorer.core.observe.phases import FORWARD, INPUT, OPTIMIZER, REST, StepFold
+from devexplorer.core.observe.places import is_compiled, stack_of
 from devexplorer.core.observe.records import RunReport
 from devexplorer.core.observe.verdict import late_rank
 from devexplorer.core.virtual.operators.backward import is_engine_calling
@@ -405,6 +407,72 @@ print(len(hooks.watch.run.roots) < 5)
 """,
         "printed == 'True\\n' and r.models[0].calls == 300 and len(r.models) == 1",
     ),
+    "losses that are gone before anything is weighed": (
+        """
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(8):
+    optimizer.zero_grad()
+    nn.MSELoss()(model(inputs), torch.zeros(2)).backward()
+    optimizer.step()
+""",
+        "len(r.models) == 1 and r.models[0].parameters",
+    ),
+    "losses and observers of quantisation, where no model has parameters": (
+        """
+loss, observer, rectify = nn.MSELoss(), torch.ao.quantization.MinMaxObserver(), nn.ReLU()
+for _ in range(8):
+    loss(observer(rectify(inputs)), inputs)
+""",
+        "{model.name for model in r.models} == {'ReLU'}",
+    ),
+    "methods of a model that call its parts": (
+        """
+import weakref
+class Twins(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Sequential(nn.Linear(8, 3)), nn.Sequential(nn.Linear(3, 8))
+    def training_step(self):
+        held = torch.ones(1)
+        loss, kept = self.second(self.first(inputs)).sum(), weakref.ref(held)
+        del held
+        print(kept() is None)
+        return loss
+net = Twins()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(8):
+    optimizer.zero_grad()
+    net.training_step().backward()
+    optimizer.step()
+""",
+        "[(model.name, model.parameters, model.calls) for model in r.models] == [('Twins', 59, 8)]"
+        " and printed == 'True\\n' * 8",
+    ),
+    "a model that a library calls for the script": (
+        """
+from contextlib import contextmanager
+@contextmanager
+def nothing():
+    yield
+called = nothing()(model.__call__)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(8):
+    called(inputs).sum().backward()
+    optimizer.step()
+""",
+        "r.models[0].place.startswith('traps')",
+    ),
+    "training without an optimizer": (
+        """
+for _ in range(8):
+    model.zero_grad()
+    model(inputs).sum().backward()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= 0.1 * parameter.grad
+""",
+        "r.models[0].gradient_bytes == r.models[0].bytes_by_device",
+    ),
     "values of the CPU that are read one by one": (
         """
 optimizer, right = torch.optim.SGD(model.parameters(), 0.1), 0
@@ -474,6 +542,35 @@ for _ in range(8):
     scaler.update()
 """,
         "r.steps == 8 and r.clock == 'simulated' and p('copies') > 0 and r.models[0].optimizer_bytes['cuda:0'] > 0",
+    ),
+    "cards that are not used": (
+        "train(torch.optim.SGD(model.parameters(), 0.1), 8)",
+        "r.clock == 'cpu' and r.steps == 8 and all(phase.device_seconds is None for phase in r.phases)",
+    ),
+    "a model that leaves its card when training is over": (
+        """
+net = nn.Linear(8, 2).cuda()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(8):
+    optimizer.zero_grad()
+    net(inputs.cuda()).sum().backward()
+    optimizer.step()
+net.cpu()
+""",
+        "r.models[0].bytes_by_device == r.models[0].gradient_bytes == {'cuda:0': 72}",
+    ),
+    "large values that the system takes back": (
+        """
+wide = nn.Linear(64, 32_768).cuda()
+batch = torch.ones(1_024, 64, device="cuda")
+optimizer = torch.optim.SGD(wide.parameters(), 0.1)
+for _ in range(12):
+    optimizer.zero_grad()
+    outputs = wide(batch)
+    outputs.sum().backward()
+    optimizer.step()
+""",
+        "next(phase.device_seconds for phase in r.phases if phase.name == 'rest') < 0.5 * p('rest')",
     ),
     "a model on several cards": (
         """
@@ -608,6 +705,15 @@ def test_words_on_screen_are_sentences(slow: dict[str, dict[str, Any]]) -> None:
         verdict = seen["report"]["verdict"]
         for text in (verdict["text"], *verdict["evidence"]):
             assert re.match(r"[A-Z\d].*[.?]$", text), text
+
+
+def test_what_torch_keeps_from_being_compiled_is_not_taken_for_compiled() -> None:
+    """`Optimizer.zero_grad` is such a function."""
+
+    def stack() -> list[Any]:
+        return [code for code, _ in stack_of(sys._getframe())]
+
+    assert not any(is_compiled(code) for code in torch._dynamo.disable(stack)())
 
 
 def test_who_counts_time_within_virtual_gpus_is_not_taken_for_their_caller() -> None:

@@ -13,10 +13,11 @@ from torch import nn
 from devexplorer.core.engine.engine import LocalEngine
 from devexplorer.core.observe import observer, whereabouts
 from devexplorer.core.observe.looker import by_part, parts_on
-from devexplorer.core.observe.observer import ModelWeight, Observation
+from devexplorer.core.observe.observer import Observation
 from devexplorer.core.observe.phases import Crossing, StepTimes
 from devexplorer.core.observe.records import ObserveSettings, ParameterPlace, ScriptPlacement, StepMemory
 from devexplorer.core.observe.step_memory import step_memory
+from devexplorer.core.observe.weights import ModelWeight
 from devexplorer.core.observe.whereabouts import placement_answer
 from devexplorer.core.records import AllocatorSample, Answer
 from devexplorer.core.virtual.device.machine import VirtualMachine

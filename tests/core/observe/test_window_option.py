@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from devexplorer.core.base import BadInput
+from devexplorer.core.base import FIRST_PYTHON, USERS_PATH, BadInput
 from devexplorer.core.cli.arguments import parse
 from devexplorer.core.observe import launch
 from devexplorer.core.observe.command_line import WINDOW_OPTIONS
@@ -48,6 +48,27 @@ def test_the_window_is_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.
         time.sleep(0.01)
     pid = str(os.getpid())
     assert json.loads(told.read_text()) == {"words": ["--script", pid], "awaited": pid, "leads": True, "input": ""}
+
+
+def test_a_script_in_another_python_is_shown_by_the_one_that_has_qt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, first = tmp_path / "told", tmp_path / "python"
+    first.write_text(f'#!/bin/sh\necho "$@" PYTHONPATH="$PYTHONPATH" > {told}.new; mv {told}.new {told}\n')
+    first.chmod(0o755)
+    became: list[dict[str, str]] = []
+    monkeypatch.setattr(launch, "missing_display", lambda: None)
+    monkeypatch.setattr(launch, "find_spec", lambda name: None)
+    monkeypatch.setattr(os, "execve", lambda path, command, environ: became.append(environ))
+    monkeypatch.setenv(FIRST_PYTHON, str(first))
+    monkeypatch.setenv(USERS_PATH, "/theirs")
+    launch.run(parse(["run", "--window", __file__]))  # type: ignore[func-returns-value]
+    end = time.monotonic() + 30
+    while not told.exists():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert told.read_text() == f"-P -m devexplorer.gui.shell.main --script {os.getpid()} PYTHONPATH=/theirs\n"
+    assert FIRST_PYTHON not in became[0], "it is no variable of the script's"
 
 
 def test_without_a_display_that_is_said_in_a_line_and_the_script_runs(
