@@ -24,6 +24,7 @@ from devexplorer.core.observe import hooks
 from devexplorer.core.observe.clocks import EventClock, HostClock, SimulatedClocks
 from devexplorer.core.observe.memory import EARLY_STEPS, MemoryWatch, virtual_machine
 from devexplorer.core.observe.phases import (
+    LONG_STEP_MARKS,
     NAMES,
     REST,
     StepFold,
@@ -45,6 +46,8 @@ from devexplorer.core.observe.weights import ModelWeight, weighed
 
 FOLD_MARKS = 2_048
 """So many marks are summed up at once."""
+UNSEEN_NS = 800_000_000
+"""Stops are looked for more often than that, unless the process is stopped."""
 LONGEST_LIST = 10_000
 PROBLEMS = 20
 EARLY_ROUNDS = (1, 10, 100)
@@ -105,6 +108,8 @@ class Observation:
         """What those who look want to read of its models; done between two steps."""
         self.held = ""
         """How it is stopped now, as in `stops`; empty: it runs."""
+        self.stops_seen_ns = 0
+        """When stops were looked for last; 0: they are not."""
         self.stopped: dict[str, float] = {}
         """Seconds for which it was, by how."""
         self.fold_soon = False
@@ -255,7 +260,11 @@ class Observation:
                 self.weigh()
         early = self.rounds in (6, 12, 24, 48)
         if early or self.fold_soon or len(self.fold.marks) > FOLD_MARKS:
-            self.fold_soon = False
+            now = perf_counter_ns()
+            # It may have been stopped just now, and nobody has said so yet: then a little later.
+            self.fold_soon = self.stops_seen_ns > 0 and now - self.stops_seen_ns > UNSEEN_NS
+            if self.fold_soon and len(self.fold.marks) < LONG_STEP_MARKS:
+                return
             self.fold.fold()
             if self.places is None and self.settings.places:
                 self._look_at_rest()

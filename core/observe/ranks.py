@@ -4,10 +4,12 @@ is closed. In the process that started the ranks (torchrun, accelerate launch), 
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import select
 import signal
+import subprocess
 import sys
 import threading
 from contextlib import suppress
@@ -31,8 +33,8 @@ class RankWatch:
 
     def __init__(self, job: str) -> None:
         self._job = job
-        self._waiting: dict[int, str] = {}
-        """File descriptor of a process that runs -> which rank it is."""
+        self._waiting: dict[int, tuple[str, int]] = {}
+        """File descriptor of a process that runs -> which rank it is, and its number."""
         self._seen: set[str] = set()
         self._poll = select.poll()
         self._kills = _kills_for_memory()
@@ -45,7 +47,10 @@ class RankWatch:
     def _watch(self) -> None:
         while self._find():
             ended = [number for number, _ in self._poll.poll(1000 * LOOK_S)]
-            lines = [line for number in ended if (line := self._how_it_ended(number)) is not None]
+            found = [how for number in ended if (how := self._how_it_ended(number)) is not None]
+            # Those that the launcher ends because of the first can be seen at the same time.
+            first = [how for how in found if how[0] != signal.SIGTERM] or found
+            lines = [line for _, line in first]
             for line in lines:
                 with suppress(OSError, ValueError, AttributeError):  # nobody reads it
                     print(f"devexplorer: {line}", file=sys.__stderr__, flush=True)
@@ -67,30 +72,41 @@ class RankWatch:
             with suppress(OSError):  # it has ended already
                 number = os.pidfd_open(int(match[2]))
                 self._poll.register(number, select.POLLIN)
-                self._waiting[number] = f"rank {match[1]} (pid {match[2]})"
+                self._waiting[number] = f"rank {match[1]} (pid {match[2]})", int(match[2])
         return True
 
-    def _how_it_ended(self, number: int) -> str | None:
-        """A line, if that was by a signal."""
-        rank, status = self._waiting[number], None
-        with suppress(OSError):  # who started it was quicker, or it is no child of this process
-            status = os.waitid(os.P_PIDFD, number, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    def _how_it_ended(self, number: int) -> tuple[int, str] | None:
+        """The signal and a line, if that was by one."""
+        rank, pid = self._waiting[number]
+        by = _signal_of(number, pid)
         self._leave(number)
-        if status is None or status.si_code == os.CLD_EXITED:
+        if by is None:
             return None
-        by, name = status.si_status, f"signal {status.si_status}"
+        name = f"signal {by}"
         with suppress(ValueError):  # a real-time signal has no name of its own
             name = signal.Signals(by).name
         if by in CRASHES:
-            return f"{rank} crashed: {name}"
+            return by, f"{rank} crashed: {name}"
         if by == signal.SIGKILL and _kills_for_memory() > self._kills:
-            return f"{rank} was killed: {name}; the kernel ended a process because memory ran out"
-        return f"{rank} was killed: {name}"
+            return by, f"{rank} was killed: {name}; the kernel ended a process because memory ran out"
+        return by, f"{rank} was killed: {name}"
 
     def _leave(self, number: int) -> None:
         del self._waiting[number]
         self._poll.unregister(number)
         os.close(number)
+
+
+def _signal_of(number: int, pid: int) -> int | None:
+    """The signal that ended a process; None: it ended by itself, or nobody knows."""
+    with suppress(OSError):  # who started it was quicker, or it is no child of this process
+        status = os.waitid(os.P_PIDFD, number, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if status is not None:
+            return None if status.si_code == os.CLD_EXITED else status.si_status
+    for one in gc.get_objects():  # who was quicker keeps it
+        if type(one) is subprocess.Popen and one.pid == pid and (one.returncode or 0) < 0:
+            return -int(one.returncode)
+    return None
 
 
 def _kills_for_memory() -> int:

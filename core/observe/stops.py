@@ -43,6 +43,7 @@ class StopWatch:
 
     def start(self) -> None:
         """Begin to look."""
+        self._run.stops_seen_ns = perf_counter_ns()
         threading.Thread(target=self._watch, name="observe-stops", daemon=True).start()
 
     def _watch(self) -> None:
@@ -56,6 +57,7 @@ class StopWatch:
                 if asleep > 1e9 * LEAST_S and time.process_time_ns() - used < BUSY_SHARE * asleep:
                     self._add(self._mark_before(begun + int(1e9 * pause), begun), ended, BY_SIGNAL)
                 self._look_for_debugger(begun, ended)
+                self._run.stops_seen_ns = perf_counter_ns()
         except Exception as error:
             self._run.problem(error)
 

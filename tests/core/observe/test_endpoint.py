@@ -147,7 +147,7 @@ def test_a_script_is_listed_and_the_socket_of_one_that_was_killed_removed(folder
 
 def test_a_script_is_no_host_that_could_be_stopped(folder: Path, endpoint: Endpoint) -> None:
     assert os.getpid() not in [host.pid for host in listing.running()]
-    endpoint._socket.close()  # type: ignore[union-attr]  # it is busy: nobody answers
+    endpoint._socket.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]  # nobody answers
     listing.running()
     assert os.path.exists(socket_of(str(folder), os.getpid()))
 

@@ -109,7 +109,10 @@ def test_how_a_rank_ended_is_said_if_a_signal_did_it(tmp_path: Path, monkeypatch
                 counter.write_text("oom_kill 4\n")
                 rank.kill()
             ((number, _),) = watch._poll.poll(30_000)
-            assert watch._how_it_ended(number) == (line and line.format(rank.pid))
+            how = watch._how_it_ended(number)
+            assert (how and how[1]) == (line and line.format(rank.pid))
+            rank.wait()
+            assert ranks._signal_of(-1, rank.pid) == (how and how[0]), "its launcher was quicker"
         assert not watch._waiting
         folder.joinpath(f"rank-7-{rank.pid}").unlink()
         folder.rmdir()
