@@ -15,6 +15,7 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import torch
 from torch import nn
@@ -32,7 +33,7 @@ from devexplorer.core.observe.phases import (
     line_text,
     move_waiting,
 )
-from devexplorer.core.observe.places import RestPlaces, Stack, is_own, stack_of
+from devexplorer.core.observe.places import RestPlaces, Stack, is_own, stack_of, whole_of
 from devexplorer.core.observe.records import (
     PARTS,
     ObservedModel,
@@ -69,12 +70,14 @@ class RunProgress(NamedTuple):
 class _Root:
     """A model that the script calls itself."""
 
-    __slots__ = ("bare", "beside", "calls", "name", "place", "ref", "weight")
+    __slots__ = ("bare", "beside", "calls", "inner", "name", "place", "ref", "weight")
 
     def __init__(self, ref: Any, name: str, place: str) -> None:
         self.ref, self.name, self.place = ref, name, place
         self.bare = False
         """It had no parameters when it was called first."""
+        self.inner = False
+        """It was a part of another when it was called first."""
         self.beside = False
         """It is one of `NO_MODELS`."""
         self.calls = 0
@@ -286,9 +289,13 @@ class Observation:
         root.bare = hooks.first_parameter(module) is None
         root.beside = kind.__module__.startswith(NO_MODELS)
         root.ref = weakref.ref(module, lambda _: self._forget_root(key))
+        known = [each for each in (*self.roots.values(), *self._gone.values()) if each.weight is not None]
+        root.inner = any(key in each.weight.modules for each in known if each.weight is not None)
+        if not any((each.name, each.place) == (root.name, root.place) for each in known):
+            self._weigh_root(root, module, [])  # it may be gone before the next weighing
         self.roots[key] = root
         self._choose_clock()
-        whole = _whole_of(module, frame)
+        whole = whole_of(module, frame)
         if whole is not None:
             self.show(whole)
             self.roots[id(whole)].place = place
@@ -297,7 +304,7 @@ class Observation:
     def _forget_root(self, key: int) -> None:
         """A model is gone; how often those of its class and place were called is kept."""
         root = self.roots.pop(key, None)
-        if root is None:
+        if root is None or root.inner:
             return
         kept = self._gone.setdefault((root.name, root.place), root)
         if kept is not root:
@@ -337,15 +344,18 @@ class Observation:
             model = root.ref()
             if model is None:
                 continue
-            try:
-                with torch._C.DisableTorchFunction():  # classes and modes of the script's would see that we ask
-                    root.weight = weighed(model, optimizers, root.weight)
-            except Exception as error:  # a class of the script's that is no whole tensor; the others are weighed
-                self.problem(error)
-            if root.weight is not None and root.weight.packed:
-                self._note(f"{root.name} has packed weights (quantised), which are not counted")
+            self._weigh_root(root, model, optimizers)
             self._ask_about_ranks(model)
         self.memory.look()
+
+    def _weigh_root(self, root: _Root, model: Any, optimizers: list[torch.optim.Optimizer]) -> None:
+        try:
+            with torch._C.DisableTorchFunction():  # classes and modes of the script's would see that we ask
+                root.weight = weighed(model, optimizers, root.weight)
+        except Exception as error:  # a class of the script's that is no whole tensor; the others are weighed
+            self.problem(error)
+        if root.weight is not None and root.weight.packed:
+            self._note(f"{root.name} has packed weights (quantised), which are not counted")
 
     def _weigh_last(self) -> None:
         """What was moved elsewhere after the last step, to be saved, say, is told as it was before."""
@@ -496,11 +506,14 @@ class Observation:
         if any(root.weight is not None and root.weight.parameters for root in roots):
             roots = [root for root in roots if _is_model(root)]
         for root in roots:
-            key = root.name, root.place
-            calls = root.calls + (merged[key].calls if key in merged else 0)
+            key, known = (root.name, root.place), merged.get((root.name, root.place))
+            calls = root.calls
             weight = root.weight or ModelWeight()
             if not root.calls:  # only methods of it were called, which call its parts
                 calls += max((part.calls for number, part in self.roots.items() if number in weight.modules), default=0)
+            if known is not None and known.parameters >= weight.parameters:  # made anew, and gone unweighed perhaps
+                merged[key] = msgspec.structs.replace(known, calls=known.calls + calls)
+                continue
             merged[key] = ObservedModel(
                 name=root.name,
                 place=root.place,
@@ -518,26 +531,6 @@ class Observation:
             if root.weight is not None:
                 return tuple(root.weight.places)
         return ()
-
-
-def _whole_of(part: Any, frame: Any) -> Any:
-    """The model of which a method calls this part: `training_step`, say; None: there is none."""
-    whole = None
-    while frame is not None:
-        owner: Any = _first_argument(frame) if frame.f_code.co_argcount else None
-        is_module = owner is not part and issubclass(type(owner), nn.Module)
-        if is_module and any(module is part for module in nn.Module.modules(owner)):
-            whole = owner
-        frame = frame.f_back
-    return whole
-
-
-def _first_argument(frame: Any) -> Any:
-    values = frame.f_locals
-    value = values.get(frame.f_code.co_varnames[0])
-    if type(values) is dict:  # before Python 3.13 a copy, which the frame keeps with all that the script lets go
-        values.clear()
-    return value
 
 
 def _is_model(root: _Root) -> bool:

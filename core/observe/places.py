@@ -14,6 +14,8 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from torch import nn
+
 from devexplorer.core.observe import hooks
 from devexplorer.core.observe.phases import REST, line_text
 
@@ -32,6 +34,9 @@ COMPILED = "in functions that torch.compile has compiled"
 _COMPILER = os.path.join("torch", "_dynamo", "eval_frame.py")
 _NOT_COMPILED = "DisableContext."
 """What torch keeps from being compiled, `Optimizer.zero_grad` for one, goes through that file as well."""
+
+NOBODYS = 3
+"""References to a dictionary of locals that the script has not asked for: the frame's, ours, and of who counts them."""
 
 Stack = list[tuple[Any, int]]
 
@@ -114,6 +119,26 @@ class RestPlaces:
 def is_compiled(code: Any) -> bool:
     """Whether what this code calls was compiled by torch."""
     return code.co_filename.endswith(_COMPILER) and not code.co_qualname.startswith(_NOT_COMPILED)
+
+
+def whole_of(part: Any, frame: Any) -> Any:
+    """The model of which a method calls this part: `training_step`, say; None: there is none."""
+    whole = None
+    while frame is not None:
+        owner: Any = _first_argument(frame) if frame.f_code.co_argcount else None
+        is_module = owner is not part and issubclass(type(owner), nn.Module)
+        if is_module and any(module is part for module in nn.Module.modules(owner)):
+            whole = owner
+        frame = frame.f_back
+    return whole
+
+
+def _first_argument(frame: Any) -> Any:
+    values = frame.f_locals
+    value = values.get(frame.f_code.co_varnames[0])
+    if type(values) is dict and sys.getrefcount(values) <= NOBODYS:
+        values.clear()  # before Python 3.13 a copy, which the frame keeps with all that the script lets go
+    return value
 
 
 def is_own(path: str) -> bool:

@@ -425,6 +425,40 @@ for _ in range(8):
 """,
         "{model.name for model in r.models} == {'ReLU'}",
     ),
+    "a model in a wrapper that is made anew for each evaluation": (
+        """
+def trained():
+    optimizer, wrapped = torch.optim.SGD(model.parameters(), 0.1), nn.Sequential(model)
+    def call(net):
+        return net(inputs).sum()
+    for _ in range(8):
+        call(wrapped).backward()
+        optimizer.step()
+        with torch.no_grad():
+            call(nn.Sequential(model))
+trained()
+""",
+        "[(model.calls, model.parameters) for model in r.models] == [(16, 90)]",
+    ),
+    "a model within another that is called by itself and gone": (
+        """
+class Task(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(8, 2)
+    def forward(self, inputs):
+        return self.net(inputs)
+def called(net):
+    with torch.no_grad():
+        net(inputs)
+task = Task()
+train(torch.optim.SGD(task.parameters(), 0.1), 8, task)
+called(task.net)
+called(nn.Conv1d(4, 3, 1))
+del task
+""",
+        "[(model.name, model.parameters) for model in r.models] == [('Task', 18), ('Conv1d', 15)]",
+    ),
     "methods of a model that call its parts": (
         """
 import weakref
@@ -434,10 +468,15 @@ class Twins(nn.Module):
         self.first, self.second = nn.Sequential(nn.Linear(8, 3)), nn.Sequential(nn.Linear(3, 8))
     def training_step(self):
         held = torch.ones(1)
+        assert self.asked_for_locals()
         loss, kept = self.second(self.first(inputs)).sum(), weakref.ref(held)
         del held
         print(kept() is None)
         return loss
+    def asked_for_locals(self):
+        names = locals()
+        self.first(inputs)
+        return names["self"] is self
 net = Twins()
 optimizer = torch.optim.SGD(net.parameters(), 0.1)
 for _ in range(8):
@@ -445,7 +484,7 @@ for _ in range(8):
     net.training_step().backward()
     optimizer.step()
 """,
-        "[(model.name, model.parameters, model.calls) for model in r.models] == [('Twins', 59, 8)]"
+        "[(model.name, model.parameters, model.calls) for model in r.models] == [('Twins', 59, 16)]"
         " and printed == 'True\\n' * 8",
     ),
     "a model that a library calls for the script": (
