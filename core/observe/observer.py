@@ -45,8 +45,6 @@ from devexplorer.core.observe.records import (
 from devexplorer.core.observe.verdict import REST_SHARE, RunEvidence, judge
 from devexplorer.core.observe.weights import ModelWeight, weighed
 
-FOLD_MARKS = 2_048
-"""So many marks are summed up at once."""
 UNSEEN_NS = 800_000_000
 """Stops are looked for more often than that, unless the process is stopped."""
 LONGEST_LIST = 10_000
@@ -262,11 +260,11 @@ class Observation:
             if self.rounds in EARLY_ROUNDS:
                 self.weigh()
         early = self.rounds in (6, 12, 24, 48)
-        if early or self.fold_soon or len(self.fold.marks) > FOLD_MARKS:
+        if early or self.fold_soon or len(self.fold.marks) > self.fold.clock.fold_marks:
             now = perf_counter_ns()
             # It may have been stopped just now, and nobody has said so yet: then a little later.
             self.fold_soon = self.stops_seen_ns > 0 and now - self.stops_seen_ns > UNSEEN_NS
-            if self.fold_soon and len(self.fold.marks) < LONG_STEP_MARKS:
+            if self.fold_soon and len(self.fold.marks) < 2 * LONG_STEP_MARKS:
                 return
             self.fold.fold()
             if self.places is None and self.settings.places:
