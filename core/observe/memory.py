@@ -12,7 +12,7 @@ import torch
 
 from devexplorer.core.observe.records import DeviceUse
 
-PAUSE_NS = 200_000_000
+PAUSE_NS = 1_000_000_000
 """Between two looks once the first steps are over."""
 EARLY_STEPS = 100
 """At the end of each of these there is a look."""
