@@ -3,16 +3,13 @@ carried out by the observed thread between two steps."""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 from torch import nn
 from torch.optim import Optimizer
 
-from devexplorer.core.base import BadInput, first_line
+from devexplorer.core.base import BadInput
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.observe.observer import Observation
@@ -20,19 +17,12 @@ from devexplorer.core.records import Answer, Move
 from devexplorer.core.workspace import Workspace
 from devexplorer.core.workspace.optimizer_state import strays
 
-STEP_S = 30.0
-"""A move waits at most so long for the end of a step."""
-LOOK_S = 0.1
 
-
-def move_between_steps(
-    observation: Observation,
-    command: Move,
-    models: Mapping[str, nn.Module],
-    registry: DeviceRegistry,
-    stopped: threading.Event,
-) -> Answer:
-    """Have it carried out once a step has ended, and wait for that. Raises `BadInput` where nothing was moved."""
+def mover(
+    command: Move, models: Mapping[str, nn.Module], registry: DeviceRegistry, observation: Observation
+) -> Callable[[], Answer]:
+    """What carries it out, to be called between two steps by the thread that is observed. Raises `BadInput` where it
+    cannot be done."""
     if command.copy:
         raise BadInput("a running script keeps no copies; its models can only be moved")
     names = {target.partition(":")[0] for target in command.targets}
@@ -41,27 +31,7 @@ def move_between_steps(
     chosen = {name: models[name] for name in names}
     for name, model in chosen.items():
         _check(name, model)
-    done = threading.Event()
-    found: list[Answer | BadInput] = []
-
-    def carry_out() -> None:
-        try:
-            found.append(_moved(command, chosen, registry, observation.optimizers()))
-        except Exception as error:
-            found.append(BadInput(first_line(error)))
-        done.set()
-
-    observation.changes.append(carry_out)
-    due = time.monotonic() + STEP_S
-    while not done.wait(LOOK_S):
-        if stopped.is_set() or time.monotonic() > due:
-            with suppress(ValueError):  # it has just begun: its end is near
-                observation.changes.remove(carry_out)
-                raise BadInput(f"no step of the script has ended within {STEP_S:g} s; nothing has changed")
-    answer = found[0]
-    if isinstance(answer, BadInput):
-        raise answer
-    return answer
+    return lambda: _moved(command, chosen, registry, observation.optimizers())
 
 
 def _check(name: str, model: nn.Module) -> None:

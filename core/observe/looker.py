@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import torch
 
-from devexplorer.core.base import BadInput, LinkError, bytes_text, sentence, typed_line
+from devexplorer.core.base import BadInput, DevExplorerError, LinkError, bytes_text, sentence, typed_line
 from devexplorer.core.base.python_names import unique_name
 from devexplorer.core.commands.registry import refused_title, title_of
 from devexplorer.core.devices.backend import DeviceRegistry
@@ -28,7 +28,7 @@ from devexplorer.core.engine.engine import AllocatorSampler, SnapshotDiffer
 from devexplorer.core.engine.link import COMMAND_LIMIT, decode_command, read_payload
 from devexplorer.core.engine.writer import EventWriter
 from devexplorer.core.machines.host.wire import SocketStream
-from devexplorer.core.observe.changes import move_between_steps
+from devexplorer.core.observe.changes import mover
 from devexplorer.core.observe.holders import holders_answer
 from devexplorer.core.observe.memory import virtual_machine
 from devexplorer.core.observe.observer import Observation, RunProgress
@@ -141,7 +141,7 @@ class Looker:
                 try:
                     answer = self._answered(command)
                 except Exception as error:  # one of ours is said as well, and the next question answered
-                    words = sentence(str(error)) if isinstance(error, BadInput) else typed_line(error)
+                    words = sentence(str(error)) if isinstance(error, DevExplorerError) else typed_line(error)
                     answer = Answer(title=refused_title(command), words=words, failed=True)
                 now = time.time()
                 self._writer.send(msgspec.structs.replace(answer, request=request, time_unix_s=now))
@@ -154,11 +154,12 @@ class Looker:
         """What is asked; what would change the script is refused, but for moves that it allows. Raises `BadInput`."""
         if isinstance(command, Move) and self._observation.allows_changes and self._registry is not None:
             models = {self._names[id(model)]: model for model in self._observation.models() if id(model) in self._names}
-            answer = move_between_steps(self._observation, command, models, self._registry, self._stopped)
+            move = mover(command, models, self._registry, self._observation)
+            answer = self._of_script(self._observation.changes, move, "step has ended")
             self._due_s = 0.0
             return answer
         if isinstance(command, StepMemory):
-            return self._step_memory(command)
+            return self._step_memory()
         if isinstance(command, ScriptPlacement):
             return placement_answer(self._observation)
         if not isinstance(command, WhatHolds):
@@ -179,31 +180,37 @@ class Looker:
                 raise BadInput(f"the script has no model '{name}' any more")
             return holders_answer(found_in(name, found, path))
 
-        return self._of_script(self._observation.looks, command, look, "step has ended")
+        return self._of_script(self._observation.looks, look, "step has ended")
 
     def _of_script(
-        self, waiting: MutableSequence[Callable[[], Any]], command: Command, answer: Callable[[], Answer], awaited: str
+        self, waiting: MutableSequence[Callable[[], Any]], answer: Callable[[], Answer], awaited: str
     ) -> Answer:
         """As the script's own thread finds it: on another one, who reads gradients while backward frees them crashes
-        the script. Raises `BadInput`."""
-        found: SimpleQueue[Answer] = SimpleQueue()
+        the script. Raises `BadInput`, or what `answer` raises."""
+        found: SimpleQueue[Answer | Exception] = SimpleQueue()
 
         def ask() -> None:
             try:
                 found.put(answer())
             except Exception as error:
-                found.put(Answer(title=refused_title(command), words=typed_line(error), failed=True))
+                found.put(error)
 
         waiting.append(ask)
         try:
-            return found.get(timeout=BACKWARD_S)
+            result = found.get(timeout=BACKWARD_S)
         except Empty:
-            with suppress(ValueError):
+            try:
                 waiting.remove(ask)
-            raise BadInput(f"no {awaited} within {BACKWARD_S:g} s") from None
+            except ValueError:  # it has just begun
+                result = found.get()
+            else:
+                raise BadInput(f"no {awaited} within {BACKWARD_S:g} s") from None
+        if isinstance(result, Exception):
+            raise result
+        return result
 
-    def _step_memory(self, command: StepMemory) -> Answer:
-        answer = self._of_script(self._observation.asks, command, step_memory, "backward pass began")
+    def _step_memory(self) -> Answer:
+        answer = self._of_script(self._observation.asks, step_memory, "backward pass began")
         peaks = [
             Fact(f"peak so far, {use.device}", bytes_text(use.peak_allocated_bytes))
             for use in self._observation.memory.devices()

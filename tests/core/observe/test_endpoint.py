@@ -390,7 +390,7 @@ def test_a_script_that_allows_it_has_its_model_moved_between_two_steps(tmp_path:
 def test_a_move_that_cannot_be_is_refused_and_changes_nothing(
     observation: Observation, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("devexplorer.core.observe.changes.STEP_S", 0.0)
+    monkeypatch.setattr("devexplorer.core.observe.looker.BACKWARD_S", 0.0)
     host.first(ObjectChanged)
     move = Move(targets=("sequential",), device="cpu", dtype="float16")
     answers, copied, gone = [], replace(move, copy=True), replace(move, targets=("gone",))
@@ -402,7 +402,7 @@ def test_a_move_that_cannot_be_is_refused_and_changes_nothing(
         "The script runs on its own, and this window only shows it.",
         "A running script keeps no copies; its models can only be moved.",
         "The script has no model 'gone' any more.",
-        "No step of the script has ended within 0 s; nothing has changed.",
+        "No step has ended within 0 s.",
     ]
     assert not observation.changes
     model: Any = observation.kept  # type: ignore[attr-defined]
