@@ -444,7 +444,7 @@ def _html(
             *titles,
             "all simulated" if len(names) == len(readings) else f"simulated: {names[0]} … {names[-1]}",
         ]
-    split = -(-len(readings) // columns)
+    split = max(-(-len(readings) // columns), 1)  # every device can be hidden in the legend
     tables = [_table(heads, readings[at : at + split], with_word) for at in range(0, len(readings), split)]
     head = "".join(f'<div style="color:{current_theme().dim}">{escape(title)}</div>' for title in titles)
     return f"{head}<table cellspacing='0'><tr>{'<td>&nbsp;&nbsp;&nbsp;</td>'.join(tables)}</tr></table>"

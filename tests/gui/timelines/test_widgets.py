@@ -497,6 +497,19 @@ def test_the_cursor_box_has_a_third_column_in_a_low_plot(show: Show, axis: TimeA
     assert all(name in box.text() for name in state.devices), "none is left out"
 
 
+def test_the_cursor_box_has_the_time_alone_where_every_curve_is_hidden(
+    show: Show, axis: TimeAxis, qtbot: QtBot
+) -> None:
+    state = make_state("cpu")
+    fill(state, "cpu", lambda age: GIB)
+    plot = show(state)
+    axis.set_cursor(-30)
+    assert "cpu" in cursor_text(plot)
+    qtbot.mouseClick(plot.legend.buttons["cpu"], Qt.MouseButton.LeftButton)
+    axis.set_cursor(-29)
+    assert "cpu" not in cursor_text(plot)
+
+
 @pytest.mark.parametrize("ratio", [1.0, 2.0])
 def test_the_cursor_is_one_pixel_of_the_layout_wide_on_every_screen(
     show: Show, axis: TimeAxis, monkeypatch: pytest.MonkeyPatch, ratio: float
