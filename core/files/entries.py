@@ -135,7 +135,7 @@ class RawFile(TensorFile):
         for start in range(0, nbytes, CHUNK_BYTES):
             part = self._buffer[: min(CHUNK_BYTES, nbytes - start)]
             self.read_into(offset + start, memoryview(part.numpy()))  # type: ignore[arg-type]  # it is a buffer
-            yield part != 0 if dtype == torch.bool else part.view(dtype)
+            yield as_dtype(part, dtype)
 
     def read_into(self, offset: int, into: memoryview) -> None:
         """All bytes that there is room for; `BadInput` where the file has fewer."""
@@ -148,6 +148,23 @@ class RawFile(TensorFile):
                 into = into[count:]
         except OSError as error:
             raise BadInput(f"'{self.path}' could not be read: {error.strerror or error}") from error
+
+
+def as_dtype(raw: Tensor, dtype: torch.dtype) -> Tensor:
+    """Bytes as what they are; a bool of a file can be any number."""
+    if dtype == torch.bool:
+        return raw != 0
+    return raw.view(dtype)
+
+
+def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of values in the order of their shape."""
+    strides = []
+    step = 1
+    for length in reversed(shape):
+        strides.append(step)
+        step *= max(length, 1)
+    return tuple(reversed(strides))
 
 
 def cut(values: Tensor) -> Iterator[Tensor]:
@@ -199,6 +216,14 @@ def wrong_shape(shape: Sequence[int]) -> str | None:
     if any(length < 0 for length in shape):
         return "a negative size"
     return "more elements than can be counted" if math.prod(max(length, 1) for length in shape) >= 1 << 60 else None
+
+
+def some_keys(keys: Sequence[str], most: int = 3) -> str:
+    """The first of them, for a message."""
+    named = list(map(shown, keys[:most]))
+    if len(keys) > most:
+        named.append("…")
+    return ", ".join(named)
 
 
 def shown(key: str) -> str:

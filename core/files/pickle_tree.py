@@ -1,23 +1,26 @@
 """Reads pickles without running them: a tree of tensors, containers and plain values. Pure, jobs thread.
 
-A pickle is a program for a stack machine. This machine builds symbols: a name that the pickle asks for
-(`torch._utils._rebuild_tensor_v2`, `posix.system`) stays a name, nothing is imported and nothing called. What calling
-a name of others would have made is a `Foreign`; what tensors need is done here. Protocols 0 to 5, of Python 2 as well.
+A pickle is a program for a stack machine. `pickletools` takes it apart, and the machine here builds symbols: a name
+that the pickle asks for (`torch._utils._rebuild_tensor_v2`, `posix.system`) stays a name, nothing is imported and
+nothing called. What calling a name of others would have made is a `Foreign`; what tensors need is done here. Protocols
+0 to 5, of Python 2 as well.
 """
 
 from __future__ import annotations
 
-import re
+import io
 import struct
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any
+from pickletools import genops
+from typing import Any, BinaryIO
 
+import numpy as np
 import torch
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.files.entries import DIMENSIONS_LIMIT
+from devexplorer.core.files.entries import DIMENSIONS_LIMIT, contiguous
 from devexplorer.core.files.symbols import (
+    NO_STORAGE,
     STORAGES,
     Array,
     Foreign,
@@ -32,14 +35,30 @@ from devexplorer.core.files.symbols import (
     stored,
 )
 
-STEPS_LIMIT = 60_000_000
+STEPS_LIMIT = 20_000_000
 """Opcodes of one pickle: a tensor of a state dict takes about 33."""
+LINE_LIMIT = 1 << 20
+"""Bytes of a line, and of what is read without asking whether it is there."""
+
+_VALUES = {
+    "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "STRING", "BINSTRING",
+    "SHORT_BINSTRING", "UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8",
+}  # fmt: skip
+"""Opcodes, by what the machine does: here it takes what `pickletools` has read."""
+_BYTES = {"BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"}
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
+_EMPTY: Mapping[str, type] = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_SET": list}
+_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_MARKED = {"TUPLE", "LIST", "DICT", "FROZENSET", "APPENDS", "ADDITEMS", "SETITEMS", "INST", "OBJ", "POP_MARK"}
+
 _CONTAINERS = {"collections.OrderedDict", "collections.Counter", "collections.defaultdict", "builtins.dict"}
-_LISTS = {"builtins.list", "builtins.tuple", "builtins.set", "builtins.frozenset", "collections.deque"}
+_LISTS = {"builtins.list", "builtins.tuple", "builtins.set", "builtins.frozenset", "collections.deque", "torch.Size"}
 _PLAIN = {"builtins.complex", "builtins.bytearray", "torch.device", "torch.serialization._get_layout"}
 _REBUILD = {f"torch._utils._rebuild_tensor{version}" for version in ("", "_v2", "_v3")}
-_PARAMETER = {f"torch._utils._rebuild_parameter{state}" for state in ("", "_with_state")} | {
-    "torch.nn.parameter.Parameter"
+_PARAMETER = {
+    "torch._utils._rebuild_parameter",
+    "torch._utils._rebuild_parameter_with_state",
+    "torch.nn.parameter.Parameter",
 }
 _FROM_TYPE = "torch._tensor._rebuild_from_type_v2"
 _FROM_CPU = "torch._utils._rebuild_device_tensor_from_cpu_tensor"
@@ -50,284 +69,170 @@ _SPECIAL = {
     "torch._utils._rebuild_meta_tensor_no_storage": "without values (on the device meta)",
     "torch._utils._rebuild_wrapper_subclass": "of a class that wraps other tensors",
 }
-_LOADED_BY_TORCH = {"torch.Size", "torch.Tensor", "_codecs.encode", "collections.OrderedDict", "collections.Counter"}
-_BYTES = "torch.storage._load_from_bytes"
-_NUMPY = tuple(f"numpy.{core}." for core in ("core", "_core"))
+_LOADED_BY_TORCH = {
+    "torch.Size", "torch.Tensor", "_codecs.encode", "collections.OrderedDict", "collections.Counter", "builtins.set",
+    _FROM_TYPE, _FROM_CPU, *_SPECIAL, *_REBUILD, *_PARAMETER, *_PLAIN,
+}  # fmt: skip
+_NUMPY = ("numpy.core.", "numpy._core.")
 _NUMBERS = set("?bBhHiIlLqQefdFD") | {f"{kind}{size}" for kind in "biufc" for size in (1, 2, 4, 8, 16)}
 """NumPy's names for what can be a tensor."""
 _DTYPES = {"S": "Bytes", "U": "Str", "V": "Void", "O": "Object", "M": "DateTime64", "m": "TimeDelta64"}
 """Its other kinds -> the class of their dtype."""
 
 
-_GET, _PUT, _WHOLE = rb"(?:h.|j.{4})", rb"r(.{4})", rb"(?:K.|M..|J.{4})"
-_SIZES = rb"(" + _WHOLE + rb"\x85|" + _WHOLE * 2 + rb"\x86|" + _WHOLE * 3 + rb"\x87|\(" + _WHOLE + rb"{4,64}t)"
-_TENSOR = re.compile(
-    rb"\(\((" + _GET * 2 + rb")(?:X(.)\0\0\0(\d+)" + _PUT + rb"|(" + _GET + rb"))(" + _GET + _WHOLE + rb")t" + _PUT
-    + rb"Q(" + _WHOLE + rb")" + (_SIZES + _PUT) * 2 + rb"\x89(" + _GET + rb")\)R" + _PUT + rb"t" + _PUT + rb"R" + _PUT,
-    re.DOTALL,
-)  # fmt: skip
-"""The arguments of a tensor and its making, as torch.save writes them: 28 opcodes, which are read in one step."""
-_MADE = (Name("torch._utils._rebuild_tensor_v2"), Name("collections.OrderedDict"))
-_PLACES = {count: struct.Struct(f"<{count}I") for count in (6, 7)}
-
-
-def read(data: bytes, start: int = 0, known: Mapping[Any, Any] | None = None) -> Tree:
-    """The tree; raises any exception for a damaged pickle. `known`: what its persistent ids mean, where these are not
+def read(file: BinaryIO, end: int, known: Mapping[Any, Any] | None = None) -> Tree:
+    """The tree of the pickle that begins where `file` is, and that cannot go beyond `end`; the file is behind it
+    afterwards. Raises any exception for a damaged pickle. `known`: what its persistent ids mean, where these are not
     descriptions of storages."""
-    machine = _Machine(data, start, known)
+    machine = _Machine(file, end, known)
     root = machine.run()
-    names = tuple(machine.names)
-    never = tuple({f"{full} with something in it": None for full, made in machine.fillable if made})
-    beyond = tuple(filter(_beyond_torch, names))
+    never = [f"{full} with something in it" for full, made in machine.fillable if made]
     if machine.has_modules:
-        never = ("whole model of the old format", *never)
-    return Tree(root, names, beyond, never, machine.protocol, machine.storages, machine.at)
+        never.insert(0, "whole model of the old format")
+    names = tuple(machine.names)
+    return Tree(root, names, tuple(filter(_beyond_torch, names)), tuple(never), machine.protocol, machine.storages)
 
 
 def _beyond_torch(full: str) -> bool:
     module, _, last = full.rpartition(".")
-    known = full in _LOADED_BY_TORCH or full in _SPECIAL or full in _REBUILD or full in _PARAMETER
-    known = known or full in ("builtins.set", "builtins.complex", "builtins.bytearray", _FROM_TYPE, _FROM_CPU)
-    storage = module in ("torch", "torch.cuda", "torch.storage") and last in STORAGES
-    dtype = module == "torch" and isinstance(vars(torch).get(last), (torch.dtype, torch.qscheme))
-    return not (known or storage or full in _PLAIN or dtype)
+    if full in _LOADED_BY_TORCH or (module in ("torch", "torch.cuda", "torch.storage") and last in STORAGES):
+        return False
+    return module != "torch" or not isinstance(vars(torch).get(last), torch.dtype | torch.qscheme)
+
+
+class _Bounded:
+    """A file for `pickletools`, in which a length that is not there takes no memory."""
+
+    def __init__(self, file: BinaryIO, end: int) -> None:
+        self._file, self._end = file, end
+
+    def read(self, count: int) -> bytes:
+        """All of them, or an error."""
+        if count > LINE_LIMIT and count > self._end - self._file.tell():
+            raise EOFError
+        return self._file.read(count)
+
+    def readline(self) -> bytes:
+        """One that is no longer than any of a pickle's."""
+        return self._file.readline(LINE_LIMIT)
 
 
 class _Machine:
     """The stack machine of the pickle format, with symbols."""
 
-    def __init__(self, data: bytes, start: int, known: Mapping[Any, Any] | None) -> None:
-        self.data, self.at, self.known = data, start, known
-        self.stack: list[Any] = []
-        self.below: list[list[Any]] = []
-        self.memo: list[Any] = []
+    def __init__(self, file: BinaryIO, end: int, known: Mapping[Any, Any] | None) -> None:
+        self.file, self.end, self.known = file, end, known
+        self.memo: dict[Any, Any] = {}
         self.names: dict[str, None] = {}
         self.storages: dict[str, Storage] = {}
         self.fillable: list[tuple[str, dict[Any, Any] | list[Any]]] = []
         """Containers that `torch.load(weights_only=True)` makes where it is allowed to, and never fills."""
         self.has_modules = False
         """Whether it names classes of modules in the way of before torch 1.6."""
-        self.alike: dict[tuple[bytes, bytes], Storage] = {}
-        """Descriptions of storages that differ in their keys only."""
         self.protocol = 0
-        self.left = 2 * len(data) + 1000
+        self.left = 2 * (end - file.tell()) + 1000
         """Of what may be copied: a pickle can refer to a large thing a million times."""
 
     def run(self) -> Any:
-        """Every opcode up to STOP. The frequent ones are here, in local variables: a large file has 30 million."""
-        data, size, at, stack, below, memo = self.data, len(self.data), self.at, self.stack, self.below, self.memo
-        for _ in range(STEPS_LIMIT):
-            code = data[at]
-            at += 1
-            if code == 0x71:  # BINPUT
-                _put(memo, data[at], stack[-1])
-                at += 1
-            elif code == 0x72:  # LONG_BINPUT
-                index = int.from_bytes(data[at : at + 4], "little")
-                memo.append(stack[-1]) if index == len(memo) else _put(memo, index, stack[-1])
-                at += 4
-            elif code == 0x68:  # BINGET
-                stack.append(memo[data[at]])
-                at += 1
-            elif code == 0x28:  # MARK
-                if data[at] == 0x28 and stack and (end := self._tensor(stack, at - 1)):
-                    at = end
-                    continue
+        """Every opcode up to STOP."""
+        memo = self.memo
+        stack: list[Any] = []
+        below: list[list[Any]] = []
+        for step, (opcode, given, _) in enumerate(genops(_Bounded(self.file, self.end))):  # type: ignore[arg-type]
+            name = opcode.name
+            if name in _VALUES:
+                stack.append(given)
+            elif name in ("BINPUT", "LONG_BINPUT", "PUT"):
+                memo[given] = stack[-1]
+            elif name in ("BINGET", "LONG_BINGET", "GET"):
+                stack.append(memo[given])
+            elif name == "MARK":
                 below.append(stack)
                 stack = []
-            elif code == 0x58:  # BINUNICODE
-                end = at + 4 + int.from_bytes(data[at : at + 4], "little")
-                if end > size:
-                    raise EOFError
-                stack.append(data[at + 4 : end].decode("utf-8", "surrogatepass"))
-                at = end
-            elif code == 0x4B:  # BININT1
-                stack.append(data[at])
-                at += 1
-            elif code == 0x74:  # TUPLE
-                items = tuple(stack)
-                stack = below.pop()
-                stack.append(items)
-            elif code == 0x85:  # TUPLE1
-                stack[-1] = (stack[-1],)
-            elif code == 0x86:  # TUPLE2
-                stack[-2:] = [(stack[-2], stack[-1])]
-            elif code == 0x29:  # EMPTY_TUPLE
-                stack.append(())
-            elif code == 0x52:  # REDUCE
+            elif name in _MARKED:
+                items, stack = stack, below.pop()
+                self._close(name, given, items, stack)
+            elif name in _TUPLES:
+                count = _TUPLES[name]
+                stack[-count:] = [tuple(stack[-count:])]
+            elif name in _CONSTANTS:
+                stack.append(_CONSTANTS[name])
+            elif name in _EMPTY:
+                stack.append(_EMPTY[name]())
+            elif name in ("REDUCE", "NEWOBJ"):
                 arguments = stack.pop()
                 stack[-1] = self._made(stack[-1], arguments)
-            elif code == 0x51:  # BINPERSID
-                stack[-1] = self._persistent(stack[-1])
-            elif code == 0x89:  # NEWFALSE
-                stack.append(False)
-            elif code == 0x4A:  # BININT
-                stack.append(int.from_bytes(data[at : at + 4], "little", signed=True))
-                at += 4
-            elif code == 0x4D:  # BININT2
-                stack.append(int.from_bytes(data[at : at + 2], "little"))
-                at += 2
-            elif code == 0x2E:  # STOP
-                self.at = at
-                return stack.pop()
             else:
-                self.at, self.stack = at, stack
-                self._rare(chr(code))
-                at, stack = self.at, self.stack
-        raise BadInput(f"its pickle has more than {STEPS_LIMIT:,} steps")
+                self._rare(name, given, stack)
+            if step >= STEPS_LIMIT:
+                raise BadInput(f"its pickle has more than {STEPS_LIMIT:,} steps")
+        return stack.pop()
 
-    def _tensor(self, stack: list[Any], start: int) -> int:
-        """Put the tensor whose arguments begin there on the stack: where it ends; 0: it has to be read step by step.
-        What no file refers to again (tuples of arguments, hooks) is not remembered: a third of the memory."""
-        found = _TENSOR.match(self.data, start)
-        if found is None or self.known is not None:
-            return 0
-        head, length, new, first, old, tail, second, offset, shape, third, stride, fourth, hooks, *last = found.groups()
-        memo = self.memo
-        place = len(memo)
-        if new is None:
-            key, puts, count = memo[_whole(old)], (second, third, fourth, *last), 6
-        else:
-            key, puts, count = new.decode(), (first, second, third, fourth, *last), 7
-        expected = _PLACES[count].pack(*range(place, place + count))
-        if b"".join(puts) != expected or (new and len(new) != length[0]) or (stack[-1], memo[_whole(hooks)]) != _MADE:
-            return 0
-        alike = self.alike.get((head, tail))
-        if alike is None:
-            tag, kind, device, elements = re.findall(_GET + rb"|" + _WHOLE, head + tail, re.DOTALL)
-            reference = (memo[_whole(tag)], memo[_whole(kind)], key, memo[_whole(device)], _whole(elements))
-            alike = self.alike[head, tail] = self._persistent(reference)
-        storage = self._kept(Storage(str(key), *alike[1:]))
-        sizes, steps = _sizes(shape), _sizes(stride)
-        stack[-1] = Stored(storage, storage.dtype or torch.uint8, _whole(offset), sizes, steps)
-        if new:
-            memo.append(key)
-        memo += (None, sizes, steps, None, None, stack[-1])
-        return found.end()
+    def _close(self, name: str, given: Any, items: list[Any], stack: list[Any]) -> None:
+        """What an opcode does with the items since the mark."""
+        if name == "TUPLE":
+            stack.append(tuple(items))
+        elif name in ("LIST", "FROZENSET"):
+            stack.append(items)
+        elif name == "DICT":
+            stack.append({})
+            _update(stack[-1], items)
+        elif name == "SETITEMS":
+            _update(stack[-1], items)
+        elif name in ("APPENDS", "ADDITEMS"):
+            _extend(stack[-1], items)
+        elif name == "INST":
+            stack.append(self._made(self._name(*given.split(" ", 1)), tuple(items)))
+        elif name == "OBJ":
+            stack.append(self._made(items[0], tuple(items[1:])))
 
-    def _rare(self, code: str) -> None:  # one case an opcode: a table of methods would be no shorter
-        stack = self.stack
-        match code:
-            case "\x80":
-                self.protocol = self._number(1)
-            case "\x95":  # FRAME
-                self._number(8)
-            case "j":
-                stack.append(self.memo[self._number(4)])
-            case "\x94":
-                self.memo.append(stack[-1])
-            case "p" | "g":
-                index = int(self._line())
-                if code == "p":
-                    _put(self.memo, index, stack[-1])
-                else:
-                    stack.append(self.memo[index])
-            case "N" | "\x88":
-                stack.append(None if code == "N" else True)
-            case "}" | "]" | "\x8f":
-                stack.append({} if code == "}" else [])
-            case "\x8c" | "\x8d":
-                stack.append(self._bytes(1 if code == "\x8c" else 8).decode("utf-8", "surrogatepass"))
-            case "V":
-                stack.append(self._line().decode("raw-unicode-escape", "surrogatepass"))
-            case "U" | "T" | "S":
-                if code == "S":
-                    raw = self._line()[1:-1]
-                elif code == "U":
-                    raw = self._bytes(1)
-                else:
-                    raw = self._bytes(4)
-                stack.append(raw.decode() if raw.isascii() else Raw(self.at - len(raw), self.at))
-            case "B" | "C" | "\x8e" | "\x96":
-                length = len(self._bytes({"B": 4, "C": 1}.get(code, 8)))
-                stack.append(Raw(self.at - length, self.at))
-            case "\x8a" | "\x8b":
-                stack.append(int.from_bytes(self._bytes(1 if code == "\x8a" else 4), "little", signed=True))
-            case "G":
-                stack.append(struct.unpack(">d", self._take(8))[0])
-            case "I" | "L" | "F":
-                stack.append(_number(self._line(), code))
-            case "\x87":
-                stack[-3:] = [tuple(stack[-3:])]
-            case "a":
-                _extend(stack, [stack.pop()])
-            case "e" | "\x90":
-                items = self._since_mark()
-                _extend(self.stack, items)
-            case "s":
-                _update(stack, [stack.pop(-2), stack.pop()])
-            case "u":
-                items = self._since_mark()
-                _update(self.stack, items)
-            case "d" | "l" | "\x91":
-                items = self._since_mark()
-                self.stack.append({} if code == "d" else items)
-                if code == "d":
-                    _update(self.stack, items)
-            case "0" | "1" | "2":
-                if code == "1":
-                    self._since_mark()
-                else:
-                    stack.append(stack[-1]) if code == "2" else stack.pop()
-            case "c" | "i" | "\x93":
-                name = self._name(code)
-                if code == "i":
-                    self.stack.append(self._made(name, tuple(self._since_mark())))
-                else:
-                    self.stack.append(name)
-            case "o":
-                what, *rest = self._since_mark()
-                self.stack.append(self._made(what, tuple(rest)))
-            case "\x81" | "\x92":
-                if code == "\x92":
-                    stack.pop()
+    def _rare(self, name: str, given: Any, stack: list[Any]) -> None:
+        match name:
+            case "STOP" | "FRAME":
+                pass
+            case "PROTO":
+                self.protocol = given
+            case "MEMOIZE":
+                self.memo[len(self.memo)] = stack[-1]
+            case "POP":
+                stack.pop()
+            case "DUP":
+                stack.append(stack[-1])
+            case "APPEND":
+                item = stack.pop()
+                _extend(stack[-1], [item])
+            case "SETITEM":
+                value, key = stack.pop(), stack.pop()
+                _update(stack[-1], [key, value])
+            case "GLOBAL":
+                stack.append(self._name(*given.split(" ", 1)))
+            case "STACK_GLOBAL":
+                last, module = stack.pop(), stack.pop()
+                stack.append(self._name(module, last))
+            case "NEWOBJ_EX":
+                stack.pop()
                 arguments = stack.pop()
                 stack[-1] = self._made(stack[-1], arguments)
-            case "b":
+            case "BUILD":
                 state = stack.pop()
                 self._built(stack[-1], state)
-            case "P":
-                stack.append(self._persistent(self._line().decode()))
-            case "\x82" | "\x83" | "\x84":
-                raise BadInput("its pickle asks for an extension, which no file of tensors does")
-            case _:
-                raise BadInput(f"its pickle has the opcode {code!r}, which torch.save does not write")
-
-    # --- pieces of the bytes
-
-    def _take(self, count: int) -> bytes:
-        end = self.at + count
-        if end > len(self.data):
-            raise EOFError
-        piece, self.at = self.data[self.at : end], end
-        return piece
-
-    def _number(self, count: int) -> int:
-        return int.from_bytes(self._take(count), "little")
-
-    def _bytes(self, count: int) -> bytes:
-        return self._take(self._number(count))
-
-    def _line(self) -> bytes:
-        end = self.data.index(b"\n", self.at)
-        piece, self.at = self.data[self.at : end], end + 1
-        return piece
-
-    def _since_mark(self) -> list[Any]:
-        items = self.stack
-        self.stack = self.below.pop()
-        return items
+            case "PERSID":
+                stack.append(self._persistent(given))
+            case "BINPERSID":
+                stack[-1] = self._persistent(stack[-1])
+            case _ if name in _BYTES:
+                end = self.file.tell()
+                stack.append(Raw(end - len(given), end))
+            case _:  # an extension, or a buffer outside
+                raise BadInput(f"its pickle has the opcode {name}, which no file of tensors has")
 
     # --- what stands for what
 
-    def _name(self, code: str) -> Name:
-        if code == "\x93":
-            last, module = self.stack.pop(), self.stack.pop()
-        else:
-            module, last = self._line().decode(), self._line().decode()
+    def _name(self, module: Any, last: Any) -> Name:
         if not isinstance(module, str) or not isinstance(last, str):
             raise BadInput("its pickle asks for a name that is no text")
-        module = "builtins" if module == "__builtin__" else module
+        if module == "__builtin__":
+            module = "builtins"
         full = f"{module}.{last}"
         self.names[full] = None
         return Name(full)
@@ -343,18 +248,13 @@ class _Machine:
             return stored(arguments, full)
         if full in _CONTAINERS:
             return self._container(full, arguments)
-        if full in _LISTS or full == "torch.Size":
-            items = arguments[0] if arguments else ()
-            if not isinstance(items, (list, tuple)):
-                return Foreign(full)
-            if full != "collections.deque":
-                return items
-            self._spend(len(items))
-            self.fillable.append((full, [*items]))
-            return self.fillable[-1][1]
+        if full in _LISTS:
+            return self._list(full, *arguments)
         if full in _PARAMETER:
             tensor = arguments[0]
-            return tensor._replace(requires_grad=bool(arguments[1])) if isinstance(tensor, Stored) else tensor
+            if isinstance(tensor, Stored):
+                tensor = tensor._replace(requires_grad=bool(arguments[1]))
+            return tensor
         if full == _FROM_TYPE:
             return self._made(arguments[0], arguments[2])
         if full == _FROM_CPU:
@@ -362,23 +262,19 @@ class _Machine:
         if full in _SPECIAL:
             return special(_SPECIAL[full], arguments)
         if full == "_codecs.encode" and arguments[1:] == ("latin1",):  # how protocol 2 writes bytes
-            self._spend(len(arguments[0]))
-            return str(arguments[0]).encode("latin1")
-        if full == _BYTES:
+            return self._encoded(arguments[0])
+        if full == "torch.storage._load_from_bytes":
             return self._storage_in_bytes(arguments[0])
         if full == "numpy.dtype":
-            code = str(arguments[0])
-            if code in _NUMBERS:  # torch.load wants the class of a dtype allowed, too
-                self.names[f"numpy.dtypes.{type(_empty(code).dtype).__name__}"] = None
-            elif code[:1] in _DTYPES:
-                self.names[f"numpy.dtypes.{_DTYPES[code[:1]]}DType"] = None
-            return Array(code)
+            return self._dtype(str(arguments[0]))
         if full.startswith(_NUMPY) and full.endswith("._reconstruct"):
             return Array()
         if full.startswith(_NUMPY) and full.endswith("._frombuffer"):
             data, dtype, shape, order = arguments
             return self._array(Array(), (1, shape, dtype, order == "F", data))
-        return full if full in _PLAIN else Foreign(full)
+        if full in _PLAIN:
+            return full
+        return Foreign(full)
 
     def _built(self, what: Any, state: Any) -> None:
         if isinstance(what, Foreign):
@@ -388,70 +284,106 @@ class _Machine:
         elif isinstance(what, Array):
             self._array(what, state)
 
+    def _dtype(self, code: str) -> Array:
+        """`torch.load` wants the class of a dtype allowed, too."""
+        kind = _DTYPES.get(code[:1])
+        if code in _NUMBERS:
+            self.names[f"numpy.dtypes.{type(np.dtype(code)).__name__}"] = None
+        elif kind is not None:
+            self.names[f"numpy.dtypes.{kind}DType"] = None
+        return Array(code)
+
     def _array(self, array: Array, state: tuple[Any, ...]) -> Array:
         _, shape, dtype, fortran, source = state
-        numbers = isinstance(dtype, Array) and dtype.code in _NUMBERS and not dtype.swapped
         if len(shape) > DIMENSIONS_LIMIT or any(type(length) is not int for length in shape):
             raise BadInput("the shape of an array in it is not a shape")
         if isinstance(source, str):
-            self._spend(len(source))
-            source = source.encode("latin1")
-        if numbers and isinstance(source, (Raw, bytes)):
-            kind = torch.from_numpy(_empty(dtype.code)).dtype
-            strides, step = [], 1
-            for length in shape if fortran else reversed(shape):
-                strides.append(step)
-                step *= length
-            size = source.end - source.start if isinstance(source, Raw) else len(source)
-            storage = Storage(f"array {id(array)}", kind, "cpu", size // kind.itemsize, source)
-            array.stored = checked(storage, kind, 0, shape, tuple(strides if fortran else reversed(strides)))
+            source = self._encoded(source)
+        numbers = isinstance(dtype, Array) and dtype.code in _NUMBERS and not dtype.swapped
+        if numbers and isinstance(source, Raw | bytes):
+            kind = torch.from_numpy(np.empty(0, dtype.code)).dtype
+            strides = contiguous(shape)
+            if fortran:
+                strides = contiguous(shape[::-1])[::-1]
+            storage = Storage(f"array {id(array)}", kind, "cpu", _length(source) // kind.itemsize, source)
+            array.stored = checked(storage, kind, 0, shape, strides)
         return array
 
     def _persistent(self, reference: Any) -> Any:
-        if self.known is not None:  # a number, or the class of a module and its source
-            return reference[0] if isinstance(reference, tuple) else self.known[int(reference)]
+        if self.known is not None and isinstance(reference, tuple):  # the class of a module and its source
+            return reference[0]
+        if self.known is not None:
+            return self.known[int(reference)]
         if reference[0] == "module":  # of old: the class of a module, and its source
             self.has_modules = True
             return reference[1]
         kind, what, key, location, elements = reference[:5]
         dtype = storage_dtype(what)
         if kind != "storage" or type(elements) is not int or elements < 0:
-            raise BadInput("it refers to something outside that is no storage")
-        view = reference[5][1] if len(reference) > 5 and reference[5] else 0
+            raise BadInput(NO_STORAGE)
+        view = 0
+        if len(reference) > 5 and reference[5]:
+            view = reference[5][1]
         if type(view) is not int or view < 0:
             raise BadInput("it refers to a part of a storage that is none")
-        return self._kept(Storage(str(key), dtype, str(location), elements, None, view))
-
-    def _kept(self, storage: Storage) -> Storage:
-        first = self.storages.setdefault(storage.key, storage)
-        return first if first == storage else storage
+        storage = Storage(str(key), dtype, str(location), elements, None, view)
+        self.storages.setdefault(storage.key, storage)
+        return storage
 
     def _storage_in_bytes(self, raw: Any) -> Storage:
         """How `pickle.dump` writes a storage: a file of torch.save, of the old format, in bytes."""
-        data, at, end = (raw, 0, len(raw)) if isinstance(raw, bytes) else (self.data, raw.start, raw.end)
-        self._spend(end - at)
+        back = self.file.tell()
+        file, start, end = self.file, 0, _length(raw)
+        if isinstance(raw, bytes):
+            file = io.BytesIO(raw)
+        else:
+            start, end = raw
+        self._spend(end - start)
+        file.seek(start)
         for _ in range(3):  # magic number, protocol, about the system
-            at = read(data, at).end
-        tree = read(data, at)
-        storage, at = tree.root, read(data, tree.end).end
-        (elements,) = struct.unpack("<q", data[at : at + 8])
+            read(file, end)
+        storage = read(file, end).root
+        read(file, end)  # the keys
+        (elements,) = struct.unpack("<q", file.read(8))
         if not isinstance(storage, Storage) or elements != storage.elements:
             raise BadInput("it holds a storage that is none")
-        source = data[at + 8 :] if isinstance(raw, bytes) else Raw(at + 8, end)
-        return storage._replace(source=source, key=f"bytes {self.at}")
+        source: Raw | bytes = Raw(file.tell(), end)
+        if isinstance(raw, bytes):
+            source = file.read()
+        self.file.seek(back)
+        return storage._replace(source=source, key=f"bytes {back}")
+
+    def _list(self, full: str, items: Any = (), *_: Any) -> Any:
+        if not isinstance(items, list | tuple):
+            return Foreign(full)
+        if full != "collections.deque":
+            return items
+        self._spend(len(items))
+        made = list(items)
+        self.fillable.append((full, made))
+        return made
 
     def _container(self, full: str, arguments: tuple[Any, ...]) -> Any:
-        if full == "collections.defaultdict" and (not arguments or isinstance(arguments[0], (Name, Foreign))):
-            self.fillable.append((full, {}))
-            return self.fillable[-1][1]
-        given = arguments[0] if arguments and arguments[0] is not None else {}
+        if full == "collections.defaultdict" and (not arguments or isinstance(arguments[0], Name | Foreign)):
+            filled: dict[Any, Any] = {}
+            self.fillable.append((full, filled))
+            return filled
+        if not arguments or arguments[0] is None:
+            return {}
+        given = arguments[0]
         if isinstance(given, list):  # pairs: how Python 2 wrote an OrderedDict
             self._spend(len(given))
-            holder: list[Any] = [{}]
+            made: dict[Any, Any] = {}
             for key, value in given:
-                _update(holder, [key, value])
-            return holder[0]
-        return given if isinstance(given, dict) else Foreign(full)
+                _update(made, [key, value])
+            return made
+        if isinstance(given, dict):
+            return given
+        return Foreign(full)
+
+    def _encoded(self, text: Any) -> bytes:
+        self._spend(len(text))
+        return str(text).encode("latin1")
 
     def _spend(self, count: int) -> None:
         self.left -= count
@@ -459,61 +391,34 @@ class _Machine:
             raise BadInput("its pickle makes more than it holds")
 
 
-def _put(memo: list[Any], index: int, thing: Any) -> None:
-    """Remember; numbers follow each other, so that one that does not cannot ask for memory, and each stands for one
-    thing."""
-    if index == len(memo):
-        memo.append(thing)
+def _length(source: Raw | bytes) -> int:
+    if isinstance(source, Raw):
+        return source.end - source.start
+    return len(source)
+
+
+def _extend(holder: Any, items: list[Any]) -> None:
+    if not isinstance(holder, Foreign):
+        list.extend(holder, items)
+
+
+def _update(holder: Any, items: list[Any]) -> None:
+    if isinstance(holder, Foreign):
         return
-    if index > len(memo) + 1000 or (index < len(memo) and memo[index] is not None):
-        raise EOFError
-    while index >= len(memo):
-        memo.append(None)
-    memo[index] = thing
-
-
-def _whole(raw: bytes) -> int:
-    """The number behind an opcode."""
-    return int.from_bytes(raw[1:], "little", signed=raw[0] == 0x4A)
-
-
-@lru_cache(maxsize=1024)  # most tensors of a large file are alike
-def _sizes(raw: bytes) -> tuple[int, ...]:
-    return tuple(map(_whole, re.findall(_WHOLE, raw, re.DOTALL)))
-
-
-def _number(line: bytes, code: str) -> Any:
-    if code == "I" and line in (b"00", b"01"):
-        return line == b"01"
-    return float(line) if code == "F" else int(line.rstrip(b"L"))
-
-
-def _extend(stack: list[Any], items: list[Any]) -> None:
-    if not isinstance(stack[-1], Foreign):
-        list.extend(stack[-1], items)
-
-
-def _update(stack: list[Any], items: list[Any]) -> None:
-    if isinstance(stack[-1], Foreign):
-        return
-    if not isinstance(stack[-1], dict) or len(items) % 2:
+    if not isinstance(holder, dict) or len(items) % 2:
         raise EOFError
     for key, value in zip(items[::2], items[1::2], strict=True):
-        stack[-1][key if type(key) is str else _key(key)] = value
+        holder[_key(key)] = value
 
 
 def _key(key: Any) -> Any:
     """What can be the key of a dict: a tuple only of plain values, because deep ones take the stack of hash()."""
-    if key is None or isinstance(key, (str, int, float, Name)):
+    if key is None or isinstance(key, str | int | float | Name):
         return key
-    if isinstance(key, tuple) and all(isinstance(part, (str, int, float)) for part in key):
+    if isinstance(key, tuple) and all(isinstance(part, str | int | float) for part in key):
         return key
-    if isinstance(key, (list, dict)):  # no pickle has one that was ever loaded
+    if isinstance(key, list | dict):  # no pickle has one that was ever loaded
         raise EOFError
-    return Name(key.full if isinstance(key, Foreign) else f"{type(key).__name__} {id(key):x}")
-
-
-def _empty(code: str) -> Any:
-    import numpy as np
-
-    return np.empty(0, code)
+    if isinstance(key, Foreign):
+        return Name(key.full)
+    return Name(f"{type(key).__name__} {id(key):x}")

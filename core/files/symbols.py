@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -12,6 +12,8 @@ from devexplorer.core.base import BadInput
 
 DEPTH_LIMIT = 200
 NODES_LIMIT = 6_000_000
+_NESTED = "its containers are nested too deeply, or in themselves"
+NO_STORAGE = "it refers to something outside that is no storage"
 STORAGES: dict[str, torch.dtype | None] = {
     "UntypedStorage": None,
     "DoubleStorage": torch.float64, "FloatStorage": torch.float32, "HalfStorage": torch.float16,
@@ -60,6 +62,11 @@ class Storage(NamedTuple):
     view: int = 0
     """Elements of the storage before this part of it."""
 
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return (self.dtype or torch.uint8).itemsize
+
 
 class Stored(NamedTuple):
     """A tensor: a view of a storage."""
@@ -102,51 +109,42 @@ class Tree(NamedTuple):
     beyond_torch: tuple[str, ...]
     """Of these, what `torch.load(weights_only=True)` does not know."""
     never: tuple[str, ...]
-    """What that reads in no case, also where it is allowed: `collections.defaultdict with something in it`."""
+    """What that never reads, even where it is allowed: `collections.defaultdict with something in it`."""
     protocol: int
     storages: Mapping[str, Storage]
-    end: int
-    """Where it ends in the bytes."""
 
 
 @lru_cache(maxsize=64)
 def storage_dtype(what: Any) -> torch.dtype | None:
     """The dtype of a class of storages; None: it is untyped."""
-    module, _, last = what.full.rpartition(".") if isinstance(what, Name) else ("", "", "")
-    if module not in ("torch", "torch.cuda", "torch.storage") or last not in STORAGES:
-        raise BadInput("it refers to something outside that is no storage")
-    return STORAGES[last]
+    if isinstance(what, Name):
+        module, _, last = what.full.rpartition(".")
+        if module in ("torch", "torch.cuda", "torch.storage") and last in STORAGES:
+            return STORAGES[last]
+    raise BadInput(NO_STORAGE)
 
 
 def stored(arguments: tuple[Any, ...], full: str) -> Stored:
     """What a function that rebuilds tensors makes of its arguments; `full`: which one."""
     storage, offset, shape, stride = arguments[:4]
     if not isinstance(storage, Storage):
-        raise BadInput("it refers to something outside that is no storage")
-    typed = full.endswith("_v3")
-    dtype = torch_dtype(arguments[6]) if typed else storage.dtype
-    requires_grad = bool(arguments[4]) if len(arguments) > 4 else False
-    meta = arguments[7:] if typed else arguments[6:]
-    flags = tuple(flag for flag in ("conj", "neg") if meta and isinstance(meta[0], dict) and meta[0].get(flag))
-    return checked(storage, dtype, offset, shape, stride, requires_grad, flags)
+        raise BadInput(NO_STORAGE)
+    dtype, rest = storage.dtype, arguments[6:]
+    if full.endswith("_v3"):
+        dtype, rest = torch_dtype(arguments[6]), arguments[7:]
+    tensor = checked(storage, dtype, offset, shape, stride)
+    flags = rest[0] if rest and isinstance(rest[0], dict) else {}
+    return tensor._replace(
+        requires_grad=len(arguments) > 4 and bool(arguments[4]),
+        flags=tuple(filter(flags.get, ("conj", "neg"))),
+    )
 
 
-def checked(
-    storage: Any,
-    dtype: Any,
-    offset: Any,
-    shape: Any,
-    stride: Any,
-    requires_grad: bool = False,
-    flags: tuple[str, ...] = (),
-) -> Stored:
+def checked(storage: Storage, dtype: torch.dtype | None, offset: Any, shape: Any, stride: Any) -> Stored:
     """A tensor whose numbers are numbers; whether they fit its storage is for whoever has the file."""
-    numbers = (offset, *shape, *stride)
-    if any(type(number) is not int for number in numbers):
+    if any(type(number) is not int for number in (offset, *shape, *stride)):
         raise BadInput("the shape of a tensor in it is not a shape")
-    if storage.view:
-        offset += storage.view
-    return Stored(storage, dtype or torch.uint8, offset, tuple(shape), tuple(stride), requires_grad, flags)
+    return Stored(storage, dtype or torch.uint8, offset + storage.view, tuple(shape), tuple(stride))
 
 
 def special(kind: str, arguments: tuple[Any, ...]) -> Special:
@@ -161,12 +159,14 @@ def special(kind: str, arguments: tuple[Any, ...]) -> Special:
     if kind == "nested":
         buffer, sizes = arguments[:2]
         return Special(kind, sizes.shape[:1], buffer.dtype, _nbytes(buffer))
-    dtype, shape = arguments[:2] if kind.startswith("without") else arguments[1:3]
+    dtype, shape = arguments[1:3]
+    if kind.startswith("without"):
+        dtype, shape = arguments[:2]
     return Special(kind, tuple(map(int, shape)), torch_dtype(dtype), 0)
 
 
 def _nbytes(tensor: Stored) -> int:
-    return tensor.storage.elements * (tensor.storage.dtype or torch.uint8).itemsize
+    return tensor.storage.elements * tensor.storage.itemsize
 
 
 def torch_dtype(name: Name) -> torch.dtype:
@@ -184,14 +184,18 @@ def leaves(root: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
         place, thing = waiting.pop()
         seen += 1
         if len(place) > DEPTH_LIMIT or seen > NODES_LIMIT:
-            raise BadInput("its containers are nested too deeply, or in themselves")
+            raise BadInput(_NESTED)
         if isinstance(thing, Array):
             thing = thing.stored
-        if isinstance(thing, (Stored, Storage, Special, Name, Raw)) or not isinstance(thing, (dict, list, tuple)):
+        items: Iterable[tuple[Any, Any]]
+        if isinstance(thing, dict):
+            items = reversed(thing.items())
+        elif isinstance(thing, (list, tuple)) and not isinstance(thing, (Stored, Storage, Special, Name, Raw)):
+            items = reversed(tuple(enumerate(thing)))
+        else:
             yield place, thing
             continue
         if len(waiting) + len(thing) > NODES_LIMIT:
-            raise BadInput("its containers are nested too deeply, or in themselves")
-        items = thing.items() if isinstance(thing, dict) else tuple(enumerate(thing))
-        for key, value in reversed(items):
+            raise BadInput(_NESTED)
+        for key, value in items:
             waiting.append(((*place, key), value))
