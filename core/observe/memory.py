@@ -32,8 +32,9 @@ LEAST_GROWTH_SHARE = 0.02
 
 def virtual_machine() -> Any:
     """The virtual GPUs of this process, where there are some. Their module is not imported for that."""
-    backend: Any = sys.modules.get("devexplorer.core.virtual.backend")
-    machine = None if backend is None else backend.installed()
+    backend = sys.modules.get("devexplorer.core.virtual.backend")
+    installed: Any = getattr(backend, "installed", None)  # another thread may be importing it just now
+    machine = None if installed is None else installed()
     return machine if machine is not None and machine.gpus else None
 
 

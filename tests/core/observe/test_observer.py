@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ import pytest
 import torch
 
 from devexplorer.core.observe.clocks import EventClock, _Simulating
+from devexplorer.core.observe.memory import virtual_machine
 from devexplorer.core.observe.phases import FORWARD, INPUT, OPTIMIZER, REST, StepFold
 from devexplorer.core.observe.places import is_compiled, stack_of
 from devexplorer.core.observe.records import RunReport
@@ -767,3 +769,9 @@ def test_who_counts_time_within_virtual_gpus_is_not_taken_for_their_caller() -> 
     for dispatch in (__torch_dispatch__, _Simulating().count(__torch_dispatch__)):
         assert _engine_run_backward(dispatch)
         assert not dispatch()
+
+
+def test_virtual_gpus_are_not_asked_for_while_another_thread_imports_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window that connects makes its thread import them: the call of a model that asked then was not seen."""
+    monkeypatch.setitem(sys.modules, "devexplorer.core.virtual.backend", ModuleType("backend"))
+    assert virtual_machine() is None
