@@ -16,7 +16,7 @@ from devexplorer.core.observe.records import (
 )
 
 FEATURE = Feature(
-    needs=("machines", "history", "charts"),
+    needs=("machines", "history", "charts", "planner"),
     commands=(
         CommandSpec(
             ExplainReport,

@@ -120,6 +120,8 @@ def _begin_root(module: Any) -> int | None:
             run.called(module)
         else:
             root.calls += 1
+            if run.batch_wanted:
+                run.called_with(root, sys._getframe(1))
         watch.inside = True
         watch.base = phase = FORWARD if is_grad_enabled() else EVALUATION
         watch.mark((watch.now(), phase, None))

@@ -284,7 +284,7 @@ class LiveMemory:
         counted: dict[int, tuple[int, int]] = {}
         """Storage -> the earliest node that has saved it, and its place in the sequence."""
         for number in range(len(graphs.nodes)):
-            at = _sequence(graphs.nodes[number])
+            at = sequence(graphs.nodes[number])
             for key, tensor in graphs.saved[number]:
                 piece = self._piece(tensor)
                 if piece is None or piece.part not in (OTHERS, SAVED):
@@ -316,7 +316,7 @@ class LiveMemory:
         names: dict[int, str] = {}
         only: dict[int, bool] = {}
         depth: dict[int, int] = {}
-        for number in sorted(range(len(graphs.nodes)), key=lambda one: _sequence(graphs.nodes[one], leaf=-1)):
+        for number in sorted(range(len(graphs.nodes)), key=lambda one: sequence(graphs.nodes[one], leaf=-1)):
             variable, children = graphs.variable[number], graphs.below[number]
             depth[number] = 1 + max((depth.get(child, 0) for child in children), default=-1)
             if variable is not None:
@@ -333,7 +333,7 @@ class LiveMemory:
         return names
 
     def _sequence_at(self, number: int) -> int:
-        return _sequence(self.graphs.nodes[number], leaf=-1)
+        return sequence(self.graphs.nodes[number], leaf=-1)
 
     def find_containers(self, skipped: set[int]) -> None:
         """Lists, dicts and so on with several tensors that are no part of a model; `skipped`: namespaces."""
@@ -433,7 +433,7 @@ def _tensors_in(value: Any, name: str = "", depth: int = 4) -> Iterator[tuple[st
             yield from _tensors_in(inner, name, depth - 1)
 
 
-def _sequence(node: Any, leaf: int = 1 << 63) -> int:
+def sequence(node: Any, leaf: int = 1 << 63) -> int:
     """When a node was made, among those of its thread; leaves have no such number."""
     number = int(node._sequence_nr())
     return leaf if number >= 1 << 62 else number

@@ -13,7 +13,7 @@ from collections.abc import Callable, MutableSequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import torch
@@ -37,6 +37,7 @@ from devexplorer.core.observe.records import ScriptHeld, ScriptPlacement, Script
 from devexplorer.core.observe.running import name_of
 from devexplorer.core.observe.step_memory import step_memory
 from devexplorer.core.observe.whereabouts import placement_answer, weights_of
+from devexplorer.core.planner.records import FitPlanned, PlanFit
 from devexplorer.core.records import (
     AllocatorSample,
     Answer,
@@ -54,6 +55,8 @@ from devexplorer.core.records import (
 )
 from devexplorer.core.workspace import Workspace
 from devexplorer.core.workspace.placement import found_in, snapshot
+
+T = TypeVar("T")
 
 LOOK_S = 0.25
 """Between two readings of the allocators."""
@@ -160,6 +163,8 @@ class Looker:
             return answer
         if isinstance(command, StepMemory):
             return self._step_memory()
+        if isinstance(command, PlanFit):
+            return self._fit()
         if isinstance(command, ScriptPlacement):
             return placement_answer(self._observation)
         if not isinstance(command, WhatHolds):
@@ -182,12 +187,10 @@ class Looker:
 
         return self._of_script(self._observation.looks, look, "step has ended")
 
-    def _of_script(
-        self, waiting: MutableSequence[Callable[[], Any]], answer: Callable[[], Answer], awaited: str
-    ) -> Answer:
+    def _of_script(self, waiting: MutableSequence[Callable[[], Any]], answer: Callable[[], T], awaited: str) -> T:
         """As the script's own thread finds it: on another one, who reads gradients while backward frees them crashes
         the script. Raises `BadInput`, or what `answer` raises."""
-        found: SimpleQueue[Answer | Exception] = SimpleQueue()
+        found: SimpleQueue[T | Exception] = SimpleQueue()
 
         def ask() -> None:
             try:
@@ -217,6 +220,26 @@ class Looker:
             if use.device != "cpu"
         ]
         return msgspec.structs.replace(answer, facts=(*answer.facts, *peaks))
+
+    def _fit(self) -> Answer:
+        """Asked again where the model had been called before anybody wanted to know how large its batch is."""
+        from devexplorer.core.observe.step_trace import observed_step  # when somebody asks
+        from devexplorer.core.planner.observed import observed_answer
+
+        observation = self._observation
+        observation.batch, observation.batch_wanted = 0, True
+        try:
+            step = self._of_script(observation.asks, lambda: observed_step(observation), "backward pass began")
+            if not step.batch:
+                step = self._of_script(observation.asks, lambda: observed_step(observation), "backward pass began")
+        finally:
+            observation.batch_wanted = False
+        if observation.optimizers():
+            self._of_script(observation.looks, observation.memory.look, "step has ended")
+        peaks = {use.device: use.peak_allocated_bytes for use in observation.memory.devices()}
+        report = step.with_measured(peaks).report()
+        self._writer.send(FitPlanned(target="", report=report))
+        return observed_answer(report)
 
     def _look(self) -> None:
         try:

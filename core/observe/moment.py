@@ -71,7 +71,7 @@ def moment(frames: Sequence[FrameType], records: bool) -> Moment:
             if next(owner.parameters(), None) is not None or found != "forward":
                 root = owner
                 if found == "forward":
-                    batch = _batch_of(frame) or batch
+                    batch = batch_of(frame) or batch
                     inside = frozenset((one.f_code.co_filename, one.f_code.co_name) for one in frames[:number])
         elif found == "loading" and phase == found and isinstance(owner, nn.Module):
             root = owner
@@ -110,7 +110,9 @@ def _phase_of(frame: FrameType) -> Phase | None:
     return None
 
 
-def _batch_of(frame: FrameType) -> int:
+def batch_of(frame: FrameType) -> int:
+    """The first dimension of the first tensor that a model is called with; 0: there is none. `frame`: that of the
+    call."""
     given = variables(frame)
     values = [*given.get("args", ()), *(given.get("kwargs") or {}).values()]
     for value in values:

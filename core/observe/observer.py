@@ -117,6 +117,9 @@ class Observation:
         """Somebody who looks wants to know about the steps: they are summed up when this one is over."""
         self.asks: list[Callable[[], object]] = []
         """What is done once, when a backward begins: the memory is looked at then."""
+        self.batch_wanted = False
+        """Somebody wants to know how large the batches are: `batch` follows the calls of models."""
+        self.batch = 0
         self._trained = False
         self._by_hand = False
         """The script calls `step` itself."""
@@ -176,6 +179,13 @@ class Observation:
             self._stepped.clear()
             self._round()
         self._stepped.add(key)
+
+    def called_with(self, root: _Root, frame: Any) -> None:
+        """A model is called in this frame, and `batch_wanted`."""
+        from devexplorer.core.observe.moment import batch_of  # when somebody asks
+
+        if torch.is_grad_enabled() and not root.beside and not root.bare:
+            self.batch = batch_of(frame)
 
     def backward_begins(self) -> None:
         """Do what was asked for this moment."""

@@ -30,7 +30,7 @@ def step_memory() -> Answer:
     facts: list[Fact] = []
     lines: list[str] = []
     with torch._C.DisableTorchFunction(), torch.no_grad():
-        for card in _cards():
+        for card in cards_in_use():
             live = LiveMemory(card, 0, COLLECT_SECONDS)
             try:
                 _add(live, facts, lines)
@@ -62,7 +62,7 @@ def _add(live: LiveMemory, facts: list[Fact], lines: list[str]) -> None:
         lines.append("The look ended at its time limit: there can be more.")
 
 
-def _cards() -> list[FullDevice]:
+def cards_in_use() -> list[FullDevice]:
     """Those in use; the CPU where there is none."""
     machine = virtual_machine()
     cards: list[FullDevice] = []

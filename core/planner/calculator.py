@@ -3,7 +3,6 @@ planner's process."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -15,6 +14,7 @@ from torch import nn
 from devexplorer.core.base import BadInput, Unavailable, bytes_text, count_text
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.planner import messages
+from devexplorer.core.planner.cards import Largest, Libraries, Room, by_bisection, fit_in, from_above, smallest
 from devexplorer.core.planner.records import LARGEST_BATCH, Fit, FitBytes, FitCard, FitSpec, Help
 from devexplorer.core.planner.run import DeviceMap, StepConfig
 from devexplorer.core.planner.subject import Subject
@@ -22,9 +22,6 @@ from devexplorer.core.planner.trace import (
     GROUP_NORM,
     StepEstimate,
     Trace,
-    context_bytes,
-    cublas_bytes,
-    library_bytes,
     step_estimate,
 )
 from devexplorer.core.planner.trace_cache import SCALING_BATCHES, TraceCache, runs_convolutions, runs_products
@@ -111,6 +108,7 @@ class FitCalculator:
     def __init__(self, cache: TraceCache, config: StepConfig, spec: FitSpec) -> None:
         self.cache, self.config, self.spec = cache, config, spec
         self.products, self.convolutions = runs_products(cache.subject.model), runs_convolutions(cache.subject.model)
+        self.libraries = Libraries(self.products, self.convolutions, config.train)
         model = cache.subject.model
         grouped = any(isinstance(module, nn.GroupNorm) for module in model.modules()) and self.convolutions
         self.doubts = [GROUP_NORM] if grouped else []
@@ -199,40 +197,11 @@ class FitCalculator:
 
     def cards(self, traces: Sequence[Trace], profiles: Sequence[Profile]) -> tuple[FitCard, ...]:
         """What each card would hold."""
-        return tuple(
-            self._card(trace, profile, room)
-            for trace, profile, room in zip(traces, profiles, self.rooms(profiles), strict=True)
-        )
-
-    def _card(self, trace: Trace, profile: Profile, room: Room) -> FitCard:
-        library = self.library(profile)
-        replay = trace.replay(*room)
-        context = context_bytes(profile)
-        parts = FitBytes(**replay.parts, library_workspace=library, context=context)
-        kept = cublas_bytes(profile.compute_capability, products=self.products, train=self.config.train)
-        reserved = replay.reserved + library
-        return FitCard(
-            gpu=profile.name,
-            capacity_bytes=profile.usable_bytes,
-            bytes=parts,
-            rest=FitBytes(**replay.rest, library_workspace=kept, context=context),
-            reserved_bytes=reserved,
-            fits=replay.fits,
-            device=profile.device,
-        )
-
-    def library(self, profile: Profile) -> int:
-        """Bytes of workspaces on such a card."""
-        return library_bytes(
-            profile.compute_capability,
-            products=self.products,
-            convolutions=self.convolutions,
-            train=self.config.train,
-        )
+        return tuple(self.libraries.card(trace, profile) for trace, profile in zip(traces, profiles, strict=True))
 
     def rooms(self, profiles: Sequence[Profile]) -> list[Room]:
         """What each card has, and what of it is not for tensors."""
-        return [(profile.usable_bytes, context_bytes(profile) + self.library(profile)) for profile in profiles]
+        return [self.libraries.room(profile) for profile in profiles]
 
 
 def _board_power(profiles: Sequence[Profile]) -> float | None:
@@ -374,23 +343,6 @@ UNCONFIRMED = (
     " were extrapolated from small batches, between which every block grows evenly."
 )
 
-Room = tuple[int, int]
-"""Capacity of a card, and bytes of it that are not the allocator's."""
-
-
-class Largest(NamedTuple):
-    """What the search found."""
-
-    batch: int
-    """0: not even one fits."""
-    at_least: bool
-    """The search ended at its limit, or there was no time for more."""
-
-
-def fit_in(traces: Sequence[Trace], rooms: Sequence[Room]) -> bool:
-    """Whether every card has room for its trace."""
-    return all(trace.replay(*room).fits for trace, room in zip(traces, rooms, strict=True))
-
 
 def largest(
     cache: TraceCache,
@@ -439,37 +391,3 @@ def largest(
             pass
     cache.notes[UNCONFIRMED] = None
     return result
-
-
-def smallest(fits: Callable[[int], bool]) -> bool:
-    """Whether a batch of 1 fits, or of 2 where 1 cannot run: batch normalisation trains on more than one sample."""
-    try:
-        return fits(1)
-    except BadInput:
-        return fits(2)
-
-
-def from_above(fits: Callable[[int], bool], may_fit: Callable[[int], bool]) -> Largest:
-    """The largest batch that fits, where a batch of 1 does; `may_fit` is quick, and True for everything that fits."""
-    batches = range(LARGEST_BATCH + 1)
-    high = bisect_left(batches, True, lo=2, key=lambda batch: not may_fit(batch))  # the first that cannot fit
-    step, batch = max(1, high // 64), high - 1
-    while batch > 1 and not fits(batch):
-        high, batch, step = batch, max(1, batch - step), 2 * step
-    batch = bisect_left(batches, True, lo=batch + 1, hi=high, key=lambda batch: not fits(batch)) - 1
-    return Largest(batch, batch == LARGEST_BATCH)
-
-
-def by_bisection(fits: Callable[[int], bool], has_time: Callable[[], bool], sure: int = 1) -> Largest:
-    """By trying alone, from a batch that fits for `sure`: doubled until one does not fit, then halved in between."""
-    low, high = sure, 0  # 0: none is known that does not fit
-    while not high or high - low > 1:
-        if low == LARGEST_BATCH or not has_time():
-            return Largest(low, True)
-        middle = (low + high) // 2 if high else min(2 * low, LARGEST_BATCH)
-        try:
-            fitted = fits(middle)
-        except BadInput:
-            return Largest(low, True)
-        low, high = (middle, high) if fitted else (low, middle)
-    return Largest(low, False)

@@ -15,6 +15,7 @@ FEATURE = Feature(
             "The fit was not checked",
             "planner.commands.plan_fit:plan_fit",
             verb="planning",
+            looks=True,
         ),
     ),
     results=(FitPlanned,),

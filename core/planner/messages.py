@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from devexplorer.core.base import bytes_text, count_text
 from devexplorer.core.devices.profiles import Profile
-from devexplorer.core.planner.records import FitCard, FitSpec
+from devexplorer.core.planner.records import FitCard, FitReport, FitSpec
 from devexplorer.core.records import Calibration
 from devexplorer.core.virtual.device.cost import PAGEABLE_BYTES_S, TITLES
 from devexplorer.core.virtual.device.machine import CONTEXT_BYTES
@@ -63,6 +63,30 @@ def reason(cards: Sequence[FitCard]) -> str:
     return (
         f"it needs {needs}, {who} has {has}; the largest part is {PARTS[part]}, {bytes_text(getattr(card.bytes, part))}"
     )
+
+
+def measured(report: FitReport) -> list[tuple[str, str]]:
+    """Of a running script: each device that it uses, and what was predicted for it beside what was measured."""
+    said = []
+    for one in report.measured:
+        where = f"{one.device} (simulated)" if one.simulated else one.device
+        words = f"{bytes_text(one.predicted_bytes)} predicted"
+        if one.measured_bytes is not None:
+            of_process = " by the whole process" if one.device == "cpu" else ""
+            words += f", {bytes_text(one.measured_bytes)} measured{of_process}"
+        if one.difference is not None:
+            words += f" ({_signed(100 * one.difference)} %)"
+        said.append((where, words))
+    return said
+
+
+def _signed(number: float) -> str:
+    """
+    >>> _signed(2.34), _signed(-0.01)
+    ('+2.3', '0.0')
+    """
+    text = f"{number:+.1f}"
+    return "0.0" if text in ("+0.0", "-0.0") else text
 
 
 def calibrated(profiles: Iterable[Profile]) -> list[str]:

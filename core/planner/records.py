@@ -347,6 +347,27 @@ class BatchPoint(Record):
     step_seconds_high: float | None = None
 
 
+class MeasuredPeak(Record):
+    """A device that a running script uses."""
+
+    device: str
+    """As the script calls it."""
+    name: str
+    """`Tesla T4`; empty: not known."""
+    predicted_bytes: int
+    """The most that a step would have allocated there."""
+    measured_bytes: int | None
+    """The most that was allocated so far; of the CPU: what the whole process had in memory. None: not counted."""
+    simulated: bool
+
+    @property
+    def difference(self) -> float | None:
+        """The prediction over what was measured, less 1; None where the two do not count the same."""
+        if self.device == "cpu" or not self.measured_bytes:
+            return None
+        return self.predicted_bytes / self.measured_bytes - 1
+
+
 class FitReport(Record):
     """Everything about one `FitSpec`."""
 
@@ -372,6 +393,8 @@ class FitReport(Record):
     """What the figures rest on, a sentence each."""
     simulated: bool = True
     """Always: no card was asked."""
+    measured: tuple[MeasuredPeak, ...] = ()
+    """Of a running script, whose step was predicted from what it was seen to hold: the devices that it uses."""
 
 
 class PlanFit(BaseCommand, tag="PlanFit"):

@@ -172,6 +172,11 @@ class Trace:
         """The most that is requested at one time, rounded up: no allocator needs less."""
         return int(self._course.max()) if len(self.events) else 0
 
+    @property
+    def fullest_at(self) -> int:
+        """Where in `events` most is allocated."""
+        return int(self._course.argmax()) if len(self.events) else 0
+
     @cached_property
     def without_end(self) -> Replay:
         """On a card that is never full."""

@@ -380,7 +380,7 @@ class FitDetails(ScrollArea):
         self.tools.setText(as_tools_say(fit))
         self.tools.setVisible(bool(self.tools.text()))
         self.helps.show_helps(asked)
-        self.helps.setVisible(report.spec.serving is None)
+        self.helps.setVisible(report.spec.serving is None and not report.measured)
         if asked is not None and asked.helps:
             put_in_order(self)  # their buttons are new
         self.rests_title.setVisible(bool(report.assumptions))

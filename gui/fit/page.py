@@ -27,6 +27,7 @@ from devexplorer.gui.widgets import (
     ElidedLabel,
     Role,
     hbox,
+    is_only_shown,
     push_button,
     set_look,
     splitter,
@@ -35,6 +36,13 @@ from devexplorer.gui.widgets import (
 
 OLD = "Outdated (the model was changed or removed since): "
 AT_WORK = "Checking: the model is traced without data in a separate process."
+OF_SCRIPT = (
+    "Whether this script would fit other cards, predicted from what its next training step holds in memory. The"
+    " prediction is shown beside the measured peak of each device."
+)
+SCRIPT_AT_WORK = "Checking: waiting for the script's next training step."
+SCRIPT = FitSpec(source="the script", train=True)
+"""The script itself knows what it does."""
 OPEN, FOLD, OPEN_TIP = "Edit check", "Hide form", "Model, workload and cards of the next check"
 REST, REST_TIP = "Check the other {}", "There was no time for these cards; those of the table stay"
 _ABOVE_PX = 6
@@ -118,6 +126,11 @@ class FitPanel(ExperimentPage):
         """Whether the fields have given their room to the answer."""
         return self._fields.isHidden()
 
+    @property
+    def why_not(self) -> str | None:
+        """See `ExperimentPage`; a running script can be asked."""
+        return None if is_only_shown(self._state) else super().why_not
+
     def _can_fold(self) -> bool:
         """Whether there is an answer, or a list, that has more room without them: in one line they take hardly any."""
         row, width = self._fields.row, self.width() - EDGE_PX
@@ -132,6 +145,12 @@ class FitPanel(ExperimentPage):
             self.form.batch_edit.selectAll()
 
     def _fold(self) -> None:
+        if is_only_shown(self._state):  # there is nothing to fill in
+            self._fields.hide()
+            self.fold_button.hide()
+            self._line.setContentsMargins(*_LINE_MARGINS)
+            self.start_button.setVisible(self.running is None)
+            return
         can = self._can_fold()
         folded = can and not self._opened
         if folded != self.is_folded or can == self.fold_button.isHidden():
@@ -167,7 +186,7 @@ class FitPanel(ExperimentPage):
 
     def command(self) -> PlanFit:
         """See `ExperimentPage`."""
-        return self.form.command()
+        return PlanFit(spec=SCRIPT) if is_only_shown(self._state) else self.form.command()
 
     def start(self) -> None:
         """See `ExperimentPage`; the fields fold where there is an answer."""
@@ -185,7 +204,10 @@ class FitPanel(ExperimentPage):
         self._fold()
         self.hint.setVisible(bool(self.hint.full_text) and not (self.is_folded and self.running is None))
         self.caption.setVisible(bool(self.caption.full_text) and self.running is None)
-        self.empty.sentence.setText(self.nothing if self.running is None else AT_WORK)
+        at_rest, at_work = self.nothing, AT_WORK
+        if is_only_shown(self._state):
+            at_rest, at_work = OF_SCRIPT, SCRIPT_AT_WORK
+        self.empty.sentence.setText(at_rest if self.running is None else at_work)
         ready = why_not_live(self._state) is None and self.running is None
         self.details.helps.set_ready(ready)
         self.views.set_ready(ready)

@@ -17,6 +17,7 @@ from devexplorer.core.base import (
     seconds_text,
     sentence,
 )
+from devexplorer.core.planner.messages import measured
 from devexplorer.core.planner.records import (
     BatchPoint,
     Bound,
@@ -73,7 +74,9 @@ def has_step(fit: Fit) -> bool:
 def efficiency_tip(fit: Fit) -> str:
     """Where the samples per joule come from, or why there are none."""
     if not has_step(fit):
-        return NO_STEP if fit.fits else "What does not fit takes no energy"
+        if not fit.fits:
+            return "What does not fit takes no energy"
+        return NO_SECONDS if fit.serving is None else NO_STEP
     if fit.board_power_w is None:
         return NO_POWER
     return f"{AT_LIMIT}: {fit.board_power_w:g} W. Simulated."
@@ -179,6 +182,7 @@ MANY: Final = 10
 SIMULATED: Final = "Simulated by a cost model fitted to published steps: the range expected of a real card"
 SERVED: Final = "Simulated by a cost model fitted to published steps; no real card was asked"
 NOT_TIMED: Final = "What does not fit takes no time"
+NO_SECONDS: Final = "Seconds are not predicted from the step of a running script"
 AT_LEAST: Final = "The search ended there: a larger batch would fit too"
 
 CARD, MEMORY, TOTAL, CAPACITY, FITS, BATCH, STEP, RATE, ENERGY = range(9)
@@ -298,7 +302,9 @@ def caption(report: FitReport, name: str) -> str:
     if spec.serving is not None:
         return f"{result} (simulated): {serving_caption(report)}"
     precision = f"autocast {spec.autocast}" if spec.autocast else spec.dtype or ""
-    work = f"training with {OPTIMIZERS[spec.optimizer].title}" if spec.train else "a forward without gradients"
+    known = OPTIMIZERS.get(spec.optimizer)
+    optimizer = spec.optimizer if known is None else known.title
+    work = f"training with {optimizer}" if spec.train else "a forward without gradients"
     facts = (
         work,
         "checkpointing" if spec.checkpointing else "",
@@ -306,8 +312,9 @@ def caption(report: FitReport, name: str) -> str:
         "TF32" if spec.tf32 else "",
         "channels_last" if spec.channels_last else "",
         "inputs copied from the host" if spec.input_copy else "",
-        f"batch {spec.batch:,}",
-        f"inputs {report.inputs}",
+        f"batch {spec.batch:,}" if spec.batch else "",
+        f"inputs {report.inputs}" if report.inputs else "",
+        *(f"{where}: {words}" for where, words in measured(report)),
     )
     return f"{result} (simulated): {joined(', ', *facts)}"
 
@@ -320,7 +327,9 @@ def _cells(fit: Fit) -> tuple[Cell, ...]:
     batch = MISSING
     if fit.largest_batch is not None:
         batch = f"{'≥ ' if fit.at_least else ''}{fit.largest_batch:,}"
-    clock = joined("\n", SIMULATED, sentence(bound_text(fit))) if fit.step_seconds else NOT_TIMED
+    clock = NO_SECONDS if fit.fits else NOT_TIMED
+    if fit.step_seconds:
+        clock = joined("\n", SIMULATED, sentence(bound_text(fit)))
     if fit.serving is None:
         times = (
             Cell(step_range(fit), tip=clock),

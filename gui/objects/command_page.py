@@ -66,6 +66,11 @@ class ExperimentPage(FormPage):
         raise NotImplementedError
 
     @property
+    def why_not(self) -> str | None:
+        """Why nothing can be asked for now; None: it can."""
+        return why_not_live(self._state)
+
+    @property
     def lacks_devices(self) -> bool:
         """Whether virtual GPUs are what this machine needs for it."""
         return len(self._state.usable_devices) < self.fewest
@@ -108,7 +113,7 @@ class ExperimentPage(FormPage):
 
     def check(self) -> None:
         """Enable the button when the form is right; its tooltip says why not."""
-        job, reason = self.running, why_not_live(self._state)
+        job, reason = self.running, self.why_not
         words = ""
         if reason is None:
             try:

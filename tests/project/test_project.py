@@ -161,13 +161,13 @@ def test_the_installed_version_is_this_one() -> None:
 
 def test_taking_a_feature_out_takes_what_needs_it_and_its_names_along(tmp_path: Path) -> None:
     gone = without.parts("split")
-    assert gone.names == ("split", "planner")
+    assert gone.names == ("split", "planner", "observe")
     assert {"core/split", "gui/split", "core/planner", "gui/fit", "core/learn/exercises/split.py"} <= set(gone.folders)
     without.copy(tmp_path, types=False)
     without.take_out(tmp_path, gone)
     assert [folder for folder in gone.folders if (tmp_path / folder).exists()] == []
     left = {**runpy.run_path(str(tmp_path / "core/features.py"))}["FEATURES"]
-    assert set(FEATURES) - set(left) == {"split", "planner"}
+    assert set(FEATURES) - set(left) == {"split", "planner", "observe"}
     public = (tmp_path / "core/public/__init__.py").read_text()
     assert "FitSpec" not in public
     assert "assert_placement_clean" in public

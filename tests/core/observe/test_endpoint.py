@@ -40,6 +40,7 @@ from devexplorer.core.observe.running import (
     running,
     script_of,
 )
+from devexplorer.core.planner.records import FitPlanned, FitSpec, PlanFit
 from devexplorer.core.records import (
     Answer,
     EngineDevices,
@@ -231,6 +232,32 @@ def test_the_memory_of_a_step_is_found_by_the_script_itself(
     assert observation.asks == [], "it would cost a step that nobody waits for"
     host.engine.send(ScriptPlacement(request=5))
     assert host.first(Answer, lambda event: event.request == 5).title == "Where the models are"
+
+
+def test_fit_waits_for_a_step_whose_batch_is_known(observation: Observation, host: Host) -> None:
+    model: Any = observation.kept  # type: ignore[attr-defined]
+
+    def call(*args: Any) -> torch.Tensor:
+        observation.called_with(observation.roots[id(model)], sys._getframe())
+        result: torch.Tensor = model(*args)
+        return result
+
+    host.first(EngineReady)
+    host.engine.send(PlanFit(request=3, spec=FitSpec(source="the script", train=True)))
+    until(lambda: observation.asks)
+    observation.backward_begins()  # of a forward that was over already
+    until(lambda: observation.asks)
+    assert observation.batch_wanted
+    loss = call(torch.ones(8, 2)).sum()
+    observation.backward_begins()
+    loss.backward()
+    report = host.first(FitPlanned).report
+    assert (report.spec.source, report.spec.batch, report.spec.train) == ("train.py", 8, True)
+    assert [peak.device for peak in report.measured] == ["cpu"]
+    assert len(report.fits) > 30
+    answer = host.first(Answer)
+    assert (answer.request, answer.failed, answer.title.startswith("train.py fits ")) == (3, False, True)
+    assert not observation.batch_wanted
 
 
 def test_four_look_at_once_and_of_more_the_later_ones(endpoint: Endpoint, host: Host) -> None:

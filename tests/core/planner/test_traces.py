@@ -14,7 +14,7 @@ from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.models.copies import clone_model
 from devexplorer.core.models.extras import make_optimizer
 from devexplorer.core.planner import trace_cache
-from devexplorer.core.planner.calculator import by_bisection, fit_in, from_above
+from devexplorer.core.planner.cards import by_bisection, fit_in, from_above
 from devexplorer.core.planner.run import DeviceMap, StepConfig, run_step
 from devexplorer.core.planner.subject import subject_of
 from devexplorer.core.planner.trace import fit_scaling, step_estimate

@@ -16,8 +16,20 @@ from PySide6.QtWidgets import QApplication
 from devexplorer.core.machines.window.machines import FarMachine
 from devexplorer.core.observe.live import ScriptState
 from devexplorer.core.observe.records import ScriptPlacement, ScriptSteps, StepMemory, WhatHolds
-from devexplorer.core.records import EngineDevices, Move, ObjectChanged, Undo
+from devexplorer.core.planner.records import (
+    Fit,
+    FitBytes,
+    FitCard,
+    FitPlanned,
+    FitReport,
+    FitSpec,
+    MeasuredPeak,
+    PlanFit,
+)
+from devexplorer.core.records import Answer, EngineDevices, JobEnded, JobStarted, Move, ObjectChanged, Undo
 from devexplorer.gui.benchmark.tab import TAB as BENCHMARK
+from devexplorer.gui.fit.page import OF_SCRIPT
+from devexplorer.gui.fit.tab import TAB as FIT
 from devexplorer.gui.machines.room import room_of
 from devexplorer.gui.memory.tab import TAB as MEMORY
 from devexplorer.gui.observe.tab import TAB
@@ -117,6 +129,43 @@ def test_what_changes_nothing_can_be_asked(two: TwoMachines, script: FarMachine)
     two.host.server.end("train.py has ended.", for_good=True)
     two.until(lambda: not action.isEnabled())
     assert action.toolTip() == page.memory.toolTip() == "train.py has ended."
+
+
+def test_fit_is_asked_of_the_script_and_shows_the_prediction_beside_the_measured_peak(
+    two: TwoMachines, script: FarMachine
+) -> None:
+    page = FIT.show(two.window.context)
+    assert page.is_folded, "the script itself knows what it does"
+    assert page.empty.sentence.text() == OF_SCRIPT
+    two.click(TAB.show(two.window.context).fit)
+    two.until(lambda: any(isinstance(one, PlanFit) for one in two.host.engine.sent))
+    assert FIT.show(two.window.context).isVisible()
+    command = two.host.engine.sent[-1]
+    peak = MeasuredPeak(device="cuda:0", name="Tesla T4", predicted_bytes=98, measured_bytes=100, simulated=True)
+    spec = FitSpec(source="train.py", train=True, batch=8, optimizer="RMSprop")
+    fit = Fit(
+        gpu="Tesla T4",
+        fits=True,
+        cards=(FitCard(gpu="Tesla T4", capacity_bytes=1 << 34, bytes=FitBytes(), reserved_bytes=0, fits=True),),
+        largest_batch=64,
+    )
+    two.host.say(
+        JobStarted(request=command.request, title="checking", time_unix_s=0.0, command=command),
+        FitPlanned(target="", report=FitReport(spec=spec, fits=(fit,), measured=(peak,), assumptions=("Predicted.",))),
+        Answer(title="train.py fits 1 of 1 cards", words="", request=command.request),
+        JobEnded(request=command.request, ok=True, time_unix_s=0.0),
+    )
+    two.until(lambda: page.table.selected_key == "Tesla T4")
+    assert page.caption.full_text == (
+        "train.py fits Tesla T4 (simulated): training with RMSprop, batch 8, cuda:0 (simulated): 98 B predicted, 100 B"
+        " measured (-2.0 %)"
+    )
+    assert page.details.rests.text() == "• Predicted."
+    assert page.details.helps.isHidden()
+    assert page.start_button.isEnabled()
+    two.host.server.end("train.py has ended.", for_good=True)
+    two.until(lambda: not page.start_button.isEnabled())
+    assert page.start_button.toolTip() == "train.py has ended."
 
 
 def test_who_controls_it_is_of_no_interest(two: TwoMachines, script: FarMachine) -> None:
