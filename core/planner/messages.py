@@ -140,8 +140,8 @@ def assumptions(
         )
     if recurrent and cuda:
         sentences.append(
-            "Recurrent layers are counted step by step, as without cuDNN, which has its own workspace instead and is"
-            " faster: an H200 took a tenth of the time for an LSTM."
+            "Recurrent layers are one call of the host, as with cuDNN; what their kernels take is counted step by step,"
+            " without cuDNN's workspace: an H200 took half of the time for an LSTM."
         )
     if second is not None:
         sentences.append(

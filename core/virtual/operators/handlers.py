@@ -30,6 +30,7 @@ from devexplorer.core.virtual.device.machine import VirtualGpu
 from devexplorer.core.virtual.operators import kernels
 from devexplorer.core.virtual.operators.backward import is_engine_calling
 from devexplorer.core.virtual.operators.operations import Operation, aten
+from devexplorer.core.virtual.operators.recurrence import recurrent
 from devexplorer.core.virtual.operators.tensor import (
     VirtualTensor,
     lose_values,
@@ -295,11 +296,16 @@ def _refuse_gradients(name: str, *tensors: Tensor) -> None:
         )
 
 
-SUBCLASS_KERNELS: dict[Any, Callable[..., Tensor]] = {
+SUBCLASS_KERNELS: dict[Any, Callable[..., Any]] = {
     aten.matmul.out: matmul,
     aten.linalg_matrix_rank.out: _rank(aten.linalg_matrix_rank.default),
     aten.linalg_matrix_rank.out_tol_tensor: _rank(aten.linalg_matrix_rank.tol_tensor),
     aten.linalg_matrix_rank.atol_rtol_float_out: _rank(aten.linalg_matrix_rank.atol_rtol_float),
     aten.linalg_matrix_rank.atol_rtol_tensor_out: _rank(aten.linalg_matrix_rank.atol_rtol_tensor),
+    **{
+        overload: recurrent(overload)
+        for layer in (aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu)
+        for overload in (layer.input, layer.data)
+    },
 }
 """Registered above `__torch_dispatch__`, and there as well: nothing above it asks for them in inference mode."""

@@ -40,6 +40,7 @@ from devexplorer.core.virtual.operators.operations import (
     is_written,
     rate,
 )
+from devexplorer.core.virtual.operators.recurrence import is_within_recurrence
 from devexplorer.core.virtual.operators.work import call_of, work_of
 
 
@@ -101,6 +102,8 @@ def to_meta(value: Any) -> Any:
     return value.to("meta") if isinstance(value, torch.Tensor) else value
 
 
+SUMS = ("aten::add", "aten::add_")
+"""cuDNN's kernels of a recurrence add within their products."""
 _inferring = torch.is_inference_mode_enabled
 _is_multithreaded = torch._C._is_multithreading_enabled
 _clock = time.perf_counter
@@ -395,7 +398,8 @@ def run_operation(operation: Operation, args: Sequence[Any], kwargs: dict[str, A
         plain = [with_its_values(value) for value in plain]
 
     if operation.view:
-        gpu.clock.call(gpu.roofline.call_seconds(HostCall.VIEW))
+        if not is_within_recurrence():
+            gpu.clock.call(gpu.roofline.call_seconds(HostCall.VIEW))
         result = operation.call(*plain, **named) if named else operation.call(*plain)
         viewed = args[0].is_inference()
         if viewed is not _inferring():
@@ -422,8 +426,12 @@ def run_operation(operation: Operation, args: Sequence[Any], kwargs: dict[str, A
         nbytes += sum(item.nbytes for item in plain[0])
     done = 0 if operation.flops is None or dtype is None else operation.flops(*plain, **(named or {}), out_val=result)
     works = work_of(operation.kind, rate(operation, dtype), done, nbytes, plain, result)
+    recurs = is_within_recurrence()
+    if recurs and operation.name in SUMS:
+        works = ()
     gpu.clock.advance(gpu.roofline.seconds(*works), wall)
-    gpu.clock.call(gpu.roofline.call_seconds(call_of(operation.kind)))
+    if not recurs:
+        gpu.clock.call(gpu.roofline.call_seconds(call_of(operation.kind)))
     return answer
 
 
