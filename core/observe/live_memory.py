@@ -280,7 +280,7 @@ class LiveMemory:
 
     def _saved(self, step_mark: int) -> None:
         graphs = self.graphs
-        layer = self._layers()
+        layer, model = self._layers()
         counted: dict[int, tuple[int, int]] = {}
         """Storage -> the earliest node that has saved it, and its place in the sequence."""
         for number in range(len(graphs.nodes)):
@@ -293,8 +293,12 @@ class LiveMemory:
                 if key not in counted or at < counted[key][1]:
                     counted[key] = number, at
         sums: Counter[tuple[str, str]] = Counter()
+        several = len({model[number] for number, _ in counted.values() if layer[number]}) > 1
         for key, (number, at) in counted.items():
-            sums[layer[number], _operation(graphs.nodes[number])] += self.pieces[key].bytes
+            name = layer[number]
+            if several and name:
+                name = f"{model[number]}.{name}"
+            sums[name, _operation(graphs.nodes[number])] += self.pieces[key].bytes
             if at < step_mark:
                 self.earlier_bytes += self.pieces[key].bytes
         self.layers = [(*names, size) for names, size in sums.most_common(20)]
@@ -309,11 +313,12 @@ class LiveMemory:
                 least[model] = min(count, least.get(model, count))
         return max(least.values(), default=0)
 
-    def _layers(self) -> dict[int, str]:
-        """Of each node the layer whose parameters it uses, or that is before it. Of those that it could be using (the
-        first layers lead to nothing but parameters, either) it uses the nearest."""
+    def _layers(self) -> tuple[dict[int, str], dict[int, str]]:
+        """Of each node the layer whose parameters it uses, or that is before it, and the class of its model. Of those
+        that it could be using (the first layers lead to nothing but parameters, either) it uses the nearest."""
         graphs = self.graphs
         names: dict[int, str] = {}
+        models: dict[int, str] = {}
         only: dict[int, bool] = {}
         depth: dict[int, int] = {}
         for number in sorted(range(len(graphs.nodes)), key=lambda one: sequence(graphs.nodes[one], leaf=-1)):
@@ -322,15 +327,17 @@ class LiveMemory:
             if variable is not None:
                 only[number] = True
                 names[number] = self.names.get(id(variable), "").rpartition(".")[0]
+                owner = self.owner.get(id(variable))
+                models[number] = "" if owner is None else type(owner.module).__name__
                 continue
             only[number] = bool(children) and all(only.get(child, False) for child in children)
             own = [child for child in children if only.get(child) and names.get(child)]
             before = max((child for child in children if child in names), default=None, key=self._sequence_at)
             if own:
-                names[number] = names[min(own, key=depth.__getitem__)]
-            else:
-                names[number] = "" if before is None else names[before]
-        return names
+                before = min(own, key=depth.__getitem__)
+            names[number] = "" if before is None else names[before]
+            models[number] = "" if before is None else models[before]
+        return names, models
 
     def _sequence_at(self, number: int) -> int:
         return sequence(self.graphs.nodes[number], leaf=-1)
@@ -440,4 +447,5 @@ def sequence(node: Any, leaf: int = 1 << 63) -> int:
 
 
 def _operation(node: Any) -> str:
-    return str(node.name()).rpartition("::")[2].removesuffix("0").removesuffix("Backward")
+    """`LeakyRelu`, of `LeakyReluBackward1` too: in place it has another number."""
+    return str(node.name()).rpartition("::")[2].rstrip("0123456789").removesuffix("Backward")

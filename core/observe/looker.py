@@ -175,7 +175,7 @@ class Looker:
         model = next((model for model in self._observation.models() if names.get(id(model)) == name), None)
         if model is None:
             raise BadInput(f"the script has no model '{name}' any more")
-        if self._observation.held or not self._observation.settled:
+        if self._observation.held or not self._observation.trains:
             return holders_answer(found_in(name, model, path))
         ref = weakref.ref(model)  # what waits must not be among what keeps it alive
 
@@ -322,13 +322,13 @@ class Looker:
         for key, model in models.items():
             if key not in self._names:
                 self._names[key] = unique_name(name_of(model), self._names.values())
-        settled = self._observation.settled
+        trains = self._observation.trains
         for key, model in models.items():
-            if key not in self._seen or not settled:
+            if key not in self._seen or not trains:
                 with suppress(RuntimeError):  # the script changes it just now: the next look sees it
                     self._found[key] = snapshot(self._names[key], model, gradients=False)
         self._say_what_was_seen()
-        if settled:
+        if trains:
             self._ask(models)
         self._pause(time.monotonic() - begun)
 

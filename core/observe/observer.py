@@ -125,6 +125,8 @@ class Observation:
         """The script calls `step` itself."""
         self.settled = False
         """Where a step ends is known: it trains, or says so itself. Until then a call of a model may end one."""
+        self.trains = False
+        """Gradients come and go, or it says where a step ends: those who look wait for a moment in between."""
         self.samples = 0
         """That it worked on, as it says itself."""
         self._ranks_ns: float | None = None
@@ -149,7 +151,7 @@ class Observation:
         """The script says itself where a step ends; it does from now on."""
         try:
             if not self._by_hand:
-                self._by_hand = self.settled = True
+                self._by_hand = self.settled = self.trains = True
                 self.fold.split = 0
                 self.fold.forget()
                 self.rounds = 0
@@ -188,17 +190,22 @@ class Observation:
             self.batch = batch_of(frame)
 
     def backward_begins(self) -> None:
-        """Do what was asked for this moment."""
+        """Do what was asked for this moment; it belongs to no step."""
+        begun = perf_counter_ns()
         while self.asks:
             try:
                 self.asks.pop(0)()
             except Exception as error:
                 self.problem(error)
+        self.fold.leave_out(begun, perf_counter_ns())
 
     def backward_ended(self) -> None:
         """Without an optimizer nothing else tells when gradients are there."""
+        self.trains = True
         if self.rounds in EARLY_ROUNDS:
             self.weigh()
+        if self.looks:
+            self._let_look()
 
     def returned(self) -> None:
         """The model is done: a step may end here, or is a long one."""
@@ -216,7 +223,7 @@ class Observation:
             self.fold.split = 0
             self.fold.forget()
             self.rounds = 0
-        self._trained = self.settled = True
+        self._trained = self.settled = self.trains = True
         stepped = self._stepped
         if number in stepped and not self._by_hand:
             self.fold.cut()
@@ -243,9 +250,11 @@ class Observation:
             self._let_look()
 
     def _let_look(self) -> None:
+        begun = perf_counter_ns()
         with torch._C.DisableTorchFunction():
             while self.looks:
                 self.looks.popleft()()
+        self.fold.leave_out(begun, perf_counter_ns())
 
     def change(self) -> None:
         """Do what windows wait for, unseen: a step has ended."""

@@ -117,6 +117,18 @@ class StepFold:
         self.steps, self.warm_up, self.total, self._open = 0, StepTimes(), StepTimes(), StepTimes()
         self._recent.clear()
 
+    def leave_out(self, begun: int, ended: int) -> int:
+        """What passed between these belongs to no step; returns how long that is, where it was not left out before."""
+        if self.stops:
+            begun = max(begun, self.stops[-1][1])
+        if ended <= begun:
+            return 0
+        if self.stops and self.stops[-1][1] == begun:
+            self.stops[-1] = self.stops[-1][0], ended
+        else:
+            self.stops.append((begun, ended))
+        return ended - begun
+
     def fold(self) -> None:
         """Sum up all steps that have ended and whose marks the device has reached."""
         marks, last = self.marks, len(self.marks) - 1
@@ -215,7 +227,7 @@ class StepFold:
         if type(self.clock) is HostClock:
             host = np.diff(np.fromiter(stamps, np.int64, len(stamps))).astype(float)
             if self.stops:
-                self._leave_out_stops(stamps, host, host)
+                self._leave_out_stops(stamps, phases, host, host)
             return host, host
         between = self.clock.between
         pairs = [
@@ -224,19 +236,19 @@ class StepFold:
         ]
         both = np.array(pairs, dtype=float)
         if self.stops:
-            self._leave_out_stops([stamp[0] for stamp in stamps], both[:, 0], both[:, 1])
+            self._leave_out_stops([stamp[0] for stamp in stamps], phases, both[:, 0], both[:, 1])
         return both[:, 0], both[:, 1]
 
-    def _leave_out_stops(self, moments: list[int], host: Any, counted: Any) -> None:
+    def _leave_out_stops(self, moments: list[int], phases: list[int], host: Any, counted: Any) -> None:
         """Take them out of what passed from each moment to the next. On a clock that stood still meanwhile, as that of
-        virtual GPUs, there is nothing to take out."""
+        virtual GPUs while they compute, there is nothing to take out."""
         for begun, ended in list(self.stops):
             number = max(0, bisect_right(moments, begun) - 1)
             while number < len(host) and moments[number] < ended:
                 stopped = min(ended, moments[number + 1]) - max(begun, moments[number])
                 host[number] -= stopped
-                if counted is not host and counted[number] >= stopped:
-                    counted[number] -= stopped
+                if counted is not host and (counted[number] >= stopped or phases[number] in (REST, INPUT)):
+                    counted[number] = max(0.0, counted[number] - stopped)
                 number += 1
         del self.stops[: bisect_right([ended for _, ended in self.stops], moments[-1])]
 

@@ -45,7 +45,10 @@ def stack_of(frame: Any) -> Stack:
     """(code, line) of a frame and all that called it, the outermost first."""
     found: Stack = []
     while frame is not None:
-        found.append((frame.f_code, frame.f_lineno))
+        line = frame.f_lineno
+        if line is None:  # another thread's frame, in an instruction that no line has
+            line = frame.f_code.co_firstlineno
+        found.append((frame.f_code, line))
         frame = frame.f_back
     return found[::-1][:DEEPEST]
 

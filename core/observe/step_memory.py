@@ -22,8 +22,6 @@ from devexplorer.core.observe.memory import virtual_machine
 from devexplorer.core.observe.out_of_memory import COLLECT_SECONDS, cuda_card, virtual_card
 from devexplorer.core.records import Answer, Fact
 
-MOST_LAYERS = 20
-
 
 def step_memory() -> Answer:
     """Of every device that has tensors."""
@@ -56,8 +54,12 @@ def _add(live: LiveMemory, facts: list[Fact], lines: list[str]) -> None:
         facts.append(Fact(f"allocated, {where}", bytes_text(card.allocated)))
     if live.layers:
         lines.append(f"Saved for backward on {where}, by layer and operation:")
-    for layer, operation, size in live.layers[:MOST_LAYERS]:
+    others = live.bytes_of(SAVED)
+    for layer, operation, size in live.layers:
         lines.append(f"• {bytes_text(size)}  {layer or '(before the first layer)'}: {operation}")
+        others -= size
+    if others:
+        lines.append(f"• {bytes_text(others)}  in smaller parts")
     if live.stopped:
         lines.append("The look ended at its time limit: there can be more.")
 

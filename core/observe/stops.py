@@ -80,15 +80,9 @@ class StopWatch:
         self._run.held = IN_DEBUGGER if held else ""
 
     def _add(self, begun: int, ended: int, how: str) -> None:
-        stops = self._fold.stops
-        begun = max(begun, stops[-1][1]) if stops else begun
-        if ended <= begun:
-            return
-        self._run.stopped[how] = self._run.stopped.get(how, 0.0) + (ended - begun) / 1e9
-        if stops and stops[-1][1] == begun:
-            stops[-1] = stops[-1][0], ended
-        else:
-            stops.append((begun, ended))
+        left_out = self._fold.leave_out(begun, ended)
+        if left_out:
+            self._run.stopped[how] = self._run.stopped.get(how, 0.0) + left_out / 1e9
 
 
 def is_debugged(frame: FrameType | None) -> bool:

@@ -160,7 +160,7 @@ def _largest(evidence: RunEvidence) -> RunVerdict:
     if groups[name] < SURE_SHARE:
         return RunVerdict(kind="not-sure", text="Not sure: no phase takes much more of a step than the others.")
     if name == "compute":
-        return _computing(evidence, compute)
+        return _computing(evidence, compute - loss)
     if name == "rest":
         return _resting(evidence)
     if name == "ranks":

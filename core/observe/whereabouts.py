@@ -41,7 +41,8 @@ def placement_answer(observation: Observation) -> Answer:
     """See above."""
     facts: list[Fact] = []
     lines: list[str] = []
-    for name, weight in weights_of(observation):
+    weights = weights_of(observation)
+    for name, weight in weights:
         facts += [
             Fact(f"{name}{what}", bytes_by_device_text(dict(sizes)))
             for what, sizes in (
@@ -52,11 +53,12 @@ def placement_answer(observation: Observation) -> Answer:
             if sizes
         ]
         dtypes = ", ".join(f"{dtype} {bytes_text(size)}" for dtype, size in weight.dtypes.items())
-        facts.append(Fact(f"{name}, dtypes", dtypes))
+        if dtypes:  # a loss has no parameters
+            facts.append(Fact(f"{name}, dtypes", dtypes))
         lines += _findings(name, weight)
     crossings = _crossings(observation)
     lines += crossings or ["• No copy to another device, and no value that is read back, at a step."]
-    if not facts:
+    if not weights:
         lines.insert(0, "• No model has been seen in a whole step yet.")
     return Answer(title="Where the models are", words="\n".join([*lines, UNSEEN]), facts=tuple(facts))
 

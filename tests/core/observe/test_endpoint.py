@@ -440,7 +440,7 @@ def test_gradients_are_read_by_the_observed_thread_between_two_steps(observation
     """On another thread that would crash the script: backward and `zero_grad` free them without the GIL."""
     model: Any = observation.kept  # type: ignore[attr-defined]
     model[0].weight.grad = torch.ones(3, 2)
-    observation.settled = True
+    observation.trains = True
     until(lambda: observation.looks)
     model[0].double()
 
@@ -452,13 +452,23 @@ def test_gradients_are_read_by_the_observed_thread_between_two_steps(observation
     host.first(ObjectChanged, has_gradient)
 
 
+def test_without_an_optimizer_they_are_read_when_a_backward_is_over(observation: Observation, host: Host) -> None:
+    model: Any = observation.kept  # type: ignore[attr-defined]
+    host.first(ObjectChanged)
+    model(torch.ones(1, 2)).sum().backward()
+    observation.backward_ended()
+    until(lambda: observation.looks)
+    observation.backward_ended()
+    host.first(ObjectChanged, lambda event: any(row.kind == "gradient" for row in event.snapshot.rows))
+
+
 def test_what_keeps_it_alive_is_looked_for_by_the_observed_thread_once_it_trains(
     observation: Observation, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host.first(ObjectChanged)
     host.engine.send(WhatHolds(request=1, target="sequential"))
     before = host.first(Answer, lambda event: event.request == 1)
-    observation.settled = True
+    observation.trains = True
     until(lambda: observation.looks)
     observation._let_look()
     monkeypatch.setattr("devexplorer.core.observe.looker.OBJECTS_S", 1e9)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -775,3 +775,10 @@ def test_virtual_gpus_are_not_asked_for_while_another_thread_imports_them(monkey
     """A window that connects makes its thread import them: the call of a model that asked then was not seen."""
     monkeypatch.setitem(sys.modules, "devexplorer.core.virtual.backend", ModuleType("backend"))
     assert virtual_machine() is None
+
+
+def test_a_frame_that_is_on_no_line_is_at_the_first_of_its_code() -> None:
+    """As one of another thread can be, which is looked at between two instructions."""
+    code = test_a_frame_that_is_on_no_line_is_at_the_first_of_its_code.__code__
+    frame = SimpleNamespace(f_code=code, f_lineno=None, f_back=None)
+    assert stack_of(frame) == [(code, code.co_firstlineno)]

@@ -67,6 +67,18 @@ def test_activations_are_named_by_the_layer_that_made_them() -> None:
     assert "Tanh" not in step_memory().words
 
 
+def test_layers_of_two_models_and_what_is_too_small_for_a_line() -> None:
+    """One operation in place, and many of one size."""
+    makes, judges = nn.Sequential(*(nn.Linear(32, 32) for _ in range(24)), nn.Linear(32, 64)), Net()
+    loss = judges(nn.functional.leaky_relu(makes(torch.ones(1024, 32)), inplace=True)).sum()
+    lines = step_memory().words.splitlines()
+    assert "• 1.00 MiB  Net.block.0: Sigmoid" in lines
+    assert "• 256.00 KiB  Sequential.24: LeakyRelu" in lines
+    assert len(lines) == 22
+    assert lines[-1].endswith("  in smaller parts")
+    del loss
+
+
 def test_it_is_looked_at_once_when_backward_begins(observation: Observation) -> None:
     found: list[Answer] = []
     others = facts(step_memory()).get("gradients, cpu")  # what other tests hold
@@ -77,6 +89,10 @@ def test_it_is_looked_at_once_when_backward_begins(observation: Observation) -> 
     assert len(found) == 1
     assert "block.0: Sigmoid" in found[0].words
     assert facts(found[0]).get("gradients, cpu") == others, "none of its own yet"
+    observation.fold.stops.clear()
+    observation.asks.append(lambda: None)
+    observation.backward_begins()
+    assert len(observation.fold.stops) == 1, "what is asked belongs to no step"
     observation.asks.append(lambda: 1 // 0)
     train(model, 1)
     assert observation.problems == ["ZeroDivisionError: integer division or modulo by zero"]
@@ -111,7 +127,9 @@ def test_where_the_models_are(observation: Observation, monkeypatch: pytest.Monk
     assert placement_answer(observation).words.startswith("• No model has been seen in a whole step yet.")
     model = Net()
     train(model, 3)
+    nn.MSELoss()(model(torch.ones(8, 64)), torch.ones(8, 256))
     answer = placement_answer(observation)
+    assert all(facts(answer).values()), "a loss has nothing to be placed"
     assert facts(answer)["Net"] == "161.00 KiB on cpu"
     assert facts(answer)["Net, dtypes"] == "float32 161.00 KiB"
     assert "• No copy to another device, and no value that is read back, at a step." in answer.words

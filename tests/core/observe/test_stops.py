@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from fakes.hosts import short_folder
 
+from devexplorer.core.observe.clocks import Clock
 from devexplorer.core.observe.phases import FORWARD, REST, StepFold
 from devexplorer.core.observe.records import BY_SIGNAL, IN_DEBUGGER, ScriptHeld
 from devexplorer.core.observe.running import AttachedEngine
@@ -147,3 +148,34 @@ def test_a_stop_is_taken_out_of_what_it_is_part_of() -> None:
     assert both[REST] == (6 * 8 - 1) * second
     assert len(rows) == 5
     assert fold.stops == [(200 * second, 201 * second)]
+
+
+class CardClock(Clock):
+    """Stamps: nanoseconds, and those of a card. Other programs have the processor for a fifth of the script's lines."""
+
+    def between(self, begun: Any, ended: Any, waiting: bool) -> tuple[int, float]:
+        real, card = ended[0] - begun[0], ended[1] - begun[1]
+        return real, card + 0.8 * real * waiting
+
+
+def test_a_stop_in_the_scripts_own_lines_is_taken_out_of_a_simulated_step() -> None:
+    """As what a window asks: on a busy machine fewer seconds of it were counted than it took."""
+    second = 1_000_000_000
+    fold = StepFold(CardClock())
+    fold.marks[:] = [((0, 0), REST, None)]
+    for step in range(8):
+        begun = 10 * step * second
+        card = step * second
+        fold.marks += [((begun, card), FORWARD, None), ((begun + 4 * second, card + second), REST, None)]
+        fold.split = len(fold.marks) - 1
+        fold.cut()
+    assert [fold.leave_out(*stop) for stop in ((2 * second, 4 * second), (4 * second, 10 * second), (3, 7))] == [
+        2 * second,
+        6 * second,
+        0,
+    ]
+    fold.marks.append(((80 * second, 8 * second), REST, None))
+    fold.fold()
+    both = fold.warm_up.counted + fold.total.counted
+    assert both[FORWARD] == 8 * second
+    assert round(both[REST] / second, 6) == round(7 * 6 * 0.8, 6)
