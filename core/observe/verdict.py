@@ -160,7 +160,7 @@ def _largest(evidence: RunEvidence) -> RunVerdict:
     if groups[name] < SURE_SHARE:
         return RunVerdict(kind="not-sure", text="Not sure: no phase takes much more of a step than the others.")
     if name == "compute":
-        return _computing(evidence, compute - loss)
+        return _computing(evidence, compute, loss)
     if name == "rest":
         return _resting(evidence)
     if name == "ranks":
@@ -211,10 +211,12 @@ def _crossing(evidence: RunEvidence, phase: int) -> RunVerdict:
     )
 
 
-def _computing(evidence: RunEvidence, compute: float) -> RunVerdict:
-    shares = evidence.shares
+def _computing(evidence: RunEvidence, compute: float, loss: float) -> RunVerdict:
+    shares = list(evidence.shares)
+    if not evidence.training:
+        shares[REST] -= loss  # it is a part of `compute`, and no other phase is named there
     others = [
-        f"{NAMES[phase]} is {evidence.percent(phase)}"
+        f"{NAMES[phase]} is {shares[phase]:.0%}".replace("%", " %")
         for phase in (INPUT, COPIES, READ, EVALUATION, REST, RANKS)
         if shares[phase] >= MENTIONED_SHARE and (evidence.training or phase != EVALUATION)
     ]
@@ -236,7 +238,8 @@ def _computing(evidence: RunEvidence, compute: float) -> RunVerdict:
             evidence=("About twice the forward is usual: is backward called several times, or forward run again?",),
         )
     if not evidence.training:
-        text = f"Compute-bound: the model is {compute:.0%} of a call{beside}.".replace("%", " %", 1)
+        computes = "the model and its loss are" if loss else "the model is"
+        text = f"Compute-bound: {computes} {compute:.0%} of a call{beside}.".replace("%", " %", 1)
         return RunVerdict(kind="compute-bound", text=text)
     text = (
         f"Compute-bound: forward {evidence.percent(FORWARD)}, backward {evidence.percent(BACKWARD)}, optimizer"
@@ -257,6 +260,8 @@ def _resting(evidence: RunEvidence) -> RunVerdict:
         one_by_one = f"{each:,.0f} values a step are read one by one from tensors on the CPU"
         advice.insert(0, f"{one_by_one} (.item(), float()); .tolist() reads all at once.")
     at = f", most often at {place}" if place else ""
+    if where == AFTER and not evidence.training:
+        where = "after the model"  # there is no optimizer
     return RunVerdict(
         kind="rest-bound",
         text=f"Rest-bound: {evidence.percent(REST)} of a step is the script's own lines {where}{at}.",
