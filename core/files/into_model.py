@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 from torch import Tensor, nn
 
 from devexplorer.core.base import (
@@ -23,12 +23,13 @@ from devexplorer.core.base import (
     count_text,
     expression,
     first_line,
+    list_text,
     object_name,
     quoted,
     shape_text,
 )
 from devexplorer.core.files import code
-from devexplorer.core.files.entries import TensorEntry, TensorFile, Ticker, shown
+from devexplorer.core.files.entries import TensorEntry, TensorFile, Ticker, shown, some_keys
 from devexplorer.core.files.keys import state_of
 from devexplorer.core.files.manifest import SEPARATOR
 from devexplorer.core.files.opening import as_known, opened, origin, plain_prefix, with_origin
@@ -50,7 +51,7 @@ def compare(workspace: Workspace, command: CompareCheckpoint, progress: Progress
     target, model = _model(workspace, command.target)
     with opened(command.path) as file:
         match = best_match(model, target.name, file, command.strip)
-        event = CheckpointCompared(comparison=compared(command.target, command.path, match))
+        event = CheckpointCompared(comparison=match.comparison(command))
         return CommandResult(_compared(command, file, match), events=(event,))
 
 
@@ -64,27 +65,28 @@ def load_checkpoint(workspace: Workspace, command: LoadCheckpoint, progress: Pro
             raise _refused(command, file, match)
         # a tied tensor once, with the values that come last
         wanted = {id(tensor): (tensor, entry) for _, tensor, entry in match.pairs}
+        lazy: dict[str, list[int]] = {}
         for key, tensor, _ in match.pairs:
             if tensor.is_meta:
                 raise BadInput(f"'{key}' of '{command.target}' has no values to be replaced: it is on the device meta")
-        _check_fits(workspace, wanted)
-        lazy = sum(is_uninitialised(tensor) for tensor, _ in wanted.values())
+        for tensor, entry in wanted.values():
+            if is_uninitialised(tensor):  # it becomes as large as the file says
+                elements = entry.nbytes // entry.dtype.itemsize
+                lazy.setdefault(device_id(tensor.device), []).append(elements * tensor.dtype.itemsize)
+        for device, needed in lazy.items():
+            check_sizes(needed, device, workspace.registry, "what the lazy parameters become")
         image = workspace.image(target.name, values=True, within=target.path)
         undoable = image is not None
         if image is not None:  # from here on the transaction reverts it when something fails
             workspace.changed(f"the loading of {shown(known.path)} into {command.target}", image)
         else:
             image = _image_beyond_the_budget(workspace, target)
-        if image is None:  # there is no room for the old values: make sure that the whole file can be read
+        if image is None:  # no room for the old values: it cannot be cancelled, and all of the file must be readable
+            progress = NO_PROGRESS
             for _, entry in wanted.values():
                 for _ in file.pieces(entry):
                     pass
-        tick = Ticker(
-            NO_PROGRESS if image is None else progress,
-            match.nbytes,
-            f"reading {shown(known.path)}",
-            "the model is unchanged",
-        )
+        tick = Ticker(progress, match.nbytes, f"reading {shown(known.path)}", "the model is unchanged")
         try:
             for tensor, entry in wanted.values():
                 if is_uninitialised(tensor):
@@ -105,7 +107,7 @@ def load_checkpoint(workspace: Workspace, command: LoadCheckpoint, progress: Pro
         if not undoable:
             workspace.history.cannot_undo()
         workspace.publish(target.name)
-        answer = _loaded(command, file, match, sorted({device_id(t.device) for t, _ in wanted.values()}), lazy)
+        answer = _loaded(command, file, match, sum(map(len, lazy.values())))
     return CommandResult(answer, workspace.snapshots((target.name, *workspace.sharing([target.name]))))
 
 
@@ -117,17 +119,6 @@ def _image_beyond_the_budget(workspace: Workspace, target: Target) -> ObjectMeme
         return None
     image.take(values=True)
     return image
-
-
-def _check_fits(workspace: Workspace, wanted: dict[int, tuple[Tensor, TensorEntry]]) -> None:
-    """Lazy parameters become as large as the file says."""
-    sizes: dict[str, list[int]] = {}
-    for tensor, entry in wanted.values():
-        if is_uninitialised(tensor):
-            elements = entry.nbytes // entry.dtype.itemsize
-            sizes.setdefault(device_id(tensor.device), []).append(elements * tensor.dtype.itemsize)
-    for device, needed in sizes.items():
-        check_sizes(needed, device, workspace.registry, "what the lazy parameters become")
 
 
 def _model(workspace: Workspace, title: str) -> tuple[Target, nn.Module]:
@@ -143,11 +134,10 @@ def _model(workspace: Workspace, title: str) -> tuple[Target, nn.Module]:
 def _compared(command: CompareCheckpoint, file: TensorFile, match: Match) -> Answer:
     """What loading would do."""
     load = LoadCheckpoint(target=command.target, path=command.path, strip=command.strip)
-    if match.strict and match.pairs:
-        title = f"The checkpoint fits {command.target}"
-        words = f"All {count_text(len(match.pairs), 'key')} of the model are in the file, with its shapes."
-        offers = [Offer("Load it", load)]
-    else:
+    title = f"The checkpoint fits {command.target}"
+    words = f"All {count_text(len(match.pairs), 'key')} of the model are in the file, with its shapes."
+    offers = [Offer("Load it", load)]
+    if not (match.strict and match.pairs):
         title = f"The checkpoint does not fit {command.target} as it is"
         words = f"{count_text(len(match.pairs), 'key')} would be loaded; {_what_is_wrong(match)}."
         offers = _ways(load, match)
@@ -161,39 +151,28 @@ def _compared(command: CompareCheckpoint, file: TensorFile, match: Match) -> Ans
     )
 
 
-def _loaded(command: LoadCheckpoint, file: TensorFile, match: Match, devices: Sequence[str], lazy: int) -> Answer:
+def _loaded(command: LoadCheckpoint, file: TensorFile, match: Match, lazy: int) -> Answer:
     """What was loaded, and where to."""
-    values = f"{bytes_text(match.nbytes)} of values for {count_text(len(match.pairs), 'key')} of {command.target}"
-    words = [f"{values} were read from the file, each to the device of its tensor: {' and '.join(devices)}."]
+    devices = sorted({device_id(tensor.device) for _, tensor, _ in match.pairs})
+    words = [f"The values were read from the file, each to the device of its tensor: {list_text(devices)}."]
     saved = sorted({entry.device for _, _, entry in match.pairs if entry.device is not None})
     if saved:
-        words.append(
-            f"They were saved on {' and '.join(saved)}; here values are copied into the tensors"
-            " that exist, wherever those are."
-        )
+        words.append(f"They were saved on {list_text(saved)}; tensors of a model stay where they are.")
     if lazy:
         words.append(f"{count_text(lazy, 'lazy parameter')} took the shape of the file.")
+    what = "the values of the checkpoint"
     if not match.strict:
+        what = "what fits of the checkpoint"
         words.append(f"Left out: {_what_is_wrong(match)}; those keep their values.")
+    prefix = match.prefix.removeprefix(plain_prefix(command.sent_from, file))
+    python = code.checkpoint(
+        as_known(command), file.form, match.container.place, prefix, _absent(file, match), bool(match.mismatched)
+    )
     return Answer(
-        title=(
-            f"{command.target} has the values of the checkpoint"
-            if match.strict
-            else f"{command.target} has what fits of the checkpoint"
-        ),
+        title=f"{command.target} has {what}",
         words=" ".join([*words, *_notes(file, match)]),
         facts=_facts(origin(command), file, match),
-        code=with_origin(
-            code.checkpoint(
-                as_known(command),
-                file.form,
-                match.container.place,
-                _prefix(match).removeprefix(plain_prefix(command.sent_from, file)),
-                _absent(file, match),
-                bool(match.mismatched),
-            ),
-            command.sent_from,
-        ),
+        code=with_origin(python, command),
         subject=object_name(command.target),
     )
 
@@ -201,72 +180,52 @@ def _loaded(command: LoadCheckpoint, file: TensorFile, match: Match, devices: Se
 def _refused(command: LoadCheckpoint, file: TensorFile, match: Match) -> Refused:
     """Why nothing was loaded, with the ways out."""
     known = as_known(command).path
-    if not match.pairs:
+    if match.pairs:
+        line = f"'{known}' does not fit '{command.target}': {_what_is_wrong(match)}; nothing was loaded"
+    else:
         line = f"no key of '{known}' is one of '{command.target}' with the same shape"
         if match.container.entries and match.missing:
             line += f": the file has {shown(next(iter(match.container.entries)))}, the model {shown(match.missing[0])}"
-    else:
-        line = f"'{known}' does not fit '{command.target}': {_what_is_wrong(match)}; nothing was loaded"
-    line = "; ".join([line, *file.lacks])
-    return Refused(line, facts=_facts(origin(command), file, match), offers=tuple(_ways(command, match)))
+    offers = _ways(replace(command, request=0), match)
+    return Refused("; ".join([line, *file.lacks]), facts=_facts(origin(command), file, match), offers=tuple(offers))
 
 
 def _ways(command: LoadCheckpoint, match: Match) -> list[Offer]:
     offers = []
-    command = msgspec.structs.replace(command, request=0)
     if match.suggested is not None:
-        offers.append(Offer(f"Strip {match.suggested}", msgspec.structs.replace(command, strip=match.suggested)))
+        offers.append(Offer(f"Strip {match.suggested}", replace(command, strip=match.suggested)))
     if match.part is not None:
         joint = "." if ":" in command.target else ":"
-        offers.append(
-            Offer(
-                f"Load into {match.part}",
-                msgspec.structs.replace(command, target=f"{command.target}{joint}{match.part}"),
-            )
-        )
+        offers.append(Offer(f"Load into {match.part}", replace(command, target=f"{command.target}{joint}{match.part}")))
     if match.pairs:
-        offers.append(Offer("Load what fits", msgspec.structs.replace(command, partial=True)))
+        offers.append(Offer("Load what fits", replace(command, partial=True)))
     return offers
 
 
 def _what_is_wrong(match: Match) -> str:
     parts = []
-    if match.missing:
-        parts.append(f"{_keys(len(match.missing), match.missing)} missing in the file")
-    if match.unexpected:
-        parts.append(
-            f"{_keys(len(match.unexpected), match.unexpected)} unexpected, because the model has none of that name"
-        )
+    for keys, what in ((match.missing, "missing in the file"), (match.unexpected, "unexpected: the model has none")):
+        if keys:
+            are = "is" if len(keys) == 1 else "are"
+            parts.append(f"{count_text(len(keys), 'key')} ({some_keys(keys, 1)}) {are} {what}")
     if match.mismatched:
         item = match.mismatched[0]
         shapes = f"{shown(item.key)} is {shape_text(item.model)} in the model and {shape_text(item.file)} in the file"
-        is_are = "has" if len(match.mismatched) == 1 else "have"
-        parts.append(f"{count_text(len(match.mismatched), 'key')} {is_are} another shape or kind ({shapes})")
+        parts.append(f"{count_text(len(match.mismatched), 'key')} of another shape or kind ({shapes})")
     return ", ".join(parts) or "nothing is in the file"
-
-
-def _keys(count: int, keys: Sequence[str]) -> str:
-    return f"{count_text(count, 'key')} ({shown(keys[0])}{', …' if count > 1 else ''}) {'is' if count == 1 else 'are'}"
 
 
 def _notes(file: TensorFile, match: Match) -> list[str]:
     words = []
     if match.container.title:
-        words.append(
-            f"The file holds more than a state dict; the part '{shown(match.container.title)}' is the one that fits."
-        )
+        words.append(f"In the file, the part '{shown(match.container.title)}' is the one that fits.")
     if match.strip:
         words.append(f"'{shown(match.strip)}' was removed from the beginning of the file's keys.")
     elif match.suggested is not None:
-        why = " DataParallel puts that there." if match.suggested == "module." else ""
-        words.append(f"The file's keys begin with '{shown(match.suggested)}', those of the model do not.{why}")
+        words.append(f"The file's keys begin with '{shown(match.suggested)}', those of the model do not.")
     if match.casts:
-        words.append(
-            f"{count_text(len(match.casts), 'tensor')} would change dtype, the model's is kept:"
-            f" {shown(match.casts[0])}."
-        )
-    if match.tied:
-        key, kept = next(iter(match.tied.items()))
+        words.append(f"{count_text(len(match.casts), 'tensor')} in another dtype than the model's, which is kept.")
+    for key, kept in list(match.tied.items())[:1]:
         words.append(f"{key} is not in the file and need not be: it is the very same tensor as {kept}.")
     return [*words, *file.notes]
 
@@ -291,16 +250,10 @@ def _absent(file: TensorFile, match: Match) -> dict[str, str]:
     return absent
 
 
-def _prefix(match: Match) -> str:
-    """What Python takes away from the keys; of a workspace file also the name of the object."""
-    return match.container.prefix + match.strip
-
-
 def _compare_code(command: CompareCheckpoint, file: TensorFile, match: Match) -> str:
     imports, whole = code.source(command.path, file.form, "cpu")
-    prefix = _prefix(match)
     state = f"{whole}{code.index(match.container.place)}"
-    keys = f"{{key.removeprefix({quoted(prefix)}) for key in {state}}}" if prefix else f"set({state})"
+    keys = f"{{key.removeprefix({quoted(match.prefix)}) for key in {state}}}"
     return (
         f"{imports}\n\n{code.STATE}, {code.OWN} = {keys}, set({expression(command.target)}.state_dict())\n"
         f'print("missing:", sorted({code.OWN} - {code.STATE}))\nprint("unexpected:", sorted({code.STATE} - {code.OWN}))'
@@ -343,7 +296,6 @@ class Match(NamedTuple):
     mismatched: Sequence[KeyMismatch]
     tied: Mapping[str, str]
     """Key that is not in the file -> key of the same tensor that is."""
-    casts: Sequence[str]
     suggested: str | None
     part: str | None
     """A part of the model that the file would fit better."""
@@ -358,18 +310,51 @@ class Match(NamedTuple):
         """What would be read."""
         return sum(entry.nbytes for entry in {id(tensor): entry for _, tensor, entry in self.pairs}.values())
 
+    @property
+    def prefix(self) -> str:
+        """What Python takes away from the keys; of a workspace file also the name of the object."""
+        return self.container.prefix + self.strip
+
+    @property
+    def casts(self) -> list[str]:
+        """Keys whose dtype would change, with both dtypes."""
+        casts = []
+        for key, tensor, entry in self.pairs:
+            if entry.dtype != tensor.dtype:
+                casts.append(f"{key}: {dtype_name(entry.dtype)} → {dtype_name(tensor.dtype)}")
+        return casts
+
+    def comparison(self, command: CompareCheckpoint) -> CheckpointComparison:
+        """The record of it."""
+        return CheckpointComparison(
+            target=command.target,
+            path=command.path,
+            strip=self.strip,
+            matching=len(self.pairs),
+            missing=tuple(self.missing[:NAMED]),
+            unexpected=tuple(self.unexpected[:NAMED]),
+            mismatched=tuple(self.mismatched[:NAMED]),
+            casts=tuple(self.casts[:NAMED]),
+            missing_count=len(self.missing),
+            unexpected_count=len(self.unexpected),
+            mismatched_count=len(self.mismatched),
+            suggested_strip=self.suggested,
+            bytes=self.nbytes,
+        )
+
 
 def best_match(model: nn.Module, name: str, file: TensorFile, strip: str) -> Match:
     """Find the part of the file that fits a model best, with this prefix removed from its keys."""
     state = state_of(model)
-    found = containers(file)
-    scored = []
-    for order, container in enumerate(found):
-        here = hits(container.entries, state, strip)
-        best = here if strip else max(here, hits(container.entries, state, suggestion(container.entries, state) or ""))
-        scored.append((best, container.title == name, -order, container))
-    container = max(scored, key=lambda item: item[:3])[3] if scored else Container((), "", {})
-    return _matched(state, container, strip)
+    best = Container((), "", {})
+    score = (-1, False)
+    for container in containers(file):
+        found = hits(container.entries, state, strip)
+        if not strip:
+            found = max(found, hits(container.entries, state, suggestion(container.entries, state)))
+        if (found, container.title == name) > score:
+            best, score = container, (found, container.title == name)
+    return _matched(state, best, strip)
 
 
 def containers(file: TensorFile) -> list[Container]:
@@ -393,22 +378,23 @@ def hits(entries: Mapping[str, TensorEntry], state: Mapping[str, Tensor], strip:
     return sum(key.removeprefix(strip) in state for key in entries)
 
 
-def suggestion(entries: Mapping[str, TensorEntry], state: Mapping[str, Tensor]) -> str | None:
-    """The prefix that most keys of the file have before a key of the model; None: there is none."""
+def suggestion(longer: Mapping[str, object], shorter: Mapping[str, object]) -> str:
+    """The prefix that most keys have before a key of the other side; empty: there is none."""
     prefixes: Counter[str] = Counter()
-    for key in entries:
+    for key in longer:
         for index, letter in enumerate(key):
-            if letter in "./" and key[index + 1 :] in state:
+            if letter in "./" and key[index + 1 :] in shorter:
                 prefixes[key[: index + 1]] += 1
-    return prefixes.most_common(1)[0][0] if prefixes else None
+    for prefix, _ in prefixes.most_common(1):
+        return prefix
+    return ""
 
 
 def _matched(state: Mapping[str, Tensor], container: Container, strip: str) -> Match:
     entries = {key.removeprefix(strip): entry for key, entry in container.entries.items()}
-    by_tensor: dict[int, str] = {id(tensor): key for key, tensor in state.items() if key in entries}
+    by_tensor = {id(tensor): key for key, tensor in state.items() if key in entries}
     uncounted = not any(key.endswith(COUNTER) for key in entries)
     pairs, missing, mismatched, tied = [], [], [], {}
-    casts: list[str] = []
     for key, tensor in state.items():
         entry = entries.get(key)
         if entry is None:
@@ -422,43 +408,16 @@ def _matched(state: Mapping[str, Tensor], container: Container, strip: str) -> M
             mismatched.append(KeyMismatch(key, tuple(tensor.shape), entry.shape))
         else:
             pairs.append((key, tensor, entry))
-            if entry.dtype != tensor.dtype:
-                casts.append(f"{key}: {dtype_name(entry.dtype)} → {dtype_name(tensor.dtype)}")
     unexpected = [key for key in entries if key not in state]
     here = hits(container.entries, state, strip)
-    other = suggestion(container.entries, state)
-    helps = other is not None and other != strip and hits(container.entries, state, other) > here
-    part = None if helps or missing == [] else _part(state, entries, here)
-    return Match(container, strip, pairs, missing, unexpected, mismatched, tied, casts, other if helps else None, part)
-
-
-def _part(state: Mapping[str, Tensor], entries: Mapping[str, TensorEntry], here: int) -> str | None:
-    """The part of the model whose own keys the file has: the file of a backbone, for a model around it."""
-    prefixes: Counter[str] = Counter()
-    for key in state:
-        for index, letter in enumerate(key):
-            if letter == "." and key[index + 1 :] in entries:
-                prefixes[key[:index]] += 1
-    if not prefixes:
-        return None
-    path, count = prefixes.most_common(1)[0]
-    return path if count > here and count == len(entries) else None
-
-
-def compared(target: str, path: str, found: Match) -> CheckpointComparison:
-    """The record of it."""
-    return CheckpointComparison(
-        target=target,
-        path=path,
-        strip=found.strip,
-        matching=len(found.pairs),
-        missing=tuple(found.missing[:NAMED]),
-        unexpected=tuple(found.unexpected[:NAMED]),
-        mismatched=tuple(found.mismatched[:NAMED]),
-        casts=tuple(found.casts[:NAMED]),
-        missing_count=len(found.missing),
-        unexpected_count=len(found.unexpected),
-        mismatched_count=len(found.mismatched),
-        suggested_strip=found.suggested,
-        bytes=found.nbytes,
-    )
+    suggested: str | None = suggestion(container.entries, state)
+    if hits(container.entries, state, suggested or "") <= here:
+        suggested = None
+    part: str | None = None
+    if missing and suggested is None:
+        part = suggestion(state, entries)  # the file of a backbone, for a model around it
+        if not part or sum(f"{part}{key}" in state for key in entries) < len(entries) or len(entries) <= here:
+            part = None
+    if part is not None:
+        part = part.removesuffix(".")
+    return Match(container, strip, pairs, missing, unexpected, mismatched, tied, suggested, part)

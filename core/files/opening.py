@@ -11,7 +11,7 @@ import gc
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from devexplorer.core.base import BadInput, bytes_text, count_text
-from devexplorer.core.files.entries import CHUNK_BYTES, TensorEntry, TensorFile, cut, shown
+from devexplorer.core.base import BadInput, bytes_text, count_text, sentence
+from devexplorer.core.files.entries import CHUNK_BYTES, TensorEntry, TensorFile, cut, shown, some_keys
 from devexplorer.core.files.kinds import (
     LOOKED_AT,
     MOST_SHARDS,
@@ -42,25 +42,15 @@ from devexplorer.core.workspace.tensors import read_array
 
 INDEX_LIMIT = 128 << 20
 """Bytes of an index: that of a model with 100,000 tensors has 10 MB."""
-_NAMED = 3
 
 
 class ShardedFile(TensorFile):
     """The shards of a checkpoint; those that are missing are named in `notes`."""
 
-    form = "sharded"
-    title = "sharded checkpoint"
-
-    def __init__(
-        self,
-        path: str,
-        where: Path,
-        files: list[Path],
-        index: Mapping[str, str],
-        opener: Callable[[str, Path], TensorFile],
-    ) -> None:
+    def __init__(self, path: str, where: Path, files: list[Path], index: Mapping[str, str]) -> None:
         """`index`: key -> name of its shard; empty: there is none."""
         super().__init__(path, where)
+        self.form, self.title = "sharded", "sharded checkpoint"
         self._parts: list[TensorFile] = []
         self._part_of: dict[str, TensorFile] = {}
         self.size = 0
@@ -69,19 +59,31 @@ class ShardedFile(TensorFile):
         try:
             for file in files:
                 try:
-                    part = opener(str(file), file)
+                    self._parts.append(_open_file(str(file), file, is_shard=True))
                 except FileNotFoundError:
                     missing.append(file.name)
                     continue
-                self._parts.append(part)
-                self._take(part, index, twice)
+                twice += self._take(self._parts[-1], index)
         except BaseException:
             self.close()
             raise
         if not self._parts:
-            self.refuse(f"all of its shards are missing: {_some(missing)}")
+            self.refuse(f"all of its shards are missing: {some_keys(missing)}")
         self.title = f"sharded {self._parts[0].title}"
-        self._say(missing, index, twice, len(files))
+        if missing:
+            gone = sum(map(list(index.values()).count, missing))
+            shards = "1 shard is" if len(missing) == 1 else f"{len(missing):,} shards are"
+            lack = f"{shards} missing: {some_keys(missing)}"
+            if gone:
+                lack += f"; {count_text(gone, 'tensor')} of it cannot be read"
+            self.lacks.append(lack)
+        absent = [key for key, name in index.items() if key not in self._part_of and name not in missing]
+        if absent:
+            number = count_text(len(absent), "tensor")
+            self.lacks.append(f"the index names {number} that no shard has: {some_keys(absent)}")
+        self.notes[:0] = [f"It is one checkpoint in {count_text(len(files), 'file')}.", *map(sentence, self.lacks)]
+        if twice:
+            self.notes.append(f"{some_keys(twice)}: in more than one shard; the first one counts.")
 
     def close(self) -> None:
         """Close every shard."""
@@ -92,7 +94,9 @@ class ShardedFile(TensorFile):
         """The values, out of their shard."""
         return self._part_of[entry.key].pieces(entry)
 
-    def _take(self, part: TensorFile, index: Mapping[str, str], twice: list[str]) -> None:
+    def _take(self, part: TensorFile, index: Mapping[str, str]) -> list[str]:
+        """Take the tensors of a shard that are not in another one as well: the keys of those that are."""
+        twice = []
         self.size += part.size
         for note in part.notes:
             if note not in self.notes:
@@ -104,23 +108,11 @@ class ShardedFile(TensorFile):
                 twice.append(key)
                 continue
             self._part_of[key] = part
-            (self.listed if entry.kind else self.entries)[key] = entry
-
-    def _say(self, missing: list[str], index: Mapping[str, str], twice: list[str], files: int) -> None:
-        if missing:
-            gone = sum(name in missing for name in index.values())
-            lost = f"; {count_text(gone, 'tensor')} of it cannot be read" if gone else ""
-            are = "1 shard is" if len(missing) == 1 else f"{len(missing):,} shards are"
-            self.lacks.append(f"{are} missing: {_some(missing)}{lost}")
-        absent = [key for key, name in index.items() if key not in self._part_of and name not in missing]
-        if absent:
-            self.lacks.append(f"the index names {count_text(len(absent), 'tensor')} that no shard has: {_some(absent)}")
-        self.notes[:0] = [
-            f"It is one checkpoint in {count_text(files, 'file')}.",
-            *(_sentence(line) for line in self.lacks),
-        ]
-        if twice:
-            self.notes.append(f"{_some(twice)}: in more than one shard; the first one counts.")
+            if entry.kind:
+                self.listed[key] = entry
+            else:
+                self.entries[key] = entry
+        return twice
 
 
 def read_index(path: str, where: Path) -> tuple[list[Path], Mapping[str, str]]:
@@ -144,24 +136,15 @@ def read_index(path: str, where: Path) -> tuple[list[Path], Mapping[str, str]]:
     return [where.parent / name for name in names], named
 
 
-def _sentence(line: str) -> str:
-    return f"{line[0].upper()}{line[1:]}."
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(map(shown, names[:_NAMED])) + (", …" if len(names) > _NAMED else "")
-
-
 KINDS = "files of safetensors, of torch.save (.pt) and of numpy (.npy) can be opened"
 
 
 class ArrayFile(TensorFile):
     """A `.npy` file: one array."""
 
-    form, title = "npy", "numpy"
-
     def __init__(self, path: str, where: Path) -> None:
         super().__init__(path, where)
+        self.form, self.title = "npy", "numpy"
         self._array = read_array(where, path)
         dtype = torch.from_numpy(np.empty(0, self._array.dtype)).dtype
         stem = Path(path).stem
@@ -232,11 +215,7 @@ def _open(path: str, read: str) -> TensorFile:
     files = checkpoint_in(where)
     if len(files) == 1:
         return _open_file(path, files[0])
-    return ShardedFile(path, where, files, {}, _open_shard)
-
-
-def _open_shard(path: str, where: Path) -> TensorFile:
-    return _open_file(path, where, is_shard=True)
+    return ShardedFile(path, where, files, {})
 
 
 def _open_file(path: str, where: Path, is_shard: bool = False) -> TensorFile:
@@ -253,7 +232,7 @@ def _open_file(path: str, where: Path, is_shard: bool = False) -> TensorFile:
     if head.startswith(b"{") and (WEIGHT_MAP in head or where.name.endswith(".index.json")):
         if is_shard:
             raise BadInput(f"'{path}' is an index and no shard, and another index names it")
-        return ShardedFile(path, where, *read_index(path, where), _open_shard)
+        return ShardedFile(path, where, *read_index(path, where))
     if is_safetensors(head, where.stat().st_size):
         return SafeFile(path, where)
     foreign = foreign_format(head, suffix)
@@ -268,27 +247,41 @@ def _open_file(path: str, where: Path, is_shard: bool = False) -> TensorFile:
     raise BadInput(f"'{path}' cannot be opened: its format is not known, or it is damaged; {KINDS}")
 
 
-C = TypeVar("C", ListFile, Load, LoadCheckpoint, OpenWorkspace)
-Writes = TypeVar("Writes", Save, SaveWorkspace)
+Reads = ListFile | Load | LoadCheckpoint | OpenWorkspace
+C = TypeVar("C", ListFile, Load, LoadCheckpoint, OpenWorkspace, Save, SaveWorkspace)
+
+
+def other_machine(command: Reads | Save | SaveWorkspace) -> SentFrom | None:
+    """The file that people know, where that is on another machine; `command.path` is a copy here then."""
+    if isinstance(command, Save | SaveWorkspace):
+        return command.sent_to
+    return command.sent_from
 
 
 def as_known(command: C) -> C:
-    """The command as if the file were beside the script: what messages and Python name. Read `command.path` itself."""
-    sent = command.sent_from
+    """The command as if the file were beside the script: what messages and Python name. Read and write `command.path`
+    itself."""
+    sent = other_machine(command)
     return command if sent is None else msgspec.structs.replace(command, path=PurePath(sent.path).name)
 
 
-def as_named(command: Writes) -> Writes:
-    """A command that writes a file as if it wrote it beside the script: what messages and Python name. Write
-    `command.path` itself."""
-    sent = command.sent_to
-    return command if sent is None else msgspec.structs.replace(command, path=PurePath(sent.path).name)
-
-
-def destination(command: Save | SaveWorkspace) -> str:
+def origin(command: Reads | Save | SaveWorkspace) -> str:
     """Where the file is that people know."""
-    sent = command.sent_to
+    sent = other_machine(command)
     return command.path if sent is None else f"{sent.machine}: {sent.path}"
+
+
+def with_origin(code: str, command: Reads | Save) -> str:
+    """The Python below its imports with a comment that says how the file gets from or to another machine."""
+    sent = other_machine(command)
+    if sent is None:
+        return code
+    line = f"From {origin(command)}; put the file beside this script"
+    if isinstance(command, Save):
+        line = f"Written beside this script; the window brought it to {origin(command)}"
+    elif sent.objects:
+        line = f"From {sent.machine}: save it there as {PurePath(sent.path).name} and put the file beside this script"
+    return code.replace("\n\n", f"\n\n# {' '.join(line.split())}\n", 1)
 
 
 def goes_to(command: Save | SaveWorkspace) -> str:
@@ -296,33 +289,11 @@ def goes_to(command: Save | SaveWorkspace) -> str:
     return "" if command.sent_to is None else f" The window copies it to {command.sent_to.machine}."
 
 
-def origin(command: ListFile | Load | LoadCheckpoint | OpenWorkspace) -> str:
-    """Where the file is that people know."""
-    sent = command.sent_from
-    return command.path if sent is None else f"{sent.machine}: {sent.path}"
-
-
-def with_origin(code: str, sent: SentFrom | None) -> str:
-    """The Python below its imports with a comment that says how the file gets there."""
-    if sent is None:
-        return code
-    name = PurePath(sent.path).name
-    how = f"save it there as {name} and" if sent.objects else f"{sent.path};"
-    line = f"# From {sent.machine}: {how} put the file beside this script"
-    return code.replace("\n\n", f"\n\n{' '.join(line.split())}\n", 1)
-
-
-def with_destination(code: str, sent: SentFrom | None) -> str:
-    """The Python below its imports with a comment that says where the file went."""
-    if sent is None:
-        return code
-    line = f"# Written beside this script; the window brought it to {sent.machine}: {sent.path}"
-    return code.replace("\n\n", f"\n\n{' '.join(line.split())}\n", 1)
-
-
 def plain_prefix(sent: SentFrom | None, file: TensorFile) -> str:
     """What the keys of one model that was sent begin with: where people save that model alone they begin with
     nothing."""
-    objects = () if sent is None or not sent.objects or file.document is None else file.document.objects
-    alone = len(objects) == 1 and objects[0].kind != "tensor"
-    return f"{objects[0].name}{SEPARATOR}" if alone else ""
+    if sent is not None and sent.objects and file.document is not None and len(file.document.objects) == 1:
+        (item,) = file.document.objects
+        if item.kind != "tensor":
+            return f"{item.name}{SEPARATOR}"
+    return ""

@@ -3,7 +3,6 @@ session. Runs on the jobs thread."""
 
 from __future__ import annotations
 
-import os
 import traceback
 import uuid
 import warnings
@@ -31,7 +30,7 @@ from devexplorer.core.devices.backend import DeviceRegistry
 from devexplorer.core.devices.profiles import MAX_DEVICES, load_profiles, name_words
 from devexplorer.core.devices.torch_devices import TorchBackend
 from devexplorer.core.files.entries import Ticker
-from devexplorer.core.files.opening import as_known, as_named, destination, goes_to, origin, with_origin
+from devexplorer.core.files.opening import as_known, goes_to, origin, with_origin
 from devexplorer.core.files.own_models import NO_HOPS, built, run_model_code
 from devexplorer.core.files.records import NewWorkspace, OpenWorkspace, RunModelCode, SaveWorkspace, WorkspaceFile
 from devexplorer.core.files.save import HEADER_BYTES, checked_path, written
@@ -51,14 +50,8 @@ def save_workspace(workspace: Workspace, command: SaveWorkspace, progress: Progr
     """Write the file."""
     if len(command.layout) > LAYOUT_LIMIT:
         raise BadInput("the layout of the window is too long to be saved")
-    target = checked_path(command.path, "safetensors")
-    if os.path.exists(target) and not command.overwrite:
-        again = msgspec.structs.replace(command, overwrite=True, request=0)
-        raise Refused(
-            f"there is a file '{command.path}' already; choose another name, or overwrite it",
-            offers=(Offer("Overwrite it", again),),
-        )
-    known, sent = as_named(command), command.sent_to
+    target = checked_path(command, "safetensors")
+    known, sent = as_known(command), command.sent_to
     collected = collect(workspace, uuid.uuid4().hex, command.layout, command.copy_of, command.copy_of_far)
     nbytes = sum(tensor.nbytes for tensor in collected.values.values())
     if command.most_bytes is not None and nbytes > command.most_bytes:
@@ -74,7 +67,7 @@ def save_workspace(workspace: Workspace, command: SaveWorkspace, progress: Progr
         title=f"{target.name} is saved" if sent is None else f"{Path(known.path).name} is written",
         words=words + goes_to(command),
         facts=(
-            Fact("file", destination(command)),
+            Fact("file", origin(command)),
             Fact("size", bytes_text(size)),
             Fact("objects", f"{len(objects):,}"),
         ),
@@ -145,6 +138,7 @@ def open_workspace(workspace: Workspace, command: OpenWorkspace, progress: Progr
     if sent is not None:
         notes.append(f"Its file stays on {sent.machine}; Save writes it there.")
     size = sum(sum(snapshot.bytes_by_device.values()) for snapshot in snapshots)
+    place = str(path) if sent is None else known.path
     answer = Answer(
         title="The unsaved work is back" if command.copy else f"{Path(known.path).name} is open",
         words=" ".join([f"{count_text(len(read), 'object')}, as saved.", *notes]),
@@ -153,10 +147,7 @@ def open_workspace(workspace: Workspace, command: OpenWorkspace, progress: Progr
             Fact("objects", f"{len(read):,}, {bytes_text(size)}"),
         ),
         offers=tuple(offers),
-        code=with_origin(
-            _opening_code(msgspec.structs.replace(again, path=str(path) if sent is None else known.path), read),
-            sent,
-        ),
+        code=with_origin(_opening_code(msgspec.structs.replace(again, path=place), read), command),
     )
     return CommandResult(
         answer,

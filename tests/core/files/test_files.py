@@ -406,7 +406,7 @@ def test_a_file_from_a_device_that_is_not_here_loads_and_says_so(
     assert event.contents.saved_on == "cuda:3"
     answer = host.answer(Load(path=path))
     assert tensor(host, "x").tolist() == [0, 1, 2]
-    assert 'It was saved on cuda:3, and map_location="cpu" put it on cpu instead' in answer.words
+    assert 'It was saved on cuda:3 and is on cpu now. map_location="cpu" put it there.' in answer.words
     assert "fails where there is none of that name" in answer.words
     assert not answer.offers
 
