@@ -1,5 +1,5 @@
-"""What keeps a tensor, or any other object, alive: the chain of references that leads to it, in words. Any thread; the
-time and the number of objects that it looks at are limited.
+"""What keeps a tensor, or any other object, alive: the chain of references that leads to it, in words. Any thread,
+but for graphs and gradients (`search`); the time and the number of objects that it looks at are limited.
 
 Python's garbage collector knows which object refers to which, but neither the variables of functions that run, nor what
 autograd holds. So the variables of every frame are looked up beside it, and so are gradients and what the graphs of
@@ -149,12 +149,15 @@ def search(
     nearest: bool = False,
     tensors: list[torch.Tensor] | None = None,
     names: Mapping[str, Any] = MappingProxyType({}),
+    autograd: bool = True,
 ) -> dict[int, tuple[Holder, ...]]:
     """The holders of several objects at once, by `id`. `frames`: others than those that run, of a traceback; `own`: ids
     of what the caller has that refers to them; `nearest`: what is behind the first name of the script's is not looked
-    for; `tensors`: all that there are, where they are known; `names`: those of a workspace, with their objects."""
+    for; `tensors`: all that there are, where they are known; `names`: those of a workspace, with their objects. Without
+    `autograd` neither gradients nor graphs are read: a backward on another thread frees them without the GIL."""
     with torch._C.DisableTorchFunction():  # modes that are on would see each attribute that is read
         looking = _HolderSearch(frames, {*own, id(wanted)}, seconds, nearest, tensors)
+        looking.autograd = autograd
         try:
             looking.name(names)
             return looking.run(wanted, most)
@@ -174,6 +177,7 @@ class _HolderSearch:
         nearest: bool,
         tensors: list[torch.Tensor] | None,
     ) -> None:
+        self.autograd = True
         self._own = own
         self._tensors = tensors
         self._nearest = nearest
@@ -350,7 +354,7 @@ class _HolderSearch:
             if id(tensor) in targets:
                 continue
             leads = [(number, "a view: ") for number in memory.get(storage_key(tensor), ())]
-            grown = gradient(tensor)
+            grown = gradient(tensor) if self.autograd else None
             if grown is not None and id(grown) in targets:
                 leads = [(id(grown), ".grad")]
             elif leads and type(tensor) is torch.Tensor and type(targets[leads[0][0]]) is not torch.Tensor:
@@ -359,7 +363,7 @@ class _HolderSearch:
                 self._up.setdefault(number, []).append((id(tensor), step))
             if leads:
                 found.append(tensor)
-        for root, steps in self._graphs(memory):
+        for root, steps in self._graphs(memory) if self.autograd else ():
             for number, step in steps:
                 self._up.setdefault(number, []).append((id(root), step))
             found.append(root)

@@ -3,11 +3,10 @@ carried out by the observed thread between two steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 from torch import nn
-from torch.optim import Optimizer
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.commands.registry import dispatch
@@ -31,7 +30,7 @@ def mover(
     chosen = {name: models[name] for name in names}
     for name, model in chosen.items():
         _check(name, model)
-    return lambda: _moved(command, chosen, registry, observation.optimizers())
+    return lambda: _moved(command, chosen, registry, observation)
 
 
 def _check(name: str, model: nn.Module) -> None:
@@ -45,7 +44,7 @@ def _check(name: str, model: nn.Module) -> None:
 
 
 def _moved(
-    command: Move, models: Mapping[str, nn.Module], registry: DeviceRegistry, optimizers: Iterable[Optimizer]
+    command: Move, models: Mapping[str, nn.Module], registry: DeviceRegistry, observation: Observation
 ) -> Answer:
     """As in a workspace, with the state of optimizers. Everything is where it was if any of it fails."""
     workspace = Workspace(registry)
@@ -55,7 +54,7 @@ def _moved(
     try:
         state = [
             (optimizer.state[stray.parameter], stray.key, stray.value.to(stray.parameter.device, stray.dtype))
-            for optimizer in optimizers
+            for optimizer in observation.optimizers()
             for stray in strays(optimizer)
         ]
     except Exception:
@@ -63,6 +62,7 @@ def _moved(
         raise
     for values, key, value in state:
         values[key] = value
+    observation.weigh()
     words = "The script goes on with it; what it makes itself, its inputs, say, stays where the script puts it."
     if state:
         words = f"The state of its optimizer followed. {words}"

@@ -1,4 +1,5 @@
-"""What keeps a tensor alive, as an answer to a window. Jobs thread of the engine; `observe-answer` of a script."""
+"""What keeps a tensor alive, as an answer to a window. Jobs thread of the engine; of a script its own thread
+or `observe-answer`."""
 
 from __future__ import annotations
 
@@ -14,12 +15,16 @@ from devexplorer.core.workspace import CommandResult, Workspace
 from devexplorer.core.workspace.placement import Target
 
 
-def holders_answer(target: Target, names: Mapping[str, Any] = MappingProxyType({})) -> Answer:
-    """As a window shows it; `names`: see `search`."""
-    found = search([target.thing], names=names)[id(target.thing)]
+def holders_answer(target: Target, names: Mapping[str, Any] = MappingProxyType({}), *, autograd: bool = True) -> Answer:
+    """As a window shows it; `names` and `autograd`: see `search`."""
+    found = search([target.thing], names=names, autograd=autograd)[id(target.thing)]
     words = "\n".join(f"• {holder}" for holder in found)
     if any(holder.stopped for holder in found):
         words += f"\nThe search ended after {MOST_SECONDS:g} s; there can be others."
+    if not autograd:
+        words += (
+            "\nGradients and graphs were not checked: they can be read safely only between two steps of the script."
+        )
     return Answer(title=f"What keeps {target.title} alive", words=words, subject=target.name, part=target.path)
 
 

@@ -190,8 +190,8 @@ def _timed(owner: Any, name: str, phase: int) -> None:
                 raise
         if phase == INPUT and watch.optimizers:
             watch.left_behind()
-        elif phase == BACKWARD and watch.run is not None and watch.run.asks:
-            watch.run.backward_begins()
+        elif phase == BACKWARD and watch.run is not None and watch.run.asked:
+            watch.run.answer("backward")
         before, silent = watch.base, watch.silent
         watch.inside = watch.silent = True
         watch.base = phase

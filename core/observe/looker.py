@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, MutableSequence
+from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from types import SimpleNamespace
@@ -31,7 +31,7 @@ from devexplorer.core.machines.host.wire import SocketStream
 from devexplorer.core.observe.changes import mover
 from devexplorer.core.observe.holders import holders_answer
 from devexplorer.core.observe.memory import virtual_machine
-from devexplorer.core.observe.observer import Observation, RunProgress
+from devexplorer.core.observe.observer import Awaited, Observation, RunProgress, When
 from devexplorer.core.observe.phases import NAMES
 from devexplorer.core.observe.records import ScriptHeld, ScriptPlacement, ScriptSteps, StepMemory, WhatHolds
 from devexplorer.core.observe.running import name_of
@@ -64,6 +64,8 @@ OBJECTS_S = 2.0
 """Between two looks at the models, or longer: they take one part in `SHARE` of the time."""
 BACKWARD_S = 30.0
 """So long an answer about a step waits for one."""
+HOLDERS_S = 5.0
+"""So long a search for what keeps something alive waits; without gradients and graphs any thread can do it."""
 LAST_S = 1.0
 """So long an end waits at most for those who look."""
 SHARE = 300
@@ -82,6 +84,10 @@ class _WithoutCuda:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
+
+
+class _NotReached(BadInput):
+    """The script has not come to where it could answer."""
 
 
 class Looker:
@@ -158,7 +164,7 @@ class Looker:
         if isinstance(command, Move) and self._observation.allows_changes and self._registry is not None:
             models = {self._names[id(model)]: model for model in self._observation.models() if id(model) in self._names}
             move = mover(command, models, self._registry, self._observation)
-            answer = self._of_script(self._observation.changes, move, "step has ended")
+            answer = self._of_script("change", move, "step has ended", BACKWARD_S)
             self._due_s = 0.0
             return answer
         if isinstance(command, StepMemory):
@@ -171,25 +177,23 @@ class Looker:
             words = MOVES_WORDS if self._observation.allows_changes else WORDS
             return Answer(title=TITLE, words=f"{words}.", failed=True)
         name, _, path = command.target.partition(":")
-        names = dict(self._names)
-        model = next((model for model in self._observation.models() if names.get(id(model)) == name), None)
-        if model is None:
-            raise BadInput(f"the script has no model '{name}' any more")
-        if self._observation.held or not self._observation.trains:
-            return holders_answer(found_in(name, model, path))
-        ref = weakref.ref(model)  # what waits must not be among what keeps it alive
 
-        def look() -> Answer:
-            found = ref()
-            if found is None:
+        def look(autograd: bool = True) -> Answer:
+            names = dict(self._names)  # not the model: what waits must not be among what keeps it alive
+            model = next((model for model in self._observation.models() if names.get(id(model)) == name), None)
+            if model is None:
                 raise BadInput(f"the script has no model '{name}' any more")
-            return holders_answer(found_in(name, found, path))
+            return holders_answer(found_in(name, model, path), autograd=autograd)
 
-        return self._of_script(self._observation.looks, look, "step has ended")
+        if self._observation.held:
+            return look(autograd=False)
+        try:
+            return self._of_script("look", look, "step has ended", HOLDERS_S)
+        except _NotReached:
+            return look(autograd=False)
 
-    def _of_script(self, waiting: MutableSequence[Callable[[], Any]], answer: Callable[[], T], awaited: str) -> T:
-        """As the script's own thread finds it: on another one, who reads gradients while backward frees them crashes
-        the script. Raises `BadInput`, or what `answer` raises."""
+    def _of_script(self, when: When, answer: Callable[[], T], awaited: str, seconds: float) -> T:
+        """As the script's own thread finds it. Raises `_NotReached`, or what `answer` raises."""
         found: SimpleQueue[T | Exception] = SimpleQueue()
 
         def ask() -> None:
@@ -198,22 +202,23 @@ class Looker:
             except Exception as error:
                 found.put(error)
 
-        waiting.append(ask)
+        asked = Awaited(when, ask)
+        self._observation.asked.append(asked)
         try:
-            result = found.get(timeout=BACKWARD_S)
+            result = found.get(timeout=seconds)
         except Empty:
-            try:
-                waiting.remove(ask)
-            except ValueError:  # it has just begun
-                result = found.get()
-            else:
-                raise BadInput(f"no {awaited} within {BACKWARD_S:g} s") from None
+            if self._observation.withdraw(asked):
+                raise _NotReached(f"no {awaited} within {seconds:g} s") from None
+            result = found.get()  # it has just begun
         if isinstance(result, Exception):
             raise result
         return result
 
+    def _at_backward(self, answer: Callable[[], T]) -> T:
+        return self._of_script("backward", answer, "backward pass began", BACKWARD_S)
+
     def _step_memory(self) -> Answer:
-        answer = self._of_script(self._observation.asks, step_memory, "backward pass began")
+        answer = self._at_backward(step_memory)
         peaks = [
             Fact(f"peak so far, {use.device}", bytes_text(use.peak_allocated_bytes))
             for use in self._observation.memory.devices()
@@ -229,13 +234,13 @@ class Looker:
         observation = self._observation
         observation.batch, observation.batch_wanted = 0, True
         try:
-            step = self._of_script(observation.asks, lambda: observed_step(observation), "backward pass began")
+            step = self._at_backward(lambda: observed_step(observation))
             if not step.batch:
-                step = self._of_script(observation.asks, lambda: observed_step(observation), "backward pass began")
+                step = self._at_backward(lambda: observed_step(observation))
         finally:
             observation.batch_wanted = False
         if observation.optimizers():
-            self._of_script(observation.looks, observation.memory.look, "step has ended")
+            self._of_script("look", observation.memory.look, "step has ended", BACKWARD_S)
         peaks = {use.device: use.peak_allocated_bytes for use in observation.memory.devices()}
         report = step.with_measured(peaks).report()
         self._writer.send(FitPlanned(target="", report=report))
@@ -333,8 +338,7 @@ class Looker:
         self._pause(time.monotonic() - begun)
 
     def _ask(self, models: dict[int, Any]) -> None:
-        """Let the observed thread look between two steps: while backward runs, torch frees gradients without the GIL,
-        and who reads one on another thread crashes the script."""
+        """Let the observed thread look between two steps, gradients included."""
         self._asked = True
         names, refs = dict(self._names), {key: weakref.ref(model) for key, model in models.items()}
 
@@ -350,7 +354,7 @@ class Looker:
             self._pause(time.monotonic() - begun)
             self._asked = False
 
-        self._observation.looks.append(look)
+        self._observation.asked.append(Awaited("look", look))
 
     def _pause(self, seconds: float) -> None:
         self._due_s = time.monotonic() + max(OBJECTS_S, SHARE * seconds)

@@ -10,10 +10,11 @@ import platform
 import sys
 import time
 import weakref
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
+from threading import get_ident
 from time import perf_counter_ns
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -53,6 +54,19 @@ EARLY_ROUNDS = (1, 10, 100)
 """Models are weighed at these steps."""
 NO_MODELS = ("torch.nn.modules.loss", "torch.ao.quantization.")
 """Modules of torch that scripts call beside their models: losses, observers of quantisation."""
+
+
+When = Literal["look", "change", "backward"]
+"""What an answer waits for. `look`: the script's own thread between two of its operations; on another one, who reads
+gradients while backward frees them crashes the script. `change`: the same, where a step has ended. `backward`: that one
+begins."""
+
+
+class Awaited(NamedTuple):
+    """A question of a window's that the script's own thread answers."""
+
+    when: When
+    answer: Callable[[], object]
 
 
 class RunProgress(NamedTuple):
@@ -103,10 +117,8 @@ class Observation:
         self._stepped: set[int] = set()
         self.allows_changes = False
         """Windows may move its models."""
-        self.changes: deque[Callable[[], None]] = deque()
-        """What they wait for; done between two steps."""
-        self.looks: deque[Callable[[], None]] = deque()
-        """What those who look want to read of its models; done between two steps."""
+        self.asked: list[Awaited] = []
+        """What windows wait for."""
         self.held = ""
         """How it is stopped now, as in `stops`; empty: it runs."""
         self.stops_seen_ns = 0
@@ -115,8 +127,6 @@ class Observation:
         """Seconds for which it was, by how."""
         self.fold_soon = False
         """Somebody who looks wants to know about the steps: they are summed up when this one is over."""
-        self.asks: list[Callable[[], object]] = []
-        """What is done once, when a backward begins: the memory is looked at then."""
         self.batch_wanted = False
         """Somebody wants to know how large the batches are: `batch` follows the calls of models."""
         self.batch = 0
@@ -131,6 +141,7 @@ class Observation:
         """That it worked on, as it says itself."""
         self._ranks_ns: float | None = None
         """What DistributedDataParallel waited for others in a backward, by its own count."""
+        self._thread = get_ident()
         self._started_unix_s, self._started = time.time(), time.perf_counter()
         self._report: RunReport | None = None
 
@@ -160,8 +171,7 @@ class Observation:
             self.fold.split = len(self.fold.marks) - 1
             self.fold.cut()
             self._round()
-            self.change()
-            self._let_look()
+            self.answer("look", "change")
         except Exception as error:
             self.problem(error)
 
@@ -189,23 +199,12 @@ class Observation:
         if torch.is_grad_enabled() and not root.beside and not root.bare:
             self.batch = batch_of(frame)
 
-    def backward_begins(self) -> None:
-        """Do what was asked for this moment; it belongs to no step."""
-        begun = perf_counter_ns()
-        while self.asks:
-            try:
-                self.asks.pop(0)()
-            except Exception as error:
-                self.problem(error)
-        self.fold.leave_out(begun, perf_counter_ns())
-
     def backward_ended(self) -> None:
         """Without an optimizer nothing else tells when gradients are there."""
         self.trains = True
         if self.rounds in EARLY_ROUNDS:
             self.weigh()
-        if self.looks:
-            self._let_look()
+        self.answer("look")
 
     def returned(self) -> None:
         """The model is done: a step may end here, or is a long one."""
@@ -213,8 +212,10 @@ class Observation:
             self.fold.fold()
         else:
             self.fold.split = len(self.fold.marks) - 1
-            if not torch.is_grad_enabled():
-                self.change()
+            if torch.is_grad_enabled():
+                self.answer("look")
+            else:
+                self.answer("look", "change")
 
     def optimizing(self, number: int) -> None:
         """An optimizer begins."""
@@ -244,32 +245,38 @@ class Observation:
             self.weigh()
         if self.rounds <= EARLY_STEPS or stamp >= self.memory.due_ns:
             self.memory.step_ended(self.rounds)
-        if self.changes and not hooks.watch.optimizers and not self._by_hand:
-            self.change()
-        if self.looks and not hooks.watch.optimizers:
-            self._let_look()
+        if self.asked and not hooks.watch.optimizers:
+            if self._by_hand:
+                self.answer("look")
+            else:
+                self.answer("look", "change")
 
-    def _let_look(self) -> None:
-        begun = perf_counter_ns()
-        with torch._C.DisableTorchFunction():
-            while self.looks:
-                self.looks.popleft()()
-        self.fold.leave_out(begun, perf_counter_ns())
-
-    def change(self) -> None:
-        """Do what windows wait for, unseen: a step has ended."""
-        if not self.changes:
+    def answer(self, *moments: When) -> None:
+        """Do what windows wait for, if this is the time for it: unseen, and no part of a step."""
+        if not self.asked:
             return
-        watch = hooks.watch
+        due = [asked for asked in list(self.asked) if asked.when in moments and self.withdraw(asked)]
+        if not due:
+            return
+        begun, watch = perf_counter_ns(), hooks.watch
         before = watch.inside, watch.silent
         watch.inside = watch.silent = True
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            for asked in due:
+                try:
+                    asked.answer()
+                except Exception as error:
+                    self.problem(error)
+        watch.inside, watch.silent = before
+        self.fold.leave_out(begun, perf_counter_ns())
+
+    def withdraw(self, asked: Awaited) -> bool:
+        """It is not waited for any more. Whether it had not begun. Any thread."""
         try:
-            with torch._C.DisableTorchFunction(), torch.no_grad():
-                while self.changes:
-                    self.changes.popleft()()
-            self.weigh()
-        finally:
-            watch.inside, watch.silent = before
+            self.asked.remove(asked)
+        except ValueError:
+            return False
+        return True
 
     def _round(self) -> None:
         self.rounds += 1
@@ -366,6 +373,8 @@ class Observation:
         self.memory.look()
 
     def _weigh_root(self, root: _Root, model: Any, optimizers: list[torch.optim.Optimizer]) -> None:
+        if get_ident() != self._thread:  # see `When`
+            return
         try:
             with torch._C.DisableTorchFunction():  # classes and modes of the script's would see that we ask
                 root.weight = weighed(model, optimizers, root.weight)

@@ -51,7 +51,7 @@ def step_of(make: Callable[[], nn.Module], inputs: torch.Tensor, optimizer: Any,
         steps.zero_grad()
         if number == 2:
             torch.cuda.reset_peak_memory_stats()
-            observation.asks.append(lambda: found.append(observed_step(observation)))
+            observation.asked.append(observer.Awaited("backward", lambda: found.append(observed_step(observation))))
         output = model(inputs).flatten(0, -2)
         loss(output, torch.zeros(len(output), dtype=torch.long, device="cuda")).backward()
         steps.step()

@@ -64,6 +64,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("devexplorer.core.observe.running.ENDING_S", 0.02)
     monkeypatch.setattr("devexplorer.core.observe.looker.OBJECTS_S", 0.0)
     monkeypatch.setattr("devexplorer.core.observe.looker.SHARE", 0)
+    monkeypatch.setattr("devexplorer.core.observe.looker.HOLDERS_S", 0.0)
     monkeypatch.setattr("devexplorer.core.observe.looker.STEPS_S", 0.0)
     monkeypatch.setattr("devexplorer.core.observe.looker.LOOK_S", 0.01)
     return tmp_path / "devexplorer"
@@ -216,20 +217,20 @@ def test_the_memory_of_a_step_is_found_by_the_script_itself(
 ) -> None:
     host.first(EngineReady)
     host.engine.send(StepMemory(request=3))
-    until(lambda: observation.asks)
+    until(lambda: observation.asked)
     peak = DeviceUse(device="cuda:0", peak_allocated_bytes=8 << 20)
     monkeypatch.setattr(observation.memory, "devices", lambda: (peak,))
-    observation.backward_begins()
+    observation.answer("backward")
     answer = host.first(Answer)
     assert answer.title == "Memory of a step, when backward begins"
     assert answer.facts[-1] == Fact("peak so far, cuda:0", "8.00 MiB")
-    assert observation.asks == []
+    assert observation.asked == []
     monkeypatch.setattr("devexplorer.core.observe.looker.BACKWARD_S", 0.01)
     host.engine.send(StepMemory(request=4))
     answer = host.first(Answer, lambda event: event.request == 4)
     assert (answer.title, answer.failed) == ("The memory of a step is not known", True)
     assert answer.words.startswith("No backward pass began within")
-    assert observation.asks == [], "it would cost a step that nobody waits for"
+    assert observation.asked == [], "it would cost a step that nobody waits for"
     host.engine.send(ScriptPlacement(request=5))
     assert host.first(Answer, lambda event: event.request == 5).title == "Where the models are"
 
@@ -244,12 +245,12 @@ def test_fit_waits_for_a_step_whose_batch_is_known(observation: Observation, hos
 
     host.first(EngineReady)
     host.engine.send(PlanFit(request=3, spec=FitSpec(source="the script", train=True)))
-    until(lambda: observation.asks)
-    observation.backward_begins()  # of a forward that was over already
-    until(lambda: observation.asks)
+    until(lambda: observation.asked)
+    observation.answer("backward")  # of a forward that was over already
+    until(lambda: observation.asked)
     assert observation.batch_wanted
     loss = call(torch.ones(8, 2)).sum()
-    observation.backward_begins()
+    observation.answer("backward")
     loss.backward()
     report = host.first(FitPlanned).report
     assert (report.spec.source, report.spec.batch, report.spec.train) == ("train.py", 8, True)
@@ -431,7 +432,7 @@ def test_a_move_that_cannot_be_is_refused_and_changes_nothing(
         "The script has no model 'gone' any more.",
         "No step has ended within 0 s.",
     ]
-    assert not observation.changes
+    assert not observation.asked
     model: Any = observation.kept  # type: ignore[attr-defined]
     assert model[0].weight.dtype == torch.float32
 
@@ -441,14 +442,14 @@ def test_gradients_are_read_by_the_observed_thread_between_two_steps(observation
     model: Any = observation.kept  # type: ignore[attr-defined]
     model[0].weight.grad = torch.ones(3, 2)
     observation.trains = True
-    until(lambda: observation.looks)
+    until(lambda: observation.asked)
     model[0].double()
 
     def has_gradient(event: Any) -> bool:
         return any(row.kind == "gradient" for row in event.snapshot.rows)
 
     assert not any(isinstance(event, ObjectChanged) and has_gradient(event) for event in host.events)
-    observation._let_look()
+    observation.answer("look")
     host.first(ObjectChanged, has_gradient)
 
 
@@ -457,27 +458,35 @@ def test_without_an_optimizer_they_are_read_when_a_backward_is_over(observation:
     host.first(ObjectChanged)
     model(torch.ones(1, 2)).sum().backward()
     observation.backward_ended()
-    until(lambda: observation.looks)
+    until(lambda: observation.asked)
     observation.backward_ended()
     host.first(ObjectChanged, lambda event: any(row.kind == "gradient" for row in event.snapshot.rows))
 
 
-def test_what_keeps_it_alive_is_looked_for_by_the_observed_thread_once_it_trains(
+def test_gradients_are_read_by_the_observed_thread_when_asked_what_keeps_a_tensor_alive(
     observation: Observation, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host.first(ObjectChanged)
-    host.engine.send(WhatHolds(request=1, target="sequential"))
+    readers: set[int] = set()
+
+    def read(tensor: torch.Tensor) -> torch.Tensor | None:
+        readers.add(threading.get_ident())
+        return tensor.grad
+
+    monkeypatch.setattr("devexplorer.core.observe.alive.gradient", read)
+    host.engine.send(WhatHolds(request=1, target="sequential:0.weight"))
     before = host.first(Answer, lambda event: event.request == 1)
-    observation.trains = True
-    until(lambda: observation.looks)
-    observation._let_look()
-    monkeypatch.setattr("devexplorer.core.observe.looker.OBJECTS_S", 1e9)
-    host.engine.send(WhatHolds(request=2, target="sequential"))
-    until(lambda: observation.looks)
-    assert not [event for event in host.events if isinstance(event, Answer) and event.request == 2]
-    while not [event for event in list(host.events) if isinstance(event, Answer) and event.request == 2]:
-        observation._let_look()
-        time.sleep(0.01)
+    assert "Gradients and graphs were not checked" in before.words
+    assert not readers, "the script may free them just now"
+    monkeypatch.setattr("devexplorer.core.observe.looker.HOLDERS_S", 120.0)
+    host.engine.send(WhatHolds(request=2, target="sequential:0.weight"))
+    until(lambda: observation.asked)
+    observation.returned()
     after = host.first(Answer, lambda event: event.request == 2)
+    assert readers == {threading.get_ident()}
     assert (after.title, after.failed) == (before.title, False)
+    assert "not checked" not in after.words
     assert "looker" not in after.words
+    observation.held = "in a debugger"
+    host.engine.send(WhatHolds(request=3, target="sequential"))
+    assert "not checked" in host.first(Answer, lambda event: event.request == 3).words

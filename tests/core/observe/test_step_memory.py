@@ -13,7 +13,7 @@ from torch import nn
 from devexplorer.core.engine.engine import LocalEngine
 from devexplorer.core.observe import observer, whereabouts
 from devexplorer.core.observe.looker import by_part, parts_on
-from devexplorer.core.observe.observer import Observation
+from devexplorer.core.observe.observer import Awaited, Observation
 from devexplorer.core.observe.phases import Crossing, StepTimes
 from devexplorer.core.observe.records import ObserveSettings, ParameterPlace, ScriptPlacement, StepMemory
 from devexplorer.core.observe.step_memory import step_memory
@@ -82,7 +82,7 @@ def test_layers_of_two_models_and_what_is_too_small_for_a_line() -> None:
 def test_it_is_looked_at_once_when_backward_begins(observation: Observation) -> None:
     found: list[Answer] = []
     others = facts(step_memory()).get("gradients, cpu")  # what other tests hold
-    observation.asks.append(lambda: found.append(step_memory()))
+    observation.asked.append(Awaited("backward", lambda: found.append(step_memory())))
     model = Net()
     assert not found
     train(model, 3)
@@ -90,10 +90,10 @@ def test_it_is_looked_at_once_when_backward_begins(observation: Observation) -> 
     assert "block.0: Sigmoid" in found[0].words
     assert facts(found[0]).get("gradients, cpu") == others, "none of its own yet"
     observation.fold.stops.clear()
-    observation.asks.append(lambda: None)
-    observation.backward_begins()
+    observation.asked.append(Awaited("backward", lambda: None))
+    observation.answer("backward")
     assert len(observation.fold.stops) == 1, "what is asked belongs to no step"
-    observation.asks.append(lambda: 1 // 0)
+    observation.asked.append(Awaited("backward", lambda: 1 // 0))
     train(model, 1)
     assert observation.problems == ["ZeroDivisionError: integer division or modulo by zero"]
 
