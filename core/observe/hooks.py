@@ -64,7 +64,7 @@ OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 class _Watching:
     """What hooks look at and set. One for the process, so that a hook needs no more than an attribute of it."""
 
-    __slots__ = ("base", "host_reads", "inside", "mark", "now", "optimizers", "run", "silent", "thread")
+    __slots__ = ("base", "host_reads", "inside", "now", "optimizers", "phase", "run", "silent", "stamp", "thread")
 
     def __init__(self) -> None:
         self.run: Observation | None = None
@@ -81,20 +81,33 @@ class _Watching:
         self.optimizers: list[tuple[int, int, bool]] = []
         """Those that are at work: number, and `base` and `silent` before."""
         self.now: Any = None
-        self.mark: Any = None
+        self.stamp: Any = None
+        self.phase: Any = None
+        """They append to the marks of the run (`phases`); what is called at every step does so itself."""
 
     def begin(self, run: Observation) -> None:
         """Look for this run, on the calling thread."""
         self.run, self.thread, self.base = run, get_ident(), REST
         self.optimizers.clear()
         self.host_reads = 0
-        self.now, self.mark = run.fold.clock.now, run.fold.marks.append
+        self.now, self.stamp, self.phase = run.fold.clock.now, run.fold.stamps.append, run.fold.phases.append
         self.inside = self.silent = False
 
     def end(self) -> None:
         """Look no more."""
         self.inside = self.silent = True
         self.run = None
+
+    def mark(self, phase: int) -> None:
+        """A phase begins."""
+        self.stamp(self.now())
+        self.phase(phase)
+
+    def crossed(self, run: Observation, begun: Any, phase: int, note: Any) -> None:
+        """Something crossed from one device to another, since that time."""
+        run.fold.notes.append((len(run.fold.phases), note))
+        self.stamp(begun)
+        self.phase(phase)
 
     def left_behind(self) -> None:
         """An optimizer failed on the way, and the script went on."""
@@ -124,7 +137,8 @@ def _begin_root(module: Any) -> int | None:
                 run.called_with(root, sys._getframe(1))
         watch.inside = True
         watch.base = phase = FORWARD if is_grad_enabled() else EVALUATION
-        watch.mark((watch.now(), phase, None))
+        watch.stamp(watch.now())
+        watch.phase(phase)
     except Exception as error:
         run.problem(error)
         watch.inside, watch.base = False, before
@@ -137,8 +151,9 @@ def _end_root(before: int) -> None:
     watch.inside = False
     run = watch.run
     if run is not None:
-        watch.mark((watch.now(), before, None))
-        if not run.settled or len(run.fold.marks) > 2 * LONG_STEP_MARKS:
+        watch.stamp(watch.now())
+        watch.phase(before)
+        if not run.settled or len(run.fold.phases) > 2 * LONG_STEP_MARKS:
             run.returned()
 
 
@@ -195,7 +210,8 @@ def _timed(owner: Any, name: str, phase: int) -> None:
         before, silent = watch.base, watch.silent
         watch.inside = watch.silent = True
         watch.base = phase
-        watch.mark((watch.now(), phase, None))
+        watch.stamp(watch.now())
+        watch.phase(phase)
         try:
             return original(*args, **kwargs)
         except BaseException as error:
@@ -206,7 +222,8 @@ def _timed(owner: Any, name: str, phase: int) -> None:
                 if phase == BACKWARD and not watch.run.settled:
                     watch.run.backward_ended()
                 watch.inside, watch.silent, watch.base = False, silent, before
-                watch.mark((watch.now(), before, None))
+                watch.stamp(watch.now())
+                watch.phase(before)
 
     setattr(owner, name, timed)
 
@@ -283,8 +300,9 @@ def _mark_copy(name: str, source: Any, result: Any, begun: Any) -> None:
         graph = bool(_asked(result, "requires_grad"))
         within = graph or base in (FORWARD, EVALUATION)
         note = Crossing(f".{name}()", True, to, within, graph, *caller(sys._getframe(2)))
-        watch.mark((begun, READ if to == "host" else COPIES, note))
-        watch.mark((ended, base, None))
+        watch.crossed(run, begun, READ if to == "host" else COPIES, note)
+        watch.stamp(ended)
+        watch.phase(base)
     except Exception as error:
         run.problem(error)
 
@@ -317,10 +335,10 @@ def _read(name: str) -> None:
             raise
         finally:
             if watch.run is not None:
-                base, mark = watch.base, watch.mark
+                base = watch.base
                 watch.silent = False
-                mark((begun, READ, (what, base, *caller(sys._getframe(1)))))
-                mark((watch.now(), base, None))
+                watch.crossed(watch.run, begun, READ, (what, base, *caller(sys._getframe(1))))
+                watch.mark(base)
 
     setattr(Tensor, name, read)
 
@@ -390,8 +408,8 @@ def _model_moved() -> None:
                 if target is not None and source is not None and target != source:
                     to = "host" if target.type == "cpu" else "device"
                     note = Crossing("Module.to()", True, to, True, False, *caller(sys._getframe(1)))
-                    watch.mark((begun, COPIES, note))
-                    watch.mark((watch.now(), base, None))
+                    watch.crossed(run, begun, COPIES, note)
+                    watch.mark(base)
 
     nn.Module._apply = applied  # type: ignore[method-assign]
 
@@ -423,7 +441,8 @@ def before_optimizer(optimizer: Any, args: Any = (), kwargs: Any = None) -> None
         run.optimizing(number)
         watch.optimizers.append((number, watch.base, watch.silent))
         watch.base, watch.silent = OPTIMIZER, True
-        watch.mark((watch.now(), OPTIMIZER, None))
+        watch.stamp(watch.now())
+        watch.phase(OPTIMIZER)
     except Exception as error:
         run.problem(error)
 
@@ -436,8 +455,9 @@ def after_optimizer(optimizer: Any, args: Any = (), kwargs: Any = None) -> None:
     try:
         number, watch.base, watch.silent = watch.optimizers.pop()
         fold, stamp = run.fold, watch.now()
-        fold.split = len(fold.marks)
-        watch.mark((stamp, watch.base, None))
+        fold.split = len(fold.phases)
+        watch.stamp(stamp)
+        watch.phase(watch.base)
         run.optimized(optimizer, number, stamp if type(stamp) is int else stamp[0])
     except Exception as error:
         run.problem(error)

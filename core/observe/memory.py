@@ -83,7 +83,8 @@ class MemoryWatch:
 
     def step_ended(self, step: int) -> None:
         """A look, at the end of a step: of each early one, and then once `due_ns` has come."""
-        self.due_ns = perf_counter_ns() + self._pause
+        if step >= EARLY_STEPS:
+            self.due_ns = perf_counter_ns() + self._pause
         for device, (allocated, _) in self.look().items():
             looks = self._looks.setdefault(device, [])
             looks.append((step, allocated))

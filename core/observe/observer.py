@@ -24,7 +24,7 @@ from torch import nn
 from devexplorer.core.base.errors import first_line
 from devexplorer.core.observe import hooks
 from devexplorer.core.observe.clocks import EventClock, HostClock, SimulatedClocks
-from devexplorer.core.observe.memory import EARLY_STEPS, MemoryWatch, virtual_machine
+from devexplorer.core.observe.memory import MemoryWatch, virtual_machine
 from devexplorer.core.observe.phases import (
     LONG_STEP_MARKS,
     NAMES,
@@ -167,8 +167,8 @@ class Observation:
                 self.fold.forget()
                 self.rounds = 0
             self.samples += samples
-            hooks.watch.mark((hooks.watch.now(), hooks.watch.base, None))
-            self.fold.split = len(self.fold.marks) - 1
+            hooks.watch.mark(hooks.watch.base)
+            self.fold.split = len(self.fold.phases) - 1
             self.fold.cut()
             self._round()
             self.answer("look", "change")
@@ -211,7 +211,7 @@ class Observation:
         if self.settled:
             self.fold.fold()
         else:
-            self.fold.split = len(self.fold.marks) - 1
+            self.fold.split = len(self.fold.phases) - 1
             if torch.is_grad_enabled():
                 self.answer("look")
             else:
@@ -223,7 +223,7 @@ class Observation:
             self._stepped.clear()
             self.fold.split = 0
             self.fold.forget()
-            self.rounds = 0
+            self.rounds = self.memory.due_ns = 0
         self._trained = self.settled = self.trains = True
         stepped = self._stepped
         if number in stepped and not self._by_hand:
@@ -243,7 +243,7 @@ class Observation:
             self.weigh()
         elif self.rounds in EARLY_ROUNDS or (self.rounds and self.rounds % 1000 == 0):
             self.weigh()
-        if self.rounds <= EARLY_STEPS or stamp >= self.memory.due_ns:
+        if stamp >= self.memory.due_ns:
             self.memory.step_ended(self.rounds)
         if self.asked and not hooks.watch.optimizers:
             if self._by_hand:
@@ -281,16 +281,16 @@ class Observation:
     def _round(self) -> None:
         self.rounds += 1
         if not self._trained:
-            if self.rounds <= EARLY_STEPS or perf_counter_ns() >= self.memory.due_ns:
+            if perf_counter_ns() >= self.memory.due_ns:
                 self.memory.step_ended(self.rounds)
             if self.rounds in EARLY_ROUNDS:
                 self.weigh()
-        early = self.rounds in (6, 12, 24, 48)
-        if early or self.fold_soon or len(self.fold.marks) > self.fold.clock.fold_marks:
+        early = self.rounds <= 48 and self.rounds in (6, 12, 24, 48)
+        if early or self.fold_soon or len(self.fold.phases) > self.fold.clock.fold_marks:
             now = perf_counter_ns()
             # It may have been stopped just now, and nobody has said so yet: then a little later.
             self.fold_soon = self.stops_seen_ns > 0 and now - self.stops_seen_ns > UNSEEN_NS
-            if self.fold_soon and len(self.fold.marks) < 2 * LONG_STEP_MARKS:
+            if self.fold_soon and len(self.fold.phases) < 2 * LONG_STEP_MARKS:
                 return
             self.fold.fold()
             if self.places is None and self.settings.places:
@@ -348,10 +348,7 @@ class Observation:
             clock = EventClock(torch.cuda)
         else:
             return
-        self.fold.clock = clock
-        self.fold.cuts.clear()
-        self.fold.split = 0
-        self.fold.marks[:] = [(clock.now(), REST, None)]
+        self.fold.begin(clock)
         hooks.watch.now = clock.now
 
     # weighing

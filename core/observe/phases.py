@@ -1,15 +1,17 @@
 """Marks that hooks leave, and their sums: how long each phase of each step took. The thread that is observed.
 
-A hook appends `(stamp, phase from now on, note)` and nothing else. Marks are folded some steps later, in exclusive
-time: what is between two marks belongs to the phase that the first of them began. A stamp is `perf_counter_ns`, or on a
-device a tuple that begins with it (`clocks.py`).
+A hook appends a stamp and the phase from now on, and seldom a note: a tuple of the three would take a third of what
+observing a short step costs. Marks are folded some steps later, in exclusive time: what is between two marks belongs to
+the phase that the first of them began. A stamp is `perf_counter_ns`, or on a device a tuple that begins with it
+(`clocks.py`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,8 +38,6 @@ LONG_STEP_MARKS = 8_192
 """A step with more marks is folded before it is over, so that nothing grows without bound."""
 LOOP_GAP_NS = 50_000
 """A pause between two values that are read back one after the other: the loop that reads them."""
-
-Mark = tuple[Any, int, Any]
 
 
 class Crossing(NamedTuple):
@@ -81,14 +81,18 @@ class StepTimes:
 
 
 class StepFold:
-    """Turns marks into steps. The hooks append to `marks` and say in `cuts` where a step ended.
+    """Turns marks into steps. The hooks append to `stamps` and `phases` and say in `cuts` where a step ended.
 
     Many steps at once: what costs a microsecond for each mark would be the greater part of what observing costs.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or HostClock()
-        self.marks: list[Mark] = [(self.clock.now(), REST, None)]
+        self.stamps: list[Any] = [self.clock.now()]
+        self.phases = bytearray((REST,))
+        """Those that begin at the stamps."""
+        self.notes: list[tuple[int, Any]] = []
+        """Index of a mark, and what crossed there."""
         self.cuts: list[int] = []
         self.split = 0
         """Index of the mark that ended the last optimizer, and so nearly the step; 0: there was none since."""
@@ -104,6 +108,15 @@ class StepFold:
         """Of the step that is not over: what was folded already because it is long."""
         self._before = REST
         """The last phase that was neither rest nor reading back."""
+
+    def begin(self, clock: Clock) -> None:
+        """From now on, by this clock; what was not summed up is left out."""
+        self.clock = clock
+        self.stamps[:] = [clock.now()]
+        self.phases[:] = (REST,)
+        self.notes.clear()
+        self.cuts.clear()
+        self.split = 0
 
     def cut(self) -> None:
         """The step ended where the last optimizer did."""
@@ -131,13 +144,15 @@ class StepFold:
 
     def fold(self) -> None:
         """Sum up all steps that have ended and whose marks the device has reached."""
-        marks, last = self.marks, len(self.marks) - 1
+        if len(self.stamps) != len(self.phases):  # Ctrl-C came between the two, and the script goes on
+            self.begin(self.clock)
+        stamps, phases, last = self.stamps, self.phases, len(self.phases) - 1
         ends: list[int] = []
         for cut in self.cuts:
-            if not self.clock.reached(marks[min(cut + 1, last)][0]):
+            if not self.clock.reached(stamps[min(cut + 1, last)]):
                 break
             end = cut
-            while end < last and marks[end][1] == REST:
+            while end < last and phases[end] == REST:
                 end += 1  # what is rest right after the optimizer belongs to its step
             ends.append(end)
         del self.cuts[: len(ends)]
@@ -145,36 +160,36 @@ class StepFold:
         if not self.cuts and last - (ends[-1] if ends else 0) > LONG_STEP_MARKS:
             if self.split > (ends[-1] if ends else 0):
                 ends.append(self.split)
-            if self.clock.reached(marks[last][0]) or last > 4 * LONG_STEP_MARKS:
+            if self.clock.reached(stamps[last]) or last > 4 * LONG_STEP_MARKS:
                 ends.append(last)
                 self.split, unfinished = 0, True
         if not ends:
             return
         self._sum(ends, unfinished)
         start = ends[-1]
-        self.clock.release(mark[0] for mark in marks[:start])
-        del marks[:start]
+        self.clock.release(islice(stamps, start))
+        del stamps[:start], phases[:start]
+        self.notes = [(number - start, note) for number, note in self.notes if number >= start]
         self.cuts = [cut - start for cut in self.cuts]
         self.split = max(0, self.split - start)
 
     def finish(self) -> None:
         """The run is over: its last step, too, if its optimizer was reached."""
         self.cut()
-        self.marks.append((self.clock.now(), REST, None))
+        self.stamps.append(self.clock.now())
+        self.phases.append(REST)
         self.fold()
 
     def _sum(self, ends: list[int], unfinished: bool) -> None:
         """Sum up the steps that end at these marks; the last one goes on if it is unfinished."""
         last, count, kinds = ends[-1], len(ends), len(NAMES)
-        marks = self.marks[: last + 1]
-        phases = [mark[1] for mark in marks]
+        phases = self.phases[: last + 1]
         if phases.count(EVALUATION) > 1 and phases.count(INPUT) > 1:
-            marks = _evaluations_joined(marks)
-            phases = [mark[1] for mark in marks]
-        host, counted = self._durations([mark[0] for mark in marks], phases)
-        phase = np.frombuffer(bytes(phases), np.uint8).astype(int)  # a third of the time of `np.array`
+            _join_evaluations(phases)
+        host, counted = self._durations(self.stamps[: last + 1], phases)
+        phase = np.frombuffer(phases, np.uint8).astype(int)
         number = np.arange(last)
-        step = np.searchsorted(ends, number, side="right")
+        step = np.repeat(np.arange(count), np.diff(ends, prepend=0))
         works = phase[:-1] != REST
         previous, following = number - 1, number + 1  # marks of rest alternate with those of other phases
         reads = ~works & (phase[previous] == READ) & (phase[following] == READ) & (counted < LOOP_GAP_NS)
@@ -191,7 +206,10 @@ class StepFold:
         host_rows = rows
         if host is not counted:
             host_rows = np.bincount(cells, host, count * kinds).reshape(count, kinds)
-        notes = [(step[number], _noted(mark[2])) for number, mark in enumerate(marks[:-1]) if mark[2] is not None]
+        notes = []
+        for at, note in self.notes:
+            if at < last and phases[at] in (COPIES, READ):
+                notes.append((step[at], _noted(note)))
         finished = count - 1 if unfinished else count
         warm = min(max(0, WARM_UP_STEPS - self.steps), finished)
         rows[0] += self._open.counted  # the first step may have been folded in part
@@ -222,7 +240,7 @@ class StepFold:
         while len(self._recent) > 1 and sum(len(block) for block in self._recent) > KEPT_STEPS:
             self._recent.popleft()
 
-    def _durations(self, stamps: list[Any], phases: list[int]) -> tuple[Any, Any]:
+    def _durations(self, stamps: list[Any], phases: bytearray) -> tuple[Any, Any]:
         """What passed from each stamp to the next: on the processor's clock, and on the one that counts."""
         if type(self.clock) is HostClock:
             host = np.diff(np.fromiter(stamps, np.int64, len(stamps))).astype(float)
@@ -239,7 +257,7 @@ class StepFold:
             self._leave_out_stops([stamp[0] for stamp in stamps], phases, both[:, 0], both[:, 1])
         return both[:, 0], both[:, 1]
 
-    def _leave_out_stops(self, moments: list[int], phases: list[int], host: Any, counted: Any) -> None:
+    def _leave_out_stops(self, moments: list[int], phases: bytearray, host: Any, counted: Any) -> None:
         """Take them out of what passed from each moment to the next. On a clock that stood still meanwhile, as that of
         virtual GPUs while they compute, there is nothing to take out."""
         for begun, ended in list(self.stops):
@@ -282,31 +300,23 @@ def _noted(note: Any) -> Crossing:
     return Crossing(what, False, "host", phase in (FORWARD, EVALUATION), False, code, instruction)
 
 
-def _evaluations_joined(marks: Sequence[Mark]) -> list[Mark]:
+def _join_evaluations(phases: bytearray) -> None:
     """Evaluating over a set of its own (two batches or more without training between them) is one phase: its input,
     copies and sums are not those of a step of training."""
-    joined: list[Mark] = []
-    block: list[Mark] = []
-    for mark in marks:
-        if mark[1] in (FORWARD, BACKWARD, OPTIMIZER):
-            joined += _evaluation_first(block)
-            joined.append(mark)
-            block = []
-        else:
-            block.append(mark)
-    return joined + _evaluation_first(block)
+    begun = 0
+    for number, phase in enumerate(phases):
+        if phase in (FORWARD, BACKWARD, OPTIMIZER):
+            _join_evaluation(phases, begun, number)
+            begun = number + 1
+    _join_evaluation(phases, begun, len(phases))
 
 
-def _evaluation_first(block: list[Mark]) -> list[Mark]:
-    evaluated = [number for number, mark in enumerate(block) if mark[1] == EVALUATION]
-    fed = [number for number, mark in enumerate(block) if mark[1] == INPUT]
-    if len(evaluated) < 2 or sum(1 for number in fed if number < evaluated[-1]) < 2:
-        return block
-    first = min(fed[0], evaluated[0])
-    return [
-        (stamp, EVALUATION, None) if first <= number <= evaluated[-1] else (stamp, phase, note)
-        for number, (stamp, phase, note) in enumerate(block)
-    ]
+def _join_evaluation(phases: bytearray, begun: int, ended: int) -> None:
+    last = phases.rfind(EVALUATION, begun, ended)
+    if phases.count(EVALUATION, begun, ended) < 2 or phases.count(INPUT, begun, last) < 2:
+        return
+    first = min(phases.find(INPUT, begun, ended), phases.find(EVALUATION, begun, ended))
+    phases[first : last + 1] = bytes((EVALUATION,)) * (last + 1 - first)
 
 
 def lines_of(crossings: Mapping[Crossing, int]) -> Counter[str]:

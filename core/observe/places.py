@@ -93,12 +93,12 @@ class RestPlaces:
             self._thread.join(1.0)
 
     def _look(self) -> None:
-        observed, marks = hooks.watch.thread, self._run.fold.marks
+        observed, phases = hooks.watch.thread, self._run.fold.phases
         try:
             for _ in range(LOOKS):
                 if self._stop.wait(PAUSE_S) or hooks.watch.run is not self._run:
                     return
-                if marks[-1][1] != REST or self._run.fold.clock.simulating:
+                if phases[-1] != REST or self._run.fold.clock.simulating:
                     continue
                 frame = sys._current_frames().get(observed)
                 if frame is not None:

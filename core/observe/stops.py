@@ -38,8 +38,8 @@ class StopWatch:
     def __init__(self, run: Observation) -> None:
         self._run = run
         self._fold = run.fold
-        self._last = run.fold.marks[-1]
-        """The last mark at the last look."""
+        self._last = run.fold.stamps[-1]
+        """Of the last mark at the last look."""
 
     def start(self) -> None:
         """Begin to look."""
@@ -63,18 +63,18 @@ class StopWatch:
 
     def _mark_before(self, moment: int, earliest: int) -> int:
         """The last one up to that moment: nothing was done after it."""
-        for mark in reversed(self._fold.marks[-100:]):
-            if _nanoseconds(mark[0]) <= moment:
-                return max(_nanoseconds(mark[0]), earliest)
+        for stamp in reversed(self._fold.stamps[-100:]):
+            if _nanoseconds(stamp) <= moment:
+                return max(_nanoseconds(stamp), earliest)
         return earliest
 
     def _look_for_debugger(self, begun: int, ended: int) -> None:
         """Something that takes long leaves no mark; only then is it worth a look at the stack."""
-        last, before = self._fold.marks[-1], self._last
+        last, before = self._fold.stamps[-1], self._last
         self._last = last
         held = last is before and is_debugged(sys._current_frames().get(hooks.watch.thread))
         if held:
-            stamp = _nanoseconds(last[0])
+            stamp = _nanoseconds(last)
             recent = not self._run.held and begun - stamp < 2e9 * LOOK_S  # it has begun since then
             self._add(stamp if recent else max(stamp, begun), ended, IN_DEBUGGER)
         self._run.held = IN_DEBUGGER if held else ""

@@ -38,8 +38,8 @@ for (x,) in loader:
     began = time.perf_counter()
 print("STEP", statistics.median(took[len(took) // 4 :]), flush=True)
 """
-SCRIPTS = {"short steps": ("64", "4000"), "long steps": ("2048", "60")}
-"""Width of the model and number of steps."""
+SCRIPTS = {"short steps": ("64", "2500"), "long steps": ("2048", "30")}
+"""Width of the model and number of steps: ten rounds of three ways take five minutes, most of it in starting TraceML."""
 DEVEXPLORER = [sys.executable, "-m", "devexplorer.core.cli", "run"]
 
 

@@ -75,7 +75,7 @@ class Switch:
             each.update(registered if hooked else {})
         if observed:
             hooks.watch.begin(self.run)
-            self.run.fold.marks.append((self.run.fold.clock.now(), 0, None))
+            hooks.watch.mark(0)
         if looks:
             ours, theirs = socket.socketpair()
             self._reader = subprocess.Popen(["cat"], stdin=theirs, stdout=subprocess.DEVNULL)

@@ -172,7 +172,8 @@ def test_a_host_is_told_the_steps(observation: Observation, host: Host, monkeypa
 
     host.first(ObjectChanged)
     monkeypatch.setattr(hooks.watch, "now", time.perf_counter_ns)
-    monkeypatch.setattr(hooks.watch, "mark", observation.fold.marks.append)
+    monkeypatch.setattr(hooks.watch, "stamp", observation.fold.stamps.append)
+    monkeypatch.setattr(hooks.watch, "phase", observation.fold.phases.append)
     for _ in range(3):
         observation.step(8)
     until(lookers)

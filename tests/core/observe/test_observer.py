@@ -283,7 +283,7 @@ longest = 0
 with torch.no_grad():
     for _ in range(6_000):
         model(inputs)
-        longest = max(longest, len(hooks.watch.run.fold.marks))
+        longest = max(longest, len(hooks.watch.run.fold.phases))
 print(longest < 8_300)
 """,
         "printed == 'True\\n' and r.steps == 6_000 and not r.training and r.models[0].calls == 6_000 and "
@@ -297,7 +297,7 @@ longest = 0
 with torch.no_grad():
     for _ in range(30_000):
         model(inputs)
-        longest = max(longest, len(hooks.watch.run.fold.marks))
+        longest = max(longest, len(hooks.watch.run.fold.phases))
 train(optimizer, 6)
 print(longest < 40_000)
 """,
@@ -696,14 +696,15 @@ def test_steps_on_a_card_are_timed_by_events_that_nothing_waits_for() -> None:
     fold = StepFold(EventClock(card))
 
     def mark(phase: int, milliseconds: float) -> None:
-        fold.marks.append((fold.clock.now(), phase, None))
+        fold.stamps.append(fold.clock.now())
+        fold.phases.append(phase)
         card.milliseconds += milliseconds
 
     def step() -> None:
         mark(INPUT, 1.0)
         mark(FORWARD, 20.0)
         mark(OPTIMIZER, 4.0)
-        fold.split = len(fold.marks)
+        fold.split = len(fold.phases)
         mark(REST, 0.5)
 
     for _ in range(10):

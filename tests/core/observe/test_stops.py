@@ -15,7 +15,7 @@ import pytest
 from fakes.hosts import short_folder
 
 from devexplorer.core.observe.clocks import Clock
-from devexplorer.core.observe.phases import FORWARD, REST, StepFold
+from devexplorer.core.observe.phases import FORWARD, OPTIMIZER, REST, StepFold
 from devexplorer.core.observe.records import BY_SIGNAL, IN_DEBUGGER, ScriptHeld
 from devexplorer.core.observe.running import AttachedEngine
 
@@ -133,14 +133,16 @@ def test_a_stop_by_a_signal_is_left_out_and_windows_are_told(tmp_path: Path, mon
 def test_a_stop_is_taken_out_of_what_it_is_part_of() -> None:
     second = 1_000_000_000
     fold = StepFold()
-    fold.marks[:] = [(0, REST, None)]
+    fold.stamps[:] = [0]
     for step in range(8):
         begun = 10 * step * second
-        fold.marks += [(begun, FORWARD, None), (begun + 4 * second, REST, None)]
-        fold.split = len(fold.marks) - 1
+        fold.stamps += [begun, begun + 4 * second]
+        fold.phases += bytes((FORWARD, REST))
+        fold.split = len(fold.phases) - 1
         fold.cut()
     fold.stops = [(2 * second, 3 * second), (43 * second, 45 * second), (200 * second, 201 * second)]
-    fold.marks.append((80 * second, REST, None))
+    fold.stamps.append(80 * second)
+    fold.phases.append(REST)
     fold.fold()
     rows = fold.counts()[1]
     both = fold.warm_up.counted + fold.total.counted
@@ -162,20 +164,34 @@ def test_a_stop_in_the_scripts_own_lines_is_taken_out_of_a_simulated_step() -> N
     """As what a window asks: on a busy machine fewer seconds of it were counted than it took."""
     second = 1_000_000_000
     fold = StepFold(CardClock())
-    fold.marks[:] = [((0, 0), REST, None)]
+    fold.stamps[:] = [(0, 0)]
     for step in range(8):
         begun = 10 * step * second
         card = step * second
-        fold.marks += [((begun, card), FORWARD, None), ((begun + 4 * second, card + second), REST, None)]
-        fold.split = len(fold.marks) - 1
+        fold.stamps += [(begun, card), (begun + 4 * second, card + second)]
+        fold.phases += bytes((FORWARD, REST))
+        fold.split = len(fold.phases) - 1
         fold.cut()
     assert [fold.leave_out(*stop) for stop in ((2 * second, 4 * second), (4 * second, 10 * second), (3, 7))] == [
         2 * second,
         6 * second,
         0,
     ]
-    fold.marks.append(((80 * second, 8 * second), REST, None))
+    fold.stamps.append((80 * second, 8 * second))
+    fold.phases.append(REST)
     fold.fold()
     both = fold.warm_up.counted + fold.total.counted
     assert both[FORWARD] == 8 * second
     assert round(both[REST] / second, 6) == round(7 * 6 * 0.8, 6)
+
+
+def test_an_interruption_between_a_stamp_and_its_phase_costs_the_marks_since_the_last_sum_only() -> None:
+    fold = StepFold()
+    for phase in (FORWARD, OPTIMIZER, REST):
+        fold.stamps.append(fold.clock.now())
+        fold.phases.append(phase)
+    fold.split = len(fold.phases) - 1
+    fold.cut()
+    fold.stamps.append(fold.clock.now())
+    fold.fold()
+    assert (fold.steps, len(fold.stamps), len(fold.phases), fold.cuts) == (0, 1, 1, [])
