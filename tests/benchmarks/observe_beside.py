@@ -39,7 +39,7 @@ for (x,) in loader:
 print("STEP", statistics.median(took[len(took) // 4 :]), flush=True)
 """
 SCRIPTS = {"short steps": ("64", "2500"), "long steps": ("2048", "30")}
-"""Width of the model and number of steps: ten rounds of three ways take five minutes, most of it in starting TraceML."""
+"""Width of the model and number of steps: ten rounds of three ways take five minutes, mostly starts of TraceML."""
 DEVEXPLORER = [sys.executable, "-m", "devexplorer.core.cli", "run"]
 
 
