@@ -253,22 +253,22 @@ class Observation:
 
     def answer(self, *moments: When) -> None:
         """Do what windows wait for, if this is the time for it: unseen, and no part of a step."""
-        if not self.asked:
-            return
-        due = [asked for asked in list(self.asked) if asked.when in moments and self.withdraw(asked)]
+        due = [asked for asked in list(self.asked) if asked.when in moments]
         if not due:
             return
         begun, watch = perf_counter_ns(), hooks.watch
         before = watch.inside, watch.silent
         watch.inside = watch.silent = True
-        with torch._C.DisableTorchFunction(), torch.no_grad():
-            for asked in due:
-                try:
-                    asked.answer()
-                except Exception as error:
-                    self.problem(error)
-        watch.inside, watch.silent = before
-        self.fold.leave_out(begun, perf_counter_ns())
+        try:
+            with torch._C.DisableTorchFunction(), torch.no_grad():
+                for asked in due:
+                    if self.withdraw(asked):
+                        asked.answer()
+        except Exception as error:
+            self.problem(error)
+        finally:
+            watch.inside, watch.silent = before
+            self.fold.leave_out(begun, perf_counter_ns())
 
     def withdraw(self, asked: Awaited) -> bool:
         """It is not waited for any more. Whether it had not begun. Any thread."""
