@@ -55,7 +55,6 @@ EARLY_ROUNDS = (1, 10, 100)
 NO_MODELS = ("torch.nn.modules.loss", "torch.ao.quantization.")
 """Modules of torch that scripts call beside their models: losses, observers of quantisation."""
 
-
 When = Literal["look", "change", "backward"]
 """What an answer waits for. `look`: the script's own thread between two of its operations; on another one, who reads
 gradients while backward frees them crashes the script. `change`: the same, where a step has ended. `backward`: that one
@@ -212,10 +211,9 @@ class Observation:
             self.fold.fold()
         else:
             self.fold.split = len(self.fold.phases) - 1
-            if torch.is_grad_enabled():
-                self.answer("look")
-            else:
-                self.answer("look", "change")
+            self.answer("look")
+            if not torch.is_grad_enabled():
+                self.answer("change")
 
     def optimizing(self, number: int) -> None:
         """An optimizer begins."""
@@ -246,10 +244,9 @@ class Observation:
         if stamp >= self.memory.due_ns:
             self.memory.step_ended(self.rounds)
         if self.asked and not hooks.watch.optimizers:
-            if self._by_hand:
-                self.answer("look")
-            else:
-                self.answer("look", "change")
+            self.answer("look")
+            if not self._by_hand:
+                self.answer("change")
 
     def answer(self, *moments: When) -> None:
         """Do what windows wait for, if this is the time for it: unseen, and no part of a step."""
@@ -516,10 +513,7 @@ class Observation:
         for root in roots:
             if root.weight is not None:
                 parts |= root.weight.modules
-        kept = []
-        for key, root in self.roots.items():
-            if key not in parts:
-                kept.append(root)
+        kept = [root for key, root in self.roots.items() if key not in parts]
         kept += self._gone.values()
         return sorted(kept, key=lambda root: -(root.weight.parameters if root.weight else 0))
 
