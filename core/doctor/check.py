@@ -155,7 +155,7 @@ def _behind(model: nn.Module) -> Iterator[Finding]:
             yield _finding(
                 "unregistered-tensor",
                 f"{path}.{name}" if path else name,
-                f"In the workspace self.{name} is on {there}, and the model on {here}: a call that uses it as it is"
+                f"self.{name} is on {there} now, and the model on {here}: a call that uses it as it is"
                 " gives or meets the wrong device.",
                 f'Make it a buffer, which moves with the model: self.register_buffer("{name}", None) in __init__,'
                 " before a call fills it.",

@@ -16,7 +16,7 @@ from devexplorer.core.observe.records import (
 )
 
 FEATURE = Feature(
-    needs=("machines", "history", "charts", "planner"),
+    needs=("machines", "history", "charts", "doctor", "planner"),
     commands=(
         CommandSpec(
             ExplainReport,

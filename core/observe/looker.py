@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 import torch
 
-from devexplorer.core.base import BadInput, DevExplorerError, LinkError, bytes_text, sentence, typed_line
+from devexplorer.core.base import BadInput, DevExplorerError, LinkError, bytes_text, object_name, sentence, typed_line
 from devexplorer.core.base.python_names import unique_name
 from devexplorer.core.commands.registry import refused_title, title_of
 from devexplorer.core.devices.backend import DeviceRegistry
@@ -28,6 +28,7 @@ from devexplorer.core.engine.engine import AllocatorSampler, SnapshotDiffer
 from devexplorer.core.engine.link import COMMAND_LIMIT, decode_command, read_payload
 from devexplorer.core.engine.writer import EventWriter
 from devexplorer.core.machines.host.wire import SocketStream
+from devexplorer.core.models import device_id, held_by
 from devexplorer.core.observe.changes import mover
 from devexplorer.core.observe.holders import holders_answer
 from devexplorer.core.observe.memory import virtual_machine
@@ -36,12 +37,15 @@ from devexplorer.core.observe.phases import NAMES
 from devexplorer.core.observe.records import ScriptHeld, ScriptPlacement, ScriptSteps, StepMemory, WhatHolds
 from devexplorer.core.observe.running import name_of
 from devexplorer.core.observe.step_memory import step_memory
-from devexplorer.core.observe.whereabouts import placement_answer, weights_of
+from devexplorer.core.observe.whereabouts import crossing_findings, own_files, placement_answer, weights_of
 from devexplorer.core.planner.records import FitPlanned, PlanFit
 from devexplorer.core.records import (
     AllocatorSample,
     Answer,
+    Check,
+    Checked,
     Command,
+    Diagnosis,
     EngineDevices,
     EngineReady,
     Event,
@@ -171,6 +175,8 @@ class Looker:
             return self._step_memory()
         if isinstance(command, PlanFit):
             return self._fit()
+        if isinstance(command, Check):
+            return self._check(command)
         if isinstance(command, ScriptPlacement):
             return placement_answer(self._observation)
         if not isinstance(command, WhatHolds):
@@ -225,6 +231,38 @@ class Looker:
             if use.device != "cpu"
         ]
         return msgspec.structs.replace(answer, facts=(*answer.facts, *peaks))
+
+    def _check(self, command: Check) -> Answer:
+        """The doctor's rules that need no run, and what was seen while the script ran."""
+        from devexplorer.core.doctor.check import answer  # when somebody asks
+        from devexplorer.core.doctor.in_use import examined_in_use
+
+        observation, registry, name = self._observation, self._registry, object_name(command.target)
+        if registry is None:
+            raise BadInput("the script has not said yet which devices it has")
+        seen, files = crossing_findings(observation), own_files(observation)
+
+        def look() -> Diagnosis:
+            names = dict(self._names)
+            model = next((model for model in observation.models() if names.get(id(model)) == name), None)
+            if model is None:
+                raise BadInput(f"the script has no model '{name}' any more")
+            devices = {device_id(tensor.device) for tensor in model.parameters()}
+            known = [info for info in registry.infos() if info.id in devices]
+            info = max(known, key=lambda info: info.id != "cpu") if known else registry.info("cpu")
+            own = set(map(id, model.parameters()))
+            optimizers = [one for one in observation.optimizers() if not own.isdisjoint(map(id, held_by(one)))]
+            return examined_in_use(name, model, info, optimizers=optimizers, files=files, seen=seen)
+
+        if observation.held:
+            found = look()
+        else:
+            try:
+                found = self._of_script("look", look, "step has ended", HOLDERS_S)
+            except _NotReached:
+                found = look()
+        self._writer.send(Checked(target=name, diagnosis=found))
+        return msgspec.structs.replace(answer(name, found, None), code="")
 
     def _fit(self) -> Answer:
         """Asked again where the model had been called before anybody wanted to know how large its batch is."""

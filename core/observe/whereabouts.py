@@ -3,13 +3,17 @@ be seen from outside. Thread `observe-answer`."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import Counter
 
-from devexplorer.core.base import bytes_by_device_text, bytes_text, count_text
+from devexplorer.core.base import Message, bytes_by_device_text, bytes_text, count_text
+from devexplorer.core.isolation.source_location import code_lines, place_at
 from devexplorer.core.observe.observer import Observation
-from devexplorer.core.observe.phases import place_of
+from devexplorer.core.observe.phases import Crossing, line_at, place_of
+from devexplorer.core.observe.places import is_own
 from devexplorer.core.observe.weights import ModelWeight
-from devexplorer.core.records import Answer, Fact
+from devexplorer.core.records import Answer, Fact, Finding
 
 MOST_PLACES = 12
 OFTEN = 0.5
@@ -20,6 +24,12 @@ WAYS = {
     "device": "copies to the device",
     "between": "copies from one device to another",
 }
+FIXES = {
+    "device-hop": "Keep what forward needs on the model's device: as a buffer, or made there with device=x.device.",
+    "hidden-sync": "Read values back less often, every hundredth step say, or keep sums on the device (loss.detach()).",
+    "inputs": "Inputs have to get there once; pin_memory=True and non_blocking=True let that go on beside the work.",
+}
+"""What would be right, by rule."""
 UNSEEN = (
     "What cannot be seen from outside: operands of operations inside a model, dtypes of activations, and what is not on"
     " the main thread. To check a model operation by operation, open it here and choose Check."
@@ -89,13 +99,55 @@ def _findings(name: str, weight: ModelWeight) -> list[str]:
 def _crossings(observation: Observation) -> list[str]:
     """What goes from one device to another at most steps, the most frequent first."""
     rates: Counter[tuple[str, str, str]] = Counter()
-    times, _ = observation.fold.counts()
-    for note, count in dict(times.crossings).items():  # the script goes on adding to it
-        inside = " inside the model" if note.within and note.copied else ""
-        way = WAYS[note.to] if note.copied else "reads a value back"
-        rates[note.what, f"{way}{inside}", place_of(note)] += count / max(times.steps, 1)  # type: ignore[assignment]
+    for note, rate in _rates(observation):
+        rates[note.what, _way(note), place_of(note)] += rate  # type: ignore[assignment]
     often = [(key, rate) for key, rate in rates.most_common(MOST_PLACES) if rate >= OFTEN]
     return [f"• {what} {way}, {_times(rate)} a step: {place}" for (what, way, place), rate in often]
+
+
+def _rates(observation: Observation) -> list[tuple[Crossing, float]]:
+    times, _ = observation.fold.counts()
+    return [(note, count / max(times.steps, 1)) for note, count in dict(times.crossings).items()]  # it goes on adding
+
+
+def _way(note: Crossing) -> str:
+    inside = " inside the model" if note.within and note.copied else ""
+    return f"{WAYS[note.to]}{inside}" if note.copied else "reads a value back"
+
+
+def crossing_findings(observation: Observation) -> list[Finding]:
+    """The same as findings of the doctor, each with its line."""
+    rates: Counter[tuple[str, str, str, str, int]] = Counter()
+    for note, rate in _rates(observation):
+        rule = "device-hop" if note.copied and note.to != "host" else "hidden-sync"
+        line = line_at(note.code, note.instruction)
+        rates[rule, note.what, _way(note), note.code.co_filename, line] += rate  # type: ignore[assignment]
+    found = []
+    for (rule, what, way, file, line), rate in rates.most_common(MOST_PLACES):
+        if rate < OFTEN:
+            continue
+        place = place_at(file, line, "")
+        inputs = rule == "device-hop" and way == WAYS["device"]
+        found.append(
+            Finding(
+                rule=rule,
+                path="",
+                file=file,
+                line=line,
+                message=Message(f"{what} {way}, {_times(rate)} a step."),
+                fix=Message(FIXES["inputs" if inputs else rule]),
+                severity="note" if inputs else "warning",
+                code=None if place is None else code_lines(place),
+            )
+        )
+    return found
+
+
+def own_files(observation: Observation) -> set[str]:
+    """Of the script: its main file, and those whose lines call models and optimizers."""
+    files = {str(getattr(sys.modules.get("__main__"), "__file__", None) or "")}
+    files |= {code.co_filename for code, _ in (*observation.forward_stack, *observation.optimizer_stack)}
+    return {os.path.abspath(file) for file in files if is_own(file) and os.path.isfile(file)}
 
 
 def _times(rate: float) -> str:

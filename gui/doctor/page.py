@@ -43,6 +43,7 @@ from devexplorer.gui.widgets import (
     grid,
     hbox,
     holder,
+    is_only_shown,
     label,
     line_edit,
     push_button,
@@ -60,6 +61,10 @@ BUTTON_PX = 26
 NO_MODEL = "Select a model, or something in one."
 AT_WORK = "The doctor is at work."
 ONLY_CPU = "On the CPU alone nothing can be on the wrong device: virtual GPUs show what a move would break."
+ABOUT_SCRIPT = (
+    "Looks at the model, the source and what the script was seen to do. Nothing is moved or run: what needs that is"
+    " listed as not checked."
+)
 ABOUT = "Rebuilds the model in a separate process, moves it and observes a forward pass. Nothing here changes."
 
 
@@ -132,9 +137,14 @@ class DoctorForm(QWidget):
         return (job := self.running) is not None and _model_of(job) == self.target
 
     @property
+    def of_script(self) -> bool:
+        """Whether the model is a running script's, which is looked at as it is."""
+        return is_only_shown(self._state)
+
+    @property
     def why_not(self) -> str | None:
         """Why nothing can be checked now; None: it can."""
-        if (reason := why_not_live(self._state)) is not None:
+        if not self.of_script and (reason := why_not_live(self._state)) is not None:
             return reason
         if self.target is None:
             return NO_MODEL
@@ -146,7 +156,9 @@ class DoctorForm(QWidget):
         job, reason = self.running, self.why_not
         self.model.set_full_text(self.target or "none is selected")
         self.check_button.setEnabled(reason is None)
-        self.check_button.setToolTip(reason or ABOUT)
+        self.check_button.setToolTip(reason or (ABOUT_SCRIPT if self.of_script else ABOUT))
+        for field in (self.device, self.inputs, self.train):
+            field.setEnabled(not self.of_script)
         self.cancel_button.setVisible(job is not None)
         self.going.setVisible(job is not None)
         if job is not None:
@@ -157,12 +169,18 @@ class DoctorForm(QWidget):
         lacks = why_not_live(self._state) is None and not has_gpu
         if job is not None or reason == NO_MODEL:  # is said above
             reason = None
+        if self.of_script:
+            reason = ABOUT_SCRIPT
         show_text(self.hint, ONLY_CPU if lacks else reason or "")
         self.offer_button.setVisible(lacks and can_add_virtual(self._state))
 
     def check(self) -> None:
         """Ask for what the form says."""
-        if self.why_not is None and self.target is not None and self.device.value is not None:
+        if self.why_not is not None or self.target is None:
+            return
+        if self.of_script:
+            self.command_requested.emit(Check(target=self.target, device=""))
+        elif self.device.value is not None:
             inputs, train = self.inputs.text().strip(), self.train.isChecked()
             self.command_requested.emit(Check(target=self.target, device=self.device.value, train=train, inputs=inputs))
 
@@ -179,6 +197,7 @@ def _model_of(job: Job) -> str:
 
 NOTHING = "Which line puts a tensor on the wrong device? Select a model and check it: nothing in the workspace changes."
 WORKING = "Checking: the model is rebuilt in a separate process, moved and observed."
+WORKING_ON_SCRIPT = "Checking: the model is looked at when the script's next step has ended."
 CLEAN = "Nothing is wrong: every tensor was where it had to be."
 OLD = "checked before it was changed"
 _SIGN_PX, _HANDLE_PX, _LOW_ROW_PX = 16, 5, 40
@@ -286,7 +305,8 @@ class DoctorPanel(QWidget):
         else:
             self._stack.setCurrentWidget(self.table if diagnosis is not None and self.model.rows else self.nothing)
             words = NOTHING if diagnosis is None else CLEAN
-            self.nothing.setText(WORKING if at_work else words)
+            working = WORKING_ON_SCRIPT if self.form.of_script else WORKING
+            self.nothing.setText(working if at_work else words)
         self._head.setVisible(failed is None and diagnosis is not None)
         if diagnosis is None:
             return

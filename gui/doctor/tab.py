@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from devexplorer.core.records import ApplyPatch, Check
 from devexplorer.core.session import Change
 from devexplorer.gui.actions import ActionSpec, TabSpec, WindowContext, follow_selection, lazy_page
+from devexplorer.gui.widgets.panel import is_only_shown
 
 if TYPE_CHECKING:
     from devexplorer.gui.doctor.page import DoctorPanel
@@ -42,7 +43,11 @@ def actions(context: WindowContext) -> list[ActionSpec]:
     """The one action."""
 
     def why_no_check() -> str | None:
-        if (reason := context.selection.why_no_model()) is not None:
+        if is_only_shown(context.state):
+            reason = None if context.selection.model() is not None else "Select one model, or something in it."
+        else:
+            reason = context.selection.why_no_model()
+        if reason is not None:
             return reason
         return "The doctor is at work." if context.state.running(Check) is not None else None
 

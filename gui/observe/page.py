@@ -23,6 +23,7 @@ from devexplorer.core.telemetry.history import History
 from devexplorer.core.telemetry.metrics import Metric
 from devexplorer.gui.actions import WindowContext
 from devexplorer.gui.charts.shades import STEPS, ramp
+from devexplorer.gui.doctor.tab import TAB as DOCTOR
 from devexplorer.gui.fit.tab import TAB as FIT
 from devexplorer.gui.observe.scripts import why_no_question
 from devexplorer.gui.plots.curves import Unit
@@ -51,6 +52,7 @@ NO_SCRIPT = (
 NO_STEP = "{name} has made no step yet. A step is a round of the optimizer; without one, a call of a model."
 MEMORY_TIP = "What the next step has in the memory when backward begins: by part, and activations by layer"
 FIT_TIP = "What a step takes by prediction and by measurement, and which other cards it would fit"
+DOCTOR_TIP = "The doctor's rules that need no run, with what the script was seen to do: each finding with its line"
 PLACE_TIP = "Which device each part of the model is on, and what goes to another one at every step"
 UNITS = (Unit("s", 1.0), Unit("ms", 1e-3), Unit("µs", 1e-6))
 RATE_S = 10.0
@@ -133,7 +135,8 @@ class ScriptPage(QWidget):
         self.memory = push_button("Memory of a step", partial(self._ask, StepMemory()), tip=MEMORY_TIP)
         self.placement = push_button("Placement", partial(self._ask, ScriptPlacement()), tip=PLACE_TIP)
         self.fit = push_button("Fit", lambda: FIT.show(context).start(), tip=FIT_TIP)
-        asks = (self.memory, self.fit, self.placement)
+        self.doctor = push_button("Doctor", self._ask_doctor, tip=DOCTOR_TIP)
+        asks = (self.memory, self.fit, self.placement, self.doctor)
         line = hbox(self.name, self.rate, self.numbers, None, *asks, spacing=EDGE_PX)
         self._head = holder(vbox(line, self.verdict, spacing=2, margins=(EDGE_PX, 2, EDGE_PX, 4)))
         vbox(self._head, (self.plot, 1), spacing=0, parent=self)
@@ -147,10 +150,22 @@ class ScriptPage(QWidget):
             workbench.show_layout("explore")
         self._context.controller.send(command)
 
+    def _ask_doctor(self) -> None:
+        """Of the model that is selected, or of the first."""
+        page = DOCTOR.show(self._context)
+        if page.form.target is None:
+            page.set_selection(tuple(self._state.models[:1]))
+        page.form.check()
+
     def refresh(self) -> None:
         """Show how it is now."""
         state, engine = self._state, self._state.engine
-        for button, tip in ((self.memory, MEMORY_TIP), (self.fit, FIT_TIP), (self.placement, PLACE_TIP)):
+        for button, tip in (
+            (self.memory, MEMORY_TIP),
+            (self.fit, FIT_TIP),
+            (self.placement, PLACE_TIP),
+            (self.doctor, DOCTOR_TIP),
+        ):
             reason = why_no_question(state)
             button.setEnabled(reason is None)
             button.setToolTip(reason or tip)

@@ -248,6 +248,26 @@ class StaticChecks:
                 report_tie(context, tie)
         self._values = Unsaved(context.model)
 
+    def in_use(self) -> None:
+        """Look at a model that a script uses: nothing is moved or run, and no value is read."""
+        registry = Registry(self._context.model)
+        known: set[int] = set()
+        for ref in attribute_refs(self._context):
+            known |= report_modules(ref, registry, known)
+            parameters = [
+                item
+                for item in ref.attribute.things
+                if isinstance(item.thing, nn.Parameter) and not registry.sharing(item.thing)
+            ]
+            if parameters:
+                report_parameters(ref, parameters)
+            for optimizer in optimizers(ref):
+                report_left(ref, optimizer)
+        self._report_hooks()
+        self._report_lazy()
+        report_written_not_leaf(self._context, set())
+        report_cuts(self._context, None)
+
     def place(self, path: str) -> SourceLocation | None:
         """The line of the user's that set what is at a path of the model, or what holds it; of a library where the
         whole model is."""

@@ -43,6 +43,8 @@ from devexplorer.core.observe.running import (
 from devexplorer.core.planner.records import FitPlanned, FitSpec, PlanFit
 from devexplorer.core.records import (
     Answer,
+    Check,
+    Checked,
     EngineDevices,
     EngineLost,
     EngineReady,
@@ -260,6 +262,20 @@ def test_fit_waits_for_a_step_whose_batch_is_known(observation: Observation, hos
     answer = host.first(Answer)
     assert (answer.request, answer.failed, answer.title.startswith("train.py fits ")) == (3, False, True)
     assert not observation.batch_wanted
+
+
+def test_the_doctor_looks_at_a_model_between_two_steps(observation: Observation, host: Host) -> None:
+    host.first(ObjectChanged)
+    host.engine.send(Check(request=4, target="sequential", device=""))
+    found = host.first(Checked)
+    assert (found.target, found.diagnosis.device, found.diagnosis.problems) == ("sequential", "cpu", ())
+    assert [item.what for item in found.diagnosis.unchecked] == ["the forward, operation by operation", "a move"]
+    answer = host.first(Answer)
+    assert (answer.request, answer.failed) == (4, False)
+    assert "nothing of it ran" in answer.words
+    host.engine.send(Check(request=5, target="gone", device=""))
+    answer = host.first(Answer, lambda event: event.request == 5)
+    assert (answer.title, answer.words) == ("The model was not checked", "The script has no model 'gone' any more.")
 
 
 def test_four_look_at_once_and_of_more_the_later_ones(endpoint: Endpoint, host: Host) -> None:

@@ -13,6 +13,7 @@ from fakes.two_machines import FarWayFake, TwoMachines
 from msgspec.structs import replace
 from PySide6.QtWidgets import QApplication
 
+from devexplorer.core.base import Message
 from devexplorer.core.machines.window.machines import FarMachine
 from devexplorer.core.observe.live import ScriptState
 from devexplorer.core.observe.records import ScriptPlacement, ScriptSteps, StepMemory, WhatHolds
@@ -26,8 +27,23 @@ from devexplorer.core.planner.records import (
     MeasuredPeak,
     PlanFit,
 )
-from devexplorer.core.records import Answer, EngineDevices, JobEnded, JobStarted, Move, ObjectChanged, Undo
+from devexplorer.core.records import (
+    Answer,
+    Check,
+    Checked,
+    Diagnosis,
+    EngineDevices,
+    Finding,
+    JobEnded,
+    JobStarted,
+    Move,
+    ObjectChanged,
+    Unchecked,
+    Undo,
+)
 from devexplorer.gui.benchmark.tab import TAB as BENCHMARK
+from devexplorer.gui.doctor.page import ABOUT_SCRIPT
+from devexplorer.gui.doctor.tab import TAB as DOCTOR
 from devexplorer.gui.fit.page import OF_SCRIPT
 from devexplorer.gui.fit.tab import TAB as FIT
 from devexplorer.gui.machines.room import room_of
@@ -39,7 +55,7 @@ REASON = f"{WORDS}."
 CHANGES = (
     "new_tensor", "add_two_virtual", "add_virtual", "threads", "visible_devices", "restart", "python", "open_model",
     "load_tensors", "save_workspace", "save_workspace_as", "undo", "redo", "forward", "backward", "train_step", "cast",
-    "check", "benchmark", "tour", "guided", "remove", "save",
+    "benchmark", "tour", "guided", "remove", "save",
 )  # fmt: skip
 """Actions that send something to an engine, as far as there are such."""
 
@@ -73,7 +89,7 @@ def test_every_action_that_would_change_it_says_why_not(two: TwoMachines, script
     two.until(lambda: window.objects.selected_targets() == ("mlp",))
     actions = window.actions_by_id
     found = [action for action in CHANGES if action in actions]
-    assert len(found) > 18
+    assert len(found) > 17
     enabled = {action: actions[action].toolTip() for action in found if actions[action].isEnabled()}
     assert enabled == {}
     others = {action: actions[action].toolTip() for action in found if actions[action].toolTip() != REASON}
@@ -166,6 +182,36 @@ def test_fit_is_asked_of_the_script_and_shows_the_prediction_beside_the_measured
     two.host.server.end("train.py has ended.", for_good=True)
     two.until(lambda: not page.start_button.isEnabled())
     assert page.start_button.toolTip() == "train.py has ended."
+
+
+def test_the_doctor_looks_at_the_model_of_a_script_and_lists_what_it_found(
+    two: TwoMachines, script: FarMachine
+) -> None:
+    window = two.window
+    page = DOCTOR.show(window.context)
+    two.click(TAB.show(window.context).doctor)
+    two.until(lambda: any(isinstance(one, Check) for one in two.host.engine.sent))
+    command = two.host.engine.sent[-1]
+    assert (command.target, command.device) == ("mlp", "")
+    finding = Finding(
+        rule="hidden-sync", path="", file="/train.py", line=3, message=Message(".item()"), fix=Message("Less often.")
+    )
+    left = Unchecked(what="the forward", reason=Message("the script runs it itself."))
+    two.host.say(
+        JobStarted(request=command.request, title="checking", time_unix_s=0.0, command=command),
+        Checked(target="mlp", diagnosis=Diagnosis(target="mlp", device="cpu", problems=(finding,), unchecked=(left,))),
+        Answer(title="mlp: 1 error", words="", request=command.request),
+        JobEnded(request=command.request, ok=True, time_unix_s=0.0),
+    )
+    two.until(lambda: len(page.model.rows) == 2)
+    assert [row.cells[0].text for row in page.model.rows] == ["✕ error", "○ not checked"]
+    assert page.form.hint.text() == ABOUT_SCRIPT
+    assert not page.form.inputs.isEnabled(), "the script has inputs"
+    window.objects.select("mlp")
+    two.until(lambda: window.actions_by_id["check"].isEnabled() and page.form.check_button.isEnabled())
+    two.host.server.end("train.py has ended.", for_good=True)
+    two.until(lambda: not page.form.check_button.isEnabled())
+    assert window.actions_by_id["check"].toolTip() == "train.py has ended."
 
 
 def test_who_controls_it_is_of_no_interest(two: TwoMachines, script: FarMachine) -> None:
