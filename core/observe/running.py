@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 GREETING_LIMIT = 1 << 16
 ANSWER_S = 1.0
+LATE_ANSWERS = 10
+"""So often a script that listens is asked again."""
 WAIT_S = 0.1
 LOOK_S = 1.0
 ENDING_S = 0.3
@@ -55,8 +57,13 @@ def checked_script(pid: str, sleep: Callable[[float], None] = time.sleep) -> Gre
     number = int(pid) if pid.isascii() and pid.isdecimal() else 0
     if not number:
         raise BadInput(f"--script takes the number of a process, not {pid!r}")
+    late = LATE_ANSWERS
     while (script := script_of(number)) is None:
-        if os.environ.get(AWAITED) != pid or not psutil.pid_exists(number):
+        connection = _listening(number) if late else None
+        if connection is not None:  # it listens, and on a busy machine its answer takes longer
+            connection.close()
+            late -= 1
+        elif os.environ.get(AWAITED) != pid or not psutil.pid_exists(number):
             raise BadInput(
                 f"process {number} is no script of yours that is observed; 'devexplorer attach {number}' begins that"
             )

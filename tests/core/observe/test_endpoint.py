@@ -340,6 +340,10 @@ def test_a_window_is_told_which_script_a_process_is(endpoint: Endpoint, monkeypa
     monkeypatch.setenv("DEVEXPLORER_AWAITED", "999999999")
     with pytest.raises(BadInput, match="process 999999999 is no script"):
         checked_script("999999999")
+    answers = [[], [], [GREETING]]
+    monkeypatch.setattr("devexplorer.core.observe.running.running", lambda: answers.pop(0))
+    assert checked_script(str(pid), looked.append) == GREETING, "it listens, and was slow to answer"
+    assert len(looked) == 3
 
 
 def test_the_first_rank_stands_for_the_job_that_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
