@@ -62,8 +62,12 @@ def checked_path(command: Save | SaveWorkspace, form: str) -> Path:
         raise BadInput(f"'{path}' is a folder; name a file")
     if os.path.exists(target) and not os.path.isfile(target):
         raise BadInput(f"'{path}' is not a regular file; choose another name")
-    if not os.path.isdir(target.parent):
-        raise BadInput(f"there is no folder '{target.parent}'; make it first, or choose another one")
+    try:
+        os.stat(target.parent)
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadInput(f"there is no folder '{target.parent}'; make it first, or choose another one") from None
+    except OSError as error:  # too long a name, a folder that may not be entered, a link to itself
+        raise BadInput(f"'{path}' cannot be written: {_reason(error)}") from error
     if form != "safetensors" and target.suffix == ".safetensors":
         raise BadInput(
             f"'{path}' would be a file of torch.save with the name of a safetensors file, which torch.load does not"
