@@ -225,12 +225,12 @@ class Looker:
 
     def _step_memory(self) -> Answer:
         answer = self._at_backward(step_memory)
-        peaks = [
-            Fact(f"peak so far, {use.device}", bytes_text(use.peak_allocated_bytes))
-            for use in self._observation.memory.devices()
-            if use.device != "cpu"
-        ]
-        return msgspec.structs.replace(answer, facts=(*answer.facts, *peaks))
+        facts = list(answer.facts)
+        for use in self._observation.memory.devices():
+            if use.device != "cpu":
+                marked = " (simulated)" if use.simulated else ""
+                facts.append(Fact(f"peak so far, {use.device}{marked}", bytes_text(use.peak_allocated_bytes)))
+        return msgspec.structs.replace(answer, facts=tuple(facts))
 
     def _check(self, command: Check) -> Answer:
         """The doctor's rules that need no run, and what was seen while the script ran."""
@@ -421,9 +421,8 @@ def by_part(sample: AllocatorSample, observation: Observation) -> AllocatorSampl
     spoken = {f"vgpu:{gpu.index}": gpu.spoken for gpu in machine.gpus} if machine is not None else {}
     uses = []
     for name, size in parts_on(spoken.get(sample.device, sample.device), observation).items():
-        there = min(size, rest)  # gradients may be gone since they were weighed
-        rest -= there
-        if there:
-            uses.append(ObjectUse(name, there))
+        if 0 < size <= rest:  # else it is gone since it was weighed, as gradients often are
+            rest -= size
+            uses.append(ObjectUse(name, size))
     held = sample.allocated_bytes - rest
     return msgspec.structs.replace(sample, workspace_bytes=held, objects=tuple(uses))

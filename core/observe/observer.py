@@ -303,7 +303,8 @@ class Observation:
     def _new_root(self, key: int, module: Any) -> _Root:
         frame = sys._getframe(1)
         stack = stack_of(frame)
-        self.forward_stack = self.forward_stack or stack
+        if torch.is_grad_enabled():  # a check before the training, say, is not where a step calls it
+            self.forward_stack = self.forward_stack or stack
         place = line_text(*_calling_line(frame, stack))
         kind = type(module)
         root = _Root(None, kind.__name__, place)

@@ -8,6 +8,7 @@ the phase that the first of them began. A stamp is `perf_counter_ns`, or on a de
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Mapping
@@ -38,6 +39,11 @@ LONG_STEP_MARKS = 8_192
 """A step with more marks is folded before it is over, so that nothing grows without bound."""
 LOOP_GAP_NS = 50_000
 """A pause between two values that are read back one after the other: the loop that reads them."""
+IN_CLOSURE = re.compile(
+    b"(?<=%c)%c(?=%c)|(?<!%c)%c(?=%c)" % (FORWARD, OPTIMIZER, BACKWARD, BACKWARD, OPTIMIZER, FORWARD)
+)
+"""Phases of an optimizer that has called its closure: what that does before forward, and between forward and backward,
+is the script's own. What follows a backward is the optimizer's again."""
 
 
 class Crossing(NamedTuple):
@@ -186,6 +192,7 @@ class StepFold:
         phases = self.phases[: last + 1]
         if phases.count(EVALUATION) > 1 and phases.count(INPUT) > 1:
             _join_evaluations(phases)
+        phases = bytearray(IN_CLOSURE.sub(bytes([REST]), phases))
         host, counted = self._durations(self.stamps[: last + 1], phases)
         phase = np.frombuffer(phases, np.uint8).astype(int)
         number = np.arange(last)

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 NO_SCRIPT = (
     "No script is shown. Start one with: devexplorer run train.py. While it runs, Machine ▾ › Running here lists it."
 )
-NO_STEP = "{name} has made no step yet. A step is a round of the optimizer; without one, a call of a model."
+NO_STEP = "No steps of {name} have been seen. A step is a round of the optimizer; without one, a call of a model."
 MEMORY_TIP = "What the next step has in the memory when backward begins: by part, and activations by layer"
 FIT_TIP = "What a step takes by prediction and by measurement, and which other cards it would fit"
 DOCTOR_TIP = "The doctor's rules that need no run, with what the script was seen to do: each finding with its line"
@@ -181,7 +181,7 @@ class ScriptPage(QWidget):
         if not steps:
             return
         last = steps[-1]
-        took = sum(last.phases.values())
+        took = seconds_per_step(steps)
         self.name.setText(name)
         self.rate.setText(f"{number_text(steps_per_second(steps))} steps/s")
         a_step = seconds_text(took, last.simulated) if took else MISSING
@@ -197,6 +197,20 @@ def steps_per_second(steps: Sequence[ScriptSteps]) -> float:
         if passed >= RATE_S:
             return (last.steps - earlier.steps) / passed
     return last.steps_per_second
+
+
+def seconds_per_step(steps: Sequence[ScriptSteps]) -> float:
+    """Over the same seconds: of the last word alone, one evaluation would be all that is seen."""
+    last = later = steps[-1]
+    seconds, made = 0.0, 0
+    for earlier in list(steps)[-2::-1]:
+        count = later.steps - earlier.steps
+        seconds += count * sum(later.phases.values())
+        made += count
+        later = earlier
+        if last.time_unix_s - earlier.time_unix_s >= RATE_S:
+            break
+    return seconds / made if made else sum(last.phases.values())
 
 
 def largest_words(steps: ScriptSteps) -> str:

@@ -222,11 +222,13 @@ def test_the_memory_of_a_step_is_found_by_the_script_itself(
     host.engine.send(StepMemory(request=3))
     until(lambda: observation.asked)
     peak = DeviceUse(device="cuda:0", peak_allocated_bytes=8 << 20)
-    monkeypatch.setattr(observation.memory, "devices", lambda: (peak,))
+    peaks = (peak, replace(peak, device="cuda:1", simulated=True))
+    monkeypatch.setattr(observation.memory, "devices", lambda: peaks)
     observation.answer("backward")
     answer = host.first(Answer)
     assert answer.title == "Memory of a step, when backward begins"
-    assert answer.facts[-1] == Fact("peak so far, cuda:0", "8.00 MiB")
+    assert answer.facts[-2] == Fact("peak so far, cuda:0", "8.00 MiB")
+    assert answer.facts[-1] == Fact("peak so far, cuda:1 (simulated)", "8.00 MiB")
     assert observation.asked == []
     monkeypatch.setattr("devexplorer.core.observe.looker.BACKWARD_S", 0.01)
     host.engine.send(StepMemory(request=4))

@@ -150,6 +150,23 @@ for _ in range(8):
 """,
         "r.steps == 8 and p('forward') > 0 and p('backward') > 0 and p('optimizer') > 0",
     ),
+    "a check before the training does not say where a step calls the model": (
+        """
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+def check():
+    with torch.no_grad():
+        model(inputs)
+def train():
+    for _ in range(100):
+        optimizer.zero_grad()
+        model(inputs).sum().backward()
+        optimizer.step()
+        sum(range(300_000))
+check()
+train()
+""",
+        "r.verdict.text.startswith('Rest-bound: ') and 'between forward' not in r.verdict.text",
+    ),
     "a step that GradScaler leaves out is one": (
         """
 optimizer, scaler = torch.optim.SGD(model.parameters(), 0.1), torch.amp.GradScaler("cpu")

@@ -15,7 +15,7 @@ import pytest
 from fakes.hosts import short_folder
 
 from devexplorer.core.observe.clocks import Clock
-from devexplorer.core.observe.phases import FORWARD, OPTIMIZER, REST, StepFold
+from devexplorer.core.observe.phases import BACKWARD, FORWARD, NAMES, OPTIMIZER, REST, StepFold
 from devexplorer.core.observe.records import BY_SIGNAL, IN_DEBUGGER, ScriptHeld
 from devexplorer.core.observe.running import AttachedEngine
 
@@ -195,3 +195,28 @@ def test_an_interruption_between_a_stamp_and_its_phase_costs_the_marks_since_the
     fold.stamps.append(fold.clock.now())
     fold.fold()
     assert (fold.steps, len(fold.stamps), len(fold.phases), fold.cuts) == (0, 1, 1, [])
+
+
+@pytest.mark.parametrize(
+    ("phases", "wanted"),
+    [
+        ([FORWARD, REST, BACKWARD, OPTIMIZER], {"forward": 1, "rest": 1, "backward": 1, "optimizer": 1}),
+        (
+            [OPTIMIZER, FORWARD, OPTIMIZER, BACKWARD, OPTIMIZER],
+            {"rest": 2, "forward": 1, "backward": 1, "optimizer": 1},
+        ),
+        (
+            [OPTIMIZER, FORWARD, OPTIMIZER, BACKWARD, OPTIMIZER, FORWARD, OPTIMIZER, BACKWARD, OPTIMIZER],
+            {"rest": 3, "forward": 2, "backward": 2, "optimizer": 2},
+        ),
+        ([FORWARD, BACKWARD, OPTIMIZER, BACKWARD, OPTIMIZER], {"forward": 1, "backward": 2, "optimizer": 2}),
+    ],
+)
+def test_what_a_closure_does_beside_the_model_is_the_scripts(phases: list[int], wanted: dict[str, float]) -> None:
+    fold = StepFold()
+    fold.stamps[:] = range(len(phases) + 1)
+    fold.phases[:] = bytes([*phases, FORWARD])
+    fold.split = len(phases)
+    fold.finish()
+    counted = fold.counts()[0].counted
+    assert {name: counted[number] for number, name in enumerate(NAMES) if counted[number]} == wanted

@@ -52,7 +52,7 @@ def test_a_machine_that_is_no_script_says_how_to_run_one(quiet: QuietWindow, pag
     assert not page.rate.isVisible()
     quiet.window.context.machine = Machine("fit.py")
     quiet.tell(SCRIPT)
-    assert page.plot.empty.sentence.text().startswith("fit.py has made no step yet.")
+    assert page.plot.empty.sentence.text().startswith("No steps of fit.py have been seen.")
     assert not page.plot.empty.button.isVisible()
 
 
@@ -76,6 +76,9 @@ def test_steps_their_rate_and_what_takes_the_time(quiet: QuietWindow, page: Scri
     quiet.now += 1.0
     quiet.tell(steps(quiet, 0.0, 1065, verdict="Input-bound: 75 % of a step waits for data."))
     assert page.verdict.full_text == "Input-bound: 75 % of a step waits for data."
+    quiet.now += 1.0
+    quiet.tell(replace(steps(quiet, 0.0, 1070), phases={"forward": 0.2, "evaluation": 2.0}))
+    assert (page.rate.text(), page.numbers.text()) == ("5.00 steps/s", "1,070 steps, 400 ms each")
 
 
 def test_a_script_that_is_stopped_is_said_to_be(quiet: QuietWindow, page: ScriptPage) -> None:
