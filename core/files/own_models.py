@@ -10,11 +10,10 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 
-import msgspec
 import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
@@ -36,7 +35,7 @@ from devexplorer.core.feature import named
 from devexplorer.core.files.entries import shown
 from devexplorer.core.files.records import OpenModel, RunModelCode
 from devexplorer.core.isolation.model_classes import meant
-from devexplorer.core.isolation.model_source import Source, parse
+from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.isolation.source_location import SourceLocation, code_lines
 from devexplorer.core.models import (
     CrossingHooks,
@@ -63,7 +62,6 @@ from devexplorer.core.models.walk import (
 from devexplorer.core.records import (
     Answer,
     Checked,
-    CodeLines,
     Diagnosis,
     Fact,
     Finding,
@@ -88,46 +86,7 @@ from devexplorer.core.workspace.optimizer_state import optimizer_variable
 def open_model(workspace: Workspace, command: OpenModel, progress: ProgressMonitor) -> CommandResult:
     """A model of the user's code or of a library. What its code changes in the process is reverted, except imports."""
     folder = os.path.abspath(command.folder or os.curdir)
-    recipe, device, dtype = _checked(workspace, command, folder)
-    sizes = _tried(workspace, command, recipe, folder, progress)
-    check_new_model(sizes, device, dtype, workspace.registry)
-    progress.stop_if_cancelled("no model was opened")
-    name = command.name.strip() if command.name else python_names.unique_name(recipe.source.stem, workspace.names)
-    progress.report(0.5, f"building {recipe.source.text}")
-    started = time.perf_counter()
-    made = recipe.make(command.seed)
-    same = next((other for other in workspace.names if workspace.get(other) is made.model), None)
-    if same is not None:
-        raise BadInput(
-            f"'{recipe.source.text}' gave the very model that is already here as '{same}'; let it create a new one each"
-            " time"
-        )
-    if not sizes:
-        check_new_model(model_sizes(made.model), device, dtype, workspace.registry)
-    dtype_text = None if dtype is None else dtype_name(dtype)
-    placed = hasattr(made.model, "hf_device_map") or split_by_hand(made.model)
-    as_it_lies = placed and device == "cpu" and dtype is None
-    if not as_it_lies:  # what its maker or accelerate has split stays so, unless a device was asked for
-        workspace.mover.move([Target(name, "", made.model)], device, dtype_text, progress=progress)
-    seconds = time.perf_counter() - started
-    text, files = recipe.source.text, recipe.files()
-    extras = Extras(source=text, folder=folder, files=files, inputs=command.inputs, seed=command.seed)
-    workspace.add(name, made.model, extras)
-    workspace.changed(f"the new model {name}", CreateChange(name))
-    snapshot = workspace.snapshot(name)
-    stays = as_it_lies or (device == "cpu" and dtype is None)
-    move = ""
-    if not stays:
-        cast = f", torch.{dtype_text}" if dtype_text else ""
-        move = f".to({python_names.quoted(device)}{cast})"
-    return CommandResult(_answer(made, snapshot, command, seconds, move), (snapshot,))
-
-
-def _checked(
-    workspace: Workspace, command: OpenModel, folder: str
-) -> tuple[builders.SourceRecipe, str, torch.dtype | None]:
-    """Everything that can be wrong before any code runs, together."""
-    findings = Findings()
+    findings = Findings()  # everything that can be wrong before any code runs, together
     source = findings.checked(lambda: parse(command.source))
     device = findings.checked(lambda: workspace.registry.choose(command.device))
     dtype = findings.checked(lambda: None if command.dtype is None else model_dtype(command.dtype))
@@ -139,30 +98,67 @@ def _checked(
     findings.demand_none()
     assert recipe is not None
     assert device is not None
-    return recipe, device, dtype
+    sizes = _tried(workspace, command, recipe, progress)
+    check_new_model(sizes, device, dtype, workspace.registry)
+    progress.stop_if_cancelled("no model was opened")
+    text = recipe.source.text
+    name = command.name.strip() if command.name else python_names.unique_name(recipe.source.stem, workspace.names)
+    progress.report(0.5, f"building {text}")
+    started = time.perf_counter()
+    made = _made(workspace, recipe, command.seed)
+    if not sizes:
+        check_new_model(model_sizes(made.model), device, dtype, workspace.registry)
+    stays = device == "cpu" and dtype is None
+    move = ""
+    if not stays:
+        cast = "" if dtype is None else f", torch.{dtype_name(dtype)}"
+        move = f".to({quoted(device)}{cast})"
+    # what its maker or accelerate has split stays so, unless a device was asked for
+    if not (stays and (hasattr(made.model, "hf_device_map") or split_by_hand(made.model))):
+        dtype_text = None if dtype is None else dtype_name(dtype)
+        workspace.mover.move([Target(name, "", made.model)], device, dtype_text, progress=progress)
+    seconds = time.perf_counter() - started
+    extras = Extras(source=text, folder=folder, files=recipe.files(), inputs=command.inputs, seed=command.seed)
+    workspace.add(name, made.model, extras)
+    workspace.changed(f"the new model {name}", CreateChange(name))
+    snapshot = workspace.snapshot(name)
+    return CommandResult(_answer(made, snapshot, command, seconds, move), (snapshot,))
 
 
 def _tried(
-    workspace: Workspace, command: OpenModel, recipe: builders.SourceRecipe, folder: str, progress: ProgressMonitor
+    workspace: Workspace, command: OpenModel, recipe: builders.SourceRecipe, progress: ProgressMonitor
 ) -> builders.Sizes:
     """The sizes of its tensors, found without allocating them here; none where the model has to be built."""
     if not recipe.source.own_code:
         progress.report(0.0, f"looking at {recipe.source.text}")
         return recipe.sizes() or []
     try:
-        result = workspace.trials.demand(recipe.source, folder, progress)
+        result = workspace.trials.demand(recipe.source, recipe.folder, progress)
     except BadInput as error:
-        offers = tuple(_instead(name, recipe.source, command) for name in meant(recipe.source, folder))
+        offers = []
+        for name in meant(recipe.source, recipe.folder):
+            target, question, options = recipe.source.text.partition("?")
+            there = f"{target.rpartition(':')[0]}:{name}{question}{options}"
+            offers.append(Offer(f"Open {name}", replace(command, source=there, request=0)))
         if not offers:
             raise
-        raise Refused(*error.findings, offers=offers) from error
-    return [(getattr(torch, dtype), elements) for dtype, elements, count in result.sizes for _ in range(count)]
+        raise Refused(*error.findings, offers=tuple(offers)) from error
+    sizes: builders.Sizes = []
+    for dtype, elements, count in result.sizes:
+        sizes += [(getattr(torch, dtype), elements)] * count
+    return sizes
 
 
-def _instead(name: str, source: Source, command: OpenModel) -> Offer:
-    target, question, options = source.text.partition("?")
-    there = f"{target.rpartition(':')[0]}:{name}{question}{options}"
-    return Offer(f"Open {name}", msgspec.structs.replace(command, source=there, request=0))
+def _made(workspace: Workspace, recipe: builders.SourceRecipe, seed: int) -> builders.Made:
+    """The model, which is a new one."""
+    made = recipe.make(seed)
+    for other in workspace.names:
+        if workspace.get(other) is made.model:
+            raise BadInput(
+                f"'{recipe.source.text}' gave the very model that is already here as '{other}'; let it create a new one"
+                " each time"
+            )
+    return made
 
 
 def _answer(made: builders.Made, snapshot: ObjectSnapshot, command: OpenModel, seconds: float, move: str) -> Answer:
@@ -199,19 +195,18 @@ def run_model_code(workspace: Workspace, command: RunModelCode, progress: Progre
     stored = workspace.get(name)
     if not isinstance(stored, StoredModule) or stored.origin is None:
         raise BadInput(f"'{name}' is a complete model already")
-    model, extras = built(workspace, stored, stored.origin, workspace.extras(name), progress)
-    workspace.changed(f"the building of {name}", ExchangeChange(name, workspace.exchange(name, model, extras)))
     origin = stored.origin
+    model, extras = built(workspace, stored, origin, workspace.extras(name), progress)
+    workspace.changed(f"the building of {name}", ExchangeChange(name, workspace.exchange(name, model, extras)))
     words = "It was built from its source and has the values, devices and flags of the workspace file."
-    facts = (Fact("source", origin.source or origin.recipe or ""),)
-    snapshot = workspace.snapshot(name)
     code = f"{variable(name)} = _opened.run_code({quoted(name)})"
-    if origin.hops and extras.hops is None:
-        words += NO_HOPS
     if extras.hops is not None:
         code += f"\n{extras.hops.python_of_opened(name)}"
+    elif origin.hops:
+        words += NO_HOPS
+    facts = (Fact("source", origin.source or origin.recipe or ""),)
     answer = Answer(title=f"{name} can run again", words=words, facts=facts, code=code, subject=name)
-    return CommandResult(answer, (snapshot,))
+    return CommandResult(answer, (workspace.snapshot(name),))
 
 
 def built(
@@ -219,43 +214,41 @@ def built(
 ) -> tuple[nn.Module, Extras]:
     """The model that its origin makes, with the stored tensors, and what is known about it. `BadInput` when there is
     none, or when it is another one now."""
-    files = {}
-    if origin.recipe is not None:
-        if origin.recipe not in samples.recipes():
-            raise BadInput(f"there is no sample model '{shown(origin.recipe)}' in this version")
-        model, folder = samples.build(origin.recipe, origin.seed), ""
-    elif origin.source is not None:
-        folder = os.path.abspath(origin.folder or os.curdir)
-        recipe = builders.SourceRecipe(parse(origin.source), folder)
-        model, files = _made(workspace, recipe, origin.seed, progress).model, recipe.files()
-    else:
-        raise BadInput("the file does not know what made the model; its tensors can be loaded into another one")
-    why = adopt(model, stored)
-    if why is not None:
-        raise BadInput(f"{origin.recipe or origin.source} makes another model now: {why}")
-    made = Extras(
+    now = Extras(
         recipe=origin.recipe,
         source=origin.source,
-        folder=folder,
-        files=files,
         inputs=origin.inputs[:200],
         guessed=origin.guessed[:200],
         seed=origin.seed,
         optimizer=extras.optimizer,
         optimizer_text=extras.optimizer_text,
-        hops=_hops(workspace, model) if origin.hops else None,
     )
-    return model, made
+    if origin.recipe is not None:
+        if origin.recipe not in samples.recipes():
+            raise BadInput(f"there is no sample model '{shown(origin.recipe)}' in this version")
+        model = samples.build(origin.recipe, origin.seed)
+    elif origin.source is not None:
+        now.folder = os.path.abspath(origin.folder or os.curdir)
+        recipe = builders.SourceRecipe(parse(origin.source), now.folder)
+        model = _made_again(workspace, recipe, origin.seed, progress).model
+        now.files = recipe.files()
+    else:
+        raise BadInput("the file does not know what made the model; its tensors can be loaded into another one")
+    why = adopt(model, stored)
+    if why is not None:
+        raise BadInput(f"{origin.recipe or origin.source} makes another model now: {why}")
+    if origin.hops:
+        now.hops = _hops(workspace, model)
+    return model, now
 
 
-def _made(workspace: Workspace, recipe: builders.SourceRecipe, seed: int, progress: ProgressMonitor) -> builders.Made:
+def _made_again(
+    workspace: Workspace, recipe: builders.SourceRecipe, seed: int, progress: ProgressMonitor
+) -> builders.Made:
     if recipe.source.own_code:
         workspace.trials.demand(recipe.source, recipe.folder, progress)
     progress.stop_if_cancelled("no model was built")
-    made = recipe.make(seed)
-    if any(workspace.get(other) is made.model for other in workspace.names):
-        raise BadInput(f"'{recipe.source.text}' gave a model that is already here; let it create a new one each time")
-    return made
+    return _made(workspace, recipe, seed)
 
 
 def _hops(workspace: Workspace, model: nn.Module) -> CrossingHooks | None:
@@ -273,101 +266,79 @@ def _rebuilt(workspace: Workspace, name: str, progress: ProgressMonitor) -> Comm
     if not extras.own_code:
         raise BadInput(f"'{name}' was not opened from a Python file or module, so it cannot be rebuilt from one")
     recipe = builders.SourceRecipe(parse(extras.source or ""), extras.folder)
-    made = _made(workspace, recipe, extras.seed, progress)
+    place = recipe.source.place_name
+    made = _made_again(workspace, recipe, extras.seed, progress)
     model = made.model
     done = hand_over(model, former)
     now = with_fields(extras, files=recipe.files(), guessed="", hops=None)
-    events: tuple[Checked, ...] = ()
-    if extras.checked is not None:
-        if changed(extras.checked_files):
-            now.checked = still_found(extras.checked)
-        else:
-            now.checked = extras.checked  # a check of these very files: it is about the new model
-        events = (Checked(target=name, diagnosis=now.checked),)
-    trained = (
-        [] if extras.optimizer is None else [p for group in extras.optimizer.param_groups for p in group["params"]]
-    )
-    wanted = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
-    fits = wanted <= set(map(id, trained)) <= set(map(id, model.parameters()))
-    if not fits:
-        now.optimizer = now.optimizer_text = None
-    if extras.hops is not None:
-        now.hops = _hops(workspace, model)
-    previous = workspace.exchange(name, model, now)
-    workspace.changed(f"the rebuilding of {name}", ExchangeChange(name, previous, done.lost_bytes))
-    place = recipe.source.place_name
     words = [f"It runs the code of {place} as it is now. Undo restores the former model."]
-    words += _not_carried(done)
-    if extras.optimizer is not None and not fits:
-        words.append(
-            f"Its optimizer ({extras.optimizer_text}) does not fit the new parameters and was not carried over."
-        )
-    tensors = len(done.carried) + len(done.new)
-    facts = (
-        Fact("source", recipe.source.text),
-        Fact("values carried over", f"{len(done.carried):,} of {count_text(tensors, 'tensor')}"),
-    )
     code = [
         "from devexplorer import hand_over",
         made.code.text("_made", extras.seed, made.changes),  # names of objects never begin with an underscore
-        f"hand_over(_made, {variable(name)}{f', fresh={done.new!r}' if done.new else ''})",
+        f"hand_over(_made, {variable(name)}, fresh={done.new!r})",
         f"{variable(name)} = _made",
     ]
-    if extras.optimizer is not None and not fits:
+    lost = f"no longer there ({bytes_text(done.lost_bytes)})"
+    for paths, what in ((done.new, "with initial values"), (done.lost, lost)):
+        if paths:
+            more = [f"{len(paths) - _NAMED:,} more"] if len(paths) > _NAMED else []
+            words.append(f"{count_text(len(paths), 'tensor')} {what}: {list_text([*paths[:_NAMED], *more])}.")
+    events: tuple[Checked, ...] = ()
+    if extras.checked is not None:
+        # a check of these very files is about the new model
+        now.checked = still_found(extras.checked) if changed(extras.checked_files) else extras.checked
+        events = (Checked(target=name, diagnosis=now.checked),)
+    if extras.optimizer is not None and not _fits(extras.optimizer, model):
+        now.optimizer = now.optimizer_text = None
         code.append(f"del {optimizer_variable(name)}")
+        words.append(f"Its optimizer ({extras.optimizer_text}) does not fit the new parameters and was removed.")
     if extras.hops is not None:
+        now.hops = _hops(workspace, model)
         code.append(extras.hops.python(name))
+    previous = workspace.exchange(name, model, now)
+    workspace.changed(f"the rebuilding of {name}", ExchangeChange(name, previous, done.lost_bytes))
+    tensors = count_text(len(done.carried) + len(done.new), "tensor")
     answer = Answer(
         title=f"{name} was rebuilt from {place}",
         words=" ".join(words),
-        facts=facts,
+        facts=(
+            Fact("source", recipe.source.text),
+            Fact("values carried over", f"{len(done.carried):,} of {tensors}"),
+        ),
         code="\n".join(code),
         subject=name,
     )
     return CommandResult(answer, (workspace.snapshot(name),), events=events)
 
 
+def _fits(optimizer: torch.optim.Optimizer, model: nn.Module) -> bool:
+    """Whether it trains parameters of the model alone, and all that require a gradient."""
+    trained: set[int] = set()
+    for group in optimizer.param_groups:
+        trained.update(map(id, group["params"]))
+    wanted = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
+    return wanted <= trained <= set(map(id, model.parameters()))
+
+
 def still_found(checked: Diagnosis) -> Diagnosis:
     """What a check found on lines that are as they were; of the rest nothing is known until the next check."""
-
-    def left(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-        return tuple(
-            item
-            for item in findings
-            if _line(item, item.code) == _line(item, code_lines(SourceLocation(item.file, item.line, "")))
-        )
-
-    unchecked = tuple(item for item in checked.unchecked if item.what != CHANGED)
-    changed_since = Unchecked(what=CHANGED, reason=Message("It changed after this check; check again."))
+    unchecked = [item for item in checked.unchecked if item.what != CHANGED]
+    unchecked.append(Unchecked(what=CHANGED, reason=Message("It changed after this check; check again.")))
     return replace(
         checked,
-        problems=left(checked.problems),
-        notes=left(checked.notes),
+        problems=tuple(filter(_is_still_there, checked.problems)),
+        notes=tuple(filter(_is_still_there, checked.notes)),
         no_gradient=(),
-        unchecked=(*unchecked, changed_since),
+        unchecked=tuple(unchecked),
     )
 
 
-def _line(finding: Finding, code: CodeLines | None) -> str:
-    """That of the finding itself; empty where it has none."""
-    index = -1 if code is None else finding.line - code.first
-    return "" if code is None or not 0 <= index < len(code.lines) else code.lines[index]
-
-
-def _not_carried(done: Handover) -> list[str]:
-    said = []
-    if done.new:
-        verb = "has its" if len(done.new) == 1 else "have their"
-        said.append(f"{_some(done.new)} {verb} initial values.")
-    if done.lost:
-        verb = "exists" if len(done.lost) == 1 else "exist"
-        said.append(f"{_some(done.lost)} no longer {verb} ({bytes_text(done.lost_bytes)}).")
-    return said
-
-
-def _some(paths: Sequence[str]) -> str:
-    more = len(paths) - _NAMED
-    return list_text([*paths[:_NAMED], *([f"{more:,} more"] if more > 0 else [])])
+def _is_still_there(finding: Finding) -> bool:
+    lines = []
+    for code in (finding.code, code_lines(SourceLocation(finding.file, finding.line, ""))):
+        index = -1 if code is None else finding.line - code.first
+        lines.append("" if code is None or not 0 <= index < len(code.lines) else code.lines[index])
+    return lines[0] == lines[1]
 
 
 # --- what is offered where the files have changed
@@ -377,18 +348,18 @@ def rebuilding(workspace: Workspace, name: str) -> tuple[str, tuple[Offer, ...]]
     """Which files have changed since the model was made of them, as a sentence, and the way out; empty where none
     has."""
     extras = workspace.extras(name) if name in workspace.names else Extras()
-    files = [os.path.basename(file) for file in extras.outdated]
-    if not files or not extras.own_code:
+    if not extras.outdated or not extras.own_code:
         return "", ()
     place = parse(extras.source or "").place_name
-    words = f"{name} here still uses the previous code: {_some(files)} changed after it was built."
+    files = list_text(list(map(os.path.basename, extras.outdated)))
+    words = f"{name} here still uses the previous code: {files} changed after it was built."
     return words, (Offer(f"Rebuild {name} from {place}", RunModelCode(target=name, again=True)),)
 
 
 # --- what fits of the former model
 
 
-@dataclass(slots=True)
+@dataclass
 class Handover:
     """What became of the tensors; paths."""
 
@@ -409,33 +380,35 @@ def hand_over(model: nn.Module, former: nn.Module, fresh: Collection[str] = ()) 
     `fresh`: paths that are new whatever the former model has. A session's script names them: its former model is made
     by the code as it is now, too."""
     result = Handover()
-    kept = {path: tensor for path, _, _, tensor in every_slot(former) if path not in fresh}
-    hidden = {path: tensor for path, tensor in _hidden(former).items() if path not in fresh}
+    registered = {path: tensor for path, _, _, tensor in every_slot(former)}
+    former_tensors = {**_hidden(former), **registered}
+    for path in fresh:
+        former_tensors.pop(path, None)
     dtypes = {tensor.dtype for tensor in former.parameters() if tensor.is_floating_point()}
     dtype = dtypes.pop() if len(dtypes) == 1 else None
     made: dict[int, Tensor] = {}
     given: set[int] = set()
     for path, part, name, tensor in list(every_slot(model)):
-        old = kept.get(path, hidden.get(path))
+        old = former_tensors.get(path)
         same = old is not None and not is_uninitialised(old) and tensor.shape == old.shape
         if id(tensor) not in made:
-            if path in kept and id(old) not in given and _interchangeable(tensor, kept[path]):
-                made[id(tensor)] = kept[path]
-            else:
-                made[id(tensor)] = _placed(tensor, kept.get(path, _near(path, kept)), dtype)
-                if same and old is not None:
-                    with torch.no_grad():
-                        made[id(tensor)].copy_(old)
-            given.add(id(made[id(tensor)]))
+            new = _placed(tensor, _near(path, registered), dtype)
+            if old is not None and path in registered and id(old) not in given and _interchangeable(tensor, old):
+                new = old
+            elif old is not None and same:
+                with torch.no_grad():
+                    new.copy_(old)
+            made[id(tensor)] = new
+            given.add(id(new))
         setattr(part, name, made[id(tensor)])  # a module's own __setattr__ does more: an LSTM lists its weights
         (result.carried if same else result.new).append(path)
-    result.lost = [path for path in (*kept, *hidden) if path not in result.carried and path not in result.new]
     here = set(map(id, parameters_and_buffers(model)))
-    result.lost_bytes = sum(
-        tensor.nbytes
-        for tensor in {id(tensor): tensor for tensor in (*kept.values(), *hidden.values())}.values()
-        if id(tensor) not in here and not is_uninitialised(tensor)
-    )
+    for path, tensor in former_tensors.items():
+        if path not in result.carried and path not in result.new:
+            result.lost.append(path)
+        if id(tensor) not in here and not is_uninitialised(tensor):
+            result.lost_bytes += tensor.nbytes
+            here.add(id(tensor))
     modes = {path: part.training for path, part in former.named_modules(remove_duplicate=False)}
     for path, part in model.named_modules(remove_duplicate=False):
         part.training = modes.get(path, former.training)
@@ -450,14 +423,15 @@ def _interchangeable(tensor: Tensor, old: Tensor) -> bool:
     return tensor.shape == old.shape
 
 
-def _near(path: str, kept: dict[str, Tensor]) -> Tensor | None:
-    """A tensor of the former model in the same part, or the next one around it."""
+def _near(path: str, registered: dict[str, Tensor]) -> Tensor | None:
+    """The tensor of this path, or one in the same part of the former model, or in the next one around it."""
+    if path in registered:
+        return registered[path]
     while path:
         path = path.rpartition(".")[0]
-        prefix = f"{path}." if path else ""
-        found = next((tensor for other, tensor in kept.items() if other.startswith(prefix)), None)
-        if found is not None:
-            return found
+        for other, tensor in registered.items():
+            if not path or other.startswith(f"{path}."):
+                return tensor
     return None
 
 
@@ -465,7 +439,7 @@ def _placed(tensor: Tensor, near: Tensor | None, dtype: torch.dtype | None) -> T
     """A tensor of the new model where the other one is."""
     if is_uninitialised(tensor) or near is None:
         return tensor
-    moved = tensor.detach().to(near.device, dtype if dtype is not None and tensor.is_floating_point() else None)
+    moved = tensor.detach().to(near.device, dtype if tensor.is_floating_point() else None)
     return nn.Parameter(moved, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else moved
 
 

@@ -60,11 +60,12 @@ def save_workspace(workspace: Workspace, command: SaveWorkspace, progress: Progr
     with written(known.path, target, nbytes + HEADER_BYTES * (len(collected.values) + 10)) as temporary:
         size = write(temporary, collected, tick)
     objects = collected.manifest.objects
-    words = f"{count_text(len(objects), 'object')} with values, devices and optimizers; undo history is not saved."
+    words = "With values, devices and optimizers; undo history is not saved."
     if collected.lost:
         words += f" A workspace file cannot hold {list_text(collected.lost)}."
+    done = "saved" if sent is None else "written"
     answer = Answer(
-        title=f"{target.name} is saved" if sent is None else f"{Path(known.path).name} is written",
+        title=f"{Path(known.path).name} is {done}",
         words=words + goes_to(command),
         facts=(
             Fact("file", origin(command)),
@@ -72,10 +73,13 @@ def save_workspace(workspace: Workspace, command: SaveWorkspace, progress: Progr
             Fact("objects", f"{len(objects):,}"),
         ),
     )
-    every = {name: workspace.extras(name) for name in workspace.names}
-    code = tuple(name for name, extras in every.items() if extras.source is not None and extras.recipe is None)
+    code = []
+    for name in workspace.names:
+        extras = workspace.extras(name)
+        if extras.source is not None and extras.recipe is None:
+            code.append(name)
     path = str(target.absolute())
-    back = OpenWorkspace(path=path, replace=True, stamp=collected.manifest.stamp, code=code, sent_from=sent)
+    back = OpenWorkspace(path=path, replace=True, stamp=collected.manifest.stamp, code=tuple(code), sent_from=sent)
     event = WorkspaceFile(path=path, again=back, lost=tuple(collected.lost))
     if sent is not None:
         contents = workspace.history.contents
@@ -118,32 +122,21 @@ def open_workspace(workspace: Workspace, command: OpenWorkspace, progress: Progr
     workspace.add_all(read)
     workspace.changed("", change)
     snapshots = workspace.snapshots(read)
-    path = Path(command.path).expanduser().absolute()
-    again = msgspec.structs.replace(command, path=str(path), replace=True, stamp=manifest.stamp)
-    sent = command.sent_from
-    if command.copy:
-        owner = manifest.copy_of
-    elif sent is None:
-        owner = str(path)
-    else:
-        owner = ""
-    file_event = WorkspaceFile(
-        path=owner,
-        copy=command.copy,
-        sent_from=manifest.copy_of_far if command.copy else sent,
-        again=again,
-        opened=True,
-        layout=manifest.layout,
-    )
+    path = str(Path(command.path).expanduser().absolute())
+    again = msgspec.structs.replace(command, path=path, replace=True, stamp=manifest.stamp)
+    owner, sent, place = path, command.sent_from, path
     if sent is not None:
+        owner, place = "", known.path
         notes.append(f"Its file stays on {sent.machine}; Save writes it there.")
+    title = f"{Path(known.path).name} is open"
+    if command.copy:
+        owner, sent, title = manifest.copy_of, manifest.copy_of_far, "The unsaved work is back"
     size = sum(sum(snapshot.bytes_by_device.values()) for snapshot in snapshots)
-    place = str(path) if sent is None else known.path
     answer = Answer(
-        title="The unsaved work is back" if command.copy else f"{Path(known.path).name} is open",
+        title=title,
         words=" ".join([f"{count_text(len(read), 'object')}, as saved.", *notes]),
         facts=(
-            Fact("file", str(path) if sent is None else origin(command)),
+            Fact("file", origin(command)),
             Fact("objects", f"{len(read):,}, {bytes_text(size)}"),
         ),
         offers=tuple(offers),
@@ -153,7 +146,11 @@ def open_workspace(workspace: Workspace, command: OpenWorkspace, progress: Progr
         answer,
         snapshots,
         removed=removed,
-        events=(file_event,),
+        events=(
+            WorkspaceFile(
+                path=owner, copy=command.copy, sent_from=sent, again=again, opened=True, layout=manifest.layout
+            ),
+        ),
         devices_changed=len(workspace.registry.infos()) != before,
     )
 
@@ -165,8 +162,7 @@ def new_workspace(workspace: Workspace, command: NewWorkspace, progress: Progres
     answer = Answer(title="The workspace is new", words="It has no objects and no file.")
     if names:
         removed = remove(workspace, Remove(names=names), progress).answer
-        gone = f"{count_text(len(names), 'object')} {'was' if len(names) == 1 else 'were'} removed"
-        answer = msgspec.structs.replace(answer, words=f"{gone}. {removed.words}")
+        answer = msgspec.structs.replace(answer, words=f"{count_text(len(names), 'object')} removed. {removed.words}")
     event = WorkspaceFile(path="", again=NewWorkspace(), opened=True)
     return CommandResult(answer, removed=names, events=(event,))
 
@@ -176,8 +172,8 @@ def _opening_code(again: OpenWorkspace, read: Mapping[str, Read]) -> str:
     if again.copy:
         words = "a copy of unsaved work began this session, and it is gone: save the workspace, and open it from there"
         return f"raise SystemExit({quoted(words)})"
-    given = "".join(f", {key}={value!r}" for key, value in (("code", again.code), ("virtual", again.virtual)) if value)
-    lines = [f"_opened = OpenedWorkspace({quoted(again.path)}, stamp={quoted(again.stamp)}{given})"]
+    given = f"stamp={quoted(again.stamp)}, code={again.code!r}, virtual={again.virtual}"
+    lines = [f"_opened = OpenedWorkspace({quoted(again.path)}, {given})"]
     for name, (_, extras) in read.items():
         lines.append(f"{variable(name)} = _opened[{quoted(name)}]")
         if extras.optimizer is not None:
@@ -213,13 +209,14 @@ def _devices(
     here = {info.id: info for info in registry.infos() if info.usable}
     profiles = {name_words(profile.name): profile.name for profile in load_profiles().values()}
     used = {tensor.device for tensor in manifest.tensors} - {"meta"}
-    known = {device.id for device in manifest.devices}
-    saved = [*manifest.devices, *(SavedDevice(id=device, name="") for device in sorted(used - known))]
+    saved = {device.id: device for device in manifest.devices}
+    for name in sorted(used):
+        saved.setdefault(name, SavedDevice(id=name, name=""))
     devices = {"meta": "meta", "cpu": "cpu"}
     notes: list[str] = []
     offers: list[Offer] = []
     missing: list[SavedDevice] = []
-    for device in saved:
+    for device in saved.values():
         same = here.get(device.id)
         if same is not None and (not device.simulated or (same.simulated and same.name == device.name)):
             devices[device.id] = device.id
@@ -229,21 +226,22 @@ def _devices(
         profile = profiles.get(name_words(device.name))
         taken = set(devices.values())
         if device.simulated or command.virtual:
-            spare = next((i.id for i in here.values() if i.simulated and i.name == profile and i.id not in taken), None)
-            if spare is None and profile is not None and sum(info.simulated for info in registry.infos()) < MAX_DEVICES:
+            spare = [info.id for info in here.values() if info.simulated and info.name == profile]
+            spare = [name for name in spare if name not in taken]
+            if not spare and profile is not None and sum(info.simulated for info in registry.infos()) < MAX_DEVICES:
                 try:
-                    spare = next(iter(add_gpus(registry, profile)), None)
+                    spare += add_gpus(registry, profile)
                 except DevExplorerError as error:
                     notes.append(f"{first_line(error)}.")
-            if spare is not None:
-                devices[device.id] = spare
+            if spare:
+                devices[device.id] = spare[0]
         elif profile is not None and not offers:
             again = msgspec.structs.replace(command, replace=True, virtual=True, request=0)
             offers.append(Offer("Use virtual GPUs for missing cards", again))
         where = devices.setdefault(device.id, "cpu")
         if device.id in used and where != device.id:
-            title = f"{device.id} ({device.name[:60]})" if device.name else device.id
-            notes.append(f"{title} is not here: what was on it is on {where}.")
+            kind = f" ({device.name[:60]})" if device.name else ""
+            notes.append(f"{device.id}{kind} is not here: what was on it is on {where}.")
     return devices, notes, offers
 
 
@@ -259,7 +257,10 @@ def _complete(
             continue
         origin = thing.origin
         if origin.recipe is None and name not in command.code:
-            (lone if origin.source is None else waiting).append(name)
+            if origin.source is None:
+                lone.append(name)
+            else:
+                waiting.append(name)
             continue
         try:
             complete[name] = Read(*built(workspace, thing, origin, extras, progress))

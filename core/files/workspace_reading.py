@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -68,121 +68,108 @@ class OpenedWorkspaceFile:
 
     def __init__(self, file: SafeFile, manifest: Manifest) -> None:
         self._file, self.manifest = file, manifest
-        self._check()
-
-    def _refuse(self, why: str) -> NoReturn:
-        self._file.refuse(f"its manifest is invalid: {why}")
-
-    @contextmanager
-    def _clauses(self) -> Iterator[None]:
-        """Refuse the file for what a check that knows no file refuses."""
         try:
-            yield
+            self._check()
         except BadInput as error:
-            self._refuse(str(error))
+            file.refuse(f"its manifest is invalid: {error}")
 
     # --- what can be wrong, before any value is read
 
     def _check(self) -> None:
         manifest = self.manifest
         if len(manifest.objects) > MOST_OBJECTS:
-            self._refuse(f"{len(manifest.objects):,} objects; {MOST_OBJECTS:,} is the most")
+            raise BadInput(f"{len(manifest.objects):,} objects; {MOST_OBJECTS:,} is the most")
         if len(manifest.layout) > LAYOUT_LIMIT:
-            self._refuse("its layout is too long")
-        names: set[str] = set()
-        for saved in manifest.objects:
-            with self._clauses():
-                name = checked_name(saved.name, ())
-            if variable(name) in names:
-                self._refuse(f"there is an object named '{shown(name)}' already")
-            names.add(variable(name))
-            if name != saved.name or (saved.model is None) == (saved.tensor is None):
-                self._refuse(f"'{shown(saved.name)}' is no object")
+            raise BadInput("its layout is too long")
         for tensor in manifest.tensors:
             self._check_tensor(tensor)
+        names: set[str] = set()
         for saved in manifest.objects:
+            name = checked_name(saved.name, ())
+            if variable(name) in names:
+                raise BadInput(f"there is an object named '{shown(name)}' already")
+            names.add(variable(name))
+            if name != saved.name or (saved.model is None) == (saved.tensor is None):
+                raise BadInput(f"'{shown(saved.name)}' is no object")
             if saved.tensor is not None:
                 self._tensor(saved.tensor)
             if saved.model is not None:
-                self._check_model(saved.name, saved.model)
+                self._check_model(name, saved.model)
 
     def _check_tensor(self, tensor: SavedTensor) -> None:
         title = shown(tensor.key) or "a tensor"
-        with self._clauses():
-            dtype = dtype_named(tensor.dtype)
+        dtype = dtype_named(tensor.dtype)
         if device_said(tensor.device) is None:
-            self._refuse(f"'{shown(tensor.device)}' is no device")
+            raise BadInput(f"'{shown(tensor.device)}' is no device")
         if wrong := wrong_shape(tensor.shape):
-            self._refuse(f"'{title}' has {wrong}")
+            raise BadInput(f"'{title}' has {wrong}")
         if tensor.order and sorted(tensor.order) != list(range(len(tensor.shape))):
-            self._refuse(f"the dimensions of '{title}' are in no order")
+            raise BadInput(f"the dimensions of '{title}' are in no order")
         if tensor.requires_grad and not (dtype.is_floating_point or dtype.is_complex):
-            self._refuse(f"'{title}' is {tensor.dtype} and requires a gradient")
-        if tensor.lazy and (tensor.key or tensor.gradient is not None):
-            self._refuse(f"'{title}' is lazy and has values")
+            raise BadInput(f"'{title}' is {tensor.dtype} and requires a gradient")
         if bool(tensor.key) == (tensor.lazy or tensor.device == "meta"):
-            self._refuse("a tensor has no values")
+            raise BadInput("a tensor has no values")
         if tensor.gradient is not None:
             gradient = self._tensor(tensor.gradient)
-            same = [(item.shape, item.device, item.dtype) for item in (tensor, gradient)]
-            if same[0] != same[1] or gradient.gradient is not None or gradient.lazy:
-                self._refuse(f"the gradient of '{title}' does not fit it")
+            same = (tensor.shape, tensor.device, tensor.dtype) == (gradient.shape, gradient.device, gradient.dtype)
+            if not same or gradient.gradient is not None or tensor.lazy or gradient.lazy:
+                raise BadInput(f"the gradient of '{title}' does not fit it")
         if tensor.key:
             entry = self._file.entries.get(tensor.key)
             if entry is None:
-                self._refuse(f"there are no values '{title}'")
-            stored = tuple(tensor.shape[axis] for axis in tensor.order) if tensor.order else tensor.shape
-            size = torch.Size(tensor.shape).numel() * dtype.itemsize
-            wanted = (torch.uint8, (size,)) if is_raw(dtype) else (dtype, stored)
+                raise BadInput(f"there are no values '{title}'")
+            wanted = (dtype, _stored_shape(tensor))
+            if is_raw(dtype):
+                wanted = (torch.uint8, (torch.Size(tensor.shape).numel() * dtype.itemsize,))
             if (entry.dtype, entry.shape) != wanted:
-                self._refuse(f"the values '{title}' have another shape or dtype")
+                raise BadInput(f"the values '{title}' have another shape or dtype")
 
     def _tensor(self, place: int) -> SavedTensor:
         if not 0 <= place < len(self.manifest.tensors):
-            self._refuse("it names a tensor that is not there")
+            raise BadInput("it names a tensor that is not there")
         return self.manifest.tensors[place]
 
     def _check_model(self, name: str, model: SavedModel) -> None:
         listed = [module.path for module in model.modules]
-        if max((path.count(".") for path in listed), default=0) >= DEEPEST or not 0 <= model.origin.seed < 1 << 63:
-            self._refuse(f"'{name}' is no model")
+        if any(path.count(".") >= DEEPEST for path in listed) or not 0 <= model.origin.seed < 1 << 63:
+            raise BadInput(f"'{name}' is no model")
         try:
             walk = _tree(model)[""].named_modules(remove_duplicate=False)
             is_tree = [path for path, _ in islice(walk, len(listed) + 1)] == listed
         except (KeyError, RecursionError):  # a module inside itself would never end
             is_tree = False
         if not is_tree:
-            self._refuse(f"the modules of '{name}' make no tree")
-        paths = set(listed)
-        slots = set()
+            raise BadInput(f"the modules of '{name}' make no tree")
+        taken = set(listed)
         for slot in model.slots:
             around, _, last = slot.path.rpartition(".")
-            tensor = self._tensor(slot.tensor)
-            if around not in paths or not last or slot.path in slots or slot.path in paths:
-                self._refuse(f"'{shown(slot.path)}' of '{name}' belongs to no module")
-            if tensor.parameter == slot.buffer:
-                self._refuse(f"'{shown(slot.path)}' of '{name}' is a parameter and a buffer")
-            slots.add(slot.path)
+            if around not in listed or not last or slot.path in taken:
+                raise BadInput(f"'{shown(slot.path)}' of '{name}' belongs to no module")
+            if self._tensor(slot.tensor).parameter == slot.buffer:
+                raise BadInput(f"'{shown(slot.path)}' of '{name}' is a parameter and a buffer")
+            taken.add(slot.path)
         if model.optimizer is not None:
             self._check_optimizer(name, model.optimizer)
 
     def _check_optimizer(self, name: str, saved: SavedOptimizer) -> None:
         if saved.class_name not in OPTIMIZER_CLASSES or not saved.groups:
-            self._refuse(f"'{name}' has no such optimizer")
-        optimized = [place for group in saved.groups for place in group.parameters]
+            raise BadInput(f"'{name}' has no such optimizer")
+        optimized: list[int] = []
+        for group in saved.groups:
+            optimized += group.parameters
         if not optimized or len(set(optimized)) != len(optimized):
-            self._refuse(f"the optimizer of '{name}' has a parameter twice, or none")
+            raise BadInput(f"the optimizer of '{name}' has a parameter twice, or none")
         for place in optimized:
             tensor = self._tensor(place)
             if tensor.lazy or not tensor.parameter:
-                self._refuse(f"the optimizer of '{name}' is for something else than a parameter")
+                raise BadInput(f"the optimizer of '{name}' is for something else than a parameter")
         for state in saved.state:
             if state.parameter not in optimized:
-                self._refuse(f"the optimizer of '{name}' has a state without its parameter")
+                raise BadInput(f"the optimizer of '{name}' has a state without its parameter")
             for key, place in state.tensors.items():
                 shape = self._tensor(place).shape
                 if shape not in ((), self._tensor(state.parameter).shape):  # a fused step would not look
-                    self._refuse(f"the state '{shown(key)}' of '{name}' has another shape than its parameter")
+                    raise BadInput(f"the state '{shown(key)}' of '{name}' has another shape than its parameter")
 
     def check_sum(self, tick: Ticker) -> None:
         """Raise `BadInput` when any byte is not as it was written."""
@@ -207,7 +194,7 @@ class OpenedWorkspaceFile:
             if tensor.key:
                 sizes[devices[tensor.device]][tensor.key] = self._file.entries[tensor.key].nbytes
         for device, needed in sizes.items():
-            spare = 0 if freed is None else freed.get(device, 0)
+            spare = (freed or {}).get(device, 0)
             check_sizes(list(needed.values()), device, registry, "this workspace", freed_bytes=spare)
         return sum(sum(needed.values()) for needed in sizes.values())
 
@@ -229,16 +216,17 @@ class OpenedWorkspaceFile:
         for tensor, here in zip(tensors, made, strict=True):
             if tensor.gradient is not None:
                 here.grad = made[tensor.gradient]
-        return {
-            saved.name: Read(made[saved.tensor], Extras())
-            if saved.model is None and saved.tensor is not None
-            else _model(saved.model, made)
-            for saved in self.manifest.objects
-        }
+        objects = {}
+        for saved in self.manifest.objects:
+            if saved.model is not None:
+                objects[saved.name] = _model(saved.model, made)
+            elif saved.tensor is not None:
+                objects[saved.name] = Read(made[saved.tensor], Extras())
+        return objects
 
     def _values(self, saved: SavedTensor, device: str, tick: Ticker) -> Tensor:
         entry, dtype = self._file.entries[saved.key], dtype_named(saved.dtype)
-        stored = [saved.shape[axis] for axis in saved.order] if saved.order else saved.shape
+        stored = _stored_shape(saved)
         if is_raw(dtype):
             raw = torch.empty(entry.shape, dtype=torch.uint8)
             self._file.fill(entry, raw, tick)
@@ -246,7 +234,14 @@ class OpenedWorkspaceFile:
         else:
             values = torch.empty(stored, dtype=dtype, device=device)
             self._file.fill(entry, values, tick)
-        return values.permute([saved.order.index(axis) for axis in range(len(stored))]) if saved.order else values
+        if saved.order:
+            values = values.permute(list(map(saved.order.index, range(len(stored)))))
+        return values
+
+
+def _stored_shape(saved: SavedTensor) -> tuple[int, ...]:
+    """That of the values in the file."""
+    return tuple(saved.shape[axis] for axis in saved.order) or saved.shape
 
 
 def _object(saved: SavedTensor, values: Tensor | None, devices: Mapping[str, str]) -> Tensor:
@@ -264,8 +259,7 @@ def _object(saved: SavedTensor, values: Tensor | None, devices: Mapping[str, str
     return values.detach().requires_grad_(saved.requires_grad)
 
 
-def _model(saved: SavedModel | None, tensors: Sequence[Tensor]) -> Read:
-    assert saved is not None
+def _model(saved: SavedModel, tensors: Sequence[Tensor]) -> Read:
     parts = _tree(saved)
     for slot in saved.slots:
         around, _, name = slot.path.rpartition(".")
@@ -303,8 +297,8 @@ def _optimizer(saved: SavedOptimizer, tensors: Sequence[Tensor]) -> torch.optim.
     for group, kept in zip(made.param_groups, saved.groups, strict=True):
         group.update({key: value for key, value in kept.options.items() if key in made.defaults and key != "fused"})
     for state in saved.state:
-        made.state[tensors[state.parameter]] = {
-            **state.numbers,
-            **{key: tensors[place] for key, place in state.tensors.items()},
-        }
+        own: dict[str, Any] = dict(state.numbers)
+        for key, place in state.tensors.items():
+            own[key] = tensors[place]
+        made.state[tensors[state.parameter]] = own
     return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,21 +73,21 @@ def collect(
     lost: list[str] = []
     for name in workspace.names:
         thing, extras = workspace.get(name), workspace.extras(name)
-        before = tensors.mark()
+        attempt = tensors.copy()
         try:
-            objects.append(_saved(tensors, name, thing, extras, lost))
+            objects.append(_saved(attempt, name, thing, extras, lost))
         except BadInput as error:
-            tensors.back_to(before)
             lost.append(f"{name} ({error})")
-    devices = tuple(
-        SavedDevice(id=info.id, name=info.name, simulated=info.simulated)
-        for info in workspace.registry.infos()
-        if info.usable
-    )
+        else:
+            tensors = attempt
+    devices = []
+    for info in workspace.registry.infos():
+        if info.usable:
+            devices.append(SavedDevice(id=info.id, name=info.name, simulated=info.simulated))
     manifest = Manifest(
         format=FORMAT,
         stamp=stamp,
-        devices=devices,
+        devices=tuple(devices),
         tensors=tuple(tensors.saved),
         objects=tuple(objects),
         layout=layout,
@@ -113,67 +114,62 @@ def write(temporary: Path, collected: Collected, tick: Ticker) -> int:
     return size
 
 
+@dataclass
 class _Tensors:
     """The list of tensors, each object once."""
 
-    def __init__(self) -> None:
-        self.saved: list[SavedTensor] = []
-        self.values: dict[str, Tensor] = {}
-        self._places: dict[int, int] = {}
-        self._keys: dict[Identity, str] = {}
-        self._alive: list[Tensor] = []
-        """So that no `id()` is given twice."""
+    saved: list[SavedTensor] = field(default_factory=list)
+    values: dict[str, Tensor] = field(default_factory=dict)
+    places: dict[int, int] = field(default_factory=dict)
+    keys: dict[Identity, str] = field(default_factory=dict)
+    alive: list[Tensor] = field(default_factory=list)
+    """So that no `id()` is given twice."""
 
-    def mark(self) -> tuple[int, int]:
-        return len(self.saved), len(self.values)
-
-    def back_to(self, mark: tuple[int, int]) -> None:
-        """Forget what was added since."""
-        count, values = mark
-        del self.saved[count:], self._alive[count:]
-        for key in list(self.values)[values:]:
-            del self.values[key]
-        self._places = {known: place for known, place in self._places.items() if place < count}
-        self._keys = {known: key for known, key in self._keys.items() if key in self.values}
+    def copy(self) -> _Tensors:
+        """One that can be given up."""
+        return _Tensors(list(self.saved), {**self.values}, {**self.places}, {**self.keys}, list(self.alive))
 
     def place(self, key: str, tensor: Tensor) -> int:
         """The tensor's place in the list; `key` for its values where they are new."""
-        if (known := self._places.get(id(tensor))) is not None:
-            return known
-        place = self._places[id(tensor)] = len(self.saved)
-        self._alive.append(tensor)
+        if id(tensor) in self.places:
+            return self.places[id(tensor)]
+        place = self.places[id(tensor)] = len(self.saved)
+        self.alive.append(tensor)
         saved = SavedTensor(
             device=device_id(tensor.device),
             dtype=dtype_name(tensor.dtype),
             parameter=isinstance(tensor, nn.Parameter),
             requires_grad=tensor.requires_grad,
+            lazy=is_uninitialised(tensor),
         )
-        if is_uninitialised(tensor):
-            self.saved.append(msgspec.structs.replace(saved, lazy=True))
+        self.saved.append(saved)
+        if saved.lazy:
             return place
         refuse_not_dense(f"'{key}'", tensor, "saved")
         order = _order(tensor)
-        saved = msgspec.structs.replace(saved, shape=tuple(tensor.shape), order=order)
-        self.saved.append(saved)
-        if not tensor.is_meta:
-            saved = msgspec.structs.replace(saved, key=self._stored(key, tensor, order))
         gradient = gradient_of(tensor)
-        if gradient is not None:
-            saved = msgspec.structs.replace(saved, gradient=self.place(f"{key}.grad", gradient))
-        self.saved[place] = saved
+        self.saved[place] = msgspec.structs.replace(
+            saved,
+            shape=tuple(tensor.shape),
+            order=order,
+            key="" if tensor.is_meta else self._stored(key, tensor, order),
+            gradient=None if gradient is None else self.place(f"{key}.grad", gradient),
+        )
         return place
 
     def _stored(self, key: str, tensor: Tensor, order: tuple[int, ...]) -> str:
         known = (*identity(tensor), tensor.is_conj(), tensor.is_neg())
-        if known not in self._keys:
+        if known not in self.keys:
             while key in self.values:
                 key += "_"
-            stored = tensor.detach().permute(order) if order else tensor.detach()
+            stored = tensor.detach()
+            if order:
+                stored = stored.permute(order)
             if is_raw(tensor.dtype):
                 stored = stored.cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
             self.values[key] = stored
-            self._keys[known] = key
-        return self._keys[known]
+            self.keys[known] = key
+        return self.keys[known]
 
 
 def _order(tensor: Tensor) -> tuple[int, ...]:
@@ -210,11 +206,11 @@ def _saved(tensors: _Tensors, name: str, thing: nn.Module | Tensor, extras: Extr
         )
     known = named_modules(thing)
     ids = RegisteredIds(known)
-    hidden = next(
-        (f"{path}.{found}" if path else found for path, part in known for found, _ in unregistered(part, ids)), None
-    )
-    if hidden is not None:
-        lost.append(f"tensors of {name} that are not registered, such as {hidden}")
+    hidden = []
+    for path, part in known:
+        hidden += [f"{path}.{found}".lstrip(".") for found, _ in unregistered(part, ids)]
+    if hidden:
+        lost.append(f"tensors of {name} that are not registered, such as {hidden[0]}")
     if any(type(part).get_extra_state is not nn.Module.get_extra_state for _, part in known):
         lost.append(f"extra state of the code of {name}")
     optimizer = None
@@ -250,32 +246,28 @@ def _optimizer(
     if type(optimizer) is not getattr(torch.optim, class_name, None) or class_name not in OPTIMIZER_CLASSES:
         lost.append(f"the optimizer of {name} ({class_name})")
         return None
-    numbers: dict[int, int] = {}
-
-    def place(parameter: Tensor) -> int:
-        number = numbers.setdefault(id(parameter), len(numbers))
-        return tensors.place(f"{name}.optimizer/{number}", parameter)
-
-    groups = tuple(
-        SavedGroup(
-            parameters=tuple(map(place, group["params"])),
-            options={key: _option(value) for key, value in group.items() if key != "params"},
-        )
-        for group in optimizer.param_groups
-    )
+    stems: dict[int, str] = {}
+    groups = []
+    for group in optimizer.param_groups:
+        places = []
+        for parameter in group["params"]:
+            stem = stems.setdefault(id(parameter), f"{name}.optimizer/{len(stems)}")
+            places.append(tensors.place(stem, parameter))
+        options = {key: _option(value) for key, value in group.items() if key != "params"}
+        groups.append(SavedGroup(parameters=tuple(places), options=options))
     state = []
     for parameter, values in optimizer.state.items():
-        own: dict[str, Any] = {key: value for key, value in values.items() if isinstance(value, Tensor)}
-        number = place(parameter)
-        stem = f"{name}.optimizer/{numbers[id(parameter)]}"
-        state.append(
-            SavedState(
-                parameter=number,
-                tensors={key: tensors.place(f"{stem}.{key}", value) for key, value in own.items()},
-                numbers={key: _option(value) for key, value in values.items() if key not in own},
-            )
-        )
-    return SavedOptimizer(class_name=class_name, text=text, groups=groups, state=tuple(state))
+        stem = stems.setdefault(id(parameter), f"{name}.optimizer/{len(stems)}")
+        number = tensors.place(stem, parameter)
+        own: dict[str, int] = {}
+        settings: dict[str, Option] = {}
+        for key, value in values.items():
+            if isinstance(value, Tensor):
+                own[key] = tensors.place(f"{stem}.{key}", value)
+            else:
+                settings[key] = _option(value)
+        state.append(SavedState(parameter=number, tensors=own, numbers=settings))
+    return SavedOptimizer(class_name=class_name, text=text, groups=tuple(groups), state=tuple(state))
 
 
 def _option(value: Any) -> Option:

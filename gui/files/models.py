@@ -60,10 +60,10 @@ class ModelOpener(QObject):
 
         dialog = OpenModelDialog(self._context.state, self.recent, self._context.window)
         dialog.file_chosen.connect(partial(self._look_into, dialog))
-        known = (*filter(None, (self._failed,)), *self.recent)
-        before = (
-            self._failed if path is None else next((one for one in known if _file_of(one) == path.absolute()), None)
-        )
+        before = self._failed
+        if path is not None:
+            of_path = [one for one in (before, *self.recent) if one is not None and _file_of(one) == path.absolute()]
+            before = of_path[0] if of_path else None
         if before is not None:
             dialog.show_choices(before)
         elif path is not None:

@@ -112,12 +112,10 @@ class Opening(QObject):
         if refused is not None and live and self._context.state.part(FilesState).listed is not None:
             # the inspector still tells of a file that was looked into: the engine's refusal takes its place
             self._context.controller.send(ListFile(path=str(refused)))
+        if len(lines) > 1:
+            lines[0] += f" {count_text(len(lines) - 1, 'more file')} could not be opened either."
         if lines:
-            self._context.hint(
-                lines[0]
-                if len(lines) == 1
-                else f"{lines[0]} {count_text(len(lines) - 1, 'more file')} could not be opened either."
-            )
+            self._context.hint(lines[0])
         self._next()
 
     def _show_recording(self, file: Path | CopiedFile) -> None:

@@ -67,13 +67,12 @@ def choices(context: WindowContext) -> list[PaletteChoice]:
 
     menu = context.window.findChild(RecentMenu)
     assert isinstance(menu, RecentMenu)
-    return [
-        PaletteChoice(
-            f"Open recent {file.path.name}", _place(file, str(file.path.parent)), True, partial(menu.open, file)
-        )
-        for file in recent_files(context)
-        if not menu.is_missing(file)
-    ]
+    found = []
+    for file in recent_files(context):
+        if not menu.is_missing(file):
+            place = _place(file, str(file.path.parent))
+            found.append(PaletteChoice(f"Open recent {file.path.name}", place, True, partial(menu.open, file)))
+    return found
 
 
 class RecentMenu(QMenu):
@@ -117,9 +116,10 @@ class RecentMenu(QMenu):
         for action in self.actions():
             file = action.data()
             if isinstance(file, RecentFile):
-                there = not self.is_missing(file)
-                action.setEnabled(there)
-                action.setToolTip(_place(file, str(file.path)) if there else f"{file.path} is not there any more.")
+                action.setEnabled(not self.is_missing(file))
+                action.setToolTip(_place(file, str(file.path)))
+                if self.is_missing(file):
+                    action.setToolTip(f"{file.path} is not there any more.")
 
     def _open_newest(self) -> None:
         if self._newest is not None:
@@ -148,9 +148,9 @@ class RecentMenu(QMenu):
         self.clear()
         files = recent_files(self._context)
         for file in files:
-            home = (
-                str(file.path.parent).replace(str(Path.home()), "~", 1) if not file.machine else str(file.path.parent)
-            )
+            home = str(file.path.parent)
+            if not file.machine:
+                home = home.replace(str(Path.home()), "~", 1)
             folder = self.fontMetrics().elidedText(_place(file, home), Qt.TextElideMode.ElideMiddle, FOLDER_PX)
             action = self.addAction(f"{file.path.name}\t{folder}".replace("&", "&&"), partial(self.open, file))
             action.setData(file)

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any
 
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QAbstractItemView, QCheckBox, QComboBox, QWidget
 
-from devexplorer.core.base import bytes_text, count_text, object_name, shape_text
+from devexplorer.core.base import bytes_text, count_text, object_name, objects_text, shape_text
 from devexplorer.core.files.records import (
     CheckpointComparison,
     CompareCheckpoint,
@@ -59,13 +59,14 @@ class SaveFileDialog(FormDialog):
         self, state: State, targets: tuple[str, ...], parent: QWidget | None = None, far: FarSide | None = None
     ) -> None:
         """`far`: the machine shown, when that is another one."""
-        super().__init__("Save all tensors" if not targets else f"Save {_things(targets)}", "Save", SAVE_PX, parent)
+        title = f"Save {objects_text(targets)}" if targets else "Save all tensors"
+        super().__init__(title, "Save", SAVE_PX, parent)
         self._state, self._targets, self._far = state, targets, far
         self.machine = Choice("Machine", [(True, "" if far is None else far.name, ""), (False, THIS_MACHINE, "")])
         self.form_choice = QComboBox()
-        one_model = len(targets) == 1 and ":" not in targets[0] and self._kind(targets[0]) == "model"
+        kinds = [item.kind for name, item in state.objects.items() if (name,) == targets]
         for form, (words, _) in FORMS.items():
-            if (form == "safetensors" or targets) and (form != "module" or one_model):
+            if form == "safetensors" or (form == "pt" and targets) or kinds == ["model"]:
                 self.form_choice.addItem(words, form)
         self.file = FileField(
             "Save", "", save=lambda: {self._suffix.removeprefix("."): FORMS[self.form_choice.currentData()][0]}
@@ -84,18 +85,16 @@ class SaveFileDialog(FormDialog):
         self.overwrite.toggled.connect(self._check)
         self._check()
 
-    def _kind(self, name: str) -> str | None:
-        snapshot = self._state.objects.get(name)
-        return None if snapshot is None else snapshot.kind
-
     def _what(self) -> str:
         names = set(map(object_name, self._targets)) or set(self._state.objects)
-        size = sum(
-            sum(self._state.objects[name].bytes_by_device.values()) for name in names if name in self._state.objects
-        )
-        parts = any(":" in target for target in self._targets)
-        what = _things(self._targets) if self._targets else count_text(len(names), "object")
-        return what if parts else f"{what}, {bytes_text(size)}"
+        size = 0
+        for name, item in self._state.objects.items():
+            if name in names:
+                size += sum(item.bytes_by_device.values())
+        what = objects_text(self._targets or tuple(names))
+        if any(":" in target for target in self._targets):
+            return what
+        return f"{what}, {bytes_text(size)}"
 
     @property
     def _suffix(self) -> str:
@@ -120,11 +119,9 @@ class SaveFileDialog(FormDialog):
     def _path(self) -> Path | None:
         """With the format's extension where none was typed; `model-1.5` has none."""
         path = self.file.path
-        return (
-            path
-            if path is None or path.suffix in _SUFFIXES or self.file.look(path).kind == "folder"
-            else path.with_name(path.name + self._suffix)
-        )
+        if path is not None and path.suffix not in _SUFFIXES and self.file.look(path).kind != "folder":
+            path = path.with_name(path.name + self._suffix)
+        return path
 
     def _check(self) -> None:
         path = self._path()
@@ -174,22 +171,19 @@ class SaveFileDialog(FormDialog):
         return Save(targets=self._targets, path=str(path), form=form, overwrite=self.overwrite.isChecked())
 
 
-def _things(targets: tuple[str, ...]) -> str:
-    return targets[0] if len(targets) == 1 else count_text(len(targets), "object")
-
-
 WIDTH_PX, TABLE_PX = 660, 220
 CHECKPOINTS = "*.safetensors *.pt *.pth *.bin *.ckpt *.th *.tar *.pkl *.index.json"
 OPENED = ("file", "folder")
 """A folder can be one checkpoint: the engine says so, or why not."""
-Result = TypeVar("Result", FileContents, CheckpointComparison)
 
 
-class FileQuestionDialog(FormDialog, Generic[Result]):
+class FileQuestionDialog(FormDialog):
     """Choose a file, see what the engine says about it, load. `refresh` when the engine has answered."""
 
     waiting: str
     """Shown until the answer is there."""
+    latest: str
+    """The field of `FilesState` that has the newest answer, whatever it is about."""
 
     def __init__(
         self, state: State, title: str, kinds: str, table: str, columns: Sequence[Column],
@@ -197,10 +191,10 @@ class FileQuestionDialog(FormDialog, Generic[Result]):
     ) -> None:  # fmt: skip
         super().__init__(title, "Load", WIDTH_PX, parent)
         self._state = state
-        self._asked: Command | None = None
+        self._asked: Any = None
         self._answer = state.answer
-        self._result: Result | None = None
-        self._before: Result | None = self._latest()
+        self._result: Any = None
+        self._before = self._latest()
         """What was known before this file was asked about; the file may have changed since."""
         self.file = FileField("File", f"{kinds};;All files (*)")
         self.table = RowsTable(columns, table, widths)
@@ -209,26 +203,21 @@ class FileQuestionDialog(FormDialog, Generic[Result]):
         self.add_part(self.table, 1)
         self.file.changed.connect(self._ask)
 
-    # --- what a dialog has to say
+    def _latest(self) -> Any:
+        return getattr(self._state.part(FilesState), self.latest)
 
-    def _latest(self) -> Result | None:
-        """The newest answer in the state, whatever it is about."""
-        raise NotImplementedError
+    # --- what a dialog has to say
 
     def _question(self, path: str) -> Command:
         raise NotImplementedError
 
-    def _answers(self, result: Result) -> bool:
-        """Whether a result is about what is asked for now."""
+    def _rows(self, result: Any) -> list[TableRow]:
         raise NotImplementedError
 
-    def _rows(self, result: Result) -> list[TableRow]:
+    def _say_result(self, result: Any) -> None:
         raise NotImplementedError
 
-    def _say_result(self, result: Result) -> None:
-        raise NotImplementedError
-
-    def _command(self, result: Result) -> Command:
+    def _command(self, result: Any) -> Command:
         """What loads the file."""
         raise NotImplementedError
 
@@ -250,10 +239,11 @@ class FileQuestionDialog(FormDialog, Generic[Result]):
     def refresh(self) -> None:
         """The engine has answered something."""
         result = self._latest()
-        is_new = result is not self._result and result is not self._before
-        if result is not None and is_new and self._asked is not None and self._answers(result):
-            self._result = result
-            self.table.set_rows(self._rows(result))
+        if result is not None and result is not self._before and self._asked is not None:
+            asked = (self._asked.path, getattr(self._asked, "strip", ""))
+            if result is not self._result and (result.path, getattr(result, "strip", "")) == asked:
+                self._result = result
+                self.table.set_rows(self._rows(result))
         self._check()
 
     def _check(self) -> None:
@@ -275,10 +265,11 @@ class FileQuestionDialog(FormDialog, Generic[Result]):
         return None if self._result is None else self._command(self._result)
 
 
-class LoadFileDialog(FileQuestionDialog[FileContents]):
+class LoadFileDialog(FileQuestionDialog):
     """Choose which tensors of a file to load; `ListFile`, then `Load`."""
 
     waiting = "The engine is looking into the file…"
+    latest = "listed"
 
     def __init__(self, state: State, parent: QWidget | None = None) -> None:
         columns = (Column("name"), Column("shape"), Column("dtype"), numbers("bytes"))
@@ -293,23 +284,15 @@ class LoadFileDialog(FileQuestionDialog[FileContents]):
         self.add_row("name", self.name)
         self._check()
 
-    def _latest(self) -> FileContents | None:
-        return self._state.part(FilesState).listed
-
     def _question(self, path: str) -> ListFile:
         return ListFile(path=path, sent_from=self.file.sent_from)
 
-    def _answers(self, result: FileContents) -> bool:
-        return self._asked == self._question(result.path)
-
     def _rows(self, result: FileContents) -> list[TableRow]:
-        entries = sorted(result.entries, key=lambda entry: natural(entry.key))
-        return [
-            TableRow(
-                item.key, (Cell(item.key), Cell(shape_text(item.shape)), Cell(item.dtype), Cell(f"{item.bytes:,}"))
-            )
-            for item in entries
-        ]
+        rows = []
+        for item in sorted(result.entries, key=lambda entry: natural(entry.key)):
+            cells = (item.key, shape_text(item.shape), item.dtype, f"{item.bytes:,}")
+            rows.append(TableRow(item.key, tuple(map(Cell, cells))))
+        return rows
 
     def _chosen(self) -> tuple[str, ...]:
         return tuple(self.table.rows[index.row()].cells[0].text for index in self.table.selectionModel().selectedRows())
@@ -318,10 +301,11 @@ class LoadFileDialog(FileQuestionDialog[FileContents]):
         chosen = set(self._chosen())
         listed = [entry for entry in result.entries if not chosen or entry.key in chosen]
         size = sum(entry.bytes for entry in listed) if chosen or len(listed) == result.count else result.bytes
+        what = f"all {result.count:,} tensors"
         if chosen:
             what = f"{count_text(len(chosen), 'tensor')} of {result.count:,}"
-        else:
-            what = "its one tensor" if result.count == 1 else f"all {result.count:,} tensors"
+        elif result.count == 1:
+            what = "its one tensor"
         saved = f" They were on {result.saved_on} when they were saved." if result.saved_on else ""
         self.say(f"Loads {what}, {bytes_text(size)}.{saved}")
 
@@ -336,11 +320,12 @@ class LoadFileDialog(FileQuestionDialog[FileContents]):
         )
 
 
-class CheckpointDialog(FileQuestionDialog[CheckpointComparison]):
+class CheckpointDialog(FileQuestionDialog):
     """The engine compares a file with a model; load all of it, or what fits. `CompareCheckpoint`, then
     `LoadCheckpoint`."""
 
     waiting = "The engine is comparing…"
+    latest = "comparison"
 
     def __init__(self, state: State, target: str, parent: QWidget | None = None) -> None:
         title, kinds = f"Load a checkpoint into {target}", f"Checkpoints ({CHECKPOINTS})"
@@ -360,14 +345,8 @@ class CheckpointDialog(FileQuestionDialog[CheckpointComparison]):
         self.partial.toggled.connect(self._check)
         self._check()
 
-    def _latest(self) -> CheckpointComparison | None:
-        return self._state.part(FilesState).comparison
-
     def _question(self, path: str) -> CompareCheckpoint:
         return CompareCheckpoint(target=self._target, path=path, strip=self.strip.text().strip())
-
-    def _answers(self, result: CheckpointComparison) -> bool:
-        return self._asked == CompareCheckpoint(target=self._target, path=result.path, strip=result.strip)
 
     def _take_suggestion(self) -> None:
         if self._result is not None and self._result.suggested_strip is not None:
@@ -389,7 +368,7 @@ class CheckpointDialog(FileQuestionDialog[CheckpointComparison]):
             self.say(f"{matching}; {', '.join(wrong)}. Tick the box to load what fits.", wrong=True)
         else:
             casts = f" {count_text(len(result.casts), 'value')} change their dtype." if result.casts else ""
-            self.say(f"{matching}{'; ' if wrong else ''}{', '.join(wrong)}.{casts}")
+            self.say(f"{'; '.join([matching, *wrong])}.{casts}")
 
     def _command(self, result: CheckpointComparison) -> LoadCheckpoint:
         return LoadCheckpoint(

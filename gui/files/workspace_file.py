@@ -94,17 +94,17 @@ class WorkspaceFiles(QObject):
             return "" if self.path is None else self.path.name
         return PurePath(event.sent_from.path).name
 
-    def save(self) -> None:
-        """Save to that file; ask for one where there is none."""
+    def save(self, saved: Callable[[], object] | None = None) -> None:
+        """Save to that file; ask for one where there is none. `saved` is called once that is done."""
         if self.path is not None:
-            self._save(self.path)
+            self._save(self.path, saved)
         elif self.here is not None:
-            self._save_here(self.here)
+            self._save_here(self.here, saved)
         else:
-            self.save_as()
+            self.save_as(saved)
 
     def save_as(self, saved: Callable[[], object] | None = None) -> None:
-        """Ask where to, then save; `saved` is called once that is done."""
+        """Ask where to, then save."""
         name = self._name or f"workspace.{SUFFIX}"
 
         def chosen(path: Path) -> None:
@@ -196,12 +196,11 @@ class WorkspaceFiles(QObject):
 
         question: SaveQuestion | LossQuestion
         if files.unsaved_work:
-            count = len(state.objects)
-            words = f"{count_text(count, 'object')} {'is' if count == 1 else 'are'} not saved to a file."
+            words = f"{count_text(len(state.objects), 'object')} not saved to a file."
             if self._name:
                 words = f"{self._name} does not have the latest changes."
             question = SaveQuestion(f"Save before {loss.doing}?", words, loss.discard, window)
-            question.accepted.connect(partial(self._save_first, saved))
+            question.accepted.connect(partial(self.save, saved))
             question.discarded.connect(go)
         else:
             question = LossQuestion(f"{loss.accept} anyway?", loss.accept, files.lost_anyway, window)
@@ -215,14 +214,6 @@ class WorkspaceFiles(QObject):
 
     def _answered(self) -> None:
         self._question = None
-
-    def _save_first(self, then: Callable[[], object]) -> None:
-        if self.path is not None:
-            self._save(self.path, then)
-        elif self.here is not None:
-            self._save_here(self.here, then)
-        else:
-            self.save_as(then)
 
     def _last_save(self) -> FinishedCommand | None:
         done = self._context.state.done

@@ -123,17 +123,6 @@ def test_work_is_what_neither_a_file_nor_build_would_bring_back(desk: Desk) -> N
     assert not state.part(FilesState).unsaved_work, "nothing is here"
 
 
-def test_a_copy_that_is_opened_is_still_unsaved(desk: Desk) -> None:
-    desk.build(1)
-    desk.file("/w", 2, copy=True)
-    assert desk.state.part(FilesState).unsaved_work
-    [command] = desk.after(QUIET_S)
-    assert isinstance(command, SaveWorkspace)
-    assert (command.copy_of, command.layout) == ("/w", "layout")
-    desk.file("/w", 2)
-    assert not desk.state.part(FilesState).unsaved_work
-
-
 def test_a_new_workspace_has_no_file_until_it_is_undone(desk: Desk) -> None:
     state = desk.state
     desk.build(1)
@@ -185,6 +174,15 @@ def test_after_a_crash_of_the_engine_the_same_is_saved_as_before(
     desk.build(1)
     desk.state.apply(Rebuilt(restored=("mlp",), lost=lost))
     assert desk.state.part(FilesState).unsaved_work is (changed or bool(lost))
+
+
+def test_a_copy_that_is_opened_is_still_unsaved(desk: Desk) -> None:
+    desk.build(1)
+    desk.file("/w", 2, copy=True)
+    assert desk.state.part(FilesState).unsaved_work
+    [command] = desk.after(QUIET_S)
+    assert isinstance(command, SaveWorkspace)
+    assert (command.copy_of, command.layout) == ("/w", "layout")
 
 
 def test_a_copy_is_made_at_a_quiet_moment_and_not_too_often(desk: Desk) -> None:

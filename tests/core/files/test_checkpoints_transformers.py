@@ -18,49 +18,11 @@ from devexplorer.core.records import Undo
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")
 
-SMALL_GPT2 = {
-    "vocab_size": 50,
-    "n_positions": 20,
-    "n_embd": 16,
-    "n_layer": 2,
-    "n_head": 2,
-    "bos_token_id": 0,
-    "eos_token_id": 0,
-}
-
 
 @pytest.fixture(params=["cpu", "vgpu"])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     with place_of(request.param) as made:
         yield made
-
-
-def bert() -> Any:
-    config = transformers.BertConfig(
-        vocab_size=50,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=24,
-        max_position_embeddings=20,
-    )
-    return transformers.BertForMaskedLM(config)
-
-
-def gpt2() -> Any:
-    return transformers.GPT2LMHeadModel(transformers.GPT2Config(**SMALL_GPT2))
-
-
-def llama() -> Any:
-    config = transformers.LlamaConfig(
-        vocab_size=50,
-        hidden_size=16,
-        intermediate_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        tie_word_embeddings=True,
-    )
-    return transformers.LlamaForCausalLM(config)
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +31,19 @@ def no_progress_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pytest.importorskip("tqdm").tqdm, "monitor_interval", 0)
 
 
-MODELS = {"bert": bert, "gpt2": gpt2, "llama": llama}
+def made(name: str) -> Any:
+    """A small one, whose two embeddings are one tensor."""
+    small = {"vocab_size": 50, "bos_token_id": 0, "eos_token_id": 0, "tie_word_embeddings": True}
+    if name == "gpt2":
+        small |= {"n_positions": 20, "n_embd": 16, "n_layer": 2, "n_head": 2}
+        return transformers.GPT2LMHeadModel(transformers.GPT2Config(**small))
+    small |= {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+    if name == "bert":
+        return transformers.BertForMaskedLM(transformers.BertConfig(**small, max_position_embeddings=20))
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**small))
+
+
+MODELS = ("bert", "gpt2", "llama")
 
 
 def tied(model: nn.Module) -> bool:
@@ -79,7 +53,7 @@ def tied(model: nn.Module) -> bool:
 @pytest.mark.parametrize("form", ["safetensors", "pt"])
 @pytest.mark.parametrize("name", MODELS)
 def test_values_come_back_and_ties_stay(place: Place, tmp_path: Path, name: str, form: str) -> None:
-    model = MODELS[name]().to(place.first)
+    model = made(name).to(place.first)
     assert tied(model)
     place.workspace.add(name, model)
     saved = {key: value.cpu().clone() for key, value in model.state_dict().items()}
@@ -102,7 +76,7 @@ def test_values_come_back_and_ties_stay(place: Place, tmp_path: Path, name: str,
 def test_what_transformers_itself_writes_loads_and_what_is_written_here_it_reads(
     place: Place, tmp_path: Path, name: str
 ) -> None:
-    theirs, ours = MODELS[name](), MODELS[name]().to(place.first)
+    theirs, ours = made(name), made(name).to(place.first)
     theirs.save_pretrained(tmp_path / "theirs")
     place.workspace.add(name, ours)
     place.do(LoadCheckpoint(target=name, path=str(tmp_path / "theirs" / "model.safetensors")))
@@ -117,9 +91,9 @@ def test_what_transformers_itself_writes_loads_and_what_is_written_here_it_reads
 
 
 def test_the_file_of_the_base_model_finds_its_part(place: Place, tmp_path: Path) -> None:
-    base = gpt2().transformer
+    base = made("gpt2").transformer
     torch.save(base.state_dict(), tmp_path / "base.pt")
-    place.workspace.add("gpt2", gpt2().to(place.first))
+    place.workspace.add("gpt2", made("gpt2").to(place.first))
     answer = place.answer(LoadCheckpoint(target="gpt2", path=str(tmp_path / "base.pt")))
     assert [offer.label for offer in answer.offers] == ["Load into transformer"]
     assert not place.answer(answer.offers[0].command).failed

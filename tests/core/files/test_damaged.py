@@ -127,10 +127,8 @@ LIES: dict[str, tuple[bytes, str]] = {
     "a header longer than the file": (safetensors({}, length=1000), "cut off inside its header"),
     "a header of exabytes": (safetensors({}, length=2**63), "the length of its header makes no sense"),
     "a list for a header": (safetensors([1, 2]), "its header is invalid"),
-    "no json": (safetensors(b"{broken"), "its header is damaged"),
     "json nested without end": (safetensors(b'{"a":' * 200_000), "its header is damaged"),
     "a number of a million digits": (safetensors(b'{"a":' + b"9" * 1_000_000 + b"}"), "its header is invalid"),
-    "text that cannot be written as text": (safetensors(b'{"\xff":1}'), "its header is damaged"),
     "a name that cannot be sent": (
         safetensors(b'{"\\ud800":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}'),
         "its header is damaged",
@@ -142,26 +140,13 @@ LIES: dict[str, tuple[bytes, str]] = {
         ),
         "names something twice",
     ),
-    "the same one twice": (
-        safetensors(
-            b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"I8","shape":[1],"data_offsets":[0,1]}}',
-            b"1",
-        ),
-        "names something twice",
-    ),
-    "a place that is named twice": (
-        safetensors(b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,9],"data_offsets":[0,1]}}', b"1"),
-        "names something twice",
-    ),
     "a tensor without a place": (safetensors({"a": {"dtype": "U8", "shape": [1]}}, b"1"), "has no place"),
     "a shape of exabytes": (
         safetensors({"a": entry([2**60, 2], 0, 8)}, b"12345678"),
         "more elements than can be counted",
     ),
-    "a shape beyond its bytes": (safetensors({"a": entry([2**40], 0, 4)}, b"1234"), "not as many bytes as its shape"),
     "a negative shape": (safetensors({"a": entry([-1, -1], 0, 4)}, b"1234"), "a negative size"),
     "a shape of words": (safetensors({"a": entry(["x"], 0, 4)}, b"1234"), "its header is invalid"),
-    "a shape of truths": (safetensors({"a": entry([True], 0, 4)}, b"1234"), "its header is invalid"),
     "a hundred dimensions": (safetensors({"a": entry([1] * 100, 0, 4)}, b"1234"), "100 dimensions"),
     "an unknown dtype": (safetensors({"a": entry([1], 0, 4, "F99")}, b"1234"), "F99, for which there is no dtype"),
     "offsets beyond the file": (safetensors({"a": entry([2**30], 0, 2**32)}, b"1234"), "it is cut off"),
@@ -169,15 +154,9 @@ LIES: dict[str, tuple[bytes, str]] = {
         safetensors({"a": entry([1], -8, -4)}, b"1234"),
         "overlaps another tensor, or there is a gap",
     ),
-    "offsets that overlap": (
-        safetensors({"a": entry([1], 0, 4), "b": entry([1], 2, 6)}, b"123456"),
-        "overlaps another tensor",
-    ),
     "a gap": (safetensors({"a": entry([1], 0, 4), "b": entry([1], 8, 12)}, b"x" * 12), "there is a gap before it"),
     "something behind": (safetensors({"a": entry([1], 0, 4)}, b"1234more"), "something after its last tensor"),
-    "metadata that is none": (safetensors({"__metadata__": {"a": 1}}), "its header is invalid"),
     "a name of megabytes": (safetensors({"n" * 2_000_000: entry([0], 0, 0)}), "a name of 2,000,000 characters"),
-    "nothing known": (b"GIF89a" + b"G" * 100, "the length of its header makes no sense"),
 }
 
 
@@ -261,7 +240,6 @@ def test_the_archive_made_here_is_one_that_torch_opens(place: Place, tmp_path: P
 
 ARCHIVES: dict[str, tuple[Callable[[Path], None], str]] = {
     "a shape beyond its storage": (lambda p: archive(p, records(shape=(2**40,))), "reaches beyond the end of the file"),
-    "an offset beyond its storage": (lambda p: archive(p, records(offset=1)), "reaches beyond the end of the file"),
     "a negative offset": (lambda p: archive(p, records(offset=-1)), "strides that make no sense"),
     "negative strides": (lambda p: archive(p, records(stride=(-1,))), "strides that make no sense"),
     "elements that are not there": (
@@ -275,10 +253,6 @@ ARCHIVES: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "a bomb for a storage": (
         lambda p: archive(p, {**records(elements=2**24), "data/0": bytes(2**26)}, compressed=("data/0",)),
-        "it is compressed or encrypted",
-    ),
-    "a bomb for a pickle": (
-        lambda p: archive(p, {**records(), "data.pkl": pickled() + bytes(2**24)}, compressed=("data.pkl",)),
         "it is compressed or encrypted",
     ),
     "a comment": (lambda p: archive(p, records(), comment=b"PK"), "something was added to its end"),
@@ -298,7 +272,6 @@ ARCHIVES: dict[str, tuple[Callable[[Path], None], str]] = {
         lambda p: archive(p, {**records(), "constants.pkl": b""}),
         "a TorchScript archive, which is a program",
     ),
-    "some zip archive": (lambda p: archive(p, {"hello.txt": b"hello"}), "a zip archive and no file of torch.save"),
     "a list in itself": (
         lambda p: archive(p, {**records(), "data.pkl": b"\x80\x02]q\x00h\x00a."}),
         "nested too deeply, or in themselves",

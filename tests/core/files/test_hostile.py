@@ -21,7 +21,7 @@ from places import Place, place_of
 from torch import nn
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.files.records import CompareCheckpoint, ListFile, Load, LoadCheckpoint, Save
+from devexplorer.core.files.records import CompareCheckpoint, ListFile, Load, LoadCheckpoint
 from devexplorer.core.records import BuildModel
 
 
@@ -134,12 +134,7 @@ def test_a_bare_pickle_of_any_protocol_does_not_run(place: Place, tmp_path: Path
         path = tmp_path / name
         path.write_bytes(pickle.dumps({"a": payloads(marker)["system"]}, protocol=protocol))
         never_runs(place, path, marker)
-
-
-@pytest.mark.parametrize("protocol", [3, 4, 5])
-def test_a_payload_of_another_protocol_in_an_archive_does_not_run(place: Place, tmp_path: Path, protocol: int) -> None:
-    marker, path = tmp_path / "ran", tmp_path / "hostile.pt"
-    torch.save({"a": payloads(marker)["system"]}, path, pickle_protocol=protocol)
+    torch.save({"a": payloads(marker)["system"]}, path, pickle_protocol=max(protocol, 2))
     never_runs(place, path, marker)
 
 
@@ -184,29 +179,6 @@ def test_a_pickle_in_an_array_of_numpy_does_not_run(place: Place, tmp_path: Path
     marker, path = tmp_path / "ran", tmp_path / "hostile.npy"
     np.save(path, np.array([payloads(marker)["system"]], dtype=object), allow_pickle=True)
     never_runs(place, path, marker)
-
-
-def test_the_refusal_names_what_the_file_asks_for_and_what_would_be_right(place: Place, tmp_path: Path) -> None:
-    marker, path = tmp_path / "ran", tmp_path / "hostile.pt"
-    torch.save({"a": payloads(marker)["system"]}, path)
-    words = place.answer(ListFile(path=str(path))).words
-    assert "it asks for posix.system" in words
-    assert "nothing in it was executed" in words
-    assert "do not load it anywhere else either" in words
-    assert "weights_only=False" not in words
-    path.write_bytes(pickle.dumps(payloads(marker)["eval"], protocol=4))
-    assert "it asks for builtins.eval" in place.answer(ListFile(path=str(path))).words
-
-
-def test_a_whole_model_is_written_and_never_opened(place: Place, tmp_path: Path) -> None:
-    path = str(tmp_path / "model.pt")
-    place.do(Save(targets=("mlp",), path=path, form="module"))
-    assert isinstance(torch.load(path, weights_only=False), nn.Sequential)
-    words = place.answer(Load(path=path)).words
-    assert "it holds a whole model, not its values" in words
-    assert "torch.nn.modules.linear.Linear" in words
-    assert "torch.save(model.state_dict(), …), or safetensors" in words
-    assert f"torch.load('{path}', weights_only=False)" in words
 
 
 @pytest.mark.parametrize("held", [nn.Linear(2, 2), {"weight": torch.ones(2), "args": argparse.Namespace(lr=0.1)}])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import socket
 import zipfile
 from pathlib import Path
 
@@ -100,10 +99,3 @@ def test_what_cannot_be_opened_says_why_in_one_line(folder: Path, name: str, wor
     assert found.kind is None
     assert words in found.reason
     assert "\n" not in found.reason
-
-
-def test_a_socket_is_refused_without_being_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # the path of a socket must be short
-    with socket.socket(socket.AF_UNIX) as one:
-        one.bind("s.pt")
-        assert "not a regular file" in recognise(Path("s.pt")).reason

@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 from fakes.other_models import BLOCK, SOURCES, TIED
-from fakes.scripts import Here, bound_beside, look, script_gives_the_same
-from torch import nn
+from fakes.scripts import Here, look, script_gives_the_same
 
 from devexplorer.core.experiments.records import Ask, Replicate
 from devexplorer.core.files import records as rec
 from devexplorer.core.parameters import records as lab
 from devexplorer.core.records import (
-    Backward,
     BuildModel,
     Combine,
     Command,
@@ -104,48 +102,9 @@ def first_half(folder: Path) -> list[Command]:
     ]
 
 
-SECOND_HALF: list[Command] = [
-    Forward(target="llama", input="ids"),
-    Forward(target="lazy"),
-    Forward(target="towers", output="kept"),
-    lab.SetTraining(target="own one2", on=False),
-    lab.SetTraining(target="own one2", on=True),
-    Forward(target="own one2"),
-    Backward(target="own one", input="square"),
-    Undo(),
-    Redo(),
-    lab.ClearGradients(target="x"),
-    lab.TrainStep(target="own one", input="x"),
-    Undo(),
-    Redo(),
-    lab.TrainStep(target="own one"),
-    Move(targets=("own one",), device="vgpu:0", optimizer=True),
-    lab.TrainStep(target="own one"),
-    Backward(target="llama", input="ids"),
-    rec.Save(targets=(), path="everything.safetensors"),
-]
-"""Forwards and backwards leave results that only they can create."""
-
-
 def everything(here: Here) -> dict[str, Any]:
     workspace = here.engine.engine.workspace
     return {name: look(name, workspace.get(name)) for name in workspace.names}
-
-
-def test_the_script_of_a_session_over_everything_gives_every_placement_and_every_bit(
-    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for command in first_half(tmp_path) + SECOND_HALF:
-        here.do(command)
-    assert len(here.session.actions) >= 40
-    text = script_gives_the_same(here, tmp_path)
-    llama = here.engine.engine.workspace.get("llama")
-    assert isinstance(llama, nn.Module)
-    assert llama.get_parameter(TIED["llama-tiny"][0]) is llama.get_parameter(TIED["llama-tiny"][1])
-    assert bound_beside(text, [*here.engine.engine.workspace.names, "own one2-0"]) == set(), (
-        "an object could take its name"
-    )
 
 
 def test_after_the_death_of_the_engine_what_can_be_repeated_is_there_and_the_rest_is_named(

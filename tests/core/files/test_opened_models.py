@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import queue
 import random
 import re
 import subprocess
@@ -23,17 +22,14 @@ import torch
 from places import Place, place_of
 from torch import nn
 
-from devexplorer.core.base import BadInput, DevExplorerError, DoesNotFit, ProgressMonitor
+from devexplorer.core.base import BadInput, DoesNotFit
 from devexplorer.core.commands.registry import dispatch
 from devexplorer.core.engine.engine import LocalEngine
-from devexplorer.core.engine.process import EngineProcess
 from devexplorer.core.files.records import OpenModel
-from devexplorer.core.isolation import worker
 from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.models import loading, trial
 from devexplorer.core.models.builders import SourceRecipe
-from devexplorer.core.models.trial import TriedSources, tried
-from devexplorer.core.records import Answer, Cancel, EngineLost, Event, JobEnded, JobProgress, Log, ObjectChanged
+from devexplorer.core.models.trial import tried
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -137,65 +133,6 @@ def test_what_ends_only_in_the_engine_does_not_end_it(write: Write) -> None:
             assert local.engine.workspace.names == ()
 
 
-def test_a_factory_that_never_returns_is_ended_with_the_line_that_it_was_at(place: Place, write: Write) -> None:
-    place.workspace.trials = TriedSources(limit_seconds=2.5)
-    words = said(place, write("import subprocess\ndef make():\n    while True:\n        pass\n"))
-    assert "was not ready after 2.5 s and was ended (at net.py, line" in words
-
-
-def test_a_trial_is_cancelled_at_once_with_everything_that_it_started(write: Write, tmp_path: Path) -> None:
-    path = write(
-        "import os, subprocess, time\n"
-        "def make():\n"
-        "    child = subprocess.Popen(['sleep', '600'])\n"
-        f"    open({str(tmp_path / 'new')!r}, 'w').write(str(child.pid))\n"
-        f"    os.rename({str(tmp_path / 'new')!r}, {str(tmp_path / 'child')!r})\n"
-        "    time.sleep(600)\n"
-    )
-    assert worker.ASK_SECONDS < 1.0
-    with LocalEngine() as local:
-        local.engine.workspace.trials.limit_seconds = 600.0
-        request = local.send(OpenModel(source="net:make", folder=str(path.parent)))
-        for event in local.events(request, 60):
-            if isinstance(event, JobProgress):
-                break
-        while not (tmp_path / "child").exists():
-            threading.Event().wait(0.02)
-        local.send(Cancel(job=request))
-        ended = [
-            event
-            for event in local.events(request, 60)
-            if isinstance(event, Answer | JobEnded) and event.request == request
-        ]
-        assert isinstance(ended[0], Answer)
-        assert "cancelled; no model was opened" in ended[0].words.lower()
-        assert isinstance(ended[-1], JobEnded)
-        assert not ended[-1].ok
-    child = int((tmp_path / "child").read_text())
-    end = time.monotonic() + 5  # it was killed; the system needs time to end it
-    while not gone(child) and time.monotonic() < end:
-        time.sleep(0.01)
-    assert gone(child)
-
-
-def gone(pid: int) -> bool:
-    """Whether a process has ended; without a waiting parent it stays as a zombie."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
-def test_a_flood_of_output_goes_to_standard_error_and_stops_nothing(
-    place: Place, write: Write, capfd: pytest.CaptureFixture[str]
-) -> None:
-    path = write(LINEAR.replace("return", "print(chr(98) * 400_000); return"))
-    assert tried(parse("net:make"), str(path.parent)).type == "Linear"
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert err.count("b") == 400_000
-
-
 def test_a_fork_that_returns_twice_makes_one_model(place: Place, write: Write, tmp_path: Path) -> None:
     made = tmp_path / "made"
     path = write(
@@ -208,18 +145,6 @@ def test_a_fork_that_returns_twice_makes_one_model(place: Place, write: Write, t
     place.do(OpenModel(source="net:make", folder=str(path.parent)))
     assert place.workspace.names == ("make",)
     assert len(set(made.read_text().split())) == 4, "twice each in the trial and here, and no child went on"
-
-
-def test_an_import_that_forks_continues_once(write: Write) -> None:
-    path = write(f"import os\nos.fork()\n{LINEAR}")
-    assert tried(parse("net:make"), str(path.parent)).type == "Linear"
-    assert isinstance(SourceRecipe(parse("net:make"), str(path.parent)).make().model, nn.Linear)
-
-
-def test_a_result_that_is_none_is_no_success(write: Write) -> None:
-    path = write("import os, sys\ndef make():\n    os.write(int(sys.argv[1]), b'{\"error\"')\n    os._exit(0)\n")
-    with pytest.raises(BadInput, match="gave no model"):
-        tried(parse("net:make"), str(path.parent))
 
 
 # --- global settings
@@ -330,17 +255,6 @@ def test_a_file_opens_as_its_author_imports_it(tmp_path: Path, layout: str) -> N
     assert not list(tmp_path.rglob("__pycache__"))
 
 
-@pytest.mark.usefixtures("write")
-def test_the_python_of_a_file_in_a_package_imports_its_module(tmp_path: Path) -> None:
-    (tmp_path / "pack").mkdir()
-    for name, text in LAYOUTS["a package"][0].items():
-        (tmp_path / name).write_text(text)
-    recipe = SourceRecipe(parse("pack/net.py:Net"), str(tmp_path))
-    script = recipe.make().code.text("net", 0, recipe.make().changes)
-    ran = subprocess.run([sys.executable, "-c", f"{script}\nprint(net)"], capture_output=True, text=True)
-    assert ran.stdout.startswith("Net("), ran.stderr
-
-
 CONFIG = "from dataclasses import dataclass\n@dataclass\nclass Config:\n    width: int = 4\n"
 NET_OF_CONFIG = "class Net(nn.Linear):\n    def __init__(self, config: Config): super().__init__(config.width, 2)\n"
 
@@ -440,30 +354,23 @@ def split():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
-def test_code_that_asks_for_cuda_opens_on_virtual_gpus(place: Place, write: Write) -> None:
-    folder = str(write(ON_CARDS).parent)
-    name = place.do(OpenModel(source="net:make", folder=folder)).answer.subject
-    assert place.snapshot(name).bytes_by_device == {"cpu": 64}, "brought to the device that was chosen"
-    assert not torch.cuda.is_available()
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
-def test_a_model_that_accelerate_has_dispatched_opens_as_it_lies(
-    place: Place, write: Write, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("factory", "bytes_by_device"),
+    [
+        ("make", {"cpu": 64}),  # brought to the device that was chosen
+        ("split", {"vgpu:0": 40, "vgpu:1": 24}),
+        ("mapped", {"vgpu:0": 40, "vgpu:1": 24}),
+    ],
+)
+def test_code_that_asks_for_cuda_opens_on_virtual_gpus_and_what_it_has_split_stays_so(
+    place: Place, write: Write, factory: str, bytes_by_device: dict[str, int]
 ) -> None:
-    pytest.importorskip("accelerate")
+    if factory == "mapped":
+        pytest.importorskip("accelerate")
     folder = str(write(ON_CARDS).parent)
-    name = place.do(OpenModel(source="net:mapped", folder=folder)).answer.subject
-    seen = place.snapshot(name)
-    assert seen.bytes_by_device == {"vgpu:0": 40, "vgpu:1": 24}
-    assert "0 on vgpu:0, 1 on vgpu:1; activations change devices at 1 (vgpu:0 to vgpu:1)" in (seen.dispatched or "")
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
-def test_a_model_that_its_code_splits_opens_as_it_lies(place: Place, write: Write) -> None:
-    folder = str(write(ON_CARDS).parent)
-    name = place.do(OpenModel(source="net:split", folder=folder)).answer.subject
-    assert place.snapshot(name).bytes_by_device == {"vgpu:0": 40, "vgpu:1": 24}
+    name = place.do(OpenModel(source=f"net:{factory}", folder=folder)).answer.subject
+    assert place.snapshot(name).bytes_by_device == bytes_by_device
+    assert not torch.cuda.is_available()
 
 
 # --- again, and beside others
@@ -502,18 +409,6 @@ def test_a_module_of_the_same_name_in_another_folder_is_another_module(write: Wr
     assert features == [4, 7, 4]
 
 
-def test_a_file_named_as_an_installed_module_leaves_that_one_alone(tmp_path: Path) -> None:
-    import json
-
-    (tmp_path / "json.py").write_text(LINEAR)
-    (tmp_path / "net_here.py").write_text("from torch import nn\nclass Net(nn.Module): pass\n")
-    assert type(SourceRecipe(parse("net_here.py:Net"), str(tmp_path)).make().model).__module__ == "net_here"
-    del sys.modules["net_here"]
-    assert isinstance(SourceRecipe(parse("json.py:make"), str(tmp_path)).make().model, nn.Linear)
-    assert sys.modules["json"] is json
-    del sys.modules[f"json_of_{tmp_path.name.replace('-', '_')}"]
-
-
 def test_a_factory_that_gives_the_same_model_again_is_refused(place: Place, write: Write) -> None:
     path = write("from torch import nn\nONE = nn.Linear(2, 2)\ndef make(): return ONE\n")
     command = OpenModel(source="net:make", folder=str(path.parent))
@@ -546,61 +441,12 @@ def test_what_lies_on_meta_has_no_values_to_move(place: Place, write: Write) -> 
     assert "has no values" in words
 
 
-def test_a_cancelled_trial_is_no_model(write: Write) -> None:
-    path = write(LINEAR)
-    with pytest.raises(DevExplorerError, match="cancelled"):
-        tried(parse("net:make"), str(path.parent), ProgressMonitor(cancelled=lambda: True))
-
-
 def test_a_configuration_that_does_not_fit_is_refused_before_it_is_allocated(place: Place) -> None:
     with pytest.raises(DoesNotFit) as refused:
         dispatch(
             place.workspace, OpenModel(source="transformers:gpt2?n_layer=1&n_embd=120000&n_head=1", device="vgpu:0")
         )
     assert refused.value.needed_bytes > 500 << 30
-
-
-# --- in the engine's own process
-
-
-@pytest.fixture
-def engine() -> Iterator[tuple[EngineProcess, Callable[[int], list[Event]]]]:
-    """The engine, and its events until a job has ended."""
-    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    process = EngineProcess(events.put)
-    process.start()
-
-    def until(request: int) -> list[Event]:
-        seen = [events.get(timeout=60)]
-        while not (isinstance(seen[-1], JobEnded) and seen[-1].request == request):
-            seen.append(events.get(timeout=60))
-        return seen
-
-    yield process, until
-    process.close()
-    assert process.join(10)
-
-
-def test_what_a_trial_prints_is_in_the_log_and_an_exit_in_it_costs_nothing(
-    engine: tuple[EngineProcess, Callable[[int], list[Event]]], write: Write
-) -> None:
-    process, until = engine
-    path = write(
-        "import os, sys\nfrom torch import nn\ndef make():\n    print('from print')\n    os.write(2, b'from"
-        " below\\n')\n    os._exit(0)\ndef good(): return nn.Linear(2, 2)\n"
-    )
-    process.send(OpenModel(request=1, source="net:make", folder=str(path.parent)))
-    seen = until(1)
-    assert not [event for event in seen if isinstance(event, EngineLost)]
-    assert isinstance(seen[-1], JobEnded)
-    assert not seen[-1].ok
-    process.send(OpenModel(request=2, source="net:good", folder=str(path.parent)))
-    seen += until(2)
-    assert isinstance(seen[-1], JobEnded)
-    assert seen[-1].ok
-    assert [event.snapshot.name for event in seen if isinstance(event, ObjectChanged)] == ["good"]
-    printed = [event.text for event in seen if isinstance(event, Log) and event.level == "output"]
-    assert [text for text in printed if text.startswith("from")] == ["from print", "from below"]
 
 
 def test_the_end_of_the_process_that_waits_for_it_ends_a_trial(write: Write, tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_it_has_the_new_code_and_what_fits_of_the_former_model(place: Place, fil
         ("vgpu:0", torch.float64)
     }
     assert not any(part.training for part in model.modules())
-    assert "scale, extra.weight and extra.bias have their initial values" in result.answer.words
+    assert "3 tensors with initial values: scale, extra.weight and extra.bias." in result.answer.words
     script = {"net": former}
     exec(result.answer.code, script)
     again = script["net"]
@@ -168,7 +168,7 @@ def test_a_module_that_it_imports_counts_and_others_do_not(place: Place, file: P
     write(file.with_name("parts.py"), PARTS.replace("4, 2", "4, 3"))
     assert place.snapshot("net").outdated == (str(file.with_name("parts.py")),)
     answer = place.do(RunModelCode(target="net", again=True)).answer
-    assert "last.weight and last.bias have their initial values" in answer.words
+    assert "2 tensors with initial values: last.weight and last.bias." in answer.words
     assert place.snapshot("net").outdated == ()
 
 

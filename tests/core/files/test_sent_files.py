@@ -148,15 +148,6 @@ def test_a_workspace_that_is_saved_for_another_machine_is_saved_once_it_is_there
     assert not state.part(FilesState).changed
 
 
-def test_a_copy_of_unsaved_work_knows_the_file_of_the_other_machine(host: Place, folder: Path) -> None:
-    host.do(NewTensor(name="x", fill="randn", shape=(3,), seed=1))
-    copy = folder / "copy.devexplorer"
-    host.do(SaveWorkspace(path=str(copy), copy_of_far=sent("work.devexplorer")))
-    (event,) = host.do(OpenWorkspace(path=str(copy), replace=True, copy=True)).events
-    assert isinstance(event, WorkspaceFile)
-    assert (event.path, event.sent_from, event.copy) == ("", sent("work.devexplorer"), True)
-
-
 def test_objects_and_snapshots_for_another_machine_are_called_what_they_become_there(
     host: Place, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,33 +65,27 @@ class SessionHere:
         assert isinstance(rebuilt, Rebuilt)
         return rebuilt
 
-    @property
-    def objects(self) -> tuple[str, ...]:
-        return self.engines[-1].engine.workspace.names
-
-    def values(self, name: str) -> torch.Tensor:
-        tensor = self.engines[-1].engine.workspace.get(name)
-        assert isinstance(tensor, torch.Tensor)
-        return tensor
-
-    def weights(self) -> list[torch.Tensor]:
-        model = self.engines[-1].engine.workspace.get("mlp")
-        assert isinstance(model, torch.nn.Module)
-        return [value.clone() for value in model.state_dict().values()]
+    def values(self) -> dict[str, list[torch.Tensor]]:
+        """By object."""
+        workspace = self.engines[-1].engine.workspace
+        found = {}
+        for name in workspace.names:
+            thing = workspace.get(name)
+            tensors = [thing] if isinstance(thing, torch.Tensor) else list(thing.state_dict().values())
+            found[name] = [tensor.detach().clone() for tensor in tensors]
+        return found
 
 
 @pytest.fixture
-def here() -> Iterator[SessionHere]:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SessionHere]:
+    monkeypatch.chdir(tmp_path)
     made = SessionHere()
     yield made
     made.session.close()
 
 
-@pytest.fixture
-def save(tmp_path: Path) -> SaveWorkspace:
-    return SaveWorkspace(path=str(tmp_path / "work.devexplorer"), overwrite=True)
-
-
+SAVE = SaveWorkspace(path="work.devexplorer", overwrite=True)
+OTHER = SaveWorkspace(path="other.devexplorer", overwrite=True)
 X = NewTensor(name="x", fill="rand", shape=(3,), seed=1)
 X_TOO = NewTensor(name="z", fill="rand", shape=(3,), seed=1)
 BUILD = BuildModel(recipe="mlp", name="mlp", seed=2)
@@ -99,90 +93,46 @@ TRAINED = (BUILD, lab.MakeOptimizer(target="mlp"), lab.TrainStep(target="mlp"))
 """No replay gives these values again: only a file has them."""
 
 
-def test_what_was_built_after_the_first_save_and_undone_stays_undone(here: SessionHere, save: SaveWorkspace) -> None:
-    here.do(X, save, BUILD, save, Undo())
-    x = here.values("x").clone()
-    assert here.die().lost == ()
-    assert here.objects == ("x",)
-    assert torch.equal(here.values("x"), x)
-    assert here.die().lost == (), "a second time as well"
-    assert here.objects == ("x",)
+MORE = [NewTensor(name=name, fill="rand", shape=(2,), seed=3) for name in "abc"]
+SESSIONS: dict[str, tuple[Command, ...]] = {
+    "built after the first save, and undone": (X, SAVE, BUILD, SAVE, Undo()),
+    "redone": (X, SAVE, BUILD, SAVE, Undo(), Redo()),
+    "trained values come from the file": (
+        *TRAINED, SAVE, X, Forward(target="mlp", output="y"), SAVE, Undo(), Undo(),
+    ),
+    "removed for the second save": (X, BUILD, SAVE, Remove(names=("x",)), SAVE, Undo()),
+    "opened and saved again": (X, SAVE, Remove(names=("x",)), OpenWorkspace(path=SAVE.path), BUILD, SAVE, Undo()),
+    "another file has what is undone": (*TRAINED, X, SAVE, Remove(names=("x",)), OTHER, Undo()),
+    "several changes": (X, SAVE, *MORE, SAVE, Undo(), Undo(), Move(targets=("x",), device="cpu", dtype="float64")),
+    "the only file has what no command repeats": (*TRAINED, X, SAVE, Undo()),
+    "what came with another file": (
+        X, OTHER, Remove(names=("x",)), BUILD, SAVE, OpenWorkspace(path=OTHER.path, replace=True), OTHER, Undo(),
+    ),
+    "a forward without a name for its result": (*TRAINED, X, SAVE, Forward(target="mlp"), X_TOO, SAVE, Undo()),
+}  # fmt: skip
 
 
-def test_it_is_there_once_when_it_was_redone(here: SessionHere, save: SaveWorkspace) -> None:
-    here.do(X, save, BUILD, save, Undo(), Redo())
-    assert here.die().lost == ()
-    assert here.objects == ("x", "mlp")
+@pytest.mark.parametrize("what", SESSIONS)
+def test_everything_is_there_again(here: SessionHere, what: str) -> None:
+    here.do(*SESSIONS[what])
+    before = here.values()
+    for _ in range(2):
+        lost = here.die().lost
+        assert lost == () or what.startswith("a forward")
+        after = here.values()
+        assert set(after) == set(before)
+        for name, values in before.items():
+            assert all(map(torch.equal, values, after[name])), name
 
 
-def test_trained_values_come_from_the_file(here: SessionHere, save: SaveWorkspace) -> None:
-    here.do(*TRAINED, save, X, Forward(target="mlp", output="y"), save, Undo(), Undo())
-    weights = here.weights()
-    assert here.die().lost == ()
-    assert here.objects == ("mlp",)
-    assert all(map(torch.equal, weights, here.weights()))
-
-
-def test_what_was_removed_for_the_second_save_is_made_again(here: SessionHere, save: SaveWorkspace) -> None:
-    here.do(X, BUILD, save, Remove(names=("x",)), save, Undo())
-    x = here.values("x").clone()
-    assert here.die().lost == ()
-    assert set(here.objects) == {"x", "mlp"}
-    assert torch.equal(here.values("x"), x)
-
-
-def test_what_only_the_first_save_had_is_named(here: SessionHere, save: SaveWorkspace) -> None:
-    here.do(*TRAINED, X, save, Remove(names=("x",)), save, Undo())
-    assert here.die().lost == ("the Undo of removing x: the file has what was saved before it",)
-    assert here.objects == ("mlp",)
-
-
-def test_a_file_that_was_opened_and_saved_again_is_opened_again(here: SessionHere, save: SaveWorkspace) -> None:
-    here.do(X, save, Remove(names=("x",)), OpenWorkspace(path=save.path), BUILD, save, Undo())
-    assert here.die().lost == ()
-    assert here.objects == ("x",)
-
-
-def test_another_file_is_where_a_replay_begins_when_that_is_as_it_was(
-    here: SessionHere, save: SaveWorkspace, tmp_path: Path
-) -> None:
-    copy = SaveWorkspace(path=str(tmp_path / "copy.devexplorer"))
-    here.do(*TRAINED, X, save, Remove(names=("x",)), copy, Undo())
-    assert here.die().lost == ()
-    assert set(here.objects) == {"x", "mlp"}
-
-
-def test_several_changes_that_were_undone_are_undone_again(here: SessionHere, save: SaveWorkspace) -> None:
-    more = [NewTensor(name=name, fill="rand", shape=(2,), seed=3) for name in "abc"]
-    here.do(X, save, *more, save, Undo(), Undo(), Move(targets=("x",), device="cpu", dtype="float64"))
-    assert here.die().lost == ()
-    assert here.objects == ("x", "a")
-    assert here.values("x").dtype == torch.float64
-
-
-def test_the_only_file_has_what_no_command_repeats(here: SessionHere, save: SaveWorkspace) -> None:
-    here.do(*TRAINED, X, save, Undo())
-    weights = here.weights()
-    assert here.die().lost == ()
-    assert here.objects == ("mlp",)
-    assert all(map(torch.equal, weights, here.weights()))
-
-
-def test_what_came_with_another_file_does_not_come_back(here: SessionHere, save: SaveWorkspace, tmp_path: Path) -> None:
-    other = SaveWorkspace(path=str(tmp_path / "other.devexplorer"), overwrite=True)
-    here.do(X, other, Remove(names=("x",)), BUILD, save)
-    here.do(OpenWorkspace(path=other.path, replace=True), other, Undo())
-    assert here.die().lost == ()
-    assert here.objects == ("mlp",)
-
-
-def test_a_training_step_that_was_undone_is_named(here: SessionHere, save: SaveWorkspace) -> None:
-    here.do(*TRAINED, lab.TrainStep(target="mlp"), save, Undo())
-    assert here.die().lost == ("the Undo of training step of mlp: the file has what was saved before it",)
-    assert here.objects == ("mlp",)
-
-
-def test_a_forward_without_a_name_for_its_result_removes_nothing(here: SessionHere, save: SaveWorkspace) -> None:
-    here.do(*TRAINED, X, save, Forward(target="mlp"), X_TOO, save, Undo())
-    here.die()
-    assert set(here.objects) == {"mlp", "x"}
+@pytest.mark.parametrize(
+    ("commands", "lost"),
+    [
+        ((*TRAINED, X, SAVE, Remove(names=("x",)), SAVE, Undo()), "removing x"),
+        ((*TRAINED, lab.TrainStep(target="mlp"), SAVE, Undo()), "training step of mlp"),
+    ],
+)
+def test_what_only_the_first_save_had_is_named(here: SessionHere, commands: tuple[Command, ...], lost: str) -> None:
+    here.do(*commands)
+    assert here.die().lost == (f"the Undo of {lost}: the file has what was saved before it",)
+    assert set(here.values()) == {"mlp"}

@@ -89,28 +89,21 @@ def test_every_sample_model_comes_back(
     assert after == before
 
 
-def test_trained_values_with_an_optimizer_come_back_and_go_on_alike(host: Place, tmp_path: Path) -> None:
-    host.do(BuildModel(recipe="mlp", name="mlp"))
-    host.do(MakeOptimizer(target="mlp", kind="adamw", learning_rate=0.01))
-    host.do(TrainStep(target="mlp"))
-    before, path = everything(host), str(tmp_path / "w.devexplorer")
-    host.do(SaveWorkspace(path=path))
-    with place_of("cpu") as other:
-        other.do(OpenWorkspace(path=path))
-        assert everything(other) == before
-        for place in (host, other):
-            torch.manual_seed(1)
-            place.do(TrainStep(target="mlp"))
-        assert everything(other) == everything(host)
-
-
-@pytest.mark.parametrize("kind", ["sgd", "momentum", "adam"])
-def test_optimizers_on_virtual_gpus(vgpu: Place, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["sgd", "momentum", "adam", "adamw"])
+def test_an_optimizer_comes_back_and_goes_on_alike(vgpu: Place, tmp_path: Path, kind: str) -> None:
     vgpu.do(BuildModel(recipe="mlp", name="mlp", device="vgpu:0"))
     vgpu.do(MakeOptimizer(target="mlp", kind=kind))
     vgpu.do(TrainStep(target="mlp"))
-    before, after, _ = saved_and_opened(vgpu, tmp_path)
-    assert after == before
+    before, path = everything(vgpu), str(tmp_path / "w.devexplorer")
+    vgpu.do(SaveWorkspace(path=path))
+    stepped = []
+    for _ in range(2):
+        torch.manual_seed(1)
+        vgpu.do(TrainStep(target="mlp"))
+        stepped.append(everything(vgpu))
+        vgpu.do(OpenWorkspace(path=path, replace=True))
+        assert everything(vgpu) == before
+    assert stepped[0] == stepped[1]
 
 
 def test_ties_flags_modes_and_dtypes(vgpu: Place, tmp_path: Path) -> None:
@@ -295,7 +288,6 @@ def test_saving_is_all_or_nothing(host: Place, tmp_path: Path) -> None:
     host.do(SaveWorkspace(path=str(path)))
     kept = path.read_bytes()
     refused = host.answer(SaveWorkspace(path=str(path)))
-    assert refused.failed
     assert refused.offers[0].command == SaveWorkspace(path=str(path), overwrite=True)
     again = SaveWorkspace(path=str(path), overwrite=True)
     with pytest.raises(Cancelled):
@@ -307,13 +299,6 @@ def test_saving_is_all_or_nothing(host: Place, tmp_path: Path) -> None:
     assert "cannot hold sparse ('sparse' is sparse" in words
     host.do(OpenWorkspace(path=str(path), replace=True))
     assert host.workspace.names == ("t",)
-
-
-def test_an_empty_workspace_is_a_file_too(host: Place, tmp_path: Path) -> None:
-    path = str(tmp_path / "w.devexplorer")
-    host.do(SaveWorkspace(path=path))
-    host.do(OpenWorkspace(path=path))
-    assert host.workspace.names == ()
 
 
 def test_its_values_are_tensors_for_everybody_else(host: Place, tmp_path: Path) -> None:

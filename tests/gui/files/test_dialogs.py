@@ -13,13 +13,10 @@ from pytestqt.qtbot import QtBot
 from devexplorer.core.files.records import (
     CheckpointCompared,
     CheckpointComparison,
-    CompareCheckpoint,
     FileContents,
     FileEntry,
     FileListed,
     KeyMismatch,
-    ListFile,
-    Load,
     LoadCheckpoint,
     OpenModel,
     Save,
@@ -27,7 +24,7 @@ from devexplorer.core.files.records import (
 from devexplorer.core.isolation.model_classes import Candidate
 from devexplorer.core.isolation.model_source import describe
 from devexplorer.core.parameters.records import Initialise
-from devexplorer.core.records import Answer, Row
+from devexplorer.core.records import Row
 from devexplorer.core.session.state import State
 from devexplorer.gui.files.open_model import KINDS, OpenModelDialog
 from devexplorer.gui.files.questions import TrustDialog
@@ -54,23 +51,6 @@ def opening(qtbot: QtBot, state: State) -> OpenModelDialog:
     qtbot.addWidget(dialog)
     dialog.show()
     return dialog
-
-
-def test_a_python_file_becomes_a_source_with_its_folder(opening: OpenModelDialog, qtbot: QtBot, tmp_path: Path):
-    (tmp_path / "nets.py").write_text("def make(): ...\n")
-    assert not opening.accept_button.isEnabled()
-    opening.file.set_path(str(tmp_path / "nets.py"))
-    assert opening.message.text() == "Enter the class or function that creates the model."
-    assert opening.message.property("words") == "dim", "what is not typed yet is no mistake"
-    qtbot.keyClicks(opening.factory, "make")
-    assert "nets.py" in opening.message.text()
-    opening.device.setCurrentText("vgpu:0")
-    opening.dtype.setCurrentText("float16")
-    with qtbot.waitSignal(opening.command_requested) as sent:
-        qtbot.mouseClick(opening.accept_button, LEFT)
-    assert sent.args == [
-        OpenModel(source=f"{tmp_path}/nets.py:make", folder=str(tmp_path), device="vgpu:0", dtype="float16")
-    ]
 
 
 def test_the_rows_keep_their_places_while_the_message_grows_and_shrinks(
@@ -105,17 +85,6 @@ def test_the_rows_keep_their_places_while_the_message_grows_and_shrinks(
     assert opening.size() == size
 
 
-def test_a_configuration_of_transformers_takes_options_as_people_write_them(opening: OpenModelDialog, qtbot: QtBot):
-    opening.kind.setCurrentIndex(list(KINDS).index("transformers"))
-    assert not opening.file.isVisible()
-    opening.type.setCurrentText("gpt2")
-    qtbot.keyClicks(opening.options, "n_layer=2, n_embd=64")
-    assert "nothing is downloaded" in opening.message.text()
-    with qtbot.waitSignal(opening.command_requested) as sent:
-        qtbot.mouseClick(opening.accept_button, LEFT)
-    assert sent.args[0].source == "transformers:gpt2?n_layer=2&n_embd=64"
-
-
 def test_what_cannot_be_opened_is_said_before_anything_is_sent(opening: OpenModelDialog, qtbot: QtBot):
     opening.kind.setCurrentIndex(list(KINDS).index("module"))
     qtbot.keyClicks(opening.module, "not a module")
@@ -146,26 +115,21 @@ def test_something_opened_before_needs_one_choice(qtbot: QtBot, state: State):
     assert (dialog.vision.text(), dialog.device.currentText()) == ("resnet50", "vgpu:0"), "a device that is gone"
 
 
-@pytest.mark.parametrize("remember", [True, False])
-def test_the_question_says_what_would_run_and_carries_the_answer(qtbot: QtBot, tmp_path: Path, remember: bool):
+@pytest.mark.parametrize("remember", [True, False, None])
+def test_the_question_says_what_would_run_and_carries_the_answer(qtbot: QtBot, tmp_path: Path, remember: bool | None):
     (tmp_path / "nets.py").write_text("def make(): ...\n")
     dialog = TrustDialog(describe(f"{tmp_path}/nets.py:make"))
     qtbot.addWidget(dialog)
     dialog.show()
+    answers: list[object] = []
+    dialog.allowed.connect(answers.append)
     assert "nets.py" in dialog.words.text()
-    dialog.remember.setChecked(remember)
-    with qtbot.waitSignal(dialog.allowed) as sent:
-        qtbot.mouseClick(dialog.accept_button, LEFT)
-    assert sent.args == [remember]
-
-
-def test_without_a_yes_nothing_is_allowed(qtbot: QtBot, tmp_path: Path):
-    (tmp_path / "nets.py").write_text("def make(): ...\n")
-    dialog = TrustDialog(describe(f"{tmp_path}/nets.py:make"))
-    qtbot.addWidget(dialog)
-    dialog.show()
-    with qtbot.assertNotEmitted(dialog.allowed):
-        qtbot.mouseClick(dialog.cancel_button, LEFT)
+    dialog.remember.setChecked(bool(remember))
+    qtbot.mouseClick(dialog.cancel_button if remember is None else dialog.accept_button, LEFT)
+    expected = []
+    if remember is not None:
+        expected = [remember]
+    assert answers == expected, "without a yes nothing is allowed"
 
 
 # --- saving
@@ -225,28 +189,6 @@ def listed(path: Path) -> FileListed:
     )
 
 
-def test_a_file_is_looked_into_and_some_of_it_is_loaded(qtbot: QtBot, state: State, tmp_path: Path):
-    path = tmp_path / "two.safetensors"
-    path.write_bytes(b"?")
-    dialog = LoadFileDialog(state)
-    qtbot.addWidget(dialog)
-    dialog.show()
-    with qtbot.waitSignal(dialog.command_requested) as sent:
-        dialog.file.set_path(str(path))
-    assert sent.args == [ListFile(path=str(path))]
-    state.apply(listed(path))
-    dialog.refresh()
-    assert dialog.message.text() == "Loads all 2 tensors, 64 B. They were on cuda:1 when they were saved."
-    row = dialog.table.visualRect(dialog.table.rows_model.index(1, 0)).center()
-    qtbot.mouseClick(dialog.table.viewport(), LEFT, pos=row)
-    assert dialog.message.text().startswith("Loads 1 tensor of 2, 40 B.")
-    dialog.device.setCurrentText("vgpu:0")
-    qtbot.keyClicks(dialog.name, "mine")
-    with qtbot.waitSignal(dialog.command_requested) as sent:
-        qtbot.mouseClick(dialog.accept_button, LEFT)
-    assert sent.args == [Load(path=str(path), entries=("b",), device="vgpu:0", name="mine")]
-
-
 def test_what_was_known_of_a_file_before_is_not_taken_for_what_is_in_it_now(qtbot: QtBot, state: State, tmp_path: Path):
     path = tmp_path / "two.safetensors"
     path.write_bytes(b"?")
@@ -259,19 +201,6 @@ def test_what_was_known_of_a_file_before_is_not_taken_for_what_is_in_it_now(qtbo
     state.apply(listed(path))
     dialog.refresh()
     assert len(dialog.table.rows) == 2
-
-
-def test_a_refusal_of_the_engine_is_in_the_dialog(qtbot: QtBot, state: State, tmp_path: Path):
-    path = tmp_path / "hostile.pt"
-    path.write_bytes(b"?")
-    dialog = LoadFileDialog(state)
-    qtbot.addWidget(dialog)
-    dialog.file.set_path(str(path))
-    assert not dialog.accept_button.isEnabled()
-    state.apply(Answer(title="The file could not be read", words="It wants to run os.system.", failed=True))
-    dialog.refresh()
-    assert dialog.message.text() == "It wants to run os.system."
-    assert not dialog.accept_button.isEnabled()
 
 
 # --- checkpoints
@@ -311,34 +240,6 @@ def test_keys_that_do_not_match_are_listed_and_need_a_tick(
     with qtbot.waitSignal(checkpoint.command_requested) as sent:
         qtbot.mouseClick(checkpoint.accept_button, LEFT)
     assert sent.args == [LoadCheckpoint(target="net", path=str(tmp_path / "net.pt"), partial=True)]
-
-
-def test_a_comparison_of_before_is_not_taken_for_one_of_now(qtbot: QtBot, state: State, tmp_path: Path):
-    (tmp_path / "net.pt").write_bytes(b"?")
-    state.apply(compared(tmp_path / "net.pt"))
-    dialog = CheckpointDialog(state, "net")
-    qtbot.addWidget(dialog)
-    dialog.file.set_path(str(tmp_path / "net.pt"))
-    dialog.refresh()
-    assert not dialog.accept_button.isEnabled()
-    state.apply(compared(tmp_path / "net.pt"))
-    dialog.refresh()
-    assert dialog.accept_button.isEnabled()
-
-
-def test_a_prefix_that_would_help_is_one_click(
-    checkpoint: CheckpointDialog, qtbot: QtBot, state: State, tmp_path: Path
-):
-    state.apply(compared(tmp_path / "net.pt", missing=("a",), suggested_strip="module."))
-    checkpoint.refresh()
-    assert checkpoint.suggestion.text() == "Take away “module.”"
-    with qtbot.waitSignal(checkpoint.command_requested) as sent:
-        qtbot.mouseClick(checkpoint.suggestion, LEFT)
-    assert sent.args == [CompareCheckpoint(target="net", path=str(tmp_path / "net.pt"), strip="module.")]
-    state.apply(compared(tmp_path / "net.pt", "module."))
-    checkpoint.refresh()
-    assert checkpoint.message.text() == "3 keys match."
-    assert checkpoint.accept_button.isEnabled()
 
 
 # --- initial values

@@ -19,10 +19,10 @@ from PySide6.QtGui import QDragEnterEvent, QDragMoveEvent, QDropEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QWidget
 
-from devexplorer.core.files.records import FileContents, FileListed, ListFile, OpenModel
+from devexplorer.core.files.records import FileContents, FileListed, ListFile
 from devexplorer.core.isolation.model_source import parse
 from devexplorer.core.memory.records import OpenSnapshot
-from devexplorer.core.records import Answer, EngineLost, JobEnded, JobStarted
+from devexplorer.core.records import EngineLost
 from devexplorer.core.session.session import PollResult
 from devexplorer.gui.files.actions import files_of
 from devexplorer.gui.files.open_model import OpenModelDialog
@@ -57,46 +57,35 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def drop(quiet: QuietWindow, *paths: Path) -> bool:
-    """Drag files onto the middle of the window, let go, and wait until it is known what they are; whether the window
-    took them."""
-    taken = let_go(quiet, *paths)
-    quiet.answered()
-    return taken
-
-
-def let_go(quiet: QuietWindow, *paths: Path) -> bool:
-    """The same without waiting."""
+def let_go(quiet: QuietWindow, *files: Path | str, on: QWidget | None = None) -> bool:
+    """Drag files over the window, or a part of it, and let go; whether they were taken."""
     data = QMimeData()
-    data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
-    actions, left, none = (
-        Qt.DropAction.CopyAction | Qt.DropAction.MoveAction,
-        Qt.MouseButton.LeftButton,
-        Qt.KeyboardModifier.NoModifier,
-    )
-    enters = QDragEnterEvent(QPoint(700, 400), actions, data, left, none)
+    data.setUrls([QUrl.fromLocalFile(str(file)) if isinstance(file, Path) else QUrl(file) for file in files])
+    both = Qt.DropAction.CopyAction | Qt.DropAction.MoveAction
+    left, none = Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+    place = QPoint(2, 2)
+    enters = QDragEnterEvent(place, both, data, left, none)
     enters.setAccepted(False)
-    QApplication.sendEvent(quiet.window, enters)
+    QApplication.sendEvent(on or quiet.window, enters)
     if not enters.isAccepted():
         return False
-    event = QDropEvent(QPointF(700, 400), actions, data, left, none)
-    QApplication.sendEvent(quiet.window, event)
+    QApplication.sendEvent(on or quiet.window, QDragMoveEvent(place, both, data, left, none))
+    event = QDropEvent(QPointF(place), both, data, left, none)
+    QApplication.sendEvent(on or quiet.window, event)
     assert event.dropAction() == Qt.DropAction.CopyAction, "the file stays where it is"
     quiet.settle()
     return event.isAccepted()
 
 
+def drop(quiet: QuietWindow, *paths: Path) -> bool:
+    """The same, and wait until it is known what they are."""
+    taken = let_go(quiet, *paths)
+    quiet.answered()
+    return taken
+
+
 def dialogs(quiet: QuietWindow) -> list[QDialog]:
     return [dialog for dialog in quiet.window.findChildren(QDialog) if dialog.isVisible()]
-
-
-def test_a_dropped_model_asks_for_its_class(quiet: QuietWindow, files: Path) -> None:
-    assert drop(quiet, files / "nets.py")
-    [dialog] = dialogs(quiet)
-    assert isinstance(dialog, OpenModelDialog)
-    assert dialog.file.path == files / "nets.py"
-    assert dialog.message.text() == "Enter the class or function that creates the model."
-    dialog.reject()
 
 
 def test_the_only_class_of_a_file_is_chosen_though_it_needs_arguments_and_no_button_moves(
@@ -268,18 +257,6 @@ def test_after_a_refusal_nothing_of_the_file_before_is_shown(quiet: QuietWindow,
     assert ListFile(path=str(files / "lfs.pt")) in quiet.sent, "its refusal takes the place of what is shown"
 
 
-def test_a_folder_with_a_checkpoint_opens_as_one(quiet: QuietWindow, files: Path) -> None:
-    folder = files / "model"
-    folder.mkdir()
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"w": "x.safetensors"}}))
-    drop(quiet, folder)
-    [dialog] = dialogs(quiet)
-    assert isinstance(dialog, LoadFileDialog)
-    assert ListFile(path=str(folder)) in quiet.sent
-    dialog.reject()
-    quiet.settle()
-
-
 def test_no_part_of_the_window_keeps_a_dropped_file_to_itself(
     quiet: QuietWindow, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,36 +265,24 @@ def test_no_part_of_the_window_keeps_a_dropped_file_to_itself(
         quiet.settle()
     opened: list[list[Path]] = []
     monkeypatch.setattr(files_of(quiet.window.context).opening, "open", opened.append)
-    data = QMimeData()
-    data.setUrls([QUrl.fromLocalFile(str(files / "a.npy"))])
-    copy, left, none = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
     parts = [widget for widget in quiet.window.findChildren(QWidget) if widget.window() is quiet.window]
     takers = [widget for widget in parts if widget.acceptDrops()]
     assert len(takers) > 20
     for number, widget in enumerate(takers, start=1):
-        for event in (
-            QDragEnterEvent(QPoint(2, 2), copy, data, left, none),
-            QDragMoveEvent(QPoint(2, 2), copy, data, left, none),
-            QDropEvent(QPointF(2, 2), copy, data, left, none),
-        ):
-            QApplication.sendEvent(widget, event)
-        quiet.settle()
+        let_go(quiet, files / "a.npy", on=widget)
         assert opened == [[files / "a.npy"]] * number, f"{widget} of {widget.parent()}"
+    assert not let_go(quiet, "https://example.org/w.pt"), "no file of this machine"
 
 
 def test_a_file_that_is_dropped_on_a_field_for_files_is_its_path(quiet: QuietWindow, files: Path) -> None:
-    drop(quiet, files / "nets.py")
+    assert drop(quiet, files / "nets.py")
     [dialog] = dialogs(quiet)
     assert isinstance(dialog, OpenModelDialog)
-    data = QMimeData()
-    data.setUrls([QUrl.fromLocalFile(str(files / "other.py"))])
-    left, none = Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
-    both = Qt.DropAction.CopyAction | Qt.DropAction.MoveAction
-    QApplication.sendEvent(dialog.file, QDragEnterEvent(QPoint(4, 4), both, data, left, none))
-    event = QDropEvent(QPointF(4, 4), both, data, left, none)
+    assert dialog.file.path == files / "nets.py"
+    assert dialog.message.text() == "Enter the class or function that creates the model."
+    assert dialog.message.property("words") == "dim", "what is not typed yet is no mistake"
     assert not dialog.file.edit.acceptDrops()
-    QApplication.sendEvent(dialog.file, event)
-    assert event.dropAction() == Qt.DropAction.CopyAction
+    let_go(quiet, files / "other.py", on=dialog.file)
     assert dialog.file.path == files / "other.py"
     dialog.reject()
 
@@ -370,24 +335,6 @@ def test_a_slow_disk_keeps_its_own_thread_waiting_and_not_the_window(
     assert quiet.window.banner.words.full_text.startswith("notes.txt cannot be opened")
     assert readers
     assert main_thread() not in readers
-
-
-def test_what_is_not_a_file_of_this_machine_is_not_taken(quiet: QuietWindow) -> None:
-    data = QMimeData()
-    data.setUrls([QUrl("https://example.org/w.pt")])
-    event = QDragEnterEvent(
-        QPoint(5, 5), Qt.DropAction.CopyAction, data, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
-    )
-    event.setAccepted(False)
-    QApplication.sendEvent(quiet.window, event)
-    assert not event.isAccepted()
-
-
-def test_without_an_engine_it_says_so_once(quiet: QuietWindow, files: Path) -> None:
-    quiet.tell(EngineLost(reason="It was ended by SIGKILL.", will_restart=True, time_unix_s=quiet.now))
-    drop(quiet, files / "a.npy", files / "b.npy")
-    assert dialogs(quiet) == []
-    assert quiet.window.banner.words.full_text == "The engine is not ready yet."
 
 
 def test_what_the_window_was_started_with_waits_for_the_engine(quiet: QuietWindow, files: Path) -> None:
@@ -456,22 +403,6 @@ def press(quiet: QuietWindow, key: Qt.Key) -> None:
     quiet.window.objects.tree.setFocus()
     QTest.keyClick(quiet.window.objects.tree, key, Qt.KeyboardModifier.ControlModifier)
     quiet.settle()
-
-
-def test_a_model_that_could_not_be_opened_is_not_among_the_recent_ones(quiet: QuietWindow) -> None:
-    models = files_of(quiet.window.context).models
-    for number, (source, ok) in enumerate((("good.py:make", True), ("bad.py:make", False), ("good.py:Other", True)), 1):
-        command = OpenModel(source=source, folder="/somewhere")
-        quiet.window.controller.send(command)
-        assert command not in models.recent, "not before it is known"
-        quiet.tell(
-            JobStarted(request=number, title="opening", time_unix_s=quiet.now, command=command),
-            Answer(request=number, title="opened" if ok else "not opened", words="…", failed=not ok),
-            JobEnded(request=number, ok=ok, time_unix_s=quiet.now),
-        )
-    good = tuple(OpenModel(source=f"good.py:{name}", folder="/somewhere") for name in ("Other", "make"))
-    assert models.recent == good
-    assert quiet.window.settings().of_features["opened_models"] == good
 
 
 def test_what_earlier_versions_remembered_is_still_offered(quiet: QuietWindow) -> None:

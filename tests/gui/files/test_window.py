@@ -207,21 +207,3 @@ def test_a_configuration_of_transformers_is_opened_without_a_question(start: Sta
     hands.point("tiny")
     hands.press(Qt.Key.Key_F)
     hands.until(lambda: hands.state.answer is not None and "ran" in hands.state.answer.title, "forward")
-
-
-def test_what_cannot_be_is_said_while_it_is_typed(start: Start, tmp_path: Path) -> None:
-    hands = start()
-    hands.menu(hands.window.toolbar.open_button, "Open a model…")
-    dialog = hands.dialog(OpenModelDialog)
-    assert dialog.focusWidget() is dialog.kind, "the first field"
-    there = {
-        "~nobody-here/x.py": "There is no file",
-        f"/{'x' * 300}.py": "There is no file",
-        str(tmp_path): "is a folder",
-    }
-    for path, words in there.items():
-        hands.write(dialog.file.edit, path)
-        assert words in dialog.message.text()
-        assert not dialog.accept_button.isEnabled()
-    QTest.keyClick(dialog, Qt.Key.Key_Escape)
-    hands.until(lambda: not _open_dialogs(), "Esc closes")
