@@ -9,10 +9,10 @@ then what it keeps without need (graphs, containers), and then what is simply la
 from __future__ import annotations
 
 import dis
+import os
 import re
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -28,51 +28,24 @@ from devexplorer.core.observe.live_memory import (
     SAVED,
     STATE,
     TEMPORARY,
-    LiveMemory,
     Piece,
-    Root,
     TensorGroup,
 )
-from devexplorer.core.observe.memory_report import CauseKind, MemoryCause
-from devexplorer.core.observe.moment import Moment
+from devexplorer.core.observe.memory_case import MemoryCase, make_cause, model_words, place_words
+from devexplorer.core.observe.memory_report import MemoryCause
+from devexplorer.core.observe.needless import FEW, MUCH, kept_copies, untrained_graph
 
 FRAGMENTED = 0.2
 """Of the device: so much is free beside the largest piece where fragmentation is the cause."""
 WORTH = 0.1
 """Of the device: what a checkpoint or a second model takes, where it can be the cause."""
-MUCH, MOST = 0.25, 0.5
-"""Of the device: what is worth naming, what decides."""
-FEW = 3
+MOST = 0.5
+"""Of the device: what decides."""
 ROUNDING = 2 << 20
 """Bytes by which a block can be larger than what was asked for."""
 _COPIES = re.compile(r"clone\(|deepcopy\(|copy\(|state_dict\(")
 LONG = 512
 """Tokens from which on an attention matrix is looked for."""
-
-
-class MemoryCase(NamedTuple):
-    """What is judged."""
-
-    live: LiveMemory
-    moment: Moment
-    requested: int
-    others: int
-    """Bytes of other processes, where known."""
-    name_of: Callable[[object], str]
-    """The variable that leads to an object, with where it is; empty: none."""
-    path_of: Callable[[object], str]
-    """The variable alone."""
-    outside: Callable[[object], bool]
-    """Whether that variable is outside of the forward that runs."""
-
-    @property
-    def usable(self) -> int:
-        """What tensors can have."""
-        return max(self.live.card.usable, 1)
-
-    def share(self, size: int) -> float:
-        """Of the device."""
-        return size / self.usable
 
 
 def judge(case: MemoryCase) -> MemoryCause:
@@ -82,10 +55,6 @@ def judge(case: MemoryCase) -> MemoryCause:
         if found is not None:
             return found
     return _largest_part(case)
-
-
-def _cause(kind: CauseKind, text: str, remedies: list[str], *evidence: str) -> MemoryCause:
-    return MemoryCause(kind=kind, text=text, evidence=tuple(filter(None, evidence)), remedies=tuple(remedies))
 
 
 def _fragmentation(case: MemoryCase) -> MemoryCause | None:
@@ -100,7 +69,7 @@ def _fragmentation(case: MemoryCase) -> MemoryCause | None:
         "Allocate the largest tensors first, or pad inputs to a few fixed sizes, so that freed pieces fit again.",
         "torch.cuda.empty_cache() helps only for segments in which nothing is left.",
     ]
-    return _cause(
+    return make_cause(
         "fragmentation",
         f"The free memory is fragmented: {bytes_text(card.free)} are free, but the largest piece has"
         f" {bytes_text(card.largest_free)} and {bytes_text(case.requested)} were asked for.",
@@ -113,26 +82,26 @@ def _checkpoint(case: MemoryCase) -> MemoryCause | None:
     live = case.live
     models = [root for root in live.roots if root.here]
     if case.moment.phase == "loading":
-        beside = f" beside {_model_words(case, models[0])}" if models else ""
-        return _cause(
+        beside = f" beside {model_words(case, models[0])}" if models else ""
+        return make_cause(
             "checkpoint",
             f"A checkpoint is loaded onto {live.card.spoken}{beside}: each of its tensors is there a second time.",
-            _checkpoint_remedies(live),
+            _checkpoint_remedies(),
         )
     for held in live.containers:
         keys = _text_keys(held)
         fits = any(len(keys & root.names) >= max(1, len(root.names) // 2) for root in live.roots)
         if fits and not held.with_graph and case.share(held.bytes) >= WORTH and held.bytes >= case.requested:
-            return _cause(
+            return make_cause(
                 "checkpoint",
                 f"A checkpoint is kept on {live.card.spoken} beside the model: {case.name_of(held.thing)} holds"
                 f" {bytes_text(held.bytes)}.",
-                [f"Delete it once it is loaded: del {case.path_of(held.thing)}", *_checkpoint_remedies(live)],
+                [f"Delete it once it is loaded: del {case.path_of(held.thing)}", *_checkpoint_remedies()],
             )
     return None
 
 
-def _checkpoint_remedies(live: LiveMemory) -> list[str]:
+def _checkpoint_remedies() -> list[str]:
     return [
         'torch.load(path, map_location="cpu"): load_state_dict then copies each tensor into the one that is there.',
         "torch.load(path, mmap=True) does not even read what is not used; delete the checkpoint afterwards.",
@@ -155,7 +124,7 @@ def _second_model(case: MemoryCase) -> MemoryCause | None:
     copied = bool(models) and (moment.phase == "copying" or _copies_parameters(case))
     if copied:
         needs = models[0].in_all
-        what = f"a copy of {_model_words(case, models[0])} needs another {bytes_text(needs)}"
+        what = f"a copy of {model_words(case, models[0])} needs another {bytes_text(needs)}"
     else:
         if moment.phase == "moving" and moment.root is not None:
             others = [root for root in case.live.roots if root.module is moment.root]
@@ -172,8 +141,8 @@ def _second_model(case: MemoryCase) -> MemoryCause | None:
         if case.share(needs) < WORTH:
             return None
         what = (
-            f"{_model_words(case, others[0])} needs {bytes_text(others[0].in_all)} beside"
-            f" {_model_words(case, models[0])} with {bytes_text(models[0].here)}"
+            f"{model_words(case, others[0])} needs {bytes_text(others[0].in_all)} beside"
+            f" {model_words(case, models[0])} with {bytes_text(models[0].here)}"
         )
     frozen = "; it needs no gradients and no optimizer" if copied else ""
     remedies = [
@@ -181,7 +150,7 @@ def _second_model(case: MemoryCase) -> MemoryCause | None:
         f"Hold it in half precision: copy.deepcopy(model).half() needs {bytes_text(needs // 2)}{frozen}.",
         "Use one model with adapters, or compute the teacher's outputs beforehand.",
     ]
-    return _cause("second_model", f"A second model is on {case.live.card.spoken}: {what}.", remedies)
+    return make_cause("second_model", f"A second model is on {case.live.card.spoken}: {what}.", remedies)
 
 
 def _copies_parameters(case: MemoryCase) -> bool:
@@ -216,7 +185,7 @@ def _too_large_model(case: MemoryCase) -> MemoryCause | None:
         words = f"its parameters have {bytes_text(whole)} so far, and more may come"
     elif largest is not None and case.share(largest.here) >= 0.7:
         whole, dtype = largest.here, largest.dtype
-        words = f"{_model_words(case, largest)} takes {bytes_text(whole)}"
+        words = f"{model_words(case, largest)} takes {bytes_text(whole)}"
     else:
         return None
     remedies = []
@@ -228,7 +197,7 @@ def _too_large_model(case: MemoryCase) -> MemoryCause | None:
         f"Quantised to 8 or 4 bits it needs {bytes_text(whole * _ITEM.get(dtype, 1) // 4)} or half of that.",
         'Split it over devices, or keep parts on the CPU (accelerate: device_map="auto").',
     ]
-    return _cause(
+    return make_cause(
         "model_too_large",
         f"The model in {dtype} is too large for {live.card.name}: {words}, and {bytes_text(case.usable)} can be used.",
         remedies,
@@ -264,7 +233,7 @@ def _optimizer(case: MemoryCase) -> MemoryCause | None:
         f"Train fewer parameters ({bytes_text(parameters)} are trained now): freeze some, or use adapters (LoRA).",
         "Shard the state over devices: ZeroRedundancyOptimizer, FSDP.",
     ]
-    return _cause(
+    return make_cause(
         "optimizer_state",
         f"The first step of {name} makes its state, about {bytes_text(tensors * parameters)} beside"
         f" {bytes_text(parameters)} of parameters and as much of gradients.",
@@ -295,7 +264,7 @@ def _no_grad(case: MemoryCase) -> MemoryCause | None:
     held = _graph_container(case)
     of = f"; {case.name_of(held.thing)} keeps them" if held is not None else ""
     why = "the model is in eval mode" if in_eval else "nothing here calls backward"
-    return _cause(
+    return make_cause(
         "no_grad_missing",
         f"An evaluation without torch.no_grad(): {bytes_text(kept)} are saved for a backward that does not come{of}.",
         [
@@ -324,7 +293,7 @@ def _kept_graphs(case: MemoryCase) -> MemoryCause | None:
     held = _graph_container(case)
     if held is not None and held.with_graph >= FEW and case.share(held.graph_bytes) >= MUCH:
         name = case.path_of(held.thing) or "them"
-        return _cause(
+        return make_cause(
             "graphs_in_container",
             f"{case.name_of(held.thing)} holds {count_text(held.with_graph, 'tensor')} with the graph of each:"
             f" {bytes_text(held.graph_bytes)} are saved for their backward.",
@@ -333,19 +302,20 @@ def _kept_graphs(case: MemoryCase) -> MemoryCause | None:
                 "For one step over many batches call backward for each of them; gradients add up.",
             ],
         )
+    old = case.share(live.earlier_bytes) >= MUCH and len(live.optimizers) < 2  # a GAN's steps lie between its passes
     found = _graph_holder(case)
-    if found is None:
-        return None
+    if found is None or (old and found[0] < MOST * live.earlier_bytes):
+        return _unknown_holder(case) if old else None
     size, passes, tensor = found
-    old = case.share(live.earlier_bytes) >= MUCH
     many = passes >= FEW and case.share(size) >= MUCH
+    looping = any(_loops(root.module) for root in live.roots)
     if case.moment.phase != "forward":  # a model that uses its weights again and again looks the same
-        many = many and not any(_loops(root.module) for root in live.roots)
+        many = many and not looping
     if not old and not many:
         return None
     name, words = case.path_of(tensor), case.name_of(tensor)
-    through = f" of {passes} forward passes" if passes >= 2 else " of earlier steps"
-    return _cause(
+    through = f" of {passes} forward passes" if passes >= 2 and not looping else " of earlier steps"
+    return make_cause(
         "kept_graph",
         f"{words} keeps the graph{through}: {bytes_text(max(live.earlier_bytes, size))} are saved for backward.",
         [
@@ -355,6 +325,19 @@ def _kept_graphs(case: MemoryCase) -> MemoryCause | None:
         f"{bytes_text(live.earlier_bytes)} were saved before the last step of the optimizer."
         if live.earlier_bytes
         else "",
+    )
+
+
+def _unknown_holder(case: MemoryCase) -> MemoryCause:
+    kept = bytes_text(case.live.earlier_bytes)
+    return make_cause(
+        "kept_graph",
+        f"Graphs of earlier steps are kept: {kept} were saved for backward before the last step of the optimizer. Not"
+        " sure: the variable that keeps them was not found.",
+        [
+            "Look for a list or an attribute that gets a tensor at every step: keep tensor.item() or tensor.detach().",
+            "Leave out retain_graph=True: backward then frees what it has used.",
+        ],
     )
 
 
@@ -372,8 +355,7 @@ def _graph_holder(case: MemoryCase) -> tuple[int, int, torch.Tensor] | None:
     found: list[tuple[int, int, torch.Tensor]] = []
     for tensor in candidates:
         nodes = live.graphs.behind([tensor])
-        keys = {key for node in nodes for key, _ in live.graphs.saved[node] if key in live.pieces}
-        size = sum(live.pieces[key].bytes for key in keys if live.pieces[key].part == SAVED)
+        size = live.saved_in({key for node in nodes for key, _ in live.graphs.saved[node]})
         found.append((size, live.passes_in(live.graphs.uses(nodes)), tensor))
     most = max((size for size, _, _ in found), default=0)
     large = [one for one in found if one[0] >= 0.9 * most]
@@ -392,20 +374,40 @@ def _containers(case: MemoryCase) -> MemoryCause | None:
     for held in case.live.containers:
         if len(held.tensors) < FEW + 1 or held.graph_bytes > held.bytes or case.share(held.bytes) < MUCH:
             continue
-        if held.bytes < _graph_bytes(case) or not case.path_of(held.thing):
+        if held.bytes < _graph_bytes(case):
             continue
-        name = case.path_of(held.thing)
-        return _cause(
+        words, name = case.name_of(held.thing), case.path_of(held.thing)
+        if not name:
+            if type(held.thing) is tuple:
+                continue
+            name = "it"
+            words = f"A {type(held.thing).__name__} (no variable that leads to it was found{_made_at(case, held)})"
+        remedies = [
+            "Keep them in host memory: append(x.cpu()), and bring back what is used.",
+            f"Keep fewer: clear {name} when its contents have been used, or give it a limit.",
+            f"In float16 they take half: {bytes_text(held.bytes // 2)} less would be in use.",
+        ]
+        seen = sum(tensor.nbytes for tensor in held.tensors.values())
+        views = ""
+        if seen < MOST * held.bytes:
+            views = f"They are views with {bytes_text(seen)}, and each keeps all of the tensor that it is a part of."
+            remedies.insert(0, f"Keep copies of the parts: x.clone() instead of x; that leaves {bytes_text(seen)}.")
+        return make_cause(
             "tensors_in_container",
-            f"{case.name_of(held.thing)} has kept {count_text(len(held.tensors), 'tensor')} on"
+            f"{words} has kept {count_text(len(held.tensors), 'tensor')} on"
             f" {case.live.card.spoken}, {bytes_text(held.bytes)}.",
-            [
-                "Keep them in host memory: append(x.cpu()), and bring back what is used.",
-                f"Keep fewer: clear {name} when its contents have been used, or give it a limit.",
-                f"In float16 they take half: {bytes_text(held.bytes // 2)} less would be in use.",
-            ],
+            remedies,
+            views,
         )
     return None
+
+
+def _made_at(case: MemoryCase, held: TensorGroup) -> str:
+    lines: Counter[str] = Counter()
+    for piece in case.live.pieces.values():
+        if piece.line is not None and any(id(tensor) in held.tensors for tensor in piece.tensors):
+            lines[f"{os.path.basename(piece.line[0])}, line {piece.line[1]}"] += piece.bytes
+    return f"; its tensors were made at {lines.most_common(1)[0][0]}" if lines else ""
 
 
 def _gradients(case: MemoryCase) -> MemoryCause | None:
@@ -414,7 +416,7 @@ def _gradients(case: MemoryCase) -> MemoryCause | None:
     in_backward = case.moment.phase == "backward"
     saved = _graph_bytes(case)
     if in_backward and _as_large_as_a_parameter(case) and parameters >= saved:
-        return _cause(
+        return make_cause(
             "gradients",
             f"The gradients do not fit: backward makes one of {bytes_text(case.requested)} for a parameter, and"
             f" {bytes_text(parameters)} of parameters are there.",
@@ -427,7 +429,7 @@ def _gradients(case: MemoryCase) -> MemoryCause | None:
         )
     waits = not case.moment.records and case.moment.phase in ("forward", "script")
     if waits and gradients >= max(case.requested, saved) and case.share(gradients) >= 0.1:
-        return _cause(
+        return make_cause(
             "gradients",
             f"The gradients of the last step are still there: {bytes_text(gradients)} that this part of the script"
             " does not need.",
@@ -446,8 +448,8 @@ def _one_tensor(case: MemoryCase) -> MemoryCause | None:
     of_a_batch = moment.phase == "forward" and moment.batch >= 8 and moment.root is not None
     if of_a_batch and case.share(case.requested // moment.batch) < 0.02:
         return None
-    place = _place_words(case)
-    return _cause(
+    place = place_words(case)
+    return make_cause(
         "one_tensor",
         f"One tensor of {bytes_text(case.requested)} is asked for, {case.share(case.requested):.0%} of what"
         f" {case.live.card.spoken} has{': ' + place if place else '.'}",
@@ -476,7 +478,7 @@ def _sequence(case: MemoryCase) -> MemoryCause | None:
     if not length or case.share(size) < 0.15 or size + case.requested < MOST * (_graph_bytes(case) + case.requested):
         return None
     fits = int(length * (case.usable * 0.9 / (case.live.card.allocated + case.requested)) ** 0.5)
-    return _cause(
+    return make_cause(
         "long_sequence",
         f"The sequence is long: attention holds matrices of {length:,}×{length:,}, {bytes_text(size)} so far.",
         [
@@ -502,20 +504,21 @@ def _activations(case: MemoryCase) -> MemoryCause | None:
         return None
     size = moment.batch or _leading(case)
     if size <= 1:
-        return _cause(
+        return make_cause(
             "activations",
             f"One sample is too large: its activations take {bytes_text(passing + case.requested)} and more.",
             _without_batch(case),
         )
     each = (passing + case.requested) / size
     fits = int((case.usable - kept) / each)
+    fits = min(fits, size - 1)  # it did not fit, whatever the estimate says
     remedies = [
         f"A batch of at most {max(fits, 1):,} would have passed this point, by a linear estimate from {size:,}; later"
         " layers can need more."
     ]
     if fits >= 1:
         remedies.append(f"The same result: {-(-size // max(fits, 1))} smaller batches, one optimizer step for all.")
-    return _cause(
+    return make_cause(
         "batch",
         f"The batch of {size:,} is too large: its activations take {bytes_text(passing + case.requested)} and more,"
         f" {bytes_text(each)} for each sample.",
@@ -544,7 +547,7 @@ def _others(case: MemoryCase) -> MemoryCause | None:
     card = case.live.card
     if case.others < 0.4 * card.capacity or card.limit < card.capacity - card.context:
         return None
-    return _cause(
+    return make_cause(
         "other_processes",
         f"Other processes use {bytes_text(case.others)} of {card.spoken}.",
         ["nvidia-smi lists them; end what is no longer used, or choose another device."],
@@ -557,7 +560,7 @@ def _largest_part(case: MemoryCase) -> MemoryCause:
     sizes[TEMPORARY] = max(0, live.card.allocated - sum(sizes.values()))
     part = max(sizes, key=lambda one: sizes[one])
     named = _largest_named(case) if part == OTHERS else ""
-    return _cause(
+    return make_cause(
         "largest_part",
         f"Most of {live.card.spoken} is taken by {part}: {bytes_text(sizes[part])} of"
         f" {bytes_text(case.usable)}{named}.",
@@ -572,16 +575,6 @@ def _largest_named(case: MemoryCase) -> str:
     return f", of it {bytes_text(largest.bytes)} in {name}" if largest is not None and name else ""
 
 
-def _model_words(case: MemoryCase, root: Root) -> str:
-    name, kind = case.path_of(root.module), type(root.module).__name__
-    return f"{name} ({kind})" if name else kind
-
-
-def _place_words(case: MemoryCase) -> str:
-    place = case.moment.place
-    return "" if place is None or not place.text else f"line {place.line}: {place.text}"
-
-
 _RULES: tuple[Callable[[MemoryCase], MemoryCause | None], ...] = (
     _checkpoint,
     _optimizer,
@@ -589,6 +582,8 @@ _RULES: tuple[Callable[[MemoryCase], MemoryCause | None], ...] = (
     _others,
     _no_grad,
     _kept_graphs,
+    untrained_graph,
+    kept_copies,
     _second_model,
     _one_tensor,
     _gradients,

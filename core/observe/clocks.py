@@ -41,6 +41,8 @@ class Clock:
     """So many marks are summed up at once."""
     simulating = False
     """What passes now is no time of the script's."""
+    launches = 0.0
+    """How many times as long as the card works the host takes to start its kernels; 0: not known."""
 
     def between(self, begun: Any, ended: Any, waiting: bool) -> tuple[int, float]:
         """Nanoseconds on the processor's clock, and on the one that counts. `waiting`: the script's own lines and the
@@ -78,6 +80,7 @@ class SimulatedClocks(Clock):
         self._simulating = _simulating()
         self._queue = _RunQueue()
         self._busy = self._busy_seconds()
+        self._launched = self._worked = 0.0
 
     def _busy_seconds(self) -> float:
         return float(sum(gpu.clock.busy_seconds for gpu in self._machine.gpus))
@@ -105,6 +108,10 @@ class SimulatedClocks(Clock):
         """What the card would have taken; where it had nothing to do, what the processor took."""
         real = ended[0] - begun[0]
         device, host, simulating = ended[1] - begun[1], ended[2] - begun[2], ended[3] - begun[3]
+        if not waiting:
+            self._launched += host
+            self._worked += device
+            self.launches = self._launched / self._worked if self._worked > 0 else 0.0
         if device <= 0 and host <= 0:
             return real, max(0.0, real - (ended[4] - begun[4]))
         card = 1e9 * self._overlapped(device, host)

@@ -140,6 +140,10 @@ class Graphs:
             self.nodes.append(node)
         return number
 
+    def in_order(self) -> list[int]:
+        """Numbers of all nodes, each after those that it leads to."""
+        return sorted(range(len(self.nodes)), key=lambda number: sequence(self.nodes[number], leaf=-1))
+
     def behind(self, tensors: Iterable[torch.Tensor]) -> set[int]:
         """Numbers of the nodes behind these."""
         stack = [self.number[node] for node in map(grad_fn, tensors) if node in self.number]
@@ -186,6 +190,8 @@ class LiveMemory:
         self.earlier_bytes = 0
         self.layers: list[tuple[str, str, int]] = []
         self.containers: list[TensorGroup] = []
+        self.held: set[int] = set()
+        """`id` of tensors that a container or an object of the script's refers to; `find_containers`."""
         self._objects = objects = gc.get_objects()
         """Everything that was there before us."""
         known = of_kind(objects, torch.Tensor, nn.Module, Optimizer)
@@ -321,7 +327,7 @@ class LiveMemory:
         models: dict[int, str] = {}
         only: dict[int, bool] = {}
         depth: dict[int, int] = {}
-        for number in sorted(range(len(graphs.nodes)), key=lambda one: sequence(graphs.nodes[one], leaf=-1)):
+        for number in graphs.in_order():
             variable, children = graphs.variable[number], graphs.below[number]
             depth[number] = 1 + max((depth.get(child, 0) for child in children), default=-1)
             if variable is not None:
@@ -351,7 +357,7 @@ class LiveMemory:
         found: dict[int, TensorGroup] = {}
         kinds = {kind for kind in set(map(type, self._objects)) if _can_hold(kind)}
         there = set(map(id, self._objects))
-        for _ in range(NESTED):
+        for depth in range(NESTED):
             above: dict[int, tuple[Any, dict[int, torch.Tensor]]] = {}
             few = len(level) <= FEW
             candidates = gc.get_referrers(*(one for one, _ in level.values())) if few else self._objects
@@ -362,6 +368,8 @@ class LiveMemory:
                 if level.keys().isdisjoint(map(id, referents)):
                     continue
                 members = [level[id(one)][1] for one in referents if id(one) in level]
+                if not depth:
+                    self.held.update(id(one) for one in referents if id(one) in level)
                 tensors = {key: tensor for member in members for key, tensor in member.items()}
                 above[id(thing)] = thing, tensors
                 if issubclass(type(thing), CONTAINERS):
@@ -380,8 +388,7 @@ class LiveMemory:
             with_graph = [tensor for tensor in held.tensors.values() if grad_fn(tensor) is not None]
             held.with_graph = len(with_graph)
             saved = self.graphs.reach(with_graph) if with_graph and not self.late() else set()
-            saved = {key for key in saved - keys if key in self.pieces and self.pieces[key].part == SAVED}
-            held.graph_bytes = sum(self.pieces[key].bytes for key in saved)
+            held.graph_bytes = self.saved_in(saved - keys)
         self.containers.sort(key=lambda held: (-(held.bytes + held.graph_bytes), -held.members))
 
     def forget(self) -> None:
@@ -407,6 +414,11 @@ class LiveMemory:
         ]
         lists += [self.__dict__, graphs.__dict__, *(held.__dict__ for held in self.containers)]
         return {id(one) for one in (*lists, *self.roots, *self.containers, *self.pieces.values())}
+
+    def saved_in(self, keys: Iterable[int]) -> int:
+        """Bytes of those of these storages that are saved for backward and nothing else."""
+        pieces = (self.pieces[key] for key in keys if key in self.pieces)
+        return sum(piece.bytes for piece in pieces if piece.part == SAVED)
 
     def bytes_of(self, part: str) -> int:
         """Of all tensors of this part."""

@@ -416,7 +416,7 @@ class Observation:
                 self._report = self._reported(seconds)
             except Exception as error:
                 self.problem(error)
-                self._report = self._made(seconds, (), (), RunEvidence())
+                self._report = self._made(seconds, (), RunEvidence())
             _current.clear()
         return self._report
 
@@ -441,7 +441,8 @@ class Observation:
                 )
             )
         evidence = self._evidence(times, rows)
-        return self._made(seconds, tuple(phases), self._models(), evidence, _medians(rows.sum(1)))
+        evidence.models = self._models()
+        return self._made(seconds, tuple(phases), evidence, _medians(rows.sum(1)))
 
     def _evidence(self, times: StepTimes, rows: Any) -> RunEvidence:
         return RunEvidence(
@@ -453,13 +454,13 @@ class Observation:
             simulated=self.fold.clock.name == "simulated",
             host_reads=hooks.watch.host_reads,
             training=self._trained,
+            launches=self.fold.clock.launches,
         )
 
     def _made(
         self,
         seconds: float,
         phases: tuple[PhaseTime, ...],
-        models: tuple[ObservedModel, ...],
         evidence: RunEvidence,
         step_parts: tuple[float, ...] = (),
     ) -> RunReport:
@@ -476,7 +477,7 @@ class Observation:
             steps_counted=evidence.times.steps,
             training=self._trained,
             clock=self.fold.clock.name,
-            models=models,
+            models=evidence.models,
             parameters=self._parameter_places(),
             phases=phases,
             step_median_seconds=evidence.step_seconds,
@@ -507,8 +508,7 @@ class Observation:
         return [model for model in found if id(model) not in parts]
 
     def _weighed_roots(self) -> list[_Root]:
-        """Those that are no parts of others (a model whose `forward` was called directly has parts that look like
-        roots), the largest first."""
+        """Those that are no parts of others (of one whose `forward` was called directly, say), the largest first."""
         roots = [*self.roots.values(), *self._gone.values()]
         parts: set[int] = set()
         for root in roots:

@@ -13,12 +13,13 @@ from collections.abc import Iterable
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import torch
 
 from devexplorer.core.base import bytes_text
 from devexplorer.core.isolation.source_location import kind_of
-from devexplorer.core.observe.alive import Holder, frames_outwards, is_ours, namespaces, search
-from devexplorer.core.observe.causes import MemoryCase, judge
+from devexplorer.core.observe.alive import Holder, frames_outwards, is_ours, namespaces, search, variables
+from devexplorer.core.observe.causes import judge
 from devexplorer.core.observe.graph import grad_fn
 from devexplorer.core.observe.live_memory import (
     BUFFERS,
@@ -33,6 +34,7 @@ from devexplorer.core.observe.live_memory import (
     Root,
 )
 from devexplorer.core.observe.memory import virtual_machine
+from devexplorer.core.observe.memory_case import MemoryCase
 from devexplorer.core.observe.memory_report import (
     SCHEMA,
     CodeLine,
@@ -53,6 +55,8 @@ COLLECT_SECONDS, SEARCH_SECONDS = 1.5, 1.5
 MOST_TENSORS, MOST_NAMED, MOST_CONTAINERS, MOST_MODELS = 40, 24, 6, 6
 MOST_GRAPHS = 40
 """Tensors with a graph that are asked for their names, the latest."""
+WITHOUT_NAMES = ("batch", "activations", "one_tensor", "largest_part")
+"""Causes that are named where nothing was found that is kept without need."""
 
 
 def frames_of_script() -> list[FrameType]:
@@ -216,7 +220,8 @@ def _report(
     live.find_containers(namespaces(frames))
     pieces = sorted(live.pieces.values(), key=lambda piece: -piece.bytes)
     models = [root for root in live.roots if root.here][:MOST_MODELS]
-    wanted = _wanted(live, pieces, models)
+    held = live.held.union(*(map(id, variables(frame).values()) for frame in frames))
+    wanted = _wanted(live, pieces, models, held)
     holders = search(wanted, frames, live.own(), seconds=SEARCH_SECONDS, most=4, nearest=True, tensors=live.tensors)
     case = MemoryCase(
         live=live,
@@ -228,6 +233,9 @@ def _report(
         outside=lambda thing: _is_outside(holders.get(id(thing), ()), now),
     )
     known = sum(piece.bytes for piece in pieces)
+    cause = judge(case)
+    if cause.kind in WITHOUT_NAMES and any(one.stopped for found in holders.values() for one in found):
+        cause = msgspec.structs.replace(cause, text=f"{cause.text} Not sure: there was no time to find all names.")
     notes = []
     if live.stopped:
         notes.append("The search ended at its time limit: parts can be larger than they are given here.")
@@ -239,7 +247,7 @@ def _report(
     return OutOfMemoryReport(
         devexplorer="out of memory",
         schema=SCHEMA,
-        cause=judge(case),
+        cause=cause,
         error=message,
         script=sys.argv[0] if sys.argv else "",
         arguments=tuple(sys.argv[1:]),
@@ -290,8 +298,9 @@ def _report(
     )
 
 
-def _wanted(live: LiveMemory, pieces: list[Piece], models: list[Root]) -> list[Any]:
-    """What is to be named."""
+def _wanted(live: LiveMemory, pieces: list[Piece], models: list[Root], held: set[int]) -> list[Any]:
+    """What is to be named. `held`: tensors that the script's variables and objects refer to; a graph has saved many
+    more."""
     found: dict[int, Any] = {id(root.module): root.module for root in models}
     found |= {id(held.thing): held.thing for held in live.containers[:MOST_CONTAINERS]}
     unnamed = [piece for piece in pieces if not piece.name]
@@ -301,17 +310,19 @@ def _wanted(live: LiveMemory, pieces: list[Piece], models: list[Root]) -> list[A
         for piece in pieces
         if piece.part in (OTHERS, SAVED)
         for number, tensor in ((id(one), one) for one in piece.tensors)
-        if grad_fn(tensor) is not None
+        if number in held and grad_fn(tensor) is not None
     ]
     found |= {number: tensor for _, number, tensor in sorted(graphs, key=lambda one: one[:2])[-MOST_GRAPHS:]}
     return list(found.values())
 
 
 def _variable(holders: Iterable[Holder]) -> str:
-    for holder in holders:
-        if holder.kind in ("variable", "global", "closure", "class") and not holder.through:
-            return holder.path.removesuffix(".__dict__")
-    return ""
+    paths = [
+        holder.path.removesuffix(".__dict__")
+        for holder in holders
+        if holder.kind in ("variable", "global", "closure", "class") and not holder.through
+    ]
+    return next((path for path in paths if path != "self"), paths[0] if paths else "")
 
 
 def _is_outside(holders: Iterable[Holder], now: Moment) -> bool:

@@ -26,7 +26,7 @@ from devexplorer.core.observe.phases import (
     lines_of,
 )
 from devexplorer.core.observe.places import AFTER, BEFORE, BETWEEN, COMPILED
-from devexplorer.core.observe.records import RunReport, RunVerdict
+from devexplorer.core.observe.records import ObservedModel, RunReport, RunVerdict
 
 LEAST_STEPS = 5
 SURE_SHARE = 0.35
@@ -40,6 +40,8 @@ OPTIMIZER_SHARE, BACKWARD_SHARE = 0.5, 0.6
 BACKWARD_RATIO = 4.0
 """A backward that takes so many times as long as its forward does more than one usually does: twice is usual."""
 LEAST_SAMPLES = 5
+LAUNCH_RATIO = 2.0
+"""Starting the kernels takes the host so many times as long as the card works on them: they are small."""
 MANY_READS = 100
 """So many `.item()` in a step are a loop."""
 LATE_SHARE = 0.2
@@ -60,6 +62,8 @@ class RunEvidence:
         simulated: bool = False,
         host_reads: int = 0,
         training: bool = True,
+        models: tuple[ObservedModel, ...] = (),
+        launches: float = 0.0,
     ) -> None:
         self.times = times or StepTimes()
         self.steps = steps
@@ -71,12 +75,17 @@ class RunEvidence:
         self.host_reads = host_reads
         """Values that were read one by one from tensors on the CPU."""
         self.training = training
+        self.models = models
+        self.launches = launches
+        """See `Clock`."""
         total = float(self.times.counted.sum())
         self.shares = [float(value) / total if total > 0 else 0.0 for value in self.times.counted]
 
         between = float(self.times.rests[FORWARD, BACKWARD])
         self.loss = between / total if total > 0 else 0.0
         """Share of what is between forward and backward: the loss, where that is no module."""
+        self.sampling = float(self.times.rests[EVALUATION, EVALUATION]) / total if total > 0 and training else 0.0
+        """Share of what is between two forward passes without gradients: the rest of sampling, or of playing a game."""
 
     def percent(self, phase: int) -> str:
         """`71 %`."""
@@ -157,6 +166,8 @@ def _largest(evidence: RunEvidence) -> RunVerdict:
     if evidence.training:
         groups["evaluation"] = shares[EVALUATION]
     name = max(groups, key=lambda key: groups[key])
+    if name == "compute" and shares[EVALUATION] + evidence.sampling > compute:
+        return _sampling(evidence)
     if groups[name] < SURE_SHARE:
         return RunVerdict(kind="not-sure", text="Not sure: no phase takes much more of a step than the others.")
     if name == "compute":
@@ -170,12 +181,46 @@ def _largest(evidence: RunEvidence) -> RunVerdict:
     if name == "input":
         return _waiting(evidence)
     if name == "evaluation":
-        text = (
-            f"Evaluation-bound: {evidence.percent(EVALUATION)} of a step is forward without gradients (evaluation, or"
-            " another model)."
-        )
-        return RunVerdict(kind="evaluation-bound", text=text, evidence=("Evaluate less often, or on fewer samples.",))
+        return _evaluating(evidence)
     return _crossing(evidence, COPIES if name == "copies" else READ)
+
+
+def _evaluating(evidence: RunEvidence) -> RunVerdict:
+    share = f"Evaluation-bound: {evidence.percent(EVALUATION)} of a step is forward without gradients"
+    left = _left_on_the_cpu(evidence)
+    if left is not None:
+        return RunVerdict(
+            kind="evaluation-bound",
+            text=f"{share}, and {left.name} at {left.place} is on the CPU.",
+            evidence=("Another model is on a card: move this one there, too.",),
+            place=left.place,
+        )
+    return RunVerdict(
+        kind="evaluation-bound",
+        text=f"{share} (evaluation, or another model).",
+        evidence=("Evaluate less often, or on fewer samples.",),
+    )
+
+
+def _sampling(evidence: RunEvidence) -> RunVerdict:
+    both = f"{evidence.shares[EVALUATION] + evidence.sampling:.0%}".replace("%", " %")
+    between = f"{evidence.sampling:.0%}".replace("%", " %")
+    return RunVerdict(
+        kind="evaluation-bound",
+        text=f"Evaluation-bound: {both} of a step is forward without gradients and the script's own lines between its"
+        f" calls ({evidence.percent(EVALUATION)} and {between}).",
+        evidence=("Sample or evaluate less often, or with fewer steps.",),
+    )
+
+
+def _left_on_the_cpu(evidence: RunEvidence) -> ObservedModel | None:
+    """A model that is called in most steps and is on the CPU, while another one is on a card."""
+    if not any(device != "cpu" for model in evidence.models for device in model.bytes_by_device):
+        return None
+    for model in evidence.models:
+        if set(model.bytes_by_device) == {"cpu"} and 2 * model.calls >= evidence.steps:
+            return model
+    return None
 
 
 def _waiting(evidence: RunEvidence) -> RunVerdict:
@@ -228,6 +273,17 @@ def _computing(evidence: RunEvidence, compute: float, loss: float) -> RunVerdict
             evidence=(
                 "It goes through every parameter at every step: sparse gradients for large tables, a fused optimizer,"
                 " a larger batch.",
+            ),
+        )
+    if evidence.launches >= LAUNCH_RATIO and evidence.training:
+        three = f"{shares[FORWARD] + shares[BACKWARD] + shares[OPTIMIZER]:.0%}".replace("%", " %")
+        return RunVerdict(
+            kind="launch-bound",
+            text=f"Launch-bound: forward, backward and optimizer are {three} of a step, and the CPU takes"
+            f" {evidence.launches:.1f} times as long to start their kernels as the card to run them{beside}.",
+            evidence=(
+                "The kernels are small, and a faster card would not help: larger batches, fewer and wider layers,"
+                ' torch.compile(mode="reduce-overhead"), CUDA graphs.',
             ),
         )
     if shares[BACKWARD] >= BACKWARD_SHARE and shares[BACKWARD] >= BACKWARD_RATIO * (shares[FORWARD] + evidence.loss):

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
+from torch.optim import optimizer
+from torch.utils import _foreach_utils
 
 from devexplorer.core.isolation.source_location import kind_of
 from devexplorer.core.virtual.device.accounting import KIND, gpu_of
@@ -244,6 +246,9 @@ def read_as_cuda(patches: Patches, gpus: Sequence[VirtualGpu]) -> None:
         return parameter
 
     patches.put(nn.Parameter, "__new__", staticmethod(made))
+    for module in (optimizer, _foreach_utils):  # torch goes by the exact class when it chooses to take them all at once
+        kinds = [*module._foreach_supported_types, VirtualTensor, VirtualParameter]
+        patches.put(module, "_foreach_supported_types", kinds)
 
 
 def in_words_of_cuda(error: Exception) -> None:

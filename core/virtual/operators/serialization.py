@@ -65,8 +65,8 @@ def _adopt(made: Any, original: Any) -> None:
     made.requires_grad_(original.requires_grad)
 
 
-def deep_copy(tensor: Any, memo: dict[Any, Any]) -> torch.Tensor:
-    """`copy.deepcopy` of a leaf, with its gradient and its attributes."""
+def deep_copy(tensor: Any, memo: dict[Any, Any], *, gradient: bool = True) -> torch.Tensor:
+    """`copy.deepcopy` of a leaf, with its attributes, and its gradient if wanted."""
     if id(tensor) in memo:
         return cast(torch.Tensor, memo[id(tensor)])
     if not tensor.is_leaf:
@@ -77,7 +77,7 @@ def deep_copy(tensor: Any, memo: dict[Any, Any]) -> torch.Tensor:
         made = tensor.clone() if tensor._inner.is_meta else type(tensor)(_copied(tensor, memo), tensor._gpu)
     _adopt(made, tensor)
     memo[id(tensor)] = made
-    if tensor.grad is not None:
+    if gradient and tensor.grad is not None:
         made.grad = copy.deepcopy(tensor.grad, memo)
     return cast(torch.Tensor, made)
 

@@ -334,6 +334,10 @@ class VirtualParameter(VirtualTensor):
     __module__ = "torch.nn.parameter"
     __qualname__ = "Parameter"
 
+    def __deepcopy__(self, memo: dict[Any, Any]) -> torch.Tensor:
+        """Without its gradient, as PyTorch copies parameters."""
+        return serialization.deep_copy(self, memo, gradient=False)
+
 
 VirtualParameter.__name__ = "Parameter"
 

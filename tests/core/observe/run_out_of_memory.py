@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
-from devexplorer.core.observe import when_full
+from devexplorer.core.observe import out_of_memory, when_full
 
 SMALL, CONTEXT = 1 << 30, 400 << 20
 
@@ -51,6 +51,7 @@ def cuda() -> Callable[[], AbstractContextManager[None]]:
 
 def main(kind: str, folder: str, scripts: list[str]) -> None:
     torch.set_num_threads(1)
+    out_of_memory.COLLECT_SECONDS = out_of_memory.SEARCH_SECONDS = 60.0  # however busy the machine is
     watch = when_full.OutOfMemoryWatch()
     watch.folder = folder
     watch.install()

@@ -1,13 +1,15 @@
-"""The words of a verdict on a script that trains without an optimizer."""
+"""Verdicts on steps that look alike: what is small or large beside the rest decides. No script is run."""
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
-from devexplorer.core.observe.phases import BACKWARD, FORWARD, REST, StepTimes
+from devexplorer.core.observe.phases import BACKWARD, EVALUATION, FORWARD, OPTIMIZER, REST, StepTimes
 from devexplorer.core.observe.places import AFTER
+from devexplorer.core.observe.records import ObservedModel
 from devexplorer.core.observe.verdict import RunEvidence, judge
 
 LINES = Counter({(AFTER, "main.py, line 194"): 20})
@@ -29,3 +31,55 @@ def test_without_an_optimizer(forward: float, backward: float, rest: float, loss
     times.counted[[FORWARD, BACKWARD, REST]] = forward, backward, rest
     times.rests[FORWARD, BACKWARD] = loss
     assert judge(RunEvidence(times=times, steps=20, rests=LINES, training=False)).text == text
+
+
+def times(between: int = 0, **phases: int) -> StepTimes:
+    made = StepTimes()
+    made.steps = 10
+    numbers = {"forward": FORWARD, "backward": BACKWARD, "optimizer": OPTIMIZER, "evaluation": EVALUATION}
+    numbers["rest"] = REST
+    for name, value in phases.items():
+        made.counted[numbers[name]] = value
+    made.rests[EVALUATION, EVALUATION] = between
+    return made
+
+
+def model(name: str, device: str, calls: int) -> ObservedModel:
+    return ObservedModel(
+        name=name,
+        place=f"{name}.py, line 1",
+        calls=calls,
+        bytes_by_device={device: 4},
+        bytes_by_dtype={},
+        gradient_bytes={},
+        optimizer_bytes={},
+    )
+
+
+COMPUTING = {"forward": 20, "backward": 70, "optimizer": 10}
+SMALL, LARGE = {"launches": 3.0}, {"launches": 0.3}
+PLAYING = {"forward": 10, "backward": 30, "evaluation": 25, "rest": 35}
+TEACHING = {"forward": 10, "backward": 20, "evaluation": 70}
+TEACHER, STUDENT = model("Teacher", "cpu", 10), model("Student", "cuda:0", 10)
+
+
+@pytest.mark.parametrize(
+    ("phases", "others", "kind", "says"),
+    [
+        (times(**COMPUTING), {}, "compute-bound", "backward 70 %"),
+        (times(**COMPUTING), LARGE, "compute-bound", "backward 70 %"),
+        (times(**COMPUTING), SMALL, "launch-bound", "3.0 times as long"),
+        (times(forward=10, backward=30, optimizer=60), SMALL, "optimizer-bound", "60 %"),
+        (times(forward=10, backward=30, optimizer=10, rest=60), SMALL, "rest-bound", "55 %"),
+        (times(between=30, **PLAYING), {}, "evaluation-bound", "55 % of a step"),
+        (times(between=5, **PLAYING), {}, "compute-bound", "evaluation is 25 %"),
+        (times(**TEACHING), {}, "evaluation-bound", "or another model"),
+        (times(**TEACHING), {"models": (TEACHER, STUDENT)}, "evaluation-bound", "Teacher at Teacher.py, line 1 is on"),
+        (times(**TEACHING), {"models": (TEACHER,)}, "evaluation-bound", "or another model"),
+        (times(**TEACHING), {"models": (model("Teacher", "cpu", 2), STUDENT)}, "evaluation-bound", "or another model"),
+    ],
+)
+def test_what_takes_the_time_is_named(phases: StepTimes, others: dict[str, Any], kind: str, says: str) -> None:
+    verdict = judge(RunEvidence(times=phases, steps=10, **others))
+    assert verdict.kind == kind
+    assert says in verdict.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import sys
 import threading
@@ -11,7 +12,9 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
+from torch.optim.optimizer import _default_to_fused_or_foreach
 from torch.overrides import _get_current_function_mode_stack
+from torch.utils._foreach_utils import _has_foreach_support
 
 from devexplorer.core.virtual.cuda.emulation import CudaEmulation, Observer
 from devexplorer.core.virtual.operators.tensor import VirtualTensor
@@ -268,6 +271,23 @@ def test_a_loop_with_autocast_and_a_scaler_of_gradients_trains(cuda, notes, opti
     assert scaler.get_scale() > 1
     assert not torch.equal(before, model.weight)
     assert not notes.unchecked
+
+
+def test_an_optimizer_takes_all_parameters_at_once_as_on_cards(notes):
+    with CudaEmulation(CARDS, notes, spoken=True):
+        parameters = list(nn.Linear(2, 2).cuda().parameters())
+        assert _default_to_fused_or_foreach(parameters, differentiable=False) == (False, True)
+        assert _has_foreach_support([one.detach() for one in parameters], parameters[0].device)
+
+
+def test_a_copy_of_a_parameter_has_no_gradient_as_on_cards(notes):
+    with CudaEmulation(CARDS, notes, spoken=True):
+        parameter = nn.Parameter(torch.ones(2, device="cuda"))
+        parameter.sum().backward()
+        copied = copy.deepcopy(parameter)
+        assert type(copied) is type(parameter)
+        assert copied.requires_grad
+        assert copied.grad is None
 
 
 def test_the_older_names_of_mixed_precision_work(cuda):
