@@ -460,4 +460,5 @@ def sequence(node: Any, leaf: int = 1 << 63) -> int:
 
 def _operation(node: Any) -> str:
     """`LeakyRelu`, of `LeakyReluBackward1` too: in place it has another number."""
-    return str(node.name()).rpartition("::")[2].rstrip("0123456789").removesuffix("Backward")
+    name = str(node.name()).rpartition("::")[2].rstrip("0123456789").removesuffix("Backward")
+    return name.replace("FusedAttentionOverrideable", "Attention")  # what torch calls it on virtual GPUs

@@ -331,7 +331,7 @@ class Looker:
         if (now := time.monotonic()) < self._steps_due_s:
             return
         progress = self._observation.progress()
-        before, seconds = self._progress, now - self._steps_due_s + STEPS_S
+        before = self._progress
         self._progress, self._steps_due_s = progress, now + STEPS_S
         if before is None or progress.steps <= before.steps or progress.clock != before.clock:
             return
@@ -345,10 +345,10 @@ class Looker:
             ScriptSteps(
                 time_unix_s=time.time(),
                 steps=progress.steps,
-                steps_per_second=made / seconds,
+                steps_per_second=made / (progress.seconds - before.seconds),
                 phases=taken,
                 simulated=progress.clock == "simulated",
-                verdict=progress.verdict,
+                verdict="" if progress.verdict.kind == "not-sure" else progress.verdict.text,
             )
         )
 

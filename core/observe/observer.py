@@ -42,6 +42,7 @@ from devexplorer.core.observe.records import (
     ParameterPlace,
     PhaseTime,
     RunReport,
+    RunVerdict,
 )
 from devexplorer.core.observe.verdict import REST_SHARE, RunEvidence, judge
 from devexplorer.core.observe.weights import ModelWeight, weighed
@@ -69,13 +70,13 @@ class Awaited(NamedTuple):
 
 
 class RunProgress(NamedTuple):
-    """How far a run is."""
+    """How far a run was at a time of `perf_counter`; `counted`: nanoseconds of each phase."""
 
+    seconds: float
     steps: int
     counted: tuple[float, ...]
-    """Nanoseconds of each phase."""
     clock: str
-    verdict: str = ""
+    verdict: RunVerdict
 
 
 class _Root:
@@ -494,8 +495,7 @@ class Observation:
         """How far it was when steps were summed up last; `fold_soon` asks for that. The thread that looks."""
         fold = self.fold
         counted = tuple((fold.warm_up.counted + fold.total.counted).tolist())
-        verdict = judge(self._evidence(*fold.counts()))
-        return RunProgress(fold.steps, counted, fold.clock.name, "" if verdict.kind == "not-sure" else verdict.text)
+        return RunProgress(fold.summed_s, fold.steps, counted, fold.clock.name, judge(self._evidence(*fold.counts())))
 
     def models(self) -> list[Any]:
         """Those that the script calls itself and that are there. Any thread."""

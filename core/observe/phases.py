@@ -9,6 +9,7 @@ the phase that the first of them began. A stamp is `perf_counter_ns`, or on a de
 from __future__ import annotations
 
 import re
+import time
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Mapping
@@ -102,7 +103,8 @@ class StepFold:
         self.cuts: list[int] = []
         self.split = 0
         """Index of the mark that ended the last optimizer, and so nearly the step; 0: there was none since."""
-        self.steps = 0
+        self.steps, self.summed_s = 0, time.perf_counter()
+        """How many were summed up, and when."""
         self.warm_up = StepTimes()
         self.total = StepTimes()
         """Of all steps after the warm-up."""
@@ -172,6 +174,7 @@ class StepFold:
         if not ends:
             return
         self._sum(ends, unfinished)
+        self.summed_s = time.perf_counter()
         start = ends[-1]
         self.clock.release(islice(stamps, start))
         del stamps[:start], phases[:start]

@@ -59,8 +59,8 @@ class PartText(NamedTuple):
 PART_TEXTS = {
     "workspace": PartText(
         "workspace",
-        "tensors of this workspace",
-        "named objects, shared memory counted once",
+        "tensors of named objects",
+        "shared memory counted once",
         "Remove or move the object.",
     ),
     "other_allocated": PartText(
@@ -224,7 +224,7 @@ def memory_views(
         View(process, ask_process, engine_bytes),
         View("torch, reserved", f"{module}.memory_reserved({where})", reserved),
         View("torch, allocated", f"{module}.memory_allocated({where})", allocated),
-        View("tensors of the workspace", "the storages of all objects, each once", workspace),
+        View("tensors of named objects", "their storages, each once", workspace),
     )
 
 
@@ -244,7 +244,7 @@ def why_they_differ(info: DeviceInfo, parts: MemoryParts, used: int | None) -> s
     between = [
         f"{bytes_text(size)} {words}"
         for size, words in (
-            (parts.context, "of CUDA context and libraries (freed when the engine ends)"),
+            (parts.context, "of CUDA context and libraries (freed when its process ends)"),
             (parts.cached, "cached by torch"),
             (parts.other_allocated, "in live tensors that no object holds (rounding included)"),
             (
@@ -260,7 +260,7 @@ def why_they_differ(info: DeviceInfo, parts: MemoryParts, used: int | None) -> s
         says = "The whole card has"
     else:
         says = "nvidia-smi says"
-    opening = f"{says} {bytes_text(parts.used)}; the tensors of the workspace use {bytes_text(parts.workspace)}."
+    opening = f"{says} {bytes_text(parts.used)}; the tensors of named objects use {bytes_text(parts.workspace)}."
     if not between:
         return f"{opening} There is no difference."
     return f"{opening} The difference: {list_text(between)}."

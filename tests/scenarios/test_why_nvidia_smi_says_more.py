@@ -79,7 +79,7 @@ def test_every_byte_between_nvidia_smi_and_the_tensor_has_a_name(place: Place) -
     )
     assert (device.used_bytes or 0) > 10 * 4 * MIB
     assert "4.00 MiB" in said(device)
-    assert "freed when the engine ends" in said(device) or parts.context is None
+    assert "freed when its process ends" in said(device) or parts.context is None
     if place.kind == "vgpu":
         assert (parts.context, parts.cached, parts.other_allocated, parts.other_processes) == (
             CONTEXT_BYTES,

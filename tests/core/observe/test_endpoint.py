@@ -24,6 +24,7 @@ from devexplorer.core.machines.host import listing
 from devexplorer.core.machines.records import Goodbye
 from devexplorer.core.machines.window.link import CannotReach
 from devexplorer.core.observe.endpoint import Endpoint
+from devexplorer.core.observe.looker import Looker
 from devexplorer.core.observe.observer import Observation
 from devexplorer.core.observe.records import (
     DeviceUse,
@@ -188,6 +189,23 @@ def test_a_host_is_told_the_steps(observation: Observation, host: Host, monkeypa
     assert told.steps > 0
     assert told.steps_per_second > 0
     assert set(told.phases) <= {"rest"}
+
+
+def test_a_rate_is_of_the_time_in_which_its_steps_were_made(
+    observation: Observation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sum that is there when somebody comes may be minutes old."""
+    said: list[ScriptSteps] = []
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        looker = Looker(ours, observation)
+        monkeypatch.setattr(looker._writer, "send", said.append)
+        for steps, seconds in ((4, 100.0), (24, 200.0)):
+            observation.fold.steps, observation.fold.summed_s = steps, seconds
+            looker._steps_due_s = 0.0
+            looker._say_steps()
+        looker.end()
+    assert [one.steps_per_second for one in said] == [0.2]
 
 
 def test_nothing_is_changed_from_a_window(host: Host) -> None:

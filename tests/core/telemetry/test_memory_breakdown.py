@@ -274,8 +274,8 @@ def test_why_the_counts_differ_names_every_part_with_its_bytes_and_its_remedy() 
     words = why_they_differ(CUDA, parts, parts.used)
     assert (
         words
-        == "nvidia-smi says 1.09 GiB; the tensors of the workspace use 4.00 MiB. The difference: 400.00 MiB of CUDA"
-        " context and libraries (freed when the engine ends), 16.00 MiB cached by torch, 1.00 MiB in "
+        == "nvidia-smi says 1.09 GiB; the tensors of named objects use 4.00 MiB. The difference: 400.00 MiB of CUDA"
+        " context and libraries (freed when its process ends), 16.00 MiB cached by torch, 1.00 MiB in "
         "live tensors that no object holds (rounding included) and 700.00 MiB of other"
         " processes."
     )

@@ -180,9 +180,9 @@ def test_the_counts_of_nvidia_smi_and_torch_are_side_by_side_with_the_reason(qtb
         ["nvidia-smi, this process", "2.39 GiB"],
         ["torch, reserved", "2.00 GiB"],
         ["torch, allocated", "1.00 GiB"],
-        ["tensors of the workspace", "900.00 MiB"],
+        ["tensors of named objects", "900.00 MiB"],
     ]
-    assert "400.00 MiB of CUDA context and libraries (freed when the engine ends)" in panel.side.why.text()
+    assert "400.00 MiB of CUDA context and libraries (freed when its process ends)" in panel.side.why.text()
 
 
 def test_what_is_simulated_says_so_in_a_small_window_too(qtbot: QtBot, state: State) -> None:

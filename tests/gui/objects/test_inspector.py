@@ -251,7 +251,7 @@ def test_memory_that_objects_share_is_not_split_among_them(qtbot: QtBot):
     state = state_with(VGPU)
     show(state, tensor("x", "vgpu:0", 3), tensor("view", "vgpu:0", 2))
     allocator(state, "vgpu:0", workspace=3 * MIB, allocated=3 * MIB, reserved=3 * MIB, context=0)
-    assert Fact("used by", "3.00 MiB tensors of this workspace") in device_facts(state, "vgpu:0")
+    assert Fact("used by", "3.00 MiB tensors of named objects") in device_facts(state, "vgpu:0")
     allocator(state, "vgpu:0", workspace=7 * MIB, allocated=7 * MIB, reserved=7 * MIB, context=0)
     [split] = [fact.value for fact in device_facts(state, "vgpu:0") if fact.label == "used by"]
     assert split == "3.00 MiB tensor x, 2.00 MiB tensor view, 2.00 MiB other objects and optimizer state"
