@@ -320,6 +320,7 @@ def _kept_graphs(case: MemoryCase) -> MemoryCause | None:
         f"{words} keeps the graph{through}: {bytes_text(max(live.earlier_bytes, size))} are saved for backward.",
         [
             f"Cut it off from earlier steps: {name} = {name}.detach(), or .item() for a number.",
+            "Where it is a sum of losses, call backward for each of them; gradients add up.",
             "Leave out retain_graph=True: backward then frees what it has used.",
         ],
         f"{bytes_text(live.earlier_bytes)} were saved before the last step of the optimizer."

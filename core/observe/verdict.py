@@ -286,7 +286,8 @@ def _computing(evidence: RunEvidence, compute: float, loss: float) -> RunVerdict
                 ' torch.compile(mode="reduce-overhead"), CUDA graphs.',
             ),
         )
-    if shares[BACKWARD] >= BACKWARD_SHARE and shares[BACKWARD] >= BACKWARD_RATIO * (shares[FORWARD] + evidence.loss):
+    many_times = shares[BACKWARD] >= BACKWARD_RATIO * (shares[FORWARD] + evidence.loss)
+    if many_times and shares[BACKWARD] >= BACKWARD_SHARE and evidence.launches < 1:  # else the host takes the time
         return RunVerdict(
             kind="backward-bound",
             text=f"Backward-bound: backward is {evidence.percent(BACKWARD)} of a step, forward"
@@ -329,7 +330,7 @@ def _resting(evidence: RunEvidence) -> RunVerdict:
 _ADVICE = {
     BEFORE: "Batches are made in the process that trains: a DataLoader with workers can make them beside it.",
     AFTER: "What is done after each step (logs, checkpoints, figures) can be done less often.",
-    BETWEEN: "The loss, or what else is between forward and the optimizer, takes longer than the model.",
+    BETWEEN: "What is between forward and the optimizer (the loss, figures, NumPy) takes longer than the model.",
 }
 
 

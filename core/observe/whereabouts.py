@@ -67,7 +67,7 @@ def placement_answer(observation: Observation) -> Answer:
             facts.append(Fact(f"{name}, dtypes", dtypes))
         lines += _findings(name, weight)
     crossings = _crossings(observation)
-    lines += crossings or ["• No copy to another device, and no value that is read back, at a step."]
+    lines += crossings or ["• No copy between devices, and no value read back from one, at a step."]
     if not weights:
         lines.insert(0, "• No model has been seen in a whole step yet.")
     return Answer(title="Where the models are", words="\n".join([*lines, UNSEEN]), facts=tuple(facts))

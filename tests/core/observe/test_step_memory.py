@@ -130,7 +130,7 @@ def test_where_the_models_are(observation: Observation, monkeypatch: pytest.Monk
     assert all(facts(answer).values()), "a loss has nothing to be placed"
     assert facts(answer)["Net"] == "161.00 KiB on cpu"
     assert facts(answer)["Net, dtypes"] == "float32 161.00 KiB"
-    assert "• No copy to another device, and no value that is read back, at a step." in answer.words
+    assert "• No copy between devices, and no value read back from one, at a step." in answer.words
     assert "cannot be seen from outside" in answer.words
     code, weight = test_where_the_models_are.__code__, ModelWeight()
     weight.places = [

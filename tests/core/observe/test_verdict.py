@@ -69,6 +69,8 @@ TEACHER, STUDENT = model("Teacher", "cpu", 10), model("Student", "cuda:0", 10)
         (times(**COMPUTING), {}, "compute-bound", "backward 70 %"),
         (times(**COMPUTING), LARGE, "compute-bound", "backward 70 %"),
         (times(**COMPUTING), SMALL, "launch-bound", "3.0 times as long"),
+        (times(forward=15, backward=75, optimizer=10), LARGE, "backward-bound", "forward 15 %"),
+        (times(forward=15, backward=75, optimizer=10), {"launches": 1.5}, "compute-bound", "backward 75 %"),
         (times(forward=10, backward=30, optimizer=60), SMALL, "optimizer-bound", "60 %"),
         (times(forward=10, backward=30, optimizer=10, rest=60), SMALL, "rest-bound", "55 %"),
         (times(between=30, **PLAYING), {}, "evaluation-bound", "55 % of a step"),
