@@ -41,7 +41,9 @@ def weights_of(observation: Observation) -> list[tuple[str, ModelWeight]]:
     found: list[tuple[int, str, ModelWeight]] = []
     inner: set[int] = set()
     for key, root in list(observation.roots.items()):
-        if root.weight is not None and root.ref() is not None:
+        if root.weight is None or root.ref() is None:
+            continue
+        if not root.weight.modules or root.weight.modules - inner:  # else a second wrapper of the same model
             found.append((key, root.name, root.weight))
             inner |= root.weight.modules
     return [(name, weight) for key, name, weight in found if key not in inner]

@@ -117,7 +117,12 @@ def test_a_reading_says_what_the_models_have_by_part(observation: Observation) -
     known = [(use.name, use.bytes) for use in told.objects]
     assert known == list(parts.items())[:2], "gradients that are gone since then are not made up of other tensors"
     assert told.workspace_bytes == 2 * 164_864
-    del model
+    wrappers = [nn.Sequential(model), nn.Sequential(model)]  # as DataParallel for training, and again for evaluation
+    for wrapper in wrappers:
+        wrapper(torch.ones(8, 64))
+    observation.weigh()
+    assert parts_on("cpu", observation)["parameters and buffers"] == 164_864
+    del model, wrapper, wrappers
     assert by_part(sample, observation).objects == ()
 
 
