@@ -181,7 +181,7 @@ class _HolderSearch:
         self._own = own
         self._tensors = tensors
         self._nearest = nearest
-        self._deadline = time.monotonic() + seconds
+        self._deadline = time.thread_time() + seconds  # others on a busy machine do not use it up
         self._stopped = False
         self._starts: dict[int, list[_Start]] = {}
         """`id` of an object -> the names that lead to it."""
@@ -261,7 +261,7 @@ class _HolderSearch:
         return self._nearest and any(start.rank < 2 for start in self._starts.get(number, ()))
 
     def _late(self) -> bool:
-        self._stopped = self._stopped or time.monotonic() > self._deadline
+        self._stopped = self._stopped or time.thread_time() > self._deadline
         return self._stopped
 
     def _referrers(self, objects: list[Any]) -> list[tuple[Any, list[Any]]]:

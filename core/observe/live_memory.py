@@ -176,7 +176,7 @@ class LiveMemory:
     def __init__(self, card: FullDevice, step_mark: int, seconds: float) -> None:
         self.card = card
         self.began = time.monotonic()
-        self._deadline = self.began + seconds
+        self._deadline = time.thread_time() + seconds
         self.stopped = False
         self.pieces: dict[int, Piece] = {}
         self.roots: list[Root] = []
@@ -205,7 +205,7 @@ class LiveMemory:
 
     def late(self) -> bool:
         """Whether the time is used up."""
-        self.stopped = self.stopped or time.monotonic() > self._deadline
+        self.stopped = self.stopped or time.thread_time() > self._deadline
         return self.stopped
 
     def _add(self, tensors: Iterable[torch.Tensor]) -> None:
