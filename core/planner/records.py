@@ -3,8 +3,11 @@ figure of time in it is simulated. Any thread."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
+
+from msgspec.structs import asdict
 
 from devexplorer.core.records import Calibration
 from devexplorer.core.records.base import BaseCommand, BaseEvent, Record
@@ -39,6 +42,11 @@ class ServingSpec(Record):
     def context(self) -> int:
         """Tokens of a sequence at the end."""
         return self.prompt + self.generate
+
+
+def ranged(name: str, middle: float, low: float, high: float) -> dict[str, Any]:
+    """The three fields of a figure that has a range."""
+    return {name: middle, f"{name}_low": low, f"{name}_high": high}
 
 
 class CacheLayers(Record):
@@ -295,6 +303,11 @@ class Fit(Record):
         return _together(card.rest for card in self.cards)
 
     @property
+    def reserved_bytes(self) -> int:
+        """Of all cards together."""
+        return sum(card.reserved_bytes for card in self.cards)
+
+    @property
     def used_bytes(self) -> int:
         """Of all cards together."""
         return sum(card.used_bytes for card in self.cards)
@@ -305,8 +318,10 @@ def _per_joule(samples_per_s: float | None, watts: float | None) -> float | None
 
 
 def _together(parts: Iterable[FitBytes]) -> FitBytes:
-    found = list(parts)
-    return FitBytes(**{name: sum(getattr(item, name) for item in found) for name in FitBytes.__struct_fields__})
+    found: Counter[str] = Counter()
+    for each in parts:
+        found.update(asdict(each))
+    return FitBytes(**found)
 
 
 class Help(Record):

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -94,6 +94,8 @@ Numbers = npt.NDArray[np.int64]
 KINDS = ("parameters", "buffers", "gradients", "optimizer", "activations")
 """What a block can be for; the last is everything that is nothing else."""
 OTHER = KINDS[-1]
+Room = tuple[int, int]
+"""Capacity of a card, and bytes of it that are not the allocator's."""
 UNLIMITED = 1 << 62
 
 
@@ -250,32 +252,45 @@ class Trace:
         )
 
 
-class BatchScaling:
-    """How the size of each block grows with the batch: a + b·batch, from runs that took and gave back the same blocks
-    in the same order."""
-
-    def __init__(self, trace: Trace, batch: int, slope: Numbers) -> None:
-        self._trace, self._batch, self._slope = trace, batch, slope
-
-    def at(self, batch: int) -> Trace:
-        """The trace of a batch that was not run."""
-        return replace(
-            self._trace, sizes=self._trace.sizes + self._slope * (batch - self._batch), work={}, calls={}, copies={}
-        )
+TOLERANCE = 0.002
+"""Of a block, by which a law may be off: shares of experts are rounded up to whole tokens."""
+NEGLIGIBLE = 1e-4
+"""Of the peak: what a block may be off by in any case."""
+NO_BLOCKS: Numbers = np.empty(0, dtype=np.int64)
 
 
-def fit_scaling(runs: Mapping[int, Trace]) -> BatchScaling | None:
-    """The law that holds for three or more runs by their batch; None where there is none: then only runs can tell."""
-    (first, item), (second, two), *others = sorted(runs.items())
-    if not others or any(not np.array_equal(item.events, trace.events) for trace in runs.values()):
+class BatchScaling(NamedTuple):
+    """How the size of each block grows with the batch, or with another number: along a straight line."""
+
+    trace: Trace
+    number: int
+    """Of this trace."""
+    slope: npt.NDArray[Any]
+    apart: Numbers = NO_BLOCKS
+    """Blocks whose sizes are known otherwise."""
+    exact: bool = True
+    """Whether the third run was foretold to the byte."""
+
+    def at(self, number: int, sizes_apart: Sequence[int] = ()) -> Trace:
+        """The trace of what was not run."""
+        grown = self.trace.sizes + self.slope * (number - self.number)
+        sizes = np.ceil(np.maximum(grown, 1) - 1e-6).astype(np.int64)
+        sizes[self.apart] = np.maximum(np.array(sizes_apart, dtype=np.int64), 1)
+        return replace(self.trace, sizes=sizes, work={}, calls={}, copies={})
+
+
+def fit_scaling(runs: Mapping[int, Trace], apart: Numbers = NO_BLOCKS) -> BatchScaling | None:
+    """What three runs that took and gave back the same blocks in the same order have in common, the second of which
+    has to be foretold by the others; None where there is no law: then only runs can tell."""
+    (low, first), (middle, second), (high, third) = sorted(runs.items())
+    if any(not np.array_equal(first.events, other.events) for other in (second, third)):
         return None
-    slope, left = np.divmod(two.sizes - item.sizes, second - first)
-    if left.any():
+    slope = (third.sizes - first.sizes) / (high - low)
+    off = np.abs(first.sizes + slope * (middle - low) - second.sizes)
+    off[apart] = 0
+    if np.any(off > np.maximum(NEGLIGIBLE * second.least, TOLERANCE * second.sizes)):
         return None
-    found = BatchScaling(item, first, slope)
-    if any(not np.array_equal(found.at(batch).sizes, trace.sizes) for batch, trace in others):
-        return None
-    return found
+    return BatchScaling(first, low, slope, apart, bool(np.all(off < 1e-3)))
 
 
 GROUPS: Mapping[Kind, str] = {

@@ -129,20 +129,21 @@ class TraceCache:
         return result
 
     def scalings(self, config: StepConfig, device_map: DeviceMap, known: int) -> list[BatchScaling] | None:
-        """How the blocks of each card grow with the batch; None where no law holds. `known` is a batch that was run
-        already."""
+        """How the blocks of each card grow with the batch; None where no law holds to the byte. `known` is a batch that
+        was run already."""
         key = self._key(config, 0, device_map)
         if key not in self._scalings:
             third = known if known > max(SCALING_BATCHES) else THIRD_BATCH
             runs = {batch: self.traces(config, batch, device_map) for batch in (*SCALING_BATCHES, third)}
             key = self._key(config, 0, device_map)  # only now it is known whether the card matters
-            result = [
-                fit_scaling({batch: traces[card] for batch, traces in runs.items()})
-                for card in range(len(device_map.profiles))
-            ]
-            self._scalings[key] = (
-                None if any(item is None for item in result) else [item for item in result if item is not None]
-            )
+            found: list[BatchScaling] | None = []
+            for card in range(len(device_map.profiles)):
+                one = fit_scaling({batch: traces[card] for batch, traces in runs.items()})
+                if found is not None and one is not None and one.exact:
+                    found.append(one)
+                else:
+                    found = None
+            self._scalings[key] = found
         return self._scalings[key]
 
 

@@ -17,11 +17,10 @@ from PySide6.QtGui import QBrush, QColor, QPainter, QPaintEvent, QPen, QResizeEv
 from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
 
 from devexplorer.core.base import MISSING, bytes_text
+from devexplorer.core.planner.messages import step_text
 from devexplorer.core.planner.records import Fit, FitReport, Help
 from devexplorer.gui.charts.shades import STEPS, ramp
 from devexplorer.gui.fit.rows import (
-    AT_PEAK,
-    AT_REST,
     BATCH,
     CAPACITY,
     CARD,
@@ -30,16 +29,12 @@ from devexplorer.gui.fit.rows import (
     FITS,
     MEMORY,
     PARTS,
-    PEAK_TIP,
     RATE,
-    REST_TIP,
     STEP,
     TOTAL,
-    MemoryPart,
     as_tools_say,
     batch_and_step,
     sizes,
-    step_range,
     verdict,
 )
 from devexplorer.gui.widgets import (
@@ -75,7 +70,7 @@ _SHADES = {
     "buffers": 0.3,
 }
 """Part -> place in the ramp, falling from left to right; what is trained has no cache."""
-_WIDTHS = {CARD: 204, MEMORY: 110, TOTAL: 68, CAPACITY: 56, FITS: 58, BATCH: 88, STEP: 118, RATE: 124, ENERGY: 126}
+_WIDTHS = (204, 110, 68, 56, 58, 88, 118, 124, 126)
 _GIVES_UP = (ENERGY, CAPACITY, RATE, STEP, BATCH, TOTAL, MEMORY, FITS)
 """The bar and the details show the card's memory."""
 
@@ -148,8 +143,7 @@ class CardsTable(RowsTable):
     """A row for each card. What room is left goes to the names, as far as they need it, then to the bar."""
 
     def __init__(self) -> None:
-        widths = [_WIDTHS[column] for column in range(len(COLUMNS))]
-        super().__init__(COLUMNS, "Cards", widths, stretched=MEMORY, gives_up=_GIVES_UP, named=(CARD,))
+        super().__init__(COLUMNS, "Cards", _WIDTHS, stretched=MEMORY, gives_up=_GIVES_UP, named=(CARD,))
 
 
 USABLE = ("bfloat16", "autocast", "checkpointing", "sgd", "half-batch", "two-cards")
@@ -157,7 +151,7 @@ USABLE = ("bfloat16", "autocast", "checkpointing", "sgd", "half-batch", "two-car
 USE = "Set the form to this and plan again"
 UNTRIED = "Not calculated (time limit reached):"
 NOTHING_HELPS = "Nothing was found that would make it noticeably smaller."
-_TITLE, _TAKES, _BATCH, _USE = range(4)
+_BATCH = 2
 
 
 class HelpLine:
@@ -166,29 +160,19 @@ class HelpLine:
     def __init__(self, found: Help, use: Callable[[Help], object]) -> None:
         self.title = ElidedLabel()
         self.title.set_full_text(found.title)
-        self.takes = label(
-            f"{'✓' if found.fits else '✕'} {bytes_text(found.total_bytes)}", words="" if found.fits else "error"
-        )
-        self.batch = label(MISSING if found.largest_batch is None else f"{found.largest_batch:,}", words="soft")
+        mark, words = ("✓", "") if found.fits else ("✕", "error")
+        self.takes = label(f"{mark} {bytes_text(found.total_bytes)}", words=words, align=RIGHT)
+        batch = MISSING if found.largest_batch is None else f"{found.largest_batch:,}"
+        self.batch = label(batch, words="soft", align=RIGHT)
         self.button = push_button("Use", lambda _checked: use(found), look="quiet", tip=USE, name=f"Use: {found.title}")
         self.button.setVisible(found.key in USABLE)
-        for number in (self.takes, self.batch):
-            number.setAlignment(RIGHT)
+        tip = found.words
+        if found.step_seconds is not None:
+            tip += f" A step would take {step_text(found)} (simulated)."
         for text in (self.title, self.takes, self.batch):
-            text.setToolTip(words_of(found))
-
-    @property
-    def widgets(self) -> tuple[QWidget, ...]:
+            text.setToolTip(tip)
+        self.widgets: tuple[QWidget, ...] = (self.title, self.takes, self.batch, self.button)
         """From left to right."""
-        return self.title, self.takes, self.batch, self.button
-
-
-def words_of(found: Help) -> str:
-    """The whole sentence, with the largest batch and the time of a step."""
-    fits = "It would fit." if found.fits else "It would not fit even so."
-    step = f" A step would take {step_range(found)} (simulated)." if found.step_seconds is not None else ""
-    batch = "" if found.largest_batch is None else f" Largest batch: {found.largest_batch:,}."
-    return f"{found.words.rstrip('.')}. {fits}{batch}{step}"
 
 
 class HelpsView(QWidget):
@@ -203,11 +187,13 @@ class HelpsView(QWidget):
         self.ask_button = push_button("What would help on this card?", self.helps_requested)
         self.nothing = label(NOTHING_HELPS, words="dim", wrap=True)
         self._ready, self._narrow = True, False
-        takes = _head("takes (simulated)", "On the fullest card, simulated; ✓: it would fit")
-        batch = _head("batch", "The largest batch that would fit")
-        self._heads = (label("What would help", Role.STRONG), takes, batch)
+        self._heads = (
+            label("What would help", Role.STRONG),
+            _head("takes (simulated)", "On the fullest card, simulated; ✓: it would fit"),
+            _head("batch", "The largest batch that would fit"),
+        )
         self._grid = grid(10, 0, self)
-        self._grid.setColumnStretch(_TITLE, 1)
+        self._grid.setColumnStretch(0, 1)
         for column, head in enumerate(self._heads):
             self._grid.addWidget(head, 0, column)
         self._grid.addWidget(self.nothing, 1, 0, 1, 4)
@@ -215,34 +201,30 @@ class HelpsView(QWidget):
 
     def show_helps(self, asked: FitReport | None) -> None:
         """Show those of a report; None before the question was asked."""
-        helps = None if asked is None else asked.helps
         for line in self.lines:
             for widget in line.widgets:
                 widget.hide()
                 widget.deleteLater()
-        self.lines = [HelpLine(result, self.use_requested.emit) for result in helps or ()]
+        self.lines = []
+        if asked is not None:
+            self.lines = [HelpLine(found, self.use_requested.emit) for found in asked.helps]
+            untried = f"{UNTRIED} {', '.join(asked.untried)}."
+            self.nothing.setText(untried if asked.untried else NOTHING_HELPS)
         for row, line in enumerate(self.lines, 3):
             for column, widget in enumerate(line.widgets):
                 self._grid.addWidget(widget, row, column)
-        self._show_columns()
         self.nothing.setVisible(asked is not None and (not asked.helps or bool(asked.untried)))
-        self.nothing.setText(
-            NOTHING_HELPS if asked is None or not asked.untried else f"{UNTRIED} {', '.join(asked.untried)}."
-        )
-        self.ask_button.setVisible(helps is None)
+        self.ask_button.setVisible(asked is None)
+        self.set_narrow(self._narrow)
         self.set_ready(self._ready)
 
     def set_narrow(self, narrow: bool) -> None:
         """Whether there is no room for the largest batches; the tips have them."""
-        if narrow != self._narrow:
-            self._narrow = narrow
-            self._show_columns()
-
-    def _show_columns(self) -> None:
+        self._narrow = narrow
         for column, head in enumerate(self._heads):
-            head.setVisible(bool(self.lines) and not (self._narrow and column == _BATCH))
+            head.setVisible(bool(self.lines) and not (narrow and column == _BATCH))
         for line in self.lines:
-            line.batch.setHidden(self._narrow)
+            line.batch.setHidden(narrow)
 
     def set_ready(self, ready: bool) -> None:
         """Whether a plan can be asked for now."""
@@ -251,6 +233,8 @@ class HelpsView(QWidget):
             button.setEnabled(ready)
 
 
+PEAK_TIP = "At the moment when most is allocated, often when backward begins: then there is hardly a gradient"
+REST_TIP = "After the step, until the next one"
 LEAST_PX = 300
 BESIDE_FROM_PX = 680
 """From this width on what would help is beside the parts."""
@@ -258,7 +242,6 @@ TWO_COLUMNS_FROM_PX = 400
 """In two columns there is no room for the memory at rest, which is in the tips then."""
 REST_FROM_PX = 340
 """Nor in one that is narrower than this, and what would help says no batches there."""
-_COLUMNS = 2
 TOGETHER = "\u2060"
 """No line ends here: `samples/s` is one word."""
 _WIDTH = 5
@@ -272,70 +255,71 @@ class _Parts(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._grid = grid(8, 3, self)
-        self.swatches: dict[str, Swatch] = {}
-        self.names: dict[str, QLabel] = {}
         self.numbers: dict[str, QLabel] = {}
         """At the peak."""
         self.rests: dict[str, QLabel] = {}
         """At rest."""
+        self._widgets: dict[str, tuple[QWidget, ...]] = {}
         for part in PARTS:
-            name = label(part.name, words="soft", tip=part.meaning)
             number, rest = label(selectable=True, align=RIGHT), label(words="soft", selectable=True, align=RIGHT)
-            self.swatches[part.key], self.names[part.key] = Swatch(part.key), name
             self.numbers[part.key], self.rests[part.key] = number, rest
-        self.heads = [_head(AT_PEAK, PEAK_TIP), _head(AT_REST, REST_TIP)]
-        for offset, head in enumerate(self.heads):
-            self._grid.addWidget(head, 0, 2 + offset)
-        self._shown: list[MemoryPart] = []
-        self._columns = 0
-        self._with_rest = False
+            self._widgets[part.key] = Swatch(part.key), label(part.name, words="soft", tip=part.meaning), number, rest
+        self.heads = _head("at the peak", PEAK_TIP), _head("at rest", REST_TIP)
+        for column, head in enumerate(self.heads, 2):
+            self._grid.addWidget(head, 0, column)
+        self._shown: list[str] = []
+        self._arranged: tuple[list[str], int, bool] | None = None
+        self._columns, self._with_rest = 2, False
 
     def show_fit(self, fit: Fit) -> None:
         """The numbers of this card, or of all of them together."""
-        taking = {part.key for moment in (fit.bytes, fit.rest) for part, _ in sizes(moment)}
+        self._shown = []
         for part in PARTS:
-            said = [
-                (getattr(moment, part.key) if moment.total else None, when)
-                for moment, when in ((fit.bytes, AT_PEAK), (fit.rest, AT_REST))
-            ]
-            tip = "\n".join(f"{size:,} bytes {when}, simulated" for size, when in said if size is not None)
-            for number, (size, when) in zip((self.numbers[part.key], self.rests[part.key]), said, strict=True):
-                text = MISSING if size is None else bytes_text(size)
+            peak, rest = getattr(fit.bytes, part.key), getattr(fit.rest, part.key)
+            if peak or rest:
+                self._shown.append(part.key)
+            tip = [f"{peak:,} bytes at the peak, simulated"]
+            if fit.rest.total:
+                tip.append(f"{rest:,} bytes at rest, simulated")
+            said = (
+                (self.numbers[part.key], fit.bytes, peak, "at the peak"),
+                (self.rests[part.key], fit.rest, rest, "at rest"),
+            )
+            for number, moment, size, when in said:
+                text = bytes_text(size) if moment.total else MISSING
                 number.setText(text)
-                number.setToolTip(tip)
+                number.setToolTip("\n".join(tip))
                 number.setAccessibleName(f"{part.name} {when}: {text}, simulated")
-        shown = [part for part in PARTS if part.key in taking]
-        self._arrange(shown, self._columns or _COLUMNS, with_rest=self._with_rest)
+        self._arrange()
 
     def set_columns(self, columns: int, *, with_rest: bool) -> None:
         """How many parts are side by side, and whether what stays at rest is beside each."""
-        self._arrange(self._shown, columns, with_rest=with_rest)
+        self._columns, self._with_rest = columns, with_rest
+        self._arrange()
 
-    def _arrange(self, parts: list[MemoryPart], columns: int, *, with_rest: bool) -> None:
-        if (parts, columns, with_rest) == (self._shown, self._columns, self._with_rest):
+    def _arrange(self) -> None:
+        arranged = self._shown, self._columns, self._with_rest
+        if arranged == self._arranged:
             return
-        self._shown, self._columns, self._with_rest = parts, columns, with_rest
-        for part in PARTS:
-            for widget in self._widgets(part):
+        self._arranged = arranged
+        for widgets in self._widgets.values():
+            for widget in widgets:
                 self._grid.removeWidget(widget)
                 widget.setParent(self)  # the layout has let go of it
-                widget.setVisible(part in parts)
-        rows = -(-len(parts) // columns)
-        for index, part in enumerate(parts):
+                widget.hide()
+        rows = -(-len(self._shown) // self._columns)
+        for index, key in enumerate(self._shown):
             column, row = divmod(index, rows)
-            for offset, widget in enumerate(self._widgets(part)):
+            for offset, widget in enumerate(self._widgets[key]):
                 self._grid.addWidget(widget, row + 1, _WIDTH * column + offset)
-        for part in parts:
-            self.rests[part.key].setVisible(with_rest)
+                if self._with_rest or widget is not self.rests[key]:
+                    widget.show()
         for head in self.heads:
-            head.setVisible(with_rest)
-        for column in range(_COLUMNS):
-            used = column < columns and column * rows < len(parts)
-            self._grid.setColumnStretch(_WIDTH * column + 1, int(used))
-            self._grid.setColumnMinimumWidth(_WIDTH * column + 4, 8 if used and column + 1 < columns else 0)
-
-    def _widgets(self, part: MemoryPart) -> tuple[QWidget, ...]:
-        return self.swatches[part.key], self.names[part.key], self.numbers[part.key], self.rests[part.key]
+            head.setVisible(self._with_rest)
+        both = self._columns == 2 and len(self._shown) > rows
+        self._grid.setColumnStretch(1, 1)
+        self._grid.setColumnMinimumWidth(_WIDTH - 1, 8 if both else 0)
+        self._grid.setColumnStretch(_WIDTH + 1, int(both))
 
 
 def _head(words: str, meaning: str) -> QLabel:
@@ -356,9 +340,6 @@ class FitDetails(ScrollArea):
         self.rests_title = label("Assumptions", Role.STRONG)
         self.rests = label(role=Role.LABEL, words="dim", wrap=True)
         self._shown: tuple[Fit, FitReport | None, FitReport] | None = None
-        self._lay_out()
-
-    def _lay_out(self) -> None:
         left = vbox(self.title, self.verdict, self.batch, self.parts, None, spacing=4)
         right = vbox(self.helps, 4, self.tools, self.rests_title, self.rests, None, spacing=4)
         self._both = vbox((left, 2), (right, 3), spacing=4, margins=(EDGE_PX, 4, EDGE_PX, 8))
@@ -391,6 +372,6 @@ class FitDetails(ScrollArea):
         beside = event.size().width() >= BESIDE_FROM_PX
         lay_out(self._both, beside=beside)
         self._both.setSpacing(24 if beside else 4)
-        columns = 1 if beside or event.size().width() < TWO_COLUMNS_FROM_PX else _COLUMNS
+        columns = 1 if beside or event.size().width() < TWO_COLUMNS_FROM_PX else 2
         self.helps.set_narrow(event.size().width() < REST_FROM_PX)
         self.parts.set_columns(columns, with_rest=columns == 1 and event.size().width() >= REST_FROM_PX)

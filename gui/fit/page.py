@@ -17,7 +17,7 @@ from devexplorer.core.records import Calibration
 from devexplorer.core.session import FinishedCommand, State
 from devexplorer.gui.fit.details import BarDelegate, CardsTable
 from devexplorer.gui.fit.form import PATIENCE_S, FitForm
-from devexplorer.gui.fit.rows import MEMORY, caption, columns, fit_rows
+from devexplorer.gui.fit.rows import MEMORY, caption, columns, fit_row
 from devexplorer.gui.fit.views import FitViews
 from devexplorer.gui.forms.page import BUTTON_PX
 from devexplorer.gui.objects.command_page import ExperimentPage
@@ -297,7 +297,7 @@ class FitPanel(ExperimentPage):
                 self.table.rows_model.set_columns(columns(self._report))
             self._drawn = self._report
             fits = sorted(self._report.fits, key=lambda fit: fit.gpu not in self.form.own)
-            self.table.set_rows(fit_rows(fits))
+            self.table.set_rows([fit_row(fit) for fit in fits])
             self.views.show_report(fits, self._report)
             self.table.viewport().update()
         said = (OLD if self._state.part(FitState).is_old else "") + caption(self._report, self._name.partition("?")[0])

@@ -16,12 +16,13 @@ from PySide6.QtWidgets import QComboBox, QStackedWidget, QTabBar, QWidget
 
 from devexplorer.core.base import MISSING, bytes_text, joined, number_text, range_text
 from devexplorer.core.devices.profiles import Profile
+from devexplorer.core.planner.messages import samples_text
 from devexplorer.core.planner.published_steps import PublishedStep, fitted_to, published, rates_of, spec_of
 from devexplorer.core.planner.records import BatchPoint, Fit, FitReport, FitSpec
 from devexplorer.gui.actions.context import InBackground
 from devexplorer.gui.charts.size_curve import Series, SizeCurve
 from devexplorer.gui.fit.details import LEAST_PX, FitDetails
-from devexplorer.gui.fit.rows import NO_POWER, efficiency_tip, has_step, rate_range
+from devexplorer.gui.fit.rows import NO_POWER, efficiency_tip, has_step
 from devexplorer.gui.fit.step_roofline import StepRoofline, step_figures
 from devexplorer.gui.plots.curves import MEMORY_UNITS, Unit
 from devexplorer.gui.widgets import (
@@ -383,7 +384,7 @@ def card_ranges(fits: Sequence[Fit], measure: str) -> list[CardRange]:
         else:
             why = NO_SAMPLES
         text = range_text(number_text(figures[1]), number_text(figures[2]))
-        tip = f"{fit.gpu}: {rate_range(fit)} samples/s, simulated. {efficiency_tip(fit)}"
+        tip = f"{fit.gpu}: {samples_text(fit)} samples/s, simulated. {efficiency_tip(fit)}"
         result.append(CardRange(fit.gpu, *figures, f"{MISSING}  {why}" if text == MISSING else text, tip))
     return sorted(result, key=lambda item: -(item.middle or 0.0))
 

@@ -4,17 +4,17 @@ the largest batch, the longest context; and what these figures rest on, in sente
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import cache
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from devexplorer.core.base import Report, bytes_text, count_text, no_report
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.planner import messages
-from devexplorer.core.planner.messages import CONTEXT, MPS_MEMORY, MPS_SECONDS, as_it_is, calibrated
+from devexplorer.core.planner.messages import CONTEXT, MPS_MEMORY, MPS_SECONDS, as_it_is, calibrated, label
 from devexplorer.core.planner.records import (
     LARGEST_BATCH,
     LONGEST_CONTEXT,
@@ -25,20 +25,22 @@ from devexplorer.core.planner.records import (
     FitReport,
     FitSpec,
     ServingFit,
+    ranged,
 )
 from devexplorer.core.planner.serving.kernels import has_scans, keeps_latents
 from devexplorer.core.planner.serving.request import checked, lacks
 from devexplorer.core.planner.serving.served import Served, make
-from devexplorer.core.planner.serving.session import Phase, ServingSession, SessionRunner, any_profile
+from devexplorer.core.planner.serving.session import Phase, ServingSession, SessionRunner
 from devexplorer.core.planner.serving.storage import CacheLayout
 from devexplorer.core.planner.subject import EQUAL_SHARES, has_experts
 from devexplorer.core.planner.trace import (
     PACKED,
     PACKED_FROM,
-    Numbers,
-    Trace,
+    BatchScaling,
+    Room,
     context_bytes,
     cublas_bytes,
+    fit_scaling,
     library_bytes,
     step_estimate,
 )
@@ -58,12 +60,17 @@ def assumptions(spec: FitSpec, made: Served, runner: SessionRunner, devices: Col
     """One sentence each."""
     serving = spec.serving
     assert serving is not None
-    dtype = str(made.served.dtype).removeprefix("torch.")
+    weights = f"Weights are {str(made.served.dtype).removeprefix('torch.')}"
+    if made.scheme is not None:
+        weights = f"Weights are {made.scheme.title}, everything else is {weights.removeprefix('Weights are ')}"
+    if made.checkpoint is not None:
+        files, size = count_text(made.checkpoint.files, "file"), bytes_text(made.checkpoint.nbytes)
+        weights += f": {size} by the headers of {files} of '{made.checkpoint.path}'"
     kept = "the whole sequence" if serving.kv_block is None else f"blocks of {serving.kv_block} tokens"
     sentences = [
         "Nothing ran on a real card: memory is counted by the rules of PyTorch's caching allocator, seconds are"
         " simulated by a roofline.",
-        _weights(made, dtype),
+        f"{weights}.",
         f"The cache has room for {kept} from the start, and tokens are written in place; transformers' own DynamicCache"
         " would copy it for each token.",
         "All prompts have the same length, and all sequences end together; the first token is there when the whole"
@@ -104,99 +111,23 @@ def assumptions(spec: FitSpec, made: Served, runner: SessionRunner, devices: Col
     return sentences
 
 
-def _weights(made: Served, dtype: str) -> str:
-    checkpoint, scheme = made.checkpoint, made.scheme
-    stored = f"{scheme.title}, everything else is {dtype}" if scheme is not None else dtype
-    if checkpoint is None:
-        return f"Weights are {stored}."
-    files = count_text(checkpoint.files, "file")
-    return f"Weights are {stored}: {bytes_text(checkpoint.nbytes)} by the headers of {files} of '{checkpoint.path}'."
+class PassSeconds(NamedTuple):
+    """Simulated seconds of one pass, or of several together."""
+
+    seconds: float
+    low: float
+    high: float
+    exchanged: float
+    """Of them, in which cards exchange results."""
+    bound: Bound
 
 
-# The memory of a session that was not run: how each block grows with the batch, or with the prompt. No torch; any
-# thread.
-# Blocks of the cache have the sizes of its layout; of all others a straight line is taken through two runs, which a
-# third one has to confirm.
-
-TOLERANCE = 0.002
-"""Of a block: shares of experts are rounded up to whole tokens."""
-NEGLIGIBLE = 1e-4
-"""Of the peak: what a block may be off by in any case."""
-
-
-@dataclass(frozen=True)
-class Law:
-    """Straight lines through blocks."""
-
-    _trace: Trace
-    _cache: Numbers
-    _base: npt.NDArray[np.float64]
-    _slope: npt.NDArray[np.float64]
-    exact: bool = True
-    """Whether the third run was foretold to the byte."""
-
-    def at(self, x: int, cache_sizes: Sequence[int]) -> Trace:
-        """The trace there, with blocks of the cache of these sizes."""
-        sizes = np.ceil(np.maximum(self._base + self._slope * x, 1) - 1e-6).astype(np.int64)
-        sizes[self._cache] = np.maximum(np.array(cache_sizes, dtype=np.int64), 1)
-        return replace(self._trace, sizes=sizes, work={}, copies={})
-
-
-def law(runs: Mapping[int, ServingSession]) -> Law | None:
-    """What three runs have in common; None where they have not."""
-    (low, first), (middle, second), (high, third) = sorted(runs.items())
-    same = (first.trace.events, first.cache_blocks)
-    if any(
-        not np.array_equal(run.trace.events, same[0]) or not np.array_equal(run.cache_blocks, same[1])
-        for run in (second, third)
-    ):
-        return None
-    sizes = [run.trace.sizes.astype(np.float64) for run in (first, second, third)]
-    for some in sizes:
-        some[first.cache_blocks] = 0
-    slope = (sizes[2] - sizes[0]) / (high - low)
-    base = sizes[0] - slope * low
-    off = np.abs(base + slope * middle - sizes[1])
-    if np.any(off > np.maximum(NEGLIGIBLE * second.trace.least, TOLERANCE * sizes[1])):
-        return None
-    return Law(first.trace, first.cache_blocks, base, slope, bool(np.all(off < 1e-3)))
-
-
-class Most(NamedTuple):
-    """What a search found."""
-
-    number: int
-    """0: not even the least."""
-    at_least: bool
-    """There was no time for more, or nothing larger was looked for."""
-
-
-def most(
-    fits: Callable[[int], bool], least: int, limit: int, has_time: Callable[[], bool], guess: int | None = None
-) -> Most:
-    """The largest number up to a limit that fits, where everything smaller does, too: from a guess, or the least, on
-    doubled, then halved."""
-    if least > limit:
-        return Most(0, False)
-    low, step, high = max(guess or least, least), 1, limit + 1
-    while not fits(low):
-        if low == least:
-            return Most(0, False)
-        high, low, step = low, max(least, low - step), 2 * step
-    step = 1
-    while low + step < high:
-        if not has_time():
-            return Most(low, True)
-        if not fits(low + step):
-            high = low + step
-            break
-        low, step = low + step, 2 * step
-    while high - low > 1:
-        if not has_time():
-            return Most(low, True)
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return Most(low, low == limit)
+def _together(parts: Iterable[tuple[PassSeconds, float]]) -> PassSeconds:
+    """So many passes of each; what bounds most of it bounds all."""
+    all_of_them = list(parts)
+    most, _ = max(all_of_them, key=lambda part: part[0].seconds * part[1])
+    seconds, low, high, exchanged = np.sum([times * np.array(one[:4]) for one, times in all_of_them], axis=0).tolist()
+    return PassSeconds(seconds, low, high, exchanged, most.bound)
 
 
 LAW_BATCHES = (8, 12, 20)
@@ -204,6 +135,7 @@ LAW_BATCHES = (8, 12, 20)
 LAW_TOKENS = 256
 """Prompts of a law differ by multiples of it, so that states that are computed in chunks grow evenly."""
 NO_LAW = "Memory does not grow evenly with the {}, so the largest one was searched for by running; it may be larger."
+What = Literal["batch", "context"]
 
 
 class ServingCalculator:
@@ -217,47 +149,82 @@ class ServingCalculator:
         kv_dtype = made.served.kv_dtype or made.served.dtype
         self.layout = CacheLayout(runner.layers, kv_dtype.itemsize, self._serving.kv_block)
         self.notes: dict[str, None] = {}
-        self._sessions: dict[tuple[int, int, bool, bool], ServingSession] = {}
-        self._laws: dict[tuple[str, bool], Law | None] = {}
-        self._searched: dict[tuple[str, int, int, bool], Most] = {}
+        self._session, self._law, self._most = cache(self._run), cache(self._find_law), cache(self._search)
 
     def fit(self, profile: Profile) -> Fit:
         """The answer for one card, or for as many of them as share the layers."""
-        ways, eight = self._serving.tensor_parallel, self._eight_bit(profile)
-        label = profile.name if ways == 1 else f"{ways}x {profile.name}"
-        session = self._session(self._spec.batch, self._serving.prompt, eight, whole=True)
+        serving, count, ways = self._serving, self._spec.batch, self._serving.tensor_parallel
+        eight = self._eight_bit(profile)
+        session = self._session(count, serving.prompt, eight, whole=True)
         card = self._card(session, profile)
-        missing = lacks(profile, self._serving)
+        missing = lacks(profile, serving)
         fits = card.fits and missing is None
-        batch = self._largest_batch(profile, eight) if missing is None else Most(0, False)
-        context = self._largest_context(profile, eight) if missing is None else Most(0, False)
-        times = self._times(session, profile) if fits else None
-        answer = self._serving_fit(context, times)
-        whole = times and times.whole(self._serving.generate)
-        count = self._spec.batch
+        found: dict[str, Any] = {}
+        known: dict[str, Any] = {}
+        if self._spec.search:
+            batch = context = Most(0, False)
+            if missing is None:
+                room = profile.usable_bytes, self._taken(profile)
+                batch, context = self._most("batch", room, eight), self._most("context", room, eight)
+            ends = {LONGEST_CONTEXT: "", self._made.positions: "positions"}.get(context.number, "memory")
+            found = {"largest_batch": batch.number, "at_least": batch.at_least}
+            known = {"largest_context": context.number, "context_limit": ends}
+        if fits:
+            pieces = session.pieces / len(session.prefill)
+            whole = prefill = _together((self._phase(profile, phase), pieces) for phase in session.prefill)
+            known |= ranged("prefill_seconds", *prefill[:3])
+            if session.decode:
+                share = 1 / len(session.decode)
+                decode = _together((self._phase(profile, phase), share) for phase in session.decode)
+                known |= self._rates(decode)
+                whole = _together([(prefill, 1), (decode, serving.generate - 1)])
+            found |= ranged("step_seconds", *whole[:3])
+            found |= ranged("samples_per_s", count / whole.seconds, count / whole.high, count / whole.low)
+            found["bound"] = whole.bound
         return Fit(
-            gpu=label,
+            gpu=label([profile] * ways),
             fits=fits,
             cards=(card,) * ways,
-            largest_batch=batch.number if self._spec.search else None,
-            at_least=batch.at_least,
-            step_seconds=whole and whole.seconds,
-            step_seconds_low=whole and whole.low,
-            step_seconds_high=whole and whole.high,
-            samples_per_s=whole and count / whole.seconds,
-            samples_per_s_low=whole and count / whole.high,
-            samples_per_s_high=whole and count / whole.low,
-            bound=whole and whole.bound,
             reason=missing or messages.reason((card,)),
-            serving=answer,
+            serving=ServingFit(
+                kv_cache_bytes=ways * self.layout.bytes(count, serving.context),
+                kv_bytes_per_token=ways * self.layout.bytes_per_token,
+                cache=self.layout.groups(count, serving.context),
+                **known,
+            ),
+            **found,
         )
 
+    def _rates(self, decode: PassSeconds) -> dict[str, Any]:
+        """Fields of a `ServingFit` about later tokens."""
+        batch, ways = self._spec.batch, self._serving.tensor_parallel
+        rate = batch / decode.seconds
+        return {
+            **ranged("decode_tokens_per_s", rate, batch / decode.high, batch / decode.low),
+            "decode_step_seconds": decode.seconds,
+            "decode_tokens_per_s_per_user": rate / batch,
+            "decode_tokens_per_s_per_card": rate / ways,
+            "communication_share": decode.exchanged / decode.seconds if ways > 1 else None,
+            "decode_bound": decode.bound,
+        }
+
     def flop(self) -> int:
-        """Floating-point operations of the request on all cards."""
+        """Floating-point operations of the request on all cards; what lies between two passes grows evenly."""
         session = self._session(self._spec.batch, self._serving.prompt, False, whole=True)
-        prefill = session.pieces * _mean([phase.trace.flop for phase in session.prefill])
-        decode = (self._serving.generate - 1) * _mean([phase.trace.flop for phase in session.decode] or [0])
-        return round((prefill + decode) * self._serving.tensor_parallel)
+        total = 0.0
+        for phases, times in ((session.prefill, session.pieces), (session.decode, self._serving.generate - 1)):
+            for phase in phases:
+                total += phase.trace.flop * times / len(phases)
+        return round(total * self._serving.tensor_parallel)
+
+    def _phase(self, profile: Profile, phase: Phase) -> PassSeconds:
+        ways = self._serving.tensor_parallel
+        exchanged = sum(item.seconds(profile, ways) * times for item, times in phase.exchanges.items())
+        packed = self._made.scheme is not None and self._spec.batch >= PACKED_FROM and not self._eight_bit(profile)
+        step = step_estimate((phase.trace,), (profile,), (PACKED,) if packed else ())
+        self.notes.update(dict.fromkeys(doubt.words for doubt in step.doubts))
+        bound: Bound = "link" if exchanged > step.seconds else step.bound
+        return PassSeconds(step.seconds + exchanged, step.low + exchanged, step.high + exchanged, exchanged, bound)
 
     # --- memory
 
@@ -265,15 +232,9 @@ class ServingCalculator:
         scheme = self._made.scheme
         return scheme is not None and bool(scheme.activations) and scheme.activations in profile.tflops
 
-    def _session(self, batch: int, prompt: int, eight: bool, *, whole: bool = False) -> ServingSession:
-        key = (batch, prompt, eight, whole)
-        if key not in self._sessions:
-            profile = any_profile()
-            generate = self._serving.generate
-            self._sessions[key] = self._runner.run(
-                profile, batch=batch, prompt=prompt, generate=generate, eight_bit=eight, whole=whole
-            )
-        return self._sessions[key]
+    def _run(self, batch: int, prompt: int, eight: bool, *, whole: bool = False) -> ServingSession:
+        generate = self._serving.generate
+        return self._runner.run(batch=batch, prompt=prompt, generate=generate, eight_bit=eight, whole=whole)
 
     def _taken(self, profile: Profile) -> int:
         """Bytes of a card that are not the allocator's."""
@@ -284,188 +245,110 @@ class ServingCalculator:
         return library_bytes(chip, products=True, convolutions=self._convolutions, train=False)
 
     def _card(self, session: ServingSession, profile: Profile) -> FitCard:
+        """The cache was labelled as buffers; states get their room in the first pass, so at the peak it may not be
+        there yet, and is counted all the same."""
         replay = session.trace.replay(profile.usable_bytes, self._taken(profile))
         sizes = session.trace.sizes[session.cache_blocks]
-        cache = int((-(-sizes // MIN_BLOCK) * MIN_BLOCK).sum())
-        library, kept = self._library(profile), cublas_bytes(profile.compute_capability, products=True, train=False)
+        cached = int((-(-sizes // MIN_BLOCK) * MIN_BLOCK).sum())
+        library, more = self._library(profile), self._made.more_bytes
+        kept = cublas_bytes(profile.compute_capability, products=True, train=False)
+        moments = []
+        for found, workspace in ((replay.parts, library), (replay.rest, kept)):
+            parts = Counter(found)
+            parts["parameters"] += more
+            parts["buffers"] = max(parts["buffers"] - cached, 0)
+            context = context_bytes(profile)
+            moments.append(FitBytes(**parts, kv_cache=cached, library_workspace=workspace, context=context))
         return FitCard(
             gpu=profile.name,
             capacity_bytes=profile.usable_bytes,
-            bytes=self._parts(replay.parts, cache, library, context_bytes(profile)),
-            rest=self._parts(replay.rest, cache, kept, context_bytes(profile)),
-            reserved_bytes=replay.reserved + library + self._made.more_bytes,
+            bytes=moments[0],
+            rest=moments[1],
+            reserved_bytes=replay.reserved + library + more,
             fits=replay.fits,
             device=profile.device,
         )
 
-    def _parts(self, found: Mapping[str, int], cache: int, library: int, context: int) -> FitBytes:
-        """The cache was labelled as buffers; states get their room in the first pass, so at the peak it may not be
-        there yet, and is counted all the same."""
-        parts = dict(found)
-        parts["parameters"] += self._made.more_bytes
-        parts["buffers"] = max(parts["buffers"] - cache, 0)
-        return FitBytes(**parts, kv_cache=cache, library_workspace=library, context=context)
-
     # --- the largest
 
-    def _law(self, what: str, eight: bool) -> Law | None:
-        key = (what, eight)
-        if key not in self._laws:
-            batch, prompt = self._spec.batch, self._serving.prompt
-            if what == "batch":
-                runs = {some: self._session(some, prompt, eight) for some in LAW_BATCHES}
-            else:
-                first = LAW_TOKENS * (1 + (self._serving.prefill_chunk or 0) // LAW_TOKENS)
-                runs = {some: self._session(batch, some, eight) for some in (first, 2 * first, 4 * first)}
-            self._laws[key] = law(runs)
-            if self._laws[key] is None:
-                self.notes[NO_LAW.format("batch" if what == "batch" else "context")] = None
-        return self._laws[key]
+    def _find_law(self, what: What, eight: bool) -> BatchScaling | None:
+        """How blocks grow with the batch, or with the prompt; those of the cache have the sizes of its layout."""
+        batch, prompt = self._spec.batch, self._serving.prompt
+        if what == "batch":
+            runs = {some: self._session(some, prompt, eight) for some in LAW_BATCHES}
+        else:
+            first = LAW_TOKENS * (1 + (self._serving.prefill_chunk or 0) // LAW_TOKENS)
+            runs = {some: self._session(batch, some, eight) for some in (first, 2 * first, 4 * first)}
+        blocks = [run.cache_blocks for run in runs.values()]
+        found = None
+        if all(np.array_equal(blocks[0], others) for others in blocks):
+            found = fit_scaling({some: run.trace for some, run in runs.items()}, blocks[0])
+        if found is None:
+            self.notes[NO_LAW.format(what)] = None
+        return found
 
-    def _largest_batch(self, profile: Profile, eight: bool) -> Most:
-        context, prompt = self._serving.context, self._serving.prompt
-        return self._search(
-            "batch",
-            profile,
-            eight,
-            1,
-            LARGEST_BATCH,
-            lambda batch: (batch, prompt),
-            lambda batch: (batch, batch, context),
-        )
-
-    def _largest_context(self, profile: Profile, eight: bool) -> Most:
-        batch, generate = self._spec.batch, self._serving.generate
-        limit = min(self._made.positions or LONGEST_CONTEXT, LONGEST_CONTEXT)
-        return self._search(
-            "context",
-            profile,
-            eight,
-            generate + 1,
-            limit,
-            lambda length: (batch, length - generate),
-            lambda length: (length - generate, batch, length),
-        )
-
-    def _search(
-        self,
-        what: str,
-        profile: Profile,
-        eight: bool,
-        least: int,
-        limit: int,
-        run: Callable[[int], tuple[int, int]],
-        computed: Callable[[int], tuple[int, int, int]],
-    ) -> Most:
-        """`run`: batch and prompt of a session; `computed`: where on the law, and batch and length of the cache."""
-        key = (what, profile.usable_bytes, self._taken(profile), eight)
-        if not self._spec.search or key in self._searched:
-            return self._searched.get(key, Most(0, False))
+    def _search(self, what: What, room: Room, eight: bool) -> Most:
+        """The largest batch or context with which a card has room."""
+        batch, serving = self._spec.batch, self._serving
+        least, limit = 1, LARGEST_BATCH
+        if what == "context":
+            least = serving.generate + 1
+            limit = min(self._made.positions or LONGEST_CONTEXT, LONGEST_CONTEXT)
         known = self._law(what, eight)
 
-        def fits(trace: Trace) -> bool:
-            return trace.replay(profile.usable_bytes, self._taken(profile)).fits
-
-        def fits_computed(number: int) -> bool:
+        def computed(number: int) -> bool:
             assert known is not None
-            at, batch, length = computed(number)
-            return fits(known.at(at, self.layout.sizes(batch, length)))
+            if what == "batch":
+                trace = known.at(number, self.layout.sizes(number, serving.context))
+            else:
+                trace = known.at(number - serving.generate, self.layout.sizes(batch, number))
+            return trace.replay(*room).fits
 
-        def fits_in_a_run(number: int) -> bool:
-            return fits(self._session(*run(number), eight).trace)
+        def ran(number: int) -> bool:
+            if what == "batch":
+                session = self._session(number, serving.prompt, eight)
+            else:
+                session = self._session(batch, number - serving.generate, eight)
+            return session.trace.replay(*room).fits
 
-        result = None if known is None else most(fits_computed, least, limit, lambda: True)
-        if result is None or (known is not None and not known.exact and result.number and self._has_time()):
-            guess = None if result is None else result.number
-            result = most(fits_in_a_run, least, limit, self._has_time, guess)
-        self._searched[key] = result
-        return result
-
-    # --- time
-
-    def _times(self, session: ServingSession, profile: Profile) -> Times:
-        """Of the prompts, and of a later token; what lies between two steps grows evenly."""
-        prefill = self._mean([self._phase(profile, item) for item in session.prefill]).times(session.pieces)
-        if not session.decode:
-            return Times(prefill, None)
-        return Times(prefill, self._mean([self._phase(profile, item) for item in session.decode]))
-
-    def _phase(self, profile: Profile, phase: Phase) -> PassSeconds:
-        ways = self._serving.tensor_parallel
-        exchanged = sum(item.seconds(profile, ways) * times for item, times in phase.exchanges.items())
-        scheme = self._made.scheme
-        packed = scheme is not None and self._spec.batch >= PACKED_FROM and not self._eight_bit(profile)
-        step = step_estimate((phase.trace,), (profile,), (PACKED,) if packed else ())
-        self.notes.update(dict.fromkeys(doubt.words for doubt in step.doubts))
-        bound: Bound = "link" if exchanged > step.seconds else step.bound
-        return PassSeconds(step.seconds + exchanged, step.low + exchanged, step.high + exchanged, exchanged, bound)
-
-    def _mean(self, spans: Sequence[PassSeconds]) -> PassSeconds:
-        seconds, low, high, exchanged = (
-            _mean([span[index] for span in spans])  # type: ignore[misc]
-            for index in range(4)
-        )
-        return PassSeconds(seconds, low, high, exchanged, spans[-1].bound)
-
-    def _serving_fit(self, context: Most, times: Times | None) -> ServingFit:
-        batch, ways = self._spec.batch, self._serving.tensor_parallel
-        prefill, decode = (None, None) if times is None else times
-        rate = batch / decode.seconds if decode else None
-        ends = {LONGEST_CONTEXT: "", self._made.positions: "positions"}.get(context.number, "memory")
-        return ServingFit(
-            kv_cache_bytes=ways * self.layout.bytes(batch, self._serving.context),
-            kv_bytes_per_token=ways * self.layout.bytes_per_token,
-            cache=self.layout.groups(batch, self._serving.context),
-            largest_context=context.number if self._spec.search else None,
-            context_limit=ends if self._spec.search else "",
-            prefill_seconds=prefill and prefill.seconds,
-            prefill_seconds_low=prefill and prefill.low,
-            prefill_seconds_high=prefill and prefill.high,
-            decode_step_seconds=decode and decode.seconds,
-            decode_tokens_per_s=rate,
-            decode_tokens_per_s_low=decode and batch / decode.high,
-            decode_tokens_per_s_high=decode and batch / decode.low,
-            decode_tokens_per_s_per_user=rate / batch if rate else None,
-            decode_tokens_per_s_per_card=rate / ways if rate else None,
-            communication_share=decode.exchanged / decode.seconds if decode and ways > 1 else None,
-            decode_bound=decode and decode.bound,
-        )
+        guess = 0
+        if known is not None:
+            result = most(computed, least, limit, lambda: True)
+            if known.exact or not result.number or not self._has_time():
+                return result
+            guess = result.number
+        return most(ran, least, limit, self._has_time, guess)
 
 
-class PassSeconds(NamedTuple):
-    """Simulated seconds of one pass."""
+class Most(NamedTuple):
+    """What a search found."""
 
-    seconds: float
-    low: float
-    high: float
-    exchanged: float
-    """Of them, in which cards exchange results."""
-    bound: Bound
-
-    def times(self, number: float) -> PassSeconds:
-        """So many passes."""
-        seconds, low, high, exchanged = (value * number for value in self[:4])
-        return PassSeconds(seconds, low, high, exchanged, self.bound)
+    number: int
+    """0: not even the least."""
+    at_least: bool
+    """There was no time for more, or nothing larger was looked for."""
 
 
-class Times(NamedTuple):
-    """Of one request on one card."""
-
-    prefill: PassSeconds
-    decode: PassSeconds | None
-
-    def whole(self, generate: int) -> PassSeconds:
-        """Of the whole request."""
-        if self.decode is None:
-            return self.prefill
-        first, later = self.prefill, self.decode.times(generate - 1)
-        bound = later.bound if later.seconds > first.seconds else first.bound
-        seconds, low, high, exchanged = (one + other for one, other in zip(first[:4], later[:4], strict=True))
-        return PassSeconds(seconds, low, high, exchanged, bound)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+def most(fits: Callable[[int], bool], least: int, limit: int, has_time: Callable[[], bool], guess: int = 0) -> Most:
+    """The largest number up to a limit that fits, where everything smaller does, too: from a guess, or the least, on
+    doubled, then halved."""
+    if least > limit:
+        return Most(0, False)
+    low, step, high = max(guess, least), 1, limit + 1
+    while not fits(low):
+        if low == least:
+            return Most(0, False)
+        high, low, step = low, max(least, low - step), 2 * step
+    step = 1
+    while high - low > 1:
+        if not has_time():
+            return Most(low, True)
+        middle = min(low + step, (low + high) // 2)
+        if fits(middle):
+            low, step = middle, 2 * step
+        else:
+            high = middle
+    return Most(low, low == limit)
 
 
 def plan_serving(spec: FitSpec, progress: Report = no_report) -> FitReport:

@@ -26,23 +26,21 @@ dtype of the activations; or in 8 bits, where the method quantises activations t
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import flop_registry, register_flop_formula
+from torch.utils.flop_counter import register_flop_formula
 
 from devexplorer.core.planner.serving.storage import ACTIVATIONS, LayerPart, Scheme
 
 NAME = "devexplorer_serving"
 """Under which transformers knows them."""
-_SCHEMA = "packed_product(Tensor x, Tensor[] weights, int out_features, ScalarType dtype) -> Tensor"
+operators = torch.ops.devexplorer_serving
 _library: Any = None
-
-aten = torch.ops.aten
 
 
 def install() -> None:
@@ -51,12 +49,20 @@ def install() -> None:
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
     ALL_ATTENTION_FUNCTIONS.register(NAME, attention)
-    if _library is None:
-        _library = torch.library.Library(NAME, "DEF")
-        _library.define(_SCHEMA)
-        _library.impl("packed_product", _without_values, "Meta")
-        register_flop_formula(torch.ops.devexplorer_serving.packed_product, get_raw=True)(_packed_flop)
-    assert torch.ops.devexplorer_serving.packed_product in flop_registry
+    if _library is not None:
+        return
+    _library = torch.library.Library(NAME, "DEF")
+    for schema, without_values, flop in (
+        ("packed_product(Tensor x, Tensor[] weights, int out, ScalarType dtype) -> Tensor", _packed, _packed_flop),
+        ("latent_attention(Tensor query, Tensor latents, Tensor rotary) -> Tensor", _attended, _attended_flop),
+        ("scan(Tensor A, Tensor x, Tensor[] others) -> (Tensor, Tensor)", _scanned, _scan_flop),
+        ("chunks(Tensor x, Tensor B, int chunk, Tensor[] others) -> Tensor[]", _chunked, _chunks_flop),
+        ("update(Tensor state, Tensor written, Tensor x, Tensor[] others) -> Tensor", _updated, _update_flop),
+    ):
+        name = schema.partition("(")[0]
+        _library.define(schema)
+        _library.impl(name, without_values, "Meta")
+        register_flop_formula(getattr(operators, name), get_raw=True)(flop)
 
 
 def attention(
@@ -78,44 +84,30 @@ def attention(
     if isinstance(window, int) and query.shape[2] > 1 and key.shape[2] > window:
         key, value = key[:, :, -window:], value[:, :, -window:]  # each query visits as many
     causal = query.shape[2] > 1
-    output = aten._scaled_dot_product_fused_attention_overrideable(
-        query, key, value, None, 0.0, causal, False, scale=scaling
-    )[0]
+    attend = torch.ops.aten._scaled_dot_product_fused_attention_overrideable
+    output = attend(query, key, value, None, 0.0, causal, False, scale=scaling)[0]
     return output.transpose(1, 2).contiguous(), None
 
 
-def packed_product(x: Tensor, weights: Sequence[Tensor], out_features: int, dtype: torch.dtype) -> Tensor:
+def packed_product(x: Tensor, weights: Iterable[Tensor], out_features: int, dtype: torch.dtype) -> Tensor:
     """x times weights that are stored in any form, in this dtype."""
-    return torch.ops.devexplorer_serving.packed_product(x, list(weights), out_features, dtype)  # type: ignore[no-any-return]
+    return operators.packed_product(x, list(weights), out_features, dtype)  # type: ignore[no-any-return]
 
 
-def _without_values(x: Tensor, weights: Sequence[Tensor], out_features: int, dtype: torch.dtype) -> Tensor:
+def _packed(x: Tensor, weights: list[Tensor], out_features: int, dtype: torch.dtype) -> Tensor:
     return x.new_empty((*x.shape[:-1], out_features), dtype=dtype)
 
 
-def _packed_flop(x: Tensor, weights: Sequence[Tensor], out_features: int, *_: Any, **__: Any) -> int:
+def _packed_flop(x: Tensor, weights: list[Tensor], out_features: int, *_: Any, **__: Any) -> int:
     return 2 * x.numel() * out_features
 
 
-_latents_library: Any = None
-
-
-def _install_latents() -> None:
-    global _latents_library
-    if _latents_library is None:
-        _latents_library = torch.library.Library("devexplorer_latents", "DEF")
-        _latents_library.define("attention(Tensor query, Tensor latents, Tensor rotary) -> Tensor")
-        _latents_library.impl("attention", _latents_without_values, "Meta")
-        register_flop_formula(torch.ops.devexplorer_latents.attention, get_raw=True)(_flop)
-
-
-def _latents_without_values(query: Tensor, latents: Tensor, rotary: Tensor) -> Tensor:
+def _attended(query: Tensor, latents: Tensor, rotary: Tensor) -> Tensor:
     return query.new_empty((*query.shape[:-1], latents.shape[-1]))
 
 
-def _flop(query: Tensor, latents: Tensor, rotary: Tensor, *_: Any, **__: Any) -> int:
-    rows = query.shape[0] * query.shape[1] * query.shape[2] * latents.shape[2]
-    return 2 * rows * int(query.shape[-1] + latents.shape[-1])
+def _attended_flop(query: Tensor, latents: Tensor, rotary: Tensor, *_: Any, **__: Any) -> int:
+    return 2 * query[..., 0].numel() * latents.shape[2] * (query.shape[-1] + latents.shape[-1])
 
 
 class Latents:
@@ -127,7 +119,6 @@ class Latents:
         self._layers: list[Any] = [module for module in model.modules() if keeps_latents(module)]
         self._absorbs = False
         for layer in self._layers:
-            _install_latents()
             layer.expand_kv = self._expander(layer.expand_kv)
             layer.latents = self
 
@@ -139,8 +130,7 @@ class Latents:
         def expanded(latents: Tensor, rotary: Tensor) -> tuple[Tensor, Tensor]:
             if self._absorbs:
                 return latents, rotary
-            keys, values = expand(latents.to(self._dtype), rotary.to(self._dtype))
-            return keys, values
+            return expand(latents.to(self._dtype), rotary.to(self._dtype))  # type: ignore[no-any-return]
 
         return expanded
 
@@ -153,7 +143,7 @@ class Latents:
         plain = plain.permute(1, 0, 2, 3).flatten(1, 2)
         absorbed = packed_product(plain, weights, latents.shape[-1], query.dtype)  # keys' and values': read once
         absorbed = absorbed.unflatten(1, (query.shape[0], -1)).transpose(0, 1)
-        found = torch.ops.devexplorer_latents.attention(torch.cat((absorbed, turned), dim=-1), latents, rotary)
+        found = operators.latent_attention(torch.cat((absorbed, turned), dim=-1), latents, rotary)
         found = found.permute(1, 0, 2, 3).flatten(1, 2)
         values = packed_product(found, [], layer.v_head_dim, query.dtype)
         result: Tensor = values.unflatten(1, (query.shape[0], -1)).permute(1, 2, 0, 3).contiguous()
@@ -166,22 +156,7 @@ def keeps_latents(module: nn.Module) -> bool:
 
 
 FLOP = 9
-_scan_library: Any = None
-
-
-def _install_scans() -> None:
-    global _scan_library
-    if _scan_library is None:
-        _scan_library = torch.library.Library("devexplorer_scan", "DEF")
-        for schema, meta, flop in (
-            ("scan(Tensor A, Tensor x, Tensor[] others) -> (Tensor, Tensor)", _scanned, _scan_flop),
-            ("chunks(Tensor x, Tensor B, int chunk, Tensor[] others) -> Tensor[]", _chunked, _chunks_flop),
-            ("update(Tensor state, Tensor written, Tensor x, Tensor[] others) -> Tensor", _updated, _update_flop),
-        ):
-            name = schema.partition("(")[0]
-            _scan_library.define(schema)
-            _scan_library.impl(name, meta, "Meta")
-            register_flop_formula(getattr(torch.ops.devexplorer_scan, name), get_raw=True)(flop)
+"""Of a scan, for each element of the state and token."""
 
 
 def _scanned(a: Tensor, x: Tensor, others: list[Tensor]) -> tuple[Tensor, Tensor]:
@@ -192,8 +167,8 @@ def _scan_flop(a: Tensor, x: Tensor, *_: Any, **__: Any) -> int:
     return FLOP * x.numel() * int(a.shape[-1])
 
 
-def _scan(hidden_states: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, **given: Any) -> Any:  # noqa: N803
-    output, state = torch.ops.devexplorer_scan.scan(A, hidden_states, [dt, B, C, *_tensors(given)])
+def _scan(hidden_states: Tensor, dt: Tensor, A: Tensor, *others: Any, **given: Any) -> Any:  # noqa: N803
+    output, state = operators.scan(A, hidden_states, [dt, *_tensors(*others, *given.values())])
     return (output, state) if given.get("return_last_state") else output
 
 
@@ -226,8 +201,8 @@ def _scan_chunks(
     chunk_size: int,
     **given: Any,
 ) -> Any:
-    others = [dt, A, C, *_tensors(given)]
-    output, state, *_ = torch.ops.devexplorer_scan.chunks(hidden_states, B, chunk_size, others)
+    others = [dt, A, C, *_tensors(*given.values())]
+    output, state, *_ = operators.chunks(hidden_states, B, chunk_size, others)
     return (output, state) if given.get("return_final_states") else output
 
 
@@ -239,15 +214,17 @@ def _update_flop(state: Tensor, *_: Any, **__: Any) -> int:
     return FLOP * state.numel()
 
 
-def _update(state: Tensor, hidden_states: Tensor, *given: Any, **named: Any) -> Tensor:
-    others = [*_tensors(dict(enumerate(given))), *_tensors(named)]
-    return torch.ops.devexplorer_scan.update(state, state, hidden_states, others)  # type: ignore[no-any-return]
+def _update(state: Tensor, hidden_states: Tensor, *given: Any, **named: Any) -> Any:
+    return operators.update(state, state, hidden_states, _tensors(*given, *named.values()))
 
 
-def _tensors(given: Mapping[Any, Any]) -> list[Tensor]:
+def _tensors(*given: Any) -> list[Tensor]:
     """Expanded ones as they lie in memory: one number of a row that is repeated."""
-    tensors = (value for value in given.values() if isinstance(value, Tensor))
-    return [tensor[(*(slice(1) if step == 0 else slice(None) for step in tensor.stride()),)] for tensor in tensors]
+    found = []
+    for tensor in given:
+        if isinstance(tensor, Tensor):
+            found.append(tensor[tuple(slice(1) if step == 0 else slice(None) for step in tensor.stride())])
+    return found
 
 
 KERNELS: dict[str, Callable[..., Any]] = {
@@ -278,7 +255,6 @@ def one_kernel(model: nn.Module) -> Iterator[None]:
     """Scans and updates of this model are one kernel each."""
     with ExitStack() as stack:
         for home, name in list(_calls(model)):
-            _install_scans()
             stack.enter_context(patch.object(home, name, KERNELS[name]))
         yield
 
@@ -292,7 +268,7 @@ class PackedWeights(nn.Module):
 
     def __init__(
         self,
-        parts: tuple[LayerPart, ...],
+        parts: Iterable[LayerPart],
         outputs: int,
         dtype: torch.dtype,
         activations: str,
@@ -312,12 +288,12 @@ class PackedWeights(nn.Module):
 
     def forward(self, x: Tensor, count: int | None = None) -> Tensor:
         """The product; `count`: of the first so many experts."""
-        weights = [weight if count is None else weight[:count] for weight in self.parameters(recurse=False)]
+        weights = list(self.parameters(recurse=False))
         given = x.to(self._activations) if self.eight_bit and self._activations is not None else x
-        if count is None:
-            rows = packed_product(given.reshape(-1, x.shape[-1]), weights, self.out_features, x.dtype)
-            return rows.view(*x.shape[:-1], self.out_features)
-        return packed_product(given, weights, self.out_features, x.dtype)
+        if count is not None:
+            return packed_product(given, [weight[:count] for weight in weights], self.out_features, x.dtype)
+        rows = packed_product(given.reshape(-1, x.shape[-1]), weights, self.out_features, x.dtype)
+        return rows.view(*x.shape[:-1], self.out_features)
 
 
 def quantise(model: nn.Module, scheme: Scheme, dtype: torch.dtype) -> int:
@@ -325,7 +301,7 @@ def quantise(model: nn.Module, scheme: Scheme, dtype: torch.dtype) -> int:
 
     What is tied to an embedding stays, as the methods leave it.
     """
-    tied = _embedded(model)
+    tied = [id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)]
     replaced = 0
     for path, module in list(model.named_modules()):
         if hasattr(module, "num_experts") and scheme.covers(path):
@@ -353,20 +329,15 @@ def _quantise_experts(module: Any, scheme: Scheme, dtype: torch.dtype) -> int:
             outputs, inputs = inputs, outputs
         bias = getattr(module, f"{name}_bias", None)
         halves = 2 if name == "gate_up_proj" else 1
-        parts = tuple(
-            part._replace(name=f"{part.name}_{half}")
-            for half in range(halves)
-            for part in scheme.parts(outputs // halves, inputs)
-        )
+        parts = []
+        for half in range(halves):
+            for part in scheme.parts(outputs // halves, inputs):
+                parts.append(part._replace(name=f"{part.name}_{half}"))
         delattr(module, name)
         packed = PackedWeights(parts, outputs, dtype, scheme.activations, bias, experts)
         setattr(module, f"{name}_packed", packed)
         replaced += experts * halves
     return replaced
-
-
-def _embedded(model: nn.Module) -> set[int]:
-    return {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
 
 
 def compute_in_eight_bits(model: nn.Module, on: bool) -> None:

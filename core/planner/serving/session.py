@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import gc
 import inspect
-from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from devexplorer.core.base import BadInput
-from devexplorer.core.devices.profiles import Profile, load_profiles
+from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.models import clone_model, error_text, no_collections, parameters_and_buffers
 from devexplorer.core.planner.run import Measuring, uncompiled
 from devexplorer.core.planner.serving import kernels
@@ -27,7 +27,7 @@ from devexplorer.core.planner.serving.kernels import Latents, compute_in_eight_b
 from devexplorer.core.planner.serving.storage import LayerCache
 from devexplorer.core.planner.serving.tensor_parallel import Exchange, TensorParallelSplit
 from devexplorer.core.planner.subject import equal_shares
-from devexplorer.core.planner.trace import Numbers, Trace
+from devexplorer.core.planner.trace import NO_BLOCKS, Numbers, Trace
 from devexplorer.core.virtual.backend import meta_empty
 from devexplorer.core.virtual.operators.kernels import has_flash
 from devexplorer.core.virtual.operators.work import module_calls
@@ -44,53 +44,41 @@ OWN = ("layer_idx", "layer_id", "layer_index")
 """Attributes that differ between layers that are alike."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Depth:
     """Which layers of a model were taken out."""
 
     path: str = ""
     """Of the list of layers; empty: nothing was taken out."""
-    times: dict[str, int] = field(default_factory=dict)
-    """Name of a layer that runs -> for how many it stands."""
     like: tuple[int, ...] = ()
     """For each layer, the number of the one that runs in its place."""
     dropped: tuple[Tensor, ...] = ()
     """Parameters and buffers that only layers that do not run have."""
-    _all: dict[str, Any] = field(default_factory=dict)
-
-    def restore(self, model: nn.Module) -> Depth:
-        """Put every layer back."""
-        if self.path:
-            model.get_submodule(self.path)._modules = self._all
-        return Depth()
+    every: dict[str, Any] = field(default_factory=dict)
+    """All layers by name."""
 
 
-def without_repeats(model: nn.Module, cache_layers: list[Any]) -> Depth:
+def without_repeats(model: nn.Module, cache_layers: Sequence[Any]) -> Depth:
     """Take out all but the first two of each kind; `cache_layers` are those of a cache of the model."""
-    path, layers = next(
-        (
-            (path, module)
-            for path, module in model.named_modules()
-            if isinstance(module, nn.ModuleList) and len(module) == len(cache_layers) > 1
-        ),
-        ("", nn.ModuleList()),
-    )
-    kinds: dict[Hashable, list[int]] = {}
+    path, layers = "", nn.ModuleList()
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ModuleList) and len(module) == len(cache_layers) > 1:
+            path, layers = name, module
+            break
+    kinds: defaultdict[Hashable, list[int]] = defaultdict(list)
+    like = []
     for index, (layer, cached) in enumerate(zip(layers, cache_layers, strict=bool(path))):
-        kinds.setdefault(_signature(layer, cached), []).append(index)
-    if all(len(same) <= RUN for same in kinds.values()):
+        same = kinds[_signature(layer, cached)]
+        if len(same) < RUN:
+            same.append(index)
+        like.append(same[-1])
+    running = sorted(set(like))
+    if len(running) == len(like):
         return Depth()
-    like = {index: index if index in same[:RUN] else same[RUN - 1] for same in kinds.values() for index in same}
-    before, everything = parameters_and_buffers(model), layers._modules
-    layers._modules = {str(index): everything[str(index)] for index in sorted(set(like.values()))}
+    before, every = parameters_and_buffers(model), layers._modules
+    layers._modules = {str(index): every[str(index)] for index in running}
     kept = set(map(id, parameters_and_buffers(model)))
-    return Depth(
-        path,
-        {name: list(like.values()).count(int(name)) for name in layers._modules},
-        tuple(like[index] for index in sorted(like)),
-        tuple(tensor for tensor in before if id(tensor) not in kept),
-        everything,
-    )
+    return Depth(path, tuple(like), tuple(tensor for tensor in before if id(tensor) not in kept), every)
 
 
 def _signature(layer: nn.Module, cached: Any) -> Hashable:
@@ -116,12 +104,6 @@ NOTE_OWN_ATTENTION = (
 )
 DIRECT, CAST, OWN_ATTENTION = range(3)
 """Ways to attend: one kernel that reads the cache in its dtype, one that reads a cast of it, the model's own code."""
-NO_NUMBERS: Numbers = np.empty(0, dtype=np.int64)
-
-
-def any_profile() -> Profile:
-    """Sessions are run on a measuring GPU, which has no end: one for all cards, with flash attention."""
-    return next(item for item in load_profiles().values() if has_flash(item.compute_capability))
 
 
 @dataclass(frozen=True)
@@ -169,7 +151,7 @@ class ServingSession:
 
 
 class SessionRunner:
-    """Runs sessions of one model."""
+    """Runs sessions of one model, on a measuring GPU, which has no end: one for all cards, with flash attention."""
 
     def __init__(self, served: ServedModel, *, every_layer: bool = False) -> None:
         """Finds out what its cache is like. Raises `BadInput` where it has none, or cannot run."""
@@ -179,12 +161,21 @@ class SessionRunner:
         self.layers: tuple[LayerCache, ...] = ()
         """What each layer keeps."""
         self.heads: tuple[Heads, ...] = ()
-        self.cache_name, self.slices_logits = _names_of(served.model)
+        parameters = inspect.signature(served.model.forward).parameters
+        names = [name for name in ("past_key_values", "cache_params") if name in parameters]
+        if not names:
+            raise BadInput(
+                f"the forward of {type(served.model).__name__} takes no cache, so how it generates is not planned for"
+            )
+        self.cache_name = names[0]
+        self.slices_logits = "logits_to_keep" in parameters
+        """Whether it can be asked for the last logits only."""
         self._own = served.config._attn_implementation
         self._way = DIRECT
-        self.depth = (
-            Depth() if every_layer else without_repeats(served.model, PlacedCache(served.model, 1).cache.layers)
-        )
+        self._profile = next(item for item in load_profiles().values() if has_flash(item.compute_capability))
+        self.depth = Depth()
+        if not every_layer:
+            self.depth = without_repeats(served.model, PlacedCache(served.model, 1).cache.layers)
         self._find_out()
 
     @property
@@ -200,10 +191,9 @@ class SessionRunner:
     def _find_out(self) -> None:
         """The first way to attend that works; where none does, with every layer."""
         failure: Exception | None = None
-        profile = any_profile()
         for self._way in (DIRECT, CAST, OWN_ATTENTION):
             try:
-                self.run(profile, batch=2, prompt=3, generate=3)
+                self.run(batch=2, prompt=3, generate=3)
             except (BadInput, ImportError):
                 raise
             except Exception as error:
@@ -213,18 +203,19 @@ class SessionRunner:
                 self.notes[NOTE_OWN_ATTENTION] = None
             return
         if self.depth.path:
-            self.depth = self.depth.restore(self.served.model)
+            self.served.model.get_submodule(self.depth.path)._modules = self.depth.every
+            self.depth = Depth()
             self._find_out()
             return
         assert failure is not None
         raise BadInput(f"'{self.served.title}' cannot generate without values: {error_text(failure)}") from failure
 
     def run(
-        self, profile: Profile, *, batch: int, prompt: int, generate: int, eight_bit: bool = False, whole: bool = True
+        self, *, batch: int, prompt: int, generate: int, eight_bit: bool = False, whole: bool = True
     ) -> ServingSession:
         """Run a session. `eight_bit`: the card multiplies numbers of 8 bits. Without `whole` only what counts for
         memory."""
-        cards = Measuring((profile,))
+        cards = Measuring((self._profile,))
         gc.collect()
         with (
             no_collections(),
@@ -239,10 +230,11 @@ class SessionRunner:
             if chunk < prompt:
                 prefill.append(run.tokens(chunk, prompt - chunk))
             last = prompt + generate - 2
-            lengths: Iterable[int] = ()
+            decode = []
             if generate > 1:
-                lengths = dict.fromkeys((prompt, last) if whole else (last,))
-            decode = [run.tokens(1, length) for length in lengths]
+                if whole and last > prompt:
+                    decode.append(run.tokens(1, prompt))
+                decode.append(run.tokens(1, last))
             if not self.layers:
                 self._learn(run.cache, batch)
             held = list(run.cache.tensors())
@@ -254,16 +246,16 @@ class SessionRunner:
         return ServingSession(tuple(prefill), prompt / chunk, tuple(decode), trace, numbers)
 
     def _learn(self, cache: PlacedCache, batch: int) -> None:
-        layers, heads, like = cache.layers(batch), cache.heads(), self.depth.like
-        self.layers = tuple(layers[number] for number in like) if like else layers
-        self.heads = tuple(heads[number] for number in like) if like else heads
+        layers, heads = cache.layers(batch), cache.heads()
+        like = self.depth.like or range(len(layers))
+        self.layers, self.heads = tuple(layers[one] for one in like), tuple(heads[one] for one in like)
         if not any(layer.parts or layer.state_bytes for layer in self.layers):
             raise BadInput(f"'{self.served.title}' keeps no cache, so how it generates is not planned for")
 
     @contextmanager
     def _implementation(self) -> Iterator[None]:
         config = self.served.config
-        config._attn_implementation = self._own if self._way == OWN_ATTENTION else kernels.NAME
+        config._attn_implementation = kernels.NAME if self.one_kernel else self._own
         try:
             with equal_shares(self.served.model):
                 yield
@@ -271,59 +263,63 @@ class SessionRunner:
             config._attn_implementation = self._own
 
 
+Noted = tuple[Counter[Any], Counter[Any], Counter[Any]]
+"""Kernels (`Work`), calls of the host (`HostCall`) and exchanges, and how often each."""
+
+
 class _SessionRun:
     """The steps of one session."""
 
     def __init__(self, runner: SessionRunner, cards: Measuring, batch: int, length: int, eight_bit: bool) -> None:
-        served, device = runner.served, cards.devices[0]
-        self._runner, self._cards, self._batch, self._device = runner, cards, batch, device
-        dropped = [meta_empty(tensor.shape, tensor.dtype, device) for tensor in runner.depth.dropped]
-        self._model = clone_model(served.model, lambda tensor: meta_empty(tensor.shape, tensor.dtype, device)).eval()
+        served, depth, device = runner.served, runner.depth, cards.devices[0]
+        self._runner, self._cards, self._batch = runner, cards, batch
+
+        def placed(tensor: Tensor) -> Tensor:
+            return meta_empty(tensor.shape, tensor.dtype, device)
+
+        self._dropped = list(map(placed, depth.dropped))
+        self._model = clone_model(served.model, placed).eval()
         cards.label(self._model.parameters(), "parameters")
         cards.label(self._model.buffers(), "buffers")
-        self._dropped = dropped
-        for tensor, held in zip(runner.depth.dropped, dropped, strict=True):
+        for tensor, held in zip(depth.dropped, self._dropped, strict=True):
             cards.label([held], "parameters" if isinstance(tensor, nn.Parameter) else "buffers")
         compute_in_eight_bits(self._model, eight_bit)
         self._exchanges: list[Exchange] = []
         served.split.watch(self._model, self._exchanges)
-        self._repeats: Counter[Any] = Counter()
-        self._calls: Counter[Any] = Counter()
-        self._more: Counter[Exchange] = Counter()
-        self._watch_layers()
+        self._more: Noted = Counter(), Counter(), Counter()
+        """What layers that do not run would add."""
+        for number, times in Counter(depth.like).items():
+            if times > 1:
+                self._watch(self._model.get_submodule(f"{depth.path}.{number}"), times - 1)
         self._latents = Latents(self._model, served.dtype) if runner.one_kernel else None
         self.cache = PlacedCache(self._model, length, served.kv_dtype, block=served.block, direct=runner.direct)
         if runner.heads:
             self.cache.make_room(batch, runner.heads, served.dtype, device)
-            for number, kept in enumerate(runner.depth.like):
+            for number, kept in enumerate(depth.like):
                 if kept != number:
                     self.cache.make_states(batch, number, runner.layers[number], device)
 
-    def _watch_layers(self) -> None:
-        """Add the work of each layer that stands for others, as often as there are others."""
-        depth = self._runner.depth
-        for name, times in depth.times.items():
-            if times > 1:
-                layer = self._model.get_submodule(f"{depth.path}.{name}")
-                began: list[tuple[Counter[Any], ...]] = []
-                layer.register_forward_pre_hook(lambda *_, began=began: began.append(self._so_far()))
-                layer.register_forward_hook(lambda *_, began=began, more=times - 1: self._repeat(began.pop(), more))
+    def _watch(self, layer: nn.Module, others: int) -> None:
+        """Add the work of a layer that stands for others, as often as there are others."""
+        began: list[Noted] = []
 
-    def _so_far(self) -> tuple[Counter[Any], ...]:
+        def ended(*_: Any) -> None:
+            for total, now, before in zip(self._more, self._so_far(), began.pop(), strict=True):
+                for item, times in (now - before).items():
+                    total[item] += others * times
+
+        layer.register_forward_pre_hook(lambda *_: began.append(self._so_far()))
+        layer.register_forward_hook(ended)
+
+    def _so_far(self) -> Noted:
         ran = self._cards.traces()[0]
         return Counter(ran.work), Counter(ran.calls), Counter(self._exchanges)
-
-    def _repeat(self, before: tuple[Counter[Any], ...], more: int) -> None:
-        totals = self._repeats, self._calls, self._more
-        for total, now, then in zip(totals, self._so_far(), before, strict=True):
-            for item, times in (now - then).items():
-                total[item] += more * times
 
     def tokens(self, count: int, before: int) -> Phase:
         """So many tokens of each sequence, with so many before them."""
         self.cache.jump(before)
-        for noted in (self._exchanges, self._repeats, self._calls, self._more):
-            noted.clear()
+        self._exchanges.clear()
+        self._more = Counter(), Counter(), Counter()
         if self._latents is not None:
             self._latents.absorb(count == 1)
         self._cards.step_begins()
@@ -331,21 +327,18 @@ class _SessionRun:
         if self._runner.slices_logits:
             options["logits_to_keep"] = 1
         with torch.no_grad():
-            ids: Tensor = meta_empty((self._batch, count), torch.int64, self._device)
+            ids = meta_empty((self._batch, count), torch.int64, self._cards.devices[0])
             self._model(input_ids=ids, **options).logits[:, -1].argmax(-1)
-        ran = self._cards.traces()[0]
-        work, calls = Counter(ran.work) + self._repeats, Counter(ran.calls) + self._calls
-        trace = replace(ran, sizes=NO_NUMBERS, events=NO_NUMBERS, kinds={}, work=work, calls=calls)
-        return Phase(trace, Counter(self._exchanges) + self._more)
-
-
-def _names_of(model: nn.Module) -> tuple[str, bool]:
-    """How forward calls the cache, and whether it can be asked for the last logits only."""
-    parameters = inspect.signature(model.forward).parameters
-    name = next((name for name in ("past_key_values", "cache_params") if name in parameters), None)
-    if name is None:
-        raise BadInput(f"the forward of {type(model).__name__} takes no cache, so how it generates is not planned for")
-    return name, "logits_to_keep" in parameters
+        work, calls, exchanges = self._so_far()
+        trace = replace(
+            self._cards.traces()[0],
+            sizes=NO_BLOCKS,
+            events=NO_BLOCKS,
+            kinds={},
+            work=work + self._more[0],
+            calls=calls + self._more[1],
+        )
+        return Phase(trace, exchanges + self._more[2])
 
 
 # The cache of transformers in which attention layers write in place, into room for the final length.
@@ -374,9 +367,8 @@ class PlacedLayer:
     def make_room(self, batch: int, heads: Heads, dtype: torch.dtype, device: str | torch.device) -> None:
         """For everything that it will hold."""
         tokens = LayerCache((1,), self.window).tokens(self._cache.length, self._cache.block)
-        self.room = tuple(
-            torch.empty((batch, count, tokens, width), dtype=dtype, device=device) for count, width in heads
-        )
+        shapes = [(batch, count, tokens, width) for count, width in heads]
+        self.room = tuple(torch.empty(shape, dtype=dtype, device=device) for shape in shapes)
         self._layer.is_initialized = True
 
     def jump(self, tokens: int) -> None:

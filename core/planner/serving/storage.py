@@ -24,9 +24,8 @@ one of each sequence partly empty. A window can begin within a block, so it may 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import groupby
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from devexplorer.core.base import BadInput, suggestion
@@ -46,7 +45,6 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "bnb-nf4": {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
 }  # fmt: skip
 """What `--weights` can be, as the configuration that it stands for."""
-METHODS = ("gptq", "awq", "bitsandbytes", "fp8", "compressed-tensors")
 NESTED_BLOCK = 256
 BNB_BLOCK = 64
 ACTIVATIONS = "activations"
@@ -80,18 +78,22 @@ class Scheme:
     floating: bool = False
     activations: str = ""
     """dtype in which products are computed where the card has it: `int8`, `float8_e4m3fn`; empty: as without."""
-    skip: tuple[str, ...] = field(default=())
+    skip: tuple[str, ...] = ()
     """Layers that stay as they are: paths, parts of paths, or `re:` and an expression."""
-    only: tuple[str, ...] = field(default=())
+    only: tuple[str, ...] = ()
     """Layers that are quantised; empty: all others."""
 
     @property
     def title(self) -> str:
         """`gptq, 4 bits in groups of 128`."""
-        kind = "float" if self.floating else ""
-        groups = f" in groups of {self.group}" if self.group > 0 else ""
-        blocks = f" in blocks of {self.block[0]}x{self.block[1]}" if self.block else ""
-        return f"{self.method}, {self.bits} bits{' ' + kind if kind else ''}{groups}{blocks}"
+        text = f"{self.method}, {self.bits} bits"
+        if self.floating:
+            text += " float"
+        if self.group > 0:
+            text += f" in groups of {self.group}"
+        if self.block is not None:
+            text += f" in blocks of {self.block[0]}x{self.block[1]}"
+        return text
 
     def covers(self, path: str) -> bool:
         """Whether the linear layer of this path is quantised."""
@@ -99,44 +101,43 @@ class Scheme:
             return False
         return not self.only or any(_matches(path, item) for item in self.only)
 
-    def parts(self, outputs: int, inputs: int) -> tuple[LayerPart, ...]:
+    def parts(self, outputs: int, inputs: int) -> list[LayerPart]:
         """The tensors of a layer, its bias left out."""
         groups = -(-inputs // self.group) if self.group > 0 else 1
-        words = -(-outputs * self.bits // WORD_BITS)
-        if self.method == "gptq":
-            return (
-                LayerPart("qweight", (inputs * self.bits // WORD_BITS, outputs), "int32"),
-                LayerPart("qzeros", (groups, words), "int32"),
-                LayerPart("scales", (groups, outputs), ACTIVATIONS),
-                LayerPart("g_idx", (inputs,), "int32"),
-            )
-        if self.method == "awq":
-            return (
-                LayerPart("qweight", (inputs, words), "int32"),
-                LayerPart("qzeros", (groups, words), "int32"),
-                LayerPart("scales", (groups, outputs), ACTIVATIONS),
-            )
         if self.method == "bitsandbytes":
             return self._bitsandbytes(outputs, inputs)
-        return self._eight_bit_or_packed(outputs, inputs, groups)
+        if self.method not in ("gptq", "awq"):
+            return self._eight_bit_or_packed(outputs, inputs, groups)
+        words = -(-outputs * self.bits // WORD_BITS)
+        weights = (inputs, words) if self.method == "awq" else (inputs * self.bits // WORD_BITS, outputs)
+        parts = [
+            LayerPart("qweight", weights, "int32"),
+            LayerPart("qzeros", (groups, words), "int32"),
+            LayerPart("scales", (groups, outputs), ACTIVATIONS),
+        ]
+        if self.method == "gptq":
+            parts.append(LayerPart("g_idx", (inputs,), "int32"))
+        return parts
 
-    def _bitsandbytes(self, outputs: int, inputs: int) -> tuple[LayerPart, ...]:
+    def _bitsandbytes(self, outputs: int, inputs: int) -> list[LayerPart]:
         if self.bits == 8:
-            return LayerPart("weight", (outputs, inputs), "int8"), LayerPart("SCB", (outputs,), "float32")
+            return [LayerPart("weight", (outputs, inputs), "int8"), LayerPart("SCB", (outputs,), "float32")]
         elements = outputs * inputs
         blocks = -(-elements // BNB_BLOCK)
-        parts = [LayerPart("weight", (-(-elements // 2), 1), "uint8"), LayerPart("code", (16,), "float32")]
-        if not self.nested:
-            return *parts, LayerPart("absmax", (blocks,), "float32")
-        return (
-            *parts,
-            LayerPart("absmax", (blocks,), "uint8"),
-            LayerPart("nested_absmax", (-(-blocks // NESTED_BLOCK),), "float32"),
-            LayerPart("nested_code", (256,), "float32"),
-            LayerPart("offset", (), "float32"),
-        )
+        parts = [
+            LayerPart("weight", (-(-elements // 2), 1), "uint8"),
+            LayerPart("code", (16,), "float32"),
+            LayerPart("absmax", (blocks,), "uint8" if self.nested else "float32"),
+        ]
+        if self.nested:
+            parts += [
+                LayerPart("nested_absmax", (-(-blocks // NESTED_BLOCK),), "float32"),
+                LayerPart("nested_code", (256,), "float32"),
+                LayerPart("offset", (), "float32"),
+            ]
+        return parts
 
-    def _eight_bit_or_packed(self, outputs: int, inputs: int, groups: int) -> tuple[LayerPart, ...]:
+    def _eight_bit_or_packed(self, outputs: int, inputs: int, groups: int) -> list[LayerPart]:
         """fp8 and compressed-tensors."""
         scale = "float32" if self.method == "fp8" else ACTIVATIONS
         shape: tuple[int, ...] = (outputs, groups)
@@ -145,17 +146,17 @@ class Scheme:
         elif self.group < 0:
             shape = () if self.method == "fp8" else (1,)
         parts = [LayerPart("weight_scale", shape, scale)]
+        zeros = LayerPart("weight_zero_point", shape, "int8")
         if self.packed:
             per_word = WORD_BITS // self.bits
             parts.append(LayerPart("weight_packed", (outputs, -(-inputs // per_word)), "int32"))
             parts.append(LayerPart("weight_shape", (2,), "int64"))
-            if self.zeros:
-                parts.append(LayerPart("weight_zero_point", (-(-outputs // per_word), *shape[1:]), "int32"))
-            return tuple(parts)
-        parts.append(LayerPart("weight", (outputs, inputs), "float8_e4m3fn" if self.floating else "int8"))
+            zeros = LayerPart("weight_zero_point", (-(-outputs // per_word), *shape[1:]), "int32")
+        else:
+            parts.append(LayerPart("weight", (outputs, inputs), "float8_e4m3fn" if self.floating else "int8"))
         if self.zeros:
-            parts.append(LayerPart("weight_zero_point", shape, "int8"))
-        return tuple(parts)
+            parts.append(zeros)
+        return parts
 
 
 def _matches(path: str, item: str) -> bool:
@@ -168,13 +169,13 @@ def _matches(path: str, item: str) -> bool:
 def scheme(config: Mapping[str, Any], where: str) -> Scheme:
     """What a `quantization_config` says. Raises `BadInput` in one line for what is not planned for; `where` says whose
     it is."""
-    method = config.get("quant_method")
-    if method is None and (config.get("load_in_4bit") or config.get("load_in_8bit")):
+    method = str(config.get("quant_method"))
+    if method == "None" and (config.get("load_in_4bit") or config.get("load_in_8bit")):
         method = "bitsandbytes"
     if method not in METHODS:
         raise BadInput(f"the quantisation '{method}' of {where} is not planned for; there are {', '.join(METHODS)}")
     try:
-        return {"gptq": _gptq, "awq": _awq, "bitsandbytes": _bnb, "fp8": _fp8}.get(method, _compressed)(config)
+        return METHODS[method](config)
     except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
         raise BadInput(f"the quantization_config of {where} cannot be read: {type(error).__name__}: {error}") from error
 
@@ -187,13 +188,13 @@ def preset(name: str) -> Scheme:
 
 
 def _names(config: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    return _checked(config.get(key) or (), key)
-
-
-def _checked(given: Any, key: str) -> tuple[str, ...]:
-    if isinstance(given, str) or not all(isinstance(item, str) for item in given):
+    """Names of layers, or expressions for them, as a configuration has them under this key."""
+    given = config.get(key) or ()
+    if isinstance(given, str):
         raise TypeError(f"{key} is no list of names")
     for item in given:
+        if not isinstance(item, str):
+            raise TypeError(f"{key} is no list of names")
         if item.startswith("re:"):
             try:
                 re.compile(item[3:])
@@ -229,7 +230,7 @@ def _group(config: Mapping[str, Any], key: str, otherwise: int) -> int:
 
 def _gptq(config: Mapping[str, Any]) -> Scheme:
     key = "modules_in_block_to_quantize"
-    only = _checked([name for some in config.get(key) or () for name in some], key)
+    only = _names({key: [name for some in config.get(key) or () for name in some]}, key)
     skip = () if config.get("lm_head") else ("lm_head",)
     return Scheme("gptq", _bits(config, "bits", (4, 8, 3, 2)), _group(config, "group_size", 128), skip=skip, only=only)
 
@@ -276,10 +277,7 @@ def _compressed(config: Mapping[str, Any]) -> Scheme:
         own = _group(weights, "group_size", 128)
     elif strategy == "tensor":
         own = -1
-    activations = ""
-    if given is not None and given.get("num_bits") == 8:
-        activations = "float8_e4m3fn" if floating else "int8"
-    return Scheme(
+    scheme = Scheme(
         "compressed-tensors",
         bits,
         own,
@@ -287,9 +285,14 @@ def _compressed(config: Mapping[str, Any]) -> Scheme:
         zeros=not weights.get("symmetric", True),
         packed=packed,
         floating=floating,
-        activations=activations,
         skip=_names(config, "ignore"),
     )
+    if given is None or given.get("num_bits") != 8:
+        return scheme
+    return replace(scheme, activations="float8_e4m3fn" if floating else "int8")
+
+
+METHODS = {"gptq": _gptq, "awq": _awq, "bitsandbytes": _bnb, "fp8": _fp8, "compressed-tensors": _compressed}
 
 
 @dataclass(frozen=True)
@@ -355,13 +358,12 @@ class CacheLayout:
 
     def groups(self, batch: int, length: int) -> tuple[CacheLayers, ...]:
         """Layers of one kind together, in the order in which each first occurs."""
-        kinds = list(dict.fromkeys((layer.kind, layer.window) for layer in self.layers))
-        ordered = sorted(self.layers, key=lambda layer: kinds.index((layer.kind, layer.window)))
-        return tuple(
-            self._group(kind, list(same), batch, length)
-            for (kind, _), same in groupby(ordered, key=lambda layer: (layer.kind, layer.window))
-        )
-
-    def _group(self, kind: str, same: Sequence[LayerCache], batch: int, length: int) -> CacheLayers:
-        nbytes = sum(sum(layer.sizes(batch, length, self.item_bytes, self.block)) for layer in same)
-        return CacheLayers(kind=kind, layers=len(same), tokens=same[0].tokens(length, self.block), bytes=nbytes)
+        kinds: dict[tuple[str, int | None], list[LayerCache]] = {}
+        for layer in self.layers:
+            kinds.setdefault((layer.kind, layer.window), []).append(layer)
+        groups = []
+        for (kind, _), same in kinds.items():
+            nbytes = CacheLayout(tuple(same), self.item_bytes, self.block).bytes(batch, length)
+            tokens = same[0].tokens(length, self.block)
+            groups.append(CacheLayers(kind=kind, layers=len(same), tokens=tokens, bytes=nbytes))
+        return tuple(groups)

@@ -23,7 +23,7 @@ KINDS: dict[str, Kind] = {
     "aten::_int_mm": Kind.PRODUCT,
     "aten::_scaled_mm": Kind.PRODUCT,
     "devexplorer_serving::packed_product": Kind.PRODUCT,
-    "devexplorer_latents::attention": Kind.ATTENTION,
+    "devexplorer_serving::latent_attention": Kind.ATTENTION,
     "aten::bmm": Kind.BATCHED_PRODUCT,
     "aten::baddbmm": Kind.BATCHED_PRODUCT,
     "aten::baddbmm_": Kind.BATCHED_PRODUCT,

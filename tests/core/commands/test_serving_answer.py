@@ -1,6 +1,6 @@
 """The answer of a plan for serving: how fast, how long, and the command line that does the same."""
 
-from devexplorer.core.planner.commands.plan_fit import _answer, command_line
+from devexplorer.core.planner.commands.plan_fit import answer_of, command_line
 from devexplorer.core.planner.records import Fit, FitBytes, FitCard, FitReport, FitSpec, ServingFit, ServingSpec
 
 GIB = 1 << 30
@@ -12,6 +12,7 @@ SERVING = ServingFit(
     kv_cache_bytes=4 * GIB, kv_bytes_per_token=131_072, cache=(), largest_context=8192, prefill_seconds=0.25,
     prefill_seconds_low=0.2, prefill_seconds_high=0.3, decode_step_seconds=0.02, decode_tokens_per_s=800.0,
     decode_tokens_per_s_low=700.0, decode_tokens_per_s_high=900.0, decode_tokens_per_s_per_user=50.0,
+    decode_bound="bandwidth",
 )  # fmt: skip
 
 
@@ -28,11 +29,11 @@ def test_the_answer():
         reserved_bytes=13 * GIB, fits=True,
     )  # fmt: skip
     fit = Fit(gpu="NVIDIA L4", fits=True, cards=(card,), largest_batch=20, step_seconds=10.5, serving=SERVING)
-    answer = _answer("transformers:llama", FitReport(spec=SPEC, fits=(fit,), inputs="16x2048:int64"))
-    assert "Checked for generating 512 tokens in batches of 16" in answer.words
-    words = "the first token is there after 200 to 300 ms (simulated), then 700 to 900 tokens/s, about 50.0 for each"
+    answer = answer_of(FitReport(spec=SPEC, fits=(fit,), inputs="16x2048:int64"), "")
+    assert "Checked for 16 prompts of 2,048 tokens, 512 generated, in bfloat16" in answer.words
+    words = "first token after 200 to 300 ms (simulated); then 700 to 900 tokens/s (simulated), about 50.0 for each"
     assert words in answer.words
-    assert "the longest context is 8,192 tokens" in answer.words
+    assert "longest context 8,192 tokens" in answer.words
     assert "ServingSpec(generate=512" in answer.code
     assert "import FitSpec, ServingSpec" in answer.code
     assert ("the KV cache", "4.00 GiB") in [(fact.label, fact.value) for fact in answer.facts]

@@ -62,8 +62,8 @@ def test_batch_and_step_of_the_chosen_card_are_said_where_the_table_has_no_room_
     assert panel.details.batch.isVisibleTo(panel.details)
     words = panel.details.batch.text().replace(TOGETHER, "")
     assert words == (
-        "Largest batch: 65,536 or more. A step takes 400 to 600 ms, 13.3 to 20.0 samples/s, bound by launches: a larger"
-        " batch or CUDA graphs would help. 0.190 to 0.286 samples/J at 70 W."
+        "Largest batch 65,536 or more. One step 400 to 600 ms, 13.3 to 20.0 samples/s (simulated), bound by launches:"
+        " a larger batch or CUDA graphs would help. 0.190 to 0.286 samples/J at 70 W."
     )
 
 

@@ -31,7 +31,7 @@ from devexplorer.gui.fit.rows import (
     RATE,
     STEP,
     TOTAL,
-    fit_rows,
+    fit_row,
     share_text,
     sizes,
 )
@@ -137,7 +137,7 @@ def test_every_card_has_a_row_with_its_figures(panel, state):
 
 def test_the_parts_of_the_bar_add_up_to_what_it_takes():
     assert sum(size for _, size in sizes(BYTES)) == BYTES.total
-    cells = fit_rows((fit(T4, 2 * BYTES.total),))[0].cells
+    cells = fit_row(fit(T4, 2 * BYTES.total)).cells
     assert cells[MEMORY].text == "50 %"
     assert "optimizer state: 6.00 GiB" in cells[MEMORY].tip
 
@@ -158,7 +158,7 @@ def test_neighbouring_parts_can_be_told_apart_in_grey(theme):
 
 
 def test_a_search_that_ended_at_its_limit_says_so():
-    cells = fit_rows((fit(T4, 1 << 40, largest_batch=65536, at_least=True),))[0].cells
+    cells = fit_row(fit(T4, 1 << 40, largest_batch=65536, at_least=True)).cells
     assert cells[BATCH].text == "≥ 65,536"
 
 

@@ -87,7 +87,7 @@ def test_the_table_says_first_token_and_tokens_a_second(panel, state):
     (row,) = panel.table.rows
     assert (row.cells[STEP].text, row.cells[RATE].text) == ("200 to 300 ms", "700 to 900")
     assert "About 50.0 tokens/s for each user" in row.cells[RATE].tip
-    assert "16 prompts of 2,048 tokens, 512 generated, KV cache float8_e4m3fn" in panel.caption.full_text
+    assert "16 prompts of 2,048 tokens, 512 generated, KV cache in float8_e4m3fn" in panel.caption.full_text
     assert "(simulated)" in panel.caption.full_text
 
 
@@ -103,10 +103,10 @@ def test_a_step_has_its_own_words_again_afterwards(panel, state):
 def test_the_chosen_card(panel, state):
     planned(panel, state, reported())
     text = panel.details.batch.text().replace("\u2060", "")
-    assert "KV cache 4.00 GiB: 21 layers with a sliding window, 21 layers with full attention." in text
-    assert "Longest context: 8,192 tokens, all that the model has positions for." in text
+    assert "KV cache 4.00 GiB, 21 layers with a sliding window and room for 1,024 tokens, 21 layers with full" in text
+    assert "Longest context 8,192 tokens, all that the model has positions for." in text
     assert (
-        "First token after 200 to 300 ms. Then 700 to 900 tokens/s, about 50.0 for each user, bound by bandwidth."
+        "First token after 200 to 300 ms (simulated). Then 700 to 900 tokens/s (simulated), about 50.0 for each user,"
         in text
     )
     assert panel.details.parts.numbers["kv_cache"].text() == "4.00 GiB"

@@ -39,7 +39,7 @@ def test_layers_that_stand_for_others_are_what_they_are(source):
     quick, whole = SessionRunner(served(source)), SessionRunner(served(source), every_layer=True)
     assert quick.depth.path or source == DEEPSEEK
     assert quick.layers == whole.layers
-    one, other = (runner.run(T4, batch=2, prompt=32, generate=9) for runner in (quick, whole))
+    one, other = (runner.run(batch=2, prompt=32, generate=9) for runner in (quick, whole))
     for phase, same in zip((*one.prefill, *one.decode), (*other.prefill, *other.decode), strict=True):
         assert dict(phase.trace.work) == dict(same.trace.work)
     assert one.trace.without_end.parts["parameters"] == other.trace.without_end.parts["parameters"]
@@ -54,7 +54,7 @@ def test_a_decode_step_reads_weights_and_cache_once():
     model = served(LLAMA.replace("vocab_size=256", "vocab_size=20000"))
     table = model.model.get_submodule("model.embed_tokens").weight
     weights = sum(parameter.nbytes for parameter in model.model.parameters()) - table.nbytes
-    session = SessionRunner(model).run(T4, batch=4, prompt=1000, generate=1000)
+    session = SessionRunner(model).run(batch=4, prompt=1000, generate=1000)
     for phase, tokens in zip(session.decode, (1001, 1999), strict=True):
         cache = 5 * 2 * 4 * 8 * 2 * 4 * tokens  # layers, keys and values, heads, width, bytes, sequences
         logits = 4 * 20000 * 2
@@ -63,8 +63,8 @@ def test_a_decode_step_reads_weights_and_cache_once():
 
 def test_decoding_grows_evenly_with_what_is_cached():
     runner = SessionRunner(served(LLAMA))
-    first, last = runner.run(T4, batch=2, prompt=100, generate=102).decode
-    middle = runner.run(T4, batch=2, prompt=150, generate=2).decode[0]
+    first, last = runner.run(batch=2, prompt=100, generate=102).decode
+    middle = runner.run(batch=2, prompt=150, generate=2).decode[0]
     assert nbytes(first) + nbytes(last) == 2 * nbytes(middle)
     assert flop(first) + flop(last) == 2 * flop(middle)
 
@@ -72,7 +72,7 @@ def test_decoding_grows_evenly_with_what_is_cached():
 def test_a_window_ends_what_is_read():
     """Of Gemma's seven layers six have a window of 8 tokens."""
     runner = SessionRunner(served(GEMMA))
-    grown = [nbytes(runner.run(T4, batch=1, prompt=some, generate=2).decode[0]) for some in (100, 101)]
+    grown = [nbytes(runner.run(batch=1, prompt=some, generate=2).decode[0]) for some in (100, 101)]
     assert grown[1] - grown[0] == 2 * 2 * 16 * 2  # one layer: keys and values, heads, width, bytes
 
 
@@ -82,7 +82,7 @@ def test_eight_bits_of_cache_are_read_as_they_are():
     plain = SessionRunner(served(LLAMA))
     grown = []
     for some in (runner, plain):
-        one, other = (nbytes(some.run(T4, batch=1, prompt=prompt, generate=2).decode[0]) for prompt in (100, 200))
+        one, other = (nbytes(some.run(batch=1, prompt=prompt, generate=2).decode[0]) for prompt in (100, 200))
         grown.append(other - one)
     assert grown[1] == 2 * grown[0] == 100 * 5 * 2 * 4 * 8 * 2
 
@@ -92,16 +92,14 @@ def test_a_later_token_reads_latents_as_they_lie():
     for dtype, size in ((None, 2), (torch.float8_e4m3fn, 1)):
         runner = SessionRunner(served(DEEPSEEK, kv_dtype=dtype, chunk=64))
         assert runner._way == DIRECT
-        one, other = (runner.run(T4, batch=3, prompt=prompt, generate=2).decode[0] for prompt in (100, 200))
+        one, other = (runner.run(batch=3, prompt=prompt, generate=2).decode[0] for prompt in (100, 200))
         assert nbytes(other) - nbytes(one) == 100 * 3 * 4 * (24 + 8) * size
         assert flop(other) - flop(one) == 100 * 3 * 4 * 4 * 2 * (24 + 8 + 24)  # tokens, sequences, layers, heads
 
 
 def test_latents_of_a_prompt_are_expanded():
     """Each head's keys and values of every token, from 24 numbers."""
-    one, other = (
-        SessionRunner(served(DEEPSEEK)).run(T4, batch=1, prompt=some, generate=1).prefill[0] for some in (64, 65)
-    )
+    one, other = (SessionRunner(served(DEEPSEEK)).run(batch=1, prompt=some, generate=1).prefill[0] for some in (64, 65))
     assert flop(other) - flop(one) > 4 * 2 * 24 * 4 * (16 + 16)
 
 
@@ -109,7 +107,7 @@ def test_quantised_projections_of_latents_are_read_once():
     model = served(DEEPSEEK)
     quantise(model.model, preset("fp8"), torch.bfloat16)
     packed, plain = (
-        SessionRunner(some).run(T4, batch=1, prompt=8, generate=2).decode[0] for some in (model, served(DEEPSEEK))
+        SessionRunner(some).run(batch=1, prompt=8, generate=2).decode[0] for some in (model, served(DEEPSEEK))
     )
     assert flop(packed) == flop(plain)
     assert nbytes(packed) < 0.6 * nbytes(plain)
@@ -122,7 +120,7 @@ def test_scans_are_one_kernel_for_each_layer():
         "&n_groups=1&chunk_size=64"
     )
     for name, calls in ((source, {"chunks": 1, "update": 1}), (MAMBA, {"scan": 1, "update": 1})):
-        session = SessionRunner(served(name), every_layer=True).run(T4, batch=2, prompt=128, generate=2)
+        session = SessionRunner(served(name), every_layer=True).run(batch=2, prompt=128, generate=2)
         scans = [work for work in session.prefill[0].trace.work.elements() if work.kind == "elementwise" and work.flop]
         updates = [work for work in session.decode[0].trace.work.elements() if work.kind == "elementwise" and work.flop]
         assert (len(scans), len(updates)) == (3, 3), calls
@@ -134,8 +132,8 @@ def test_scans_are_one_kernel_for_each_layer():
 
 def test_pieces_of_a_prompt_take_less_memory_and_compute_the_same():
     """The products of all tokens are the same; each piece attends to what was before it."""
-    whole = SessionRunner(served(LLAMA)).run(T4, batch=2, prompt=512, generate=2)
-    pieces = SessionRunner(served(LLAMA, chunk=128)).run(T4, batch=2, prompt=512, generate=2)
+    whole = SessionRunner(served(LLAMA)).run(batch=2, prompt=512, generate=2)
+    pieces = SessionRunner(served(LLAMA, chunk=128)).run(batch=2, prompt=512, generate=2)
     assert pieces.pieces == 4
     assert len(pieces.prefill) == 2
     assert pieces.trace.without_end.parts["activations"] < 0.5 * whole.trace.without_end.parts["activations"]
@@ -145,8 +143,8 @@ def test_pieces_of_a_prompt_take_less_memory_and_compute_the_same():
 
 def test_tensor_parallel_halves_the_work_and_exchanges_after_attention_and_mlp():
     """Two exchanges of a hidden state for each of five layers, one for the table, one of logits."""
-    one = SessionRunner(served(LLAMA)).run(T4, batch=3, prompt=10, generate=3)
-    two = SessionRunner(served(LLAMA, ways=2)).run(T4, batch=3, prompt=10, generate=3)
+    one = SessionRunner(served(LLAMA)).run(batch=3, prompt=10, generate=3)
+    two = SessionRunner(served(LLAMA, ways=2)).run(batch=3, prompt=10, generate=3)
     hidden, logits = 3 * 64 * 2, 3 * 256 * 2
     assert two.decode[0].exchanges == Counter({Exchange("all-reduce", hidden): 11, Exchange("all-gather", logits): 1})
     assert two.prefill[0].exchanges[Exchange("all-reduce", 10 * hidden)] == 11
@@ -175,7 +173,7 @@ def test_what_is_tied_stays_tied():
 
 
 def test_experts_are_split_too():
-    one, two = (SessionRunner(served(MIXTRAL, ways=ways)).run(T4, batch=4, prompt=64, generate=2) for ways in (1, 2))
+    one, two = (SessionRunner(served(MIXTRAL, ways=ways)).run(batch=4, prompt=64, generate=2) for ways in (1, 2))
     experts = 2 * 3 * 64 * 96 * 2 * 4 * 64 * 4  # products, matrices, their elements, each token's two, tokens, layers
     assert flop(one.prefill[0]) - flop(two.prefill[0]) > experts // 2
 
@@ -190,14 +188,14 @@ def test_few_tokens_read_few_experts():
     model = served(MIXTRAL)
     experts = sum(parameter.nbytes for name, parameter in model.model.named_parameters() if "experts" in name)
     rest = sum(parameter.nbytes for name, parameter in model.model.named_parameters() if "experts" not in name)
-    step = SessionRunner(model).run(T4, batch=1, prompt=8, generate=2).decode[0]
+    step = SessionRunner(model).run(batch=1, prompt=8, generate=2).decode[0]
     assert experts / 4 < nbytes(step) < experts / 4 + 2 * rest
 
 
 def test_packed_weights_are_read_as_they_are_stored():
     plain, packed = served(LLAMA), served(LLAMA)
     quantise(packed.model, preset("int4"), torch.bfloat16)
-    before, after = (SessionRunner(some).run(T4, batch=1, prompt=8, generate=2).decode[0] for some in (plain, packed))
+    before, after = (SessionRunner(some).run(batch=1, prompt=8, generate=2).decode[0] for some in (plain, packed))
     linear = 5 * (64 * 64 * 2 + 32 * 64 * 2 + 3 * 64 * 128)
     scales = 5 * (64 + 64 + 32 + 32 + 128 + 128 + 64) * 2 + 5 * 7 * 16
     assert nbytes(before) - nbytes(after) == linear * 2 - linear // 2 - scales
@@ -210,13 +208,13 @@ def test_eight_bit_products_run_at_that_rate_where_the_card_has_it():
     runner = SessionRunner(model)
     rates = []
     for eight in (False, True):
-        work = runner.run(T4, batch=1, prompt=64, generate=2, eight_bit=eight).prefill[0].trace.work
+        work = runner.run(batch=1, prompt=64, generate=2, eight_bit=eight).prefill[0].trace.work
         rates.append({item.dtype for item in work if item.flop})
     assert rates == [{"bfloat16"}, {"bfloat16", "float8_e4m3fn"}]
 
 
 def test_time_follows_the_card():
-    session = SessionRunner(served(LLAMA)).run(T4, batch=64, prompt=512, generate=8)
+    session = SessionRunner(served(LLAMA)).run(batch=64, prompt=512, generate=8)
     trace = session.prefill[0].trace
     assert step_seconds((trace,), (T4,)) > step_seconds((trace,), (A100,))
 
@@ -236,4 +234,4 @@ def test_attention_in_its_own_code_where_one_kernel_fails(monkeypatch):
     runner = SessionRunner(served(LLAMA))
     assert not runner.direct
     assert any("own code" in note for note in runner.notes)
-    assert runner.run(T4, batch=1, prompt=8, generate=2).decode
+    assert runner.run(batch=1, prompt=8, generate=2).decode
