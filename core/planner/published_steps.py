@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cache
 
 import msgspec
+from msgspec.structs import replace
 
 from devexplorer.core.devices.profiles import resource_rows
 from devexplorer.core.planner.records import Fit, FitSpec, ServingSpec
@@ -137,25 +137,11 @@ class PublishedStep(msgspec.Struct, frozen=True):
         return "tokens/s" if self.decodes else "samples/s"
 
     @property
-    def same_model(self) -> str:
-        """The model, however the source spells it."""
-        plain = re.sub(r"[-_]", "", self.model.lower())
-        return "bertlarge" if plain.startswith("bertlarge") else plain
-
-    @property
     def precision(self) -> str:
         """`float16 autocast`, `TF32`, `float32`, …"""
         if self.autocast:
             return f"{self.autocast} autocast"
         return "TF32" if self.tf32 == "all" else self.dtype
-
-    @property
-    def family(self) -> str:
-        """`ResNet` for resnet50."""
-        names = ("ResNet", "VGG", "ViT", "BEiT", "Swin", "ConvNeXt", "EfficientNet", "RegNet", "BERT", "GPT-2",
-                 "Pythia", "Llama")  # fmt: skip
-        plain = re.sub(r"\W", "", self.model.lower())
-        return next((name for name in names if plain.startswith(re.sub(r"\W", "", name.lower()))), self.model)
 
     @property
     def computed_in(self) -> tuple[str, str]:
@@ -164,16 +150,9 @@ class PublishedStep(msgspec.Struct, frozen=True):
         NVIDIA's run_squad.py trains with apex O2: the model is float16, float32 copies are the optimizer's.
         """
         squad = "DeepLearningExamples" in self.source and "SQuAD" in self.caveat
-        return (
-            ("float16", "")
-            if self.autocast and (squad or "apex AMP O2" in self.caveat)
-            else (self.dtype, self.autocast)
-        )
-
-    @property
-    def zeroed_gradients(self) -> bool:
-        """Its script calls `zero_grad()` of a PyTorch before 2.0, and steps no optimizer."""
-        return "ryujaehun" in self.source and self.task == "training"
+        if self.autocast and (squad or "apex AMP O2" in self.caveat):
+            return "float16", ""
+        return self.dtype, self.autocast
 
 
 def published() -> list[PublishedStep]:
@@ -202,27 +181,23 @@ REASONS: tuple[tuple[str, Callable[[PublishedStep], object]], ...] = (
 """Why a row is not computed; the first that holds."""
 
 
-@cache
-def _known_source(model: str) -> str | None:
-    return next((source for pattern, source in SOURCES.items() if re.search(pattern, model)), None)
-
-
 def source_of(row: PublishedStep) -> str | None:
     """What the planner builds for it; None where it has nothing."""
     if row.model.startswith("bert-"):
         head = next(head for words, head in HEADS.items() if words in row.built_from)
         source = f"transformers:bert?head={head}&max_position_embeddings=1024"
-        source += f"&{LARGE_BERT}" if "large" in row.model else ""
+        if "large" in row.model:
+            source += f"&{LARGE_BERT}"
     else:
-        found = _known_source(row.model)
-        if found is None:
+        known = [source for pattern, source in SOURCES.items() if re.search(pattern, row.model)]
+        if not known:
             return None
-        if "efficientnet" in found and "pytorch-image-models" in row.source:
-            found += "&drop_connect_rate=0.0"  # timm's default
-        if not row.attention:
-            return found
-        source = found
-    return f"{source}{'&' if '?' in source else '?'}attn_implementation={row.attention}"
+        source = known[0]
+        if "efficientnet" in source and "pytorch-image-models" in row.source:
+            source += "&drop_connect_rate=0.0"  # timm's default
+    if row.attention:
+        source += f"{'&' if '?' in source else '?'}attn_implementation={row.attention}"
+    return source
 
 
 def inputs_of(row: PublishedStep) -> str:
@@ -251,27 +226,27 @@ def spec_of(row: PublishedStep) -> FitSpec | None:
     That is a model or card that it lacks, or a step that trains without an optimizer.
     """
     source = None if reason_of(row) else source_of(row)
-    optimizer = next((ours for name, ours in OPTIMIZERS.items() if row.optimizer.startswith(name)), "")
-    train = row.task == "training"
+    train, optimizer = row.task == "training", ""
+    for name, ours in OPTIMIZERS.items():
+        if row.optimizer.startswith(name):
+            optimizer = ours
+            break
     if source in (None, VGG16) or (train and not optimizer):
         return None
     dtype, autocast = row.computed_in
-    if row.decodes:
-        generate = next(tokens for name, tokens in GENERATED.items() if name in row.source)
-        return FitSpec(
-            source=source,
-            gpus=(row.profile,),
-            batch=int(row.batch),
-            dtype=dtype,
-            options=False,
-            serving=ServingSpec(generate=generate, prompt=PROMPT),
-        )
-    return FitSpec(
+    spec = FitSpec(
         source=source,
         gpus=(row.profile,),
         batch=int(row.batch),
         dtype=None if autocast else dtype,
         autocast=autocast or None,
+        options=False,
+    )
+    if row.decodes:
+        generate = next(tokens for name, tokens in GENERATED.items() if name in row.source)
+        return replace(spec, serving=ServingSpec(generate=generate, prompt=PROMPT))
+    return replace(
+        spec,
         train=train,
         optimizer=optimizer or "adamw",
         checkpointing=bool(row.checkpointing),
@@ -279,7 +254,6 @@ def spec_of(row: PublishedStep) -> FitSpec | None:
         channels_last=bool(row.channels_last),
         input_copy=bool(row.copies_input),
         inputs=inputs_of(row),
-        options=False,
     )
 
 

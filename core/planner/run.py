@@ -49,11 +49,12 @@ from devexplorer.core.models import (
 )
 from devexplorer.core.models.run import run
 from devexplorer.core.models.samples.registry import InputSpec
-from devexplorer.core.planner.subject import Subject, equal_shares, run_on_cards
+from devexplorer.core.planner.subject import Subject, equal_shares
 from devexplorer.core.planner.trace import UNLIMITED, Copied, Trace
 from devexplorer.core.split.crossings import DeviceCrossings
 from devexplorer.core.split.planner import is_stack, own_tensors
 from devexplorer.core.virtual.backend import backward_guard, install, meta_empty, swapping
+from devexplorer.core.virtual.cuda.emulation import CudaEmulation
 from devexplorer.core.virtual.device.cost import HostCall, Roofline, Work
 from devexplorer.core.virtual.device.memory import Block, CachingAllocator, OutOfDeviceMemoryError, round_up
 from devexplorer.core.virtual.operators.kernels import taken_apart
@@ -108,11 +109,6 @@ class MeasuringMemory(CachingAllocator):
     def number(self, address: int) -> int:
         """Of the block at this address."""
         return self._numbers[address]
-
-    def label(self, address: int, kind: str) -> None:
-        """Say what the block at this address is for; what was said first counts."""
-        if address in self._numbers:
-            self.kinds.setdefault(self._numbers[address], kind)
 
 
 class MeasuringRoofline(Roofline):
@@ -170,24 +166,30 @@ class Measuring:
             self._memories.append(memory)
             self._rooflines.append(roofline)
 
-    def hold(self, buffer: torch.Tensor) -> None:
+    def hold(self, buffer: Tensor) -> None:
         """Keep the memory of a buffer until the traces are made."""
         self._held.append(buffer)
         self.label([buffer], "buffers")
 
-    def label(self, tensors: Iterable[torch.Tensor | None], kind: str) -> None:
-        """Say what the memory of these tensors is for; tensors elsewhere have none here."""
-        for tensor in tensors:
-            held = None if tensor is None or is_irregular(tensor) else getattr(tensor.untyped_storage(), "_vgpu", None)
-            if held is not None and isinstance(held.gpu.memory, MeasuringMemory):
-                held.gpu.memory.label(held.block.address, kind)
-
-    def block_number(self, tensor: torch.Tensor) -> int:
-        """The number of its block in the trace of its card. Raises `KeyError` for one that has none here."""
+    def _block(self, tensor: Tensor) -> tuple[MeasuringMemory, int] | None:
+        """The memory of its card, and the number of its block there; None: it is elsewhere."""
         held = getattr(tensor.untyped_storage(), "_vgpu", None)
-        if held is None or not isinstance(held.gpu.memory, MeasuringMemory):
-            raise KeyError("a tensor elsewhere has no block on a measuring GPU")
-        return held.gpu.memory.number(held.block.address)
+        if held is None or not held.block.size or not isinstance(held.gpu.memory, MeasuringMemory):
+            return None
+        return held.gpu.memory, held.gpu.memory.number(held.block.address)
+
+    def label(self, tensors: Iterable[Tensor | None], kind: str) -> None:
+        """Say what the memory of these tensors is for; what was said first counts."""
+        for tensor in tensors:
+            if tensor is not None and not is_irregular(tensor) and (block := self._block(tensor)) is not None:
+                memory, number = block
+                memory.kinds.setdefault(number, kind)
+
+    def block_number(self, tensor: Tensor) -> int:
+        """The number of its block in the trace of its card."""
+        block = self._block(tensor)
+        assert block is not None
+        return block[1]
 
     def step_begins(self) -> None:
         """Forget the work so far: what comes is the step whose time counts."""
@@ -211,8 +213,9 @@ class Measuring:
 
     def traces(self) -> tuple[Trace, ...]:
         """What happened on each card."""
-        return tuple(
-            Trace(
+        traces = []
+        for gpu, memory, roofline in zip(self.machine.gpus, self._memories, self._rooflines, strict=True):
+            trace = Trace(
                 np.array(memory.sizes, dtype=np.int64),
                 np.array(memory.events, dtype=np.int64),
                 dict(memory.kinds),
@@ -225,8 +228,8 @@ class Measuring:
                 self.input_bytes,
                 gpu.attention_by_card,
             )
-            for gpu, memory, roofline in zip(self.machine.gpus, self._memories, self._rooflines, strict=True)
-        )
+            traces.append(trace)
+        return tuple(traces)
 
 
 # Lets a model compute the activations of its repeated blocks again in backward instead of keeping them. In the
@@ -240,27 +243,27 @@ def checkpoint_blocks(title: str, model: nn.Module) -> None:
     ones.
     """
     if getattr(model, "supports_gradient_checkpointing", False):
-        if getattr(getattr(model, "config", None), "use_cache", False):
-            # transformers does so too, and says it in the log
-            model.config.use_cache = False  # type: ignore[union-attr]
+        config = getattr(model, "config", None)
+        if getattr(config, "use_cache", False):  # transformers does so too, and says it in the log
+            config.use_cache = False  # type: ignore[union-attr]
         newer: Any = getattr(model, "activation_checkpointing_enable", None)
-        older: Any = getattr(model, "gradient_checkpointing_enable", None)
         if newer is not None:
             newer({"use_reentrant": False})
             return
+        older: Any = getattr(model, "gradient_checkpointing_enable", None)
         if older is not None:
             older(gradient_checkpointing_kwargs={"use_reentrant": False})
             return
-    blocks = list(repeated(model))
+    blocks = repeated(model)
     if not blocks:
         raise BadInput(f"'{title}' repeats no block, so there is nothing to put checkpoints around")
     for block in blocks:
         block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
 
 
-def repeated(model: nn.Module) -> Iterator[nn.Module]:
+def repeated(model: nn.Module) -> list[nn.Module]:
     """The layers of the outermost stacks, each once."""
-    seen: set[int] = set()
+    found: dict[int, nn.Module] = {}
     waiting = [model]
     while waiting:
         module = waiting.pop()
@@ -268,9 +271,9 @@ def repeated(model: nn.Module) -> Iterator[nn.Module]:
             waiting += module.children()
             continue
         for layer in module.children():
-            if id(layer) not in seen and any(True for _ in layer.children()):
-                seen.add(id(layer))
-                yield layer
+            if list(layer.children()):
+                found[id(layer)] = layer
+    return list(found.values())
 
 
 TRAINING_STEPS = 2
@@ -350,7 +353,7 @@ def _ran(subject: Subject, config: StepConfig, batch: int, device_map: DeviceMap
                 model, inputs = _with_values(subject, config, batch, cards)
             else:
                 model, inputs = _without_values(subject, config, batch, cards, device_map)
-            with run_on_cards(len(device_map.profiles)) if subject.imitated else nullcontext():
+            with CudaEmulation(len(device_map.profiles)) if subject.imitated else nullcontext():
                 _steps(subject, config, cards, model, inputs, split=len(device_map.profiles) > 1, named=values)
         except BadInput:
             raise
@@ -369,24 +372,22 @@ def _without_values(
     where = dict(device_map.cards)
     made: dict[int, Tensor] = {}
     for tensor in _as_moved(subject.model):
+        device = cards.devices[where.get(id(tensor), 0)]
         if is_irregular(tensor):  # no virtual GPU holds it: its bytes are counted, and it stays where it is
-            cards.hold(meta_empty((size_of(tensor),), torch.uint8, cards.devices[where.get(id(tensor), 0)]))
+            cards.hold(meta_empty((size_of(tensor),), torch.uint8, device))
             made[id(tensor)] = tensor
         elif id(tensor) not in made:
-            made[id(tensor)] = meta_empty(
-                tensor.shape, cast_of(tensor.dtype, config.dtype), cards.devices[where.get(id(tensor), 0)]
-            )
+            made[id(tensor)] = meta_empty(tensor.shape, cast_of(tensor.dtype, config.dtype), device)
     model = clone_model(subject.model, lambda tensor: made.pop(id(tensor)))
     floating, generator = floating_dtype(model), torch.Generator().manual_seed(0)
-    return model, [_input(spec, floating, generator, cards.devices[0]) for spec in subject.inputs(batch)]
-
-
-def _input(spec: InputSpec, floating: torch.dtype, generator: torch.Generator, device: str) -> Tensor:
-    """With values where it is small: a model may look at them, or at a mask that it makes of them."""
-    dtype = spec.dtype or floating
-    if math.prod(spec.shape) * dtype.itemsize <= VALUES_BYTES:
-        return spec.tensor(floating, generator).to(device)
-    return meta_empty(spec.shape, dtype, device)
+    inputs = []
+    for spec in subject.inputs(batch):
+        dtype = spec.dtype or floating
+        if math.prod(spec.shape) * dtype.itemsize <= VALUES_BYTES:  # a model may look at them, or at a mask of them
+            inputs.append(spec.tensor(floating, generator).to(cards.devices[0]))
+        else:
+            inputs.append(meta_empty(spec.shape, dtype, cards.devices[0]))
+    return model, inputs
 
 
 def _as_moved(module: nn.Module) -> Iterator[Tensor]:
@@ -426,11 +427,18 @@ def _steps(
     if split:
         DeviceCrossings(model, DeviceRegistry([TorchBackend(), cards.machine])).attach()
     cards.input_bytes = sum(item.nbytes for item in inputs)
-    call = functools.partial(_called, cards, model, named=named)
+
+    def forward() -> Any:
+        """The output. Where everything has values, an error says in which layer it was."""
+        output = run(model, "", inputs) if named else model(*inputs)
+        first = None if own_loss(output) is not None else first_tensor(output)
+        cards.output_bytes = 0 if first is None else first.nbytes
+        return output
+
     if not config.train:
         with torch.no_grad(), autocast(config.autocast):
             cards.step_begins()
-            call(*inputs)
+            forward()
         cards.step_ends()
         return
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -443,8 +451,16 @@ def _steps(
         cards.step_begins()
         model.zero_grad(set_to_none=not config.zeroed_gradients)
         with autocast(config.autocast):
-            output = call(*inputs)
-            loss = _loss(subject, output)
+            output = forward()
+            found = own_loss(output)
+            if found is None:
+                found = total(output)
+            if found is None:
+                raise BadInput(
+                    f"the output of '{subject.title}' does not depend on anything that requires a gradient; plan for"
+                    " its forward"
+                )
+            loss = found
         with backward_guard():
             loss.backward()
         cards.label((parameter.grad for parameter in trained), "gradients")
@@ -478,14 +494,6 @@ def autocast(dtype: torch.dtype | None) -> Iterator[None]:
         yield
 
 
-def _called(cards: Measuring, model: nn.Module, *inputs: Tensor, named: bool) -> Any:
-    """The output. With `named`, an error says in which layer it was."""
-    output = run(model, "", inputs) if named else model(*inputs)
-    first = None if own_loss(output) is not None else first_tensor(output)
-    cards.output_bytes = 0 if first is None else first.nbytes
-    return output
-
-
 def own_loss(output: Any) -> Tensor | None:
     """The loss that a model returns: a number with a gradient that is all of the output, is called `loss` or comes
     first, as in models of transformers; None where it returns none."""
@@ -495,21 +503,9 @@ def own_loss(output: Any) -> Tensor | None:
         output = output[0]
     elif not isinstance(output, Tensor):
         output = getattr(output, "loss", None)
-    is_loss = isinstance(output, Tensor) and output.numel() == 1 and output.dim() == 0 and output.requires_grad
-    return output if is_loss else None
-
-
-def _loss(subject: Subject, output: Any) -> Tensor:
-    """What the model returns as its loss, else the sum of what it returns."""
-    loss = own_loss(output)
-    if loss is None:
-        loss = total(output)
-    if loss is None:
-        raise BadInput(
-            f"the output of '{subject.title}' does not depend on anything that requires a gradient; plan for its"
-            " forward"
-        )
-    return loss
+    if isinstance(output, Tensor) and output.dim() == 0 and output.requires_grad:
+        return output
+    return None
 
 
 def uncompiled() -> AbstractContextManager[None]:

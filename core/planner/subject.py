@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -90,7 +90,9 @@ def _expert_product(self: Any, name: str, given: Tensor, count: int) -> Tensor:
     if packed is not None:
         return packed(given, count)  # type: ignore[no-any-return]
     weight = getattr(self, name)[:count]
-    product = torch.bmm(given, weight if self.is_transposed else weight.transpose(1, 2))
+    if not self.is_transposed:
+        weight = weight.transpose(1, 2)
+    product = torch.bmm(given, weight)
     bias = getattr(self, f"{name}_bias", None)
     return product if bias is None else product + bias[:count, None]
 
@@ -103,11 +105,6 @@ def mixes_devices(error: BaseException) -> bool:
     while error.__cause__ is not None:
         error = error.__cause__
     return "on the same device" in first_line(error)
-
-
-def run_on_cards(count: int) -> CudaEmulation:
-    """Around a run on measuring GPUs: `cuda:N` is the N-th of them."""
-    return CudaEmulation(count)
 
 
 VALUES_BYTES = 1 << 30
@@ -153,8 +150,10 @@ class Subject:
                 f" take {bytes_text(needed)} of this machine's memory, more than the {bytes_text(VALUES_BYTES)} that"
                 " the planner takes for a model; plan for a smaller one"
             ) from why
+        model = self.model
         with _cards(self.imitated):
-            model = self.model if self.values or self._builder is None else _with_values(self._builder)
+            if not self.values and self._builder is not None:
+                model = _with_values(self._builder)
             _complete(model, self.specs)
             if model is not self.model:
                 change_tensors(self.title, model, self._tensors)
@@ -184,18 +183,21 @@ def subject_of(source: str, folder: str, inputs: str, tensors: Sequence[PlannedT
 @contextmanager
 def _cards(imitated: bool) -> Iterator[None]:
     """Around the construction of a model. `imitated`: cards exist, and what is put on them stays where it is."""
-    with run_on_cards(1) if imitated else nullcontext(), OnCpu() if imitated else nullcontext():
+    if not imitated:
+        yield
+        return
+    with CudaEmulation(1), OnCpu():
         yield
 
 
 def _subject(builder: NamedBuilder, inputs: str, tensors: tuple[PlannedTensor, ...]) -> Subject:
-    values = False
     try:
         model = builder.build_without_values()
+        values = is_lazy(model)
     except BadInput:  # perhaps it needs values; a mistake in the code shows again
-        model, values = _with_values(builder), True
-    if not values and is_lazy(model):
-        model, values = _with_values(builder), True
+        values = True
+    if values:
+        model = _with_values(builder)
     try:
         specs = _specs(builder, model, inputs)
     except BadInput:
@@ -204,7 +206,13 @@ def _subject(builder: NamedBuilder, inputs: str, tensors: tuple[PlannedTensor, .
         model, values = _with_values(builder), True
         specs = _specs(builder, model, inputs)
     _complete(model, specs)
-    _demand_unpacked(builder.title, model)
+    for path, module in model.named_modules():
+        if any(isinstance(value, torch.ScriptObject) for value in vars(module).values()):
+            layer = path.removesuffix("._packed_params") or type(module).__name__
+            raise BadInput(
+                f"'{layer}' of '{builder.title}' holds packed weights, as torch.ao quantises them: they run on the CPU"
+                " only, on no GPU"
+            )
     changed = change_tensors(builder.title, model, tensors)
     return Subject(builder.title, model, specs, values, builder, inputs, tensors, changed=changed)
 
@@ -269,14 +277,3 @@ def _complete(model: nn.Module, specs: Sequence[InputSpec]) -> None:
             raise BadInput(
                 f"the forward that would give lazy parameters their shapes failed: {error_text(error)}"
             ) from error
-
-
-def _demand_unpacked(title: str, model: nn.Module) -> None:
-    """Layers that torch.ao quantised hold no tensors that could be counted."""
-    for path, module in model.named_modules():
-        if any(isinstance(value, torch.ScriptObject) for value in vars(module).values()):
-            layer = path.removesuffix("._packed_params") or type(module).__name__
-            raise BadInput(
-                f"'{layer}' of '{title}' holds packed weights, as torch.ao quantises them: they run on the CPU only, on"
-                " no GPU"
-            )

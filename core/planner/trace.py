@@ -22,6 +22,7 @@ it reserves, and whether it runs out, is what a run on a virtual GPU of that siz
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -63,25 +64,25 @@ CUDNN_BYTES = 64 * MIB
 
 def library_bytes(compute_capability: str, *, products: bool, convolutions: bool, train: bool) -> int:
     """Bytes that the libraries hold on a chip of this architecture (`7.5`, `gfx942`) for what a model runs."""
-    cudnn = convolutions and not compute_capability.startswith("apple")
-    return (CUDNN_BYTES if cudnn else 0) + cublas_bytes(compute_capability, products=products, train=train)
+    held = cublas_bytes(compute_capability, products=products, train=train)
+    if convolutions and not compute_capability.startswith("apple"):
+        held += CUDNN_BYTES
+    return held
 
 
 def cublas_bytes(compute_capability: str, *, products: bool, train: bool) -> int:
     """What stays once a product ran: also at rest. None under MPS, which has no cuBLAS."""
-    if compute_capability.startswith("apple"):
+    if not products or compute_capability.startswith("apple"):
         return 0
-    threads = THREADS_OF_TRAINING if train else 1
-    return threads * _workspace(compute_capability) if products else 0
-
-
-def _workspace(compute_capability: str) -> int:
-    """Of one thread."""
-    if compute_capability.startswith("gfx"):
-        large = compute_capability.startswith(("gfx94", "gfx95"))
-        return (HIPBLAS_BYTES if large else CUBLAS_LARGE_BYTES) + HIPBLASLT_BYTES
-    major = int(compute_capability.partition(".")[0])
-    return CUBLAS_LARGE_BYTES if major >= LARGE_SINCE else CUBLAS_BYTES
+    if compute_capability.startswith(("gfx94", "gfx95")):
+        workspace = HIPBLAS_BYTES + HIPBLASLT_BYTES
+    elif compute_capability.startswith("gfx"):
+        workspace = CUBLAS_LARGE_BYTES + HIPBLASLT_BYTES
+    elif int(compute_capability.partition(".")[0]) >= LARGE_SINCE:
+        workspace = CUBLAS_LARGE_BYTES
+    else:
+        workspace = CUBLAS_BYTES
+    return THREADS_OF_TRAINING * workspace if train else workspace
 
 
 def context_bytes(profile: Profile) -> int:
@@ -198,12 +199,9 @@ class Trace:
     def _replayed(self, capacity_bytes: int, taken_bytes: int) -> Replay:
         memory = CachingAllocator(capacity_bytes, taken_bytes)
         blocks: dict[int, tuple[Block, int]] = {}
-        sizes, kinds = (
-            self.sizes.tolist(),
-            [KINDS.index(self.kinds.get(number, OTHER)) for number in range(len(self.sizes))],
-        )
-        now, then = [0] * len(KINDS), [0] * len(KINDS)
-        rest: list[int] | None = None
+        sizes = self.sizes.tolist()
+        now = dict.fromkeys(KINDS, 0)
+        then, rest = now.copy(), None
         allocated = peak = reserved = 0
         for position, event in enumerate(self.events.tolist()):
             if position == self.rest_at:
@@ -212,7 +210,7 @@ class Trace:
                 block, size = blocks.pop(~event)
                 memory.free(block)
                 allocated -= size
-                now[kinds[~event]] -= size
+                now[self.kinds.get(~event, OTHER)] -= size
                 continue
             try:
                 block = memory.allocate(sizes[event])
@@ -220,23 +218,17 @@ class Trace:
                 return self.without_end._replace(fits=False)
             blocks[event] = block, block.size
             allocated += block.size
-            now[kinds[event]] += block.size
+            now[self.kinds.get(event, OTHER)] += block.size
             if allocated > peak:
                 peak, then = allocated, now.copy()
             if capacity_bytes != UNLIMITED:  # else nothing is given back, and the last is the most
                 reserved = max(reserved, memory.reserved_bytes)
-        at_peak, at_rest = (dict(zip(KINDS, parts, strict=True)) for parts in (then, now if rest is None else rest))
-        return Replay(True, max(reserved, memory.reserved_bytes), at_peak, at_rest)
+        return Replay(True, max(reserved, memory.reserved_bytes), then, rest or now)
 
     @property
     def flop(self) -> int:
         """Floating-point operations of the last step."""
         return sum(work.flop * times for work, times in self.work.items())
-
-    def busy_seconds(self, profile: Profile) -> float:
-        """Simulated seconds that the operations of the last step take on such a card, one after the other."""
-        roofline = Roofline(profile)
-        return sum(roofline.seconds(work) * times for work, times in self.work.items())
 
     def with_state(self, sizes: list[int]) -> Trace:
         """The same run with these blocks taken for the optimizer's state when its first step begins."""
@@ -377,91 +369,67 @@ def step_estimate(
     """Of a step on these cards: they work one after the other, as a split model's do, while the host launches what
     comes next; each copy takes its time once. `doubts`: what is known of the model beforehand. `input_copy`: the step
     begins with a copy of its inputs from pageable memory, for which it waits."""
-    host = sum(host_seconds(trace.calls.items(), card) for trace, card in zip(traces, profiles, strict=True))
-    copies = _copies(traces, profiles)
-    if input_copy:
-        copies += traces[0].input_bytes / min(PAGEABLE_BYTES_S, 1e9 * profiles[0].host_gb_s)
-    parts = _parts(traces, profiles)
-    device = sum(part.seconds for part in parts)
-    seconds = overlapped(device, host) + copies
-    factor = spread(device, host)
-    doubts = (*doubts, *_of_kernels(traces, profiles))
-    factor = max([factor, *(doubt.factor for doubt in doubts)])
-    grouped = _share(traces, profiles, Kind.GROUPED_CONVOLUTION)
-    factor = factor ** (1 - grouped) * max(factor, GROUPED.factor) ** grouped
-    if grouped >= NAMED_SHARE:
-        doubts = (*doubts, GROUPED)
-    if any(profile.device == "mps" for profile in profiles):
-        factor = max(factor, UNVERIFIED * (1 + host / (host + device) if host else 1.0))
-    bound: Bound
-    if copies > max(device, host):
-        bound = "link"
-    elif host > device:
-        bound = "launches"
-    else:
-        bound = "compute" if sum(part.compute_bound_seconds for part in parts) > device / 2 else "bandwidth"
-    return StepEstimate(seconds, seconds / factor, seconds * factor, bound, parts, doubts)
-
-
-def _of_kernels(traces: Sequence[Trace], profiles: Sequence[Profile]) -> tuple[Doubt, ...]:
-    """Doubts about what the kernels show."""
-    for trace, profile in zip(traces, profiles, strict=True):
-        half = sum(work.flop * times for work, times in trace.work.items() if work.dtype == "float16")
-        if profile.compute_capability == "7.5" and trace.state_at is not None and half > trace.flop / 2:
-            return (OLD_HALF,)
-    return ()
-
-
-def _share(traces: Sequence[Trace], profiles: Sequence[Profile], kind: Kind) -> float:
-    """Of the cards' time, what kernels of this kind take."""
-    found = total = 0.0
-    for trace, profile in zip(traces, profiles, strict=True):
-        roofline = Roofline(profile)
-        for work, times in trace.work.items():
-            seconds = roofline.seconds(work) * times
-            total += seconds
-            found += seconds if work.kind is kind else 0.0
-    return found / total if total else 0.0
-
-
-def step_seconds(traces: Sequence[Trace], profiles: Sequence[Profile]) -> float:
-    """Of `step_estimate`, where nothing else is wanted."""
-    return step_estimate(traces, profiles).seconds
-
-
-def _copies(traces: Sequence[Trace], profiles: Sequence[Profile]) -> float:
     known = {profile.name: profile for profile in profiles}
-    seconds = 0.0
+    host = copies = grouped = 0.0
+    sums: defaultdict[str, StepSums] = defaultdict(StepSums)
+    doubts = [*doubts]
     for trace, profile in zip(traces, profiles, strict=True):
+        host += host_seconds(trace.calls.items(), profile)
         for copied, times in trace.copies.items():
-            if copied.peer is None:
-                seconds += transfer_seconds(profile, None, copied.nbytes) * times
-            else:  # both ends have noted it
-                seconds += transfer_seconds(profile, known[copied.peer], copied.nbytes) * times / 2
-    return seconds
-
-
-def _parts(traces: Sequence[Trace], profiles: Sequence[Profile]) -> tuple[StepPart, ...]:
-    found: dict[str, list[float]] = {}
-    for trace, profile in zip(traces, profiles, strict=True):
+            peer = None if copied.peer is None else known[copied.peer]
+            each = transfer_seconds(profile, peer, copied.nbytes) * times
+            copies += each if peer is None else each / 2  # both ends have noted it
+        half = 0
         roofline = Roofline(profile)
         for work, times in trace.work.items():
             if work.kind is Kind.NOTHING:
                 continue
             seconds = roofline.seconds(work) * times
             compute, memory, layout = roofline.bounds(work)
-            bound = seconds if compute > memory + layout else 0.0
-            sums = found.setdefault(GROUPS[work.kind], [0.0] * 5)
-            for index, value in enumerate((seconds, bound, work.flop * times, work.nbytes * times, times)):
-                sums[index] += value
-    return tuple(
-        StepPart(
-            operations=group,
-            seconds=seconds,
-            compute_bound_seconds=bound,
-            flop=int(flop),
-            nbytes=int(nbytes),
-            kernels=int(kernels),
-        )
-        for group, (seconds, bound, flop, nbytes, kernels) in sorted(found.items(), key=lambda item: -item[1][0])
-    )
+            sums[GROUPS[work.kind]].add(work, times, seconds, compute > memory + layout)
+            if work.kind is Kind.GROUPED_CONVOLUTION:
+                grouped += seconds
+            if work.dtype == "float16":
+                half += work.flop * times
+        trains = trace.state_at is not None
+        if profile.compute_capability == "7.5" and trains and half > trace.flop / 2 and OLD_HALF not in doubts:
+            doubts.append(OLD_HALF)
+    if input_copy:
+        copies += traces[0].input_bytes / min(PAGEABLE_BYTES_S, 1e9 * profiles[0].host_gb_s)
+    parts = sorted((StepPart(operations=name, **vars(some)) for name, some in sums.items()), key=lambda x: -x.seconds)
+    device = sum(part.seconds for part in parts)
+    seconds = overlapped(device, host) + copies
+    factor = max([spread(device, host), *(doubt.factor for doubt in doubts)])
+    share = grouped / device if device else 0.0
+    factor = factor ** (1 - share) * max(factor, GROUPED.factor) ** share
+    if share >= NAMED_SHARE:
+        doubts.append(GROUPED)
+    if any(profile.device == "mps" for profile in profiles):
+        factor = max(factor, UNVERIFIED * (1 + host / (host + device) if host else 1.0))
+    bound: Bound = "bandwidth"
+    if copies > max(device, host):
+        bound = "link"
+    elif host > device:
+        bound = "launches"
+    elif sum(part.compute_bound_seconds for part in parts) > device / 2:
+        bound = "compute"
+    return StepEstimate(seconds, seconds / factor, seconds * factor, bound, tuple(parts), tuple(doubts))
+
+
+@dataclass
+class StepSums:
+    """Of a class of operations, as `StepPart` has them."""
+
+    seconds: float = 0.0
+    compute_bound_seconds: float = 0.0
+    flop: int = 0
+    nbytes: int = 0
+    kernels: int = 0
+
+    def add(self, work: Work, times: int, seconds: float, compute_bound: bool) -> None:
+        """So many kernels."""
+        self.seconds += seconds
+        self.compute_bound_seconds += seconds if compute_bound else 0.0
+        self.flop += work.flop * times
+        self.nbytes += work.nbytes * times
+        self.kernels += times

@@ -32,7 +32,7 @@ class TraceCache:
 
     def __init__(self, subject: Subject, patience_seconds: float, now: Clock = time.monotonic) -> None:
         """Past `patience_seconds`, only what was asked for explicitly is done."""
-        self.subject = subject
+        self.subject = self._first = subject
         self.notes: dict[str, None] = {}
         """What had to be assumed on the way, a sentence each."""
         self._values = False
@@ -64,53 +64,51 @@ class TraceCache:
     def _key(self, config: StepConfig, batch: int, device_map: DeviceMap) -> Any:
         """Which one a single card is makes a difference to what happens on it for attention only."""
         profiles = device_map.profiles
-        which: Any = tuple(profile.name for profile in profiles) if len(profiles) > 1 else ()
-        if config in self._by_card and not which:
+        which: Any = None
+        if len(profiles) > 1:
+            which = tuple(profile.name for profile in profiles)
+        elif config in self._by_card:
             which = has_flash(profiles[0].compute_capability)
         return config, batch, device_map.cards, which
 
     def _ran(self, config: StepConfig, batch: int, device_map: DeviceMap) -> tuple[Trace, ...]:
         """The first run of code that asks for CUDA is done again with emulated cards. Raises `BadInput`."""
-        if self.subject.imitated:
-            self.notes[NOTE] = None
-        before = self.subject
         try:
-            return self._run(config, batch, device_map)
+            result = self._run(config, batch, device_map)
         except BadInput as error:
             if self._runs or self.subject.imitated or not (names_cuda(error) or mixes_devices(error)):
                 raise
             try:
-                self.subject, self._values = before.with_cuda_emulation(), False
+                self.subject, self._values = self._first.with_cuda_emulation(), False
                 result = self._run(config, batch, device_map)
             except BadInput:
                 raise error from None
-        self.notes[NOTE] = None
+        if self.subject.imitated:
+            self.notes[NOTE] = None
         return result
 
     def _run(self, config: StepConfig, batch: int, device_map: DeviceMap) -> tuple[Trace, ...]:
+        title = self.subject.title
         if not self._values:
             try:
                 result = run_step(self.subject, config, batch, device_map)
-                if has_experts(self.subject.model):
-                    self.notes[EQUAL_SHARES] = None
-                return result
             except OnlyWithValues as error:
+                why = error.__cause__ or error
                 if len(device_map.profiles) > 1:
-                    raise BadInput(
-                        f"'{self.subject.title}' failed on several cards: {_failure_text(error.__cause__)}"
-                    ) from error
+                    raise BadInput(f"'{title}' failed on several cards: {_failure_text(why)}") from error
                 if self._runs:  # what was asked for ran without; values now would be other figures, and slow ones
-                    reason = _failure_text(error.__cause__)
-                    raise BadInput(
-                        f"'{self.subject.title}' failed without values with a batch of {batch}: {reason}"
-                    ) from error
-                return self._with_values(config, batch, device_map, error.__cause__ or error)
+                    reason = _failure_text(why)
+                    raise BadInput(f"'{title}' failed without values with a batch of {batch}: {reason}") from error
+                return self._with_values(config, batch, device_map, why)
+            if has_experts(self.subject.model):
+                self.notes[EQUAL_SHARES] = None
+            return result
         try:
             return run_step(self.subject, config, batch, device_map, values=True)
+        except BadInput:
+            raise
         except (Exception, SystemExit) as error:
-            if isinstance(error, BadInput):
-                raise
-            raise BadInput(f"'{self.subject.title}' failed with a batch of {batch}: {_failure_text(error)}") from error
+            raise BadInput(f"'{title}' failed with a batch of {batch}: {_failure_text(error)}") from error
 
     def _with_values(
         self, config: StepConfig, batch: int, device_map: DeviceMap, why: BaseException
@@ -147,19 +145,18 @@ class TraceCache:
         return self._scalings[key]
 
 
-def _failure_text(error: BaseException | None) -> str:
+def _failure_text(error: BaseException) -> str:
     """What failed, in which layer, and who names the line."""
-    if error is None:
-        return "it did not say why"
-    path = error.frame.path if isinstance(error, RunFailed) and error.frame is not None else ""
-    text = str(error) if isinstance(error, RunFailed) else error_text(error)
-    where = f" (in '{path}')" if path else ""
-    hint = ""
+    text = error_text(error)
+    if isinstance(error, RunFailed):
+        text = str(error)
+        if error.frame is not None and error.frame.path:
+            text += f" (in '{error.frame.path}')"
     if names_cuda(error):
-        hint = "; its code asks for CUDA itself, and devexplorer doctor names the line"
-    elif mixes_devices(error):
-        hint = "; devexplorer doctor names the line that puts a tensor on the wrong one"
-    return f"{text}{where}{hint}"
+        return f"{text}; its code asks for CUDA itself, and devexplorer doctor names the line"
+    if mixes_devices(error):
+        return f"{text}; devexplorer doctor names the line that puts a tensor on the wrong one"
+    return text
 
 
 def is_compiled(model: nn.Module) -> bool:
@@ -169,14 +166,10 @@ def is_compiled(model: nn.Module) -> bool:
 
 def batch_second(model: nn.Module) -> str | None:
     """The first layer for sequences that takes the batch as its second dimension; None where there is none."""
-    return next(
-        (
-            path or type(module).__name__
-            for path, module in model.named_modules()
-            if vars(module).get("batch_first") is False
-        ),
-        None,
-    )
+    for path, module in model.named_modules():
+        if vars(module).get("batch_first") is False:
+            return path or type(module).__name__
+    return None
 
 
 def runs_convolutions(model: nn.Module) -> bool:

@@ -14,7 +14,7 @@ from PySide6.QtCore import QPointF, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QContextMenuEvent, QPainter, QPen, QResizeEvent
 from PySide6.QtWidgets import QComboBox, QStackedWidget, QTabBar, QWidget
 
-from devexplorer.core.base import MISSING, bytes_text, joined, number_text, range_text
+from devexplorer.core.base import MISSING, bytes_text, number_text, range_text
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.planner.messages import samples_text
 from devexplorer.core.planner.published_steps import PublishedStep, fitted_to, published, rates_of, spec_of
@@ -84,9 +84,15 @@ class PublishedChoice(NamedTuple):
 
 def plannable_steps() -> list[PublishedChoice]:
     """All of them, as the list has them. Any thread."""
-    both = ((row, spec_of(row)) for row in published())
-    steps = [PublishedChoice(row, spec, _step_cells(row)) for row, spec in both if spec is not None]
-    return sorted(steps, key=lambda step: tuple(cell.text for cell in step.cells[:4]))
+    steps = []
+    for row in published():
+        spec = spec_of(row)
+        if spec is not None:
+            tip = f"{row.model} on {row.card}, {row.precision} {row.step}, batch {row.batch}\n{row.caveat}"
+            rate, fitted = number_text(float(row.samples_per_s)), "yes" if fitted_to(row) else "no"
+            texts = row.model, row.profile, row.precision, row.step, f"{int(row.batch):,}", rate, fitted
+            steps.append(PublishedChoice(row, spec, tuple(Cell(text, tip=tip) for text in texts)))
+    return sorted(steps, key=lambda step: [cell.text for cell in step.cells[:4]])
 
 
 class PublishedSteps(QWidget):
@@ -114,8 +120,7 @@ class PublishedSteps(QWidget):
         )
         self.compared = label(READING, wrap=True, selectable=True)
         self.about = label(role=Role.LABEL, words="dim", wrap=True, selectable=True)
-        for choice, every in ((self.model, EVERY_MODEL), (self.card, EVERY_CARD)):
-            choice.offer([("", every, "")])
+        for choice in (self.model, self.card):
             choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
             choice.setMinimumContentsLength(10)
             choice.currentIndexChanged.connect(self._filter)
@@ -127,6 +132,7 @@ class PublishedSteps(QWidget):
         top = hbox(self.model, self.card, None, self.plan_button, margins=(EDGE_PX, 2, EDGE_PX, 0))
         self._both = vbox((self.table, 3), (below, 2), spacing=4)
         vbox(top, (self._both, 1), spacing=4, parent=self)
+        self._offer([])
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -140,47 +146,40 @@ class PublishedSteps(QWidget):
 
     def _offer(self, steps: list[PublishedChoice]) -> None:
         self._steps = steps
-        models, cards = sorted({step.row.model for step in steps}), sorted({step.row.profile for step in steps})
-        self.model.offer([("", EVERY_MODEL, ""), *((name, name, "") for name in models)])
-        self.card.offer([("", EVERY_CARD, ""), *((name, name, "") for name in cards)])
+        models, cards = {step.row.model for step in steps}, {step.row.profile for step in steps}
+        self.model.offer([("", EVERY_MODEL, ""), *((name, name, "") for name in sorted(models))])
+        self.card.offer([("", EVERY_CARD, ""), *((name, name, "") for name in sorted(cards))])
         self._filter()
 
     def _filter(self) -> None:
         model, card = self.model.value, self.card.value
-        self.table.set_rows(
-            [
-                TableRow(index, step.cells)
-                for index, step in enumerate(self._steps)
-                if model in ("", None, step.row.model) and card in ("", None, step.row.profile)
-            ]
-        )
+        rows = []
+        for index, step in enumerate(self._steps):
+            if model in ("", None, step.row.model) and card in ("", None, step.row.profile):
+                rows.append(TableRow(index, step.cells))
+        self.table.set_rows(rows)
         self._show()
 
     def show_report(self, report: FitReport) -> None:
         """Keep the prediction, if this is the plan of a published step."""
         wanted = _plain(report.spec)
-        new = False
         for index, step in enumerate(self._steps):
-            if _plain(step.spec) == wanted and self._found.get(index) is not report.fits[0]:
-                self._found[index], new = report.fits[0], True
-        if new:
-            self._show()
+            if _plain(step.spec) == wanted:
+                self._found[index] = report.fits[0]
+        self._show()
 
     def set_ready(self, ready: bool) -> None:
         """Whether a plan can be asked for now."""
         self._ready = ready
-        self._show_button()
+        self.plan_button.setEnabled(ready and self._chosen is not None)
 
     @property
     def _chosen(self) -> int | None:
         key = self.table.selected_key
         return key if isinstance(key, int) else None
 
-    def _show_button(self) -> None:
-        self.plan_button.setEnabled(self._ready and self._chosen is not None)
-
     def _show(self) -> None:
-        self._show_button()
+        self.set_ready(self._ready)
         index = self._chosen
         if index is None:
             self.compared.setText(CHOOSE if self._steps else READING)
@@ -188,21 +187,17 @@ class PublishedSteps(QWidget):
             return
         row = self._steps[index].row
         measured = f"Measured {number_text(float(row.samples_per_s))} {row.unit}"
-        fit = self._found.get(index)
-        self.compared.setText(f"{measured}. {_verdict(row, fit)}")
-        apart = f"Set apart from the fit: {row.apart}." if row.apart else ""
-        seen = FITTED if fitted_to(row) else NOT_FITTED
-        facts = (
-            f"{row.model} ({row.input}) on {row.card}.",
-            seen,
-            apart,
-            f"Caveat: {row.caveat}." if row.caveat else "",
-        )
-        self.about.setText(joined(" ", *facts) + f"\n{row.source}")
+        self.compared.setText(f"{measured}. {_verdict(row, self._found.get(index))}")
+        facts = [f"{row.model} ({row.input}) on {row.card}.", FITTED if fitted_to(row) else NOT_FITTED]
+        if row.apart:
+            facts.append(f"Set apart from the fit: {row.apart}.")
+        if row.caveat:
+            facts.append(f"Caveat: {row.caveat}.")
+        self.about.setText(f"{' '.join(facts)}\n{row.source}")
 
     def _plan(self) -> None:
         index = self._chosen
-        if index is not None and self.plan_button.isEnabled():
+        if index is not None and self._ready:
             self.step_chosen.emit(self._steps[index].spec)
 
 
@@ -214,11 +209,10 @@ def _verdict(row: PublishedStep, fit: Fit | None) -> str:
     if rate is None or low is None or high is None:
         return f"Predicted (simulated): it does not fit {fit.gpu}, though it did when it was measured."
     measured = float(row.samples_per_s)
-    if low <= measured <= high:
-        where = "inside"
-    elif measured > high:
+    where = "inside"
+    if measured > high:
         where = "above"
-    else:
+    elif measured < low:
         where = "below"
     return (
         f"Predicted {range_text(number_text(low), number_text(high))} {row.unit} (simulated): the measurement is"
@@ -229,20 +223,6 @@ def _verdict(row: PublishedStep, fit: Fit | None) -> str:
 def _plain(spec: FitSpec) -> FitSpec:
     """Without what changes nothing of the step."""
     return replace(spec, folder="", search=True, options=False, curve=False, patience_seconds=0.0)
-
-
-def _step_cells(row: PublishedStep) -> tuple[Cell, ...]:
-    texts: Sequence[str] = (
-        row.model,
-        row.profile,
-        row.precision,
-        row.step,
-        f"{int(row.batch):,}",
-        number_text(float(row.samples_per_s)),
-        "yes" if fitted_to(row) else "no",
-    )
-    tip = f"{row.model} on {row.card}, {row.precision} {row.step}, batch {row.batch}\n{row.caveat}"
-    return tuple(Cell(text, tip=tip) for text in texts)
 
 
 TIME_UNITS = (Unit("s", 1.0), Unit("ms", 1e-3), Unit("µs", 1e-6))
@@ -285,15 +265,12 @@ class BatchCurves(QStackedWidget):
 
     def show_fit(self, fit: Fit, asked: FitReport | None) -> None:
         """Of this card; `asked`: the report with its curve, None before the question was asked."""
+        text = SENTENCE if asked is None else NO_CURVE
         if fit.serving is not None:
             text = SERVED
-        elif asked is None:
-            text = SENTENCE
-        else:
-            text = NO_CURVE
         self.empty.sentence.setText(text.format(gpu=fit.gpu))
-        self.empty.button.setVisible(asked is None and fit.serving is None)
-        points = asked.curve if asked is not None else ()
+        self.empty.button.setVisible(text is SENTENCE)
+        points = () if asked is None else asked.curve
         self.setCurrentWidget(self._shown if points else self.empty)
         if (fit.gpu, points) != (self._gpu, self._points):
             self._gpu, self._points = fit.gpu, points
@@ -305,21 +282,29 @@ class BatchCurves(QStackedWidget):
         self.empty.button.setToolTip("" if ready else WAITING)
 
     def _draw(self) -> None:
-        timed = [point for point in self._points if point.step_seconds is not None]
         rates = self.what.value == "rate"
         self.time.setVisible(not rates)
         self.rate.setVisible(rates)
-        for curve in (self.time, self.rate, self.memory):
+        time, rate, memory, beyond = [], [], [], ""
+        guide = None
+        for point in self._points:
+            batch, nbytes, capacity = float(point.batch), float(point.total_bytes), point.capacity_bytes
+            memory.append((batch, nbytes, nbytes, nbytes))
+            guide = float(capacity), f"capacity {bytes_text(capacity)}"
+            middle, low, high = point.step_seconds, point.step_seconds_low, point.step_seconds_high
+            if middle is not None and low is not None and high is not None:
+                time.append((batch, middle, low, high))
+                rate.append((batch, batch / middle, batch / high, batch / low))
+            if not point.fits:
+                beyond = f"; a batch of {point.batch:,} does not fit"
+        for curve, name, points, line in (
+            (self.time, "time", time, None),
+            (self.rate, "rate", rate, None),
+            (self.memory, "memory", memory, guide),
+        ):
             curve.set_axis("batch", "{:,.0f}".format)
-        self.time.set_curves([_series("time", [_time(point) for point in timed])])
-        self.rate.set_curves([_series("rate", [_rate(point) for point in timed])])
-        memory = [(float(point.batch), *[float(point.total_bytes)] * 3) for point in self._points]
-        capacity = self._points[0].capacity_bytes if self._points else 0
-        guide = (float(capacity), f"capacity {bytes_text(capacity)}") if capacity else None
-        self.memory.set_curves([_series("memory", memory)], guide)  # type: ignore[arg-type]  # four numbers each
-        beyond = [point for point in self._points if not point.fits]
-        what = f"; a batch of {beyond[-1].batch:,} does not fit" if beyond else ""
-        self.note.set_full_text(f"{self._gpu}, simulated: the bars are the ranges expected of a real card{what}.")
+            curve.set_curves([Series(name, "soft", tuple(points), simulated=True)], line)
+        self.note.set_full_text(f"{self._gpu}, simulated: the bars are the ranges expected of a real card{beyond}.")
         self.what.setToolTip(self.note.full_text)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -330,31 +315,11 @@ class BatchCurves(QStackedWidget):
         lay_out(self._both, beside=low or event.size().width() >= BESIDE_FROM_PX)
 
 
-def _series(name: str, points: list[tuple[float, float, float, float]]) -> Series:
-    return Series(name, "soft", tuple(points), simulated=True)
-
-
-def _time(point: BatchPoint) -> tuple[float, float, float, float]:
-    middle, low, high = point.step_seconds, point.step_seconds_low, point.step_seconds_high
-    assert middle is not None
-    assert low is not None
-    assert high is not None
-    return float(point.batch), middle, low, high
-
-
-def _rate(point: BatchPoint) -> tuple[float, float, float, float]:
-    batch, middle, low, high = _time(point)
-    return batch, batch / middle, batch / high, batch / low
-
-
 BAR_PX = 8
 MEASURES = (
     ("energy", "samples/J", "By the datasheet's power limit; a card that waits draws less"),
     ("rate", "samples/s", "Samples of the batch in a second of the simulated step"),
 )
-DOES_NOT_FIT = "does not fit"
-NO_LIMIT, NO_SAMPLES = "no power limit known", "generates text, no samples"
-_FIGURES = ("middle", "low", "high")
 
 
 class CardRange(NamedTuple):
@@ -373,19 +338,16 @@ def card_ranges(fits: Sequence[Fit], measure: str) -> list[CardRange]:
     """The best first; cards without a figure last, with the reason."""
     result = []
     for fit in fits:
+        figures = fit.samples_per_joule, fit.samples_per_joule_low, fit.samples_per_joule_high
         if measure == "rate":
             figures = fit.samples_per_s, fit.samples_per_s_low, fit.samples_per_s_high
-        else:
-            figures = fit.samples_per_joule, fit.samples_per_joule_low, fit.samples_per_joule_high
-        if not fit.fits:
-            why = DOES_NOT_FIT
-        elif has_step(fit):
-            why = NO_LIMIT
-        else:
-            why = NO_SAMPLES
         text = range_text(number_text(figures[1]), number_text(figures[2]))
+        if text == MISSING and not fit.fits:
+            text += "  does not fit"
+        elif text == MISSING:
+            text += "  no power limit known" if has_step(fit) else "  generates text, no samples"
         tip = f"{fit.gpu}: {samples_text(fit)} samples/s, simulated. {efficiency_tip(fit)}"
-        result.append(CardRange(fit.gpu, *figures, f"{MISSING}  {why}" if text == MISSING else text, tip))
+        result.append(CardRange(fit.gpu, *figures, text, tip))
     return sorted(result, key=lambda item: -(item.middle or 0.0))
 
 
@@ -444,23 +406,25 @@ class Efficiency(QWidget):
             self._draw()
 
     def _draw(self) -> None:
-        energy = self.measure.value == "energy"
         rows = self.bars.rows = card_ranges(self._fits, self.measure.value)
         self.table.set_rows([TableRow(row.gpu, _cells(row)) for row in rows])
         self.table.viewport().update()
-        unknown = [fit.gpu for fit in self._fits if fit.board_power_w is None]
-        why = f" {NO_POWER}" if len(unknown) == len(self._fits) == 1 and energy else ""
-        at = "at the datasheet's power limit, simulated" if energy else "simulated"
+        at, why = "simulated", ""
+        if self.measure.value == "energy":
+            at = "at the datasheet's power limit, simulated"
+            if len(self._fits) == 1 and self._fits[0].board_power_w is None:
+                why = f" {NO_POWER}"
         self.note.setText(f"{at}; bars: the ranges expected of real cards.{why}")
 
     def figures(self) -> Figures | None:
         """What the bars show."""
         shown = self.bars.rows
-        columns = zip(*(number_texts(getattr(row, name) for row in shown) for name in _FIGURES), strict=True)
-        both = zip(shown, columns, strict=True)
-        rows = [(row.gpu, *values, row.text if row.middle is None else "") for row, values in both]
-        unit = f"{self.measure.currentText()} simulated"
-        return Figures(("Card", unit, "from", "to", "Remark"), rows) if rows else None
+        if not shown:
+            return None
+        columns = [number_texts(getattr(row, name) for row in shown) for name in ("middle", "low", "high")]
+        remarks = [row.text if row.middle is None else "" for row in shown]
+        rows = list(zip([row.gpu for row in shown], *columns, remarks, strict=True))
+        return Figures(("Card", f"{self.measure.currentText()} simulated", "from", "to", "Remark"), rows)
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
         offer_menu(self, event)

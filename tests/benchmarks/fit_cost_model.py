@@ -21,7 +21,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 from cost_fit import Design, Fitted, Priors, Step, fit, left_out, read_priors
-from published_steps import NEAR, TracedRow, pageable_bytes, published, traced_rows
+from published_steps import NEAR, TracedRow, pageable_bytes, published, same_model, traced_rows
 
 from devexplorer.core.base import item_bytes
 from devexplorer.core.benchmark.published import Published as PublishedProduct
@@ -77,7 +77,7 @@ def product_steps() -> Iterator[Step]:
 def steps_without(traced: Sequence[TracedRow]) -> tuple[list[float], list[float]]:
     """Seconds of each row, predicted without its model, and without its card: its published products too."""
     priors, steps, products = read_priors(), steps_of(traced), list(product_steps())
-    without_model = left_out(steps, [each.row.same_model for each in traced], priors, products)
+    without_model = left_out(steps, [same_model(each.row) for each in traced], priors, products)
     everything = [*steps, *products]
     without_card = left_out(everything, [step.card.name for step in everything], priors)[: len(steps)]
     return np.exp(without_model).tolist(), np.exp(without_card).tolist()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import csv
 import os
+import re
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -49,6 +50,27 @@ ARCHITECTURES = {"6": "Pascal", "7.0": "Volta", "7.5": "Turing", "8.9": "Ada", "
 """Beginning of a compute capability -> the architecture's name; the first that matches."""
 NEAR, FAR = 1.25, 1.6
 """The planner's targets: most rows within the first factor, almost all within the second."""
+
+
+FAMILIES = ("ResNet", "VGG", "ViT", "BEiT", "Swin", "ConvNeXt", "EfficientNet", "RegNet", "BERT", "GPT-2", "Pythia",
+            "Llama")  # fmt: skip
+
+
+def family(row: PublishedStep) -> str:
+    """`ResNet` for resnet50."""
+    plain = re.sub(r"\W", "", row.model.lower())
+    return next((name for name in FAMILIES if plain.startswith(re.sub(r"\W", "", name.lower()))), row.model)
+
+
+def same_model(row: PublishedStep) -> str:
+    """The model, however the source spells it."""
+    plain = re.sub(r"[-_]", "", row.model.lower())
+    return "bertlarge" if plain.startswith("bertlarge") else plain
+
+
+def zeroed_gradients(row: PublishedStep) -> bool:
+    """Its script calls `zero_grad()` of a PyTorch before 2.0, and steps no optimizer."""
+    return "ryujaehun" in row.source and row.task == "training"
 
 
 class TracedStep(msgspec.Struct, frozen=True):
@@ -107,7 +129,7 @@ def traced_rows(
         if reason_of(row) or row.decodes:
             continue
         key = str((source_of(row), inputs_of(row), row.batch, row.task, row.computed_in, row.tf32 == "all",
-               row.optimizer, row.checkpointing, row.channels_last, row.zeroed_gradients))  # fmt: skip
+               row.optimizer, row.checkpointing, row.channels_last, zeroed_gradients(row)))  # fmt: skip
         if key not in known:
             progress(f"{len(known)}: {row.model}, batch {row.batch}, {row.precision}, {row.task}")
             trace = _traced(row)
@@ -186,7 +208,7 @@ def _traced(row: PublishedStep) -> Trace:
         checkpointing=bool(row.checkpointing),
         channels_last=bool(row.channels_last),
         tf32=row.tf32 == "all",
-        zeroed_gradients=row.zeroed_gradients,
+        zeroed_gradients=zeroed_gradients(row),
     )
     device_map = DeviceMap((load_profiles()[row.profile],))
     return run_step(subject, config, int(row.batch), device_map)[0]
@@ -288,7 +310,7 @@ def table(found: Sequence[Compared]) -> str:
         "",
         "Without its own card, by model:",
         "",
-        *_groups("model", judged, lambda each: each.row.family, _without_card),
+        *_groups("model", judged, lambda each: family(each.row), _without_card),
         "",
         "Set apart before any fitting, because something else than the card or eager PyTorch set their speed or batch:",
         "",

@@ -8,8 +8,8 @@ measured time says about one factor. Any thread; no torch until a run is made.
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -137,15 +137,12 @@ def combined(rows: Iterable[CalibrationRow]) -> tuple[CalibrationFactor, ...]:
     for row in rows:
         if row.value is not None:
             values.setdefault(row.factor, []).append(row.value)
-    return tuple(
-        CalibrationFactor(
-            name=name,
-            value=math.prod(each.median for each in known) ** (1 / len(known)),
-            low=min(each.p20 for each in known),
-            high=max(each.p80 for each in known),
-        )
-        for name, known in values.items()
-    )
+    factors = []
+    for name, known in values.items():
+        mean = geometric_mean(each.median for each in known)
+        low, high = min(each.p20 for each in known), max(each.p80 for each in known)
+        factors.append(CalibrationFactor(name=name, value=mean, low=low, high=high))
+    return tuple(factors)
 
 
 def roofline_of(card: Profile, factors: Mapping[str, float]) -> Roofline:
@@ -155,9 +152,8 @@ def roofline_of(card: Profile, factors: Mapping[str, float]) -> Roofline:
 
 def without(seconds: float, other: float) -> float | None:
     """What takes, together with `other`, so long as a sum of the model's powers; None: too little to tell."""
-    rest = seconds**KNEE - other**KNEE
-    least = LEAST_SHARE * seconds
-    return rest ** (1 / KNEE) if rest > 0 and rest ** (1 / KNEE) >= least else None
+    rest = max(seconds**KNEE - other**KNEE, 0.0) ** (1 / KNEE)
+    return rest if rest and rest >= LEAST_SHARE * seconds else None
 
 
 def memory_factors(card: Profile, long: Work, seconds: Sequence[float], tiny: Work, tiny_seconds: float) -> list[float]:
@@ -176,17 +172,16 @@ def kernel_factors(card: Profile, tiny: Work, seconds: Sequence[float], factors:
 def host_factors(seconds: Sequence[float], on_device: float) -> list[float]:
     """By each time of a tiny operation in a stream of them, of which the card itself takes `on_device`."""
     modelled = cost_parameters()[HostCall.FORWARD]
-    return [host / modelled for each in seconds if (host := without(each, on_device)) is not None]
+    known = [without(each, on_device) for each in seconds]
+    return [host / modelled for host in known if host is not None]
 
 
 def compute_factors(card: Profile, work: Work, seconds: Sequence[float], factors: Mapping[str, float]) -> list[float]:
     """By each time of a kernel that computes; `factors`: those of everything else in it."""
-    model = roofline_of(card, factors)
-    compute, memory, layout = model.bounds(work)
+    compute, memory, layout = roofline_of(card, factors).bounds(work)
     fixed = cost_parameters()[KERNEL] * factors.get(KERNEL, 1.0) + layout
-    return [
-        compute / spent for each in seconds if each > fixed and (spent := without(each - fixed, memory)) is not None
-    ]
+    known = [without(each - fixed, memory) for each in seconds if each > fixed]
+    return [compute / spent for spent in known if spent is not None]
 
 
 def link_factors(card: Profile, nbytes: int, seconds: Sequence[float]) -> list[float]:
@@ -315,8 +310,8 @@ class CalibrateKind(BenchmarkKind[CalibrateSpec, CalibrateResult]):
 
     def headline(self, result: CalibrateResult) -> Headline:
         """The rate of memory."""
-        row = next((row for row in result.rows if row.factor == MEMORY), None)
-        return Headline(None if row is None else row.measured, UNITS["gb_per_s"])
+        rates = [row.measured for row in result.rows if row.factor == MEMORY]
+        return Headline(rates[0] if rates else None, UNITS["gb_per_s"])
 
     def subject(self, result: CalibrateResult) -> str:
         return count_text(len(combined(result.rows)), "factor")
@@ -368,18 +363,16 @@ class CalibrateKind(BenchmarkKind[CalibrateSpec, CalibrateResult]):
 
 def row_texts(row: CalibrationRow) -> tuple[str, str, str, str, str]:
     """Measured, modelled, the factor with its range, noise."""
-    noise = MISSING if row.noise is None else f"{100 * row.noise:.1f} %"
     if row.measured is None or row.modelled is None:
         return (MISSING,) * 5
-    if row.unit == "s":
-        measured, modelled = seconds_text(row.measured.median), seconds_text(row.modelled)
-    else:
-        measured = f"{number_text(row.measured.median)} {row.unit}"
-        modelled = f"{number_text(row.modelled)} {row.unit}"
-    if row.value is None:
-        return measured, modelled, MISSING, MISSING, noise
-    value = row.value
-    return measured, modelled, f"{value.median:.3f}", range_text(f"{value.p20:.3f}", f"{value.p80:.3f}"), noise
+    texts = []
+    for value in (row.measured.median, row.modelled):
+        texts.append(seconds_text(value) if row.unit == "s" else f"{number_text(value)} {row.unit}")
+    factor = between = MISSING
+    if row.value is not None:
+        factor, between = f"{row.value.median:.3f}", range_text(f"{row.value.p20:.3f}", f"{row.value.p80:.3f}")
+    noise = MISSING if row.noise is None else f"{100 * row.noise:.1f} %"
+    return texts[0], texts[1], factor, between, noise
 
 
 def factors_text(factors: Sequence[CalibrationFactor]) -> str:

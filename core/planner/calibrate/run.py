@@ -94,13 +94,6 @@ class Sizes(NamedTuple):
     copied: int = 64 << 20
     """Bytes of a copy over the host link."""
 
-    @property
-    def needed_bytes(self) -> int:
-        """The most that one measurement takes."""
-        side, (_, images) = self.sides[1], self.images
-        image = images * self.channels * PIXELS**2
-        return max(12 * self.elements, 12 * side**2, 4 * 3 * image, 2 * self.copied)
-
 
 SIZES = Sizes()
 
@@ -120,30 +113,24 @@ class KernelProbe(NamedTuple):
 
 def addition(device: str, elements: int, *, simulated: bool) -> KernelProbe:
     """The sum of two float32 tensors into a third: memory alone, each tensor once."""
-    text = f"elementwise float32, {elements:,} elements"
-    return KernelProbe(
-        "memory", text, Work(Kind.ELEMENTWISE, 0, 12 * elements), partial(_addition, device, elements, simulated)
-    )
 
+    def make() -> MeasuredProduct:
+        tensor = meta_empty if simulated else random_tensor
+        a, b, out = (tensor((elements,), torch.float32, device) for _ in range(3))
 
-def _addition(device: str, elements: int, simulated: bool) -> MeasuredProduct:
-    make = meta_empty if simulated else random_tensor
-    a, b, out = (make((elements,), torch.float32, device) for _ in range(3))
+        def verify() -> bool:
+            """At most 256 elements, compared with the CPU's."""
+            x, y, result = a, b, out
+            if simulated:
+                x, y, result = (random_tensor((64,), torch.float32, device) for _ in range(3))
+            torch.add(x, y, out=result)
+            every = max(len(x) // 256, 1)
+            return bool(torch.equal(x[::every].cpu() + y[::every].cpu(), result[::every].cpu()))
 
-    def verify() -> bool:
-        if simulated:
-            return _adds(*(random_tensor((64,), torch.float32, device) for _ in range(3)))
-        return _adds(a, b, out)
+        return MeasuredProduct(lambda: torch.add(a, b, out=out), verify)
 
-    return MeasuredProduct(lambda: torch.add(a, b, out=out), verify)
-
-
-def _adds(a: Tensor, b: Tensor, out: Tensor) -> bool:
-    """At most 256 elements, compared with the CPU's."""
-    torch.add(a, b, out=out)
-    every = max(len(a) // 256, 1)
-    first, second, result = (tensor[::every].cpu() for tensor in (a, b, out))
-    return bool(torch.equal(first + second, result))
+    work = Work(Kind.ELEMENTWISE, 0, 12 * elements)
+    return KernelProbe("memory", f"elementwise float32, {elements:,} elements", work, make)
 
 
 def products(device: str, card: Profile, roofline: Roofline, sizes: Sizes, *, simulated: bool) -> Iterator[KernelProbe]:
@@ -152,16 +139,15 @@ def products(device: str, card: Profile, roofline: Roofline, sizes: Sizes, *, si
         unit, _ = unit_of(dtype, card)
         if dtype != "float32" and (dtype not in card.tflops or unit == "vector"):
             continue
-        small, large = (product_work(side, dtype) for side in sizes.sides)
-        side, work = (sizes.sides[0], small)
-        if roofline.seconds(large) <= LONG_SECONDS:
-            side, work = sizes.sides[1], large
+        side = sizes.sides[1]
+        if roofline.seconds(product_work(side, dtype)) > LONG_SECONDS:
+            side = sizes.sides[0]
         spec = MatmulSpec(device=device, dtype=dtype, m=side, n=side, k=side)
         factor = EIGHT_BIT_PRODUCTS if dtype in EIGHT_BIT_DTYPES else unit
         yield KernelProbe(
             factor,
             f"{dtype} product, {shape_text(spec.shape)}",
-            work,
+            product_work(side, dtype),
             partial(product_maker(simulated=simulated), spec),
             tf32=dtype == "tf32",
         )
@@ -184,12 +170,12 @@ def convolutions(
         images, most = sizes.images
         while images < most and roofline.seconds(convolution_work(images, sizes.channels, dtype)) < SHORT_SECONDS:
             images *= 2
-        shape = (images, sizes.channels, PIXELS)
+        name = "float32" if dtype == "tf32" else dtype
         yield KernelProbe(
             f"{CONVOLUTION} {unit}",
-            f"{unit_dtype(dtype)} 3×3 convolution, {images} images",
+            f"{name} 3×3 convolution, {images} images",
             convolution_work(images, sizes.channels, dtype),
-            partial(_convolution, device, shape, dtype, simulated),
+            partial(_convolution, device, (images, sizes.channels, PIXELS), dtype, simulated),
         )
 
 
@@ -197,11 +183,6 @@ def _convolves_in_tf32() -> bool:
     """PyTorch's setting for float32, which has had another name since torch 2.9."""
     settings: Any = torch.backends.cudnn
     return settings.conv.fp32_precision == "tf32" if hasattr(settings, "conv") else bool(settings.allow_tf32)
-
-
-def unit_dtype(dtype: str) -> str:
-    """`tf32` as the dtype of the tensors."""
-    return "float32" if dtype == "tf32" else dtype
 
 
 def convolution_work(images: int, channels: int, dtype: str) -> Work:
@@ -265,10 +246,6 @@ class TimedProbe(NamedTuple):
     iterations: int
     seconds: float
 
-    def rates(self, amount: float) -> TimedProbe:
-        """The same as a rate, where so much is done in one of them."""
-        return self._replace(samples=[amount / each for each in self.samples])
-
 
 Measurement = Generator[BenchPoint, None, TimedProbe]
 
@@ -302,10 +279,8 @@ class CalibrateRun(Runner[CalibrateSpec]):
     def prepare(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Choose the kernels, and make what keeps the card busy."""
         device, simulated, model = self.spec.device, self.simulated, Roofline(self._card)
-        self._probes = [
-            *products(device, self._card, model, self._sizes, simulated=simulated),
-            *convolutions(device, self._card, model, self._sizes, simulated=simulated),
-        ]
+        for kind in (products, convolutions):
+            self._probes += kind(device, self._card, model, self._sizes, simulated=simulated)
         if self._flush is not None:
             flush = self._flush(device)
             flush()
@@ -361,11 +336,15 @@ class CalibrateRun(Runner[CalibrateSpec]):
             return
         on_device, model = spread(kernels.samples).median, Roofline(self._card)
         found = memory_factors(self._card, probe.work, timed.samples, tiny.work, on_device)
-        yield self._rate(probe, timed, probe.work.nbytes / 1e9, "GB/s", found, long.verify())
+        modelled = model.seconds(probe.work)
+        yield self._row(
+            probe.factor, probe.text, timed, modelled, found, long.verify(), "GB/s", probe.work.nbytes / 1e9
+        )
         found = kernel_factors(self._card, tiny.work, kernels.samples, self._factors)
-        yield self._row(KERNEL, "tiny kernel", kernels, model.seconds(tiny.work), found, right)
+        modelled = model.seconds(tiny.work)
+        yield self._row(KERNEL, "tiny kernel", kernels, modelled, found, right)
         found = host_factors(launches.samples, on_device)
-        modelled = overlapped(model.seconds(tiny.work), model.call_seconds(HostCall.FORWARD))
+        modelled = overlapped(modelled, model.call_seconds(HostCall.FORWARD))
         yield self._row(HOST, "tiny operation", launches, modelled, found, right)
 
     def _computing(self) -> Points:
@@ -375,27 +354,29 @@ class CalibrateRun(Runner[CalibrateSpec]):
                 try:
                     made = probe.make()
                 except Unavailable as error:
-                    yield self._refused(probe.factor, probe.text, error)
+                    yield self._ended(CalibrationRow(factor=probe.factor, text=probe.text, reason=str(error)))
                     continue
                 timed = yield from self._timed(made.operation, probe.text)
                 if self._stopped():
                     return
                 right = made.verify()
             del made
-            others = {name: value for name, value in self._factors.items() if name != probe.factor}
+            others = self._factors.copy()
+            others.pop(probe.factor, None)
             found = compute_factors(self._card, probe.work, timed.samples, others)
-            yield self._rate(probe, timed, probe.work.flop / 1e12, "TFLOP/s", found, right)
+            modelled, tflop = Roofline(self._card).seconds(probe.work), probe.work.flop / 1e12
+            yield self._row(probe.factor, probe.text, timed, modelled, found, right, "TFLOP/s", tflop)
 
     def _link(self) -> Points:
         """Copies from and to pinned memory of the host."""
         nbytes, device = self._sizes.copied, self.spec.device
-        modelled = nbytes / transfer_seconds(self._card, None, nbytes) / 1e9
+        modelled = transfer_seconds(self._card, None, nbytes)
         for source, destination in (("cpu", device), (device, "cpu")):
             case = Case(source, destination, nbytes, pinned=None if device == "cpu" else True)
             try:
                 legs = self._copier.legs(case)
             except Unavailable as error:
-                yield self._refused(LINK, case.text, error)
+                yield self._ended(CalibrationRow(factor=LINK, text=case.text, reason=str(error)))
                 continue
             measure, _ = self._copier.measures(case, legs)
             timed = yield from self._blocks(measure, case.text)
@@ -404,7 +385,7 @@ class CalibrateRun(Runner[CalibrateSpec]):
                 return
             del legs, measure
             found = link_factors(self._card, nbytes, timed.samples)
-            yield self._row(LINK, case.text, timed.rates(nbytes / 1e9), modelled, found, wrong == 0, "GB/s")
+            yield self._row(LINK, case.text, timed, modelled, found, wrong == 0, "GB/s", nbytes / 1e9)
 
     # --- timing
 
@@ -444,13 +425,6 @@ class CalibrateRun(Runner[CalibrateSpec]):
 
     # --- rows
 
-    def _rate(
-        self, probe: KernelProbe, timed: TimedProbe, amount: float, unit: str, found: Sequence[float], right: bool
-    ) -> BenchPoint:
-        """The row of a kernel that does so much of the unit."""
-        modelled = amount / Roofline(self._card).seconds(probe.work)
-        return self._row(probe.factor, probe.text, timed.rates(amount), modelled, found, right, unit)
-
     def _row(
         self,
         factor: str,
@@ -460,26 +434,27 @@ class CalibrateRun(Runner[CalibrateSpec]):
         found: Sequence[float],
         right: bool,
         unit: str = "s",
+        amount: float | None = None,
     ) -> BenchPoint:
-        """Keep a row and its factor."""
+        """Keep a row and its factor; `modelled` are seconds, in which so much of the unit is done where it is a
+        rate."""
+        samples = timed.samples
+        if amount is not None:
+            samples, modelled = [amount / each for each in samples], amount / modelled
         row = CalibrationRow(
             factor=factor,
             text=text,
             unit=unit,
-            measured=spread(timed.samples),
+            measured=spread(samples),
             modelled=modelled,
             value=spread(found) if found else None,
             reason=None if found else NOTHING,
-            noise=None if self.simulated else noise(timed.samples),
+            noise=None if self.simulated else noise(samples),
             iterations=timed.iterations,
             seconds=timed.seconds,
             verified=right,
         )
         return self._ended(row)
-
-    def _refused(self, factor: str, text: str, error: Exception) -> BenchPoint:
-        """The row of what cannot be measured here."""
-        return self._ended(CalibrationRow(factor=factor, text=text, reason=str(error)))
 
     def _ended(self, row: CalibrationRow) -> BenchPoint:
         self._rows.append(row)

@@ -3,6 +3,8 @@
 A block is what the allocator gives: the request rounded up to 512 B. float32 has 4 B.
 """
 
+import math
+
 import pytest
 import torch
 from fakes.planning import replayed, traced
@@ -16,25 +18,20 @@ pytestmark = pytest.mark.usefixtures("virtual")
 
 def block(*shape, item=4):
     """Bytes of the block of a tensor of this shape."""
-    elements = 1
-    for length in shape:
-        elements *= length
-    return -(-elements * item // 512) * 512
+    return -(-math.prod(shape) * item // 512) * 512
+
+
+def parts(ran):
+    """Those that take anything."""
+    return {part: size for part, size in ran.parts.items() if size}
 
 
 def test_a_linear_layer_in_inference():
     """Weight, bias and input are there, and the output is made: no more."""
     ran = replayed(nn.Linear(100, 30), (1, 100), config=StepConfig(), batch=64)
     weight, bias, given, output = block(30, 100), block(30), block(64, 100), block(64, 30)
-    assert (weight, bias, given, output) == (12288, 512, 25600, 7680)
-    assert ran.parts == {
-        "parameters": weight + bias,
-        "buffers": 0,
-        "gradients": 0,
-        "optimizer": 0,
-        "activations": given + output,
-    }
-    assert ran.peak == weight + bias + given + output == 46080
+    assert parts(ran) == {"parameters": weight + bias, "activations": given + output}
+    assert ran.peak == 46080
 
 
 def two_layers():
@@ -58,13 +55,10 @@ def test_two_layers_in_training_with_sgd():
     loss_gradient = block(1)
     assert (parameters, given, hidden, second) == ([80384, 1024, 24064, 512], 256000, 512000, [24064, 512])
     through_relu = given + hidden + 2 * hidden + loss_gradient
-    loss = block(1)
-    assert ran.parts == {
+    assert parts(ran) == {
         "parameters": sum(parameters),
-        "buffers": 0,
         "gradients": sum(second),
-        "optimizer": 0,
-        "activations": through_relu + loss + block(batch, 30),
+        "activations": through_relu + block(1) + block(batch, 30),
     }
     assert ran.peak == 2000384
 
@@ -75,9 +69,8 @@ def test_two_layers_in_training_with_adam():
     ran = replayed(two_layers(), (1, 100), config=StepConfig(train=True, optimizer="adam"), batch=1)
     parameters = sum([block(200, 100), block(200), block(30, 200), block(30)])
     given, denominators = block(1, 100), parameters
-    assert ran.parts == {
+    assert parts(ran) == {
         "parameters": parameters,
-        "buffers": 0,
         "gradients": parameters,
         "optimizer": 2 * parameters,
         "activations": given + denominators + block(1, 30) + block(1),
@@ -161,28 +154,14 @@ def test_autocast_in_training():
     assert least(model, (1, 512), config=config, batch=batch) == weights + 2 * wide + 3 * narrow + 2 * block(1)
 
 
-class Pairs(nn.Module):
-    """Six blocks of two layers."""
-
-    def __init__(self):
-        super().__init__()
-        self.blocks = nn.ModuleList(
-            nn.Sequential(nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh()) for _ in range(6)
-        )
-
-    def forward(self, x):
-        for block in self.blocks:
-            x = block(x)
-        return x
-
-
 def test_checkpoints_around_blocks_of_two_layers():
     """The last block but one, computed again: inputs of five, its two results, two gradients, those of the last
     block's weights, and the output."""
+    pairs = [nn.Sequential(nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh()) for _ in range(6)]
     batch, layer = 8192, block(256, 256) + block(256)
     config = StepConfig(train=True, optimizer="sgd", checkpointing=True)
     expected = 12 * layer + 10 * block(batch, 256) + 2 * layer + 2 * block(1)
-    assert least(Pairs(), (1, 256), config=config, batch=batch) == expected
+    assert least(nn.Sequential(*pairs), (1, 256), config=config, batch=batch) == expected
 
 
 class Twice(nn.Module):

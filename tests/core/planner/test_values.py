@@ -21,6 +21,10 @@ class Layer(nn.Linear):
         return self.body(x, super().forward(x))
 
 
+def made(body):
+    return subject(Layer(body), (2, 16, 8))
+
+
 def _mask_read(x, h):
     padded = x.abs().sum(-1) == 0
     return h.masked_fill(padded[..., None], 0.0) if padded.any() else h
@@ -57,8 +61,7 @@ def _result_written_into_values(x, h):
 @pytest.mark.parametrize("train", [False, True])
 def test_masks_of_the_inputs_need_no_values_of_the_model(body, train):
     """The same memory as where every value is there."""
-    made, config = subject(Layer(body), (2, 16, 8)), StepConfig(train=train)
-    without, there = (run_step(made, config, 2, ONE, values=values)[0] for values in (False, True))
+    without, there = (run_step(made(body), StepConfig(train=train), 2, ONE, values=each)[0] for each in (False, True))
     assert without.without_end == there.without_end
 
 
@@ -76,4 +79,4 @@ def test_what_a_result_without_values_is_written_into_has_none_any_more(part):
         return h if (view if part == "view" else base).sum() == 0 else -h
 
     with pytest.raises(OnlyWithValues):
-        run_step(subject(Layer(body), (2, 16, 8)), StepConfig(), 2, ONE)
+        run_step(made(body), StepConfig(), 2, ONE)

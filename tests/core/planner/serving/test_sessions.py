@@ -15,7 +15,7 @@ from devexplorer.core.planner.serving.session import DIRECT, SessionRunner
 from devexplorer.core.planner.serving.storage import CacheLayout, preset
 from devexplorer.core.planner.serving.tensor_parallel import Exchange
 from devexplorer.core.planner.subject import chosen_experts
-from devexplorer.core.planner.trace import step_seconds
+from devexplorer.core.planner.trace import step_estimate
 
 pytest.importorskip("transformers.cache_utils")
 pytestmark = pytest.mark.usefixtures("virtual")
@@ -216,7 +216,7 @@ def test_eight_bit_products_run_at_that_rate_where_the_card_has_it():
 def test_time_follows_the_card():
     session = SessionRunner(served(LLAMA)).run(batch=64, prompt=512, generate=8)
     trace = session.prefill[0].trace
-    assert step_seconds((trace,), (T4,)) > step_seconds((trace,), (A100,))
+    assert step_estimate((trace,), (T4,)).seconds > step_estimate((trace,), (A100,)).seconds
 
 
 def test_what_cannot_be_split():
