@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.planner.records import (
+    BatchPoint,
     CacheLayers,
     Fit,
     FitBytes,
@@ -79,6 +82,18 @@ def report(spec: FitSpec | None = None, helps: tuple[Help, ...] = ()) -> FitRepo
         flop_per_step=40_000_000_000_000,
         assumptions=("cuBLAS keeps a workspace of 8.1 MiB", "a CUDA context takes 400 MiB"),
     )
+
+
+def points(*batches: int) -> tuple[BatchPoint, ...]:
+    """Time and memory over these batches, on a card of 80 GiB."""
+    found = []
+    for batch in batches:
+        point = BatchPoint(batch=batch, total_bytes=(batch + 2) * GIB, capacity_bytes=80 * GIB, fits=batch <= 78)
+        if point.fits:
+            low, high = 0.008 * batch, 0.0125 * batch
+            point = replace(point, step_seconds=0.01 * batch, step_seconds_low=low, step_seconds_high=high)
+        found.append(point)
+    return tuple(found)
 
 
 HELPS = (

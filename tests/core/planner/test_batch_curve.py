@@ -1,7 +1,5 @@
 """Time and memory over the batch."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -11,7 +9,7 @@ from devexplorer.core.planner.records import LARGEST_BATCH, FitSpec
 
 
 @pytest.mark.parametrize("largest", [1, 2, 7, 100, 1219, 40_000, LARGEST_BATCH])
-def test_the_batches_reach_from_one_to_more_than_fits(largest: int) -> None:
+def test_the_batches_reach_from_one_to_more_than_fits(largest):
     at_least = largest == LARGEST_BATCH
     batches = curve_batches(8, largest, at_least=at_least)
     assert batches == sorted(set(batches))
@@ -19,14 +17,11 @@ def test_the_batches_reach_from_one_to_more_than_fits(largest: int) -> None:
     assert {8, largest} <= set(batches)
     assert any(batch > largest for batch in batches) != at_least
     assert len(batches) <= POINTS + 2
-
-
-def test_nothing_is_known_of_the_largest_batch() -> None:
     assert curve_batches(4, None, at_least=False) == [1, 2, 4]
 
 
 @pytest.mark.usefixtures("virtual")
-def test_memory_grows_until_it_does_not_fit() -> None:
+def test_memory_grows_until_it_does_not_fit():
     spec = FitSpec(
         source="mlp", gpus=("Tesla T4",), batch=4, train=True, options=False, curve=True, patience_seconds=600.0
     )
@@ -43,7 +38,7 @@ def test_memory_grows_until_it_does_not_fit() -> None:
 
 
 @pytest.mark.usefixtures("virtual")
-def test_without_time_the_answer_names_the_batches_that_are_missing() -> None:
+def test_without_time_the_answer_names_the_batches_that_are_missing():
     spec = FitSpec(source="mlp", gpus=("Tesla T4",), batch=4, options=False, curve=True, patience_seconds=0.0)
     report = plan(spec)
     assert any(text.startswith("The curve over the batch lacks") for text in report.assumptions)

@@ -1,10 +1,6 @@
 """Calibrations on the disk: one for each card and environment, under names that are all different."""
 
-from __future__ import annotations
-
 import json
-import os
-from pathlib import Path
 
 import pytest
 from fakes.calibrations import MEASURED_UNIX_S, calibration, conditions, result, row
@@ -17,11 +13,11 @@ FOUND = calibration({"memory": 0.9, "half": 1.05})
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> CalibrationStore:
+def store(tmp_path):
     return CalibrationStore(tmp_path / "calibrations")
 
 
-def test_it_is_kept_listed_and_removed(store: CalibrationStore) -> None:
+def test_it_is_kept_listed_and_removed(store):
     assert store.load() == ()
     assert store.save(FOUND) == FOUND
     assert store.load() == (FOUND,)
@@ -31,14 +27,9 @@ def test_it_is_kept_listed_and_removed(store: CalibrationStore) -> None:
         store.remove(FOUND.name)
 
 
-def test_a_newer_one_of_the_same_card_replaces_it(store: CalibrationStore) -> None:
-    store.save(FOUND)
-    newer = replace(FOUND, name="Tesla T4 calibrated on 2 Dec 2026", factors=())
-    store.save(newer)
-    assert store.load() == (newer,)
-
-
-def test_other_cards_machines_and_torch_have_their_own_and_another_name(store: CalibrationStore) -> None:
+def test_a_newer_one_of_the_same_card_replaces_it_and_others_have_their_own(
+    store,
+):
     others = [
         replace(FOUND, uuid="GPU-2"), replace(FOUND, host="there"), replace(FOUND, torch_version="2.12.0"),
         replace(FOUND, simulated=True),
@@ -46,10 +37,14 @@ def test_other_cards_machines_and_torch_have_their_own_and_another_name(store: C
     names = [store.save(each).name for each in (FOUND, *others)]
     assert names == [FOUND.name, *(f"{FOUND.name} ({number})" for number in (2, 3, 4, 5))]
     assert len(store.load()) == 5
+    newer = replace(FOUND, name="Tesla T4 calibrated on 2 Dec 2026", factors=())
+    store.save(newer)
+    assert newer in store.load()
+    assert len(store.load()) == 5
     assert store.save(others[0]).name == names[1], "its own name is free to it"
 
 
-def test_a_damaged_file_and_one_of_a_newer_version_are_left_alone(store: CalibrationStore) -> None:
+def test_a_damaged_file_and_one_of_a_newer_version_are_left_alone(store):
     store.save(FOUND)
     [path] = store.folder.glob("*.json")
     content = json.loads(path.read_bytes())
@@ -62,24 +57,13 @@ def test_a_damaged_file_and_one_of_a_newer_version_are_left_alone(store: Calibra
     assert newer.exists()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
-def test_a_folder_that_cannot_be_written_is_one_line(store: CalibrationStore) -> None:
-    store.folder.mkdir()
-    store.folder.chmod(0o500)
-    try:
-        with pytest.raises(Unavailable, match=r"could not be saved in .* make the folder writable"):
-            store.save(FOUND)
-    finally:
-        store.folder.chmod(0o700)
-
-
-def test_a_file_in_the_place_of_the_folder_is_one_line(tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_the_folder_is_one_line(tmp_path):
     (tmp_path / "calibrations").write_text("")
     with pytest.raises(Unavailable, match="could not be saved"):
         CalibrationStore(tmp_path / "calibrations").save(FOUND)
 
 
-def test_of_a_run() -> None:
+def test_of_a_run():
     found = calibration_of(result(row("memory", 0.9), row("half", 0.8)), conditions())
     assert found.name == "Tesla T4 calibrated on 27 Nov 2026"
     assert found.values == pytest.approx({"memory": 0.9, "half": 0.8})

@@ -1,12 +1,7 @@
 """`bench calibrate`, `calibrations` and `fit` with a calibrated card, as a user runs them."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from fakes.calibrations import calibration
-from fakes.command_line import Document, Refusal
 
 from devexplorer.core.cli.run import main
 from devexplorer.core.history.export import write_json
@@ -21,12 +16,12 @@ COMMAND = ("bench", "calibrate", "--virtual", "Tesla T4")
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def home(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 
 
-def test_it_is_measured_kept_listed_and_removed(document: Document, capfd: pytest.CaptureFixture[str]) -> None:
+def test_it_is_measured_kept_listed_and_removed(document, capfd):
     content = document(*COMMAND)
     assert content["benchmark"] == "calibrate"
     for run in content["runs"]:
@@ -48,7 +43,7 @@ def test_it_is_measured_kept_listed_and_removed(document: Document, capfd: pytes
     assert document("calibrations")["calibrations"] == []
 
 
-def test_the_table_says_the_factors_and_that_they_are_simulated(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_table_says_the_factors_and_that_they_are_simulated(capfd):
     assert main([*COMMAND, "--no-store"]) == 0
     printed = capfd.readouterr()
     assert "simulated, Tesla T4: memory bandwidth 1.00" in printed.out
@@ -58,7 +53,7 @@ def test_the_table_says_the_factors_and_that_they_are_simulated(capfd: pytest.Ca
     assert "Saved as 'Tesla T4 calibrated on" in capfd.readouterr().err
 
 
-def test_it_is_in_the_history_in_reports_and_in_files(tmp_path: Path) -> None:
+def test_it_is_in_the_history_in_reports_and_in_files(tmp_path):
     assert main([*COMMAND]) == 0
     with Store() as store:
         [stored] = runs = store.runs()
@@ -74,7 +69,7 @@ def test_it_is_in_the_history_in_reports_and_in_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("warm_processes")
-def test_fit_plans_with_it(document: Document) -> None:
+def test_fit_plans_with_it(document):
     slow = calibration({"memory": 0.5, "vector": 0.5, "half": 0.5, "kernel": 2.0, "host": 2.0})
     CalibrationStore().save(slow)
     cards = ("--gpu", "t4", "--gpu", "t4 calibrated")
@@ -90,7 +85,7 @@ def test_fit_plans_with_it(document: Document) -> None:
     assert slow.name in {card["gpu"] for card in document("fit", "mlp")["gpus"]}, "one of all cards"
 
 
-def test_what_cannot_be_calibrated_is_one_line(refusal: Refusal) -> None:
+def test_what_cannot_be_calibrated_is_one_line(refusal):
     assert "cpu cannot be calibrated: the cost model is one of GPUs" in refusal("bench", "calibrate", "--device", "cpu")
     assert "there is no device 'cuda:0' here" in refusal("bench", "calibrate")
     assert "there is no calibration 'x'; there is none" in refusal("calibrations", "--remove", "x")

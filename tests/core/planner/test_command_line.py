@@ -1,19 +1,15 @@
 """`devexplorer fit`: does a model fit a card? The JSON document, the tables, one line for invalid input."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from fakes.command_line import OPTIONAL_INT, OPTIONAL_NUMBER, Document, Json, Refusal, has, strictly
+from fakes.command_line import OPTIONAL_INT, OPTIONAL_NUMBER, has, strictly
 from fakes.fits import SERVING
 from msgspec.structs import replace
 from rich.console import Console
 
-from devexplorer.core.base import ProgressMonitor
 from devexplorer.core.cli.run import main
 from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.planner.commands import fit
@@ -39,7 +35,7 @@ REST = FitBytes(parameters=512, gradients=512, optimizer=2048, library_workspace
 KEYS = ("parameters", "buffers", "gradients", "optimizer", "activations", "library_workspace", "context", "total")
 
 
-def answer(gpu: str, capacity: int, *, fits: bool = True, cards: int = 1) -> Fit:
+def answer(gpu, capacity, *, fits=True, cards=1):
     card = FitCard(gpu=gpu, capacity_bytes=capacity, bytes=PARTS, reserved_bytes=9 * 512, fits=fits, rest=REST)
     found = Fit(
         gpu=gpu if cards == 1 else f"{cards}x {gpu}", fits=fits, cards=(card,) * cards, largest_batch=0,
@@ -94,30 +90,30 @@ SERVED = replace(
 class Planner:
     """In the place of the planner's process."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.report = REPORT
         self.asked: list[tuple[FitSpec, float]] = []
 
-    def __call__(self, spec: FitSpec, progress: ProgressMonitor, seconds: float) -> FitReport:
+    def __call__(self, spec, progress, seconds):
         self.asked.append((spec, seconds))
         return self.report
 
 
 @pytest.fixture
-def planner(monkeypatch: pytest.MonkeyPatch) -> Planner:
+def planner(monkeypatch):
     made = Planner()
     monkeypatch.setattr(fit, "planned", made)
     return made
 
 
-def lines(report: FitReport, width: int = 1000) -> list[str]:
+def lines(report, width=1000):
     """What is printed, with single spaces."""
     out = io.StringIO()
     fit.print_report(Console(width=width, file=out, soft_wrap=True), report)
     return [" ".join(line.split()) for line in out.getvalue().splitlines()]
 
 
-def check_parts(parts: Json | None) -> None:
+def check_parts(parts):
     """The contract's bytes: every part, and their sum."""
     assert parts is not None
     assert list(parts) == list(KEYS)
@@ -128,9 +124,7 @@ def check_parts(parts: Json | None) -> None:
 # --- requests
 
 
-def test_options_become_the_specification(
-    planner: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: Document
-) -> None:
+def test_options_become_the_specification(planner, tmp_path, monkeypatch, document):
     monkeypatch.chdir(tmp_path)
     document(
         "fit", "net:Net", "--gpu", "2x t4", "--gpu", "Tesla T4, nvidia a10", "--gpu", "2x Tesla T4", "--batch", "16",
@@ -194,13 +188,13 @@ def test_options_become_the_specification(
         ("lenet --generate 5 --tensor-parallel -1", "--tensor-parallel '-1' is not a whole number above 0"),
     ],
 )
-def test_wrong_input_gets_one_line(planner: Planner, refusal: Refusal, argv: str, words: str) -> None:
+def test_wrong_input_gets_one_line(planner, refusal, argv, words):
     assert words in refusal("fit", *argv.split())
     assert not planner.asked, "nothing ran"
 
 
 @pytest.mark.usefixtures("planner")
-def test_everything_that_is_wrong_is_in_the_one_line(refusal: Refusal) -> None:
+def test_everything_that_is_wrong_is_in_the_one_line(refusal):
     argv = (
         "net: --gpu Voodoo --gpu Banshee --batch b --dtype d --autocast a --optimizer o --input i --timeout t"
         " --virtual W"
@@ -214,7 +208,7 @@ def test_everything_that_is_wrong_is_in_the_one_line(refusal: Refusal) -> None:
 
 
 @pytest.mark.usefixtures("planner")
-def test_the_document_of_one_card(document: Document) -> None:
+def test_the_document_of_one_card(document):
     content = document("fit", "lenet", "--gpu", "Tesla T4")
     check_parts(content["bytes"])
     check_parts(content["rest"])
@@ -236,7 +230,7 @@ def test_the_document_of_one_card(document: Document) -> None:
     assert only == {key: content[key] for key in only}
 
 
-def test_the_document_of_generated_text(planner: Planner, document: Document) -> None:
+def test_the_document_of_generated_text(planner, document):
     planner.report = SERVED
     said = document("fit", "transformers:llama", "--gpu", "l4", "--generate", "512")
     known = {
@@ -254,16 +248,14 @@ def test_the_document_of_generated_text(planner: Planner, document: Document) ->
     ("fits", "gpu"),
     [((A10, P100, T4), "Tesla T4"), ((A10, P100, NO_T4), "Tesla P100-PCIE-16GB"), ((NO_T4, NO_A10), "NVIDIA A10")],
 )
-def test_of_all_profiles_the_smallest_that_fits_is_described_or_else_the_largest(
-    planner: Planner, document: Document, fits: tuple[Fit, ...], gpu: str
-) -> None:
+def test_of_all_profiles_the_smallest_that_fits_is_described_or_else_the_largest(planner, document, fits, gpu):
     planner.report = replace(REPORT, spec=replace(REPORT.spec, gpus=()), fits=fits)
     content = document("fit", "lenet")
     assert content["gpu"] == gpu
     assert [one["gpu"] for one in content["gpus"]] == [one.gpu for one in fits]
 
 
-def test_what_could_not_be_split_has_no_figures(planner: Planner, document: Document) -> None:
+def test_what_could_not_be_split_has_no_figures(planner, document):
     card = FitCard(gpu="Tesla T4", capacity_bytes=15 * GIB, bytes=FitBytes(), reserved_bytes=0, fits=False)
     unsplit = Fit(gpu="2x Tesla T4", fits=False, cards=(card, card), reason="it has one block only")
     planner.report = replace(REPORT, fits=(unsplit,), helps=())
@@ -341,14 +333,14 @@ def test_what_could_not_be_split_has_no_figures(planner: Planner, document: Docu
     ],
     ids=["several cards", "one card", "generated text"],
 )
-def test_the_parts_of_a_few_cards_are_side_by_side(report: FitReport, expected: list[str]) -> None:
+def test_the_parts_of_a_few_cards_are_side_by_side(report, expected):
     printed = lines(report)
     for line in expected:
         assert line in printed, line
     assert not [line for line in printed if line.startswith("buffers")], "a part that no card has is no row"
 
 
-def test_what_generates_no_text_says_why() -> None:
+def test_what_generates_no_text_says_why():
     small = replace(SERVING, prefill_seconds=None, decode_bound=None, largest_context=0)
     found = replace(TWO_L4, fits=False, largest_batch=0, reason="it needs more", serving=small)
     printed = lines(replace(SERVED, fits=(found,)))
@@ -356,7 +348,7 @@ def test_what_generates_no_text_says_why() -> None:
     assert not [line for line in printed if line.startswith("first token")]
 
 
-def test_many_cards_are_a_list_with_the_parts_of_the_one_that_is_described() -> None:
+def test_many_cards_are_a_list_with_the_parts_of_the_one_that_is_described():
     many = tuple(answer(f"Card {number}", number * GIB, fits=number > 3) for number in range(1, 7))
     spec = replace(REPORT.spec, gpus=(), train=False, dtype="float16", autocast="bfloat16")
     printed = lines(replace(REPORT, spec=spec, fits=many, helps=()))
@@ -375,7 +367,7 @@ def test_many_cards_are_a_list_with_the_parts_of_the_one_that_is_described() -> 
     assert "card 3 22.0 GiB 11.00 GiB yes 40 200 to 300 ms 700 to 900 8,192" in lines(replace(SERVED, fits=served))
 
 
-def test_the_list_keeps_what_matters_in_a_terminal_of_80_characters() -> None:
+def test_the_list_keeps_what_matters_in_a_terminal_of_80_characters():
     cards = tuple(replace(A10, gpu="GeForce RTX 3070 Laptop GPU" if number else "NVIDIA A10") for number in range(6))
     out = io.StringIO()
     fit.print_report(Console(width=80, file=out, soft_wrap=True), replace(REPORT, fits=cards))
@@ -390,7 +382,7 @@ def test_the_list_keeps_what_matters_in_a_terminal_of_80_characters() -> None:
 
 
 @pytest.mark.usefixtures("cold_processes")
-def test_a_real_plan_is_the_contracts_document_and_needs_no_torch_here(tmp_path: Path) -> None:
+def test_a_real_plan_is_the_contracts_document_and_needs_no_torch_here(tmp_path):
     code = (
         "import sys\nfrom devexplorer.core.cli.run import main\n"
         "code = main(['fit', 'mlp', '--gpu', 'Tesla T4', '--train', '--optimizer', 'sgd', '--batch', '4', '--json'])\n"
@@ -411,9 +403,7 @@ def test_a_real_plan_is_the_contracts_document_and_needs_no_torch_here(tmp_path:
 @pytest.mark.parametrize(
     ("target", "words"), [("mpl", "did you mean mlp?"), ("net.py:Leaves", "ended its process itself with exit code 7")]
 )
-def test_targets_that_give_no_model_are_one_line(
-    target: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Refusal
-) -> None:
+def test_targets_that_give_no_model_are_one_line(target, words, tmp_path, monkeypatch, refusal):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.py").write_text("import os\ndef Leaves(): os._exit(7)\n")
     assert words in refusal("fit", target, "--gpu", "T4", "--json")
@@ -421,7 +411,7 @@ def test_targets_that_give_no_model_are_one_line(
 
 
 @pytest.mark.usefixtures("planner")
-def test_it_prints_on_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+def test_it_prints_on_the_terminal(capfd):
     assert main(["fit", "lenet", "--gpu", "T4"]) == 0
     out, err = capfd.readouterr()
     assert (out.splitlines()[0].partition(",")[0], err) == ("lenet", "")

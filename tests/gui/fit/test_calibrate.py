@@ -1,34 +1,27 @@
 """The Calibrate page: what its form asks for and refuses, a run in table and words, and the saved calibrations."""
 
-from __future__ import annotations
-
 import pytest
 from fakes.bench_runs import A10S, CPU, NOW, T4S, begin, finish, point
 from fakes.calibrations import calibration, result, row
 from fakes.host import hosted
 from fakes.look_records import state_with
 from PySide6.QtCore import Qt
-from pytestqt.qtbot import QtBot
 
 from devexplorer.core.planner.calibrate.kind import CalibrateSpec
-from devexplorer.core.records import DeviceInfo
-from devexplorer.core.session.state import State
 from devexplorer.gui.benchmark.page import BenchmarkPanel
-from devexplorer.gui.fit.calibrate_page import CalibratePage
 
 LEFT = Qt.MouseButton.LeftButton
 
 
-def page_of(qtbot: QtBot, *infos: DeviceInfo) -> tuple[State, BenchmarkPanel, CalibratePage]:
+def page_of(qtbot, *infos):
     state = state_with(*infos)
     panel = hosted(qtbot, lambda _: BenchmarkPanel(state, clock=lambda: NOW + 4), 1280, 260)
     qtbot.mouseClick(panel.rail.choices["calibrate"], LEFT)
     page = panel.page
-    assert isinstance(page, CalibratePage)
     return state, panel, page
 
 
-def test_the_first_card_is_calibrated_for_ten_seconds(qtbot: QtBot) -> None:
+def test_the_first_card_is_calibrated_for_ten_seconds(qtbot):
     _, panel, page = page_of(qtbot, CPU, *A10S)
     assert page.hint.full_text == "NVIDIA A10, 10 s of measuring"
     with qtbot.waitSignal(panel.start_requested) as started:
@@ -43,14 +36,14 @@ def test_the_first_card_is_calibrated_for_ten_seconds(qtbot: QtBot) -> None:
         (["vgpu:0", "vgpu:1"], "cards are calibrated one at a time"),
     ],
 )
-def test_what_the_form_refuses(qtbot: QtBot, chosen: list[str], said: str) -> None:
+def test_what_the_form_refuses(qtbot, chosen, said):
     _, _, page = page_of(qtbot, CPU, *T4S)
     page.devices.choose(chosen)
     assert said in page.message.full_text
     assert not page.start_button.isEnabled()
 
 
-def test_a_run_is_followed_factor_by_factor(qtbot: QtBot) -> None:
+def test_a_run_is_followed_factor_by_factor(qtbot):
     state, panel, page = page_of(qtbot, CPU, *A10S)
     begin(state, 1, CalibrateSpec(device="cuda:0"))
     panel.refresh()
@@ -68,7 +61,7 @@ def test_a_run_is_followed_factor_by_factor(qtbot: QtBot) -> None:
     assert page.summary.warning.text() == ""
 
 
-def test_a_run_that_is_no_calibration_says_why(qtbot: QtBot) -> None:
+def test_a_run_that_is_no_calibration_says_why(qtbot):
     state, panel, page = page_of(qtbot, CPU, *A10S)
     begin(state, 1, CalibrateSpec(device="cuda:0"))
     finish(state, 1, result(row(noise=0.4)))
@@ -76,7 +69,7 @@ def test_a_run_that_is_no_calibration_says_why(qtbot: QtBot) -> None:
     assert "varied by 40 %, so the calibration was not saved" in page.summary.warning.text()
 
 
-def test_a_saved_calibration_can_be_removed(qtbot: QtBot) -> None:
+def test_a_saved_calibration_can_be_removed(qtbot):
     _, _, page = page_of(qtbot, CPU, *A10S)
     assert not page.saved_button.isEnabled()
     page.set_calibrations((calibration({"memory": 0.9}), calibration({}, name="another")))

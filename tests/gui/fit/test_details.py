@@ -1,14 +1,11 @@
 """The chosen card of a plan in detail: its parts, what would help, and using it."""
 
-from __future__ import annotations
-
-import msgspec
 from fakes.bench_runs import CPU, T4S
 from fakes.fit_pages import begun, panel_for, planned, texts, type_into
 from fakes.fits import HELPS, fit, helped, report
+from msgspec.structs import replace
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QPushButton
-from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.devices.profiles import load_profiles
@@ -19,10 +16,6 @@ from devexplorer.gui.fit.rows import (
 
 LEFT = Qt.MouseButton.LeftButton
 T4 = "Tesla T4"
-
-
-def click(qtbot: QtBot, button: QPushButton) -> None:
-    qtbot.mouseClick(button, LEFT)
 
 
 def test_the_chosen_card_is_shown_in_detail(panel, state):
@@ -57,8 +50,8 @@ def test_batch_and_step_of_the_chosen_card_are_said_where_the_table_has_no_room_
     large = fit(T4, 1 << 30, largest_batch=65536, at_least=True)
     times = {"step_seconds": 0.5, "step_seconds_low": 0.4, "step_seconds_high": 0.6}
     rates = {"samples_per_s": 16.0, "samples_per_s_low": 13.3, "samples_per_s_high": 20.0}
-    fits = (msgspec.structs.replace(large, **times, **rates, bound="launches"),)
-    planned(panel, state, msgspec.structs.replace(report(), fits=fits))
+    fits = (replace(large, **times, **rates, bound="launches"),)
+    planned(panel, state, replace(report(), fits=fits))
     assert panel.details.batch.isVisibleTo(panel.details)
     words = panel.details.batch.text().replace(TOGETHER, "")
     assert words == (
@@ -67,18 +60,12 @@ def test_batch_and_step_of_the_chosen_card_are_said_where_the_table_has_no_room_
     )
 
 
-def test_what_would_help_is_asked_about_the_model_by_its_name(qtbot, panel, state, sent):
-    planned(panel, state, report(), target="mlp")
-    click(qtbot, panel.details.helps.ask_button)
-    assert [item.target for item in sent] == ["mlp"]
-
-
 def test_what_would_help_is_asked_for_one_card_and_shown_beside_the_table(qtbot, panel, state, sent):
-    planned(panel, state, report())
+    planned(panel, state, report(), target="mlp")
     panel.table.selectRow(texts(panel, CARD).index(T4))
-    click(qtbot, panel.details.helps.ask_button)
+    panel.details.helps.ask_button.click()
     (asked,) = sent
-    assert (asked.spec.gpus, asked.spec.options, asked.spec.source) == ((T4,), True, "transformers:gpt2")
+    assert (asked.target, asked.spec.gpus, asked.spec.options) == ("mlp", (T4,), True)
     planned(panel, state, report(asked.spec, HELPS), request=8)
     assert len(panel.table.rows) == len(load_profiles())
     assert panel.table.selected_key == T4
@@ -92,12 +79,12 @@ def test_what_would_help_is_asked_for_one_card_and_shown_beside_the_table(qtbot,
 
 def test_the_cards_that_are_here_come_first_and_the_one_that_was_asked_about_is_chosen(panel, state):
     a100 = "NVIDIA A100-SXM4-80GB"
-    state.set_catalog(Catalog((CPU, msgspec.structs.replace(T4S[0], name=a100), T4S[1])))
+    state.set_catalog(Catalog((CPU, replace(T4S[0], name=a100), T4S[1])))
     planned(panel, state, report())
     assert texts(panel, CARD)[:3] == [T4, a100, next(name for name in load_profiles() if name not in (T4, a100))]
     assert [action.text() for action in panel.form.cards_edit.menu.actions()][:3] == ["every card", T4, a100]
     assert panel.table.selected_key == T4
-    planned(panel, state, report(msgspec.structs.replace(report().spec, gpus=(a100,), options=True), HELPS), request=8)
+    planned(panel, state, report(replace(report().spec, gpus=(a100,), options=True), HELPS), request=8)
     assert panel.table.selected_key == a100
     panel.table.selectRow(0)
     panel.refresh()
@@ -110,9 +97,12 @@ def test_a_help_can_be_used_at_once(qtbot, panel, state, sent):
     type_into(qtbot, panel.form.batch_edit, "nothing")
     first, second = panel.details.helps.lines
     assert not second.button.isVisibleTo(panel.details), "nothing in the form is about states of 8 bits"
-    click(qtbot, first.button)
+    first.button.click()
     assert panel.form.options.checkpointing.isChecked()
     (asked,) = sent
+    begun(panel, state, request=9)
+    assert not panel.details.helps.lines[0].button.isEnabled(), "a plan is under way"
+    assert not panel.views.curves.empty.button.isEnabled()
     assert (asked.spec.source, asked.spec.batch, asked.spec.gpus, asked.spec.checkpointing) == (
         "transformers:gpt2",
         8,
@@ -131,15 +121,12 @@ def test_what_would_help_is_above_the_fold_at_the_default_height(panel, state):
     assert panel.table.horizontalScrollBar().maximum() == 0
 
 
-def test_where_nothing_helps_it_says_so(panel, state):
+def test_where_nothing_helps_or_there_was_no_time_it_says_so(panel, state):
     planned(panel, state, helped(()))
     assert panel.details.helps.nothing.isVisible()
     assert not panel.details.helps.ask_button.isVisible()
-
-
-def test_what_there_was_no_time_for_is_named(panel, state):
-    asked = msgspec.structs.replace(report().spec, gpus=(T4,), options=True)
-    planned(panel, state, msgspec.structs.replace(report(asked, HELPS), untried=("SGD without momentum", "two cards")))
+    asked = replace(report().spec, gpus=(T4,), options=True)
+    planned(panel, state, replace(report(asked, HELPS), untried=("SGD without momentum", "two cards")), request=8)
     assert panel.details.helps.nothing.text() == "Not calculated (time limit reached): SGD without momentum, two cards."
     assert panel.details.helps.nothing.isVisibleTo(panel.details)
     assert len(panel.details.helps.lines) == len(HELPS)
@@ -156,13 +143,6 @@ def test_return_on_a_card_asks_once_what_would_help(qtbot, panel, state, sent):
     planned(panel, state, report(asked.spec, HELPS), request=8)
     qtbot.keyClick(panel.table, Qt.Key.Key_Return)
     assert len(sent) == 1
-
-
-def test_nothing_can_be_used_while_a_plan_is_under_way(panel, state):
-    planned(panel, state, helped())
-    assert panel.details.helps.lines[0].button.isEnabled()
-    begun(panel, state, request=9)
-    assert not panel.details.helps.lines[0].button.isEnabled()
 
 
 def test_tab_goes_through_the_helps_in_their_order(panel, state):

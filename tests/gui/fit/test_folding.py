@@ -1,17 +1,12 @@
 """The form of Fit gives its room to the answer where it needs several lines, and comes back."""
 
-from __future__ import annotations
-
 import pytest
 from fakes.fit_pages import begun, ended, panel_for, planned
 from fakes.fits import report
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QApplication, QPushButton
-from pytestqt.qtbot import QtBot
+from PySide6.QtWidgets import QApplication
 
-from devexplorer.core.planner.records import PlanFit
 from devexplorer.core.records import Answer, Command
-from devexplorer.core.session.state import State
 from devexplorer.gui.fit.rows import (
     CARD,
 )
@@ -20,14 +15,12 @@ LEFT = Qt.MouseButton.LeftButton
 T4 = "Tesla T4"
 
 
-def click(qtbot: QtBot, button: QPushButton) -> None:
+def click(qtbot, button):
     qtbot.mouseClick(button, LEFT)
 
 
 @pytest.mark.parametrize(("width", "height"), [(686, 260), (900, 108)])
-def test_the_answer_is_in_sight_where_the_form_needs_several_lines(
-    qtbot: QtBot, state: State, width: int, height: int
-) -> None:
+def test_the_answer_is_in_sight_where_the_form_needs_several_lines(qtbot, state, width, height):
     """As the tab is in a window of 1366x768 and of 1000x650."""
     panel = panel_for(qtbot, state, width, height)
     panel.set_selection(("mlp",))
@@ -44,7 +37,7 @@ def test_the_answer_is_in_sight_where_the_form_needs_several_lines(
     assert panel.views.tabs.isVisible()
 
 
-def test_the_form_comes_back_for_another_plan(qtbot: QtBot, state: State) -> None:
+def test_the_form_comes_back_for_another_plan(qtbot, state):
     panel = panel_for(qtbot, state, 686, 260)
     sent: list[Command] = []
     panel.command_requested.connect(sent.append)
@@ -59,7 +52,6 @@ def test_the_form_comes_back_for_another_plan(qtbot: QtBot, state: State) -> Non
     click(qtbot, panel.fold_button)
     qtbot.keyClick(panel.form.batch_edit, Qt.Key.Key_Return)
     (asked,) = sent
-    assert isinstance(asked, PlanFit)
     assert asked.spec.batch == 64
     assert panel.is_folded
     begun(panel, state, request=9)
@@ -71,7 +63,7 @@ def test_the_form_comes_back_for_another_plan(qtbot: QtBot, state: State) -> Non
     assert not panel.is_folded, "what was wrong is in the form"
 
 
-def test_in_one_line_the_form_stays(qtbot: QtBot, state: State) -> None:
+def test_in_one_line_the_form_stays(qtbot, state):
     panel = panel_for(qtbot, state, 1264, 274)
     planned(panel, state, report())
     assert not panel.is_folded

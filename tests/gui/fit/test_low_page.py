@@ -1,22 +1,17 @@
 """Where the Fit page is low, as in a window of 1000x650 or 1440x900, its pictures have the room to be read."""
 
-from __future__ import annotations
-
 import itertools
 
-import msgspec
 import pytest
 from fakes.fit_pages import panel_for, planned
-from fakes.fits import GIB, report
+from fakes.fits import points, report
+from msgspec.structs import replace
 from PySide6.QtCore import QPoint, QRect, Qt
-from PySide6.QtWidgets import QApplication, QWidget
-from pytestqt.qtbot import QtBot
+from PySide6.QtWidgets import QApplication
 
-from devexplorer.core.planner.records import BatchPoint
-from devexplorer.core.session.state import State
-from devexplorer.gui.fit.page import NARROW_PX, FitPanel
+from devexplorer.gui.fit.page import NARROW_PX
 from devexplorer.gui.fit.rows import CARD, FITS
-from devexplorer.gui.fit.step_roofline import HEAD, StepRoofline
+from devexplorer.gui.fit.step_roofline import HEAD
 from devexplorer.gui.fit.views import BATCH, MEMORY, PUBLISHED, READING, ROOFLINE
 from devexplorer.gui.widgets import text_width
 from devexplorer.gui.widgets.table import PAD_PX
@@ -25,27 +20,15 @@ H100 = "NVIDIA H100 80GB HBM3"
 LOW = [(900, 108), (1310, 170)]
 """The page in those windows."""
 SIZES = [*LOW, (686, 300), (2500, 340)]
-CURVE = tuple(
-    BatchPoint(
-        batch=batch,
-        total_bytes=(batch + 2) * GIB,
-        capacity_bytes=80 * GIB,
-        fits=True,
-        step_seconds=0.01 * batch,
-        step_seconds_low=0.008 * batch,
-        step_seconds_high=0.0125 * batch,
-    )
-    for batch in (1, 4, 16, 64)
-)
 
 
-def show(qtbot: QtBot, panel: FitPanel, view: int) -> None:
+def show(qtbot, panel, view):
     tabs = panel.views.tabs
     qtbot.mouseClick(tabs, Qt.MouseButton.LeftButton, pos=tabs.tabRect(view).center())
     QApplication.processEvents()
 
 
-def planned_page(qtbot: QtBot, state: State, width: int, height: int) -> FitPanel:
+def planned_page(qtbot, state, width, height):
     panel = panel_for(qtbot, state, width, height)
     planned(panel, state, report())
     panel.table.select_key(H100)
@@ -53,15 +36,13 @@ def planned_page(qtbot: QtBot, state: State, width: int, height: int) -> FitPane
     return panel
 
 
-def inside(widget: QWidget, panel: FitPanel) -> bool:
+def inside(widget, panel):
     where = QRect(widget.mapTo(panel, QPoint(0, 0)), widget.size())
     return panel.rect().contains(where)
 
 
 @pytest.mark.parametrize(("width", "height"), LOW)
-def test_the_table_leaves_its_room_to_a_picture_and_gets_it_back(
-    qtbot: QtBot, state: State, width: int, height: int
-) -> None:
+def test_the_table_leaves_its_room_to_a_picture_and_gets_it_back(qtbot, state, width, height):
     panel = planned_page(qtbot, state, width, height)
     before = panel.table.width()
     show(qtbot, panel, ROOFLINE)
@@ -79,9 +60,7 @@ def test_the_table_leaves_its_room_to_a_picture_and_gets_it_back(
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
-def test_the_roofline_is_whole_and_its_names_overlap_nothing(
-    qtbot: QtBot, state: State, width: int, height: int
-) -> None:
+def test_the_roofline_is_whole_and_its_names_overlap_nothing(qtbot, state, width, height):
     panel = planned_page(qtbot, state, width, height)
     show(qtbot, panel, ROOFLINE)
     picture = panel.views.roofline
@@ -91,9 +70,7 @@ def test_the_roofline_is_whole_and_its_names_overlap_nothing(
 
 @pytest.mark.parametrize("height", [64, 90, 140, 300])
 @pytest.mark.parametrize("width", [220, 330, 700])
-def test_a_limit_without_room_is_named_in_the_head(
-    qtbot: QtBot, panel: FitPanel, state: State, width: int, height: int
-) -> None:
+def test_a_limit_without_room_is_named_in_the_head(qtbot, panel, state, width, height):
     planned(panel, state, report())
     panel.table.select_key(H100)
     picture = panel.views.roofline
@@ -101,7 +78,7 @@ def test_a_limit_without_room_is_named_in_the_head(
     _check_names(picture)
 
 
-def _check_names(picture: StepRoofline) -> None:
+def _check_names(picture):
     shown, left_out = picture.limits()
     texts = {text for _, text in shown} | set(left_out)
     assert texts == {"memory 3,350 GB/s", "float32 67 TFLOP/s", "TF32 494.5 TFLOP/s"}
@@ -115,10 +92,10 @@ def _check_names(picture: StepRoofline) -> None:
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
-def test_both_curves_over_the_batch_are_in_sight(qtbot: QtBot, state: State, width: int, height: int) -> None:
+def test_both_curves_over_the_batch_are_in_sight(qtbot, state, width, height):
     panel = planned_page(qtbot, state, width, height)
-    spec = msgspec.structs.replace(report().spec, gpus=(H100,), curve=True)
-    planned(panel, state, msgspec.structs.replace(report(spec), curve=CURVE), request=8)
+    spec = replace(report().spec, gpus=(H100,), curve=True)
+    planned(panel, state, replace(report(spec), curve=points(1, 4, 16, 64)), request=8)
     show(qtbot, panel, BATCH)
     curves = panel.views.curves
     assert curves.currentWidget() is not curves.empty
@@ -131,7 +108,7 @@ def test_both_curves_over_the_batch_are_in_sight(qtbot: QtBot, state: State, wid
     assert curves.note.full_text == curves.what.toolTip(), "where the note has no room, the choice has it"
 
 
-def test_the_question_for_a_curve_does_not_overlap_its_button(qtbot: QtBot, state: State) -> None:
+def test_the_question_for_a_curve_does_not_overlap_its_button(qtbot, state):
     panel = planned_page(qtbot, state, *LOW[0])
     show(qtbot, panel, BATCH)
     empty = panel.views.curves.empty
@@ -139,7 +116,7 @@ def test_the_question_for_a_curve_does_not_overlap_its_button(qtbot: QtBot, stat
     assert not empty.sentence.geometry().intersects(empty.button.geometry())
 
 
-def test_published_steps_say_that_they_are_being_read(qtbot: QtBot, panel: FitPanel) -> None:
+def test_published_steps_say_that_they_are_being_read(qtbot, panel):
     view = panel.views.published
     kept: list = []
     view.in_background = lambda _name, work, then: kept.append((work, then))
@@ -152,7 +129,7 @@ def test_published_steps_say_that_they_are_being_read(qtbot: QtBot, panel: FitPa
     assert view.table.rows
 
 
-def test_names_of_published_models_are_whole_where_there_is_room(qtbot: QtBot, state: State) -> None:
+def test_names_of_published_models_are_whole_where_there_is_room(qtbot, state):
     panel = panel_for(qtbot, state, 1310, 170)
     show(qtbot, panel, PUBLISHED)
     table = panel.views.published.table

@@ -1,7 +1,5 @@
 """The Fit tab's mode for serving: the form, the table, the chosen card."""
 
-from __future__ import annotations
-
 from fakes.fit_pages import planned, type_into
 from fakes.fits import GIB, SERVING, fit
 from PySide6.QtCore import Qt
@@ -18,7 +16,7 @@ SPEC = FitSpec(
 PARTS = FitBytes(parameters=8 * GIB, kv_cache=4 * GIB, activations=GIB, context=GIB // 2)
 
 
-def reported(**more: object) -> FitReport:
+def reported(**more):
     return FitReport(spec=SPEC, fits=(fit(L4, 22 * GIB, PARTS, serving=SERVING, **more),), inputs="16x2048:int64")
 
 

@@ -15,13 +15,23 @@ from devexplorer.core.planner.serving.session import DIRECT, SessionRunner
 from devexplorer.core.planner.serving.storage import CacheLayout, preset
 from devexplorer.core.planner.serving.tensor_parallel import Exchange
 from devexplorer.core.planner.subject import chosen_experts
-from devexplorer.core.planner.trace import step_estimate
 
 pytest.importorskip("transformers.cache_utils")
 pytestmark = pytest.mark.usefixtures("virtual")
 
 A100 = parse_virtual("A100-SXM4-80GB")[0]
 T4 = parse_virtual("T4")[0]
+FP8 = torch.float8_e4m3fn
+TOKEN = 5 * 2 * 4 * 8
+"""Numbers that Llama keeps of a token: layers, keys and values, heads, width."""
+
+
+def ran(source, *, batch=1, prompt=8, generate=2, weights="", **options):
+    """A session of this model."""
+    model = served(source, **options)
+    if weights:
+        quantise(model.model, preset(weights), torch.bfloat16)
+    return SessionRunner(model).run(batch=batch, prompt=prompt, generate=generate)
 
 
 def flop(phase):
@@ -51,14 +61,35 @@ def test_layers_that_stand_for_others_are_what_they_are(source):
 def test_a_decode_step_reads_weights_and_cache_once():
     """Products and attention read all parameters but the table of the embedding, and keys and values of every token so
     far; what else they read and write is small."""
-    model = served(LLAMA.replace("vocab_size=256", "vocab_size=20000"))
-    table = model.model.get_submodule("model.embed_tokens").weight
-    weights = sum(parameter.nbytes for parameter in model.model.parameters()) - table.nbytes
-    session = SessionRunner(model).run(batch=4, prompt=1000, generate=1000)
+    source = LLAMA.replace("vocab_size=256", "vocab_size=20000")
+    model = served(source).model
+    table = model.get_submodule("model.embed_tokens").weight
+    weights = sum(parameter.nbytes for parameter in model.parameters()) - table.nbytes
+    session = ran(source, batch=4, prompt=1000, generate=1000)
     for phase, tokens in zip(session.decode, (1001, 1999), strict=True):
-        cache = 5 * 2 * 4 * 8 * 2 * 4 * tokens  # layers, keys and values, heads, width, bytes, sequences
-        logits = 4 * 20000 * 2
-        assert weights + cache + logits < nbytes(phase) < 1.02 * (weights + cache + logits)
+        least = weights + TOKEN * 2 * 4 * tokens + 4 * 20000 * 2  # cache and logits
+        assert least < nbytes(phase) < 1.02 * least
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "lengths", "more_bytes", "more_flop"),
+    [
+        (LLAMA, {}, (100, 200), 100 * TOKEN * 2, None),
+        (LLAMA, {"kv_dtype": FP8}, (100, 200), 100 * TOKEN, None),
+        (GEMMA, {}, (100, 101), 2 * 2 * 16 * 2, None),  # six of seven layers have a window of 8 tokens
+        (DEEPSEEK, {"chunk": 64}, (100, 200), 100 * 4 * (24 + 8) * 2, 100 * 4 * 4 * 2 * (24 + 8 + 24)),
+        (DEEPSEEK, {"chunk": 64, "kv_dtype": FP8}, (100, 200), 100 * 4 * (24 + 8), None),
+    ],
+    ids=["whole", "whole in 8 bits", "windows", "latents", "latents in 8 bits"],
+)
+def test_a_later_token_reads_what_is_cached_as_it_lies(source, options, lengths, more_bytes, more_flop):
+    """Of latents 24 numbers and 8 rotary ones, whatever the number of heads."""
+    runner = SessionRunner(served(source, **options))
+    assert runner._way == DIRECT
+    one, other = (runner.run(batch=1, prompt=some, generate=2).decode[0] for some in lengths)
+    assert nbytes(other) - nbytes(one) == more_bytes
+    if more_flop is not None:
+        assert flop(other) - flop(one) == more_flop
 
 
 def test_decoding_grows_evenly_with_what_is_cached():
@@ -69,82 +100,48 @@ def test_decoding_grows_evenly_with_what_is_cached():
     assert flop(first) + flop(last) == 2 * flop(middle)
 
 
-def test_a_window_ends_what_is_read():
-    """Of Gemma's seven layers six have a window of 8 tokens."""
-    runner = SessionRunner(served(GEMMA))
-    grown = [nbytes(runner.run(batch=1, prompt=some, generate=2).decode[0]) for some in (100, 101)]
-    assert grown[1] - grown[0] == 2 * 2 * 16 * 2  # one layer: keys and values, heads, width, bytes
-
-
-def test_eight_bits_of_cache_are_read_as_they_are():
-    runner = SessionRunner(served(LLAMA, kv_dtype=torch.float8_e4m3fn))
-    assert runner.direct
-    plain = SessionRunner(served(LLAMA))
-    grown = []
-    for some in (runner, plain):
-        one, other = (nbytes(some.run(batch=1, prompt=prompt, generate=2).decode[0]) for prompt in (100, 200))
-        grown.append(other - one)
-    assert grown[1] == 2 * grown[0] == 100 * 5 * 2 * 4 * 8 * 2
-
-
-def test_a_later_token_reads_latents_as_they_lie():
-    """Of four layers each token keeps 24 latent and 8 rotary numbers, whatever the number of heads; in 8 bits half."""
-    for dtype, size in ((None, 2), (torch.float8_e4m3fn, 1)):
-        runner = SessionRunner(served(DEEPSEEK, kv_dtype=dtype, chunk=64))
-        assert runner._way == DIRECT
-        one, other = (runner.run(batch=3, prompt=prompt, generate=2).decode[0] for prompt in (100, 200))
-        assert nbytes(other) - nbytes(one) == 100 * 3 * 4 * (24 + 8) * size
-        assert flop(other) - flop(one) == 100 * 3 * 4 * 4 * 2 * (24 + 8 + 24)  # tokens, sequences, layers, heads
-
-
 def test_latents_of_a_prompt_are_expanded():
     """Each head's keys and values of every token, from 24 numbers."""
-    one, other = (SessionRunner(served(DEEPSEEK)).run(batch=1, prompt=some, generate=1).prefill[0] for some in (64, 65))
+    one, other = (ran(DEEPSEEK, prompt=some, generate=1).prefill[0] for some in (64, 65))
     assert flop(other) - flop(one) > 4 * 2 * 24 * 4 * (16 + 16)
 
 
-def test_quantised_projections_of_latents_are_read_once():
-    model = served(DEEPSEEK)
-    quantise(model.model, preset("fp8"), torch.bfloat16)
-    packed, plain = (
-        SessionRunner(some).run(batch=1, prompt=8, generate=2).decode[0] for some in (model, served(DEEPSEEK))
-    )
-    assert flop(packed) == flop(plain)
-    assert nbytes(packed) < 0.6 * nbytes(plain)
+MAMBA2 = (
+    "transformers:mamba2?hidden_size=64&num_hidden_layers=3&vocab_size=256&state_size=16&num_heads=8&head_dim=16"
+    "&n_groups=1&chunk_size=64"
+)
 
 
-def test_scans_are_one_kernel_for_each_layer():
+@pytest.mark.parametrize("source", [MAMBA2, MAMBA], ids=["chunks", "scan"])
+def test_scans_are_one_kernel_for_each_layer(source):
     """Mamba 2: products within chunks of 64 and with the states, 2 FLOP for each; then the rest of its layers."""
-    source = (
-        "transformers:mamba2?hidden_size=64&num_hidden_layers=3&vocab_size=256&state_size=16&num_heads=8&head_dim=16"
-        "&n_groups=1&chunk_size=64"
-    )
-    for name, calls in ((source, {"chunks": 1, "update": 1}), (MAMBA, {"scan": 1, "update": 1})):
-        session = SessionRunner(served(name), every_layer=True).run(batch=2, prompt=128, generate=2)
-        scans = [work for work in session.prefill[0].trace.work.elements() if work.kind == "elementwise" and work.flop]
-        updates = [work for work in session.decode[0].trace.work.elements() if work.kind == "elementwise" and work.flop]
-        assert (len(scans), len(updates)) == (3, 3), calls
-        if name == source:
-            assert scans[0].flop == 2 * 256 * (64 * (16 + 8 * 16) + 2 * 8 * 16 * 16)
-            assert updates[0].flop == 9 * 2 * 8 * 16 * 16
-            assert 2 * 2 * 8 * 16 * 16 * 2 < updates[0].nbytes < 2 * 2 * 8 * 16 * 16 * 4 * 1.4  # read and written
+    session = SessionRunner(served(source), every_layer=True).run(batch=2, prompt=128, generate=2)
+    kernels_of = []
+    for phase in (session.prefill[0], session.decode[0]):
+        kernels_of.append([work for work in phase.trace.work.elements() if work.kind == "elementwise" and work.flop])
+    scans, updates = kernels_of
+    assert (len(scans), len(updates)) == (3, 3)
+    if source == MAMBA2:
+        assert scans[0].flop == 2 * 256 * (64 * (16 + 8 * 16) + 2 * 8 * 16 * 16)
+        assert updates[0].flop == 9 * 2 * 8 * 16 * 16
+        assert 2 * 2 * 8 * 16 * 16 * 2 < updates[0].nbytes < 2 * 2 * 8 * 16 * 16 * 4 * 1.4  # read and written
 
 
 def test_pieces_of_a_prompt_take_less_memory_and_compute_the_same():
     """The products of all tokens are the same; each piece attends to what was before it."""
-    whole = SessionRunner(served(LLAMA)).run(batch=2, prompt=512, generate=2)
-    pieces = SessionRunner(served(LLAMA, chunk=128)).run(batch=2, prompt=512, generate=2)
-    assert pieces.pieces == 4
-    assert len(pieces.prefill) == 2
+    whole, pieces = (ran(LLAMA, batch=2, prompt=512, chunk=chunk) for chunk in (None, 128))
+    assert (pieces.pieces, len(pieces.prefill)) == (4, 2)
     assert pieces.trace.without_end.parts["activations"] < 0.5 * whole.trace.without_end.parts["activations"]
     mean = sum(map(flop, pieces.prefill)) / 2
     assert mean * 4 < flop(whole.prefill[0])  # whole attention is counted as a square, pieces as a staircase
 
 
+# --- tensor parallelism
+
+
 def test_tensor_parallel_halves_the_work_and_exchanges_after_attention_and_mlp():
     """Two exchanges of a hidden state for each of five layers, one for the table, one of logits."""
-    one = SessionRunner(served(LLAMA)).run(batch=3, prompt=10, generate=3)
-    two = SessionRunner(served(LLAMA, ways=2)).run(batch=3, prompt=10, generate=3)
+    one, two = (ran(LLAMA, batch=3, prompt=10, generate=3, ways=ways) for ways in (1, 2))
     hidden, logits = 3 * 64 * 2, 3 * 256 * 2
     assert two.decode[0].exchanges == Counter({Exchange("all-reduce", hidden): 11, Exchange("all-gather", logits): 1})
     assert two.prefill[0].exchanges[Exchange("all-reduce", 10 * hidden)] == 11
@@ -160,46 +157,55 @@ def test_exchanges_take_longer_over_a_slower_link():
 
 
 def test_parameters_of_two_cards_are_those_of_one():
-    """Norms are on both; everything else of Llama is split."""
+    """Norms are on both; everything else of Llama is split. What is tied stays tied."""
     one, two = served(LLAMA).model, served(LLAMA, ways=2).model
     norms = sum(parameter.numel() for name, parameter in one.named_parameters() if "norm" in name)
     whole, half = (sum(parameter.numel() for parameter in model.parameters()) for model in (one, two))
     assert 2 * half == whole + norms
-
-
-def test_what_is_tied_stays_tied():
-    model = served(GEMMA, ways=2).model
-    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    tied = served(GEMMA, ways=2).model
+    assert tied.get_output_embeddings().weight is tied.get_input_embeddings().weight
 
 
 def test_experts_are_split_too():
-    one, two = (SessionRunner(served(MIXTRAL, ways=ways)).run(batch=4, prompt=64, generate=2) for ways in (1, 2))
+    one, two = (ran(MIXTRAL, batch=4, prompt=64, ways=ways) for ways in (1, 2))
     experts = 2 * 3 * 64 * 96 * 2 * 4 * 64 * 4  # products, matrices, their elements, each token's two, tokens, layers
     assert flop(one.prefill[0]) - flop(two.prefill[0]) > experts // 2
 
 
-def test_how_many_experts_are_chosen():
-    """Of eight with two for each token: two for one token, all of them for many."""
-    assert [chosen_experts(8, tokens, 2) for tokens in (1, 2, 3, 1000)] == [2, 4, 5, 8]
+@pytest.mark.parametrize(
+    ("source", "ways", "words"),
+    [
+        (GPT2, 2, "transformers has no plan for tensor parallelism"),
+        (LLAMA, 3, r"the 8 attention heads of .* cannot be split over 3 cards"),
+    ],
+)
+def test_what_cannot_be_split(source, ways, words):
+    with pytest.raises(BadInput, match=words):
+        served(source, ways=ways)
+
+
+# --- experts, packed weights, kernels
 
 
 def test_few_tokens_read_few_experts():
-    """One sequence reads two of eight experts in a step."""
-    model = served(MIXTRAL)
-    experts = sum(parameter.nbytes for name, parameter in model.model.named_parameters() if "experts" in name)
-    rest = sum(parameter.nbytes for name, parameter in model.model.named_parameters() if "experts" not in name)
-    step = SessionRunner(model).run(batch=1, prompt=8, generate=2).decode[0]
+    """Of eight with two for each token: two for one token, all of them for many."""
+    assert [chosen_experts(8, tokens, 2) for tokens in (1, 2, 3, 1000)] == [2, 4, 5, 8]
+    named = dict(served(MIXTRAL).model.named_parameters())
+    experts = sum(parameter.nbytes for name, parameter in named.items() if "experts" in name)
+    rest = sum(parameter.nbytes for parameter in named.values()) - experts
+    step = ran(MIXTRAL).decode[0]
     assert experts / 4 < nbytes(step) < experts / 4 + 2 * rest
 
 
 def test_packed_weights_are_read_as_they_are_stored():
-    plain, packed = served(LLAMA), served(LLAMA)
-    quantise(packed.model, preset("int4"), torch.bfloat16)
-    before, after = (SessionRunner(some).run(batch=1, prompt=8, generate=2).decode[0] for some in (plain, packed))
+    before, after = (ran(LLAMA, weights=weights).decode[0] for weights in ("", "int4"))
     linear = 5 * (64 * 64 * 2 + 32 * 64 * 2 + 3 * 64 * 128)
     scales = 5 * (64 + 64 + 32 + 32 + 128 + 128 + 64) * 2 + 5 * 7 * 16
     assert nbytes(before) - nbytes(after) == linear * 2 - linear // 2 - scales
     assert flop(before) == flop(after)
+    plain, packed = (ran(DEEPSEEK, weights=weights).decode[0] for weights in ("", "fp8"))
+    assert flop(packed) == flop(plain)
+    assert nbytes(packed) < 0.6 * nbytes(plain), "projections of latents are read once"
 
 
 def test_eight_bit_products_run_at_that_rate_where_the_card_has_it():
@@ -211,19 +217,6 @@ def test_eight_bit_products_run_at_that_rate_where_the_card_has_it():
         work = runner.run(batch=1, prompt=64, generate=2, eight_bit=eight).prefill[0].trace.work
         rates.append({item.dtype for item in work if item.flop})
     assert rates == [{"bfloat16"}, {"bfloat16", "float8_e4m3fn"}]
-
-
-def test_time_follows_the_card():
-    session = SessionRunner(served(LLAMA)).run(batch=64, prompt=512, generate=8)
-    trace = session.prefill[0].trace
-    assert step_estimate((trace,), (T4,)).seconds > step_estimate((trace,), (A100,)).seconds
-
-
-def test_what_cannot_be_split():
-    with pytest.raises(BadInput, match="transformers has no plan for tensor parallelism"):
-        served(GPT2, ways=2)
-    with pytest.raises(BadInput, match=r"the 8 attention heads of .* cannot be split over 3 cards"):
-        served(LLAMA, ways=3)
 
 
 def test_attention_in_its_own_code_where_one_kernel_fails(monkeypatch):

@@ -1,5 +1,7 @@
 """Quantised weights: the tensors of a layer by hand, which layers stay, and what is refused."""
 
+import math
+
 import pytest
 import torch
 from fakes.serving import LLAMA, MIXTRAL, served
@@ -14,92 +16,70 @@ ITEM = {"int32": 4, "int64": 8, "int8": 1, "uint8": 1, "float32": 4, "float8_e4m
 
 def nbytes(config, outputs, inputs):
     """Bytes of a layer's tensors."""
-    total = 0
-    for part in scheme(config, "the test").parts(outputs, inputs):
-        elements = 1
-        for length in part.shape:
-            elements *= length
-        total += elements * ITEM[part.dtype]
-    return total
+    parts = scheme(config, "the test").parts(outputs, inputs)
+    return sum(math.prod(part.shape) * ITEM[part.dtype] for part in parts)
 
 
-def test_gptq_of_llama_2_7b():
-    """gate_proj, 11008 x 4096, 4 bits in groups of 128: weights 22,544,384 B, 32 groups of zeros in 4 bits and scales
-    in 16, and an int32 for each of 4,096 inputs."""
-    assert nbytes(PRESETS["gptq"], 11008, 4096) == (
-        11008 * 4096 // 2 + 32 * 11008 // 2 + 32 * 11008 * 2 + 4096 * 4
-    ) == 23_441_408  # fmt: skip
+def compressed(form="float-quantized", **weights):
+    """A configuration of compressed-tensors with one group of layers."""
+    groups = {"group_0": {"weights": weights}}
+    return {"quant_method": "compressed-tensors", "format": form, "config_groups": groups}
 
 
-def test_awq_has_no_order_of_groups():
-    assert nbytes(PRESETS["gptq"], 11008, 4096) - nbytes(PRESETS["awq"], 11008, 4096) == 4096 * 4
+BLOCKS = {"num_bits": 8, "type": "float", "strategy": "block"}
 
 
-def test_gptq_with_one_group():
-    """group_size -1: one scale for each column."""
-    config = {"quant_method": "gptq", "bits": 8, "group_size": -1}
-    assert nbytes(config, 64, 256) == 64 * 256 + 64 + 64 * 2 + 256 * 4
+@pytest.mark.parametrize(
+    ("config", "outputs", "inputs", "expected"),
+    [
+        # gate_proj of Llama 2 7B: weights, 32 groups of zeros in 4 bits and scales in 16, an int32 for each input
+        (PRESETS["gptq"], 11008, 4096, 11008 * 4096 // 2 + 32 * 11008 // 2 + 32 * 11008 * 2 + 4096 * 4),
+        (PRESETS["awq"], 11008, 4096, 11008 * 4096 // 2 + 32 * 11008 // 2 + 32 * 11008 * 2),
+        # one scale for each column
+        ({"quant_method": "gptq", "bits": 8, "group_size": -1}, 64, 256, 64 * 256 + 64 + 64 * 2 + 256 * 4),
+        # half a byte each, a float32 for each 64, a code of 16 float32
+        (PRESETS["bnb-nf4"], 4096, 4096, 4096 * 4096 // 2 + 4096 * 64 * 4 + 64),
+        # a byte for each 64, a float32 for each 256 of those, a code of 256 float32 and an offset
+        (
+            {**PRESETS["bnb-nf4"], "bnb_4bit_use_double_quant": True}, 4096, 4096,
+            4096 * 4096 // 2 + 4096 * 64 + 4096 * 64 // 256 * 4 + 64 + 1024 + 4,
+        ),
+        (PRESETS["bnb-int8"], 300, 200, 300 * 200 + 300 * 4),
+        ({"load_in_8bit": True}, 300, 200, 300 * 200 + 300 * 4),
+        (PRESETS["fp8"], 7168, 16384, 7168 * 16384 + 56 * 128 * 4),  # a float32 for each 128 x 128
+        ({"quant_method": "fp8"}, 100, 100, 100 * 100 + 4),
+        # eight weights in an int32, a scale for each group, the shape
+        (PRESETS["int4"], 256, 512, 256 * 512 // 2 + 256 * 4 * 2 + 16),
+        (PRESETS["int8"], 256, 512, 256 * 512 + 256 * 2),
+        (
+            compressed("pack-quantized", num_bits=4, strategy="group", group_size=128, symmetric=False), 256, 512,
+            256 * 512 // 2 + 256 * 4 * 2 + 16 + 256 * 4 // 2,
+        ),
+        (compressed("int-quantized", num_bits=8, strategy="tensor", symmetric=False), 256, 512, 256 * 512 + 2 + 1),
+        (compressed(**BLOCKS, block_structure=[128, 64]), 256, 512, 256 * 512 + 2 * 8 * 2),
+        (compressed(**BLOCKS, block_structure="128x64"), 256, 512, 256 * 512 + 2 * 8 * 2),
+    ],
+)  # fmt: skip
+def test_the_tensors_of_a_layer(config, outputs, inputs, expected):
+    assert nbytes(config, outputs, inputs) == expected
 
 
-def test_bitsandbytes_in_four_bits():
-    """4096 x 4096: half a byte each, a float32 for each 64, a code of 16 float32. Nested: a byte for each 64, a float32
-    for each 256 of those, a code of 256 float32 and an offset."""
-    blocks = 4096 * 4096 // 64
-    assert nbytes(PRESETS["bnb-nf4"], 4096, 4096) == 4096 * 4096 // 2 + blocks * 4 + 64
-    nested = {**PRESETS["bnb-nf4"], "bnb_4bit_use_double_quant": True}
-    assert nbytes(nested, 4096, 4096) == 4096 * 4096 // 2 + blocks + blocks // 256 * 4 + 64 + 1024 + 4
-
-
-def test_bitsandbytes_in_eight_bits():
-    assert nbytes(PRESETS["bnb-int8"], 300, 200) == 300 * 200 + 300 * 4
-
-
-def test_fp8_in_blocks():
-    """DeepSeek-V3's o_proj, 7168 x 16384: a float32 for each 128 x 128."""
-    assert nbytes(PRESETS["fp8"], 7168, 16384) == 7168 * 16384 + 56 * 128 * 4
-    assert nbytes({"quant_method": "fp8"}, 100, 100) == 100 * 100 + 4
-
-
-def test_compressed_tensors():
-    """int4: eight weights in an int32, a scale for each group, the shape; int8: a scale for each row."""
-    assert nbytes(PRESETS["int4"], 256, 512) == 256 * 512 // 2 + 256 * 4 * 2 + 16
-    assert nbytes(PRESETS["int8"], 256, 512) == 256 * 512 + 256 * 2
-    asymmetric = {
-        "quant_method": "compressed-tensors", "format": "pack-quantized",
-        "config_groups": {"group_0": {"weights": {"num_bits": 4, "strategy": "group", "group_size": 128,
-                                                  "symmetric": False}}},
-    }  # fmt: skip
-    assert nbytes(asymmetric, 256, 512) == 256 * 512 // 2 + 256 * 4 * 2 + 16 + 256 * 4 // 2
-
-
-@pytest.mark.parametrize("structure", [[128, 64], "128x64"])
-def test_compressed_tensors_in_blocks(structure):
-    """A scale for each block of 128 rows and 64 columns; older configurations write it as text."""
-    weights = {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": structure}
-    config = {
-        "quant_method": "compressed-tensors", "format": "float-quantized",
-        "config_groups": {"group_0": {"weights": weights}},
-    }  # fmt: skip
-    assert nbytes(config, 256, 512) == 256 * 512 + 2 * 8 * 2
-
-
-def test_what_stays_as_it_is():
-    """The embedding, the norms and lm_head."""
+@pytest.mark.parametrize(
+    ("config", "layers"),
+    [
+        (PRESETS["gptq"], 7),
+        ({**PRESETS["awq"], "modules_to_not_convert": ["self_attn"]}, 3),
+        ({**PRESETS["int8"], "ignore": ["re:.*mlp.*", "lm_head"]}, 4),
+        ({**PRESETS["gptq"], "modules_in_block_to_quantize": [["self_attn.q_proj"], ["mlp.down_proj"]]}, 2),
+    ],
+)
+def test_layers_that_are_quantised(config, layers):
+    """Of each of five; the embedding, the norms and lm_head stay."""
     model = served(LLAMA).model
-    assert quantise(model, preset("gptq"), torch.bfloat16) == 5 * 7
+    assert quantise(model, scheme(config, "the test"), torch.bfloat16) == 5 * layers
     packed = [path for path, module in model.named_modules() if isinstance(module, PackedWeights)]
-    assert len(packed) == 35
+    assert len(packed) == 5 * layers
     assert not any("lm_head" in path or "norm" in path or "embed" in path for path in packed)
-
-
-def test_layers_that_a_configuration_leaves_out():
-    model = served(LLAMA).model
-    config = {**PRESETS["awq"], "modules_to_not_convert": ["self_attn"]}
-    assert quantise(model, scheme(config, "the test"), torch.bfloat16) == 5 * 3
-    ignore = {**PRESETS["int8"], "ignore": ["re:.*mlp.*", "lm_head"]}
-    assert quantise(served(LLAMA).model, scheme(ignore, "the test"), torch.bfloat16) == 5 * 4
-    only = {**PRESETS["gptq"], "modules_in_block_to_quantize": [["self_attn.q_proj"], ["mlp.down_proj"]]}
-    assert quantise(served(LLAMA).model, scheme(only, "the test"), torch.bfloat16) == 5 * 2
 
 
 def test_a_layer_tied_to_the_embedding_stays():
@@ -121,45 +101,25 @@ def test_experts_are_layers_of_their_own():
     ("config", "words"),
     [
         ({"quant_method": "aqlm"}, "'aqlm' of the test is not planned for; there are gptq, awq"),
+        ({"quant_method": []}, r"'\[\]' of the test is not planned for"),
         ({}, "'None' of the test is not planned for"),
         ({"quant_method": "gptq", "bits": 5}, "bits is 5; 4, 8, 3, 2 are planned for"),
         ({"quant_method": "gptq", "bits": 4, "group_size": 0}, "group_size is 0"),
         ({"quant_method": "gptq", "bits": 4, "group_size": "x"}, "group_size is 'x'"),
         ({"quant_method": "awq", "bits": 4, "modules_to_not_convert": [3]}, "no list of names"),
-        ({"quant_method": "fp8", "weight_block_size": [0, 128]}, r"weight_block_size is \[0, 128\]"),
-        ({"quant_method": "fp8", "weight_block_size": 7}, "cannot be read"),
         ({"quant_method": "awq", "modules_to_not_convert": ["re:("]}, "has an expression that is none"),
         ({"quant_method": "awq", "modules_to_not_convert": "lm_head"}, "no list of names"),
-        ({"quant_method": "gptq", "modules_in_block_to_quantize": [[3]]}, "no list of names"),
-        (
-            {
-                "quant_method": "compressed-tensors",
-                "format": "float-quantized",
-                "config_groups": {
-                    "a": {"weights": {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [0, 0]}}
-                },
-            },
-            "block_structure is",
-        ),
-        (
-            {
-                "quant_method": "compressed-tensors",
-                "format": "float-quantized",
-                "config_groups": {"a": {"weights": {"num_bits": 8, "type": "float", "strategy": "block"}}},
-            },
-            "blocks without a block_structure",
-        ),
+        ({"quant_method": "fp8", "weight_block_size": [0, 128]}, r"weight_block_size is \[0, 128\]"),
+        ({"quant_method": "fp8", "weight_block_size": 7}, "cannot be read"),
+        (compressed(**BLOCKS, block_structure=[0, 0]), "block_structure is"),
+        (compressed(**BLOCKS), "blocks without a block_structure"),
+        (compressed(num_bits=8, strategy="channels"), "the strategy 'channels'"),
+        (compressed(num_bits=4), "in the format"),
         ({"quant_method": "compressed-tensors"}, "cannot be read: KeyError"),
         ({"quant_method": "compressed-tensors", "config_groups": {"a": {}, "b": {}}}, "2 groups of layers"),
-        ({"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": {"num_bits": 4}}}}, "in the format"),
     ],
 )
 def test_what_is_refused_in_one_line(config, words):
     with pytest.raises(BadInput, match=words) as refused:
         scheme(config, "the test")
     assert "\n" not in str(refused.value)
-
-
-def test_a_name_that_there_is_not():
-    with pytest.raises(BadInput, match="there are no weights 'int5'; did you mean int8 or int4"):
-        preset("int5")
