@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -15,7 +14,7 @@ from devexplorer.core.base import BadInput, Unavailable, bytes_text, count_text
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.planner import messages
 from devexplorer.core.planner.cards import Largest, Libraries, Room, by_bisection, fit_in, from_above, smallest
-from devexplorer.core.planner.records import LARGEST_BATCH, Fit, FitBytes, FitCard, FitSpec, Help
+from devexplorer.core.planner.records import LARGEST_BATCH, Fit, FitBytes, FitCard, FitSpec, Help, ranged
 from devexplorer.core.planner.run import DeviceMap, StepConfig
 from devexplorer.core.planner.subject import Subject
 from devexplorer.core.planner.trace import (
@@ -49,12 +48,14 @@ def state_sizes(model: nn.Module, device_map: DeviceMap) -> list[list[int]]:
         if not parameter.requires_grad:
             continue
         card, elements = sizes[where.get(id(parameter), 0)], parameter.numel()
+        if not card:
+            card += [CODE_BOOK_BYTES] * 2
         if elements < SMALLEST_ELEMENTS:
             card += [4 * elements] * 2
-            continue
-        blocks = -(-elements // BLOCK_ELEMENTS)
-        card += [elements, elements, 4 * blocks, 4 * blocks]
-    return [[*([CODE_BOOK_BYTES] * 2 if card else []), *card] for card in sizes]
+        else:
+            blocks = -(-elements // BLOCK_ELEMENTS)
+            card += [elements, elements, 4 * blocks, 4 * blocks]
+    return sizes
 
 
 # Over which cards a model is divided, through the planner of splits. In the planner's process.
@@ -75,11 +76,10 @@ def divided(subject: Subject, profiles: Sequence[Profile], weights: Sequence[flo
         raise BadInput(f"'{subject.title}' is one block that stays together, so it cannot be divided over {several}")
     names = [f"card {number} ({profile.name})" for number, profile in enumerate(profiles, start=1)]
     devices = _proposed(subject.title, blocks, names, weights)
-    cards = {
-        id(tensor): names.index(device)
-        for block, device in zip(blocks, devices, strict=True)
-        for tensor in block.tensors
-    }
+    cards = {}
+    for block, device in zip(blocks, devices, strict=True):
+        for tensor in block.tensors:
+            cards[id(tensor)] = names.index(device)
     return DeviceMap(tuple(profiles), tuple(cards.items()))
 
 
@@ -113,7 +113,7 @@ class FitCalculator:
         grouped = any(isinstance(module, nn.GroupNorm) for module in model.modules()) and self.convolutions
         self.doubts = [GROUP_NORM] if grouped else []
         """About seconds, before anything was run."""
-        self._largest: dict[tuple[Room, bool], Largest] = {}
+        self._largest: dict[tuple[tuple[Room, ...], bool], Largest] = {}
         """Of single cards: those with the same room and the same kernels have the same largest batch."""
 
     def fit(self, profiles: Sequence[Profile]) -> Fit:
@@ -128,28 +128,22 @@ class FitCalculator:
                 FitCard(gpu=item.name, capacity_bytes=item.usable_bytes, bytes=FitBytes(), reserved_bytes=0, fits=False)
                 for item in profiles
             )
-            return Fit(gpu=label(profiles), fits=False, cards=cards, reason=str(error))
+            return Fit(gpu=messages.label(profiles), fits=False, cards=cards, reason=str(error))
         cards = self.cards(traces, profiles)
+        found: dict[str, Any] = {}
         fits = all(card.fits for card in cards)
-        step = self.estimate(traces, profiles) if fits else None
-        result = self._search(profiles, device_map) if self.spec.search else None
-        return Fit(
-            gpu=label(profiles),
-            fits=fits,
-            cards=cards,
-            largest_batch=None if result is None else result.batch,
-            at_least=result is not None and result.at_least,
-            step_seconds=step and step.seconds,
-            step_seconds_low=step and step.low,
-            step_seconds_high=step and step.high,
-            samples_per_s=step and self.spec.batch / step.seconds,
-            samples_per_s_low=step and self.spec.batch / step.high,
-            samples_per_s_high=step and self.spec.batch / step.low,
-            board_power_w=_board_power(profiles),
-            bound=step and step.bound,
-            parts=step.parts if step else (),
-            reason=messages.reason(cards),
-        )
+        if self.spec.search:
+            most = self._search(profiles, device_map)
+            found = {"largest_batch": most.batch, "at_least": most.at_least}
+        if fits:
+            step, batch = self.estimate(traces, profiles), self.spec.batch
+            found |= ranged("step_seconds", step.seconds, step.low, step.high)
+            found |= ranged("samples_per_s", batch / step.seconds, batch / step.high, batch / step.low)
+            found |= {"bound": step.bound, "parts": step.parts}
+        limits = [profile.tdp_w for profile in profiles]
+        if None not in limits:
+            found["board_power_w"] = sum(filter(None, limits))
+        return Fit(gpu=messages.label(profiles), fits=fits, cards=cards, reason=messages.reason(cards), **found)
 
     def estimate(self, traces: Sequence[Trace], profiles: Sequence[Profile]) -> StepEstimate:
         """The time of a step; what made its range wider is noted."""
@@ -159,13 +153,10 @@ class FitCalculator:
 
     def _search(self, profiles: Sequence[Profile], device_map: DeviceMap) -> Largest:
         rooms = self.rooms(profiles)
-        alike = rooms[0], has_flash(profiles[0].compute_capability)
-        known = self._largest.get(alike) if len(rooms) == 1 else None
-        if known is None:
-            known = largest(self.cache, self.config, device_map, rooms, self.spec.batch)
-            if len(rooms) == 1:
-                self._largest[alike] = known
-        return known
+        alike = tuple(rooms), has_flash(profiles[0].compute_capability)
+        if len(rooms) > 1 or alike not in self._largest:
+            self._largest[alike] = largest(self.cache, self.config, device_map, rooms, self.spec.batch)
+        return self._largest[alike]
 
     def placed(self, profiles: Sequence[Profile], config: StepConfig, batch: int) -> DeviceMap:
         """Where everything is. Several cards share the parameters by their memory; where one is then too full for what
@@ -202,17 +193,6 @@ class FitCalculator:
     def rooms(self, profiles: Sequence[Profile]) -> list[Room]:
         """What each card has, and what of it is not for tensors."""
         return [self.libraries.room(profile) for profile in profiles]
-
-
-def _board_power(profiles: Sequence[Profile]) -> float | None:
-    limits = [profile.tdp_w for profile in profiles]
-    return None if None in limits else sum(filter(None, limits))
-
-
-def label(profiles: Sequence[Profile]) -> str:
-    """`Tesla T4`, `2x Tesla T4`, `Tesla T4, NVIDIA A10`."""
-    runs = [(name, len(list(group))) for name, group in groupby(profile.name for profile in profiles)]
-    return ", ".join(name if count == 1 else f"{count}x {name}" for name, count in runs)
 
 
 LEAST_SAVED = 0.01
@@ -293,37 +273,33 @@ def _tried(calculator: FitCalculator, profiles: Sequence[Profile], now: Fit, ide
     except (BadInput, Unavailable):
         return None
     if idea.computed:
-        traces = tuple(
-            trace.with_state(sizes) for trace, sizes in zip(traces, state_sizes(subject.model, device_map), strict=True)
-        )
+        states = state_sizes(subject.model, device_map)
+        traces = tuple(trace.with_state(sizes) for trace, sizes in zip(traces, states, strict=True))
     cards = calculator.cards(traces, profiles)
     before, after = (max(card.bytes.total for card in some) for some in (now.cards, cards))
     fits = all(card.fits for card in cards)
-    searched = calculator.spec.search and not idea.computed and idea.key != "half-batch" and calculator.cache.has_time
-    batch = (
-        largest(calculator.cache, idea.config, device_map, calculator.rooms(profiles), idea.batch, confirm=False).batch
-        if searched
-        else None
-    )
-    step = calculator.estimate(traces, profiles) if fits and not idea.computed else None
+    found: dict[str, Any] = {}
+    if calculator.spec.search and not idea.computed and idea.key != "half-batch" and calculator.cache.has_time:
+        rooms = calculator.rooms(profiles)
+        most = largest(calculator.cache, idea.config, device_map, rooms, idea.batch, confirm=False)
+        found["largest_batch"] = most.batch
+    if fits and not idea.computed:
+        step = calculator.estimate(traces, profiles)
+        found |= ranged("step_seconds", step.seconds, step.low, step.high)
     return Help(
         key=idea.key,
         title=idea.title[:1].upper() + idea.title[1:],
-        words=_sentence(idea, before, after, fits=fits, fitted=now.fits, batch=batch),
+        words=_sentence(idea, before, after, fits=fits, fitted=now.fits, batch=found.get("largest_batch")),
         gpu=now.gpu,
         total_bytes=after,
         saved_bytes=before - after,
         fits=fits,
-        largest_batch=batch,
-        step_seconds=step and step.seconds,
-        step_seconds_low=step and step.low,
-        step_seconds_high=step and step.high,
+        **found,
     )
 
 
 def _sentence(idea: Idea, before: int, after: int, *, fits: bool, fitted: bool, batch: int | None) -> str:
-    where = "on the fuller of " if idea.cards > 1 else ""
-    what = f"{where}{idea.title}"
+    what = f"on the fuller of {idea.title}" if idea.cards > 1 else idea.title
     sentence = f"{what[:1].upper() + what[1:]}: {bytes_text(after)} instead of {bytes_text(before)}"
     if fits != fitted:
         sentence += ", which fits" if fits else ", which does not fit"
@@ -368,18 +344,18 @@ def largest(
     if scalings is None:
         return by_bisection(runs, lambda: cache.has_time, sure)
 
-    def peaks(batch: int) -> bool:
-        return all(
-            scaling.at(batch).least <= capacity - taken
-            for scaling, (capacity, taken) in zip(scalings, rooms, strict=True)
-        )
+    def may_fit(batch: int) -> bool:
+        for scaling, (capacity, taken) in zip(scalings, rooms, strict=True):
+            if scaling.at(batch).least > capacity - taken:
+                return False
+        return True
 
     def computed(batch: int) -> bool:
-        return (
-            runs(batch) if batch < min(SCALING_BATCHES) else fit_in([scaling.at(batch) for scaling in scalings], rooms)
-        )
+        if batch < min(SCALING_BATCHES):
+            return runs(batch)
+        return fit_in([scaling.at(batch) for scaling in scalings], rooms)
 
-    result = from_above(computed, peaks)
+    result = from_above(computed, may_fit)
     if confirm and cache.has_time:
         try:
             if runs(result.batch) and (result.batch == LARGEST_BATCH or not runs(result.batch + 1)):

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import msgspec
 import torch
@@ -19,8 +20,9 @@ from devexplorer.core.models import model_dtype, parse_inputs
 from devexplorer.core.models.guard import as_written
 from devexplorer.core.models.samples.registry import specs_text
 from devexplorer.core.planner import messages
-from devexplorer.core.planner.calculator import FitCalculator, helps_for, label
-from devexplorer.core.planner.records import LARGEST_BATCH, ONE_GPU, BatchPoint, Fit, FitReport, FitSpec
+from devexplorer.core.planner.calculator import FitCalculator, helps_for
+from devexplorer.core.planner.messages import label
+from devexplorer.core.planner.records import LARGEST_BATCH, ONE_GPU, BatchPoint, Fit, FitReport, FitSpec, Help, ranged
 from devexplorer.core.planner.run import DeviceMap, StepConfig, sparse_layers
 from devexplorer.core.planner.subject import subject_of
 from devexplorer.core.planner.trace import COMPILED
@@ -74,17 +76,13 @@ def _point(calculator: FitCalculator, profiles: Sequence[Profile], batch: int) -
     traces = calculator.cache.traces(calculator.config, batch, device_map)
     cards = calculator.cards(traces, profiles)
     fullest = max(cards, key=lambda card: card.bytes.total / card.capacity_bytes)
+    seconds: dict[str, Any] = {}
     fits = all(card.fits for card in cards)
-    step = calculator.estimate(traces, profiles) if fits else None
-    return BatchPoint(
-        batch=batch,
-        total_bytes=fullest.bytes.total,
-        capacity_bytes=fullest.capacity_bytes,
-        fits=fits,
-        step_seconds=step and step.seconds,
-        step_seconds_low=step and step.low,
-        step_seconds_high=step and step.high,
-    )
+    if fits:
+        step = calculator.estimate(traces, profiles)
+        seconds = ranged("step_seconds", step.seconds, step.low, step.high)
+    total, capacity = fullest.bytes.total, fullest.capacity_bytes
+    return BatchPoint(batch=batch, total_bytes=total, capacity_bytes=capacity, fits=fits, **seconds)
 
 
 DTYPES = (None, torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -113,29 +111,28 @@ def checked(spec: FitSpec) -> tuple[StepConfig, list[tuple[Profile, ...]]]:
         findings.checked(lambda: parse_inputs(spec.inputs))
     dtype = None if spec.dtype is None else findings.checked(partial(model_dtype, spec.dtype))
     for profiles in cards:
-        if any(profile.device == "mps" for profile in profiles):
-            if len(profiles) > 1:
-                findings.add(ONE_GPU.format(next(card.name for card in profiles if card.device == "mps")))
-            if dtype is torch.float64:
-                findings.add(f"MPS has no float64, so it cannot be planned for on {profiles[0].name}")
+        for profile in profiles:
+            if profile.device == "mps" and len(profiles) > 1:
+                findings.add(ONE_GPU.format(profile.name))
+            if profile.device == "mps" and dtype is torch.float64:
+                findings.add(f"MPS has no float64, so it cannot be planned for on {profile.name}")
     findings.demand_none()
     if dtype not in DTYPES:
         raise BadInput(
             f"PyTorch's layers do not compute in {spec.dtype}; plan for float32, bfloat16, float16 or float64"
         )
-    autocast = None if spec.autocast is None else getattr(torch, spec.autocast)
     config = StepConfig(
         spec.train,
         spec.optimizer,
         dtype,
-        autocast,
+        None if spec.autocast is None else getattr(torch, spec.autocast),
         spec.checkpointing,
         channels_last=spec.channels_last,
         tf32=spec.tf32,
     )
-    return config, cards or [
-        (profile,) for profile in (calibrated_profiles(spec.calibrations) | load_profiles()).values()
-    ]
+    if not cards:
+        cards = [(profile,) for profile in (calibrated_profiles(spec.calibrations) | load_profiles()).values()]
+    return config, cards
 
 
 def plan(spec: FitSpec, progress: Report = no_report) -> FitReport:
@@ -210,14 +207,17 @@ def _planned(
         progress(0.3 + 0.4 * index / len(wanted), f"{subject.title} on {label(profiles)}")
         fits.append(calculators[profiles[0].device].fit(profiles))
         yield so_far()
+
+    def rest(done: float, text: str) -> None:
+        progress(0.7 + 0.3 * done, text)
+
     curve: tuple[BatchPoint, ...] = ()
     if spec.curve:
-        curve = batch_curve(calculator, wanted[0], fits[0], lambda done, text: progress(0.7 + 0.3 * done, text))
-    progress(0.7, "working out what would help")
-    found, untried = (
-        helps_for(calculator, wanted[0], fits[0], lambda done, text: progress(0.7 + 0.3 * done, text))
-        if spec.options
-        else ((), ())
-    )
+        curve = batch_curve(calculator, wanted[0], fits[0], rest)
+    rest(0.0, "working out what would help")
+    found: tuple[Help, ...] = ()
+    untried: tuple[str, ...] = ()
+    if spec.options:
+        found, untried = helps_for(calculator, wanted[0], fits[0], rest)
     progress(1.0, f"done after {time.monotonic() - started:.1f} s")
     yield msgspec.structs.replace(so_far(), helps=found, untried=untried, curve=curve)

@@ -95,8 +95,6 @@ Numbers = npt.NDArray[np.int64]
 KINDS = ("parameters", "buffers", "gradients", "optimizer", "activations")
 """What a block can be for; the last is everything that is nothing else."""
 OTHER = KINDS[-1]
-Room = tuple[int, int]
-"""Capacity of a card, and bytes of it that are not the allocator's."""
 UNLIMITED = 1 << 62
 
 

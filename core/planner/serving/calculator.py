@@ -14,6 +14,7 @@ import numpy as np
 from devexplorer.core.base import Report, bytes_text, count_text, no_report
 from devexplorer.core.devices.profiles import Profile
 from devexplorer.core.planner import messages
+from devexplorer.core.planner.cards import Libraries, Room
 from devexplorer.core.planner.messages import CONTEXT, MPS_MEMORY, MPS_SECONDS, as_it_is, calibrated, label
 from devexplorer.core.planner.records import (
     LARGEST_BATCH,
@@ -37,11 +38,9 @@ from devexplorer.core.planner.trace import (
     PACKED,
     PACKED_FROM,
     BatchScaling,
-    Room,
     context_bytes,
     cublas_bytes,
     fit_scaling,
-    library_bytes,
     step_estimate,
 )
 from devexplorer.core.planner.trace_cache import runs_convolutions
@@ -145,7 +144,7 @@ class ServingCalculator:
         assert spec.serving is not None
         self._made, self._runner, self._spec, self._serving = made, runner, spec, spec.serving
         self._has_time = has_time
-        self._convolutions = runs_convolutions(made.served.model)
+        self._libraries = Libraries(products=True, convolutions=runs_convolutions(made.served.model), train=False)
         kv_dtype = made.served.kv_dtype or made.served.dtype
         self.layout = CacheLayout(runner.layers, kv_dtype.itemsize, self._serving.kv_block)
         self.notes: dict[str, None] = {}
@@ -164,7 +163,7 @@ class ServingCalculator:
         if self._spec.search:
             batch = context = Most(0, False)
             if missing is None:
-                room = profile.usable_bytes, self._taken(profile)
+                room = self._room(profile)
                 batch, context = self._most("batch", room, eight), self._most("context", room, eight)
             ends = {LONGEST_CONTEXT: "", self._made.positions: "positions"}.get(context.number, "memory")
             found = {"largest_batch": batch.number, "at_least": batch.at_least}
@@ -236,21 +235,17 @@ class ServingCalculator:
         generate = self._serving.generate
         return self._runner.run(batch=batch, prompt=prompt, generate=generate, eight_bit=eight, whole=whole)
 
-    def _taken(self, profile: Profile) -> int:
-        """Bytes of a card that are not the allocator's."""
-        return context_bytes(profile) + self._library(profile) + self._made.more_bytes
-
-    def _library(self, profile: Profile) -> int:
-        chip = profile.compute_capability
-        return library_bytes(chip, products=True, convolutions=self._convolutions, train=False)
+    def _room(self, profile: Profile) -> Room:
+        capacity, taken = self._libraries.room(profile)
+        return capacity, taken + self._made.more_bytes
 
     def _card(self, session: ServingSession, profile: Profile) -> FitCard:
         """The cache was labelled as buffers; states get their room in the first pass, so at the peak it may not be
         there yet, and is counted all the same."""
-        replay = session.trace.replay(profile.usable_bytes, self._taken(profile))
+        replay = session.trace.replay(*self._room(profile))
         sizes = session.trace.sizes[session.cache_blocks]
         cached = int((-(-sizes // MIN_BLOCK) * MIN_BLOCK).sum())
-        library, more = self._library(profile), self._made.more_bytes
+        library, more = self._libraries.bytes_on(profile), self._made.more_bytes
         kept = cublas_bytes(profile.compute_capability, products=True, train=False)
         moments = []
         for found, workspace in ((replay.parts, library), (replay.rest, kept)):

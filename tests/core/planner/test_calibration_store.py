@@ -37,11 +37,11 @@ def test_a_newer_one_of_the_same_card_replaces_it_and_others_have_their_own(
     names = [store.save(each).name for each in (FOUND, *others)]
     assert names == [FOUND.name, *(f"{FOUND.name} ({number})" for number in (2, 3, 4, 5))]
     assert len(store.load()) == 5
+    assert store.save(others[0]).name == names[1], "its own name is free to it"
     newer = replace(FOUND, name="Tesla T4 calibrated on 2 Dec 2026", factors=())
     store.save(newer)
     assert newer in store.load()
     assert len(store.load()) == 5
-    assert store.save(others[0]).name == names[1], "its own name is free to it"
 
 
 def test_a_damaged_file_and_one_of_a_newer_version_are_left_alone(store):
