@@ -4,6 +4,7 @@ at for what only it can show; answers in words; and what is said of a forward th
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
@@ -28,6 +29,7 @@ from devexplorer.core.doctor.code.patches import apply
 from devexplorer.core.doctor.findings.collector import FindingCollector, diagnosis
 from devexplorer.core.doctor.findings.rules import RULES, passes, verdict, without_gradient
 from devexplorer.core.doctor.static.checks import StaticChecks
+from devexplorer.core.doctor.static.model_context import joined
 from devexplorer.core.doctor.subject import moved
 from devexplorer.core.models import (
     CHEAP_BYTES,
@@ -61,6 +63,7 @@ from devexplorer.core.records import (
     Finding,
     Offer,
 )
+from devexplorer.core.records.doctor import SEVERITIES
 from devexplorer.core.workspace import CommandResult, Refused, Target, Workspace
 
 
@@ -121,12 +124,12 @@ def _parts(name: str, model: nn.Module, extras: Extras) -> Iterator[Finding]:
     devices = sorted({device_id(tensor.device) for tensor in parameters_and_buffers(model)})
     if extras.hops is not None and extras.hops.latest:
         latest = extras.hops.latest
-        size, times = sum(hop.bytes for hop in latest), f"{len(latest)} {'copy' if len(latest) == 1 else 'copies'}"
+        size = sum(hop.bytes for hop in latest)
         yield _finding(
             "device-hop",
             "",
-            f"The hops of {name} carried {bytes_text(size)} between {' and '.join(devices)} in its latest forward, in"
-            f" {times}.",
+            f"The latest forward of {name} carried {bytes_text(size)} between {' and '.join(devices)}"
+            f" ({count_text(len(latest), 'hop')}).",
             "Join it on one device where it fits there.",
             "note",
             bytes=size,
@@ -154,7 +157,7 @@ def _behind(model: nn.Module) -> Iterator[Finding]:
             there, here = device_id(thing.device), device_id(next(iter(devices)))
             yield _finding(
                 "unregistered-tensor",
-                f"{path}.{name}" if path else name,
+                joined(path, name),
                 f"self.{name} is on {there} now, and the model on {here}: a call that uses it as it is"
                 " gives or meets the wrong device.",
                 f'Make it a buffer, which moves with the model: self.register_buffer("{name}", None) in __init__,'
@@ -209,16 +212,15 @@ def answer(name: str, diagnosis: Diagnosis, request: DoctorRequest | None) -> An
 
 def _words(diagnosis: Diagnosis) -> str:
     simulated = f" (a simulated {diagnosis.device_name})" if diagnosis.simulated else ""
+    parts = [f"The doctor looked at it for {diagnosis.device}{simulated}; nothing of it ran."]
     if diagnosis.inputs:
         parts = [
             f"The doctor rebuilt it in a separate process, moved it to {diagnosis.device}{simulated} and watched"
             f" {passes(diagnosis)}."
         ]
-    else:
-        parts = [f"The doctor looked at it for {diagnosis.device}{simulated}; nothing of it ran."]
     if not diagnosis.problems and not diagnosis.unchecked:
         parts.append("Every tensor is where it should be.")
-    parts += [sentence(item) for item in diagnosis.problems[:MOST_SAID]]
+    parts += map(sentence, diagnosis.problems[:MOST_SAID])
     more = len(diagnosis.problems) - MOST_SAID
     if more > 0:
         parts.append(f"The Doctor tab lists {count_text(more, 'more problem')}.")
@@ -233,59 +235,48 @@ def sentence(finding: Finding) -> str:
 
 
 def _facts(diagnosis: Diagnosis) -> list[Fact]:
-    facts = [
-        Fact("device", f"{diagnosis.device}, {diagnosis.device_name}{' (simulated)' if diagnosis.simulated else ''}")
-    ]
-    if diagnosis.inputs:
-        facts.append(Fact("inputs", diagnosis.inputs))
-    facts.append(Fact("watched", count_text(diagnosis.operations, "operation")))
-    for severity, plural in (("error", "errors"), ("warning", "warnings")):
-        count = sum(item.severity == severity for item in diagnosis.problems)
-        facts.append(
-            Fact(
-                plural, _titles([item for item in diagnosis.problems if item.severity == severity]) if count else "none"
-            )
-        )
-    if diagnosis.notes:
-        facts.append(Fact("notes", _titles(diagnosis.notes)))
-    if diagnosis.no_gradient:
-        facts.append(Fact("without a gradient", without_gradient(diagnosis)))
-    if diagnosis.uncompiled:
-        facts.append(
-            Fact("examined as written, without", ", ".join(dict.fromkeys(item.what for item in diagnosis.uncompiled)))
-        )
-    if diagnosis.unchecked:
-        facts.append(Fact("not checked", ", ".join(dict.fromkeys(item.what for item in diagnosis.unchecked))))
-    return facts
+    simulated = " (simulated)" if diagnosis.simulated else ""
+    of = {severity: [item for item in diagnosis.problems if item.severity == severity] for severity in SEVERITIES}
+    rows = {
+        "device": f"{diagnosis.device}, {diagnosis.device_name}{simulated}",
+        "inputs": diagnosis.inputs,
+        "watched": count_text(diagnosis.operations, "operation"),
+        "errors": _titles(of["error"]) or "none",
+        "warnings": _titles(of["warning"]) or "none",
+        "notes": _titles(diagnosis.notes),
+        "without a gradient": without_gradient(diagnosis),
+        "examined as written, without": ", ".join(dict.fromkeys(item.what for item in diagnosis.uncompiled)),
+        "not checked": ", ".join(dict.fromkeys(item.what for item in diagnosis.unchecked)),
+    }
+    return [Fact(name, text) for name, text in rows.items() if text]
 
 
 def _titles(findings: Sequence[Finding]) -> str:
-    counts: dict[str, int] = {}
-    for item in findings:
-        counts[item.rule] = counts.get(item.rule, 0) + 1
-    return ", ".join(
-        f"{count} × {RULES[rule].title}" if count > 1 else RULES[rule].title for rule, count in counts.items()
-    )
+    titles = []
+    for rule, count in Counter(item.rule for item in findings).items():
+        titles.append(f"{count} × {RULES[rule].title}" if count > 1 else RULES[rule].title)
+    return ", ".join(titles)
 
 
 def _code(name: str, diagnosis: Diagnosis, request: DoctorRequest | None) -> str:
     """The same in your own test; in a script it prints what it finds and goes on."""
-    if request is None:
-        call = [variable(name), quoted(diagnosis.device)]
-        given = ["allow_unchecked=True"]
-    else:
+    call = [variable(name), quoted(diagnosis.device), "allow_unchecked=True"]
+    if request is not None:
         call = [quoted(request.source), quoted(request.device)]
-        call += [quoted(request.inputs)] if request.inputs else []
-        given = ["train=True"] if request.train else []
-        given += [
-            f"{key}={quoted(value)}" for key in ("folder", "virtual", "dtype") if (value := getattr(request, key))
-        ]
-        given += [f"seed={request.seed}"] if request.seed else []
+        if request.inputs:
+            call.append(quoted(request.inputs))
+        if request.train:
+            call.append("train=True")
+        for key in ("folder", "virtual", "dtype"):
+            if value := getattr(request, key):
+                call.append(f"{key}={quoted(value)}")
+        if request.seed:
+            call.append(f"seed={request.seed}")
     lines = [
         "from devexplorer import assert_placement_clean",
         "",
         "try:",
-        f"    assert_placement_clean({', '.join([*call, *given])})",
+        f"    assert_placement_clean({', '.join(call)})",
         "except AssertionError as _error:",
         "    print(_error)",
     ]
@@ -364,11 +355,11 @@ def _of_object(progress: ProgressMonitor, name: str) -> ProgressMonitor:
 
 def _with_live(found: Diagnosis, name: str, model: nn.Module, extras: Extras) -> Diagnosis:
     known = {item.path for item in (*found.problems, *found.notes) if item.rule == "unregistered-tensor"}
-    live = [item for item in live_findings(name, model, extras) if item.path not in known]
-    every = (*found.problems, *live)
-    problems = [item for severity in ("error", "warning") for item in every if item.severity == severity]
-    notes = [*found.notes, *(item for item in live if item.severity == "note")]
-    return replace(found, target=name, problems=tuple(problems), notes=tuple(notes))
+    every = [*found.problems, *found.notes]
+    every += [item for item in live_findings(name, model, extras) if item.path not in known]
+    every.sort(key=lambda item: SEVERITIES.index(item.severity))
+    notes = tuple(item for item in every if item.severity == "note")
+    return replace(found, target=name, problems=tuple(every[: len(every) - len(notes)]), notes=notes)
 
 
 def explain(module: nn.Module, inputs: Sequence[Tensor]) -> Finding | None:

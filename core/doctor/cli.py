@@ -62,7 +62,9 @@ def uncompiled_text(uncompiled: Sequence[Uncompiled], folder: str) -> str:
     """`examined as written, without torch.compile (net.py:7) and torch.jit.script (net.py:12, net.py:20)`."""
     places: dict[str, list[str]] = {}
     for item in uncompiled:
-        places.setdefault(item.what, []).extend([_place(item.file, item.line, folder)] if item.file else [])
+        known = places.setdefault(item.what, [])
+        if item.file:
+            known.append(_place(item.file, item.line, folder))
     parts = [f"{what} ({', '.join(lines)})" if lines else what for what, lines in places.items()]
     return f"examined as written, without {' and '.join(parts)}"
 
@@ -84,28 +86,18 @@ def github_lines(diagnosis: Diagnosis, folder: str, *, allowed: bool = False) ->
         rule = RULES.get(finding.rule)
         title = finding.rule if rule is None else f"{rule.title} ({rule.key})"
         command = _COMMANDS.get(finding.severity, "error")
-        yield _annotation(command, title, f"{finding.message} {finding.fix}", finding.file, finding.line, folder)
+        yield _annotation(command, title, f"{finding.message} {finding.fix}", finding, folder)
     for left in diagnosis.uncompiled:
-        yield _annotation(
-            "notice", f"Examined without {left.what}", "It was examined as it is written.", left.file, left.line, folder
-        )
+        yield _annotation("notice", f"Examined without {left.what}", "It was examined as it is written.", left, folder)
     for item in diagnosis.unchecked:
-        yield _annotation(
-            "notice" if allowed else "warning",
-            f"Not checked: {item.what}",
-            str(item.reason),
-            item.file,
-            item.line,
-            folder,
-        )
+        command = "notice" if allowed else "warning"
+        yield _annotation(command, f"Not checked: {item.what}", str(item.reason), item, folder)
 
 
 def shown_file(file: str, folder: str) -> str:
     """A file as people know it: relative where it lies below the folder."""
-    for path, base in (
-        (os.path.abspath(file), os.path.abspath(folder)),
-        (os.path.realpath(file), os.path.realpath(folder)),
-    ):
+    for known in (os.path.abspath, os.path.realpath):
+        path, base = known(file), known(folder)
         if path.startswith(os.path.join(base, "")):
             return os.path.relpath(path, base)
     return file
@@ -114,10 +106,10 @@ def shown_file(file: str, folder: str) -> str:
 # --- GitHub
 
 
-def _annotation(command: str, title: str, message: str, file: str, line: int, folder: str) -> str:
+def _annotation(command: str, title: str, message: str, at: Finding | Uncompiled | Unchecked, folder: str) -> str:
     properties = {"title": title}
-    if file:
-        properties = {"file": shown_file(file, folder).replace(os.sep, "/"), "line": str(line), **properties}
+    if at.file:
+        properties = {"file": shown_file(at.file, folder).replace(os.sep, "/"), "line": str(at.line), **properties}
     listed = ",".join(f"{name}={_escaped(value, ':,')}" for name, value in properties.items())
     return f"::{command} {listed}::{_escaped(message)}"
 

@@ -12,6 +12,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,14 +21,13 @@ from devexplorer.core.base import BadInput, Report, no_report
 from devexplorer.core.doctor.code.origins import Origins
 from devexplorer.core.doctor.findings.collector import FindingCollector, diagnosis
 from devexplorer.core.doctor.findings.rules import DEVICES_MEET
-from devexplorer.core.doctor.gradients.gradients import Gradients, growing
 from devexplorer.core.doctor.hard_coded import HardCoded
 from devexplorer.core.doctor.static.checks import StaticChecks
 from devexplorer.core.doctor.static.gradients import report_summed_losses
 from devexplorer.core.doctor.subject import Devices, chosen, inputs_for, moved, text_of_tensors
-from devexplorer.core.doctor.tracing import OpTracer
 from devexplorer.core.doctor.tracing.device_branches import Branches
-from devexplorer.core.doctor.tracing.op_tracer import forward_line
+from devexplorer.core.doctor.tracing.gradients import Gradients, growing
+from devexplorer.core.doctor.tracing.op_tracer import OpTracer, forward_line
 from devexplorer.core.doctor.trials import BY_DEVICE, ComparedValues, Outcome, Trials, alike, values_of, with_fixes
 from devexplorer.core.doctor.working import (
     BACKWARD,
@@ -88,6 +88,16 @@ def examined(request: DoctorRequest, progress: Report = no_report) -> Iterator[D
     return Doctor(builder, chosen(request), request, progress=progress).diagnoses()
 
 
+class _Placed(NamedTuple):
+    """What is run."""
+
+    model: nn.Module
+    """Where it was moved."""
+    given: list[Tensor]
+    """What its forward gets, on the CPU."""
+    origins: Origins
+
+
 class Doctor:
     """One examination of one subject on one device."""
 
@@ -143,9 +153,11 @@ class Doctor:
         if mixed and not mixed_by_usual:
             self._collector, self._tensors = other._collector, self._usual
             return usual
-        for item in mixed_by_usual if not mixed else ():
-            place = SourceLocation(item.file, item.line, "") if item.line else None
+        if mixed:
+            return found
+        for item in mixed_by_usual:
             message = f"An input of float32, which PyTorch makes unless told otherwise, fails here: {item.message}"
+            place = SourceLocation(item.file, item.line, "")
             self._collector.add(MIXED, message, str(item.fix), path=item.path, place=place, severity="note")
         return self._diagnosis()
 
@@ -182,25 +194,24 @@ class Doctor:
         model = self._made(origins)
         if model is None:
             return
+        device = self._info.id
         checks = StaticChecks(model, origins, self._collector)
         self._look("as it was made", checks.before)
         report_summed_losses(self._own_files(model), self._collector)
         given = self._given(model)
-        self._progress(0.3, f"moving it to {self._info.id}")
+        self._progress(0.3, f"moving it to {device}")
         placed = moved(model, self._info, self._dtype, self._collector)
+        self._look("after the move", lambda: checks.moved(None if placed is None else device))
         if placed is None:
-            self._look("after the move", lambda: checks.moved(None))
             if given is not None:
-                self._collector.not_checked(
-                    FORWARD, f"the model did not get to {self._info.id}, so nothing could run there."
-                )
+                self._collector.not_checked(FORWARD, f"the model did not get to {device}, so nothing could run there.")
             return
-        self._look("after the move", lambda: checks.moved(self._info.id))
         if given is not None:
-            self._progress(0.4, f"forward on {self._info.id}")
-            work = self._ran(placed, given, origins, checks)
+            self._progress(0.4, f"forward on {device}")
+            run = _Placed(placed, given, origins)
+            work = self._ran(run, checks)
             if self._training or reads_mode(model):
-                self._ran_otherwise(placed, given, origins)
+                self._ran_otherwise(run)
             if work is not None:
                 self._look("after the run", lambda: checks.ran(work.went_back, work.modules, explained=work.is_over))
         self._look_at_seeds(model, checks)
@@ -221,23 +232,24 @@ class Doctor:
             return None
         dtype, device = torch.get_default_dtype(), default_device()
         if dtype != before[0]:
-            fix = "Give the dtype to the tensors that need it"
-            self._note_default("dtype-promotion", "dtype", str(dtype), "is of it", fix)
+            self._note_default("dtype-promotion", "dtype", str(dtype))
         if device != before[1]:
-            fix = "Name the device where a tensor is made"
-            self._note_default("default-device", "device", self._cuda.name_of(str(device)), "is made there", fix)
+            self._note_default("default-device", "device", self._cuda.name_of(str(device)))
         model = unwrapped(model, self._collector)
         self._as_made = model.training
         if self._info.simulated:
             note_quantised(model, self._collector)
         return model
 
-    def _note_default(self, rule: str, what: str, value: str, effect: str, fix: str) -> None:
-        message = (
-            f"Making the model sets the default {what} to {value}: every tensor that names none {effect}, in the whole"
-            " process."
+    def _note_default(self, rule: str, what: str, value: str) -> None:
+        self._collector.add(
+            rule,
+            f"Making the model sets the default {what} to {value}: every tensor that names none gets it, in the whole"
+            " process.",
+            f"Name the {what} where a tensor is made, and leave the default as it is.",
+            path="",
+            severity="note",
         )
-        self._collector.add(rule, message, f"{fix}, and leave the default as it is.", path="", severity="note")
 
     def _given(self, model: nn.Module) -> list[Tensor] | None:
         """What forward gets, on the CPU; None where that is unknown."""
@@ -259,15 +271,17 @@ class Doctor:
                 f" shapes, as in --input {unknown.example}, with a dtype where one is not floating: 2x16:int64.",
             )
             return None
-        self._named = [spec.dtype is not None for spec in specs]
-        own = [spec.dtype is None and item.dtype is not torch.float32 for spec, item in zip(specs, given, strict=True)]
-        said = [
-            replace(spec, dtype=item.dtype) if of_model else spec
-            for spec, item, of_model in zip(specs, given, own, strict=True)
-        ]
+        said, usual = [], []
+        for spec, item in zip(specs, given, strict=True):
+            self._named.append(spec.dtype is not None)
+            if spec.dtype is None and item.dtype is not torch.float32:
+                spec = replace(spec, dtype=item.dtype)
+                item = item.float()
+            said.append(spec)
+            usual.append(item)
         self._text = specs_text(said)
-        if any(own) and self._dtype is None:
-            self._usual = [item.float() if of_model else item for item, of_model in zip(given, own, strict=True)]
+        if said != list(specs) and self._dtype is None:
+            self._usual = usual
         return given
 
     def _own_files(self, model: nn.Module) -> list[str]:
@@ -294,102 +308,94 @@ class Doctor:
 
     # --- the run
 
-    def _ran(self, model: nn.Module, given: list[Tensor], origins: Origins, checks: StaticChecks) -> ForwardWork | None:
+    def _tracing(
+        self, run: _Placed, inputs: list[Tensor], collector: FindingCollector, gradients: Gradients | None = None
+    ) -> OpTracer:
+        seed_all(self._request.seed)
+        return OpTracer(run.model, self._info.id, collector, run.origins, inputs, gradients)
+
+    def _ran(self, run: _Placed, checks: StaticChecks) -> ForwardWork | None:
         """Run it and watch; None where its forward failed, which is reported then."""
-        inputs = self._there(model, given)
+        model, train, collector = run.model, self._request.train, self._collector
+        inputs = self._there(run)
         branches = Branches(model, self._info)
+        compared = self._trial or bool(branches)
         weights: list[ComparedValues] | None = None
-        if self._trial or branches:
+        if compared:
             self._parameters = frozenset(name for name, _ in model.named_parameters())
             weights = values_of(list(model.parameters()))
-        work = ForwardWork(
-            model, self._request.train, self._info.id, self._progress, keep=self._trial or bool(branches)
-        )
-        self._modes.append(MODES[self._request.train])
-        known = len(self._collector.findings())
-        seed_all(self._request.seed)
-        gradients = Gradients(model, inputs) if self._request.train else None
-        tracing = OpTracer(model, self._info.id, self._collector, origins, inputs, gradients)
+        work = ForwardWork(model, train, self._info.id, self._progress, keep=compared)
+        self._modes.append(MODES[train])
+        known = len(collector.findings())
+        gradients = Gradients(model, inputs) if train else None
+        tracing = self._tracing(run, inputs, collector, gradients)
         try:
             with tracing, branches.noted():
                 work.run(inputs)
             if gradients is not None:
-                explain = functools.partial(gradients.explain, checks.place, self._collector)
-                self._look("without a gradient", explain)
+                self._look("without a gradient", functools.partial(gradients.explain, checks.place, collector))
             if self._info.id != "cpu":  # where everything is on the CPU, what stays behind there makes nothing fail
-                self._collector.used = tracing.run.sources.used
-            self._once_more(model, given, origins)
+                collector.used = tracing.run.sources.used
+            self._once_more(run)
             work.step()
             if branches:
                 self._progress(0.8, "comparing with the CPU")
-                branches.compare(lambda: self._differs(work.output, given, weights), self._collector)
-            train = self._request.train
-            self._look("kept", lambda: growing(model, self._there(model, given), self._collector, train))
+                branches.compare(lambda: self._differs(work.output, run, weights), collector)
+            self._look("kept", lambda: growing(model, self._there(run), collector, train))
         except (Exception, SystemExit) as error:
-            failure = failure_of(error, model, self._info.id)
-            if tracing.run.irregular and failure.kind == "other":
-                failure = failure._replace(kind="imitation")
+            failure = self._failure(error, tracing)
             if work.stage == BACKWARD and failure.place is None and failure.kind == "other":
-                again = ForwardWork(model, self._request.train, self._info.id)
+                again = ForwardWork(model, train, self._info.id)
                 failure = failure._replace(place=forward_line(functools.partial(again.run, inputs)))
             del inputs
             if work.stage != STEP and failure.kind == "other":
-                self._once_more(model, given, origins, failure)
-            self._collector.path = ""
-            self._failed(failure, work.stage, known, model, given)
+                self._once_more(run, failure)
+            self._failed(failure, work.stage, known, run)
             self._ended = True
             return None if work.stage == FORWARD else work
         finally:
             self._operations, self._output = tracing.operations, work.output
             if self._trial:
-                self._reference = self._twin().output(self._converted(given), weights)
+                self._reference = self._twin().output(self._converted(run.given), weights)
             if gradients is not None:
                 gradients.close()
         if work.without_gradient:
-            self._collector.not_checked("the backward", "nothing in what forward returns has a gradient to give.")
+            collector.not_checked("the backward", "nothing in what forward returns has a gradient to give.")
         return work
 
-    def _differs(
-        self, ours: list[ComparedValues] | None, given: list[Tensor], weights: list[ComparedValues] | None
-    ) -> bool:
+    def _failure(self, error: BaseException, tracing: OpTracer) -> Failure:
+        failure = failure_of(error, tracing.model, self._info.id)
+        if tracing.run.irregular and failure.kind == "other":
+            return failure._replace(kind="imitation")
+        return failure
+
+    def _differs(self, ours: list[ComparedValues] | None, run: _Placed, weights: list[ComparedValues] | None) -> bool:
         """Whether forward returns something else where there is only the CPU."""
-        theirs = self._twin().output(self._converted(given), weights)
+        theirs = self._twin().output(self._converted(run.given), weights)
         return ours is not None and theirs is not None and not alike(ours, theirs, BY_DEVICE)
 
-    def _ran_otherwise(self, model: nn.Module, given: list[Tensor], origins: Origins) -> None:
+    def _ran_otherwise(self, run: _Placed) -> None:
         """Forward in the other mode, to find what only that does. Where that fails on the CPU as well, and the model is
         not even made in that mode, it says nothing."""
         training, collector = not self._request.train, self._collector
-        work = ForwardWork(model, self._request.train, self._info.id, self._progress, training=training)
+        work = ForwardWork(run.model, self._request.train, self._info.id, self._progress, training=training)
         known = len(collector.findings())
         with collector.in_mode(MODES[training]), warnings.catch_warnings(action="ignore"):  # nobody asked for this run
-            inputs = self._there(model, given)
-            seed_all(self._request.seed)
-            tracing = OpTracer(model, self._info.id, collector, origins, inputs)
+            inputs = self._there(run)
+            tracing = self._tracing(run, inputs, collector)
             try:
                 with tracing:
                     work.run(inputs)
                 self._modes.append(MODES[training])
-                self._once_more(model, given, origins, training=training)
+                self._once_more(run, training=training)
             except (Exception, SystemExit) as error:
-                failure = failure_of(error, model, self._info.id)
-                if tracing.run.irregular and failure.kind == "other":
-                    failure = failure._replace(kind="imitation")
-                collector.path = ""
-                self._failed(failure, work.stage, known, model, given, training)
+                self._failed(self._failure(error, tracing), work.stage, known, run, training)
         self._operations += tracing.operations
         used = {} if collector.used is None else collector.used
         for path, effects in tracing.run.sources.used.items():
             used.setdefault(path, set()).update(effects)
 
-    def _once_more(
-        self,
-        model: nn.Module,
-        given: list[Tensor],
-        origins: Origins,
-        failed: Failure | None = None,
-        training: bool | None = None,
-    ) -> None:
+    def _once_more(self, run: _Placed, failed: Failure | None = None, training: bool | None = None) -> None:
         """A second call, where the first one was slow: what a model keeps after its first call is not slow at every
         call.
 
@@ -398,94 +404,82 @@ class Doctor:
         """
         if not self._collector.found_now(AT_EVERY_CALL):
             return
-        second = FindingCollector()
-        work = ForwardWork(model, self._request.train, self._info.id, training=training)
+        second, again = FindingCollector(), None
+        work = ForwardWork(run.model, self._request.train, self._info.id, training=training)
         try:
             with self._collector.ignoring():
-                inputs = self._there(model, given)
-                seed_all(self._request.seed)
-                with OpTracer(model, self._info.id, second, origins, inputs):
+                inputs = self._there(run)
+                with self._tracing(run, inputs, second):
                     work.run(inputs)
         except (Exception, SystemExit) as error:
-            again = failure_of(error, model, self._info.id)
-            if failed is None or (again.description, again.place) != (failed.description, failed.place):
-                return
+            again = failure_of(error, run.model, self._info.id)
+        if again is None or failed is None:
+            same = again is failed
         else:
-            if failed is not None:
-                return
-        self._collector.once(AT_EVERY_CALL, second)
+            same = (again.description, again.place) == (failed.description, failed.place)
+        if same:
+            self._collector.once(AT_EVERY_CALL, second)
 
-    def _there(self, model: nn.Module, given: list[Tensor]) -> list[Tensor]:
+    def _there(self, run: _Placed) -> list[Tensor]:
         """The inputs on the device, for a model on several that of its first parameter; what accelerate has dispatched
         moves its inputs itself."""
-        converted = self._converted(given)
-        if dispatched(named_modules(model)) is not None:
+        converted = self._converted(run.given)
+        if dispatched(named_modules(run.model)) is not None:
             return converted
-        device = next(model.parameters()).device if split_by_hand(model) else self._info.id
+        device = next(run.model.parameters()).device if split_by_hand(run.model) else self._info.id
         return [item.to(device) for item in converted]
 
     def _converted(self, given: list[Tensor]) -> list[Tensor]:
         """The inputs in the dtype that the model is converted to, except where another one was asked for."""
         if self._dtype is None:
             return given
-        pairs = zip(given, self._named, strict=True)
-        return [item if named or not item.is_floating_point() else item.to(self._dtype) for item, named in pairs]
+        converted = []
+        for item, named in zip(given, self._named, strict=True):
+            converted.append(item if named or not item.is_floating_point() else item.to(self._dtype))
+        return converted
 
-    def _failed(
-        self,
-        failure: Failure,
-        stage: str,
-        known: int,
-        model: nn.Module,
-        given: list[Tensor],
-        training: bool | None = None,
-    ) -> None:
-        collector, device = self._collector, self._info.id
+    def _failed(self, failure: Failure, stage: str, known: int, run: _Placed, training: bool | None = None) -> None:
+        """Say what a failure in a stage means; `known`: how many findings there were before."""
+        collector, device, place = self._collector, self._info.id, failure.place
+        collector.path = ""
         if training is not None:
             stage = f"{stage} in {MODES[training]} mode"
-        rest = f"the rest of {stage}" if stage != STEP else STEP
-        ended = f"it ended{failure.at}: {failure.description}. Fix that and check again."
+        rest = stage if stage == STEP else f"the rest of {stage}"
+        why = f"it ended{failure.at}: {failure.description}. Fix that and check again."
         if any(item.rule in DEVICES_MEET and item.severity == "error" for item in collector.findings()[known:]):
-            collector.not_checked(rest, ended, failure.place)
-            return
-        if failure.kind == "memory":
+            pass
+        elif failure.kind == "memory":
             message, fix = out_of_memory(failure, self._info, stage.capitalize())
-            collector.add("fails-on-device", message, fix, path=failure.path, place=failure.place)
-            collector.not_checked(rest, f"{device} was full{failure.at}.", failure.place)
-            return
-        if failure.kind == "host":
+            collector.add("fails-on-device", message, fix, path=failure.path, place=place)
+            why = f"{device} was full{failure.at}."
+        elif failure.kind == "host":
+            rest = stage
             why = f"this machine has too little memory for its values ({failure.description}); give smaller inputs."
-            collector.not_checked(stage, why, failure.place)
-            return
-        if failure.kind == "imitation":
+        elif failure.kind == "imitation":
             why = f"{failure.description}: a card could do that, a virtual GPU cannot."
-            collector.not_checked(rest, why, failure.place)
-            return
-        self._progress(0.8, "trying the same on the CPU")
-        there, reason = self._twin(training).failure(self._converted(given))
-        if there is not None:
-            hint = arguments_hint(model, len(given)) if issubclass(there.error, TypeError) else ""
-            description = f"fails on the CPU as well: {there.description}{there.at or failure.at}{hint}"
-            if training is not None and training != self._as_made:
-                return
-            if training is None and not self._errors():
-                raise BadInput(f"'{self._builder.title}' {description}")
-            collector.not_checked(rest, f"it {description}.", there.place)
-        elif reason:
-            collector.not_checked(
-                rest,
-                f"{failure.description}{failure.at}; whether that is the device's doing is not known: {reason}.",
-                failure.place,
-            )
         else:
-            collector.add(
-                "fails-on-device",
-                f"{stage.capitalize()} works on the CPU and raises on {device}: {failure.description}.",
-                failure.fix,
-                path=failure.path,
-                place=failure.place,
-            )
-            collector.not_checked(rest, f"it ended{failure.at}. Fix that and check again.", failure.place)
+            self._progress(0.8, "trying the same on the CPU")
+            there, reason = self._twin(training).failure(self._converted(run.given))
+            if there is not None:
+                hint = arguments_hint(run.model, len(run.given)) if issubclass(there.error, TypeError) else ""
+                why = f"fails on the CPU as well: {there.description}{there.at or failure.at}{hint}"
+                if training is not None and training != self._as_made:
+                    return
+                if training is None and not self._errors():
+                    raise BadInput(f"'{self._builder.title}' {why}")
+                why, place = f"it {why}.", there.place
+            elif reason:
+                why = f"{failure.description}{failure.at}; whether that is the device's doing is not known: {reason}."
+            else:
+                collector.add(
+                    "fails-on-device",
+                    f"{stage.capitalize()} works on the CPU and raises on {device}: {failure.description}.",
+                    failure.fix,
+                    path=failure.path,
+                    place=place,
+                )
+                why = f"it ended{failure.at}. Fix that and check again."
+        collector.not_checked(rest, why, place)
 
     def _twin(self, training: bool | None = None) -> CpuTwin:
         request = self._request

@@ -7,7 +7,7 @@ import ast
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.util import resolve_name
@@ -16,8 +16,10 @@ from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
+from devexplorer.core.base import count_text
+from devexplorer.core.doctor.code.syntax import nodes
 from devexplorer.core.doctor.findings.collector import FindingCollector
-from devexplorer.core.isolation.source_location import SourceLocation, kind_of, place_at
+from devexplorer.core.isolation.source_location import SourceLocation, frames, kind_of, place_at
 from devexplorer.core.models import Stamp, last_name, stamp_of, tree_of
 from devexplorer.core.virtual.cuda import emulation
 from devexplorer.core.virtual.cuda.emulation import Observer
@@ -36,18 +38,15 @@ def asking(frame: FrameType | None) -> tuple[FrameType | None, bool]:
     None where it is the doctor itself that asks.
     """
     between = False
-    while frame is not None:
-        code = frame.f_code
-        file = code.co_filename
-        if file.startswith(_EMULATION) or code.co_name == "__torch_function__":
-            frame = frame.f_back  # a mode that only passes on what it was asked
-            continue
+    for outer in frames(frame):
+        file = outer.f_code.co_filename
+        if file.startswith(_EMULATION) or outer.f_code.co_name == "__torch_function__":
+            continue  # a mode that only passes on what it was asked
         if kind_of(file) != "skipped":
-            return frame, between
+            return outer, between
         if file.startswith(_CORE):
-            return None, between
+            break
         between = True
-        frame = frame.f_back
     return None, between
 
 
@@ -58,13 +57,12 @@ def line_of(frame: FrameType | None) -> SourceLocation | None:
 
 def running(frame: FrameType | None) -> bool:
     """Whether a frame runs within a module's forward (or in its backward) rather than while the model is made."""
-    while frame is not None:
-        code = frame.f_code
-        if (
-            code.co_name == "_call_impl" and code.co_filename.endswith(_MODULES)
-        ) or code.co_name == "_engine_run_backward":
+    for outer in frames(frame):
+        name = outer.f_code.co_name
+        if name == "_engine_run_backward":
             return True
-        frame = frame.f_back
+        if name == "_call_impl" and outer.f_code.co_filename.endswith(_MODULES):
+            return True
     return False
 
 
@@ -105,10 +103,9 @@ class HardCoded(Observer):
         at, _ = asking(frame)
         if at is None:
             return
-        cards = f"{self._cards} cards, cuda:0 to cuda:{self._cards - 1}" if self._cards > 1 else "one card, cuda:0"
         self._collector.add(
             RULE,
-            f"`{name}` is not there: this machine has {cards}.",
+            f"`{name}` is not there: this machine has {count_text(self._cards, 'card')}, from cuda:0 on.",
             "Take the device from a tensor at hand, as in `device=x.device`, or let the caller pass it.",
             place=line_of(at),
             severity="error",
@@ -119,62 +116,47 @@ class HardCoded(Observer):
         self._collector.not_checked(what, why, line_of(asking(frame)[0]))
 
     def _add(self, result: Written, frame: FrameType, between: bool) -> None:
-        at_work = running(frame)
-        place = line_of(frame)
-        assert place is not None
-        if (result.asks or result.default) and not at_work:
+        at_work, place = running(frame), line_of(frame)
+        if place is None or ((result.asks or result.default) and not at_work):
             return
         if between and self._collector.has(RULE, place):
             return  # one `.cuda()` of a module moves many parameters
+        severity = "warning"
         if result.asks:
             severity = "note"
-        elif result.default or not (at_work or result.card):
-            severity = "warning"
-        else:
+        elif not result.default and (at_work or result.card):
             severity = "error"
-        message = _message(result, place, _where(frame), at_work)
-        self._collector.add(RULE, message, _fix(result, at_work), place=place, severity=severity)
-
-
-def _where(frame: FrameType | None) -> str:
-    """The function that a line is in, in words: the one around it where it is in a comprehension or a lambda."""
-    parts = (
-        [part for part in frame.f_code.co_qualname.split(".") if not part.startswith("<")] if frame is not None else []
-    )
-    return f"in `{parts[-1]}`" if parts else "at the top of the file"
+        parts = [part for part in frame.f_code.co_qualname.split(".") if not part.startswith("<")]
+        where = f"in `{parts[-1]}`" if parts else "at the top of the file"  # the function around a comprehension
+        message = _message(result, place, where, at_work)
+        fix = (
+            "Leave it out: the user of the model places it, with `model.to(device)`; or take the device as an argument."
+        )
+        if at_work:
+            instead = "`.to(x.device)`" if result.text.startswith(".cuda") else "`device=x.device`"
+            fix = (
+                f"Take the device from a tensor at hand, as in {instead}; what belongs to the model is a buffer, which"
+                " `model.to(device)` moves."
+            )
+        self._collector.add(RULE, message, fix, place=place, severity=severity)
 
 
 def _message(result: Written, place: SourceLocation, where: str, at_work: bool) -> str:
+    if result.default:
+        given = f"`{result.name}` is what `__init__` was given, by default `{result.text}` (line {result.line}),"
+        return f"{given} and stays that when the model moves."
     what = f"`{result.text}`"
     if result.name:
         file = "" if os.path.abspath(result.file) == place.file else f" of {os.path.basename(result.file)}"
         what = f"`{result.name}`, which is {what} in line {result.line}{file},"
     cuda = "CUDA" if "cuda" in result.text else "such a device"
-    if result.default:
-        given = f"`{result.name}` is what `__init__` was given, by default `{result.text}` (line {result.line}),"
-        return f"{given} and stays that when the model moves."
-    card = "one fixed card" if result.card else "the current card"
+    card, without = "the current card", f"a machine without {cuda}"
+    if result.card:
+        card, without = "one fixed card", "a machine that has no such card"
     if result.asks:
         return f"{what} {where} asks for {cuda} first and then takes {card}, whatever card the rest of the model is on."
-    without = f"a machine without {cuda}" if not result.card else "a machine that has no such card"
-    if at_work:
-        return f"{what} {where} fails on {without}, and puts this on {card} whatever card the rest of the model is on."
-    return (
-        f"{what} {where} fails on {without}, and puts this on {card} when the model is made, even if it is"
-        " wanted elsewhere."
-    )
-
-
-def _fix(result: Written, at_work: bool) -> str:
-    if not at_work:
-        return (
-            "Leave it out: the user of the model places it, with `model.to(device)`; or take the device as an argument."
-        )
-    instead = "`.to(x.device)`" if result.text.startswith(".cuda") else "`device=x.device`"
-    return (
-        f"Take the device from a tensor at hand, as in {instead}; what belongs to the model is a buffer, which"
-        " `model.to(device)` moves."
-    )
+    rest = "whatever card the rest of the model is on" if at_work else "wherever the model is wanted"
+    return f"{what} {where} fails on {without}, and puts this on {card}, {rest}."
 
 
 # Whether a device is written into the code of a call, or comes from elsewhere: the very call that a frame is at is
@@ -248,7 +230,6 @@ _NAMED = ("device", "map_location", "output_device")
 """Keywords that take a device."""
 _PLACING = frozenset({"cuda", "to", "type", "device", "set_device"})
 """Functions whose first argument can be a device, or the number of a card."""
-_DEPTH = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +299,8 @@ class _Looking:
     def __init__(self, source: SyntaxSource, names: dict[str, Any]) -> None:
         self._source = source
         self._names = names
-        self._depth = 0
+        self._seen: set[tuple[ast.expr, bool]] = set()
+        """Expressions that were looked at: names may lead round in circles."""
         self.argument = ""
         """The argument of the function that a device came from, if it did."""
 
@@ -345,74 +327,81 @@ class _Looking:
                 self.argument = before  # whatever that argument is, it need not be a device
             if result is not None:
                 return replace(result, text=f".cuda({result.text})") if name == "cuda" and not result.name else result
-        if name == "cuda" and not call.args and not any(keyword.arg == "device" for keyword in call.keywords):
+        if name == "cuda" and not call.args and all(keyword.arg != "device" for keyword in call.keywords):
             return Written(".cuda()", card=False)
         return None
 
     def value(self, node: ast.expr, use: ast.AST, *, numbers: bool = False) -> Written | None:
         """The device that an expression, used there, is written to be."""
-        self._depth += 1
-        try:
-            return self._value(node, use, numbers) if self._depth <= _DEPTH else None
-        finally:
-            self._depth -= 1
-
-    def _value(self, node: ast.expr, use: ast.AST, numbers: bool) -> Written | None:
-        if isinstance(node, ast.Constant):
-            return _constant(node, numbers)
-        if isinstance(node, ast.Call):
-            return self._made(node, use)
-        if isinstance(node, ast.IfExp):
-            result = self.value(node.body, use, numbers=numbers) or self.value(node.orelse, use, numbers=numbers)
-            return replace(result, asks=True) if result is not None and _asks(node.test) else result
-        if isinstance(node, ast.BoolOp):
-            result = next(filter(None, (self.value(value, use, numbers=numbers) for value in node.values)), None)
-            return replace(result, asks=True) if result is not None and _asks(node) else result
-        if isinstance(node, ast.Name):
-            return self._name(node.id, use, numbers)
-        if isinstance(node, ast.Attribute):
-            return self._attribute(node, use, numbers)
+        if (node, numbers) in self._seen:
+            return None
+        self._seen.add((node, numbers))
+        parts: list[ast.expr] = []
+        match node:
+            case ast.Constant():
+                return _constant(node, numbers)
+            case ast.Call():
+                return self._made(node, use)
+            case ast.Name(id=name):
+                return self._name(name, use, numbers)
+            case ast.Attribute():
+                return self._attribute(node, use, numbers)
+            case ast.IfExp(body=body, orelse=orelse):
+                parts = [body, orelse]
+            case ast.BoolOp(values=parts):
+                pass
+        for part in parts:
+            result = self.value(part, use, numbers=numbers)
+            if result is not None:
+                return replace(result, asks=result.asks or _asks(node))
         return None
 
     def _made(self, call: ast.Call, use: ast.AST) -> Written | None:
         """`torch.device(...)` with something written in it."""
-        name = ast.unparse(call.func)
-        if name not in ("torch.device", "device") or not (call.args or call.keywords):
-            return None
         values = [*call.args, *(keyword.value for keyword in call.keywords)]
+        if ast.unparse(call.func) not in ("torch.device", "device") or not values:
+            return None
         result = self.value(values[0], use)
         if result is None:
             return None
+        if not result.name:
+            result = replace(result, text=ast.unparse(call))
         number = len(values) > 1 and isinstance(values[1], ast.Constant)
-        return replace(result, text=ast.unparse(call) if not result.name else result.text, card=result.card or number)
+        return replace(result, card=result.card or number)
 
     def _name(self, name: str, use: ast.AST, numbers: bool) -> Written | None:
         scope = self._source.scope(use)
         while scope is not None:
-            if name in _arguments(scope):
+            if name in {argument.arg for argument in nodes(scope.args, ast.arg)}:
                 self.argument = self.argument or name
                 return None
-            result = self._assigned(_assignments(scope, name), use, numbers, name)
+            result = self._assigned(scope, name, numbers, name)
             if result is not None or _assigns(scope, name):
                 return result
             scope = self._source.scope(scope)
-        result = self._assigned(_assignments(self._source.tree, name), use, numbers, name)
-        return result or self._imported(name, name)
+        return self._assigned(self._source.tree, name, numbers, name) or self._imported(name)
 
     def _attribute(self, node: ast.Attribute, use: ast.AST, numbers: bool) -> Written | None:
         if _TENSOR_TYPE.fullmatch(text := ast.unparse(node)):
             return Written(text, card=False)
-        if not isinstance(node.value, ast.Name):
-            return None
-        if node.value.id in ("self", "cls"):
-            owner = self._source.owner(use)
-            return None if owner is None else self._of_class(owner, node.attr, numbers)
-        module = self._names.get(node.value.id)
-        return self._constant_of(module, node.attr, text) if isinstance(module, ModuleType) else None
+        match node:
+            case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name):
+                owner = self._source.owner(use)
+                return None if owner is None else self._of_class(owner, name, numbers)
+            case ast.Attribute(value=ast.Name(id=module), attr=name):
+                return self._constant_of(self._names.get(module), name, text)
+        return None
 
     def _of_class(self, owner: ast.ClassDef, name: str, numbers: bool) -> Written | None:
-        for target, value in _pairs(_inside(owner, functions=True)):
-            if not self._is_attribute(target, name):
+        for target, value in _pairs(ast.walk(owner)):
+            match target:
+                case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=known):
+                    pass
+                case ast.Name(id=known) if self._source.scope(target) is None:
+                    pass
+                case _:
+                    continue
+            if known != name:
                 continue
             before, self.argument = self.argument, ""
             result = self.value(value, target, numbers=numbers)
@@ -423,27 +412,26 @@ class _Looking:
                 return replace(self._through(result, value, target), name=f"self.{name}")
         return None
 
-    def _is_attribute(self, target: ast.expr, name: str) -> bool:
-        """Whether an assignment in a class is to `self.name`, or to `name` in the class itself."""
-        if isinstance(target, ast.Attribute):
-            return target.attr == name and isinstance(target.value, ast.Name) and target.value.id in ("self", "cls")
-        return isinstance(target, ast.Name) and target.id == name and self._source.scope(target) is None
-
     def _default(self, scope: Scope | None, name: str, numbers: bool) -> Written | None:
         if scope is None:
             return None
-        for argument, default in _defaults(scope.args):
-            if argument == name:
-                result = _constant(default, numbers) if isinstance(default, ast.Constant) else None
+        plain = [*scope.args.posonlyargs, *scope.args.args]
+        # defaults belong to the last of the arguments
+        pairs: list[tuple[ast.arg, ast.expr | None]] = [*zip(plain[::-1], scope.args.defaults[::-1], strict=False)]
+        pairs += zip(scope.args.kwonlyargs, scope.args.kw_defaults, strict=True)
+        for argument, default in pairs:
+            if argument.arg == name and isinstance(default, ast.Constant):
+                result = _constant(default, numbers)
                 if result is not None:
                     return replace(result, default=True, file=self._source.file, line=default.lineno)
         return None
 
-    def _assigned(self, values: list[ast.expr], use: ast.AST, numbers: bool, name: str) -> Written | None:
-        for value in values:
-            result = self.value(value, value, numbers=numbers)
-            if result is not None:
-                return replace(self._through(result, value, value), name=result.name or name)
+    def _assigned(self, scope: ast.AST, name: str, numbers: bool, shown: str) -> Written | None:
+        for target, value in _pairs(_inside(scope)):
+            if isinstance(target, ast.Name) and target.id == name:
+                result = self.value(value, value, numbers=numbers)
+                if result is not None:
+                    return replace(self._through(result, value, value), name=result.name or shown)
         return None
 
     def _through(self, result: Written, value: ast.expr, target: ast.expr) -> Written:
@@ -455,7 +443,7 @@ class _Looking:
             asks=result.asks or asks_above(self._source, target),
         )
 
-    def _imported(self, name: str, shown: str) -> Written | None:
+    def _imported(self, name: str) -> Written | None:
         for node in self._source.tree.body:
             for alias in node.names if isinstance(node, ast.ImportFrom) else ():
                 if (alias.asname or alias.name) == name and isinstance(node, ast.ImportFrom):
@@ -464,19 +452,19 @@ class _Looking:
                         full = resolve_name(wanted, self._names.get("__package__") or None)
                     except ImportError:
                         return None
-                    return self._constant_of(sys.modules.get(full), alias.name, shown)
+                    return self._constant_of(sys.modules.get(full), alias.name, name)
         return None
 
-    def _constant_of(self, module: ModuleType | None, name: str, shown: str) -> Written | None:
+    def _constant_of(self, module: object, name: str, shown: str) -> Written | None:
         file = getattr(module, "__file__", None)
-        if module is None or not isinstance(file, str) or kind_of(file) == "skipped":
+        if not isinstance(module, ModuleType) or not isinstance(file, str) or kind_of(file) == "skipped":
             return None
         source = source_of(file)
         if source is None:
             return None
         other = _Looking(source, vars(module))
-        other._depth = self._depth
-        return other._assigned(_assignments(source.tree, name), source.tree, False, shown)
+        other._seen = self._seen
+        return other._assigned(source.tree, name, False, shown)
 
 
 def _constant(node: ast.Constant, numbers: bool) -> Written | None:
@@ -488,47 +476,27 @@ def _constant(node: ast.Constant, numbers: bool) -> Written | None:
     return None
 
 
-def _arguments(scope: Scope) -> set[str]:
-    a = scope.args
-    plain = {argument.arg for argument in (*a.posonlyargs, *a.args, *a.kwonlyargs)}
-    return plain | {argument.arg for argument in (a.vararg, a.kwarg) if argument is not None}
-
-
-def _defaults(a: ast.arguments) -> Iterator[tuple[str, ast.expr]]:
-    plain = [*a.posonlyargs, *a.args]
-    yield from (
-        (argument.arg, default)
-        for argument, default in zip(plain[len(plain) - len(a.defaults) :], a.defaults, strict=True)
-    )
-    yield from (
-        (argument.arg, default)
-        for argument, default in zip(a.kwonlyargs, a.kw_defaults, strict=True)
-        if default is not None
-    )
-
-
-def _inside(node: ast.AST, *, functions: bool) -> Iterator[ast.AST]:
-    """What is within a node, without what is within the functions (and classes) there unless they are wanted."""
+def _inside(node: ast.AST) -> Iterator[ast.AST]:
+    """What is within a node, without what is within the functions and classes there."""
     for child in ast.iter_child_nodes(node):
         yield child
-        if functions or not isinstance(child, Scope | ast.ClassDef):
-            yield from _inside(child, functions=functions)
+        if not isinstance(child, Scope | ast.ClassDef):
+            yield from _inside(child)
 
 
-def _pairs(nodes: Iterator[ast.AST]) -> Iterator[tuple[ast.expr, ast.expr]]:
+def _pairs(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Targets, and what they are set to."""
     for node in nodes:
         if isinstance(node, ast.Assign):
-            yield from ((target, node.value) for target in node.targets)
+            for target in node.targets:
+                yield target, node.value
         elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
             yield node.target, node.value
 
 
-def _assignments(scope: ast.AST, name: str) -> list[ast.expr]:
-    pairs = _pairs(_inside(scope, functions=False))
-    return [value for target, value in pairs if isinstance(target, ast.Name) and target.id == name]
-
-
 def _assigns(scope: ast.AST, name: str) -> bool:
     """Whether a name gets a value there in any way, so that it is the function's own."""
-    nodes = _inside(scope, functions=False)
-    return any(isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store) for node in nodes)
+    for node in _inside(scope):
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store):
+            return True
+    return False

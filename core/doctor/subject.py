@@ -128,21 +128,19 @@ def moved(
 def _kept_back(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
     """What a virtual GPU cannot hold stays on the CPU: sparse and nested tensors. On a card it would move like the
     rest."""
-    registers = [register for _, module in named_modules(model) for register in (module._parameters, module._buffers)]
-    held: list[tuple[dict[str, Any], str, Tensor]] = [
-        (register, name, tensor)
-        for register in registers
-        for name, tensor in register.items()
-        if tensor is not None and not is_uninitialised(tensor) and is_irregular(tensor)
-    ]
-    for register, name, _ in held:
-        register[name] = None
+    held: list[tuple[dict[str, Any], str, Tensor]] = []
+    for _, module in named_modules(model):
+        for register in (module._parameters, module._buffers):
+            for name, tensor in register.items():
+                if tensor is not None and not is_uninitialised(tensor) and is_irregular(tensor):
+                    held.append((register, name, tensor))
+                    register[name] = None
     try:
         yield
     finally:
-        for register, name, tensor in held:
+        for kept, name, tensor in held:
             cast = dtype is not None and tensor.is_floating_point() and not isinstance(tensor, nn.Parameter)
-            register[name] = tensor.to(dtype) if cast else tensor
+            kept[name] = tensor.to(dtype) if cast else tensor
 
 
 def copied(model: nn.Module) -> nn.Module:
@@ -173,8 +171,7 @@ def _note(failure: Failure, model: nn.Module, info: DeviceInfo, collector: Findi
             " modules that hold each other, .to(), .train() and .apply() find no end (RecursionError)."
         )
         fix = f'Keep it out of the register, object.__setattr__(self, "{name}", …), or pass what is needed to forward.'
-        collector.add("fails-on-device", message, fix, path=failure.path, place=assigned(type(owner), name))
-        return
+        failure = failure._replace(place=assigned(type(owner), name))
     else:
         message = f"{call} raises {failure.description}."
         fix = "The override should only place tensors and call `super()`."

@@ -16,7 +16,7 @@ from devexplorer.core.doctor.examine import Doctor
 from devexplorer.core.doctor.findings.collector import passed_over
 from devexplorer.core.doctor.findings.rules import RULES, verdict
 from devexplorer.core.doctor.subject import DEFAULT, CopyBuilder, picked
-from devexplorer.core.records import Diagnosis, DoctorRequest, Finding
+from devexplorer.core.records import Diagnosis, DoctorRequest, Finding, Unchecked
 from devexplorer.core.virtual.backend import add_virtual_gpus, beside_cards, installed
 
 
@@ -105,13 +105,15 @@ def report(diagnosis: Diagnosis, problems: Collection[Finding], *, with_unchecke
     summary = verdict(replace(diagnosis, problems=tuple(problems), notes=(), unchecked=unchecked))
     lines = [f"placement of {diagnosis.target} on {diagnosis.device}{simulated}: {summary}"]
     for item in problems:
-        where = f"{os.path.relpath(item.file)}:{item.line}: " if item.line else ""
         path = f" ({item.path})" if item.path else ""
-        lines += [f"  {where}{item.rule}{path}", f"    {item.message}", f"    {item.fix}"]
+        lines += [f"  {_where(item)}{item.rule}{path}", f"    {item.message}", f"    {item.fix}"]
     for missing in unchecked:
-        where = f"{os.path.relpath(missing.file)}:{missing.line}: " if missing.line else ""
-        lines += [f"  {where}not checked: {missing.what}", f"    {missing.reason}"]
+        lines += [f"  {_where(missing)}not checked: {missing.what}", f"    {missing.reason}"]
     return "\n".join(lines)
+
+
+def _where(item: Finding | Unchecked) -> str:
+    return f"{os.path.relpath(item.file)}:{item.line}: " if item.line else ""
 
 
 def _given(title: str, inputs: tuple[Tensor | str, ...], is_source: bool) -> tuple[str, list[Tensor]]:

@@ -76,11 +76,11 @@ def _values(tensor: Tensor) -> ComparedValues:
 
 def alike(first: Sequence[ComparedValues], second: Sequence[ComparedValues], tolerance: float | None = None) -> bool:
     """Whether two outputs are the same within what devices differ by; with a `tolerance` also in other dtypes."""
-    if [item.shape for item in first] != [item.shape for item in second]:
-        return False
-    if tolerance is None and [item.dtype for item in first] != [item.dtype for item in second]:
+    if len(first) != len(second):
         return False
     for one, other in zip(first, second, strict=True):
+        if one.shape != other.shape or (tolerance is None and one.dtype != other.dtype):
+            return False
         if not (one.sample.is_floating_point() and other.sample.is_floating_point()):
             if not torch.equal(one.sample, other.sample):
                 return False
@@ -99,11 +99,12 @@ MODULES = "unregistered-module"
 
 def with_fixes(found: Diagnosis, collector: FindingCollector, trials: Trials) -> Diagnosis:
     """The diagnosis with the patches that passed."""
-    every = [*found.problems, *found.notes]
-    candidates = [(item, fixes_for(item, collector.holder(item), collector.floating(item))) for item in every]
-    right = trials.right([item for item in candidates if item[1]])
-    if not right:
-        return found
+    candidates = []
+    for item in (*found.problems, *found.notes):
+        fixes = fixes_for(item, collector.holder(item), collector.floating(item))
+        if fixes:
+            candidates.append((item, fixes))
+    right = trials.right(candidates)
 
     def complete(item: Finding) -> Finding:
         fix = right.get(_key(item))
@@ -124,9 +125,7 @@ class Trials:
 
     def right(self, candidates: Candidates) -> dict[Key, Fix]:
         """Which finding is mended by what, each alone and all together."""
-        if not candidates:
-            return {}
-        control = self._tried([])
+        control = self._tried([]) if candidates else None
         if control is None:
             return {}
         # What was there once only is left out: its absence would show nothing.
@@ -145,23 +144,17 @@ class Trials:
                     passed[key] = fix
                     break
         for key, fix in passed.items():  # of two for one line, the one that mends more
-            same = [other for other in mended if key in mended[other] and not set(fix.lines).isdisjoint(other.lines)]
+            same = [other for other in mended if key in mended[other] and not fix.lines.isdisjoint(other.lines)]
             passed[key] = max(same, key=lambda other: len(mended[other]))
-        return self._together(passed, control)
-
-    def _together(self, passed: dict[Key, Fix], control: Outcome) -> dict[Key, Fix]:
-        """As many of those that passed as pass together, the first ones first."""
-
-        def passes(some: Mapping[Key, Fix]) -> bool:
-            fixes = list(dict.fromkeys(some.values()))
-            return len(fixes) < 2 or self._mended(fixes, some.keys(), control) == some.keys()
-
-        if passes(passed):
-            return passed
+        # As many of those that passed as pass together, the first ones first.
         kept: dict[Key, Fix] = {}
-        for key, fix in passed.items():
-            if passes({**kept, key: fix}):
-                kept[key] = fix
+        for one in (passed, *({key: fix} for key, fix in passed.items())):
+            some = {**kept, **one}
+            together = list(dict.fromkeys(some.values()))
+            if len(together) < 2 or self._mended(together, some.keys(), control) == some.keys():
+                kept = some
+                if one is passed:
+                    break
         return kept
 
     def _mended(self, fixes: list[Fix], keys: Set[Key], control: Outcome) -> set[Key]:
@@ -175,18 +168,18 @@ class Trials:
         unchecked -= {(item.what, item.file) for item in control.found.unchecked}
         if control.ended:  # it comes further now, and may find there what was there before
             lines = {(fix.file, line) for fix in fixes for line in fix.lines}
-            new = {key for key in new if (key[1], key[2]) in lines}
+            new = {key for key in new if key[1:3] in lines}
         elif unchecked or after.ended:
             return set()
         if new or not (_untrained(after.found) & control.parameters) <= _untrained(control.found):
             return set()
         mended = set(keys) - _keys(after.found, moved)
-        if after.reference is not None and not after.ended:
-            if after.output is None or not alike(after.output, after.reference):
-                return set()
-            same = control.reference is None or alike(after.reference, control.reference)
-            if not same and not any(rule == MODULES for rule, *_ in mended):
-                return set()
+        if after.reference is None or after.ended:
+            return mended
+        if after.output is None or not alike(after.output, after.reference):
+            return set()
+        if control.reference is not None and not alike(after.reference, control.reference):
+            return mended if any(rule == MODULES for rule, *_ in mended) else set()
         return mended
 
     def _tried(self, fixes: list[Fix]) -> Outcome | None:
@@ -210,8 +203,9 @@ def _changes(fixes: list[Fix]) -> dict[str, FileChange] | None:
     """Each file with all of its fixes; None where two of them change one line."""
     texts: dict[str, FileChange] = {}
     for fix in fixes:
-        known = texts.get(fix.file)
-        after = fix.after if known is None else joined(fix.before, known.after, fix.after)
+        after: str | None = fix.after
+        if fix.file in texts:
+            after = joined(fix.before, texts[fix.file].after, fix.after)
         if after is None:
             return None
         texts[fix.file] = FileChange(fix.before, after)
@@ -263,7 +257,7 @@ def exchanged(changes: Mapping[str, FileChange]) -> Iterator[None]:
     read: dict[str, tuple[int, None, list[str], str]] = {}
     try:
         for file, change in changes.items():
-            codes = dict(_pairs(_compiled(file, change.before), _compiled(file, change.after)))
+            codes = dict(_pairs(*(compile(text, file, "exec", dont_inherit=True) for text in change)))
             for function in _functions(file):
                 code = function.__code__
                 if codes.get(code, code) is not code:
@@ -277,10 +271,6 @@ def exchanged(changes: Mapping[str, FileChange]) -> Iterator[None]:
             function.__code__ = code
         for file in read:
             linecache.cache.pop(file, None)
-
-
-def _compiled(file: str, text: str) -> CodeType:
-    return compile(text, file, "exec", dont_inherit=True)
 
 
 def _pairs(before: CodeType, after: CodeType) -> Iterator[tuple[CodeType, CodeType]]:
@@ -299,11 +289,10 @@ def _inside(code: CodeType) -> list[CodeType]:
 
 def _functions(file: str) -> list[FunctionType]:
     """Those that were made from a file, decorated ones too."""
-    end = os.path.basename(file)
-    return [
-        item
-        for item in gc.get_objects()
-        if type(item) is FunctionType
-        and item.__code__.co_filename.endswith(end)
-        and os.path.abspath(item.__code__.co_filename) == file
-    ]
+    end, found = os.path.basename(file), []
+    for item in gc.get_objects():
+        if type(item) is not FunctionType or not item.__code__.co_filename.endswith(end):
+            continue
+        if os.path.abspath(item.__code__.co_filename) == file:
+            found.append(item)
+    return found

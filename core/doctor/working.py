@@ -21,7 +21,6 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from devexplorer.core.base import BadInput, Report, bytes_text, no_report, out_of_host_memory
 from devexplorer.core.devices.accelerator import is_out_of_memory
-from devexplorer.core.devices.profiles import load_profiles
 from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.trials import ComparedValues, alike, values_of
 from devexplorer.core.isolation.source_location import SourceLocation, kind_of, place_at, raised_at
@@ -105,15 +104,18 @@ class Failure(NamedTuple):
 
 def failure_of(error: BaseException, model: nn.Module | None, device: str) -> Failure:
     """Read an exception, and let go of its frames."""
+    text = str(error)
     description = f"it called sys.exit({error})" if isinstance(error, SystemExit) else error_text(error)
-    no_forward = isinstance(error, NotImplementedError) and 'missing the required "forward"' in str(error)
+    no_forward = isinstance(error, NotImplementedError) and 'missing the required "forward"' in text
     if no_forward:
         kind = description.partition("[")[2].partition("]")[0] or type(model).__name__
         description = f"{kind} has no forward: it holds modules that other code runs"
     if _NO_GRADIENTS in description:
-        description = f"{description} (with --train it runs with gradients)"
-    tried = _TRIED.search(str(error))
-    wanted = 0 if tried is None else int(tried["bytes"] or float(tried["size"]) * _UNITS.get(tried["unit"], 0))
+        description += " (with --train it runs with gradients)"
+    wanted = 0
+    tried = _TRIED.search(text)
+    if tried is not None:
+        wanted = int(tried["bytes"] or float(tried["size"]) * _UNITS.get(tried["unit"], 0))
     where, path, cause = raised_at(error), _module_that_raised(error, model), _kind(error, device)
     failure = Failure(description, where, path, cause, wanted, type(error), no_forward)
     let_go(error)
@@ -148,19 +150,11 @@ def out_of_memory(failure: Failure, info: DeviceInfo, what: str) -> tuple[str, s
     """What to say about a device that is full: what happened, what would help."""
     total = "" if info.memory_total_bytes is None else f", {bytes_text(info.memory_total_bytes)}"
     asked = f": another {bytes_text(failure.wanted)} did not fit" if failure.wanted else ""
-    message = f"{what} needs more memory than {info.id} ({info.name}{total}) has{asked}."
-    if not info.simulated:
-        return message, "Take a smaller batch (--input), a dtype of fewer bytes, or a card with more memory."
-    larger = _next_larger((info.memory_total_bytes or 0) + max(failure.wanted, 1))
-    card = f'a card with more memory (--virtual "{larger}"), ' if larger else ""
-    return message, f"Take {card}a smaller batch (--input) or a dtype of fewer bytes."
-
-
-def _next_larger(size: int) -> str | None:
-    cards = sorted(
-        (profile.memory_bytes, profile.name) for profile in load_profiles().values() if profile.memory_bytes >= size
+    return (
+        f"{what} needs more memory than {info.id} ({info.name}{total}) has{asked}.",
+        "Take a smaller batch (--input), a dtype of fewer bytes, or a card with more memory (for a virtual one,"
+        " --virtual).",
     )
-    return cards[0][1] if cards else None
 
 
 def arguments_hint(model: nn.Module, given: int) -> str:
@@ -171,10 +165,9 @@ def arguments_hint(model: nn.Module, given: int) -> str:
     if required <= given <= len(wanted) or not wanted:
         return ""
     names = ", ".join(need.name for need in wanted if need.required)
-    example = ",".join(["2x16"] * required)
     return (
         f"; its forward takes {names}, and {given} {'was' if given == 1 else 'were'} given: give each one's shape, as"
-        f" in --input {example}"
+        f" in --input {','.join(['2x16'] * required)}"
     )
 
 
@@ -193,18 +186,17 @@ def definition_of(function: object) -> SourceLocation | None:
 def generators_kept(kind: str) -> Iterator[None]:
     """Of every device of a kind (`cuda`, `vgpu`), where its module can read and set them."""
     module: Any = None if kind == "cpu" else torch.get_device_module(kind)
-    read, put = getattr(module, "get_rng_state", None), getattr(module, "set_rng_state", None)
-    if read is None or put is None:
+    if not hasattr(module, "get_rng_state") or not hasattr(module, "set_rng_state"):
         yield
         return
     # The one device of mps takes no index.
     places: list[tuple[int, ...]] = [()] if kind == "mps" else [(index,) for index in range(module.device_count())]
-    states = [read(*place) for place in places]
+    states = [module.get_rng_state(*place) for place in places]
     try:
         yield
     finally:
         for state, place in zip(states, places, strict=True):
-            put(state, *place)
+            module.set_rng_state(state, *place)
 
 
 def seed_all(seed: int) -> None:
@@ -356,11 +348,15 @@ class ForwardWork:
 
 def reads_mode(model: nn.Module) -> bool:
     """Whether the user's code may do something else in training than in evaluation: torch's own layers do it right."""
-    kinds = {kind for _, module in named_modules(model) for kind in type.mro(type(module))}
-    files = {file for kind in kinds if (file := file_of(kind)) is not None and kind_of(file) == "user"}
-    return any(
-        word in line for file in files for line in linecache.getlines(file) for word in ("training", "def train(")
-    )
+    files: set[str] = set()
+    for _, module in named_modules(model):
+        files.update(filter(None, map(file_of, type.mro(type(module)))))
+    for file in files:
+        if kind_of(file) == "user":
+            text = "".join(linecache.getlines(file))
+            if "training" in text or "def train(" in text:
+                return True
+    return False
 
 
 class CpuTwin:

@@ -93,11 +93,16 @@ def place_of(frame: FrameType | None, until: FrameType | None = None) -> SourceL
     return innermost(_outwards(frame, until))
 
 
-def _outwards(frame: FrameType | None, until: FrameType | None) -> Iterator[SourceLocation | None]:
+def frames(frame: FrameType | None, until: FrameType | None = None) -> Iterator[FrameType]:
+    """A frame, the one that called it, and so on; `until` is the first that is left out."""
     while frame is not None and frame is not until:
-        code = frame.f_code
-        yield place_at(code.co_filename, frame.f_lineno, code.co_name)
+        yield frame
         frame = frame.f_back
+
+
+def _outwards(frame: FrameType | None, until: FrameType | None) -> Iterator[SourceLocation | None]:
+    for outer in frames(frame, until):
+        yield place_at(outer.f_code.co_filename, outer.f_lineno, outer.f_code.co_name)
 
 
 def raised_at(error: BaseException) -> SourceLocation | None:

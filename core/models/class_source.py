@@ -185,7 +185,7 @@ _CHANGES = frozenset({
 def changed_in(kind: type, name: str) -> SourceLocation | None:
     """The line outside of `__init__` that sets this attribute to something that is not written there, or puts something
     into what it holds."""
-    for source, function, first in _methods(kind):
+    for source, function, first in methods(kind):
         nodes = [node for node in ast.walk(function) if isinstance(node, (ast.stmt, ast.Call))]
         for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset)):
             if function.name != "__init__" and _changes(node, first, name):
@@ -205,14 +205,23 @@ def reads(kind: type, name: str) -> bool:
 def set_elsewhere(kind: type, name: str) -> str | None:
     """The method, neither `__init__` nor run by `forward`, that sets this attribute: `reset`; None: there is none."""
     reached = {function.name for _, function, _ in reached_methods(kind)} | {"__init__"}
-    for source, _, _ in _methods(kind):
+    for source, _, _ in methods(kind):
         for attribute, found in assignments(source):
             if attribute == name and found.place.function not in reached and found.place.function != source.tree.name:
                 return found.place.function
     return None
 
 
-def _methods(kind: type) -> Iterator[tuple[ClassSource, Function, str]]:
+def assigned_in(kind: type) -> Iterator[tuple[str, Assigned]]:
+    """Every attribute that a class and its bases set on themselves."""
+    for base in type.mro(kind):
+        source = class_source(base)
+        if source is not None:
+            yield from assignments(source)
+
+
+def methods(kind: type) -> Iterator[tuple[ClassSource, Function, str]]:
+    """Those of a class and its bases, each with what it calls its object."""
     for base in type.mro(kind):
         source = class_source(base)
         for function in {} if source is None else functions_of(source).values():
@@ -225,7 +234,7 @@ def filled_at(kind: type, name: str) -> list[SourceLocation]:
     """The lines by which a class puts something into the container that an attribute is, in their order."""
     return [
         _at(source, node, function.name, None).place
-        for source, function, first in _methods(kind)
+        for source, function, first in methods(kind)
         for node in ast.walk(function)
         if isinstance(node, (ast.stmt, ast.Call))
         and _changes(node, first, name)

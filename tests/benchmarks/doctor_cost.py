@@ -18,7 +18,7 @@ from turns import load, nothing, ratio, take_turns
 from devexplorer.core.doctor.code.origins import Origins
 from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.hard_coded import HardCoded
-from devexplorer.core.doctor.tracing import OpTracer
+from devexplorer.core.doctor.tracing.op_tracer import OpTracer
 from devexplorer.core.models import samples
 from devexplorer.core.virtual.backend import add_virtual_gpus, swapping
 from devexplorer.core.virtual.cuda.emulation import CudaEmulation

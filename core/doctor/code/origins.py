@@ -20,7 +20,13 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from devexplorer.core.isolation.source_location import SourceLocation, caller_location, kind_of, library_of, place_at
+from devexplorer.core.isolation.source_location import (
+    SourceLocation,
+    caller_location,
+    frames,
+    kind_of,
+    library_of,
+)
 from devexplorer.core.models import ORDINARY, assigned, file_of
 
 HOOKS = (
@@ -60,16 +66,18 @@ class Origins:
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Note what happens in this block."""
-        replaced = [(name, self._noting(getattr(nn.Module, name), self._note_attribute)) for name in _NAMED]
-        replaced += [(name, self._noting(getattr(nn.Module, name), self._note_hook)) for name in HOOKS]
-        before = {name: nn.Module.__dict__[name] for name, _ in replaced}
+        replaced: dict[str, Callable[..., Any]] = {}
+        for name in (*_NAMED, *HOOKS):
+            note = self._note_hook if name in HOOKS else self._note_attribute
+            replaced[name] = self._noting(getattr(nn.Module, name), note)
+        before = {name: nn.Module.__dict__[name] for name in replaced}
         try:
-            for name, method in replaced:
+            for name, method in replaced.items():
                 setattr(nn.Module, name, method)
             with _OriginMode(self):
                 yield
         finally:
-            for name, method in replaced:
+            for name, method in replaced.items():
                 if nn.Module.__dict__.get(name) is method:  # what the user's code has put there since stays
                     setattr(nn.Module, name, before[name])
             self._let_go()
@@ -110,15 +118,11 @@ class Origins:
             if place is not None:
                 self._data[id(arguments[0])] = (arguments[0], place)
             return
-        results = result if type(result) in (tuple, list) else (result,)
-        new = [
-            item
-            for item in results
-            if isinstance(item, Tensor) and not any(item is argument for argument in (*arguments, *given.values()))
-        ]
-        if not new:
-            return
-        place = caller_location(2)
+        new = []
+        for item in result if type(result) in (tuple, list) else (result,):
+            if isinstance(item, Tensor) and all(item is not one for one in (*arguments, *given.values())):
+                new.append(item)
+        place = caller_location(2) if new else None
         if place is None:
             return
         for tensor in new:
@@ -165,13 +169,12 @@ def _of_library(module: nn.Module, frame: FrameType | None) -> SourceLocation | 
     place, file = library_of(frame), file_of(type(module))
     if place is None or (file is not None and kind_of(file) == "library"):
         return place
-    while frame is not None:
-        at = place_at(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-        if at is not None and not at.library:
+    for outer in frames(frame):
+        kind = kind_of(outer.f_code.co_filename)
+        if kind == "user":
             return None
-        if at is not None and at.function == "__init__":
+        if kind == "library" and outer.f_code.co_name == "__init__":
             return place
-        frame = frame.f_back
     return None
 
 
@@ -188,8 +191,8 @@ class _OriginMode(TorchFunctionMode):
         return result
 
 
-@functools.lru_cache(maxsize=4096)
-def _named(function: Any) -> str | None:
+def _operation(function: Any) -> str | None:
+    """`torch.randn` or `Tensor.to`; None for what makes no tensor."""
     name = getattr(function, "__name__", None)
     if not isinstance(name, str):
         return None
@@ -198,15 +201,5 @@ def _named(function: Any) -> str | None:
         if attribute not in _GETTERS:
             return None
         return f"Tensor.{attribute}" if name == "__get__" else f"Tensor.{attribute} = …"
-    module = getattr(function, "__module__", None)
-    if module is None:
-        return f"Tensor.{name}"
+    module = getattr(function, "__module__", None) or "Tensor"
     return f"{module.replace('torch._C._', 'torch.')}.{name}"
-
-
-def _operation(function: Any) -> str | None:
-    """`torch.randn` or `Tensor.to`; None for what makes no tensor."""
-    try:
-        return _named(function)
-    except TypeError:  # without a hash
-        return None

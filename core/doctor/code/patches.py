@@ -21,7 +21,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from devexplorer.core.base import BadInput, replacing
-from devexplorer.core.doctor.code.fixes import FIXES, after_super, blamed, devices_at_hand
+from devexplorer.core.doctor.code.fixes import FIXES, Edits, after_super, blamed, devices_at_hand
 from devexplorer.core.isolation.source_location import is_sample, kind_of
 from devexplorer.core.records import Finding
 
@@ -35,7 +35,7 @@ class Fix(NamedTuple):
     after: str
     patch: str
     """The same as a unified diff; the file's name is relative to the current folder where it is below that."""
-    lines: tuple[int, ...]
+    lines: frozenset[int]
     """Numbers of the lines that it changes."""
 
 
@@ -48,15 +48,19 @@ def fixes_for(finding: Finding, holder: str = "attribute", floating: frozenset[s
     sites = blamed(finding, holder, floating or frozenset())
     possible = [edits for site in sites for edits in make(site)]
     if len(sites) > 1:  # the other statements of the line may have the same fault
-        anything = [site._replace(finding=replace(finding, path="")) for site in sites]
-        possible.append([edit for site in anything for edit in next(iter(make(site)), [])])
+        together: Edits = []
+        for site in sites:
+            together += next(make(site._replace(finding=replace(finding, path=""))), [])
+        possible.append(together)
     found: dict[str, Fix] = {}
     for edits in possible:
         before, after = sites[0].text.source, sites[0].text.with_edits(edits)
-        if is_python(after) and after != before:
-            lines = {line for node, _ in edits for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
-            patch = _diff(finding.file, before, after)
-            found.setdefault(after, Fix(finding.file, before, after, patch, tuple(sorted(lines))))
+        if after in found or after == before or not is_python(after):
+            continue
+        lines: set[int] = set()
+        for node, _ in edits:
+            lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        found[after] = Fix(finding.file, before, after, _diff(finding.file, before, after), frozenset(lines))
     return list(found.values())
 
 
@@ -75,16 +79,18 @@ NOTHING_AT_HAND = " No tensor is at hand at this line: pass its device in as an 
 
 def advice_for(finding: Finding) -> str:
     """The fix in words, with what a patch would take where the words say `x.device`."""
-    words, registers = str(finding.fix), finding.rule.startswith("unregistered")
-    if not (_AT_HAND.search(words) or registers) or not finding.line or kind_of(finding.file) != "user":
+    words = str(finding.fix)
+    registers, asks = finding.rule.startswith("unregistered"), _AT_HAND.search(words) is not None
+    if not (asks or registers) or not finding.line or kind_of(finding.file) != "user":
         return words
     sites = blamed(finding, "attribute")
     if not sites:
         return words
     site = sites[-1]
     if registers:
-        late = site.making and not after_super(site)
-        return f"{words} Do that after super().__init__()." if late else words
+        if site.making and not after_super(site):
+            words += " Do that after super().__init__()."
+        return words
     known = devices_at_hand(site)
     if not known:
         return _AT_HAND.sub("device", words) + NOTHING_AT_HAND
@@ -92,13 +98,13 @@ def advice_for(finding: Finding) -> str:
 
 
 def _diff(file: str, old: str, new: str) -> str:
-    name = (
-        os.path.relpath(file)
-        if os.path.abspath(file).startswith(os.path.join(os.getcwd(), ""))
-        else os.path.basename(file)
-    )
-    lines = difflib.unified_diff(_lines(old), _lines(new), f"a/{name}", f"b/{name}")
-    return "".join(item if item.endswith("\n") else f"{item}\n\\ No newline at end of file\n" for item in lines)
+    name = os.path.basename(file)
+    if os.path.abspath(file).startswith(os.path.join(os.getcwd(), "")):
+        name = os.path.relpath(file)
+    text = ""
+    for line in difflib.unified_diff(_lines(old), _lines(new), f"a/{name}", f"b/{name}"):
+        text += line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+    return text
 
 
 def _lines(text: str) -> list[str]:
@@ -109,9 +115,13 @@ def _lines(text: str) -> list[str]:
 def digest_of(file: str) -> str:
     """SHA-256 of the file that a patch is for; empty for one of DevExplorer's own, or one that cannot be read."""
     try:
-        return "" if is_sample(file) else hashlib.sha256(Path(file).read_bytes()).hexdigest()
+        return "" if is_sample(file) else _digest(Path(file).read_bytes())
     except OSError:
         return ""
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def apply(file: str, patch: str, digest: str) -> Path:
@@ -121,49 +131,42 @@ def apply(file: str, patch: str, digest: str) -> Path:
     path = Path(os.path.realpath(file))
     try:
         former = path.read_bytes()
-        if digest and hashlib.sha256(former).hexdigest() == digest:
-            new = patched(former.decode(), patch).encode()
-        elif (checked := _kept_before(path, digest)) is not None:
-            new = _merged(path, former.decode(), checked, patched(checked, patch)).encode()
-        else:
-            raise _changed(path)
+        checked: bytes | None = former
+        if digest and _digest(former) != digest:
+            checked = _kept_before(path, digest)
+        new = None
+        if checked is not None:
+            new = joined(checked.decode(), former.decode(), patched(checked.decode(), patch))
+        if new is None:
+            raise BadInput(f"the file {path.name} has changed since the check; check again for a patch that fits")
         kept = _keep(path)
         with replacing(path) as temporary:
-            temporary.write_bytes(new)
+            temporary.write_bytes(new.encode())
             shutil.copymode(path, temporary)
     except OSError as error:
         raise BadInput(f"the file {path.name} cannot be changed: {error.strerror or error}") from error
     return kept
 
 
-def _changed(path: Path) -> BadInput:
-    return BadInput(f"the file {path.name} has changed since the check; check again for a patch that fits")
-
-
-def _kept_before(path: Path, digest: str) -> str | None:
+def _kept_before(path: Path, digest: str) -> bytes | None:
     """The file as the check saw it, from what an earlier patch kept beside it."""
     for kept in path.parent.glob(f"{glob.escape(path.name)}.orig*"):
-        if os.path.isfile(kept) and hashlib.sha256(content := kept.read_bytes()).hexdigest() == digest:
-            return content.decode()
+        if os.path.isfile(kept) and _digest(content := kept.read_bytes()) == digest:
+            return content
     return None
-
-
-def _merged(path: Path, now: str, checked: str, fixed: str) -> str:
-    """The file as it is now, with the lines that the fix changes; raises `BadInput` where one of them was changed
-    since."""
-    merged = joined(checked, now, fixed)
-    if merged is None:
-        raise _changed(path)
-    return merged
 
 
 def joined(before: str, now: str, after: str) -> str | None:
     """What a text has become, with what turns it as it was into another one; None where both change one line."""
     former, fixed, lines = _lines(before), _lines(after), _lines(now)
-    kept = difflib.SequenceMatcher(None, former, lines, autojunk=False).get_matching_blocks()
-    places = {block.a + index: block.b + index for block in kept for index in range(block.size)}
+    places: dict[int, int] = {}
+    for block in difflib.SequenceMatcher(None, former, lines, autojunk=False).get_matching_blocks():
+        for index in range(block.size):
+            places[block.a + index] = block.b + index
     changes = difflib.SequenceMatcher(None, former, fixed, autojunk=False).get_opcodes()
-    for _tag, begin, end, new_begin, new_end in reversed([change for change in changes if change[0] != "equal"]):
+    for tag, begin, end, new_begin, new_end in reversed(changes):
+        if tag == "equal":
+            continue
         at = places.get(begin, -1)
         if any(places.get(begin + index) != at + index for index in range(max(end - begin, 1))):
             return None
@@ -175,7 +178,7 @@ def joined(before: str, now: str, after: str) -> str | None:
 def _keep(path: Path) -> Path:
     """A copy of the file beside it, under a name that was free."""
     for number in count():
-        kept = path.with_name(f"{path.name}.orig{f'.{number}' if number else ''}")
+        kept = path.with_name(f"{path.name}.orig.{number}".removesuffix(".0"))
         try:
             kept.touch(exist_ok=False)
         except FileExistsError:

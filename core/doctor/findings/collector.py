@@ -13,7 +13,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -120,16 +120,14 @@ class FindingCollector:
         place: SourceLocation | None = None,
         reached: SourceLocation | None = None,
         severity: str | None = None,
-        bytes: int | None = None,
-        seconds: float | None = None,
-        simulated: bool = False,
         consequence: Finding | None = None,
         holder: str = "attribute",
         operands: Iterable[str] = (),
         frequency: bool = False,
+        **cost: Any,
     ) -> None:
         """Note a finding. `path` is where the model is at work now unless it is given. `holder`, `operands` and
-        `frequency`: see `Evidence`.
+        `frequency`: see `Evidence`; `cost`: `bytes`, `seconds` and `simulated` of `Finding`.
 
         The same rule at the same line, or for the same path where there is no line, is one finding that happened
         several times. What is only slow in an installed library is a note: its user cannot change it; `reached` is the
@@ -146,8 +144,10 @@ class FindingCollector:
         weight = severity or RULES[rule].severity
         if weight == "warning" and location.library:
             weight = "note"
-            at = "" if reached is None or reached.library else f"{os.path.basename(reached.file)}:{reached.line}"
-            fix = OF_LIBRARY.format(reached=f", which gets there at {at}" if at else "")
+            at = ""
+            if reached is not None and not reached.library:
+                at = f", which gets there at {os.path.basename(reached.file)}:{reached.line}"
+            fix = OF_LIBRARY.format(reached=at)
         finding = Finding(
             rule=rule,
             path=where,
@@ -156,9 +156,7 @@ class FindingCollector:
             message=Message(message),
             fix=Message(fix),
             severity=weight,
-            bytes=bytes,
-            seconds=seconds,
-            simulated=simulated,
+            **cost,
             consequences=() if consequence is None else (consequence,),
         )
         self._evidence[_key(rule, location, where)] = Evidence(
@@ -222,20 +220,23 @@ class FindingCollector:
 
     def found_now(self, rules: Collection[str]) -> bool:
         """Whether one of these rules has found something, as more than a note, in the mode that the model runs in."""
-        return any(
-            known.rule in rules and known.finding.severity == "warning" and known.mode == self._mode
-            for known in self._evidence.values()
-        )
+        return bool(self._slow(rules))
+
+    def _slow(self, rules: Collection[str]) -> list[tuple[str, str, int, str]]:
+        found = []
+        for key, known in self._evidence.items():
+            if known.rule in rules and known.finding.severity == "warning" and known.mode == self._mode:
+                found.append(key)
+        return found
 
     def once(self, rules: Collection[str], second: FindingCollector) -> None:
         """Of what was found by these rules: what a `second` call had not again happened once, and costs nothing after
         that."""
-        for key, known in self._evidence.items():
-            finding = known.finding
-            if known.mode != self._mode:
-                continue
-            if finding.rule in rules and finding.severity == "warning" and key not in second._evidence:
-                self._evidence[key] = known._replace(finding=replace(finding, severity="note"), first_call_only=True)
+        for key in self._slow(rules):
+            if key not in second._evidence:
+                known = self._evidence[key]
+                finding = replace(known.finding, severity="note")
+                self._evidence[key] = known._replace(finding=finding, first_call_only=True)
 
     def holder(self, finding: Finding) -> str:
         """What holds the tensors that a finding is about: see `Hidden.holder`."""
@@ -316,26 +317,32 @@ def _settled(cause: Evidence, copied: str | None, used: Mapping[str, set[Effect]
     severity = cause.finding.severity
     if severity == "note" or cause.failure is not None:
         return cause
-    effects = {effect for path, known in used.items() if _within(path, cause.finding.path) for effect in known}
+    effects: set[Effect] = set()
+    for path, known in used.items():
+        if _within(path, cause.finding.path):
+            effects |= known
+    matters = "note" if cause.place.library else "warning"
     if copied == "warning" or Effect.SLOW in effects:
-        effect, severity = Effect.SLOW, "note" if cause.place.library else "warning"
+        effect, severity = Effect.SLOW, matters
     elif Effect.RETURNED in effects:
-        effect, severity = Effect.RETURNED, "note" if cause.place.library else "warning"
+        effect, severity = Effect.RETURNED, matters
     elif severity == "warning":
         return cause
+    elif copied == "note":
+        effect, severity = Effect.COPIED_ONCE, "note"
     else:
         effect, severity = Effect.ON_CPU if effects else Effect.UNUSED, "note"
-        if copied == "note":
-            effect = Effect.COPIED_ONCE
     return cause._replace(finding=replace(cause.finding, severity=severity), effect=effect)
 
 
 def passed_over(findings: Sequence[Finding], rules: Collection[str]) -> list[Finding]:
     """The findings without those of some rules. What fails because of one of those is reported itself, unless its own
     rule is passed over."""
-    left = [item for item in findings if item.rule not in rules]
-    failing = (after for item in findings if item.rule in rules for after in item.consequences)
-    return [*left, *(item for item in failing if item.rule not in rules)]
+    left = list(findings)
+    for item in findings:
+        if item.rule in rules:
+            left += item.consequences
+    return [item for item in left if item.rule not in rules]
 
 
 def _follows(item: Evidence, cause: Evidence) -> bool:
@@ -366,9 +373,7 @@ def diagnosis(
 ) -> Diagnosis:
     """All that the doctor says."""
     found = [evidence.complete() for evidence in without_consequences(collector.evidence(), collector.used)]
-    problems = sorted(
-        (item for item in found if item.severity != "note"), key=lambda item: SEVERITIES.index(item.severity)
-    )
+    found.sort(key=lambda item: SEVERITIES.index(item.severity))
     return Diagnosis(
         target=target,
         device=info.id,
@@ -377,7 +382,7 @@ def diagnosis(
         train=train,
         modes=modes,
         inputs=inputs,
-        problems=tuple(problems),
+        problems=tuple(item for item in found if item.severity != "note"),
         notes=tuple(item for item in found if item.severity == "note"),
         unchecked=collector.unchecked(),
         no_gradient=tuple(collector.no_gradient),

@@ -6,12 +6,13 @@ A `Registry` is made once for all rules of a step: a model can have ten thousand
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from devexplorer.core.base import count_text
 from devexplorer.core.doctor.static.model_context import (
     AttributeRef,
     Hidden,
@@ -20,6 +21,7 @@ from devexplorer.core.doctor.static.model_context import (
     holds,
     joined,
     listed,
+    tensors_of,
 )
 from devexplorer.core.isolation.source_location import SourceLocation
 from devexplorer.core.models import is_uninitialised, named_modules, storage_address
@@ -89,38 +91,26 @@ class Registry:
             return []
         return [item for other, item in self._by_storage.get(memory[:2], ()) if memory.shares(other)]
 
-    def groups(self) -> list[list[Registered]]:
+    def groups(self) -> Iterator[list[Registered]]:
         """Registered tensors that share memory under several names, one Parameter under several names left out."""
-        return [group for entries in self._by_storage.values() if len(entries) > 1 for group in _overlapping(entries)]
+        for entries in self._by_storage.values():
+            group: list[Registered] = []
+            end = -1
+            for memory, item in sorted(entries, key=lambda entry: entry[0].first):
+                if memory.first > end:
+                    if len(group) > 1:
+                        yield self._in_order(group)
+                    group = []
+                end = max(end, memory.last)
+                if item.is_buffer or all(item.tensor is not other.tensor for other in group):
+                    group.append(item)
+            if len(group) > 1:
+                yield self._in_order(group)
 
-
-def _overlapping(entries: Sequence[tuple[ReachedMemory, Registered]]) -> Iterator[list[Registered]]:
-    """Those of one storage that share bytes with the first of them, in their order."""
-    for cluster in _clusters([memory for memory, _ in entries]):
-        left = [entries[index] for index in cluster]
-        while left:
-            memory, item = left[0]
-            group = [
-                other
-                for reach, other in left[1:]
-                if memory.shares(reach) and (other.is_buffer or other.tensor is not item.tensor)
-            ]
-            left = [entry for entry in left if not memory.shares(entry[0])]
-            if group:
-                yield [item, *group]
-
-
-def _clusters(memories: Sequence[ReachedMemory]) -> list[list[int]]:
-    """Indices of what overlaps, directly or through others: a storage can be cut into thousands of parts that do
-    not."""
-    found: list[list[int]] = []
-    end = -1
-    for index in sorted(range(len(memories)), key=lambda index: memories[index].first):
-        if memories[index].first > end:
-            found.append([])
-        found[-1].append(index)
-        end = max(end, memories[index].last)
-    return sorted(sorted(cluster) for cluster in found)
+    def _in_order(self, group: list[Registered]) -> list[Registered]:
+        """As they were registered."""
+        paths = {item.path for item in group}
+        return [item for item in self.tensors if item.path in paths]
 
 
 class TiedTensors(NamedTuple):
@@ -160,11 +150,12 @@ def _made_at(context: ModelContext, group: list[Registered]) -> SourceLocation |
         place = context.origins.data_set(item.tensor)
         if place is not None:
             return place
-    places = [place for item in group if (place := context.place(item.path)) is not None]
-    if not places:
-        return None
-    same = [place for place in places if place.file == places[-1].file]
-    return max(same, key=lambda place: place.line)
+    latest: SourceLocation | None = None
+    for item in reversed(group):
+        place = context.place(item.path)
+        if latest is None or (place is not None and place.file == latest.file and place.line > latest.line):
+            latest = place
+    return latest
 
 
 def still_tied(registry: Registry, tie: TiedTensors) -> bool:
@@ -187,16 +178,14 @@ def report_tie(context: ModelContext, tie: TiedTensors, *, constant: bool = Fals
         )
         fix = f"Compute it in forward from {first} instead of registering a second view of the same memory."
     elif tie.buffers:
-        severity = "note" if constant else None
-        message = f"{names} are buffers that share memory; a move gives each its own memory" + (
-            ", which costs their bytes again: forward writes to none of them."
-            if constant
-            else ", and they are two from there on."
-        )
+        message = f"{names} are buffers that share memory; a move gives each its own memory"
+        if constant:
+            severity, message = "note", f"{message}, which costs their bytes again: forward writes to none of them."
+        else:
+            message += ", and from there on they differ."
         fix = f"Register one buffer in a module that holds it for all of them, and read {first} from there."
     else:
-        count = "two" if len(tie.paths) == 2 else len(tie.paths)
-        message = f"{names} are {count} Parameters over one memory: a move copies each, and they are no longer tied."
+        message = f"{names} are Parameters over one memory: a move copies each, and they are no longer tied."
         fix = f"Give both names the very same Parameter: {_python(second)} = {_python(first)}."
     context.collector.add(rule, message, fix, path=second, place=tie.place, severity=severity, bytes=tie.bytes)
 
@@ -208,16 +197,10 @@ def _python(path: str) -> str:
 
 def report_alias(ref: AttributeRef, things: list[Hidden], owners: list[str]) -> None:
     """A finding about tensors outside the registers that share memory with registered ones."""
-    holder = things[0].holder
-    tensors = [item.thing for item in things if isinstance(item.thing, Tensor)]
-    owner = listed(owners)
+    holder, tensors, owner = things[0].holder, tensors_of(things), listed(owners)
+    what = f"{holds(holder)} {count_text(len(tensors), 'tensor')} over"
     if holder == "attribute":
-        what = f"{ref.label} shares the memory of {owner}"
-    else:
-        count = "a tensor that shares" if len(tensors) == 1 else f"{len(tensors)} tensors that share"
-        what = f"{ref.label} {holds(holder)} {count} the memory of {owner}"
-    message = (
-        f"{what}: after a move {'it is' if len(tensors) == 1 else 'they are'} still the old memory on the old device."
-    )
+        what = "shares"
+    message = f"{ref.label} {what} the memory of {owner}: a move leaves the old memory there, on the old device."
     fix = f"Take it from {owner} whenever it is needed: a property, or a line in forward."
     ref.report("stale-alias", message, fix, bytes=bytes_of(tensors))

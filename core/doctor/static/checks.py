@@ -4,7 +4,7 @@ thread."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import NamedTuple
 
 import torch
@@ -30,9 +30,11 @@ from devexplorer.core.doctor.static.model_context import (
     ModelContext,
     attribute_refs,
     bytes_of,
+    inner,
     is_same_device,
     joined,
     moves_itself,
+    tensors_of,
 )
 from devexplorer.core.doctor.static.unregistered import (
     report_generators,
@@ -42,7 +44,6 @@ from devexplorer.core.doctor.static.unregistered import (
 )
 from devexplorer.core.isolation.source_location import SourceLocation
 from devexplorer.core.models import (
-    assignments,
     device_id,
     dispatched,
     held_by,
@@ -53,9 +54,8 @@ from devexplorer.core.models import (
     size_of,
     state_tensors,
 )
-from devexplorer.core.models.class_source import class_source
+from devexplorer.core.models.class_source import assigned_in
 from devexplorer.core.models.extras import left_behind
-from devexplorer.core.virtual.operators.tensor import VirtualTensor
 
 # Rule `parameter-not-leaf`: what a move or a product has made of a Parameter. The main thread.
 
@@ -65,35 +65,33 @@ def made_from_parameters(tensor: Tensor) -> list[Tensor]:
     return [] if tensor.grad_fn is None else [leaf for leaf in leaves_below(tensor) if isinstance(leaf, nn.Parameter)]
 
 
+LAST = (
+    "Leave moves to model.to(device), and make the Parameter last: nn.Parameter(x.to(device)), nn.Parameter(x * 0.02)."
+)
+
+
 def report_not_leaf(ref: AttributeRef, things: list[Hidden], source: str) -> None:
     """A finding about tensors that were computed from a Parameter when the model was built; `source`: its path, if it
     is registered."""
-    first = things[0].thing
-    assert isinstance(first, Tensor)
-    made = ref.context.origins.tensor(first)
-    size = bytes_of([item.thing for item in things if isinstance(item.thing, Tensor)])
-    how = f"`{made.op.rpartition('.')[2]}`" if made is not None else "an operation"
-    place = ref.place
-    if made is not None and not made.place.library and (place is None or not place.library):
-        place = made.place
-    if not source:
-        message = (
-            f"{ref.label} is what {how} made of a Parameter: a plain tensor that is no leaf, so it is not registered,"
-            " not moved, and gets no gradient."
-        )
-        moved = made is not None and made.op.rpartition(".")[2] in ("to", "cuda", "cpu", "xpu")
-        fix = (
-            "Leave the move to model.to(device), or make the Parameter last: nn.Parameter(x.to(device))."
-            if moved
-            else "Make the Parameter last, of values that are computed already: nn.Parameter(x * 0.02)."
-        )
-    else:
+    tensors = tensors_of(things)
+    made, place, how = ref.context.origins.tensor(tensors[0]), ref.place, "an operation"
+    if made is not None:
+        how = f"`{made.op.rpartition('.')[2]}`"
+        if not made.place.library and (place is None or not place.library):
+            place = made.place
+    if source:
         message = (
             f"{ref.label} was computed from {source} when the model was built: it stays on its device with the values"
             " of that time, and its history can be used for one backward only."
         )
         fix = f"Compute it in forward from {source}."
-    ref.report("parameter-not-leaf", message, fix, place=place, bytes=size)
+    else:
+        message = (
+            f"{ref.label} is what {how} made of a Parameter: a plain tensor that is no leaf, so it is not registered,"
+            " not moved, and gets no gradient."
+        )
+        fix = LAST
+    ref.report("parameter-not-leaf", message, fix, place=place, bytes=bytes_of(tensors))
 
 
 def report_written_not_leaf(context: ModelContext, done: set[str]) -> None:
@@ -101,50 +99,37 @@ def report_written_not_leaf(context: ModelContext, done: set[str]) -> None:
     itself."""
     read: dict[type, list[tuple[str, SourceLocation, ast.expr]]] = {}
     for path, module in context.modules:
-        for base in type.mro(type(module)):
-            if base not in read:
-                read[base] = list(_assigned_moved(base))
-            for name, place, value in read[base]:
-                full = joined(path, name)
-                held = name in module._parameters or name in vars(module)
-                if full in done or not held:
-                    continue
+        kind = type(module)
+        if kind not in read:
+            read[kind] = []
+            for name, (place, value) in assigned_in(kind):
+                if value is not None and _moves_parameter(value):
+                    read[kind].append((name, place, value))
+        for name, place, value in read[kind]:
+            full = joined(path, name)
+            held = name in module._parameters or name in vars(module)
+            if held and full not in done:
                 done.add(full)
                 message = (
                     f"self.{name} is `{ast.unparse(value)}`: on another device than the CPU that is a plain tensor and"
                     " no Parameter, not registered, not moved, and without a gradient."
                 )
-                fix = "Leave the move to model.to(device), or make the Parameter last: nn.Parameter(x.to(device))."
-                context.collector.add("parameter-not-leaf", message, fix, path=full, place=place)
-
-
-def _assigned_moved(kind: type) -> Iterator[tuple[str, SourceLocation, ast.expr]]:
-    source = class_source(kind)
-    for name, (place, value) in assignments(source) if source is not None else ():
-        if value is not None and _moves_parameter(value):
-            yield name, place, value
+                context.collector.add("parameter-not-leaf", message, LAST, path=full, place=place)
 
 
 _CONVERSIONS = ("to", "cuda", "cpu", "half", "float", "double", "bfloat16", "type", "type_as")
 
 
-def _moves_parameter(value: ast.expr) -> bool:
+def _moves_parameter(value: ast.expr, moved: bool = False) -> bool:
     """`nn.Parameter(…).to(…)`, `.cuda()`, `.half()`, also with more calls in between."""
-    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
-        return False
-    inner = value.func.value
-    if value.func.attr in _CONVERSIONS:
-        return _is_parameter(inner) or _moves_parameter(inner)
-    return value.func.attr == "requires_grad_" and _moves_parameter(inner)
-
-
-def _is_parameter(value: ast.expr) -> bool:
-    if not isinstance(value, ast.Call):
-        return False
-    called = value.func
-    if isinstance(called, ast.Attribute) and called.attr == "requires_grad_":
-        return _is_parameter(called.value)
-    return last_name(called) == "Parameter"
+    match value:
+        case ast.Call(func=called) if last_name(called) == "Parameter":
+            return moved
+        case ast.Call(func=ast.Attribute(value=inner, attr=name)):
+            return (name in _CONVERSIONS or name == "requires_grad_") and _moves_parameter(
+                inner, moved or name in _CONVERSIONS
+            )
+    return False
 
 
 _Key = tuple[int, str, int | None]
@@ -182,10 +167,13 @@ class StaticChecks:
         self._memory = registry.memory
         self._ties = ties(context, registry)
         self._built = Unsaved(context.model, context)
-        self._unfilled = {
-            item.path for item in registry.tensors if item.is_buffer and _is_unfilled(context, item.tensor)
-        }
-        names = {id(item.tensor): item.path for item in registry.tensors}
+        names, wide = {id(item.tensor): item.path for item in registry.tensors}, []
+        for one in registry.tensors:
+            made = context.origins.tensor(one.tensor)
+            if one.is_buffer and made is not None and "empty" in made.op and one.tensor._version == 0:
+                self._unfilled.add(one.path)  # its values are whatever lay there
+            if one.tensor.dtype in (torch.float64, torch.complex128):
+                wide.append(one)
         for ref in attribute_refs(context):
             aliases, computed = {}, {}
             for item in ref.attribute.things:
@@ -200,9 +188,8 @@ class StaticChecks:
             self._watched[_key(ref)] = _Watched(aliases, computed)
             for optimizer in optimizers(ref):
                 report_lazy(ref, optimizer)
-                report_left(ref, optimizer)
+                report_state(ref, optimizer, left_behind(optimizer)[0])
         self._report_hooks()
-        wide = [one for one in registry.tensors if one.tensor.dtype in (torch.float64, torch.complex128)]
         for one in wide if len(wide) < len(registry.tensors) else ():  # all of it: that was asked for
             context.collector.add(
                 "dtype-promotion",
@@ -262,7 +249,7 @@ class StaticChecks:
             if parameters:
                 report_parameters(ref, parameters)
             for optimizer in optimizers(ref):
-                report_left(ref, optimizer)
+                report_state(ref, optimizer, left_behind(optimizer)[0])
         self._report_hooks()
         self._report_lazy()
         report_written_not_leaf(self._context, set())
@@ -315,27 +302,26 @@ class StaticChecks:
     ) -> set[int]:
         """Findings about the tensors of one attribute, each kind once; returns the ids of those that no other rule
         should report."""
-        tensors = [item for item in ref.attribute.things if isinstance(item.thing, Tensor)]
         aliases: list[Hidden] = []
         computed: list[Hidden] = []
         parameters: list[Hidden] = []
         plain: list[Hidden] = []
         followed = moves_itself(ref)
-        for item in tensors:
-            assert isinstance(item.thing, Tensor)
-            if item.path in before.aliases:
-                still = copied and {owner.path for owner in registry.sharing(item.thing)}.issuperset(
-                    before.aliases[item.path]
-                )
-                if not still and not followed:
-                    aliases.append(item)
-            elif isinstance(item.thing, nn.Parameter):
-                parameters.append(item)
-            elif is_uninitialised(item.thing) or (not item.thing.is_nested and item.thing.numel() == 0):
+        for item in ref.attribute.things:
+            tensor = item.thing
+            if not isinstance(tensor, Tensor):
                 continue
-            elif item.path in before.computed and item.thing.grad_fn is not None:
+            if item.path in before.aliases:
+                owners = {owner.path for owner in registry.sharing(tensor)}
+                if not followed and not (copied and owners.issuperset(before.aliases[item.path])):
+                    aliases.append(item)
+            elif isinstance(tensor, nn.Parameter):
+                parameters.append(item)
+            elif is_uninitialised(tensor) or (not tensor.is_nested and tensor.numel() == 0):
+                continue
+            elif item.path in before.computed and tensor.grad_fn is not None:
                 computed.append(item)
-            elif not (followed and (not copied or device is None or is_same_device(item.thing.device, device))):
+            elif not (followed and (not copied or device is None or is_same_device(tensor.device, device))):
                 plain.append(item)
         if aliases:
             report_alias(ref, aliases, [path for item in aliases for path in before.aliases[item.path]])
@@ -346,7 +332,7 @@ class StaticChecks:
             report_parameters(ref, parameters)
         if plain:
             report_tensors(ref, plain, device if copied else None)
-        return {id(item.thing) for item in tensors}
+        return set(map(id, tensors_of(ref.attribute.things)))
 
     def _report_hooks(self) -> None:
         context = self._context
@@ -373,12 +359,10 @@ class StaticChecks:
             held = {**module._parameters, **module._buffers}
             waiting = [name for name, tensor in held.items() if tensor is not None and is_uninitialised(tensor)]
             if waiting:
-                what = " and ".join(waiting)
                 context.collector.add(
                     "lazy-parameter",
-                    f"forward did not reach {path or 'the model itself'} ({type(module).__name__}): {what} still"
-                    f" {'has' if len(waiting) == 1 else 'have'} no shape, so that the parameters can be neither counted"
-                    " nor trained.",
+                    f"forward did not reach {path or 'the model itself'} ({type(module).__name__}): without a shape,"
+                    f" {' and '.join(waiting)} can be neither counted nor trained.",
                     "Use it in forward, take it out, or give its input size: the class without Lazy.",
                     path=path,
                     place=context.place(path if path else joined(path, waiting[0])),
@@ -393,12 +377,6 @@ def _versions(registry: Registry, tie: TiedTensors) -> dict[str, tuple[int, int]
 
 def _key(ref: AttributeRef) -> _Key:
     return id(ref.module), ref.attribute.name, ref.attribute.hook
-
-
-def _is_unfilled(context: ModelContext, tensor: Tensor) -> bool:
-    """Whether it was not written since `torch.empty` made it: its values are whatever lay there."""
-    made = context.origins.tensor(tensor)
-    return made is not None and "empty" in made.op and tensor._version == 0
 
 
 # Rules `unsaved-buffer`, buffers that no checkpoint has and no new build gives back, and `optimizer-before-move`,
@@ -432,26 +410,20 @@ class Unsaved:
 
     def changed(self, other: Unsaved) -> list[str]:
         """Paths whose values differ, where shape and dtype are the same."""
-        return [
-            path
-            for path, values in self.values.items()
-            if path in other.values
-            and values.shape == other.values[path].shape
-            and values.dtype == other.values[path].dtype
-            if not _equal(values, other.values[path])
-        ]
+        found = []
+        for path, values in self.values.items():
+            there = other.values.get(path)
+            if there is None or values.shape != there.shape or values.dtype != there.dtype:
+                continue
+            if not torch.equal(values.nan_to_num(), there.nan_to_num()):
+                found.append(path)
+        return found
 
 
 def _values(tensor: Tensor) -> Tensor | None:
     """A copy that is no work of the device: what is inside a virtual tensor is taken from there."""
-    inner = tensor._inner if isinstance(tensor, VirtualTensor) else tensor
-    return None if inner.is_meta else inner.detach().cpu().clone()
-
-
-def _equal(item: Tensor, other: Tensor) -> bool:
-    if item.dtype.is_floating_point or item.dtype.is_complex:
-        return bool(torch.isclose(item, other, rtol=0, atol=0, equal_nan=True).all())
-    return torch.equal(item, other)
+    held = inner(tensor)
+    return None if held.is_meta else held.detach().cpu().clone()
 
 
 def report_unsaved(context: ModelContext, path: str, drawn: bool) -> None:
@@ -486,16 +458,14 @@ def report_lazy(ref: AttributeRef, optimizer: Optimizer) -> None:
         )
 
 
-def report_left(ref: AttributeRef, optimizer: Optimizer) -> None:
-    """A finding where the model was moved after its optimizer had made its state, before it is moved for the
-    examination, which can bring both together again."""
-    behind, device = left_behind(optimizer)
-    if device is not None:
+def report_state(ref: AttributeRef, optimizer: Optimizer, behind: list[Tensor]) -> None:
+    """A finding where some of an optimizer's state is, or will be, on another device than its parameter."""
+    if behind:
         ref.report(
             "optimizer-before-move",
-            f"{ref.label} ({type(optimizer).__name__}) was made before the model was moved to {device_id(device)}:"
-            f" {count_text(len(behind), 'tensor')} of its state stayed on {device_id(behind[0].device)}, and its"
-            " next step fails.",
+            f"{ref.label} ({type(optimizer).__name__}) was made before the move: {count_text(len(behind), 'tensor')} of"
+            f" its state on {device_id(behind[0].device)}, which does not follow the parameters, so that the next step"
+            " fails.",
             "Make the optimizer after the model has been moved; load_state_dict(old.state_dict()) gives the new one the"
             " old one's state.",
             bytes=bytes_of(behind),
@@ -503,49 +473,24 @@ def report_left(ref: AttributeRef, optimizer: Optimizer) -> None:
 
 
 def report_optimizer(
-    ref: AttributeRef,
-    optimizer: Optimizer,
-    registry: Registry,
-    hidden: Collection[int],
-    moved: bool,
+    ref: AttributeRef, optimizer: Optimizer, registry: Registry, hidden: Collection[int], moved: bool
 ) -> None:
     """A finding where the optimizer's tensors are not the model's any more, or its state is on another device than its
     parameter.
 
     `hidden` are ids of tensors about which there is a finding already; `moved`: whether the move has copied anything.
     """
-    lost = [
-        tensor for tensor in held_by(optimizer) if id(tensor) not in registry.tensor_ids and id(tensor) not in hidden
-    ]
-    kind = type(optimizer).__name__
+    known = registry.tensor_ids.union(hidden)
+    lost = [tensor for tensor in held_by(optimizer) if id(tensor) not in known]
     if lost:
         ref.report(
             "optimizer-before-move",
-            f"{ref.label} ({kind}) holds {count_text(len(lost), 'tensor')} that the model does not have as a parameter"
-            " (any more): its steps change nothing there.",
+            f"{ref.label} ({type(optimizer).__name__}) holds {count_text(len(lost), 'tensor')} that the model does not"
+            " have as a parameter (any more): its steps change nothing there.",
             "Make the optimizer after the model has been moved, from model.parameters().",
             bytes=bytes_of(lost),
         )
-        return
-    behind: list[Tensor] = []
-    device = None
-    for parameter, name, value in state_tensors(optimizer):
-        if not (name == "step" and value.dim() == 0) and (value.device != parameter.device or not moved):
-            behind.append(value)
-            device = parameter.device
-    if behind and device is not None:
-        where = device_id(behind[0].device)
-        are = "is" if len(behind) == 1 else "are"
-        problem = (
-            f"on {where}, the parameters on {device_id(device)}"
-            if moved
-            else f"made already and will stay on {where} when the model moves"
-        )
-        ref.report(
-            "optimizer-before-move",
-            f"{ref.label} ({kind}) was made before the move: {count_text(len(behind), 'tensor')} of its state {are}"
-            f" {problem}, and the next step fails.",
-            "Make the optimizer after the model has been moved; load_state_dict(old.state_dict()) gives the new one the"
-            " old one's state.",
-            bytes=bytes_of(behind),
-        )
+    elif moved:
+        report_state(ref, optimizer, left_behind(optimizer)[0])
+    else:
+        report_state(ref, optimizer, [value for _, name, value in state_tensors(optimizer) if name != "step"])

@@ -8,27 +8,24 @@ more. It is read, never executed.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from torch import Tensor
 
+from devexplorer.core.doctor.code.syntax import nodes
 from devexplorer.core.doctor.findings.collector import FindingCollector
-from devexplorer.core.doctor.static.model_context import MOST_LISTED, ModelContext, joined, listed
+from devexplorer.core.doctor.static.model_context import ModelContext, joined, listed
 from devexplorer.core.isolation.source_location import SourceLocation, place_at
-from devexplorer.core.models import ClassSource, Function, is_switch, is_uninitialised, reached_methods, tree_of
-
-CUTS = ("data", "detach")
-
-
-class StaticCut(NamedTuple):
-    """A line behind which nothing has a history."""
-
-    code: str
-    """`torch.no_grad()`, `self.weight.data`."""
-    place: SourceLocation
-    block: bool = False
-    """Whether it is a `no_grad` block or decorator rather than an expression."""
+from devexplorer.core.models import (
+    ClassSource,
+    Function,
+    is_switch,
+    is_uninitialised,
+    last_name,
+    reached_methods,
+    tree_of,
+)
 
 
 class Use(NamedTuple):
@@ -37,76 +34,57 @@ class Use(NamedTuple):
     names: tuple[str, ...]
     """`("weight", "data")` of `self.weight.data`; empty for `self` alone."""
     called: bool
-    within: StaticCut | None
-    """The `no_grad` or `inference_mode` around it."""
+    cut: bool
+    """Whether it is within `no_grad` or `inference_mode`."""
     place: SourceLocation
+    """Of what it is within, or else its own."""
 
-    def code(self, depth: int) -> str:
-        """As it is written, up to the name at `depth`, counted from 0."""
-        names = self.names[: depth + 1]
-        return f"self.{'.'.join(names)}{'()' if names[-1] == 'detach' else ''}"
+
+Method = tuple[ClassSource, Function, str]
 
 
 def forward_of(kind: type) -> list[Use]:
     """What `forward` and the methods that it calls on its object read of it; those of the bases too."""
-    return [use for reached in reached_methods(kind) for use in _Reader(*reached).read()]
+    found: list[Use] = []
+    for method in reached_methods(kind):
+        within = None
+        for decorator in filter(is_switch, method[1].decorator_list):
+            within = _at(method, decorator)
+        for statement in method[1].body:
+            found += _uses(method, statement, within)
+    return found
 
 
-class _Reader:
-    """Through one method, knowing what is within `no_grad`."""
+def _at(method: Method, node: ast.AST) -> SourceLocation:
+    source, function, _ = method
+    return SourceLocation(source.file, getattr(node, "lineno", 0), function.name, source.library)
 
-    def __init__(self, source: ClassSource, function: Function, first: str) -> None:
-        self._source, self._function, self._first = source, function, first
 
-    def read(self) -> Iterator[Use]:
-        """Everything that it reads of its object, in the order of the source."""
-        switch = next((decorator for decorator in self._function.decorator_list if is_switch(decorator)), None)
-        yield from self._all(self._function.body, None if switch is None else self._cut(switch))
-
-    def _all(self, nodes: Sequence[ast.AST], within: StaticCut | None) -> Iterator[Use]:
-        for node in nodes:
-            yield from self._node(node, within, False)
-
-    def _node(self, node: ast.AST, within: StaticCut | None, called: bool) -> Iterator[Use]:
-        if isinstance(node, (ast.With, ast.AsyncWith)):
-            switch = next((item.context_expr for item in node.items if is_switch(item.context_expr)), None)
-            yield from self._all([item.context_expr for item in node.items if item.context_expr is not switch], within)
-            yield from self._all(node.body, within if switch is None else self._cut(switch, node.lineno))
-            return
-        names, inner = _chain(node)
-        if isinstance(inner, ast.Name) and inner.id == self._first:
-            if not isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
-                yield Use(names, called, within, self._place(getattr(node, "lineno", 0)))
-            return
-        if isinstance(node, ast.Call):
-            yield from self._node(node.func, within, True)
-            yield from self._all([*node.args, *(keyword.value for keyword in node.keywords)], within)
-            return
-        yield from self._all(list(ast.iter_child_nodes(node)), within)
-
-    def _cut(self, switch: ast.expr, line: int | None = None) -> StaticCut:
-        return StaticCut(ast.unparse(switch), self._place(line or switch.lineno), block=True)
-
-    def _place(self, line: int) -> SourceLocation:
-        return SourceLocation(self._source.file, line, self._function.name, self._source.library)
+def _uses(method: Method, node: ast.AST, within: SourceLocation | None, called: bool = False) -> Iterator[Use]:
+    """Everything of its object that a method reads there, in the order of the source."""
+    names, inner = _chain(node)
+    if isinstance(inner, ast.Name) and inner.id == method[2]:
+        if not isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
+            yield Use(names, called, within is not None, within or _at(method, node))
+        return
+    inside = within
+    if isinstance(node, (ast.With, ast.AsyncWith)) and any(is_switch(item.context_expr) for item in node.items):
+        inside = _at(method, node)
+    for child in ast.iter_child_nodes(node):
+        called = isinstance(node, ast.Call) and child is node.func
+        yield from _uses(method, child, within if isinstance(child, ast.withitem) else inside, called)
 
 
 def _chain(node: ast.AST) -> tuple[tuple[str, ...], ast.AST]:
     """`("weight", "detach", "T")` and `self` of `self.weight.detach().T`; calls of anything else end it."""
-    names: list[str] = []
-    while True:
-        if isinstance(node, ast.Attribute):
-            names.append(node.attr)
-            node = node.value
-        elif (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr == "detach"
-            and not node.args
+    match node:
+        case (
+            ast.Attribute(value=value, attr=name)
+            | ast.Call(func=ast.Attribute(value=value, attr="detach" as name), args=[])
         ):
-            node = node.func
-        else:
-            return tuple(reversed(names)), node
+            names, inner = _chain(value)
+            return (*names, name), inner
+    return (), node
 
 
 _FACTS = (
@@ -149,76 +127,53 @@ def report_cuts(context: ModelContext, ran: Collection[int] | None) -> None:
     for path, module in context.modules:
         if ran is not None and id(module) not in ran:
             continue
-        parameters = {
-            name: item for name, item in module.named_parameters() if item.requires_grad and not is_uninitialised(item)
-        }
+        parameters: dict[str, Tensor] = {}
+        for name, item in module.named_parameters():
+            if item.requires_grad and not is_uninitialised(item) and id(item) not in reported:
+                parameters[name] = item
         if not parameters:
             continue
         kind = type(module)
         if kind not in read:
             read[kind] = forward_of(kind)
-        for cut, names in _together(_own(read[kind], parameters)).items():
-            left = [name for name in names if id(parameters[name]) not in reported]
-            if left:
-                reported.update(id(parameters[name]) for name in left)
-                _add(context, path, cut, left)
+        by_place: dict[SourceLocation, list[str]] = {}
+        for name, place in _cut_off(read[kind], parameters).items():
+            reported.add(id(parameters[name]))
+            by_place.setdefault(place, []).append(name)
+        for place, names in by_place.items():
+            context.collector.add(
+                "cut-from-autograd",
+                f"{place.function} uses {listed([f'self.{name}' for name in names])} only where values have no history:"
+                " no gradient arrives there.",
+                "Use the value itself, without .data or .detach() and outside of no_grad; what should not learn is"
+                " frozen with requires_grad_(False).",
+                path=joined(path, names[0]),
+                place=place,
+            )
 
 
-def _together(cuts: Iterable[tuple[str, StaticCut]]) -> dict[StaticCut, list[str]]:
-    """The parameters behind each line, with all that cuts there."""
-    by_place: dict[object, list[tuple[str, StaticCut]]] = {}
-    for name, cut in cuts:
-        by_place.setdefault(cut.place, []).append((name, cut))
-    return {
-        some[0][1]._replace(code=listed([cut.code for _, cut in some])): list(dict.fromkeys(name for name, _ in some))
-        for some in by_place.values()
-    }
-
-
-def _add(context: ModelContext, path: str, cut: StaticCut, names: list[str]) -> None:
-    whose = listed([f"self.{name}" for name in names])
-    them, itself = ("it gets", "itself") if len(names) == 1 else ("they get", "themselves")
-    if not cut.block:
-        own = len(names) <= MOST_LISTED  # the code names each of them
-        if own:
-            message = f"{cut.place.function} uses {cut.code}, values without their history: {them} no gradient."
-        else:
-            get = "gets" if len(names) == 1 else "get"
-            message = f"{cut.code} in {cut.place.function} has no history: {whose} {get} no gradient."
-        fix = (
-            f"Use {f'{whose} {itself}' if own else 'the value itself'}; what should not learn is frozen with"
-            " requires_grad_(False)."
-        )
-    else:
-        message = (
-            f"{cut.place.function} uses {whose} within {cut.code}, where nothing has a history: {them} no gradient."
-        )
-        fix = "Move that out of the block, or freeze what should not learn: requires_grad_(False)."
-    context.collector.add("cut-from-autograd", message, fix, path=joined(path, names[0]), place=cut.place)
-
-
-def _own(uses: Iterable[Use], parameters: _Trainable) -> Iterator[tuple[str, StaticCut]]:
-    """Parameters that forward computes with, and in cut places only: `self.weight.data`, or within `no_grad`."""
-    cuts: dict[str, list[StaticCut]] = {}
+def _cut_off(uses: Iterable[Use], parameters: _Trainable) -> dict[str, SourceLocation]:
+    """Parameters that forward computes with in cut places only, `self.weight.data` or within `no_grad`, and the first
+    of these places."""
+    cuts: dict[str, SourceLocation] = {}
     free: set[str] = set()
     for use in uses:
         depth, name = _parameter(use.names, parameters)
         if name is None:
             free.update(_below(use.names, parameters))  # whole modules: only gradients can tell
             continue
-        after = use.names[depth:]
-        cut = after and after[0] in CUTS
-        if not _computes(after[1:] if cut else after, use.called):
+        after, cut = use.names[depth:], use.cut
+        if after[:1] in (("data",), ("detach",)):
+            after, cut = after[1:], True
+        if not _computes(after, use.called):
             continue
         if cut:
-            cuts.setdefault(name, []).append(StaticCut(use.code(depth), use.place))
-        elif use.within is not None:
-            cuts.setdefault(name, []).append(use.within)
+            cuts.setdefault(name, use.place)
         else:
             free.add(name)
-    for name, found in cuts.items():
-        if name not in free:
-            yield name, found[0]
+    for name in free:
+        cuts.pop(name, None)
+    return cuts
 
 
 def _below(names: tuple[str, ...], parameters: _Trainable) -> list[str]:
@@ -278,13 +233,13 @@ def _summed(loop: ast.stmt) -> Iterator[tuple[int, str, str]]:
     set_here: dict[str, list[ast.expr]] = {}
     losses: set[str] = set()
     for node in _within(loop, into_loops=True):
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                set_here.setdefault(ast.unparse(target), []).append(node.value)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward":
-            if any(word.arg == "create_graph" for word in node.keywords):
-                continue  # who asks for it wants the history
-            losses |= {_loss_of(part) for part in (node.func.value, *node.args)}
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                for target in targets:
+                    set_here.setdefault(ast.unparse(target), []).append(value)
+            case ast.Call(func=ast.Attribute(value=value, attr="backward"), args=args, keywords=keywords):
+                if all(word.arg != "create_graph" for word in keywords):  # who asks for it wants the history
+                    losses.update(map(_loss_of, (value, *args)))
     for loss in list(losses):
         if loss not in set_here or any(_cuts(value, loss) for value in set_here[loss]):
             losses.remove(loss)  # the same tensor in every step, or its history is left behind before it is kept
@@ -324,15 +279,14 @@ def _within(loop: ast.stmt, *, into_loops: bool) -> Iterator[ast.AST]:
 
 def _added(node: ast.AST) -> tuple[str, ast.expr | None]:
     """What grows, and what is added to it: `total += loss`, `total = total + loss`, `losses.append(loss)`."""
-    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
-        return ast.unparse(node.target), node.value
-    if isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add):
-        target = ast.unparse(node.targets[0])
-        if ast.unparse(node.value.left) == target:
-            return target, node.value.right
-    call = node.value if isinstance(node, ast.Expr) else None
-    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "append" and call.args:
-        return ast.unparse(call.func.value), call.args[0]
+    match node:
+        case ast.AugAssign(target=target, op=ast.Add(), value=value):
+            return ast.unparse(target), value
+        case ast.Assign(targets=[target, *_], value=ast.BinOp(left=left, op=ast.Add(), right=value)):
+            if ast.unparse(left) == ast.unparse(target):
+                return ast.unparse(target), value
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=target, attr="append"), args=[value, *_])):
+            return ast.unparse(target), value
     return "", None
 
 
@@ -341,12 +295,13 @@ def _loss_in(node: ast.expr, losses: set[str]) -> str | None:
     if ast.unparse(node) in losses:
         return ast.unparse(node)
     parts: list[ast.expr] = []
-    if isinstance(node, ast.BinOp):
-        parts = [node.left, node.right]
-    elif isinstance(node, ast.List | ast.Tuple):
-        parts = node.elts
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _KEEPS_HISTORY:
-        parts = [node.func.value]
+    match node:
+        case ast.BinOp(left=left, right=right):
+            parts = [left, right]
+        case ast.List(elts=parts) | ast.Tuple(elts=parts):
+            pass
+        case ast.Call(func=ast.Attribute(value=value, attr=name)) if name in _KEEPS_HISTORY:
+            parts = [value]
     for part in parts:
         found = _loss_in(part, losses)
         if found is not None:
@@ -356,10 +311,7 @@ def _loss_in(node: ast.expr, losses: set[str]) -> str | None:
 
 def _cuts(value: ast.expr, loss: str) -> bool:
     """Whether `loss = …` leaves the history of the loss itself behind: `loss = loss.item()`, `loss = float(loss)`."""
-    parts = list(ast.walk(value))
-    leaves = any(
-        (isinstance(part, ast.Attribute) and part.attr in _LEAVES_HISTORY)
-        or (isinstance(part, ast.Name) and part.id == "float")
-        for part in parts
-    )
-    return leaves and any(ast.unparse(part) == loss for part in parts)
+    leaves = False
+    for part in nodes(value, ast.expr):
+        leaves = leaves or last_name(part) in (*_LEAVES_HISTORY, "float")
+    return leaves and any(ast.unparse(part) == loss for part in nodes(value, ast.expr))

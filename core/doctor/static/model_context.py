@@ -11,7 +11,9 @@ import ast
 import functools
 import types
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -21,6 +23,7 @@ from torch.optim.optimizer import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
 from devexplorer.core.doctor.code.origins import Origins
+from devexplorer.core.doctor.code.syntax import nodes
 from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.isolation.source_location import SourceLocation, kind_of, place_at
 from devexplorer.core.models import (
@@ -28,14 +31,16 @@ from devexplorer.core.models import (
     RegisteredIds,
     assigned,
     file_of,
-    functions_of,
     is_uninitialised,
     named_modules,
     size_of,
 )
-from devexplorer.core.models.class_source import class_source
+from devexplorer.core.models.class_source import methods
 from devexplorer.core.models.walk import computed_by_torch
+from devexplorer.core.virtual.operators.tensor import VirtualTensor
 
+_ITEMS: dict[Any, str] = {list: "list", tuple: "tuple", deque: "list", set: "set", frozenset: "set"}
+"""Kinds of containers of items, and what they are called."""
 DEPTH = 6
 """How deep containers, functions and plain objects within each other are searched."""
 MOST = 100_000
@@ -115,9 +120,7 @@ class _Search:
 
     def look(self, path: str, value: Any, holder: str, depth: int) -> None:
         """Look at a value and what it holds; `holder` is what holds it."""
-        if type(value) in _PLAIN:
-            return
-        if id(value) in self._seen:
+        if type(value) in _PLAIN or id(value) in self._seen:
             return
         if len(self._seen) > MOST:
             self.complete = False
@@ -130,66 +133,50 @@ class _Search:
             self._within(path, value, None if holder == "attribute" else holder, depth + 1)
 
     def _within(self, path: str, value: Any, inherited: str | None, depth: int) -> None:
-        if isinstance_quietly(value, (list, tuple, deque)):
-            kind: Any = next(item for item in (list, tuple, deque) if isinstance_quietly(value, item))
-            self._items(
-                path,
-                kind.__iter__(value),
-                kind.__len__(value),
-                inherited or ("list" if kind is deque else kind.__name__),
-                depth,
-            )
+        held: list[tuple[str, Any]] = []
+        word, owner = "function", self._owner
+        kind = next((kind for kind in _ITEMS if isinstance_quietly(value, kind)), None)
+        if kind is not None:
+            word = _ITEMS[kind]
+            self.complete &= kind.__len__(value) <= CONTAINER_ITEMS
+            for index, item in enumerate(islice(kind.__iter__(value), CONTAINER_ITEMS)):
+                held.append((path if word == "set" else f"{path}[{index}]", item))
         elif isinstance_quietly(value, dict):
-            items = list(dict.items(value))[:CONTAINER_ITEMS]
+            word = "dict"
             self.complete &= dict.__len__(value) <= CONTAINER_ITEMS
-            for key, item in items:
-                word = repr(key) if type(key) in (str, int) else "…"
-                self.look(f"{path}[{word}]", item, inherited or "dict", depth)
-                self.look(f"a key of {path}", key, inherited or "dict", depth)
-        elif isinstance_quietly(value, (set, frozenset)):
-            kind = set if isinstance_quietly(value, set) else frozenset
-            self._items(path, kind.__iter__(value), kind.__len__(value), inherited or "set", depth)
+            for key, item in list(dict.items(value))[:CONTAINER_ITEMS]:
+                shown = repr(key) if type(key) in (str, int) else "…"
+                held += [(f"{path}[{shown}]", item), (f"a key of {path}", key)]
         elif type(value) is types.FunctionType:
-            self._function(path, value, inherited or "function", depth)
+            held = _held_by_function(path, value)
         elif type(value) is types.MethodType:
-            self.look(f"{path}.__self__", value.__self__, inherited or "function", depth)
-            self.look(path, value.__func__, inherited or "function", depth)
+            held = [(f"{path}.__self__", value.__self__), (path, value.__func__)]
         elif isinstance_quietly(value, functools.partial):
-            holder = inherited or "function"
-            for index, item in enumerate(value.args):
-                self.look(f"{path}.args[{index}]", item, holder, depth)
-            for key, item in dict.items(value.keywords):
-                self.look(f"{path}.keywords[{key!r}]", item, holder, depth)
-            self.look(path, value.func, holder, depth)
+            held = [(f"{path}.args", value.args), (f"{path}.keywords", value.keywords), (path, value.func)]
         elif isinstance_quietly(value, LRScheduler):
-            self.look(f"{path}.optimizer", vars(value).get("optimizer"), inherited or "object", depth)
+            word, held = "object", [(f"{path}.optimizer", vars(value).get("optimizer"))]
         elif _is_searched(type(value)):
-            outer, self._owner = self._owner, type(value)
-            for name, item in _held(value):
-                self.look(f"{path}.{name}", item, inherited or "object", depth)
-            self._owner = outer
+            word, owner = "object", type(value)
+            held = [(f"{path}.{name}", item) for name, item in _held(value)]
+        outer, self._owner = self._owner, owner
+        for label, item in held:
+            self.look(label, item, inherited or word, depth)
+        self._owner = outer
 
-    def _items(self, path: str, items: Iterator[Any], count: int, holder: str, depth: int) -> None:
-        self.complete &= count <= CONTAINER_ITEMS
-        for index, item in enumerate(items):
-            if index >= CONTAINER_ITEMS:
-                break
-            self.look(path if holder == "set" else f"{path}[{index}]", item, holder, depth)
 
-    def _function(self, path: str, function: types.FunctionType, holder: str, depth: int) -> None:
-        file = function.__code__.co_filename
-        if kind_of(file) == "skipped" and not file.startswith("<"):
-            return
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-            try:
-                value = cell.cell_contents
-            except ValueError:  # not filled yet
-                continue
-            self.look(f"{name} in {path}", value, holder, depth)
-        for index, value in enumerate(function.__defaults__ or ()):
-            self.look(f"default {index} of {path}", value, holder, depth)
-        for name, value in (function.__kwdefaults__ or {}).items():
-            self.look(f"default {name} of {path}", value, holder, depth)
+def _held_by_function(path: str, function: types.FunctionType) -> list[tuple[str, Any]]:
+    """What a function closes over, and its defaults."""
+    file = function.__code__.co_filename
+    if kind_of(file) == "skipped" and not file.startswith("<"):
+        return []
+    held: list[tuple[str, Any]] = [
+        (f"defaults of {path}", function.__defaults__),
+        (f"keyword defaults of {path}", function.__kwdefaults__),
+    ]
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        with suppress(ValueError):  # not filled yet
+            held.append((f"{name} in {path}", cell.cell_contents))
+    return held
 
 
 def _is_searched(kind: type) -> bool:
@@ -256,20 +243,16 @@ class ModelContext:
             if child is None:
                 break
             owners.append(child)
+        held = list(enumerate(owners))[::-1]  # the innermost first
+        found = None
         if len(owners) == len(names):
             found = self.origins.attribute(owners[-1], names[-1])
-            if found is not None:
-                return found
-        for index in range(len(owners) - 1, -1, -1):  # `self.layer.weight = …` in the class of what holds the layer
+        for index, owner in held:  # `self.layer.weight = …` in the class of what holds the layer
             dotted = ".".join(names[index:])
-            found = assigned(type(owners[index]), dotted) or assigned(type(owners[index]), f"{dotted}.data")
-            if found is not None:
-                return found
-        for index in range(len(owners) - 1, -1, -1):
-            found = self.origins.attribute(owners[index], names[index])
-            if found is not None:
-                return found
-        return None
+            found = found or assigned(type(owner), dotted) or assigned(type(owner), f"{dotted}.data")
+        for index, owner in held:
+            found = found or self.origins.attribute(owner, names[index])
+        return found
 
 
 def joined(path: str, name: str) -> str:
@@ -294,12 +277,21 @@ def listed(names: Sequence[str], most: int = MOST_LISTED) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
+def tensors_of(things: Iterable[Hidden]) -> list[Tensor]:
+    """The tensors among what is hidden."""
+    return [item.thing for item in things if isinstance(item.thing, Tensor)]
+
+
+def inner(tensor: Tensor) -> Tensor:
+    """The tensor of the CPU within a virtual one."""
+    return tensor._inner if isinstance(tensor, VirtualTensor) else tensor
+
+
 def is_same_device(device: torch.device, other: torch.device) -> bool:
     """Whether both mean one device; `vgpu` is `vgpu:0`."""
     return device.type == other.type and (device.index or 0) == (other.index or 0)
 
 
-CONTAINERS = ("list", "tuple", "dict", "set")
 _MOVES = ("_apply", "to", "cuda")
 """Methods by which a class may move more than is registered."""
 
@@ -321,9 +313,9 @@ class AttributeRef(NamedTuple):
     @property
     def label(self) -> str:
         """`self.scale`, or `the forward hook of blocks.0`."""
-        if self.attribute.hook is not None:
-            return f"the {self.attribute.name} of {self.path or 'the model'}"
-        return f"self.{self.attribute.name}"
+        if self.attribute.hook is None:
+            return f"self.{self.attribute.name}"
+        return f"the {self.attribute.name} of {self.path or 'the model'}"
 
     @property
     def of_class(self) -> bool:
@@ -341,28 +333,9 @@ class AttributeRef(NamedTuple):
         noted = origins.attribute(self.module, self.attribute.name)
         return noted or (self.context.place(self.path) if self.path else None)
 
-    def report(
-        self,
-        rule: str,
-        message: str,
-        fix: str,
-        *,
-        place: SourceLocation | None = None,
-        severity: str | None = None,
-        bytes: int | None = None,
-        holder: str = "attribute",
-    ) -> None:
+    def report(self, rule: str, message: str, fix: str, *, place: SourceLocation | None = None, **fields: Any) -> None:
         """Add a finding about it, at its own line unless another one is given."""
-        self.context.collector.add(
-            rule,
-            message,
-            fix,
-            path=self.full,
-            place=place or self.place,
-            severity=severity,
-            bytes=bytes,
-            holder=holder,
-        )
+        self.context.collector.add(rule, message, fix, path=self.full, place=place or self.place, **fields)
 
 
 def attribute_refs(context: ModelContext) -> Iterator[AttributeRef]:
@@ -389,25 +362,25 @@ def _of_hook(ref: AttributeRef) -> SourceLocation | None:
     return None
 
 
+_HOLDS = {
+    "list": "is a plain list with",
+    "tuple": "is a plain tuple with",
+    "dict": "is a plain dict with",
+    "set": "is a plain set with",
+    "function": "is a function that holds",
+    "object": "is an object that is no nn.Module and holds",
+    "class": "is an attribute of the class and holds",
+}
+
+
 def holds(holder: str) -> str:
     """`is a plain list with`, for what is held in that holder."""
-    if holder in CONTAINERS:
-        return f"is a plain {holder} with"
-    return {
-        "function": "is a function that holds",
-        "object": "is an object that is no nn.Module and holds",
-        "hook": "holds",
-        "class": "is an attribute of the class and holds",
-    }.get(holder, "holds")
+    return _HOLDS.get(holder, "holds")
 
 
 def moves_itself(ref: AttributeRef) -> bool:
     """Whether the class has its own method for moves that names this attribute."""
-    for base in type.mro(type(ref.module)):
-        source = class_source(base)
-        for name, function in functions_of(source).items() if source is not None else ():
-            if name in _MOVES and any(
-                isinstance(node, ast.Attribute) and node.attr == ref.attribute.name for node in ast.walk(function)
-            ):
-                return True
+    for _, function, _ in methods(type(ref.module)):
+        if function.name in _MOVES and any(node.attr == ref.attribute.name for node in nodes(function, ast.Attribute)):
+            return True
     return False

@@ -14,11 +14,10 @@ import ast
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from types import CodeType, FrameType
-from typing import Any, NamedTuple, Protocol
+from functools import cached_property, lru_cache
+from types import FrameType
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,9 +25,10 @@ from torch import Tensor, nn
 from devexplorer.core import virtual
 from devexplorer.core.base import writes_in_place
 from devexplorer.core.doctor.code import fixes
+from devexplorer.core.doctor.code.syntax import calls_at, nodes
 from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.tracing.sources import Origin, Sources
-from devexplorer.core.isolation.source_location import SourceLocation, kind_of, library_of, place_of
+from devexplorer.core.isolation.source_location import NOWHERE, SourceLocation, frames, kind_of, library_of, place_of
 from devexplorer.core.models import expressions_at, last_name, named_modules, tree_of
 
 DEPTH, ITEMS = 4, 1000
@@ -130,19 +130,25 @@ class FunctionKind:
     @property
     def sentence(self) -> str:
         """At the beginning of a sentence."""
-        return (
-            self.description[:1].upper() + self.description[1:]
-            if self.description.startswith("the ")
-            else self.description
-        )
+        if self.description.startswith("the "):
+            return f"The {self.description[4:]}"
+        return self.description
 
 
 DATA = FunctionKind(name="data", description=".data")
 """`x.data`."""
 
 
-def kind_of_function(func: Any) -> FunctionKind:
-    """Work it out."""
+def kind_of_function(func: Any) -> FunctionKind | None:
+    """Work it out; None for a function without a hash, or with a name that raises."""
+    try:
+        return _kind(func)
+    except Exception:
+        return None
+
+
+@lru_cache(maxsize=4096)
+def _kind(func: Any) -> FunctionKind:
     name = str(getattr(func, "__name__", "") or type(func).__name__)
     attribute = str(getattr(getattr(func, "__self__", None), "__name__", "")) if name == "__get__" else ""
     if attribute in VIEWS:
@@ -218,43 +224,41 @@ class WatchedRun:
 class Call:
     """A call that was made, or that failed."""
 
-    __slots__ = ("_library", "_operands", "_place", "args", "frame", "kind", "kwargs", "read", "run")
-
-    def __init__(
-        self, run: WatchedRun, kind: FunctionKind, args: Any, kwargs: Any, frame: FrameType, *, read: bool = False
-    ) -> None:
+    def __init__(self, run: WatchedRun, kind: FunctionKind, args: Any, kwargs: Any, frame: FrameType) -> None:
         self.run, self.kind, self.args, self.kwargs, self.frame = run, kind, args, kwargs, frame
-        self.read = read
+        self.read = False
         """Whether the host read a value of a virtual GPU in it."""
-        self._operands: list[Tensor] | None = None
-        self._place: tuple[SourceLocation | None] | None = None
-        self._library: tuple[SourceLocation | None] | None = None
 
     @property
+    def first(self) -> Any:
+        """Its first argument."""
+        return self.args[0] if self.args else None
+
+    def argument(self, position: int, name: str, default: Any = None) -> Any:
+        """An argument by its position or its name."""
+        if len(self.args) > position:
+            return self.args[position]
+        return self.kwargs.get(name, default)
+
+    @cached_property
     def operands(self) -> list[Tensor]:
         """Its tensors, nested ones too."""
-        if self._operands is None:
-            self._operands = operands(self.args, self.kwargs)
-        return self._operands
+        return operands(self.args, self.kwargs)
 
-    @property
+    @cached_property
     def place(self) -> SourceLocation | None:
         """The user's line."""
-        if self._place is None:
-            self._place = (place_of(self.frame, self.run.until),)
-        return self._place[0]
+        return place_of(self.frame, self.run.until)
 
     @property
     def where(self) -> SourceLocation | None:
         """The line that does it: of an installed library where one is at work below the user's line."""
         return self.library or self.place
 
-    @property
+    @cached_property
     def library(self) -> SourceLocation | None:
         """The line of an installed library that is at work below the user's; None where there is none."""
-        if self._library is None:
-            self._library = (library_of(self.frame, self.run.until),)
-        return self._library[0]
+        return library_of(self.frame, self.run.until)
 
     @property
     def non_blocking(self) -> bool:
@@ -264,12 +268,10 @@ class Call:
     @property
     def users_frame(self) -> FrameType | None:
         """The frame that is at the user's line."""
-        place = self.place
-        frame: FrameType | None = self.frame
-        while place is not None and frame is not None:
-            if frame.f_lineno == place.line and os.path.abspath(frame.f_code.co_filename) == place.file:
+        place = self.place or NOWHERE
+        for frame in frames(self.frame):
+            if place[:2] == (os.path.abspath(frame.f_code.co_filename), frame.f_lineno):
                 return frame
-            frame = frame.f_back
         return None
 
     def written(self, path: str) -> str | None:
@@ -279,24 +281,21 @@ class Call:
         owner = None if frame is None else self.run.sources.paths.get(id(frame.f_locals.get("self")))
         if owner is None or (owner and not path.startswith(f"{owner}.")):
             return None
-        below = path.removeprefix(f"{owner}.") if owner else path
-        return "self." + re.sub(r"\.(\d+)(?=\.)", r"[\1]", below)
+        return "self." + re.sub(r"\.(\d+)(?=\.)", r"[\1]", path.removeprefix(f"{owner}."))
 
     @property
     def by_torch(self) -> bool:
         """Whether it is torch's own code that calls, below the user's line: `nn.Transformer` that looks at its mask."""
-        frame: FrameType | None = self.frame
         dispatched = False
-        while frame is not None and (frame.f_code.co_filename in _PASSED or frame.f_code.co_filename.startswith(BELOW)):
-            dispatched = frame.f_code.co_filename == torch.overrides.__file__
-            frame = frame.f_back
-        if (
-            frame is not None and dispatched and frame.f_code.co_name == self.kind.name
-        ):  # the public function, which asked for dispatch
-            frame = frame.f_back
-        while dispatched and frame is not None and frame.f_code.co_filename in _PUBLIC:
-            frame = frame.f_back
-        return frame is not None and frame.f_code.co_filename.startswith(_TORCH)
+        for frame in frames(self.frame):
+            file = frame.f_code.co_filename
+            if file in _PASSED or file.startswith(BELOW):
+                dispatched = file == torch.overrides.__file__
+            elif not dispatched or (file not in _PUBLIC and frame.f_code.co_name != self.kind.name):
+                return file.startswith(_TORCH)
+            elif not file.startswith(_TORCH):
+                return False
+        return False
 
 
 Rule = Callable[[Call, Any], None]
@@ -309,40 +308,16 @@ class Repair(NamedTuple):
     args: Any
     kwargs: Any
     """With which the rules look at it."""
-    repeated: Callable[[Any], Any]
-    """Calls the function so."""
     note: Callable[[], None]
     """Reports what was wrong."""
+    instead: Callable[[Any], Any] | None = None
+    """Calls the function in another way than with these."""
     on_host: bool = False
     """Whether the call cannot be made on a virtual GPU at all."""
 
-
-class Histories(Protocol):
-    """Follows what autograd knows of tensors through a run: `doctor.gradients`."""
-
-    def tracing(self, until: FrameType | None) -> AbstractContextManager[None]:
-        """The run; `until` is the frame that watches."""
-        ...
-
-    def switch(self, on: bool, frame: FrameType) -> None:
-        """Gradients are about to be switched on or off."""
-        ...
-
-    def after(self, call: Call, result: Any) -> None:
-        """A call was made in forward."""
-        ...
-
-    def output(self, value: Any) -> None:
-        """The model has returned this."""
-        ...
-
-    def backward(self, roots: Sequence[Tensor]) -> None:
-        """A backward from these is about to begin."""
-        ...
-
-    def drop(self, *tensors: Tensor) -> None:
-        """Nothing may refer to these weakly now."""
-        ...
+    def repeated(self, func: Any) -> Any:
+        """What the function gives so."""
+        return func(*self.args, **self.kwargs) if self.instead is None else self.instead(func)
 
 
 _TYPED = ("Byte", "Char", "Short", "Int", "Long", "Half", "Float", "Double", "Bool", "BFloat16")
@@ -353,69 +328,34 @@ UNSEEN = frozenset({"from_numpy", "frombuffer", "Tensor", *(f"{kind}Tensor" for 
 def unseen(call: Call, tensor: Tensor) -> Origin | None:
     """What the user's line says about an operand of the call; None where it says nothing."""
     place, frame = call.place, call.users_frame
-    if frame is None or place is None:
+    if frame is None or place is None or kind_of(frame.f_code.co_filename) == "skipped":
         return None
-    body = _body(frame.f_code)
-    if body is None:
-        return None
-    for name in _names(body, place.line):
-        if frame.f_locals.get(name) is tensor:
-            made = _made(body, name, place)
-            if made is not None:
-                return Origin("factory", path=call.run.path, op=made[0], place=made[1])
-            if name not in frame.f_code.co_varnames:
-                return _variable(call, name, tensor)
-        elif frame.f_globals.get(name) is tensor:
-            return _variable(call, name, tensor)
-    written = [_made_by(node) for node in expressions_at(body, place.line)]
-    op = next((op for op in written if op is not None), None)
-    return None if op is None else Origin("factory", path=call.run.path, op=op, place=place)
-
-
-def _variable(call: Call, name: str, tensor: Tensor) -> Origin:
-    known = call.run.sources.of(tensor)
-    return Origin("variable", path=name, op=known.op, place=known.place)
-
-
-@lru_cache(maxsize=256)
-def _body(code: CodeType) -> ast.AST | None:
-    """The syntax tree of the innermost function that has this code, its lines as in the file."""
-    tree = None if kind_of(code.co_filename) == "skipped" else tree_of(code.co_filename)
+    tree = tree_of(frame.f_code.co_filename)
     if tree is None:
         return None
-    inside = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
-        and min([node.lineno, *(item.lineno for item in getattr(node, "decorator_list", []))]) == code.co_firstlineno
-    ]
-    return inside[-1] if inside else None
+    here = list(expressions_at(tree, place.line))
+    for name in dict.fromkeys(ast.unparse(node) for node in here if isinstance(node, ast.Name)):
+        if frame.f_locals.get(name, frame.f_globals.get(name)) is not tensor:
+            continue
+        if name in frame.f_code.co_varnames:
+            for node in sorted(nodes(tree, ast.Assign), key=lambda node: -node.lineno):
+                above = frame.f_code.co_firstlineno < node.lineno < place.line
+                if above and name in map(ast.unparse, node.targets) and (op := _made_by(nodes(node, ast.Call))):
+                    return Origin("factory", path=call.run.path, op=op, place=place._replace(line=node.lineno))
+        else:
+            known = call.run.sources.of(tensor)
+            return Origin("variable", path=name, op=known.op, place=known.place)
+    op = _made_by(calls_at(tree, place.line))
+    return Origin("factory", path=call.run.path, op=op, place=place) if op else None
 
 
-def _names(body: ast.AST, line: int) -> list[str]:
-    return list(dict.fromkeys(node.id for node in expressions_at(body, line) if isinstance(node, ast.Name)))
-
-
-def _made(body: ast.AST, name: str, before: SourceLocation) -> tuple[str, SourceLocation] | None:
-    """The last assignment to the name above the line, where it is one of those that are not seen."""
-    found: tuple[str, SourceLocation] | None = None
-    for node in ast.walk(body):
-        if (
-            isinstance(node, ast.Assign)
-            and node.lineno < before.line
-            and any(isinstance(item, ast.Name) and item.id == name for item in node.targets)
-        ):
-            op = next((op for op in map(_made_by, ast.walk(node.value)) if op is not None), None)
-            if op is not None and (found is None or node.lineno > found[1].line):
-                found = op, before._replace(line=node.lineno)
-    return found
-
-
-def _made_by(node: Any) -> str | None:
-    if not isinstance(node, ast.Call):
-        return None
-    name = last_name(node.func)
-    return f"torch.{name}" if name in UNSEEN else None
+def _made_by(calls: Sequence[ast.Call]) -> str:
+    """The first of these that is not seen; empty: none is."""
+    for call in calls:
+        name = last_name(call.func)
+        if name in UNSEEN:
+            return f"torch.{name}"
+    return ""
 
 
 MOST = 64
@@ -429,44 +369,44 @@ _FOR_THE_HOST = ("_pack_padded_sequence", "_pad_packed_sequence")
 
 def note_results(call: Call, result: Any) -> None:
     """Remember every new tensor among the results."""
-    if isinstance(result, Tensor):
-        _note(call, result)
-    elif isinstance(result, (tuple, list)):
-        for item in result[:MOST]:
-            if isinstance(item, Tensor):
-                _note(call, item)
+    results = result[:MOST] if isinstance(result, (tuple, list)) else (result,)
+    for item in results:
+        if isinstance(item, Tensor):
+            _note(call, item)
 
 
 def _note(call: Call, tensor: Tensor) -> None:
     given = call.operands
     if any(tensor is item for item in given):
         return
-    sources, kind = call.run.sources, call.kind
+    sources, kind, path = call.run.sources, call.kind, call.run.path
     if kind.factory and not (kind.name == "normal" and given):  # with a tensor as its mean it draws where that is
         named = call.kwargs.get("device") is not None
-        origin = Origin("factory", path=call.run.path, op=kind.description, place=call.where, named_device=named)
-        made = _module_made(call)
-        if made is not None:
-            origin = replace(origin, op=made[0], place=made[1], of_module=True)
-        elif not named:
-            _note_dtypes(call, tensor)
+        module = _module_made(call)
+        if module is not None:
+            op, place = module
+            origin = Origin("factory", path, op=op, place=place, named_device=named, of_module=True)
+        else:
+            origin = Origin("factory", path, op=kind.description, place=call.where, named_device=named)
+            if not named:
+                _note_dtypes(call, tensor)
         sources.note(tensor, origin)
         return
-    cast = _cast(call, tensor, given)
-    if tensor.device == call.run.device or kind.name in _FOR_THE_HOST:
-        sources.note(tensor, Origin("result", path=call.run.path, op=kind.description, cast=cast))
-        return
+    result = Origin("result", path, op=kind.description, cast=_cast(call, tensor))
     there = [item for item in given if item.device == tensor.device]
-    if not there and given and kind.copies:
-        sources.note(tensor, Origin("copy", path=call.run.path, op=kind.description, place=call.where, cast=cast))
-        return
-    known = sources.known(there[0]) or unseen(call, there[0]) if there else None
-    if known is not None and known.kind in _PASSED_ON:
-        others = (origin for origin in map(sources.known, there[1:]) if origin is not None)
-        beside = known.beside.union(*(origin.operands for origin in others if origin.kind in _PASSED_ON))
-        sources.note(tensor, replace(sources.placed(known, there[0]), derived=True, beside=beside, cast=cast))
-        return
-    sources.note(tensor, Origin("result", path=call.run.path, op=kind.description, place=call.where, cast=cast))
+    if tensor.device != call.run.device and kind.name not in _FOR_THE_HOST:
+        result = replace(result, place=call.where)
+        known = sources.known(there[0]) or unseen(call, there[0]) if there else None
+        if not there and given and kind.copies:
+            result = replace(result, kind="copy")
+        elif known is not None and known.kind in _PASSED_ON:
+            beside = known.beside
+            for item in there[1:]:
+                other = sources.known(item)
+                if other is not None and other.kind in _PASSED_ON:
+                    beside |= other.operands
+            result = replace(sources.placed(known, there[0]), derived=True, beside=beside, cast=result.cast)
+    sources.note(tensor, result)
 
 
 def _note_dtypes(call: Call, tensor: Tensor) -> None:
@@ -500,29 +440,26 @@ def _floating_of(module: nn.Module) -> Iterator[str]:
 def _module_made(call: Call) -> tuple[str, SourceLocation | None] | None:
     """`nn.LayerNorm`, or the user's class, where it is a module's own constructor that makes the tensor, and the line
     that makes that module: of modules within each other the outermost, which is what can be moved."""
-    frame: FrameType | None = call.frame
-    outermost: FrameType | None = None
-    while frame is not None and frame is not call.run.until:
+    outermost, until = None, call.run.until
+    for frame in frames(call.frame, until):
         if frame.f_code.co_name == "__init__" and isinstance(frame.f_locals.get("self"), nn.Module):
             outermost = frame
-        frame = frame.f_back
     if outermost is None:
         return None
-    kind, until = type(outermost.f_locals["self"]), call.run.until
+    kind = type(outermost.f_locals["self"])
     name = f"nn.{kind.__name__}" if kind.__module__.startswith("torch.nn.") else kind.__name__
     return name, library_of(outermost.f_back, until) or place_of(outermost.f_back, until)
 
 
-def _cast(call: Call, tensor: Tensor, given: list[Tensor]) -> bool:
+def _cast(call: Call, tensor: Tensor) -> bool:
     """Whether this dtype was asked for, here or where an operand was made."""
-    dtype = tensor.dtype
-    if not dtype.is_floating_point:
+    dtype, given = tensor.dtype, call.operands
+    if not dtype.is_floating_point or not given:
         return False
-    if given and (call.kwargs.get("dtype") is not None or (call.kind.casts and dtype is not given[0].dtype)):
+    if call.kwargs.get("dtype") is not None or (call.kind.casts and dtype is not given[0].dtype):
         return True
     for item in given:
-        if item.dtype is dtype:
-            known = call.run.sources.known(item)
-            if known is not None and known.cast:
-                return True
+        known = call.run.sources.known(item)
+        if item.dtype is dtype and known is not None and known.cast:
+            return True
     return False

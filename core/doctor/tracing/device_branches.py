@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
+from devexplorer.core.doctor.code.syntax import nodes
 from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.isolation.source_location import SourceLocation, kind_of
 from devexplorer.core.models import file_of, last_name, named_modules, tree_of
@@ -38,36 +39,35 @@ class Branch(NamedTuple):
 
     def ran(self, lines: Lines) -> tuple[bool, ...]:
         """Of each side, whether a line of it did."""
-        known = lines.of(self.place.file)
+        known = lines[self.place.file]
         return tuple(any(first <= line <= last for line in known) for first, last in self.sides)
 
 
-class Lines:
-    """Lines that ran, by file."""
+Lines = dict[str, set[int]]
+"""Lines that ran, by file."""
 
-    def __init__(self, files: Iterable[str]) -> None:
-        self._lines: dict[str, set[int]] = {file: set() for file in files}
 
-    def of(self, file: str) -> set[int]:
-        """Those of one file."""
-        return self._lines.get(file, set())
+@contextmanager
+def noted(lines: Lines) -> Iterator[None]:
+    """Within, each line of these files is noted when it runs on this thread. A debugger does not see it."""
 
-    @contextmanager
-    def noted(self) -> Iterator[None]:
-        """Within, each line of the files is noted when it runs on this thread. A debugger does not see it."""
-        before = sys.gettrace()
-        sys.settrace(self._called)
-        try:
-            yield
-        finally:
-            sys.settrace(before)
+    def called(frame: FrameType, event: str, argument: Any) -> Any:
+        known = lines.get(os.path.abspath(frame.f_code.co_filename))
+        if known is None:
+            return None
 
-    def _called(self, frame: FrameType, event: str, argument: Any) -> Any:
-        return self._line if os.path.abspath(frame.f_code.co_filename) in self._lines else None
+        def ran(frame: FrameType, event: str, argument: Any) -> Any:
+            known.add(frame.f_lineno)
+            return ran
 
-    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
-        self._lines[os.path.abspath(frame.f_code.co_filename)].add(frame.f_lineno)
-        return self._line
+        return ran
+
+    before = sys.gettrace()
+    sys.settrace(called)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
 
 
 class Branches:
@@ -76,22 +76,21 @@ class Branches:
     def __init__(self, model: nn.Module, info: DeviceInfo) -> None:
         self._info = info
         self._branches = [] if info.id == "cpu" else _branches_of(model)
-        self._files = {branch.place.file for branch in self._branches}
-        self._here = Lines(self._files)
+        self._here: Lines = {branch.place.file: set() for branch in self._branches}
 
     def __bool__(self) -> bool:
         return bool(self._branches)
 
     def noted(self) -> AbstractContextManager[None]:
         """Around the run on the device."""
-        return self._here.noted() if self._branches else nullcontext()
+        return noted(self._here) if self._branches else nullcontext()
 
     def compare(self, differs: Callable[[], bool], collector: FindingCollector) -> None:
         """Report which condition makes the results on the device others than those on the CPU, and those of which a
         side was run neither time. `differs` runs the same on the CPU and compares."""
-        there = Lines(self._files)
+        there: Lines = {file: set() for file in self._here}
         without = patch.object(torch.cuda, "is_available", lambda: False)
-        with there.noted(), without if self._info.simulated else nullcontext():
+        with noted(there), without if self._info.simulated else nullcontext():
             others = differs()
         for branch in _deciding(self._branches, self._here, there) if others else ():
             collector.add(
@@ -103,7 +102,7 @@ class Branches:
                 place=branch.place,
             )
         for branch in self._branches:
-            asked = branch.place.line in self._here.of(branch.place.file)
+            asked = branch.place.line in self._here[branch.place.file]
             if asked and not all(map(any, zip(branch.ran(self._here), branch.ran(there), strict=True))):
                 collector.add(
                     "differs-on-device",
@@ -119,54 +118,58 @@ def _branches_of(model: nn.Module) -> list[Branch]:
     """Every condition on the device in the user's files that the classes of a model come from, or that those use."""
     files: dict[str, None] = {}
     for kind in {type(module): None for _, module in named_modules(model)}:
-        file = None if kind.__module__.partition(".")[0] in ("torch", "builtins") else file_of(kind)
-        if file is None or kind_of(file) != "user":
+        file = file_of(kind)
+        if file is None or kind_of(file) != "user" or kind.__module__.partition(".")[0] in ("torch", "builtins"):
             continue
         files[os.path.abspath(file)] = None
         for value in list(vars(sys.modules.get(kind.__module__, ModuleType(""))).values()):
-            used = value.__code__.co_filename if type(value) is FunctionType else None
-            used = getattr(value, "__file__", None) if type(value) is ModuleType else used
+            used = None
+            if type(value) is FunctionType:
+                used = value.__code__.co_filename
+            elif type(value) is ModuleType:
+                used = getattr(value, "__file__", None)
             if isinstance(used, str) and kind_of(used) == "user" and used.endswith(".py"):
                 files[os.path.abspath(used)] = None
     return [branch for file in files for branch in _branches(file)]
 
 
 def _branches(file: str) -> Iterator[Branch]:
-    tree = tree_of(file)
-    for node in () if tree is None else ast.walk(tree):
-        if isinstance(node, (ast.If, ast.While)) and _asks(node.test):
-            sides = tuple(_span(part) for part in (node.body, node.orelse) if part)
-            yield Branch(_at(file, node), ast.unparse(node.test), sides)
-        elif isinstance(node, ast.IfExp) and _asks(node.test):
-            yield Branch(_at(file, node), ast.unparse(node.test), ())
-        elif isinstance(node, (ast.Assign, ast.Return)) and node.value is not None and _chooses(node.value):
-            yield Branch(_at(file, node), ast.unparse(node.value), ())
+    for node in nodes(tree_of(file), ast.stmt, ast.IfExp):
+        sides: list[tuple[int, int]] = []
+        match node:
+            case ast.If(test=value, body=body, orelse=orelse) | ast.While(test=value, body=body, orelse=orelse):
+                asks = _asks(value)
+                for part in filter(None, (body, orelse)):
+                    sides.append((part[0].lineno, part[-1].end_lineno or part[-1].lineno))
+            case ast.IfExp(test=value):
+                asks = _asks(value)
+            case ast.Assign(value=value) | ast.Return(value=ast.expr() as value):
+                asks = _chooses(value)
+            case _:
+                continue
+        if asks:
+            yield Branch(SourceLocation(file, node.lineno, ""), ast.unparse(value), tuple(sides))
 
 
 def _deciding(branches: Sequence[Branch], here: Lines, there: Lines) -> list[Branch]:
     """Those whose sides ran otherwise in two runs; where there is none, those on one line that ran."""
     chosen = [branch for branch in branches if branch.ran(here) != branch.ran(there)]
-    return chosen or [
-        branch
-        for branch in branches
-        if not branch.sides and branch.place.line in here.of(branch.place.file) | there.of(branch.place.file)
-    ]
-
-
-def _at(file: str, node: ast.stmt | ast.expr) -> SourceLocation:
-    return SourceLocation(file, node.lineno, "")
-
-
-def _span(part: Sequence[ast.stmt]) -> tuple[int, int]:
-    return part[0].lineno, part[-1].end_lineno or part[-1].lineno
+    if chosen:
+        return chosen
+    ran = []
+    for branch in branches:
+        if not branch.sides and branch.place.line in here[branch.place.file] | there[branch.place.file]:
+            ran.append(branch)
+    return ran
 
 
 def _asks(test: ast.expr) -> bool:
-    return any(
-        (isinstance(node, ast.expr) and last_name(node) in _IS | _ASKS)
-        or (isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.partition(":")[0] in _KINDS)
-        for node in ast.walk(test)
-    )
+    for node in nodes(test, ast.expr):
+        if last_name(node) in _IS | _ASKS:
+            return True
+        if isinstance(node, ast.Constant) and str(node.value).partition(":")[0] in _KINDS:
+            return True
+    return False
 
 
 def _chooses(value: ast.expr) -> bool:

@@ -9,8 +9,8 @@ wide already.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import PurePath
-from types import FrameType
 from typing import Any
 
 import torch
@@ -21,11 +21,19 @@ from devexplorer.core.base import Message
 from devexplorer.core.doctor.static.model_context import listed
 from devexplorer.core.doctor.tracing.call import Call, Repair, WatchedRun, operands, unseen
 from devexplorer.core.doctor.tracing.sources import Origin, line
-from devexplorer.core.isolation.source_location import NOWHERE
+from devexplorer.core.isolation.source_location import NOWHERE, frames
 from devexplorer.core.models import device_id, dtype_name
 from devexplorer.core.records import Finding
 
 RULE = "mixed-devices"
+MOST_NAMED = 4
+"""Operands that a message names."""
+
+
+def exchanged(call: Call, made: dict[int, Tensor], note: Callable[[], None]) -> Repair:
+    """The call with other tensors in place of some, by their `id()`."""
+    args, kwargs = tree_map_only(Tensor, lambda tensor: made.get(id(tensor), tensor), (call.args, call.kwargs))
+    return Repair(args, kwargs, note)
 
 
 def mixed_devices(call: Call) -> Repair | None:
@@ -33,39 +41,38 @@ def mixed_devices(call: Call) -> Repair | None:
     given = _counted(call, numbers=False)
     if len({tensor.device for tensor in given}) < 2:
         given = _counted(call, numbers=True)
-    devices = list(dict.fromkeys(tensor.device for tensor in given))
+    devices = {tensor.device for tensor in given}
     if len(devices) < 2 or any(device.type == "meta" for device in devices):
         return None
     home = call.run.device
     if home not in devices:
-        home = next((tensor.device for tensor in given if isinstance(tensor, nn.Parameter)), given[0].device)
-    first = call.args[0] if call.args else None
+        home = next(filter(lambda tensor: isinstance(tensor, nn.Parameter), given), given[0]).device
+    target = home
     rebound = call.kind.name.startswith("__i")  # `done |= x`: the name gets what the operator returns
-    target = first.device if call.kind.writes and not rebound and isinstance(first, Tensor) else home
+    if call.kind.writes and not rebound and isinstance(call.first, Tensor):
+        target = call.first.device
     brought = {id(tensor): tensor.to(target) for tensor in call.operands if tensor.device != target}
-    args, kwargs = tree_map_only(Tensor, lambda tensor: brought.get(id(tensor), tensor), (call.args, call.kwargs))
     strays = [tensor for tensor in given if tensor.device != home]
-    return Repair(args, kwargs, lambda func: func(*args, **kwargs), lambda: note_strays(call, strays))
+    return exchanged(call, brought, lambda: note_strays(call, strays))
 
 
 def note_strays(call: Call, strays: list[Tensor]) -> None:
     """Blame the operands that are on the wrong device; those that forward made there, at the line that made them."""
     run = call.run
     origins = {id(tensor): origin_of(call, tensor) for tensor in call.operands}
-    parts = [
-        f"{origins[id(item)].description(run.path)} is on {device_id(item.device)}"
-        for item in _one_per_origin(call.operands, origins)
-    ]
-    message = Message(f"{call.kind.sentence} gets operands from several devices: {listed(parts, len(parts))}.")
+    parts: dict[object, str] = {}
+    for item in call.operands:
+        origin = origins[id(item)]
+        parts.setdefault((origin, item.device), f"{origin.description(run.path)} is on {device_id(item.device)}")
+    said = listed(list(parts.values())[:MOST_NAMED], MOST_NAMED)
+    message = Message(f"{call.kind.sentence} gets operands from several devices: {said}.")
     location = call.place or NOWHERE
     rest = []
     for stray in strays:
         origin = origins[id(stray)]
         fix = Message(_fix(origin, stray, call))
         failed = Finding(rule=RULE, path=run.path, file=location.file, line=location.line, message=message, fix=fix)
-        left = (
-            run.sources.left_in_replica(origin) if run.in_replica and origin.kind in ("parameter", "buffer") else None
-        )
+        left = run.sources.left_in_replica(origin) if run.in_replica else None
         if left is not None:
             _left_in_replica(call, left, stray, failed)
         elif origin.place is not None and run.collector.has("hard-coded-device", origin.place):
@@ -75,44 +82,41 @@ def note_strays(call: Call, strays: list[Tensor]) -> None:
         else:
             rest.append(failed)
     if rest:
-        operands = [path for origin in origins.values() for path in origin.operands]
-        run.collector.add(RULE, str(message), str(rest[0].fix), place=call.place, operands=operands)
+        blamed = set[str]().union(*(origin.operands for origin in origins.values()))
+        run.collector.add(RULE, str(message), str(rest[0].fix), place=call.place, operands=blamed)
 
 
 def _counted(call: Call, *, numbers: bool) -> list[Tensor]:
     """The operands that have to be on one device. From the CPU an index may join any, and a number those that take
     one: with `numbers` it is one of those that do not."""
-    given = call.operands
-    numbers = numbers or all(item.dim() == 0 for item in given)
-    indices = (
-        {id(item) for item in operands(call.args[1:2], {})}
-        if call.kind.name in ("__getitem__", "__setitem__")
-        else set()
-    )
-    return [
-        item for item in given if item.device.type != "cpu" or ((item.dim() > 0 or numbers) and id(item) not in indices)
-    ]
+    numbers = numbers or all(item.dim() == 0 for item in call.operands)
+    free: set[int] = set()
+    if call.kind.name in ("__getitem__", "__setitem__"):
+        free.update(map(id, operands(call.args[1:2], {})))
+    found = []
+    for item in call.operands:
+        if item.device.type != "cpu" or (id(item) not in free and (numbers or item.dim() > 0)):
+            found.append(item)
+    return found
 
 
 def origin_of(call: Call, tensor: Tensor) -> Origin:
     """Where an operand comes from, as far as the calls and else the line itself say."""
     origin = call.run.sources.of(tensor)
-    return unseen(call, tensor) or origin if origin.kind in ("unknown", "gradient", "earlier") else origin
+    if origin.kind in ("unknown", "gradient", "earlier"):
+        return unseen(call, tensor) or origin
+    return origin
 
 
 def _default_device(call: Call, stray: Tensor, origin: Origin, failed: Finding) -> None:
     run = call.run
-    if origin.place == call.place:
-        where = "at the same line"
-    elif call.place is not None:
-        where = f"at {line(call.place)}"
-    else:
-        where = "later"
+    where = f"at {line(call.place)}" if call.place is not None else "later"
     fix, made = made_there(origin), f"{origin.op} makes its tensor"
     if origin.of_module:
-        trained, buffer = isinstance(stray, nn.Parameter), _is_buffer(call, stray)
-        made = f"{origin.op} is made in forward, with {'parameters' if trained else 'tensors'}"
-        if not trained and not buffer:
+        made = f"{origin.op} is made in forward, with tensors"
+        if isinstance(stray, nn.Parameter):
+            made = f"{origin.op} is made in forward, with parameters"
+        elif not _is_buffer(call, stray):
             fix = f"Register its tensors as buffers in the class: only those follow .to(). {fix}"
     run.collector.add(
         "default-device",
@@ -127,12 +131,10 @@ def _default_device(call: Call, stray: Tensor, origin: Origin, failed: Finding) 
 
 def _is_buffer(call: Call, tensor: Tensor) -> bool:
     """Whether it is a buffer of a module that is at work."""
-    frame: FrameType | None = call.frame
-    while frame is not None and frame is not call.run.until:
+    for frame in frames(call.frame, call.run.until):
         module = frame.f_locals.get("self")
         if isinstance(module, nn.Module) and any(tensor is buffer for buffer in module._buffers.values()):
             return True
-        frame = frame.f_back
     return False
 
 
@@ -160,64 +162,61 @@ def made_there(origin: Origin) -> str:
             f" the model. One that only forward can make is moved there: {origin.op}(…).to(x.device)."
         )
     if origin.op.endswith(("from_numpy", "frombuffer", "Tensor")):
-        what = (
-            "torch.as_tensor(..., device=x.device)"
-            if "Tensor" not in origin.op
-            else "torch.tensor(..., device=x.device)"
+        instead = "tensor" if "Tensor" in origin.op else "as_tensor"
+        return (
+            f"Create it on the device of the other operand: torch.{instead}(..., device=x.device) in place of"
+            f" {origin.op}(...)."
         )
-        return f"Create it on the device of the other operand: {what} in place of {origin.op}(...)."
     return f"Create it on the device of the other operand: {origin.op}(..., device=x.device)."
 
 
+_BESIDE = "Make it a buffer of the module that uses it, or move it to the other operand's device: .to(x.device)."
+_WHOLE = "Move all of the model to one device, or move the other operand of {path} there{there}."
+_FIXES = {
+    "attribute": 'Make it a buffer, which moves with the model: self.register_buffer("{name}", ...) in __init__.',
+    "hidden": "Hold the modules in an nn.ModuleList or nn.ModuleDict, so that they move with the model.",
+    "input": "Move the input to where the model is before the call: x = x.to('{home}').",
+    "parameter": _WHOLE,
+    "buffer": _WHOLE,
+    "computed": (
+        "Call the layer instead of reading its {name}: a call computes the {name} on the model's device; what an"
+        " earlier call left there does not move."
+    ),
+    "copy": "Remove the copy to {here}, or move the result back to the other operand's device: .to(x.device).",
+    "variable": _BESIDE,
+    "held": _BESIDE,
+    "earlier": _BESIDE,
+}
+"""Kind of origin -> what would be right."""
+
+
 def _fix(origin: Origin, stray: Tensor, call: Call) -> str:
-    home = device_id(call.run.device)
-    if origin.kind == "attribute":
-        name = origin.name
-        if name.isidentifier():
-            return f'Make it a buffer, which moves with the model: self.register_buffer("{name}", ...) in __init__.'
+    if origin.kind == "factory":
+        return made_there(origin)
+    if origin.kind == "attribute" and not origin.name.isidentifier():
         return (
             "Keep it in a buffer (self.register_buffer), which moves with the model, rather than in a plain container."
         )
-    if origin.kind == "hidden":
-        return "Hold the modules in an nn.ModuleList or nn.ModuleDict, so that they move with the model."
-    if origin.kind == "input":
-        return f"Move the input to where the model is before the call: x = x.to({home!r})."
-    if origin.kind in ("parameter", "buffer"):
-        there = call.written(origin.path)
-        over = f"move the other operand of {origin.path} there" + (
-            f": x.to({there}.device)" if there is not None else ""
-        )
-        return f"Move all of the model to one device, or {over}."
-    if origin.kind == "computed":
-        return (
-            f"Call the layer instead of reading its {origin.name}: a call computes the {origin.name} on the model's"
-            " device; what an earlier call left there does not move."
-        )
-    if origin.kind == "factory":
-        return made_there(origin)
-    if origin.kind == "copy":
-        if origin.place is not None and "accelerate" in PurePath(origin.place.file).parts:
-            return _kept_whole(call)
-        return (
-            f"Remove the copy to {device_id(stray.device)}, or move the result back to the other operand's device:"
-            " .to(x.device)."
-        )
-    if origin.kind in ("variable", "held", "earlier"):
-        return "Make it a buffer of the module that uses it, or move it to the other operand's device: .to(x.device)."
-    return "Move it to the device of the other operands: .to(x.device)."
+    if origin.kind == "copy" and origin.place is not None and "accelerate" in PurePath(origin.place.file).parts:
+        return _kept_whole(call)
+    written = call.written(origin.path)
+    return _FIXES.get(origin.kind, "Move it to the device of the other operands: .to(x.device).").format(
+        name=origin.name,
+        path=origin.path,
+        there="" if written is None else f": x.to({written}.device)",
+        home=device_id(call.run.device),
+        here=device_id(stray.device),
+    )
 
 
 def _kept_whole(call: Call) -> str:
     """What to tell accelerate, whose hooks copy within the module at work."""
     module = None if call.users_frame is None else call.users_frame.f_locals.get("self")
-    kind = f' (no_split_module_classes=["{type(module).__name__}"])' if isinstance(module, nn.Module) else ""
+    kind = ""
+    if isinstance(module, nn.Module):
+        kind = f' (no_split_module_classes=["{type(module).__name__}"])'
     whole = call.run.path or "the model"
     return f"The device map splits {whole}, and accelerate moves inputs only: keep {whole} on one device{kind}."
-
-
-def _one_per_origin(tensors: list[Tensor], origins: dict[int, Origin]) -> list[Tensor]:
-    """The first of each origin and device, at most four."""
-    return list({(origins[id(item)], item.device): item for item in reversed(tensors)}.values())[::-1][:4]
 
 
 WIDE = (torch.float64, torch.complex128)
@@ -228,42 +227,36 @@ _MADE_BY_NOBODY = ("output", "result", "copy", "gradient", "unknown")
 
 def dtype_promotion(call: Call, result: Any) -> None:
     """Find a result that an operand made wider."""
-    if (
-        not isinstance(result, Tensor)
-        or not result.dtype.is_floating_point
-        or call.kind.casts
-        or call.kind.loss
-        or call.kind.factory
-    ):
+    kind, run = call.kind, call.run
+    if not isinstance(result, Tensor) or not result.dtype.is_floating_point or kind.casts or kind.loss or kind.factory:
         return
-    width = result.dtype.itemsize
+    if call.kwargs.get("dtype") is not None:
+        return
     floating = [item for item in call.operands if item.dtype.is_floating_point and item.dim() > 0]
-    if not any(item.dtype.itemsize < width for item in floating) or call.kwargs.get("dtype") is not None:
-        return
-    narrow = max((item for item in floating if item.dtype.itemsize < width), key=Tensor.numel)
+    narrower = [item for item in floating if item.dtype.itemsize < result.dtype.itemsize]
     wide = next((item for item in floating if item.dtype is result.dtype), None)
-    if wide is None or result.numel() < narrow.numel() or any(item is result for item in floating) or _autocast(result):
+    if not narrower or wide is None or any(item is result for item in floating) or _autocast(result):
         return
-    known = call.run.sources.known(wide)
-    if (known is not None and known.cast) or wide.numel() > narrow.numel():
+    narrow = max(narrower, key=Tensor.numel)
+    known = run.sources.known(wide)
+    if (known is not None and known.cast) or not wide.numel() <= narrow.numel() <= result.numel():
         return
     origin = origin_of(call, wide)
     if wide.numel() == narrow.numel() and origin.kind in _MADE_BY_NOBODY:
         return
-    run = call.run
     if run.collector.again("dtype-promotion", call.where, run.path):
         return
-    small, large = (dtype_name(item.dtype) for item in (narrow, result))
+    small, large = dtype_name(narrow.dtype), dtype_name(result.dtype)
+    there = "dtype=x.dtype where it is made." if origin.kind == "factory" else "y.to(x.dtype)."
     run.collector.add(
         "dtype-promotion",
-        f"{call.kind.sentence} gives {large}, although {run.sources.of(narrow).description(run.path)} is {small}: "
+        f"{kind.sentence} gives {large}, although {run.sources.of(narrow).description(run.path)} is {small}: "
         f"{origin.description(run.path)} is {large}.",
-        "Give that operand the dtype of the other one: "
-        + ("dtype=x.dtype where it is made." if origin.kind == "factory" else "y.to(x.dtype)."),
+        f"Give that operand the dtype of the other one: {there}",
         place=call.where,
         reached=call.place,
         severity="note" if call.by_torch else None,
-        bytes=result.numel() * (width - narrow.dtype.itemsize),
+        bytes=result.numel() * (result.dtype.itemsize - narrow.dtype.itemsize),
     )
 
 
@@ -304,42 +297,41 @@ def _autocast(tensor: Tensor) -> bool:
 def mixed_dtypes(call: Call) -> Repair | None:
     """The call with all of its operands in one dtype, that of a parameter if there is one, if that is why it failed."""
     given = [item for item in call.operands if item.dim() > 0 and not item.dtype.is_complex]
-    wanted = next((item.dtype for item in given if isinstance(item, nn.Parameter)), None)
-    if wanted is None:
-        wanted = next((item.dtype for item in given if item.is_floating_point()), None)
-    others = [item for item in given if item.dtype != wanted]
-    if wanted is None or not others:
+    leading: list[Tensor] = [item for item in given if isinstance(item, nn.Parameter)]
+    leading += [item for item in given if item.is_floating_point()]
+    if not leading:
         return None
-    cast = {id(tensor): tensor.to(wanted) for tensor in others}
-    args, kwargs = tree_map_only(Tensor, lambda tensor: cast.get(id(tensor), tensor), (call.args, call.kwargs))
+    wanted = leading[0].dtype
+    others = [item for item in given if item.dtype != wanted]
+    if not others:
+        return None
 
     def note() -> None:
-        origins = {id(item): origin_of(call, item) for item in given}
-        first = {item.dtype: item for item in reversed(given)}
-        parts = [
-            f"{origins[id(item)].description(call.run.path)} is {dtype_name(item.dtype)}"
-            for item in given
-            if any(item is one for one in first.values())
-        ]
+        path, operands = call.run.path, set[str]()
+        parts: dict[torch.dtype, str] = {}
+        for item in given:
+            origin = origin_of(call, item)
+            parts.setdefault(item.dtype, f"{origin.description(path)} is {dtype_name(item.dtype)}")
+            operands |= origin.operands
         call.run.collector.add(
             "mixed-dtypes",
-            f"{call.kind.sentence} gets operands of several dtypes: {listed(parts, len(parts))}.",
-            _one_dtype(origins[id(others[0])], dtype_name(wanted), dtype_name(others[0].dtype)),
+            f"{call.kind.sentence} gets operands of several dtypes: {listed(list(parts.values()), len(parts))}.",
+            _one_dtype(origin_of(call, others[0]), dtype_name(wanted)),
             place=call.place,
-            operands=[path for origin in origins.values() for path in origin.operands],
+            operands=operands,
         )
 
-    return Repair(args, kwargs, lambda func: func(*args, **kwargs), note)
+    return exchanged(call, {id(tensor): tensor.to(wanted) for tensor in others}, note)
 
 
-def _one_dtype(origin: Origin, wanted: str, has: str) -> str:
-    if origin.kind == "input":
-        other = (
-            f", or the model that of the input: model.to(torch.{has})" if has.startswith(("float", "bfloat")) else ""
-        )
-        return f"Give the input the model's dtype: x = x.to(torch.{wanted}){other}."
-    if origin.kind in ("parameter", "buffer"):
-        return f"Convert all of the model to one dtype: model.to(torch.{wanted})."
-    if origin.kind == "factory":
-        return f"Create it in the dtype of the other operand: {origin.op}(..., dtype=torch.{wanted})."
-    return f"Convert it before the call: .to(torch.{wanted})."
+_DTYPES = {
+    "input": "Give the input the model's dtype: x = x.to(torch.{wanted}).",
+    "parameter": "Convert all of the model to one dtype: model.to(torch.{wanted}).",
+    "buffer": "Convert all of the model to one dtype: model.to(torch.{wanted}).",
+    "factory": "Create it in the dtype of the other operand: {op}(..., dtype=torch.{wanted}).",
+}
+
+
+def _one_dtype(origin: Origin, wanted: str) -> str:
+    fix = _DTYPES.get(origin.kind, "Convert it before the call: .to(torch.{wanted}).")
+    return fix.format(wanted=wanted, op=origin.op)

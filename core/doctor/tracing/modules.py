@@ -114,10 +114,8 @@ class Modules:
         if not self._stack and path == "":
             self._returned(output)
         sources = self._run.sources
-        if path in (
-            "",
-            self._run.collector.path,
-        ):  # the model's own output is no operand; what forward made goes by its parent's name
+        # the model's own output is no operand; what forward made goes by its parent's name
+        if path in ("", self._run.collector.path):
             return
         # The outputs of transformers are dicts of a special class.
         for tensor in tensors(dict(output) if isinstance(output, dict) else output):

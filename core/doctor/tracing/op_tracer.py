@@ -36,8 +36,6 @@ from devexplorer.core.doctor.tracing.call import (
     DATA,
     OPS,
     Call,
-    FunctionKind,
-    Histories,
     Repair,
     Rule,
     WatchedRun,
@@ -46,6 +44,7 @@ from devexplorer.core.doctor.tracing.call import (
     tensors,
 )
 from devexplorer.core.doctor.tracing.copies_and_waits import device_hop, hidden_sync
+from devexplorer.core.doctor.tracing.gradients import Gradients
 from devexplorer.core.doctor.tracing.mixed_devices import (
     WIDE,
     dtype_promotion,
@@ -57,7 +56,7 @@ from devexplorer.core.doctor.tracing.mixed_devices import (
 )
 from devexplorer.core.doctor.tracing.modules import Modules
 from devexplorer.core.doctor.tracing.sources import Sources
-from devexplorer.core.isolation.source_location import SourceLocation, innermost, place_at, place_of
+from devexplorer.core.isolation.source_location import SourceLocation, frames, innermost, place_at
 from devexplorer.core.models import device_id, is_irregular, named_modules, parameters_and_buffers
 from devexplorer.core.records import Finding
 from devexplorer.core.virtual.backend import is_virtual
@@ -73,27 +72,29 @@ LEFT = ("attribute", "hidden", "held", "variable", "earlier")
 CPU = torch.device("cpu")
 
 
+def _moved(values: Any, made: dict[int, Tensor]) -> Any:
+    """The same with some tensors (by `id()`) exchanged."""
+    return tree_map_only(Tensor, lambda tensor: made.get(id(tensor), tensor), values)
+
+
 def host_list(call: Call) -> Repair | None:
     """A tensor made of a list of a device's numbers: each is read by the host, which virtual GPUs cannot imitate there.
 
     That the host waits for them is what `hidden_sync` says; on a card nothing is wrong with it.
     """
-    if call.kind.name not in ("tensor", "as_tensor", "asarray") or not call.args:
+    if call.kind.name not in ("tensor", "as_tensor", "asarray") or not isinstance(call.first, list | tuple):
         return None
-    if not isinstance(call.args[0], list | tuple) or not any(map(is_virtual, call.operands)):
+    if not any(map(is_virtual, call.operands)):
         return None
-
-    def repeated(func: Any) -> Any:
-        return func(*tree_map_only(Tensor, lambda tensor: tensor.detach().cpu(), call.args), **call.kwargs)
-
-    return Repair(call.args, call.kwargs, repeated, lambda: None)
+    args = _moved(call.args, {id(item): item.detach().cpu() for item in call.operands})
+    return Repair(call.args, call.kwargs, lambda: None, lambda func: func(*args, **call.kwargs))
 
 
 def host_array(call: Call) -> Repair | None:
     """A tensor of a device that is asked for its NumPy array: refused there, and done on the CPU."""
-    if call.kind.name not in ("numpy", "__array__") or not call.args or not isinstance(call.args[0], Tensor):
+    tensor, run = call.first, call.run
+    if call.kind.name not in ("numpy", "__array__") or not isinstance(tensor, Tensor):
         return None
-    tensor, run = call.args[0], call.run
     if tensor.device.type in ("cpu", "meta") or tensor.requires_grad:
         return None
     copy = tensor.cpu()
@@ -113,7 +114,7 @@ def host_array(call: Call) -> Repair | None:
     def repeated(func: Any) -> Any:
         return getattr(copy, call.kind.name)(*call.args[1:], **call.kwargs)
 
-    return Repair((copy, *call.args[1:]), call.kwargs, repeated, note)
+    return Repair((copy, *call.args[1:]), call.kwargs, note, repeated)
 
 
 def on_host(call: Call) -> Repair | None:
@@ -125,21 +126,22 @@ def on_host(call: Call) -> Repair | None:
     run, kind = call.run, call.kind
     if run.device.type != KIND:
         return None
-    kinds = ["nested" if item.is_nested else "sparse" for item in call.operands if is_irregular(item)]
-    if not kinds and (found := _MAKES.search(kind.name)) is not None:
-        kinds = [found[0]]
-    if not kinds or (kind.writes and isinstance(call.args[0], Tensor) and call.args[0].device.type == KIND):
+    irregular = list(filter(is_irregular, call.operands))
+    kinds = dict.fromkeys("nested" if item.is_nested else "sparse" for item in irregular)
+    made = _MAKES.search(kind.name)
+    if not kinds and made is not None:
+        kinds = {made[0]: None}
+    writes = kind.writes and isinstance(call.first, Tensor) and call.first.device.type == KIND
+    if not kinds or writes:
         return None
     run.irregular = True
     brought = {id(tensor): tensor.cpu() for tensor in call.operands if tensor.device.type == KIND}
-
-    def on_cpu(value: Any) -> Any:
-        return tree_map_only(Tensor, lambda tensor: brought.get(id(tensor), tensor), value)
-
-    args = tuple(CPU if kind.copies and isinstance(item, str | torch.device) else item for item in on_cpu(call.args))
-    kwargs = {
-        name: CPU if name == "device" and value is not None else on_cpu(value) for name, value in call.kwargs.items()
-    }
+    args, kwargs = list(_moved(call.args, brought)), _moved(call.kwargs, brought)
+    if kwargs.get("device") is not None:
+        kwargs["device"] = CPU
+    for index, item in enumerate(args):
+        if kind.copies and isinstance(item, str | torch.device):
+            args[index] = CPU
 
     def repeated(func: Any) -> Any:
         if kind.name == "cuda":
@@ -151,59 +153,55 @@ def on_host(call: Call) -> Repair | None:
 
     def note() -> None:
         # A copy that stays here may be one of the card's, but a plain attribute is where it was made.
-        origins = [(item, run.sources.of(item)) for item in call.operands if is_irregular(item)]
-        left = [item for item, origin in origins if origin.kind in LEFT and not origin.derived]
+        left = []
+        for item in irregular:
+            origin = run.sources.of(item)
+            if origin.kind in LEFT and not origin.derived:
+                left.append(item)
         if left and brought:
             note_strays(call, left)
-        what = f"{' and '.join(dict.fromkeys(kinds))} tensors"
         why = f"{kind.sentence} was computed on the CPU: virtual GPUs hold dense tensors only."
-        run.collector.not_checked(what, why, call.place)
+        run.collector.not_checked(f"{' and '.join(kinds)} tensors", why, call.place)
 
-    return Repair(args, kwargs, repeated, note, on_host=True)
+    return Repair(tuple(args), kwargs, note, repeated, on_host=True)
 
 
 def other_generator(call: Call) -> Repair | None:
     """A call that draws on one device with a random generator of another: refused, and done without it."""
     if _drawn_elsewhere(call, None) is None:
         return None
-    kwargs = {**call.kwargs, "generator": None}
-
-    def repeated(func: Any) -> Any:
-        return func(*call.args, **kwargs)
-
-    return Repair(call.args, kwargs, repeated, lambda: note_generator(call, None))
+    return Repair(call.args, {**call.kwargs, "generator": None}, lambda: note_generator(call, None))
 
 
 def note_generator(call: Call, result: Any) -> None:
     """Say that a random generator belongs to another device than what it draws. A virtual GPU's draws on the CPU too,
     as no card's does: `result` is None where the call failed."""
-    drawn = _drawn_elsewhere(call, result)
-    if drawn is None:
+    where = _drawn_elsewhere(call, result)
+    if where is None:
         return
-    where, generator = drawn
     call.run.collector.add(
         "mixed-devices",
-        f"{call.kind.sentence} draws on {device_id(where)} with a random generator of {device_id(generator)}; a"
-        " generator draws on its own kind of device only.",
+        f"{call.kind.sentence} draws on {device_id(where)} with a random generator of"
+        f" {device_id(call.kwargs['generator'].device)}; a generator draws on its own kind of device only.",
         "Make the generator for that device, torch.Generator(device=x.device); or draw where the generator is, and move"
         " the result: .to(x.device).",
         place=call.place,
     )
 
 
-def _drawn_elsewhere(call: Call, result: Any) -> tuple[torch.device, torch.device] | None:
-    """Where a call draws, and where its generator is; None where both are on one kind of device, or there is none."""
-    generator, first = call.kwargs.get("generator"), call.args[0] if call.args else None
+def _drawn_elsewhere(call: Call, result: Any) -> torch.device | None:
+    """Where a call draws; None where that is the kind of device of its generator, or there is none."""
+    generator = call.kwargs.get("generator")
     if not isinstance(generator, torch.Generator):
         return None
+    where = call.run.device
     if isinstance(result, Tensor):
         where = result.device
-    elif isinstance(first, Tensor):
-        where = first.device
-    else:
-        named = call.kwargs.get("device")
-        where = CPU if named is not None and torch.device(named) == CPU else call.run.device
-    return None if generator.device.type == where.type else (where, generator.device)
+    elif isinstance(call.first, Tensor):
+        where = call.first.device
+    elif torch.device(call.kwargs.get("device") or where) == CPU:
+        where = CPU
+    return None if generator.device.type == where.type else where
 
 
 REPAIRS: Sequence[Callable[[Call], Repair | None]] = (
@@ -217,6 +215,14 @@ REPAIRS: Sequence[Callable[[Call], Repair | None]] = (
 """Each says whether it is about this call."""
 
 
+def _repair_of(call: Call) -> Repair | None:
+    for repair_of in REPAIRS:
+        repair = repair_of(call)
+        if repair is not None:
+            return repair
+    return None
+
+
 WITHOUT_GRADIENT = "what gets no gradient"
 T = TypeVar("T")
 _Quiet: Any = torch._C.DisableTorchFunction
@@ -227,6 +233,7 @@ _RULES: tuple[tuple[str, Rule], ...] = (
     ("dtype-promotion", dtype_promotion),
     ("float64", float64_begins),
     ("mixed-devices", note_generator),
+    ("where tensors come from", note_results),
 )
 
 
@@ -246,30 +253,28 @@ class OpTracer(TorchFunctionMode):
         collector: FindingCollector,
         origins: Origins | None,
         inputs: Sequence[Tensor],
-        gradients: Histories | None = None,
+        gradients: Gradients | None = None,
     ) -> None:
         """`gradients` follows histories through the forward, to report what backward does not
         reach."""
         super().__init__()
-        self._gradients = gradients
+        self.model, self._gradients = model, gradients
         self.operations = 0
         """Calls that were watched."""
-        self.run = WatchedRun(_numbered(torch.device(device), model), collector, Sources(model, origins, inputs))
-        self._modules = Modules(self.run, self._returned)
-        self.run.irregular = self.run.device.type == KIND and any(map(is_irregular, _held(model)))
-        self.run.wide = any(item.dtype in WIDE for item in (*_held(model), *inputs))
-        self._gpus = gpus() if self.run.device.type == KIND else ()
-        self._kinds: dict[Any, FunctionKind] = {}
+        self.run = run = WatchedRun(_numbered(torch.device(device), model), collector, Sources(model, origins, inputs))
+        self._modules = Modules(run, self._returned)
+        held = list(_held(model))
+        run.wide = any(item.dtype in WIDE for item in (*held, *inputs))
+        self._gpus = []
+        if run.device.type == KIND:
+            run.irregular = any(map(is_irregular, held))
+            self._gpus = list(gpus())
         self._backwards = 0
         self._thread = threading.get_ident()
         self._broken: set[str] = set()
         self._run_backward: Any = vars(torch.autograd)["_engine_run_backward"]
         self._swap: Any = torch.utils.swap_tensors
         self._undo = contextlib.ExitStack()
-        self._patches = (
-            patch.object(torch.autograd, "_engine_run_backward", self._backward),
-            patch.object(torch.utils, "swap_tensors", self._swapped),
-        )
 
     def __enter__(self) -> OpTracer:
         self.run.until = _outside(sys._getframe(1))
@@ -277,8 +282,8 @@ class OpTracer(TorchFunctionMode):
         with contextlib.ExitStack() as undo:  # carried out here only when something raises
             undo.callback(self._over)
             undo.enter_context(self._modules.attached())
-            for patched in self._patches:
-                undo.enter_context(patched)
+            undo.enter_context(patch.object(torch.autograd, "_engine_run_backward", self._backward))
+            undo.enter_context(patch.object(torch.utils, "swap_tensors", self._swapped))
             if self._gradients is not None:
                 undo.enter_context(self._gradients.tracing(self.run.until))
             super().__enter__()  # type: ignore[no-untyped-call]
@@ -304,53 +309,35 @@ class OpTracer(TorchFunctionMode):
             frame = frame.f_back or frame
         if frame.f_code.co_filename.startswith(BELOW):
             result = func(*args, **kwargs)
-            if self._gradients is not None and frame.f_code.co_name == "data" and frame.f_back is not None:
-                self._follow(
-                    Call(self.run, DATA, args, kwargs, frame.f_back), result
-                )  # a virtual tensor's own property
+            if frame.f_code.co_name == "data" and frame.f_back is not None:  # a virtual tensor's own property
+                self._follow(Call(self.run, DATA, args, kwargs, frame.f_back), result)
             return result
         if self._gradients is not None and func is torch._C._set_grad_enabled and not self._backwards:
-            self._gradients.switch(bool(args[0]), frame)
-        try:
-            kind = self._kinds.get(func)
-            if kind is None:
-                kind = self._kinds[func] = kind_of_function(func)
-        except Exception:  # a function without a hash, or with a name that raises
+            self._gradients.switches.switch(bool(args[0]), frame)
+        kind = kind_of_function(func)
+        if kind is None or kind.asks:
             return func(*args, **kwargs)
-        if kind.asks:
-            return func(*args, **kwargs)
+        asked = Call(self.run, kind, args, kwargs, frame)
         if not (self._modules.running or self._backwards):
             result = func(*args, **kwargs)
-            if place_of(frame, self.run.until) is not None:  # in `train()` of a model
-                with _Quiet():
-                    call = Call(self.run, kind, args, kwargs, frame)
-                    self._guarded("where tensors come from", lambda: note_results(call, result))
+            if asked.place is not None:  # in `train()` of a model
+                self._guarded("where tensors come from", note_results, asked, result)
             return result
         self.operations += 1
-        given, named = args, kwargs
-        repaired = self._off_card(func, Call(self.run, kind, args, kwargs, frame)) if self.run.irregular else None
+        done = self._off_card(func, asked) if self.run.irregular else None
         reads = self._host_reads()
         try:
-            result = func(*args, **kwargs) if repaired is None else None
+            result, call = done or (func(*args, **kwargs), asked)
         except (RuntimeError, TypeError) as error:
-            repaired = self._repaired(func, Call(self.run, kind, args, kwargs, frame), error)
-            if repaired is None:
+            done = self._repaired(func, asked, error)
+            if done is None:
                 raise
-        if repaired is not None:
-            result, args, kwargs = repaired
-        with _Quiet():
-            call = Call(self.run, kind, args, kwargs, frame, read=self._host_reads() > reads)
-            for name, rule in _RULES:
-                if name not in self._broken:
-                    try:
-                        rule(call, result)
-                    except Exception as error:
-                        self._gave_up(name, error)
-            self._guarded("where tensors come from", lambda: note_results(call, result))
-            asked = call if given is args else Call(self.run, kind, given, named, frame)
-            self.run.sources.use(asked.operands)
-            if self._gradients is not None:
-                self._follow(asked, result)
+            result, call = done
+        call.read = self._host_reads() > reads
+        for name, rule in _RULES:
+            self._guarded(name, rule, call, result)
+        self.run.sources.use(asked.operands)
+        self._follow(asked, result)
         return result
 
     def _host_reads(self) -> int:
@@ -358,71 +345,58 @@ class OpTracer(TorchFunctionMode):
 
     def _follow(self, call: Call, result: Any) -> None:
         """Note what becomes of histories; those of a backward are none of forward's."""
-        gradients = self._gradients
-        if gradients is not None and not self._backwards and self._modules.running:
-            with _Quiet():
-                self._guarded(WITHOUT_GRADIENT, lambda: gradients.after(call, result))
+        if self._gradients is not None and not self._backwards and self._modules.running:
+            self._guarded(WITHOUT_GRADIENT, self._gradients.after, call, result)
 
     def _returned(self, output: Any) -> None:
-        with _Quiet():
-            self._guarded("what is returned", lambda: self._note_left(output))
-        gradients = self._gradients
-        if gradients is not None and not self._backwards:
-            with _Quiet():
-                self._guarded(WITHOUT_GRADIENT, lambda: gradients.output(output))
+        self._guarded("what is returned", self._note_left, output)
+        if self._gradients is not None and not self._backwards:
+            self._guarded(WITHOUT_GRADIENT, self._gradients.output, output)
 
     def _note_left(self, output: Any) -> None:
         """What the model returns on another device than its own."""
         given = tensors(dict(output) if isinstance(output, dict) else output)
         self.run.sources.use([tensor for tensor in given if tensor.device != self.run.device], Effect.RETURNED)
 
-    def _off_card(self, func: Any, call: Call) -> tuple[Any, Any, Any] | None:
+    def _off_card(self, func: Any, call: Call) -> tuple[Any, Call] | None:
         """The same for a call that works on the CPU's sparse tensors as they are: on a card its dense results would be
         there."""
         with _Quiet():
             irregular = any(map(is_irregular, call.operands))
         return self._repaired(func, call, RuntimeError(NO_CARD)) if irregular else None
 
-    def _repaired(self, func: Any, call: Call, error: Exception) -> tuple[Any, Any, Any] | None:
-        """What a call that failed for where its operands are gives elsewhere, and its operands there; None: it failed
-        for something else.
+    def _repaired(self, func: Any, call: Call, error: Exception) -> tuple[Any, Call] | None:
+        """What a call that failed for where its operands are gives elsewhere, and the call there; None: it failed for
+        something else.
 
         It raises nothing: the error's traceback would hold this frame, which holds the error, and activations with it.
         """
-        repair: Repair | None = None
-        if not is_out_of_memory(error):
-            with _Quiet():
-                repair = self._guarded(
-                    "mixed-devices", lambda: next(filter(None, (repair_of(call) for repair_of in REPAIRS)), None)
-                )
+        if is_out_of_memory(error):
+            return None
+        repair = self._guarded("mixed-devices", _repair_of, call)
         if repair is None:
             return None
-        try:
-            repaired: tuple[Any, Any, Any] | None = repair.repeated(func), repair.args, repair.kwargs
-        except Exception:  # it was not only the devices
-            repaired = None
-        if repaired is not None or ("device" in str(error) and not repair.on_host):
-            with _Quiet():
-                self._guarded("mixed-devices", repair.note)
-        return repaired
+        done = None
+        with contextlib.suppress(Exception):  # it was not only the devices
+            done = repair.repeated(func), Call(call.run, call.kind, repair.args, repair.kwargs, call.frame)
+        if done is not None or ("device" in str(error) and not repair.on_host):
+            self._guarded("mixed-devices", repair.note)
+        return done
 
-    def _guarded(self, name: str, look: Callable[[], T]) -> T | None:
-        """Tensors of unknown classes may raise anything: then the rule ends, not the
-        model."""
+    def _guarded(self, name: str, look: Callable[..., T], *given: Any) -> T | None:
+        """Tensors of unknown classes may raise anything: then the rule ends, not the model."""
         if name in self._broken:
             return None
         try:
-            return look()
+            with _Quiet():
+                return look(*given)
         except Exception as error:
-            self._gave_up(name, error)
+            self._broken.add(name)
+            at = f" in '{self.run.collector.path}'" if self.run.collector.path else ""
+            self.run.collector.not_checked(
+                name, f"Watching for it ended at a call{at} whose tensors could not be looked at ({first_line(error)})."
+            )
             return None
-
-    def _gave_up(self, name: str, error: Exception) -> None:
-        self._broken.add(name)
-        at = f" in '{self.run.collector.path}'" if self.run.collector.path else ""
-        self.run.collector.not_checked(
-            name, f"Watching for it ended at a call{at} whose tensors could not be looked at ({first_line(error)})."
-        )
 
     def _swapped(self, first: Tensor, second: Tensor) -> None:
         """A module moves in forward, or gets its shapes: tensors with weak references would be refused."""
@@ -434,17 +408,14 @@ class OpTracer(TorchFunctionMode):
     def _backward(self, *args: Any, **kwargs: Any) -> Any:
         """autograd's engine starts; `Tensor.backward`, which is a torch function itself, was called without this
         mode."""
-        gradients = self._gradients
-        if gradients is not None and not self._backwards and not self._modules.running:
-            self._guarded(WITHOUT_GRADIENT, lambda: gradients.backward(args[0]))
+        if self._gradients is not None and not self._backwards and not self._modules.running:
+            self._guarded(WITHOUT_GRADIENT, self._gradients.backward, args[0])
         self._backwards += 1
         self.run.sources.backward = True
         try:
-            if threading.get_ident() != self._thread or any(
-                mode is self for mode in _get_current_function_mode_stack()
-            ):
-                return self._run_backward(*args, **kwargs)
-            with _pushed(self):
+            with contextlib.ExitStack() as undo:
+                if threading.get_ident() == self._thread and self not in _get_current_function_mode_stack():
+                    undo.enter_context(_pushed(self))
                 return self._run_backward(*args, **kwargs)
         finally:
             self._backwards -= 1
@@ -475,9 +446,7 @@ def _numbered(device: torch.device, model: nn.Module) -> torch.device:
 
 def _outside(frame: FrameType | None) -> FrameType | None:
     """The frame of the `with` statement; `contextlib` may be in between."""
-    while frame is not None and frame.f_code.co_filename == contextlib.__file__:
-        frame = frame.f_back
-    return frame
+    return next((outer for outer in frames(frame) if outer.f_code.co_filename != contextlib.__file__), None)
 
 
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in (\S+)')

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import PurePath
+from typing import Any
 
 from torch import Tensor, UntypedStorage, nn
 
 from devexplorer.core.doctor.code.origins import MadeTensor, Origins
 from devexplorer.core.doctor.findings.collector import Effect
-from devexplorer.core.doctor.static.model_context import hidden
+from devexplorer.core.doctor.static.model_context import hidden, inner, joined
 from devexplorer.core.isolation.source_location import SourceLocation
 from devexplorer.core.models import RegisteredIds, named_modules
 from devexplorer.core.models.walk import computed_by_torch
-from devexplorer.core.virtual.operators.tensor import VirtualTensor
 
 SWEEP_AT = 20_000
 """Results that are remembered before the dead ones among them are forgotten; as many as live then may come until the
@@ -74,39 +75,49 @@ class Origin:
         return text if is_name else text[:1].upper() + text[1:]
 
     def _named(self, at: str) -> str:
-        if self.kind in ("parameter", "buffer"):
-            return f"{self.kind} {self.path}"
-        if self.kind == "computed":
-            return f"{self.path}, which a hook computes when the layer is called,"
         at_line = f" ({line(self.place)})" if self.place is not None else ""
-        made = f"made by {self.op} at {line(self.place)}, never moved" if at_line and self.op else ""
+        words = _WORDS.get(self.kind, "a tensor from elsewhere").format(
+            path=self.path,
+            whole=self.path or "the model",
+            within=f" in {self.path}" if self.path else "",
+            owner=self.owner or "the model",
+            name=self.name,
+            op=self.op,
+            at=at_line,
+        )
+        if self.kind in ("attribute", "hidden"):
+            words = self.attribute(at)
+        elif self.kind not in _NOT_REGISTERED and self.kind != "earlier":
+            return words
+        if at_line and self.op:
+            return f"{words} (made by {self.op} at {line(self.place)}, never moved)"
         if self.kind in ("attribute", "hidden"):
             set_at = f"set at {line(self.place)}, " if at_line else ""
-            return f"{self.attribute(at)} ({made or f'{set_at}not registered'})"
-        if self.kind in ("variable", "held", "earlier"):
-            name = {
-                "held": f"a tensor that the {self.name} of {self.owner or 'the model'} holds",
-                "earlier": "a tensor that was made before",
-            }.get(self.kind, self.path)
-            return f"{name} ({made})" if made else name
-        return {
-            "input": f"input {self.path}",
-            "output": f"output of {self.path or 'the model'}",
-            "factory": f"what {self.op} made in this forward{at_line}",
-            "copy": f"the copy that {self.op} made in this forward{at_line}",
-            "result": f"result of {self.op}{f' in {self.path}' if self.path else ''}{at_line}",
-            "gradient": "a gradient",
-        }.get(self.kind, "a tensor from elsewhere")
+            return f"{words} ({set_at}not registered)"
+        return words
 
     def attribute(self, at: str) -> str:
         """The attribute as Python would write it in the module at `at`."""
         if self.kind == "hidden":
             return self.path
-        if self.owner == at:
-            return f"self.{self.name}"
-        return f"{self.owner}.{self.name}" if self.owner else self.name
+        return f"self.{self.name}" if self.owner == at else joined(self.owner, self.name)
 
 
+_WORDS = {
+    "parameter": "parameter {path}",
+    "buffer": "buffer {path}",
+    "computed": "{path}, which a hook computes when the layer is called,",
+    "variable": "{path}",
+    "held": "a tensor that the {name} of {owner} holds",
+    "earlier": "a tensor that was made before",
+    "input": "input {path}",
+    "output": "output of {whole}",
+    "factory": "what {op} made in this forward{at}",
+    "copy": "the copy that {op} made in this forward{at}",
+    "result": "result of {op}{within}{at}",
+    "gradient": "a gradient",
+}
+"""Kind of origin -> what it is called."""
 _NOT_REGISTERED = ("attribute", "hidden", "variable", "held")
 _IN_MODEL = ("parameter", "buffer", "attribute", "hidden", "held", "output", "result")
 UNKNOWN, GRADIENT = Origin("unknown"), Origin("gradient")
@@ -148,15 +159,15 @@ class Sources:
         self.paths: dict[int, str] = {}
         """`id()` of each module, those that are not registered too, -> its path."""
         for number, tensor in enumerate(inputs):
-            self._hold(tensor, Origin("input", path=str(number)))
+            self._held.setdefault(id(tensor), (tensor, Origin("input", path=str(number))))
         self.used: dict[str, set[Effect]] = {}
         """Paths of tensors that are not registered and took part in the run -> how."""
         self.backward = False
         """Whether backward is under way: an unknown tensor is a gradient then."""
         self._model: nn.Module | None = model
-        self._walk(model, "", "")
+        self._walk(model, "")
 
-    def _walk(self, root: nn.Module, prefix: str, hidden: str) -> None:
+    def _walk(self, root: nn.Module, prefix: str, hidden: bool = False) -> None:
         modules = named_modules(root, prefix)
         known = RegisteredIds(modules)
         for path, module in modules:
@@ -165,51 +176,45 @@ class Sources:
             self.paths[id(module)] = path
             for register, kind in ((module._parameters, "parameter"), (module._buffers, "buffer")):
                 for name, tensor in list(register.items()):
-                    if tensor is not None:
-                        full = f"{path}.{name}" if path else name
-                        self._hold(tensor, Origin("hidden" if hidden else kind, path=full, owner=path, name=name))
+                    self._hold(tensor, "hidden" if hidden else kind, path, name)
             for name in computed_by_torch(module):
-                value = vars(module).get(name)
-                if isinstance(value, Tensor):
-                    full = f"{path}.{name}" if path else name
-                    self._hold(value, Origin("computed", path=full, owner=path, name=name))
+                self._hold(vars(module).get(name), "computed", path, name)
             for name, thing, by_hook in _unregistered(module, known):
-                full = f"{path}.{name}" if path else name
                 if isinstance(thing, Tensor):
-                    kind = "held" if by_hook else "attribute"
-                    self._hold(thing, Origin(kind, path=full, owner=path, name=name))
+                    self._hold(thing, "held" if by_hook else "attribute", path, name)
                 elif id(thing) not in self.paths:
-                    self._walk(thing, full, full)
+                    self._walk(thing, joined(path, name), True)
 
     def add_replica(self, module: nn.Module, path: str) -> None:
         """The parts of a copy that DataParallel made are called as those that were copied."""
         for below, part in named_modules(module, path):
             self._replicas.append(part)  # so that no identity is used twice
             self.paths[id(part)] = below
-            for kind, register in (
-                ("parameter", vars(part).get("_former_parameters") or {}),
-                ("buffer", part._buffers),
-            ):
-                for name, tensor in register.items():
-                    if tensor is not None:
-                        self._hold(tensor, Origin(kind, path=f"{below}.{name}", owner=below, name=name))
+            for name, tensor in (vars(part).get("_former_parameters") or {}).items():
+                self._hold(tensor, "parameter", below, name)
+            for name, tensor in part._buffers.items():
+                self._hold(tensor, "buffer", below, name)
 
     def left_in_replica(self, parameter: Origin) -> Origin | None:
         """The plain container through which a replica reaches a parameter of what was copied; None: there is none."""
+        if parameter.kind not in ("parameter", "buffer"):
+            return None
         holder = parameter.path.rpartition(".")[0]
         for path, module in named_modules(self._model) if self._model is not None else ():
             for name, thing, _ in _unregistered(module, RegisteredIds([])):
-                below = self.paths.get(id(thing), "") if isinstance(thing, nn.Module) else ""
-                own = isinstance(thing, Tensor) and self._held.get(id(thing), (None, None))[1] == parameter
-                if own or (below and f"{holder}.".startswith(f"{below}.")):
+                below = self.paths.get(id(thing)) or "?"
+                own = id(thing) in self._held and self._held[id(thing)][1] == parameter
+                if own or f"{holder}.".startswith(f"{below}."):
                     plain = name.partition("[")[0]
-                    full = f"{path}.{plain}" if path else plain
-                    return self.placed(Origin("attribute", path=full, owner=path, name=plain), None)
+                    return self.placed(Origin("attribute", joined(path, plain), path, plain))
         return None
 
-    def _hold(self, tensor: Tensor, origin: Origin) -> None:
+    def _hold(self, tensor: Any, kind: str, owner: str, name: str) -> None:
+        if not isinstance(tensor, Tensor):
+            return
+        origin = Origin(kind, joined(owner, name), owner, name)
         self._held.setdefault(id(tensor), (tensor, origin))
-        if origin.kind in _NOT_REGISTERED:
+        if kind in _NOT_REGISTERED:
             self._unregistered.setdefault(origin.path, tensor)
 
     def forget(self) -> None:
@@ -253,12 +258,14 @@ class Sources:
         made = self._made.get(id(tensor))
         if made is not None and made[0]() is tensor:
             return made[1]
-        held = self._held.get(id(tensor))
-        if held is not None:
-            return held[1]
-        storage = _storage(tensor) if isinstance(tensor, nn.Parameter) else None
-        memory = None if storage is None else self._memory.get(id(storage))
-        return memory[1] if memory is not None and memory[0]() is storage else None
+        if id(tensor) in self._held:
+            return self._held[id(tensor)][1]
+        if isinstance(tensor, nn.Parameter):
+            storage = _storage(tensor)
+            memory = self._memory.get(id(storage))
+            if memory is not None and memory[0]() is storage:
+                return memory[1]
+        return None
 
     def of(self, tensor: Tensor) -> Origin:
         """Everything that can be found out, the line included that made it before forward began."""
@@ -274,24 +281,18 @@ class Sources:
         """The same with the line that made an attribute."""
         if origin.kind not in _NOT_REGISTERED or origin.place is not None:
             return origin
-        held = self._unregistered.get(origin.path, tensor)
-        made = None if held is None else self._built(held)
+        made = self._built(self._unregistered.get(origin.path, tensor))
         place = None
-        if origin.name and self._origins is not None:
-            module = self._owner(origin.owner)
-            place = None if module is None else self._origins.attribute(module, origin.name.partition("[")[0])
+        if origin.name and self._origins is not None and self._model is not None:
+            with suppress(AttributeError):  # a module that is hidden itself
+                module = self._model.get_submodule(origin.owner)
+                place = self._origins.attribute(module, origin.name.partition("[")[0])
         if made is not None and (place is None or not place.library):
             return replace(origin, op=made.op, place=made.place)
         return origin if place is None else replace(origin, op="", place=place)
 
-    def _built(self, tensor: Tensor) -> MadeTensor | None:
-        return None if self._origins is None else self._origins.tensor(tensor)
-
-    def _owner(self, path: str) -> nn.Module | None:
-        try:
-            return None if self._model is None else self._model.get_submodule(path)
-        except AttributeError:
-            return None
+    def _built(self, tensor: Tensor | None) -> MadeTensor | None:
+        return None if self._origins is None or tensor is None else self._origins.tensor(tensor)
 
 
 def former_parameters(module: nn.Module) -> Iterator[Tensor]:
@@ -303,6 +304,6 @@ def former_parameters(module: nn.Module) -> Iterator[Tensor]:
 def _storage(tensor: Tensor) -> UntypedStorage | None:
     """The storage itself: an address is used again when its storage is gone."""
     try:
-        return (tensor._inner if isinstance(tensor, VirtualTensor) else tensor).untyped_storage()
+        return inner(tensor).untyped_storage()
     except (RuntimeError, NotImplementedError):  # tensors without memory of their own: fake, functional and sparse ones
         return None

@@ -15,9 +15,9 @@ from torch import nn
 from devexplorer.core.doctor.cli import summary
 from devexplorer.core.doctor.examine import examine
 from devexplorer.core.doctor.findings.collector import FindingCollector
-from devexplorer.core.doctor.gradients.gradients import Gradients
-from devexplorer.core.doctor.gradients.lineage import HistoryCut, cut_message
-from devexplorer.core.doctor.tracing import OpTracer
+from devexplorer.core.doctor.tracing.gradients import Gradients
+from devexplorer.core.doctor.tracing.lineage import HistoryCut, cut_message
+from devexplorer.core.doctor.tracing.op_tracer import OpTracer
 from devexplorer.core.records import Diagnosis, DoctorRequest
 from devexplorer.core.virtual.device.machine import VirtualMachine
 
@@ -174,7 +174,7 @@ def test_each_of_two_lines_is_named_with_what_it_cuts_first(examined: Examined) 
     diagnosis = examined(code)
     assert cut_lines(diagnosis) == marked(code)
     assert [one.parameters for one in diagnosis.no_gradient] == [ENCODER[:2], ENCODER[2:]]
-    assert diagnosis.problems[0].fix.startswith("Use self.encoder[0](x) directly")
+    assert diagnosis.problems[0].fix.startswith("Use the value itself")
 
 
 def test_where_nothing_has_a_gradient_the_line_is_named_as_well(examined: Examined) -> None:

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from devexplorer.core.doctor.code.origins import Origins
 from devexplorer.core.doctor.findings.collector import FindingCollector
 from devexplorer.core.doctor.static.checks import StaticChecks
-from devexplorer.core.doctor.tracing import OpTracer, sources
+from devexplorer.core.doctor.tracing import sources
+from devexplorer.core.doctor.tracing.op_tracer import OpTracer
 from devexplorer.core.models.walk import no_collections
 from devexplorer.core.virtual.backend import swapping
 from devexplorer.core.virtual.device.accounting import gpu_of

@@ -22,8 +22,7 @@ from torch.overrides import TorchFunctionMode
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.doctor.code.origins import Origins
 from devexplorer.core.doctor.findings.collector import FindingCollector
-from devexplorer.core.doctor.tracing import OpTracer
-from devexplorer.core.doctor.tracing.op_tracer import forward_line
+from devexplorer.core.doctor.tracing.op_tracer import OpTracer, forward_line
 from devexplorer.core.virtual.backend import swapping
 from devexplorer.core.virtual.device.cost import transfer_seconds
 

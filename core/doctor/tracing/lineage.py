@@ -22,12 +22,10 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.grad_mode import inference_mode
 
+from devexplorer.core.doctor.code.syntax import nodes
 from devexplorer.core.doctor.tracing.call import WAITS, Call
-from devexplorer.core.isolation.source_location import SourceLocation, kind_of, place_of
+from devexplorer.core.isolation.source_location import SourceLocation, frames, kind_of, library_of, place_at, place_of
 from devexplorer.core.models import is_switch, tensors_in, tree_of
-
-EXPLICIT, IMPLICIT = 0, 1
-"""Whether values without a history were asked for, or an operation has no derivative."""
 
 
 @dataclass(slots=True)
@@ -50,11 +48,6 @@ class HistoryCut:
     behind: int = 0
     """Numbers of the cuts on other paths to here, as bits: what went through those still had a history up to here."""
 
-    @property
-    def weight(self) -> int:
-        """`EXPLICIT` or `IMPLICIT`."""
-        return IMPLICIT if self.kind == "step" else EXPLICIT
-
 
 @dataclass(slots=True)
 class Exit:
@@ -68,8 +61,13 @@ class Exit:
     parameters: int = 0
 
 
-_FREEZE = "what should not learn is frozen with requires_grad_(False)."
+_TAKEN = (
+    "{words} takes values without their history",
+    "Use the value itself; what should not learn is frozen with requires_grad_(False).",
+)
 _SAID = {
+    "detach": _TAKEN,
+    "data": _TAKEN,
     "switch": (
         "Nothing computed within {words} has a history",
         "Move what should learn out of the block, or freeze it: requires_grad_(False).",
@@ -109,26 +107,14 @@ _SAID = {
         ),
     ),
 }
-"""What is wrong at a cut of each kind, and what would be right; of `detach` and `data` that depends on the line."""
+"""What is wrong at a cut of each kind, and what would be right."""
 
 
 def cut_message(cut: HistoryCut, which: str, them: str) -> tuple[str, str]:
     """What is wrong at a cut and what would be right; `which` are the parameters, `them` is `gets` or `get`."""
-    wrong, fix = _taken(cut) if cut.kind in ("detach", "data") else _SAID[cut.kind]
-    return (
-        f"{wrong.replace('{words}', cut.description)}: {which} {them} no gradient.",
-        fix,
-    )  # source can contain braces
-
-
-def _taken(cut: HistoryCut) -> tuple[str, str]:
-    """The same where values are taken without their history: with the values' names, as the line has them."""
-    written = _written(cut) or [cut.description]
-    values = [item.removesuffix(cut.description) for item in written]
-    fix = f"Use {' and '.join(values) if all(values) else 'the value'} directly; {_FREEZE}"
-    if cut.description == ".detach_()":
-        fix = f"Remove .detach_(); {_FREEZE}"
-    return f"{' and '.join(written)} {'take' if len(written) > 1 else 'takes'} values without their history", fix
+    wrong, fix = _SAID[cut.kind]
+    wrong = wrong.replace("{words}", cut.description)  # source can contain braces
+    return f"{wrong}: {which} {them} no gradient.", fix
 
 
 def exit_message(leaves: Exit, which: str, them: str) -> tuple[str, str]:
@@ -138,24 +124,6 @@ def exit_message(leaves: Exit, which: str, them: str) -> tuple[str, str]:
         return f"This condition is all that depends on {which}, and it has no derivative: no gradient comes back.", fix
     fix = "Compute with the tensor itself, and ask for Python numbers after the backward."
     return f"Values leave PyTorch through {leaves.description} without their history: {which} {them} no gradient.", fix
-
-
-def _written(cut: HistoryCut) -> list[str]:
-    """`self.weight.data`, as the line has it; empty where it has no such thing."""
-    tree = None if cut.place is None else tree_of(cut.place.file)
-    if tree is None or cut.place is None:
-        return []
-    name = cut.description.strip(".()")
-    found: list[str] = []
-    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.expr))
-    for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset)):
-        value = node.func if isinstance(node, ast.Call) and name != "data" else node
-        if isinstance(value, ast.Attribute) and value.attr == name:
-            called = isinstance(node, ast.Call) or name == "data"
-            if called and (node.end_lineno or node.lineno) >= cut.place.line >= node.lineno:
-                text = ast.unparse(node)
-                found += [text] if len(text) <= 60 and text not in found else []
-    return found
 
 
 # Who has switched gradients off, and at which line: `no_grad`, `inference_mode`, `set_grad_enabled(False)`. The
@@ -200,7 +168,8 @@ class Switches:
         before_exit: Callable[..., Any] = inference_mode.__exit__
 
         def enter(switch: inference_mode) -> None:
-            self._inference += [_found(sys._getframe(1), self.until, "torch.inference_mode()")] if switch.mode else []
+            if switch.mode:
+                self._inference.append(_found(sys._getframe(1), self.until, "torch.inference_mode()"))
             before_enter(switch)
 
         def leave(switch: inference_mode, *raised: Any) -> None:
@@ -211,57 +180,34 @@ class Switches:
         return patch.multiple(inference_mode, __enter__=enter, __exit__=leave)
 
 
-def inside(frame: FrameType | None, until: FrameType | None) -> SourceLocation | None:
-    """The line of an installed package, where that does it and not the user line that calls it."""
-    while frame is not None and frame is not until:
-        kind = kind_of(frame.f_code.co_filename)
-        if kind != "skipped":
-            code = frame.f_code
-            return (
-                SourceLocation(code.co_filename, frame.f_lineno, code.co_name, library=True)
-                if kind == "library"
-                else None
-            )
-        frame = frame.f_back
-    return None
+def _found(frame: FrameType, until: FrameType | None, description: str = "torch.set_grad_enabled(False)") -> Switched:
+    for outer in frames(frame, until):
+        file = outer.f_code.co_filename
+        if file == torch.autograd.grad_mode.__file__ and type(outer.f_locals.get("self")) is torch.no_grad:
+            description = "torch.no_grad()"
+        elif file == _DECORATED:
+            decorated = _decorator(outer.f_locals.get("func"))
+            if decorated is not None:
+                return decorated
+        if kind_of(file) != "skipped":
+            break
+    return Switched(description, place_of(frame, until), library_of(frame, until))
 
 
-def _found(frame: FrameType, until: FrameType | None, description: str = "") -> Switched:
-    decorated = _decorator(frame)
-    return decorated or Switched(description or _words_of(frame), place_of(frame, until), inside(frame, until))
-
-
-def _words_of(frame: FrameType | None) -> str:
-    """What the switch is called: its methods are the first frames."""
-    while frame is not None and frame.f_code.co_filename == torch.autograd.grad_mode.__file__:
-        if type(frame.f_locals.get("self")) is torch.no_grad:
-            return "torch.no_grad()"
-        frame = frame.f_back
-    return "torch.set_grad_enabled(False)"
-
-
-def _decorator(frame: FrameType | None) -> Switched | None:
+def _decorator(function: Any) -> Switched | None:
     """The line of `@torch.no_grad()` where the switch is one over a whole function."""
-    while frame is not None and frame.f_code.co_filename != _DECORATED:
-        if kind_of(frame.f_code.co_filename) != "skipped":
-            return None
-        frame = frame.f_back
-    function = None if frame is None else frame.f_locals.get("func")
     code = getattr(function, "__code__", None)
-    if code is None or frame is None:
+    place = None if code is None else place_at(code.co_filename, code.co_firstlineno, code.co_name)
+    if place is None:
         return None
-    kind, line, description = kind_of(code.co_filename), code.co_firstlineno, "a decorator that switches gradients off"
-    tree = None if kind == "skipped" else tree_of(code.co_filename)
-    for node in ast.walk(tree) if tree is not None else ():
-        decorators = getattr(node, "decorator_list", [])
-        if decorators and decorators[0].lineno == code.co_firstlineno:
-            named = next((item for item in decorators if is_switch(item)), None)
-            if named is not None:
-                line, description = named.lineno, f"@{ast.unparse(named)}"
-    if kind == "skipped":
-        return None
-    place = SourceLocation(code.co_filename, line, code.co_name, kind == "library")
-    return Switched(description, place, place if kind == "library" else None)
+    description = "a decorator that switches gradients off"
+    begins = place.line
+    for node in nodes(tree_of(place.file), ast.stmt):
+        decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+        if decorators and decorators[0].lineno == begins:
+            for item in filter(is_switch, decorators):
+                place, description = place._replace(line=item.lineno), f"@{ast.unparse(item)}"
+    return Switched(description, place, place if place.library else None)
 
 
 SWEEP_AT = 20_000
@@ -328,10 +274,6 @@ class Lineage:
 
     # --- events of the tracer
 
-    def switch(self, on: bool, frame: FrameType) -> None:
-        """Gradients are about to be switched on or off."""
-        self.switches.switch(on, frame)
-
     def drop(self, *tensors: Tensor) -> None:
         """Forget these: nothing may refer to them weakly now."""
         for tensor in tensors:
@@ -349,16 +291,16 @@ class Lineage:
             live, cut = self._of(tensor)
             if live and not needs_gradient(tensor):
                 if torch.is_grad_enabled():
-                    cut |= 1 << self._lost_in_function(tensor, None, live)
+                    cut |= self._lost_in_function(tensor, None, live)
                 else:
                     before = "torch.set_grad_enabled(False), called before forward,"
-                    cut |= 1 << self._cut("switch", before, None, live)
+                    cut |= self._cut("switch", before, None, live)
             self.at_output |= cut
             self.lost |= not live and not cut and tensor.is_floating_point() and id(tensor) not in self._inputs
 
     def after(self, call: Call, result: Any) -> None:
         """A call of torch's was made in forward."""
-        name = call.kind.name
+        name, first = call.kind.name, call.first
         if name in _NO_VALUES:
             return
         if name == "requires_grad_":
@@ -367,15 +309,13 @@ class Lineage:
         live, cut = self._operands(call, call.operands)
         if not live and not cut:
             return
-        if isinstance(result, Tensor) or result is None or isinstance(result, (tuple, list)):
-            targets = list(tensors_in(result)) if not isinstance(result, Tensor) else [result]
-            first = call.args[0] if call.args else None
-            if call.kind.writes and isinstance(first, Tensor):
-                self._write(call, first)
-                targets = [item for item in targets if item is not first]
-            for tensor in targets:
-                if id(tensor) not in self._numbers:
-                    self._note(call, tensor, live, cut)
+        if call.kind.writes and isinstance(first, Tensor) and isinstance(result, Tensor | tuple | list | None):
+            self._write(call, first)
+        else:
+            first = None
+        for tensor in tensors_in(result) if isinstance(result, Tensor | tuple | list) else ():
+            if tensor is not first and id(tensor) not in self._numbers:
+                self._note(call, tensor, live, cut)
         if not isinstance(result, Tensor) and name in WAITS and name not in _PRINTS:
             self._leaves(call, live, cut)
 
@@ -386,13 +326,11 @@ class Lineage:
         number = self._numbers.get(id(tensor))
         if number is not None:
             return (1 << number) & ~self.frozen if tensor.requires_grad else 0, 0
-        known = self._known.get(id(tensor))
-        live, cut = (known.live, known.cut) if known is not None and known.tensor() is tensor else (0, 0)
-        base = tensor._base
-        if base is not None and base is not tensor and id(base) not in self._numbers:
-            whole = self._known.get(id(base))
-            if whole is not None and whole.tensor() is base:
-                live, cut = live | whole.live, cut | whole.cut
+        live = cut = 0
+        for item in (tensor, tensor._base):
+            known = self._known.get(id(item))
+            if known is not None and known.tensor() is item:
+                live, cut = live | known.live, cut | known.cut
         return live, cut
 
     def _operands(self, call: Call, tensors: list[Tensor]) -> tuple[int, int]:
@@ -404,7 +342,7 @@ class Lineage:
                 self.used |= 1 << number
             its, its_cuts = self._of(tensor)
             if its and number is None and not needs_gradient(tensor) and self._has_history():
-                its_cuts |= 1 << self._lost_in_function(tensor, call.place, its)
+                its_cuts |= self._lost_in_function(tensor, call.place, its)
                 its = 0
             live, cut = live | its, cut | its_cuts
         return live, cut
@@ -416,14 +354,14 @@ class Lineage:
     # --- what becomes of it
 
     def _note(self, call: Call, tensor: Tensor, live: int, cut: int) -> None:
+        pending = None
         if live and not needs_gradient(tensor):
             if self._has_history():
-                cut |= 1 << self._lost(call, tensor, live, cut)
+                cut |= self._lost(call, tensor, live, cut)
                 live = 0
             else:
-                self._remember(tensor, live, cut, _pending(call))
-                return
-        self._remember(tensor, live, cut)
+                pending = _pending(call)
+        self._remember(tensor, live, cut, pending)
 
     def _remember(self, tensor: Tensor, live: int, cut: int, pending: _Pending | None = None) -> None:
         if len(self._known) >= self._sweep_at:
@@ -433,7 +371,6 @@ class Lineage:
 
     def _write(self, call: Call, target: Tensor) -> None:
         """The first operand has been changed in place, and whatever it is a view of."""
-        name = call.kind.name
         own_live, own_cut = self._of(target)
         live, cut = self._operands(call, [item for item in call.operands if item is not target])
         number = self._numbers.get(id(target))
@@ -442,54 +379,53 @@ class Lineage:
             return
         if not own_live:
             for item in bits(own_cut):
-                self.written |= self.cuts[item].parameters if self.cuts[item].kind in ("data", "detach") else 0
-        if name == "detach_" and own_live:
-            cut |= 1 << self._lost(call, target, own_live, own_cut)
+                if self.cuts[item].kind in ("data", "detach"):
+                    self.written |= self.cuts[item].parameters
+        if call.kind.name == "detach_" and own_live:
+            cut |= self._lost(call, target, own_live, own_cut)
             own_live = 0
         elif live and (not needs_gradient(target) or self.switches.off is not None) and self._has_history():
-            cut |= 1 << self._lost(call, target, live, cut)
+            cut |= self._lost(call, target, live, cut)
             live = 0
         for tensor in (target, target._base):
             if tensor is not None and id(tensor) not in self._numbers:
                 self._remember(tensor, own_live | live, own_cut | cut)
 
     def _lost(self, call: Call, tensor: Tensor, live: int, behind: int) -> int:
-        """A call gives values without the history that its operands had; returns the number of the cut."""
-        number = self._number(call, tensor, live)
-        self.cuts[number].behind |= behind & ~(1 << number)
-        return number
+        """A call gives values without the history that its operands had; returns the bit of the cut."""
+        cut = self._number(call, tensor, live)
+        self.cuts[cut.bit_length() - 1].behind |= behind & ~cut
+        return cut
 
     def _number(self, call: Call, tensor: Tensor, live: int) -> int:
-        name = call.kind.name
-        off = self.switches.off
+        name, off = call.kind.name, self.switches.off
         if name in ("detach", "detach_", "data"):
-            description = ".data" if name == "data" else f".{name}()"
-            return self._cut_at(call, "data" if name == "data" else "detach", description, live)
-        if off is not None:
-            return self._cut("switch", off.description, off.place, live, lambda: off.library)
-        if name in _COPIES:
-            return self._cut_at(call, "copy", call.kind.description, live)
-        if name == "grad":
-            return self._cut_at(call, "grad", "torch.autograd.grad", live)
-        if tensor.is_floating_point() or tensor.is_complex():
-            return self._cut_at(call, "step", call.kind.sentence, live)
-        description = call.kind.sentence
-        if call.kind.casts:
-            description = f"A conversion to {str(tensor.dtype).removeprefix('torch.')}"
-        elif name in _WITH_INDICES:
-            description = f"What {call.kind.description} gives as indices"
-        return self._cut_at(call, "step", description, live)
+            kind, description = "detach", f".{name}()"
+            if name == "data":
+                kind, description = "data", ".data"
+        elif off is not None:
+            return self._cut("switch", off.description, off.place, live, off.library)
+        elif name in _COPIES:
+            kind, description = "copy", call.kind.description
+        elif name == "grad":
+            kind, description = "grad", "torch.autograd.grad"
+        else:
+            kind, description = "step", call.kind.sentence
+            if tensor.is_floating_point() or tensor.is_complex():
+                pass
+            elif call.kind.casts:
+                description = f"A conversion to {str(tensor.dtype).removeprefix('torch.')}"
+            elif name in _WITH_INDICES:
+                description = f"What {call.kind.description} gives as indices"
+        return self._cut(kind, description, call.place, live, call.library)
 
     def _lost_in_function(self, tensor: Tensor, place: SourceLocation | None, live: int) -> int:
         """Computed in the forward of a Function, whose result has no history."""
         known = self._known.get(id(tensor))
-        kind, description, made_at = (None if known is None else known.pending) or _Pending(
-            "function", "a Function", place
-        )
-        return self._cut(kind, description, made_at or place, live)
-
-    def _cut_at(self, call: Call, kind: str, description: str, live: int) -> int:
-        return self._cut(kind, description, call.place, live, lambda: inside(call.frame, call.run.until))
+        pending = _Pending("function", "a Function", place)
+        if known is not None and known.pending is not None:
+            pending = known.pending
+        return self._cut(pending.kind, pending.description, pending.place or place, live)
 
     def _cut(
         self,
@@ -497,51 +433,46 @@ class Lineage:
         description: str,
         place: SourceLocation | None,
         live: int,
-        library: Callable[[], SourceLocation | None] = lambda: None,
+        library: SourceLocation | None = None,
     ) -> int:
-        """The number of the cut of this kind at this place, through which these parameters lose their history."""
-        key = (kind, description, place)
-        if key not in self._by_place:
-            self._by_place[key] = HistoryCut(len(self.cuts), kind, description, place, library())
-            self.cuts.append(self._by_place[key])
-        self._by_place[key].parameters |= live
-        return self._by_place[key].number
+        """The bit of the cut of this kind at this place, through which these parameters lose their history."""
+        cut = self._by_place.get((kind, description, place))
+        if cut is None:
+            cut = HistoryCut(len(self.cuts), kind, description, place, library)
+            self._by_place[kind, description, place] = cut
+            self.cuts.append(cut)
+        cut.parameters |= live
+        return 1 << cut.number
 
     def _leaves(self, call: Call, live: int, cut: int) -> None:
         """Values go to Python, which keeps no history."""
-        behind = live
-        for item in bits(cut):
-            behind |= self.cuts[item].parameters
         decides = call.kind.name in _DECIDES
-        key = (call.place, decides)
-        known = self.exits.get(key)
-        if known is None:
-            known = self.exits[key] = Exit(WAITS[call.kind.name], call.place, decides)
-        known.parameters |= behind
+        leaves = self.exits.setdefault((call.place, decides), Exit(WAITS[call.kind.name], call.place, decides))
+        leaves.parameters |= live
+        for item in bits(cut):
+            leaves.parameters |= self.cuts[item].parameters
 
     def _frozen_here(self, call: Call) -> None:
-        first = call.args[0] if call.args else None
-        number = self._numbers.get(id(first))
-        wanted = call.args[1] if len(call.args) > 1 else call.kwargs.get("requires_grad", True)
-        if number is not None and not wanted and not (self.frozen >> number) & 1:
-            self.at_output |= 1 << self._cut_at(call, "freeze", ".requires_grad_(False)", 1 << number)
+        number = self._numbers.get(id(call.first))
+        if number is not None and not call.argument(1, "requires_grad", True) and not (self.frozen >> number) & 1:
+            self.at_output |= self._cut("freeze", ".requires_grad_(False)", call.place, 1 << number, call.library)
 
 
 def _pending(call: Call) -> _Pending:
     """Autograd gives a Function's result a history only where one of the tensors that it is applied to has one."""
     functions = _functions_by_forward()
-    applied: FrameType | None = None
-    frame: FrameType | None = call.frame
-    while frame is not None and frame is not call.run.until:
-        applied = frame if frame.f_code in functions else applied
-        frame = frame.f_back
+    applied = None
+    for frame in frames(call.frame, call.run.until):
+        if frame.f_code in functions:
+            applied = frame
+    pending = _Pending("function", "a Function", call.place)
     if applied is None:
-        return _Pending("function", "a Function", call.place)
+        return pending
     names = inspect.getargs(applied.f_code)
     arguments = [applied.f_locals.get(name) for name in (*names.args, names.varargs) if name]
     context = next(iter(arguments), None)  # in Functions without `setup_context`
     if any(getattr(context, "needs_input_grad", ())) or any(map(needs_gradient, tensors_in(arguments))):
-        return _Pending("function", "a Function", call.place)
+        return pending
     function = getattr(context, "_forward_cls", functions[applied.f_code])
     return _Pending("inputs", function.__name__, place_of(applied.f_back, call.run.until))
 

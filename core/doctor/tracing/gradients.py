@@ -7,6 +7,7 @@ import ast
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
 from types import FrameType
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -16,14 +17,14 @@ from torch import Tensor, nn
 from torch._functorch import vmap
 from torch.autograd.function import BackwardCFunction
 
+from devexplorer.core.doctor.code.syntax import nodes
 from devexplorer.core.doctor.findings.collector import FindingCollector
-from devexplorer.core.doctor.gradients.lineage import Exit, HistoryCut, Lineage, cut_message, exit_message
-from devexplorer.core.doctor.static.model_context import MOST_LISTED, hidden, listed
+from devexplorer.core.doctor.static.model_context import MOST_LISTED, hidden, inner, listed
+from devexplorer.core.doctor.tracing.lineage import Exit, HistoryCut, Lineage, cut_message, exit_message
 from devexplorer.core.isolation.source_location import NOWHERE, SourceLocation
 from devexplorer.core.models import RegisteredIds, functions_of, is_uninitialised, named_modules
 from devexplorer.core.models.class_source import changed_in, class_source, set_elsewhere
 from devexplorer.core.records import NoGradient
-from devexplorer.core.virtual.operators.tensor import VirtualTensor
 
 # Which parameters backward can reach from a result, and which user Functions gave no gradient there. The calling
 # thread.
@@ -33,8 +34,8 @@ class Refusal(NamedTuple):
     """A Function that returned None for an input that wants a gradient."""
 
     name: str
-    place: SourceLocation | None
-    reached: frozenset[int]
+    place: SourceLocation
+    reached: set[int]
     """`id()` of the leaves behind that input."""
 
 
@@ -53,20 +54,22 @@ class Graph:
         kind: type = type(node)._forward_cls
 
         def ran(given: Sequence[Tensor | None], received: Sequence[Tensor | None]) -> None:
-            if all(item is None for item in received):
-                return
-            for gradient, (below, _) in zip(given, node.next_functions, strict=False):
-                if gradient is None and below is not None:
-                    self._nones.setdefault(kind, []).append(below)
+            if any(item is not None for item in received):
+                for gradient, (below, _) in zip(given, node.next_functions, strict=False):
+                    if gradient is None and below is not None:
+                        self._nones.setdefault(kind, []).append(below)
 
         return node.register_hook(ran)
 
+    @cached_property
     def refusals(self) -> list[Refusal]:
         """Those Functions, once backward is over."""
-        return [
-            Refusal(kind.__name__, _return_of(kind), frozenset(_leaves(_below(nodes))))
-            for kind, nodes in self._nones.items()
-        ]
+        found = []
+        for kind, without in self._nones.items():
+            place = _return_of(kind)
+            if place is not None:
+                found.append(Refusal(kind.__name__, place, _leaves(_below(without))))
+        return found
 
     def close(self) -> None:
         """Let go of the graph."""
@@ -76,7 +79,7 @@ class Graph:
         self._nones.clear()
 
 
-def _below(waiting: list[Any]) -> set[Any]:
+def _below(waiting: Iterable[Any]) -> set[Any]:
     found: set[Any] = set()
     waiting = list(waiting)
     while waiting:
@@ -88,7 +91,7 @@ def _below(waiting: list[Any]) -> set[Any]:
 
 
 def _leaves(nodes: Iterable[Any]) -> set[int]:
-    return {id(leaf) for node in nodes if (leaf := getattr(node, "variable", None)) is not None}
+    return {id(node.variable) for node in nodes if hasattr(node, "variable")}
 
 
 def _return_of(kind: type) -> SourceLocation | None:
@@ -97,18 +100,13 @@ def _return_of(kind: type) -> SourceLocation | None:
     function = None if source is None else functions_of(source).get("backward")
     if source is None or function is None:
         return None
-    returns = sorted(
-        (node for node in ast.walk(function) if isinstance(node, ast.Return)), key=lambda node: node.lineno
-    )
-    # `None` anywhere in what is returned; a bare `return` has no other value.
-    with_none = [
-        node
-        for node in returns
-        if node.value is None
-        or any(isinstance(item, ast.Constant) and item.value is None for item in ast.walk(node.value))
-    ]
-    lines = [node.lineno for node in (with_none or returns[-1:])]
-    return SourceLocation(source.file, lines[0] if lines else function.lineno, "backward", source.library)
+    line = function.lineno
+    for node in sorted(nodes(function, ast.Return), key=lambda node: node.lineno):
+        line = node.lineno
+        # `None` anywhere in what is returned; a bare `return` has no other value.
+        if node.value is None or any(item.value is None for item in nodes(node.value, ast.Constant)):
+            break
+    return SourceLocation(source.file, line, "backward", source.library)
 
 
 # Copies of trained modules that are meant to get no gradient: target networks, teachers, averages of weights. The
@@ -124,19 +122,18 @@ def copies(model: nn.Module, without: Collection[int]) -> set[int]:
     A copy has the class, the names and the shapes of another module that gets gradients, and its values, or a name that
     says so. Layers of a list are no copies of one another, whatever their values are.
     """
-    by_kind: dict[type, list[tuple[str, nn.Module]]] = {}
+    by_kind: dict[type, list[tuple[str, nn.Module, list[bool]]]] = {}
     for path, module in named_modules(model):
-        if path and not path.rpartition(".")[2].isdigit() and next(module.parameters(), None) is not None:
-            by_kind.setdefault(type(module), []).append((path, module))
+        idle = [id(parameter) in without for parameter in module.parameters()]
+        if idle and path and not path.rpartition(".")[2].isdigit():
+            by_kind.setdefault(type(module), []).append((path, module, idle))
     found: set[int] = set()
     for modules in by_kind.values():
-        idle = [
-            (path, item) for path, item in modules if all(id(parameter) in without for parameter in item.parameters())
-        ]
-        trained = [item for _, item in modules if not any(id(parameter) in without for parameter in item.parameters())]
-        for path, module in idle:
-            if any(_same(module, other, by_name=_NAMES.search(path) is not None) for other in trained):
-                found.update(id(parameter) for parameter in module.parameters())
+        trained = [module for _, module, idle in modules if not any(idle)]
+        for path, module, idle in modules:
+            by_name = _NAMES.search(path) is not None
+            if all(idle) and any(_same(module, other, by_name=by_name) for other in trained):
+                found.update(map(id, module.parameters()))
     return found
 
 
@@ -144,34 +141,28 @@ def _same(module: nn.Module, other: nn.Module, *, by_name: bool) -> bool:
     item, two = dict(module.named_parameters()), dict(other.named_parameters())
     if list(item) != list(two) or any(item[name].shape != two[name].shape for name in item):
         return False
-    if by_name:
-        return True
     varied = False
-    for name, parameter in item.items():
-        here, there = _values(parameter), _values(two[name])
+    for name in item if not by_name else ():
+        here, there = inner(item[name]).detach(), inner(two[name]).detach()
         if here.is_meta or there.is_meta or here.device != there.device or not torch.equal(here, there):
             return False
         varied = varied or bool((here != here.flatten()[:1]).any())
-    return varied
-
-
-def _values(tensor: Tensor) -> Tensor:
-    return (tensor._inner if isinstance(tensor, VirtualTensor) else tensor).detach()
+    return by_name or varied
 
 
 _SILENT = ("frozen", "updated")
 """Reasons not worth reporting."""
 _WITHOUT_LINE = {
     "unused": (
-        "No operation of this forward uses {which}: {which_short} {them} no gradient.",
+        "No operation of this forward uses {which}: no gradient arrives there.",
         "Use it in forward or remove it; DistributedDataParallel needs find_unused_parameters=True for it.",
     ),
     "output": (
-        "What is computed from {which} is not part of what forward returns: {which_short} {them} no gradient.",
+        "What is computed from {which} is not part of what forward returns: no gradient arrives there.",
         "Return it or remove it; DistributedDataParallel needs find_unused_parameters=True for it.",
     ),
     "unknown": (
-        "{which} {them} no gradient, and no line was found that would explain it.",
+        "No gradient arrives at {which}, and no line was found that would explain it.",
         "Check the operations that use it for one that gives no derivative.",
     ),
 }
@@ -204,31 +195,21 @@ def _enter(
     )
     if cause.reason in _SILENT:
         return
-    which, them = some(paths), "gets" if len(paths) == 1 else "get"
     if cause.subject is None:
         message, fix = _WITHOUT_LINE[cause.reason]
-        short = "it" if len(paths) == 1 else "they"
-        collector.add(
-            "no-gradient", message.format(which=which, which_short=short, them=them), fix, path=whole, place=place
-        )
+        collector.add("no-gradient", message.format(which=some(paths)), fix, path=whole, place=place)
         return
-    message, fix = (
-        cut_message(cause.subject, which, them)
-        if isinstance(cause.subject, HistoryCut)
-        else exit_message(cause.subject, which, them)
-    )
+    them = "gets" if len(paths) == 1 else "get"
+    if isinstance(cause.subject, HistoryCut):
+        message, fix = cut_message(cause.subject, some(paths), them)
+    else:
+        message, fix = exit_message(cause.subject, some(paths), them)
     if cause.reason == "copy":
         fix = (
             "Freeze it with requires_grad_(False) if it is a target or a teacher; otherwise let it run with gradients."
         )
-    collector.add(
-        "cut-from-autograd",
-        message,
-        fix,
-        path=whole,
-        place=place,
-        severity="error" if cause.reason == "cut" else "note",
-    )
+    severity = "error" if cause.reason == "cut" else "note"
+    collector.add("cut-from-autograd", message, fix, path=whole, place=place, severity=severity)
 
 
 def some(paths: Sequence[str]) -> str:
@@ -244,15 +225,17 @@ def of_all(paths: Sequence[str]) -> str:
     """The module that all of them are part of, empty for the model; of one parameter its own path."""
     if len(paths) == 1:
         return paths[0]
-    first, last = min(paths).split("."), max(paths).split(".")
-    common = 0
-    while common < min(len(first), len(last)) - 1 and first[common] == last[common]:
-        common += 1
-    return ".".join(first[:common])
+    common, *others = (path.split(".")[:-1] for path in paths)
+    for names in others:
+        while names[: len(common)] != common:
+            common.pop()
+    return ".".join(common)
 
 
 def _of(subject: HistoryCut | Exit) -> _Cause:
-    place = subject.library or subject.place if isinstance(subject, HistoryCut) else subject.place
+    place = subject.place
+    if isinstance(subject, HistoryCut):
+        place = subject.library or place
     return _Cause("library" if place is not None and place.library else "cut", place, subject)
 
 
@@ -305,38 +288,37 @@ class Gradients(Lineage):
 
         `line_of` says which line set what is at a path of the model.
         """
-        numbers = [
-            number for number, item in enumerate(self.parameters) if not is_uninitialised(item) and item.grad is None
-        ]
-        refusals = [] if self._graph is None else self._graph.refusals()
-        without = {id(self.parameters[number]) for number in numbers}
+        numbers = []
+        for number, item in enumerate(self.parameters):
+            if not is_uninitialised(item) and item.grad is None:
+                numbers.append(number)
         meant: set[int] | None = None
         causes: dict[tuple[str, object], tuple[_Cause, list[str]]] = {}
         for number in numbers:
-            cause = self._cause(refusals, number)
+            cause = self._cause(number)
             taken = isinstance(cause.subject, HistoryCut) and cause.subject.kind in ("switch", "detach", "data")
             if cause.reason == "cut" and taken:
-                meant = copies(self._model, without) if meant is None else meant
-                cause = cause._replace(reason="copy") if id(self.parameters[number]) in meant else cause
+                if meant is None:
+                    meant = copies(self._model, {id(self.parameters[number]) for number in numbers})
+                if id(self.parameters[number]) in meant:
+                    cause = cause._replace(reason="copy")
             causes.setdefault(cause.key, (cause, []))[1].append(self.paths[number])
         for cause, paths in causes.values():
             _enter(cause, paths, line_of, collector)
 
-    def _cause(self, refusals: Sequence[Refusal], number: int) -> _Cause:
+    def _cause(self, number: int) -> _Cause:
         bit, parameter = 1 << number, self.parameters[number]
         if self.frozen & bit:
             return _Cause("frozen")
         through = [cut for cut in self.cuts if cut.parameters & bit]
-        freeze = next((cut for cut in through if cut.kind == "freeze"), None)
-        if freeze is not None and not parameter.requires_grad:
-            return _of(freeze)
+        for cut in through:
+            if cut.kind == "freeze" and not parameter.requires_grad:
+                return _of(cut)
         if self._graph is not None and id(parameter) in self._graph.reached:
-            refused = next(
-                (item for item in refusals if id(parameter) in item.reached and item.place is not None), None
-            )
-            if refused is None:
-                return _Cause("unknown")
-            return _of(HistoryCut(-1, "refusal", f"{refused.name}.backward", refused.place))
+            for refused in self._graph.refusals:
+                if id(parameter) in refused.reached:
+                    return _of(HistoryCut(-1, "refusal", f"{refused.name}.backward", refused.place))
+            return _Cause("unknown")
         if self.written & bit:
             return _Cause("updated")
         arriving = [cut for cut in through if self.at_output >> cut.number & 1]
@@ -345,7 +327,7 @@ class Gradients(Lineage):
             for cut in arriving:
                 before |= cut.behind
             last = [cut for cut in arriving if not before >> cut.number & 1] or arriving
-            return _of(min(last, key=lambda cut: (cut.library is not None, cut.weight, cut.number)))
+            return _of(min(last, key=lambda cut: (cut.library is not None, cut.kind == "step", cut.number)))
         left = [item for item in self.exits.values() if item.parameters & bit]
         if left:
             return _of(min(left, key=lambda item: item.decides))
@@ -365,46 +347,41 @@ Graphs = dict[tuple[str, str], set[Any]]
 """Path of a module and an attribute of it -> the nodes at the ends of the graphs that it holds."""
 
 
-class _KeptTensor(NamedTuple):
-    ends: Graphs
-    owners: dict[str, nn.Module]
-
-
 def growing(model: nn.Module, inputs: Sequence[Tensor], collector: FindingCollector, trained: bool) -> None:
     """Report what holds the graphs of earlier calls, after a forward with these inputs. Where that made no graphs, not
     `trained`, one more makes them, if anything is kept at all: it needs the memory of a training step."""
-    kept = [thing for *_, thing in _unregistered(model) if isinstance(thing, Tensor)]
-    if not trained and any(thing.dtype.is_floating_point for thing in kept):
-        try:
-            with collector.ignoring():
-                model(*inputs)
-        except (Exception, SystemExit):  # the run itself went through
-            return
-    before = _kept(model)
-    left = set(before.ends)
-    for _ in range(CALLS):
-        if not left:
-            return
+
+    def again() -> bool:
         try:
             with collector.ignoring():
                 model(*inputs)
         except (Exception, SystemExit):  # it has been run before, so that another call is what it does not allow
+            return False
+        return True
+
+    kept = [thing for *_, thing in _unregistered(model) if isinstance(thing, Tensor) and thing.is_floating_point()]
+    if kept and not trained and not again():
+        return
+    before = _kept(model)
+    left = set(before)
+    for _ in range(CALLS):
+        if not left or not again():
             return
         after = _kept(model)
-        left = {key for key in left if _grew(before.ends[key], after.ends.get(key, set()))}
+        left = {key for key in left if _grew(before[key], after.get(key, set()))}
         before = after
+    owners = dict(named_modules(model))
     for path, name in sorted(left):
-        _report(path, name, before.owners[path], collector)
+        _report(path, name, owners[path], collector)
 
 
-def _kept(model: nn.Module) -> _KeptTensor:
+def _kept(model: nn.Module) -> Graphs:
     ends: Graphs = {}
-    modules = named_modules(model)
-    buffers = [(path, name, item) for path, module in modules for name, item in module._buffers.items()]
+    buffers = [(path, name, item) for path, module in named_modules(model) for name, item in module._buffers.items()]
     for path, name, thing in (*buffers, *_unregistered(model)):
         if isinstance(thing, Tensor) and thing.grad_fn is not None:
             ends.setdefault((path, name), set()).add(thing.grad_fn)
-    return _KeptTensor(ends, dict(modules))
+    return ends
 
 
 def _unregistered(model: nn.Module) -> Iterator[tuple[str, str, Any]]:
