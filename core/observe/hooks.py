@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, autograd, is_grad_enabled, nn
 
+from devexplorer.core.isolation.source_location import kind_of
 from devexplorer.core.observe.phases import (
     BACKWARD,
     COPIES,
@@ -31,7 +32,6 @@ from devexplorer.core.observe.phases import (
     READ,
     REST,
     Crossing,
-    line_at,
 )
 
 if TYPE_CHECKING:
@@ -234,11 +234,24 @@ def _without_us(error: BaseException) -> None:
         error.__traceback__ = error.__traceback__.tb_next
 
 
-def caller(frame: Any) -> tuple[Any, int]:
-    """The code that called, torch's and ours left out, and how far it is."""
+def caller(frame: Any) -> Any:
+    """The frame that called, torch's and ours left out."""
     while frame.f_back is not None and frame.f_code.co_filename.startswith((_TORCH, OURS)):
         frame = frame.f_back
-    return frame.f_code, frame.f_lasti
+    return frame
+
+
+def _origin(frame: Any) -> tuple[Any, int, tuple[Any, int] | None]:
+    """The code that called, and its last instruction: the script's own where there is one. Where an installed package
+    calls for it, the same of that package."""
+    frame = caller(frame)
+    here = frame.f_code, frame.f_lasti
+    if kind_of(frame.f_code.co_filename) == "library":
+        while frame is not None:
+            if kind_of(frame.f_code.co_filename) == "user":
+                return frame.f_code, frame.f_lasti, here
+            frame = frame.f_back
+    return *here, None
 
 
 _PLAIN = (Tensor, nn.Parameter)
@@ -299,7 +312,7 @@ def _mark_copy(name: str, source: Any, result: Any, begun: Any) -> None:
             to = "device"
         graph = bool(_asked(result, "requires_grad"))
         within = graph or base in (FORWARD, EVALUATION)
-        note = Crossing(f".{name}()", True, to, within, graph, *caller(sys._getframe(2)))
+        note = Crossing(f".{name}()", True, to, within, graph, *_origin(sys._getframe(2)))
         watch.crossed(run, begun, READ if to == "host" else COPIES, note)
         watch.stamp(ended)
         watch.phase(base)
@@ -337,7 +350,7 @@ def _read(name: str) -> None:
             if watch.run is not None:
                 base = watch.base
                 watch.silent = False
-                watch.crossed(watch.run, begun, READ, (what, base, *caller(sys._getframe(1))))
+                watch.crossed(watch.run, begun, READ, (what, base, *_origin(sys._getframe(1))))
                 watch.mark(base)
 
     setattr(Tensor, name, read)
@@ -353,16 +366,13 @@ def _warned_once(original: Any, tensor: Any) -> Any:
         value = original(tensor)
     if caught:
         _warned.append(True)
-    code, instruction = caller(sys._getframe(2))
-    frame = sys._getframe(2)
-    while frame.f_code is not code and frame.f_back is not None:
-        frame = frame.f_back
+    frame = caller(sys._getframe(2))
     for warning in caught:
         warnings.warn_explicit(
             message=warning.message,
             category=warning.category,
-            filename=code.co_filename,
-            lineno=line_at(code, instruction),
+            filename=frame.f_code.co_filename,
+            lineno=frame.f_lineno,
             module=frame.f_globals.get("__name__"),
             registry=frame.f_globals.setdefault("__warningregistry__", {}),
         )
@@ -407,7 +417,7 @@ def _model_moved() -> None:
                 to = "between"
                 if target is not None and source is not None and target != source:
                     to = "host" if target.type == "cpu" else "device"
-                    note = Crossing("Module.to()", True, to, True, False, *caller(sys._getframe(1)))
+                    note = Crossing("Module.to()", True, to, True, False, *_origin(sys._getframe(1)))
                     watch.crossed(run, begun, COPIES, note)
                     watch.mark(base)
 

@@ -563,7 +563,7 @@ def _calling_line(frame: Any, stack: Stack) -> tuple[Any, int]:
     for code, line in reversed(stack):
         if is_own(code.co_filename):
             return code, line
-    code, _ = hooks.caller(frame)
+    code = hooks.caller(frame).f_code
     line = next((line for each, line in reversed(stack) if each is code), code.co_firstlineno)
     return code, line
 

@@ -61,8 +61,10 @@ class Crossing(NamedTuple):
     graph: bool
     """Whether its gradient takes the way back."""
     code: Any
-    """The code of the caller, and its last instruction: a line costs more to work out than both to keep."""
+    """The script's code that caused it, and its last instruction: a line costs more to work out than both to keep."""
     instruction: int
+    within_package: tuple[Any, int] | None = None
+    """The same of the installed package that the script's line called for it."""
 
 
 class StepTimes:
@@ -303,11 +305,11 @@ def move_waiting(times: StepTimes, rows: Any, waited: float) -> None:
 
 
 def _noted(note: Any) -> Crossing:
-    """The note of a mark. That of a value read back is a plain tuple: what, phase, code, instruction."""
+    """The note of a mark. That of a value read back is a plain tuple: what, phase, and where."""
     if type(note) is Crossing:
         return note
-    what, phase, code, instruction = note
-    return Crossing(what, False, "host", phase in (FORWARD, EVALUATION), False, code, instruction)
+    what, phase, *where = note
+    return Crossing(what, False, "host", phase in (FORWARD, EVALUATION), False, *where)
 
 
 def _join_evaluations(phases: bytearray) -> None:
@@ -338,8 +340,19 @@ def lines_of(crossings: Mapping[Crossing, int]) -> Counter[str]:
 
 
 def place_of(crossing: Crossing) -> str:
-    """`train.py, line 12`."""
-    return line_text(crossing.code, line_at(crossing.code, crossing.instruction))
+    """`train.py, line 12`, or `train.py, line 12 (accelerate/utils/operations.py, line 160)`."""
+    place = line_text(crossing.code, line_at(crossing.code, crossing.instruction))
+    inner = package_line(crossing)
+    return f"{place} ({inner})" if inner else place
+
+
+def package_line(crossing: Crossing) -> str:
+    """Of an installed package, where it is not the script's own line that crosses."""
+    if crossing.within_package is None:
+        return ""
+    code, instruction = crossing.within_package
+    file = code.co_filename.replace(chr(92), "/").rpartition("-packages/")[2]
+    return f"{file}, line {line_at(code, instruction)}"
 
 
 def line_at(code: Any, instruction: int) -> int:

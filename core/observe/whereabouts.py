@@ -10,7 +10,7 @@ from collections import Counter
 from devexplorer.core.base import Message, bytes_by_device_text, bytes_text, count_text
 from devexplorer.core.isolation.source_location import code_lines, place_at
 from devexplorer.core.observe.observer import Observation
-from devexplorer.core.observe.phases import Crossing, line_at, place_of
+from devexplorer.core.observe.phases import Crossing, line_at, package_line, place_of
 from devexplorer.core.observe.places import is_own
 from devexplorer.core.observe.weights import ModelWeight
 from devexplorer.core.records import Answer, Fact, Finding
@@ -119,16 +119,20 @@ def _way(note: Crossing) -> str:
 
 def crossing_findings(observation: Observation) -> list[Finding]:
     """The same as findings of the doctor, each with its line."""
-    rates: Counter[tuple[str, str, str, str, int]] = Counter()
+    rates: Counter[tuple[str, str, str, str, int, str]] = Counter()
     for note, rate in _rates(observation):
         rule = "device-hop" if note.copied and note.to != "host" else "hidden-sync"
         line = line_at(note.code, note.instruction)
-        rates[rule, note.what, _way(note), note.code.co_filename, line] += rate  # type: ignore[assignment]
+        key = rule, note.what, _way(note), note.code.co_filename, line, package_line(note)
+        rates[key] += rate  # type: ignore[assignment]
     found = []
-    for (rule, what, way, file, line), rate in rates.most_common(MOST_PLACES):
+    for (rule, what, way, file, line, inner), rate in rates.most_common(MOST_PLACES):
         if rate < OFTEN:
             continue
         place = place_at(file, line, "")
+        words = f"{what} {way}, {_times(rate)} a step"
+        if inner:
+            words += f", at {inner}"
         inputs = rule == "device-hop" and way == WAYS["device"]
         found.append(
             Finding(
@@ -136,7 +140,7 @@ def crossing_findings(observation: Observation) -> list[Finding]:
                 path="",
                 file=file,
                 line=line,
-                message=Message(f"{what} {way}, {_times(rate)} a step."),
+                message=Message(f"{words}."),
                 fix=Message(FIXES["inputs" if inputs else rule]),
                 severity="note" if inputs else "warning",
                 code=None if place is None else code_lines(place),

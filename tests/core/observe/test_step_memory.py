@@ -18,7 +18,7 @@ from devexplorer.core.observe.phases import Crossing, StepTimes
 from devexplorer.core.observe.records import ObserveSettings, ParameterPlace, ScriptPlacement, StepMemory
 from devexplorer.core.observe.step_memory import step_memory
 from devexplorer.core.observe.weights import ModelWeight
-from devexplorer.core.observe.whereabouts import placement_answer
+from devexplorer.core.observe.whereabouts import crossing_findings, placement_answer
 from devexplorer.core.records import AllocatorSample, Answer
 from devexplorer.core.virtual.device.machine import VirtualMachine
 
@@ -161,6 +161,30 @@ def test_where_the_models_are(observation: Observation, monkeypatch: pytest.Monk
         f"• .to() copies to the device, 2 times a step: test_step_memory.py, line {line}",
         f"• .cpu() copies to the CPU inside the model, once a step: test_step_memory.py, line {line}",
     ]
+
+
+def test_what_a_package_copies_is_said_at_the_line_of_the_script_that_calls_it(
+    virtual: VirtualMachine, observation: Observation
+) -> None:
+    package: dict[str, Any] = {}
+    sent = "def send(tensor):\n    return tensor.to('vgpu:0')\n\ndef read(tensor):\n    return tensor.item()\n"
+    exec(compile(sent, "/env/lib/site-packages/sends/ops.py", "exec"), package)
+    model = Net().to("vgpu:0")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(8):
+        loss = model(package["send"](torch.ones(8, 64))).sum()
+        loss.backward()
+        package["read"](loss)
+        optimizer.step()
+    observation.fold.finish()
+    line = test_what_a_package_copies_is_said_at_the_line_of_the_script_that_calls_it.__code__.co_firstlineno + 9
+    assert placement_answer(observation).words.splitlines()[:2] == [
+        f"• .to() copies to the device, once a step: test_step_memory.py, line {line} (sends/ops.py, line 2)",
+        f"• .item() reads a value back, once a step: test_step_memory.py, line {line + 2} (sends/ops.py, line 5)",
+    ]
+    found = {finding.line: str(finding.message) for finding in crossing_findings(observation)}
+    assert found[line] == ".to() copies to the device, once a step, at sends/ops.py, line 2."
+    assert found[line + 2] == ".item() reads a value back, once a step, at sends/ops.py, line 5."
 
 
 def place(name: str, device: str, **more: Any) -> ParameterPlace:
