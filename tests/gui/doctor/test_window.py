@@ -238,6 +238,6 @@ def test_a_failed_forward_offers_to_rebuild_the_model_of_a_file_that_was_edited(
     assert button.text() == "Rebuild net from net.py"
     hands.click(button)  # the folder is trusted: no question
     hands.until(lambda: hands.state.answer is not None and "was rebuilt" in hands.state.answer.title, "rebuilt")
-    assert "layer.weight has its initial values" in hands.window.inspector.words.text()
+    assert "1 tensor with initial values: layer.weight" in hands.window.inspector.words.text()
     hands.press(Qt.Key.Key_F)
     hands.until(lambda: hands.state.answer is not None and "ran" in hands.state.answer.title, "forward")
