@@ -106,10 +106,14 @@ def sign_of(diagnosis: Diagnosis) -> str:
 
 
 def all_of_it(diagnosis: Diagnosis) -> str:
-    """`1 error, 1 note; 41 operations on vgpu:0 (simulated)`, or `No problem; …`."""
+    """`1 error, 1 note; 41 operations on vgpu:0 (simulated)`, or `No problem; …`; without operations, where none was
+    traced."""
     said = verdict(diagnosis)
+    said = f"{said[:1].upper()}{said[1:]}"
+    if not diagnosis.operations:
+        return said
     where = f"{diagnosis.device} (simulated)" if diagnosis.simulated else diagnosis.device
-    return f"{said[:1].upper()}{said[1:]}; {count_text(diagnosis.operations, 'operation')} on {where}"
+    return f"{said}; {count_text(diagnosis.operations, 'operation')} on {where}"
 
 
 def circumstances(diagnosis: Diagnosis) -> str:

@@ -6,8 +6,10 @@ Colour means device, and phases are no devices: what computes has shades of one 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, cast
 
 from PySide6.QtCore import Qt
@@ -100,13 +102,12 @@ class PhasePlot(StackPlot):
         return brushes
 
     def _entries(self) -> list[LegendLine]:
-        last = self._last
-        if last is None:
+        if self._last is None:
             return []
-        whole = sum(last.phases.values()) or 1.0
+        phases = seconds_by_phase(self._state.part(ScriptState).steps)
+        whole = sum(phases.values()) or 1.0
         return [
-            line._replace(value=f"{100 * last.phases.get(line.device, 0.0) / whole:.0f} %")
-            for line in super()._entries()
+            line._replace(value=f"{100 * phases.get(line.device, 0.0) / whole:.0f} %") for line in super()._entries()
         ]
 
     def _subtitles(self) -> list[str]:
@@ -181,12 +182,13 @@ class ScriptPage(QWidget):
         if not steps:
             return
         last = steps[-1]
-        took = seconds_per_step(steps)
+        phases = seconds_by_phase(steps)
+        took = sum(phases.values())
         self.name.setText(name)
         self.rate.setText(f"{number_text(steps_per_second(steps))} steps/s")
         a_step = seconds_text(took, last.simulated) if took else MISSING
         self.numbers.setText(f"{count_text(last.steps, 'step')}, {a_step} each")
-        self.verdict.set_full_text(stopped or last.verdict or largest_words(last))
+        self.verdict.set_full_text(stopped or last.verdict or largest_words(phases))
 
 
 def steps_per_second(steps: Sequence[ScriptSteps]) -> float:
@@ -199,23 +201,27 @@ def steps_per_second(steps: Sequence[ScriptSteps]) -> float:
     return last.steps_per_second
 
 
-def seconds_per_step(steps: Sequence[ScriptSteps]) -> float:
-    """Over the same seconds: of the last word alone, one evaluation would be all that is seen."""
+def seconds_by_phase(steps: Sequence[ScriptSteps]) -> dict[str, float]:
+    """Of a step, over the same seconds: of the last word alone, one evaluation would be all that is seen."""
     last = later = steps[-1]
-    seconds, made = 0.0, 0
-    for earlier in list(steps)[-2::-1]:
+    sums: Counter[str] = Counter()
+    made = 0
+    for earlier in islice(reversed(steps), 1, None):
         count = later.steps - earlier.steps
-        seconds += count * sum(later.phases.values())
+        for phase, seconds in later.phases.items():
+            sums[phase] += count * seconds  # type: ignore[assignment]
         made += count
         later = earlier
         if last.time_unix_s - earlier.time_unix_s >= RATE_S:
             break
-    return seconds / made if made else sum(last.phases.values())
+    if not made:
+        return last.phases
+    return {phase: seconds / made for phase, seconds in sums.items()}
 
 
-def largest_words(steps: ScriptSteps) -> str:
+def largest_words(phases: dict[str, float]) -> str:
     """What a step spends most of its time on, while nothing more is known."""
-    if not steps.phases:
+    if not phases:
         return ""
-    phase, seconds = max(steps.phases.items(), key=lambda phase: phase[1])
-    return f"The largest part of a step: {phase}, {100 * seconds / (sum(steps.phases.values()) or 1.0):.0f} %"
+    phase, seconds = max(phases.items(), key=lambda phase: phase[1])
+    return f"The largest part of a step: {phase}, {100 * seconds / (sum(phases.values()) or 1.0):.0f} %"

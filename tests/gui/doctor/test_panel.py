@@ -252,7 +252,7 @@ def test_problems_come_first_then_what_was_not_checked_then_notes(panel: DoctorP
         (
             diagnosis(unchecked=(Unchecked(what="the forward", reason="Nobody knows its input."),), operations=0),
             "not checked",
-            "Not checked: the forward; no problem in the rest; 0 operations on vgpu:0 (simulated)",
+            "Not checked: the forward; no problem in the rest",
         ),
         (
             diagnosis(unchecked=tuple(Unchecked(what=what, reason="…") for what in "abb"), operations=2),

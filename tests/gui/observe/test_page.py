@@ -79,6 +79,9 @@ def test_steps_their_rate_and_what_takes_the_time(quiet: QuietWindow, page: Scri
     quiet.now += 1.0
     quiet.tell(replace(steps(quiet, 0.0, 1070), phases={"forward": 0.2, "evaluation": 2.0}))
     assert (page.rate.text(), page.numbers.text()) == ("5.00 steps/s", "1,070 steps, 400 ms each")
+    shares = {line.device: line.value for line in page.plot.legend_entries}
+    assert (shares["evaluation"], shares["input wait"]) == ("50 %", "34 %"), "of the same seconds"
+    assert page.verdict.full_text == "The largest part of a step: evaluation, 50 %"
 
 
 def test_a_script_that_is_stopped_is_said_to_be(quiet: QuietWindow, page: ScriptPage) -> None:
