@@ -268,6 +268,8 @@ class LiveMemory:
 
     def _optimizers(self, optimizers: list[Any]) -> None:
         for optimizer in optimizers:
+            if _wraps_another(optimizer):
+                continue
             self.optimizers.append(optimizer)
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
@@ -439,6 +441,14 @@ def _nbytes(tensor: torch.Tensor) -> int:
         return int(tensor.nbytes)
     except (RuntimeError, ValueError, NotImplementedError):  # lazy, or of no fixed layout
         return 0
+
+
+def _wraps_another(optimizer: Any) -> bool:
+    """As those of accelerate and Lightning do: it has the groups and the state of the one inside."""
+    for value in vars(optimizer).values():
+        if issubclass(type(value), Optimizer) and value.param_groups is optimizer.param_groups:
+            return True
+    return False
 
 
 def _tensors_in(value: Any, name: str = "", depth: int = 4) -> Iterator[tuple[str, torch.Tensor]]:

@@ -12,11 +12,12 @@ from torch import nn
 
 from devexplorer.core.engine.engine import LocalEngine
 from devexplorer.core.observe import observer, whereabouts
+from devexplorer.core.observe.live_memory import LiveMemory
 from devexplorer.core.observe.looker import by_part, parts_on
 from devexplorer.core.observe.observer import Awaited, Observation
 from devexplorer.core.observe.phases import Crossing, StepTimes
 from devexplorer.core.observe.records import ObserveSettings, ParameterPlace, ScriptPlacement, StepMemory
-from devexplorer.core.observe.step_memory import step_memory
+from devexplorer.core.observe.step_memory import cards_in_use, step_memory
 from devexplorer.core.observe.weights import ModelWeight
 from devexplorer.core.observe.whereabouts import crossing_findings, placement_answer
 from devexplorer.core.records import AllocatorSample, Answer
@@ -197,3 +198,28 @@ def test_an_engine_has_no_steps(command: Any) -> None:
         (answer,) = [event for event in engine.run(command) if isinstance(event, Answer)]
     assert answer.failed
     assert "Only a running script has steps" in answer.words
+
+
+class Wrapping(torch.optim.Optimizer):
+    """As accelerate and Lightning wrap one."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+def test_an_optimizer_in_a_wrapper_counts_once() -> None:
+    model = Net()
+    inner = torch.optim.Adam(model.parameters())
+    outer = Wrapping(inner)
+    model(torch.ones(8, 64)).sum().backward()
+    inner.step()
+    (card,) = cards_in_use()
+    live = LiveMemory(card, 0, 10.0)
+    try:
+        own = [one for one in live.optimizers if one.param_groups is outer.param_groups]
+        assert own == [inner]
+    finally:
+        live.forget()
