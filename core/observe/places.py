@@ -81,6 +81,8 @@ class RestPlaces:
         self._stop = threading.Event()
         self.found: Counter[tuple[str | None, str]] = Counter()
         """(where in the loop, line of the user's own code) -> samples."""
+        self._since: Counter[tuple[str | None, str]] = Counter()
+        """Of a step that is not over: what follows the last one, saving the model say, belongs to none."""
 
     def start(self) -> None:
         """Begin to look."""
@@ -93,11 +95,14 @@ class RestPlaces:
             self._thread.join(1.0)
 
     def _look(self) -> None:
-        observed, phases = hooks.watch.thread, self._run.fold.phases
+        observed, phases, rounds = hooks.watch.thread, self._run.fold.phases, self._run.rounds
         try:
             for _ in range(LOOKS):
                 if self._stop.wait(PAUSE_S) or hooks.watch.run is not self._run:
                     return
+                if self._run.rounds != rounds:
+                    self._keep()
+                    rounds = self._run.rounds
                 if phases[-1] != REST or self._run.fold.clock.simulating:
                     continue
                 frame = sys._current_frames().get(observed)
@@ -106,8 +111,13 @@ class RestPlaces:
                 del frame
                 if self.found.total() >= SAMPLES:
                     return
+            self._keep()
         except Exception as error:
             self._run.problem(error)
+
+    def _keep(self) -> None:
+        self.found.update(self._since)
+        self._since.clear()
 
     def _count(self, stack: Stack) -> None:
         own = [number for number, (code, _) in enumerate(stack) if is_own(code.co_filename)]
@@ -116,7 +126,7 @@ class RestPlaces:
             where = relation(stack, self._run.forward_stack, self._run.optimizer_stack)
             if any(is_compiled(each) for each, _ in stack):
                 where = COMPILED
-            self.found[where, line_text(code, line)] += 1
+            self._since[where, line_text(code, line)] += 1
 
 
 def is_compiled(code: Any) -> bool:

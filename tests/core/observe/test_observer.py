@@ -542,6 +542,20 @@ for _ in range(12):
 """,
         "r.verdict.kind == 'rest-bound' and '4,000 values a step' in r.verdict.evidence[0]",
     ),
+    "what follows the last step is no part of one": (
+        """
+import time
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(12):
+    train(optimizer, 1)
+    time.sleep(0.01)
+def save():
+    time.sleep(0.6)
+save()
+print(save.__code__.co_firstlineno + 1)
+""",
+        "r.verdict.kind == 'rest-bound' and not (r.verdict.place or '').endswith(f'line {printed.strip()}')",
+    ),
     "too few steps for a verdict": (
         "train(torch.optim.SGD(model.parameters(), 0.1), 3)",
         "r.verdict.kind == 'not-sure' and '3 steps' in r.verdict.text",
