@@ -37,6 +37,7 @@ from devexplorer.gui.widgets import (
     ElidedLabel,
     EmptyState,
     Role,
+    ShrinkingLabel,
     current_theme,
     hbox,
     holder,
@@ -128,9 +129,9 @@ class ScriptPage(QWidget):
         super().__init__()
         self._context, self._state = context, context.state
         self.setAccessibleName("Script")
-        self.name = label("", Role.STRONG)
+        self.name = ShrinkingLabel(Role.STRONG)
         self.rate = label("", Role.NUMBER)
-        self.numbers = label("", words="dim")
+        self.numbers = ShrinkingLabel(words="dim")
         self.verdict = ElidedLabel()
         self.plot = PhasePlot(context.state, context.axis)
         self.memory = push_button("Memory of a step", partial(self._ask, StepMemory()), tip=MEMORY_TIP)
@@ -184,10 +185,10 @@ class ScriptPage(QWidget):
         last = steps[-1]
         phases = seconds_by_phase(steps)
         took = sum(phases.values())
-        self.name.setText(name)
+        self.name.set_full_text(name)
         self.rate.setText(f"{number_text(steps_per_second(steps))} steps/s")
         a_step = seconds_text(took, last.simulated) if took else MISSING
-        self.numbers.setText(f"{count_text(last.steps, 'step')}, {a_step} each")
+        self.numbers.set_full_text(f"{count_text(last.steps, 'step')}, {a_step} each")
         self.verdict.set_full_text(stopped or last.verdict or largest_words(phases))
 
 

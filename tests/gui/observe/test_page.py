@@ -70,15 +70,15 @@ def test_steps_their_rate_and_what_takes_the_time(quiet: QuietWindow, page: Scri
     quiet.tell(SCRIPT, steps(quiet, 12.0, 1000))
     assert page.rate.text() == "99.0 steps/s", "what the script says, while there is but one word"
     quiet.tell(*(steps(quiet, float(ago), 1060 - 5 * ago) for ago in range(11, -1, -1)))
-    assert (page.name.text(), page.rate.text()) == ("train.py", "5.00 steps/s")
-    assert page.numbers.text() == "1,060 steps, 200 ms each"
+    assert (page.name.full_text, page.rate.text()) == ("train.py", "5.00 steps/s")
+    assert page.numbers.full_text == "1,060 steps, 200 ms each"
     assert page.verdict.full_text == "The largest part of a step: input wait, 75 %"
     quiet.now += 1.0
     quiet.tell(steps(quiet, 0.0, 1065, verdict="Input-bound: 75 % of a step waits for data."))
     assert page.verdict.full_text == "Input-bound: 75 % of a step waits for data."
     quiet.now += 1.0
     quiet.tell(replace(steps(quiet, 0.0, 1070), phases={"forward": 0.2, "evaluation": 2.0}))
-    assert (page.rate.text(), page.numbers.text()) == ("5.00 steps/s", "1,070 steps, 400 ms each")
+    assert (page.rate.text(), page.numbers.full_text) == ("5.00 steps/s", "1,070 steps, 400 ms each")
     shares = {line.device: line.value for line in page.plot.legend_entries}
     assert (shares["evaluation"], shares["input wait"]) == ("50 %", "34 %"), "of the same seconds"
     assert page.verdict.full_text == "The largest part of a step: evaluation, 50 %"
@@ -114,9 +114,18 @@ def test_phases_are_stacked_in_one_order_with_their_shares(quiet: QuietWindow, p
     assert "forward 20 ms" in plot.spoken()
 
 
+def test_a_long_name_and_many_steps_widen_no_page(quiet: QuietWindow, page: ScriptPage) -> None:
+    quiet.tell(SCRIPT, steps(quiet, 1.0, 10))
+    least = page.minimumSizeHint().width()
+    quiet.window.context.machine = Machine("a_script_with_a_name_that_is_long_for_a_script.py")
+    quiet.tell(steps(quiet, 0.0, 12_345_678, simulated=True))
+    assert page.name.full_text == "a_script_with_a_name_that_is_long_for_a_script.py"
+    assert page.minimumSizeHint().width() <= least
+
+
 def test_simulated_seconds_say_so(quiet: QuietWindow, page: ScriptPage) -> None:
     quiet.tell(SCRIPT, steps(quiet, 1.0, 10, simulated=True), steps(quiet, 0.0, 11, simulated=True))
-    assert page.numbers.text() == "11 steps, 200 ms (simulated) each"
+    assert page.numbers.full_text == "11 steps, 200 ms (simulated) each"
     assert page.plot.subtitle == "ms · simulated"
     assert "simulated" in page.plot.spoken()
 
@@ -124,7 +133,7 @@ def test_simulated_seconds_say_so(quiet: QuietWindow, page: ScriptPage) -> None:
 def test_steps_without_phases_have_a_rate(quiet: QuietWindow, page: ScriptPage) -> None:
     bare = ScriptSteps(time_unix_s=quiet.now, steps=1, steps_per_second=0.0, phases={})
     quiet.tell(SCRIPT, bare)
-    assert page.numbers.text() == "1 step, — each"
+    assert page.numbers.full_text == "1 step, — each"
     assert page.verdict.full_text == ""
 
 
