@@ -49,12 +49,12 @@ class StopWatch:
     def _watch(self) -> None:
         try:
             while hooks.watch.run is self._run:
-                begun, used = perf_counter_ns(), time.process_time_ns()
+                begun, used, waited = perf_counter_ns(), time.process_time_ns(), _waited_ns()
                 pause = CLOSE_LOOK_S if self._run.held else LOOK_S
                 time.sleep(pause)
                 ended = perf_counter_ns()
                 asleep = ended - begun - int(1e9 * pause)
-                if asleep > 1e9 * LEAST_S and time.process_time_ns() - used < BUSY_SHARE * asleep:
+                if was_stopped(asleep, time.process_time_ns() - used, _waited_ns() - waited):
                     self._add(self._mark_before(begun + int(1e9 * pause), begun), ended, BY_SIGNAL)
                 self._look_for_debugger(begun, ended)
                 self._run.stops_seen_ns = perf_counter_ns()
@@ -83,6 +83,20 @@ class StopWatch:
         left_out = self._fold.leave_out(begun, ended)
         if left_out:
             self._run.stopped[how] = self._run.stopped.get(how, 0.0) + left_out / 1e9
+
+
+def was_stopped(asleep_ns: int, used_ns: int, waited_ns: int) -> bool:
+    """Whether it slept too long, and neither worked meanwhile nor waited for a processor, as on a busy machine."""
+    return asleep_ns > 1e9 * LEAST_S and used_ns < BUSY_SHARE * asleep_ns and waited_ns < 0.5 * asleep_ns
+
+
+def _waited_ns() -> int:
+    """How long this thread has waited for a processor so far; 0 where the system does not say."""
+    try:
+        with open("/proc/thread-self/schedstat") as file:
+            return int(file.read().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def is_debugged(frame: FrameType | None) -> bool:

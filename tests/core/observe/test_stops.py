@@ -18,6 +18,7 @@ from devexplorer.core.observe.clocks import Clock
 from devexplorer.core.observe.phases import BACKWARD, FORWARD, NAMES, OPTIMIZER, REST, StepFold
 from devexplorer.core.observe.records import BY_SIGNAL, IN_DEBUGGER, ScriptHeld
 from devexplorer.core.observe.running import AttachedEngine
+from devexplorer.core.observe.stops import was_stopped
 
 SCRIPT = """
 import faulthandler, sys, time
@@ -220,3 +221,14 @@ def test_what_a_closure_does_beside_the_model_is_the_scripts(phases: list[int], 
     fold.finish()
     counted = fold.counts()[0].counted
     assert {name: counted[number] for number, name in enumerate(NAMES) if counted[number]} == wanted
+
+
+@pytest.mark.parametrize(
+    ("asleep_s", "used_s", "waited_s", "stopped"),
+    [(5.0, 0.0, 0.0, True), (5.0, 0.0, 4.0, False), (5.0, 2.0, 0.0, False), (0.5, 0.0, 0.0, False)],
+    ids=["stopped", "waits for a processor", "works", "short"],
+)
+def test_a_process_on_a_busy_machine_is_not_stopped(
+    asleep_s: float, used_s: float, waited_s: float, stopped: bool
+) -> None:
+    assert was_stopped(int(1e9 * asleep_s), int(1e9 * used_s), int(1e9 * waited_s)) == stopped
