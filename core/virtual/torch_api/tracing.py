@@ -198,10 +198,11 @@ def _moving(original: Callable[..., Any]) -> Callable[..., Any]:
         }
         with torch.no_grad():
             moved = {name: function(tensor) for name, tensor in held.items()}
-        if not any(map(is_virtual, (*held.values(), *moved.values()))):
+        if held and not any(map(is_virtual, (*held.values(), *moved.values()))):
             return original(module, function, recurse)
-        for child in module.children() if recurse else ():
+        for name, child in module.named_children() if recurse else ():
             child._apply(function)
+            module._c.setattr(name, child._c)  # it can have another one, which would stay where it is
         for name, tensor in held.items():
             value = moved[name]
             module._c.setattr(
