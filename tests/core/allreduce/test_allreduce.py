@@ -40,7 +40,8 @@ def test_every_size_has_bandwidths_and_verified_values(registry: DeviceRegistry)
     assert isinstance(result, AllReduceResult)
     row, odd = result.rows
     assert (result.backend, result.spec.world_size, result.verified) == ("gloo", 3, True)
-    assert (row.bytes, row.iterations, row.verified, row.simulated) == (4 * KIB, 4, True, False)
+    assert 1 <= row.iterations <= 4, "fewer on a machine that is so busy that the time is over"
+    assert (row.bytes, row.verified, row.simulated) == (4 * KIB, True, False)
     assert odd.bytes == 1000, "whole elements"
     algorithm, bus, seconds = row.algorithm_gb_per_s, row.bus_gb_per_s, row.operation_seconds
     assert algorithm is not None
