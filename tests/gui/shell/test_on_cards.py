@@ -175,6 +175,6 @@ def test_after_a_sticky_error_another_engine_has_everything_that_can_be_made_aga
         orders.unlink()
 
     me.restarted(move)
-    assert me.where("mlp") == {"cuda:0"}
+    me.on("mlp", "cuda:0")
     me.press(Key.Key_2, CTRL)
     me.on("mlp", "cuda:1")
