@@ -31,7 +31,7 @@ from fakes.warm import Nursery, cold_processes, warm_popen, warm_processes  # no
 with suppress(ImportError):  # not needed where only tests/gpu runs
     import hypothesis
 
-    hypothesis.settings.register_profile("untimed", deadline=None)  # the time of an example depends on the load
+    hypothesis.settings.register_profile("untimed", deadline=None, max_examples=40)  # their time depends on the load
     hypothesis.settings.load_profile("untimed")
 
 M_MMAP_THRESHOLD, OWN_MAPPING_BYTES = -3, 4 << 20

@@ -145,12 +145,12 @@ def test_every_block_says_what_it_is() -> None:
     assert not [block.place for block in blocks() if block.language not in LANGUAGES]
 
 
-@pytest.mark.parametrize("command", [one for one in COMMANDS if reason(one) is not None], ids=COMMANDS.get)
-def test_a_command_that_is_not_run_is_one_of_ours_or_names_a_file_that_is_there(command: str) -> None:
-    for script in re.findall(r"tests/[\w/]+\.py", command):
-        assert (ROOT / script).is_file()
-    if command.startswith("devexplorer"):
-        parse(argv(command))
+def test_a_command_that_is_not_run_is_one_of_ours_or_names_a_file_that_is_there() -> None:
+    for command in [one for one in COMMANDS if reason(one) is not None]:
+        for script in re.findall(r"tests/[\w/]+\.py", command):
+            assert (ROOT / script).is_file()
+        if command.startswith("devexplorer"):
+            parse(argv(command))
 
 
 def argv(command: str) -> list[str]:

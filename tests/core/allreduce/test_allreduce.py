@@ -57,15 +57,15 @@ def test_every_size_has_bandwidths_and_verified_values(registry: DeviceRegistry)
     assert first["bus_gb_per_s"]["median"] == bus.median
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("world", [1, 2, 7, 130, 300])
-def test_the_sum_of_the_pattern_is_exact_in_every_dtype(dtype: str, world: int) -> None:
-    kind = getattr(torch, dtype)
-    total = torch.zeros(rank.PERIOD, dtype=kind)
-    for number in range(world):
-        total += rank.pattern(number, world, dtype).to(kind)
-    assert total.to(torch.int64).equal(rank.expected(world, dtype))
-    assert total.to(torch.float64).sum() > 0
+def test_the_sum_of_the_pattern_is_exact_in_every_dtype() -> None:
+    for dtype in DTYPES:
+        for world in [1, 2, 7, 130, 300]:
+            kind = getattr(torch, dtype)
+            total = torch.zeros(rank.PERIOD, dtype=kind)
+            for number in range(world):
+                total += rank.pattern(number, world, dtype).to(kind)
+            assert total.to(torch.int64).equal(rank.expected(world, dtype))
+            assert total.to(torch.float64).sum() > 0
 
 
 def test_one_wrong_element_and_a_part_in_another_place_are_found() -> None:

@@ -16,10 +16,10 @@ def test_every_name_is_one_of_torch_s_and_has_its_size(name: str) -> None:
     assert dtype.itemsize == item_bytes(name)
 
 
-@pytest.mark.parametrize("short", SHORT_FORMS)
-def test_every_short_form_means_a_known_one(short: str) -> None:
-    assert parse_dtype(short) == SHORT_FORMS[short]
-    assert SHORT_FORMS[short] in ITEM_BYTES
+def test_every_short_form_means_a_known_one() -> None:
+    for short in SHORT_FORMS:
+        assert parse_dtype(short) == SHORT_FORMS[short]
+        assert SHORT_FORMS[short] in ITEM_BYTES
 
 
 @pytest.mark.parametrize("short", ["double", "float", "half", "long", "int", "short"])

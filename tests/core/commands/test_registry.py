@@ -34,12 +34,11 @@ def test_every_command_has_exactly_one_specification() -> None:
     assert len(command_types()) == len(REGISTRY)
 
 
-@pytest.mark.parametrize(
-    "spec", [spec for spec in REGISTRY.values() if spec.handler], ids=lambda spec: spec.record.__name__
-)
-def test_every_handler_is_there_and_takes_its_command(spec: CommandSpec) -> None:
-    _, command, _ = inspect.signature(spec.resolve()).parameters.values()
-    assert spec.record.__name__ in [name.rpartition(".")[2] for name in str(command.annotation).split(" | ")]
+def test_every_handler_is_there_and_takes_its_command() -> None:
+    for spec in REGISTRY.values():
+        if spec.handler:
+            _, command, _ = inspect.signature(spec.resolve()).parameters.values()
+            assert spec.record.__name__ in [name.rpartition(".")[2] for name in str(command.annotation).split(" | ")]
 
 
 def test_what_the_window_reads_of_it_needs_no_torch() -> None:

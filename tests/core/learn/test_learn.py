@@ -155,22 +155,22 @@ def test_the_documentation_lists_each_and_says_which_need_a_second_device() -> N
     assert listed == [f"{one.title}{' ²' if one.two_devices else ''}" for one in EXERCISES]
 
 
-@pytest.mark.parametrize("one", EXERCISES, ids=lambda one: one.id)
-def test_its_words_are_whole(one: Exercise) -> None:
-    assert one.why.endswith((".", "?"))
-    assert one.steps
-    for step in one.steps:
-        assert step.text[0].isupper() or step.text[0] == "…"
-        assert step.how
-        assert step.text.endswith("?") == (step.answers is not None)
+def test_the_words_of_every_exercise_are_whole() -> None:
+    for one in EXERCISES:
+        assert one.why.endswith((".", "?")), one.id
+        assert one.steps
+        for step in one.steps:
+            assert step.text[0].isupper() or step.text[0] == "…"
+            assert step.how
+            assert step.text.endswith("?") == (step.answers is not None)
 
 
-@pytest.mark.parametrize("one", EXERCISES, ids=lambda one: one.id)
-def test_nothing_is_done_yet_in_an_empty_window(one: Exercise, state: State) -> None:
-    begun = Course(one, state)
-    assert not begun.look()
-    assert not begun.answer("nobody would say this")
-    assert begun.at == 0
+def test_nothing_is_done_yet_in_an_empty_window(state: State) -> None:
+    for one in EXERCISES:
+        begun = Course(one, state)
+        assert not begun.look()
+        assert not begun.answer("nobody would say this")
+        assert begun.at == 0
 
 
 # --- steps in their order
@@ -459,8 +459,10 @@ def test_two_tensors_are_two(state: State, engine: Engine) -> None:
     assert steps.look()
 
 
-@pytest.mark.parametrize("one", EXERCISES, ids=lambda one: one.id)
-def test_no_step_goes_through_the_rows_of_large_models(one: Exercise, state: State, engine: Engine) -> None:
+STEPS = [(one, numbered) for one in EXERCISES for numbered in enumerate(one.steps)]
+
+
+def test_no_step_goes_through_the_rows_of_large_models(state: State, engine: Engine) -> None:
     """With 60,000 rows this would slow down every command."""
 
     class Rows(tuple):  # type: ignore[type-arg]
@@ -473,7 +475,7 @@ def test_no_step_goes_through_the_rows_of_large_models(one: Exercise, state: Sta
     )
     for command in (BUILD, MOVE, Undo(), NewTensor(), Tie(first="a:0", second="a:1")):
         engine.end(command, report=report() if isinstance(command, Move) else None)
-        for at, step in enumerate(one.steps):
+        for one, (at, step) in STEPS:
             if step.answers is None:
                 steps = Course(one, state)
                 steps.at, steps.evidence.begun_at = at, state.done_count - 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 from fakes.look_records import CPU, GIB, OLD, VGPU, server_card, server_details, server_sample
 
 from devexplorer.core.records import DeviceDetails, DeviceInfo, DeviceSample, Problem
@@ -17,29 +16,29 @@ def row(groups: tuple[FactGroup, ...], title: str, label: str) -> FactRow:
     return next(row for row in group.rows if row.label == label)
 
 
-@pytest.mark.parametrize(
-    ("title", "label", "value"),
-    [
-        ("Identity", "driver", "570.124.06"),
-        ("Identity", "CUDA", "12.8"),
-        ("Identity", "name", "NVIDIA H100 80GB HBM3"),
-        ("Identity", "bus id", "00000000:18:00.0"),
-        ("Power and heat", "fan 0", "42 %"),
-        ("Power and heat", "temperature", "64 °C"),
-        ("Activity", "performance state", "P0"),
-        ("Power and heat", "power", "687.4 W"),
-        ("Power and heat", "power cap", "700 W"),
-        ("Memory", "used", "9.12 GiB"),
-        ("Memory", "total", "80.00 GiB"),
-        ("Activity", "utilization", "97 %"),
-        ("Memory errors", "not corrected", "0"),
-        ("Modes", "compute mode", "Default"),
-        ("Modes", "MIG", "off, on after a reset"),
-        ("Activity", "processes", "2"),
-    ],
-)
-def test_everything_of_the_nvidia_smi_table_is_there(title: str, label: str, value: str) -> None:
-    assert row(facts(CARD, SAMPLE, DETAILS), title, label).value == value
+NVIDIA_SMI = [
+    ("Identity", "driver", "570.124.06"),
+    ("Identity", "CUDA", "12.8"),
+    ("Identity", "name", "NVIDIA H100 80GB HBM3"),
+    ("Identity", "bus id", "00000000:18:00.0"),
+    ("Power and heat", "fan 0", "42 %"),
+    ("Power and heat", "temperature", "64 °C"),
+    ("Activity", "performance state", "P0"),
+    ("Power and heat", "power", "687.4 W"),
+    ("Power and heat", "power cap", "700 W"),
+    ("Memory", "used", "9.12 GiB"),
+    ("Memory", "total", "80.00 GiB"),
+    ("Activity", "utilization", "97 %"),
+    ("Memory errors", "not corrected", "0"),
+    ("Modes", "compute mode", "Default"),
+    ("Modes", "MIG", "off, on after a reset"),
+    ("Activity", "processes", "2"),
+]
+
+
+def test_everything_of_the_nvidia_smi_table_is_there() -> None:
+    groups = facts(CARD, SAMPLE, DETAILS)
+    assert [(title, label, row(groups, title, label).value) for title, label, _ in NVIDIA_SMI] == NVIDIA_SMI
 
 
 def test_every_number_of_the_records_is_shown_somewhere() -> None:

@@ -108,11 +108,6 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path, ending: str) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="No such file or directory"):
-        write_csv(tmp_path / "gone" / "out.csv", [extract("cuda:0", simulated=False)])
-
-
 def test_background_work_ends_in_an_answer(tmp_path: Path) -> None:
     events: list[Event] = []
     background = Background(events.append, clock=lambda: 5.0)

@@ -44,15 +44,6 @@ def test_each_kind_of_reading_can_be_dropped_and_nothing_else() -> None:
     assert mailbox.drain() == [*kept, sample(2)]
 
 
-def test_the_count_of_dropped_ones_outlives_a_drain() -> None:
-    mailbox = Mailbox(1)
-    for number in range(3):
-        mailbox.put(sample(number))
-    mailbox.drain()
-    mailbox.put(sample(9))
-    assert mailbox.dropped == 2
-
-
 def test_many_threads_put_and_each_one_s_order_is_kept() -> None:
     mailbox = Mailbox(10)
     threads = [

@@ -137,19 +137,6 @@ def test_a_device_that_is_dropped_is_not_current_any_more(virtual):
     torch.vgpu.set_device(0)
 
 
-def test_a_block_with_a_mode_can_change_the_device():
-    class Seen(torch.overrides.TorchFunctionMode):
-        def __torch_function__(self, func, types, args=(), kwargs=None):
-            return func(*args, **(kwargs or {}))
-
-    with Seen() as mode:
-        torch.vgpu.set_device(1)
-        assert torch.overrides._get_current_function_mode() is mode
-    assert torch.ones(2).to("vgpu").device.index == 1
-    torch.vgpu.set_device(0)
-    assert torch.ones(2).to("vgpu").device.index == 0
-
-
 def test_what_a_card_can_do_is_said():
     assert torch.vgpu.get_device_properties(1).name == "Tesla T4"
     assert torch.vgpu.get_device_properties(1).major == 7

@@ -63,28 +63,6 @@ def test_the_smallest_block_that_fits_is_taken():
     assert memory.reserved_bytes == 90 * MIB
 
 
-def test_freed_neighbours_merge_and_the_segment_can_be_given_back():
-    memory = CachingAllocator(100 * MIB)
-    blocks = [memory.allocate(300_000) for _ in range(6)]
-    for block in blocks[::2] + blocks[1::2]:
-        memory.free(block)
-    assert memory.figures().largest_free_block_bytes == 2 * MIB
-    assert (memory.allocated_bytes, memory.reserved_bytes) == (0, 2 * MIB)
-    memory.empty_cache()
-    assert memory.reserved_bytes == 0
-
-
-def test_a_segment_in_use_stays_when_the_cache_is_emptied():
-    memory = CachingAllocator(100 * MIB)
-    kept, dropped = memory.allocate(2 * MIB), memory.allocate(2 * MIB)
-    memory.free(dropped)
-    memory.empty_cache()
-    assert memory.reserved_bytes == 20 * MIB
-    memory.free(kept)
-    memory.empty_cache()
-    assert memory.reserved_bytes == 0
-
-
 def test_a_full_device_gives_cached_segments_back_before_it_refuses():
     memory = CachingAllocator(50 * MIB)
     memory.free(memory.allocate(30 * MIB))
@@ -106,14 +84,6 @@ def test_the_refusal_is_worded_as_cuda_words_it():
         " is free. Including non-PyTorch memory, this process has 50.00 MiB memory in use. Of the allocated memory"
         " 46.00 MiB is allocated by PyTorch, and 0 B is reserved by PyTorch but unallocated."
     )
-
-
-def test_zero_bytes_take_nothing():
-    memory = CachingAllocator(MIB)
-    block = memory.allocate(0)
-    assert memory.reserved_bytes == 0
-    memory.free(block)
-    assert memory.allocated_bytes == 0
 
 
 def test_what_requests_would_take_is_what_they_take():

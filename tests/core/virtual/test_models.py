@@ -132,15 +132,6 @@ def test_gradients_of_the_composed_cells_are_those_of_the_cpu(kind, bias):
 # ----------------------------------------------------------------------------------------------------
 
 
-def test_tied_parameters_stay_tied_and_count_once(virtual):
-    shared = nn.Linear(64, 64, bias=False)
-    model = nn.Sequential(shared, nn.ReLU(), shared).to("vgpu:1")
-    assert model[0].weight is model[2].weight
-    assert virtual.gpu("vgpu:1").memory.allocated_bytes == 64 * 64 * 4
-    model(torch.ones(1, 64, device="vgpu:1")).sum().backward()
-    assert str(model[0].weight.grad.device) == "vgpu:1"
-
-
 def test_the_swap_flag_is_set_only_inside():
     assert not torch.__future__.get_swap_module_params_on_conversion()
     with swapping():
@@ -194,15 +185,6 @@ def test_lazy_layers_wait_on_the_device_and_come_to_life_there(virtual):
     optimizer.step()
     del model, out, optimizer, parameters
     assert virtual.gpu("vgpu:1").memory.allocated_bytes == 0
-
-
-def test_lazy_layers_can_change_their_mind_before_the_first_forward():
-    model = lazy_model()
-    for device in ("vgpu:0", "vgpu:1", "cpu"):
-        move(model, device)
-        assert {str(tensor.device) for tensor in waiting(model)} == {device}
-    assert type(model[3].weight) is nn.parameter.UninitializedParameter
-    assert model(torch.randn(2, 3, 6, 6)).device.type == "cpu"
 
 
 def test_a_lazy_parameter_can_change_its_dtype_and_refuses_to_be_used():

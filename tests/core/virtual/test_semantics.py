@@ -271,17 +271,6 @@ def test_inference_mode_is_as_on_the_cpu(case):
         check(INFERENCE[case], device)
 
 
-def test_a_view_made_in_inference_mode_cannot_be_written_where_gradients_are_recorded():
-    def case(device):
-        weight = torch.ones(6, device=device, requires_grad=True)
-        with torch.inference_mode():
-            view = weight.view(2, 3)
-        return view.add_(1)
-
-    assert outcome(case, "cpu")[0] == "RuntimeError"
-    check(case, "vgpu:1")
-
-
 # --- versions
 # ----------------------------------------------------------------------------------------------------
 
@@ -365,13 +354,6 @@ def test_a_deep_copy_of_views_takes_the_memory_once(virtual):
     assert memory.allocated_bytes == 2 * 4096
     del copies
     assert memory.allocated_bytes == 4096
-
-
-def test_a_tensor_is_made_of_numbers_on_a_virtual_gpu():
-    losses = [torch.tensor(1.5, device="vgpu:0"), torch.tensor(2.5, device="vgpu:1")]
-    made = torch.tensor(losses)
-    assert (made.device.type, made.tolist()) == ("cpu", [1.5, 2.5])
-    assert torch.tensor(losses, device="vgpu:1").tolist() == [1.5, 2.5]
 
 
 # --- out=

@@ -1,6 +1,5 @@
 """Tensors on virtual GPUs: they behave as on a real one, and every byte and second is counted."""
 
-import copy
 import os
 import subprocess
 import sys
@@ -9,13 +8,12 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from fakes.products import matmul_seconds
 from torch.nn import functional
 from torch.utils.flop_counter import flop_registry
 
 from devexplorer.core.devices.profiles import parse_virtual
 from devexplorer.core.virtual import backend
-from devexplorer.core.virtual.backend import VirtualTensor, is_virtual, meta_empty
+from devexplorer.core.virtual.backend import VirtualTensor, meta_empty
 from devexplorer.core.virtual.operators.operations import SHORT_FLOPS
 
 pytestmark = pytest.mark.usefixtures("virtual")
@@ -48,19 +46,6 @@ def run_in_thread(work):
 # ----------------------------------------------------------------------------------------------------
 
 
-def test_moving_elsewhere_makes_a_new_tensor_and_leaves_the_old_one(virtual):
-    x = torch.arange(4.0)
-    y = x.to("vgpu:0")
-    z = y.to("vgpu:1")
-    assert (x.device.type, str(y.device), str(z.device)) == ("cpu", "vgpu:0", "vgpu:1")
-    assert is_virtual(y)
-    assert not is_virtual(x)
-    y.add_(1)
-    assert x.tolist() == z.tolist() == [0.0, 1.0, 2.0, 3.0]
-    assert z.cpu().device.type == "cpu"
-    assert type(z.cpu()) is torch.Tensor
-
-
 def test_factories_from_a_virtual_tensor_can_name_another_device():
     x = torch.ones(2, device="vgpu:0")
     assert str(torch.zeros_like(x, device="vgpu:1").device) == "vgpu:1"
@@ -71,12 +56,6 @@ def test_factories_from_a_virtual_tensor_can_name_another_device():
 def test_a_device_that_is_not_there_is_refused_in_cudas_words(make):
     with pytest.raises(RuntimeError, match=r"invalid device ordinal.*there are vgpu:0 to vgpu:1"):
         make()
-
-
-def test_devices_added_later_can_be_used_at_once(virtual):
-    virtual.add(parse_virtual("NVIDIA A10"))
-    x = torch.ones(2, device="vgpu:2")
-    assert (x + x).to("vgpu:0").tolist() == [2.0, 2.0]
 
 
 def test_a_number_of_the_cpu_joins_others_and_takes_no_sum_in_place():
@@ -114,14 +93,6 @@ def test_mixing_devices_is_refused_in_pytorchs_words_naming_both():
         torch.mm(torch.ones(2, 2, device="vgpu:0"), torch.ones(2, 2, device="vgpu:0"), out=torch.ones(2, 2))
     with pytest.raises(RuntimeError, match=words + r"mat1 is on cpu, .* vgpu:1 \(.* in method wrapper_CUDA_addmm\)"):
         torch.nn.Linear(2, 2, device="vgpu:1")(torch.ones(1, 2))
-
-
-def test_a_cpu_scalar_may_join_and_a_scalar_of_another_gpu_may_not():
-    x = torch.ones(2, device="vgpu:1")
-    assert (x + torch.tensor(2.0)).tolist() == [3.0, 3.0]
-    assert (torch.tensor(2.0) * x).tolist() == [2.0, 2.0]
-    with pytest.raises(RuntimeError, match="vgpu:1 and vgpu:0"):
-        x + torch.tensor(1.0, device="vgpu:0")
 
 
 TAKES_A_NUMBER = {
@@ -218,32 +189,6 @@ def test_out_variants_return_the_very_same_object_and_may_resize_it(virtual):
     assert answer[1] is indices
 
 
-def test_resizing_in_place_is_counted(virtual):
-    x = torch.ones(2, device="vgpu:0")
-    x.resize_(1000)
-    assert x.shape == (1000,)
-    assert allocated(virtual) == 4096
-
-
-def test_data_can_be_replaced_on_the_same_kind_of_device(virtual):
-    x = torch.ones(2, device="vgpu:0", requires_grad=True)
-    with torch.no_grad():
-        x.data.add_(1)
-    assert x.tolist() == [2.0, 2.0]
-    x.data = torch.zeros(3, device="vgpu:1")
-    assert (str(x.device), x.shape, x.tolist()) == ("vgpu:1", (3,), [0.0] * 3)
-    assert allocated(virtual, "vgpu:0") == 0
-
-
-def test_casts_stay_on_the_device(virtual):
-    x = torch.ones(1024, device="vgpu:1")
-    half = x.half()
-    assert (str(half.device), half.dtype, half.nbytes) == ("vgpu:1", torch.float16, 2048)
-    assert allocated(virtual, "vgpu:1") == 4096 + 2048
-    assert x.to("vgpu:0", torch.float64).dtype == torch.float64
-    assert x.int().bool().to(torch.bfloat16).sum().item() == 1024
-
-
 # --- exports from torch
 # ----------------------------------------------------------------------------------------------------
 
@@ -262,23 +207,6 @@ def test_numpy_is_refused_in_cudas_words():
     assert str(x.device) == "vgpu:0"
 
 
-def test_a_deep_copy_has_its_own_memory(virtual):
-    x = torch.nn.Parameter(torch.ones(256, device="vgpu:1"))
-    (x * 2).sum().backward()
-    before = allocated(virtual, "vgpu:1")
-    y = copy.deepcopy(x)
-    assert isinstance(y, torch.nn.Parameter)
-    assert y.requires_grad
-    assert y.grad.tolist() == x.grad.tolist()
-    assert y.grad is not x.grad
-    assert allocated(virtual, "vgpu:1") == 2 * before
-    with torch.no_grad():
-        y.zero_()
-    assert x.sum().item() == 256
-    with pytest.raises(RuntimeError, match="graph leaves"):
-        copy.deepcopy(x * 2)
-
-
 # --- memory
 # ----------------------------------------------------------------------------------------------------
 
@@ -294,12 +222,6 @@ def test_memory_is_counted_in_blocks_and_goes_back_to_zero(virtual):
     virtual.empty_cache("vgpu:0")
     assert virtual.gpu("vgpu:0").memory.reserved_bytes == 0
     assert allocated(virtual, "vgpu:1") == 0
-
-
-def test_an_empty_tensor_takes_nothing(virtual):
-    x = torch.empty(0, device="vgpu:0")
-    assert allocated(virtual) == 0
-    assert (x + 1).shape == (0,)
 
 
 def test_what_does_not_fit_raises_torchs_out_of_memory_error(virtual):
@@ -329,15 +251,6 @@ def test_freeing_on_another_thread_is_counted(virtual):
     assert allocated(virtual, "vgpu:1") == 0
 
 
-def test_a_tensor_that_outlives_its_machine_does_no_harm(virtual):
-    x = torch.ones(4, device="vgpu:1")
-    virtual.reset()
-    assert (x + x).tolist() == [2.0] * 4
-    virtual.add(parse_virtual("2x T4"))
-    del x
-    assert allocated(virtual, "vgpu:1") == 0
-
-
 def test_the_module_torch_vgpu_answers(virtual):
     x = torch.ones(1000, device="vgpu:1")
     assert torch.vgpu.device_count() == 2
@@ -359,17 +272,6 @@ def test_the_module_torch_vgpu_answers(virtual):
 
 # --- time
 # ----------------------------------------------------------------------------------------------------
-
-
-def test_the_clock_moves_by_the_roofline_of_the_device(virtual):
-    a = meta_empty((2048, 2048), torch.float16, "vgpu:1")
-    before = virtual.clock_seconds("vgpu:1")
-    c = a @ a
-    assert virtual.clock_seconds("vgpu:1") - before == pytest.approx(
-        matmul_seconds(virtual, "vgpu:1", 2048, 2048, 2048, "float16")
-    )
-    assert c.shape == (2048, 2048)
-    assert virtual.clock_seconds("vgpu:0") == 0
 
 
 def test_twice_the_work_takes_twice_the_time_and_views_take_none(virtual):
@@ -427,13 +329,6 @@ def test_tf32_can_be_chosen_by_torchs_new_setting(virtual, kind, least):
         assert 8 > seconds("ieee") / seconds("tf32") > least
     finally:
         setting.fp32_precision = earlier
-
-
-def test_reading_a_tensors_text_costs_the_device_nothing(virtual):
-    x = torch.ones(3, device="vgpu:0")
-    before = virtual.clock_seconds("vgpu:0")
-    repr(x)
-    assert virtual.clock_seconds("vgpu:0") == before
 
 
 def test_our_short_flop_counts_are_those_of_torchs_registry():
@@ -518,47 +413,34 @@ def test_two_threads_compute_on_two_devices():
     assert results["vgpu:0"] == results["vgpu:1"]
 
 
-def test_backward_works_on_a_thread_that_did_not_do_the_forward():
-    x = torch.ones(3, device="vgpu:1", requires_grad=True)
-    loss = (x * x).sum()
-    run_in_thread(loss.backward)
-    assert x.grad.tolist() == [2.0] * 3
-
-
-def test_backward_of_a_loss_on_the_cpu_works_on_another_thread():
-    x = torch.ones(3, device="vgpu:1", requires_grad=True)
-    loss = (x * x).cpu().sum()
-    run_in_thread(loss.backward)
-    assert x.grad.tolist() == [2.0] * 3
-
-
 def test_installing_again_gives_the_same_machine(virtual):
     assert backend.install() is virtual
     assert backend.unavailable() is None
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ("del registration._setup_privateuseone_for_python_backend", "virtual GPUs need torch 2.10 or newer"),
-        ("del torch._C._acc", "virtual GPUs need torch 2.10 or newer"),
-        ("torch.utils.rename_privateuse1_backend('npu')", "already has a device 'npu'"),
-    ],
-)
-def test_where_torch_lacks_the_hook_or_another_device_took_it_the_reason_is_given(change, words):
-    code = f"""
+def test_where_torch_lacks_the_hook_or_another_device_took_it_the_reason_is_given():
+    code = """
 import torch
 import torch.utils.backend_registration as registration
-{change}
 from devexplorer.core.base.errors import Unavailable
 from devexplorer.core.virtual.backend import install, unavailable
-assert {words!r} in unavailable()
-try:
-    install()
-except Unavailable as error:
-    assert {words!r} in str(error)
-else:
-    raise SystemExit("installed")
+
+def refused(words):
+    assert words in unavailable()
+    try:
+        install()
+    except Unavailable as error:
+        assert words in str(error)
+    else:
+        raise SystemExit("installed")
+
+for holder, name in ((registration, "_setup_privateuseone_for_python_backend"), (torch._C, "_acc")):
+    hook = getattr(holder, name)
+    delattr(holder, name)
+    refused("virtual GPUs need torch 2.10 or newer")
+    setattr(holder, name, hook)
+torch.utils.rename_privateuse1_backend("npu")
+refused("already has a device 'npu'")
 assert torch.ones(2).sum() == 2
 """
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
@@ -574,17 +456,3 @@ assert torch.ones(2).sum() == 2
 def test_new_tensors_are_where_the_tensor_is_that_was_asked(make):
     assert make(torch.ones(2, device="vgpu:1")).device == torch.device("vgpu", 1)
     assert make(torch.ones(2, device="vgpu:0")).device == torch.device("vgpu", 0)
-
-
-def test_a_kaiser_window_can_be_made_there():
-    assert torch.equal(torch.kaiser_window(5, True, 3.0, device="vgpu:1").cpu(), torch.kaiser_window(5, True, 3.0))
-
-
-def test_a_storage_without_a_tensor_takes_memory_there(virtual):
-    made = torch.UntypedStorage(4096, device="vgpu:1")
-    assert (str(made.device), allocated(virtual, "vgpu:1")) == ("vgpu:1", 4096)
-    del made
-    assert allocated(virtual, "vgpu:1") == 0
-    with pytest.raises(RuntimeError, match="no vgpu:9 here"):
-        torch.UntypedStorage(8, device="vgpu:9")
-    assert torch.UntypedStorage(8).device == torch.UntypedStorage(8, device="cpu").device == torch.device("cpu")

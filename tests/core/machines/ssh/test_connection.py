@@ -57,7 +57,7 @@ def test_what_is_sent_is_in_the_syntax_of_python_3_6(module: object) -> None:
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
 
 
-@pytest.mark.parametrize("version", ["3.6", "3.8", "3.12", "3.13", "3.14"])
+@pytest.mark.parametrize("version", ["3.6", "3.8", "3.14"])
 def test_other_pythons_serve_a_connection(version: str, tmp_path: Path) -> None:
     found = sorted(Path("~/.pyenv/versions").expanduser().glob(f"{version}*/bin/python3"))
     if not found:
@@ -130,24 +130,23 @@ def run(connection: Connection, code: str) -> tuple[int, bytes, bytes]:
     return number, printed[1], printed[2]
 
 
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("import os, sys; print(os.environ['COLUMNS']); sys.stderr.write('no'); sys.exit(2)", (2, b"93\n", b"no")),
-        ("import os; os.kill(os.getpid(), 9)", (137, b"", b"")),
-        ("import os; os.write(1, b'x' * 3000000)", (0, b"x" * 3000000, b"")),
-        ("import sys; print(repr(sys.stdin.read()))", (0, b"''\n", b"")),
-        ("import subprocess; subprocess.Popen(['sleep', '30']); print(1)", (0, b"1\n", b"")),
-        (
-            "import os, time\ntry: os.write(1, b'interrupt me'); time.sleep(9)\nexcept KeyboardInterrupt: print(' ok')",
-            (0, b"interrupt me ok\n", b""),
-        ),
-    ],
-    ids=["both outputs", "killed", "megabytes", "no input", "a child that lives on", "interrupted"],
-)
-def test_a_program_is_run_there(code: str, expected: tuple[int, bytes, bytes], tmp_path: Path) -> None:
+PROGRAMS = [
+    ("import os, sys; print(os.environ['COLUMNS']); sys.stderr.write('no'); sys.exit(2)", (2, b"93\n", b"no")),
+    ("import os; os.kill(os.getpid(), 9)", (137, b"", b"")),
+    ("import os; os.write(1, b'x' * 3000000)", (0, b"x" * 3000000, b"")),
+    ("import sys; print(repr(sys.stdin.read()))", (0, b"''\n", b"")),
+    ("import subprocess; subprocess.Popen(['sleep', '30']); print(1)", (0, b"1\n", b"")),
+    (
+        "import os, time\ntry: os.write(1, b'interrupt me'); time.sleep(9)\nexcept KeyboardInterrupt: print(' ok')",
+        (0, b"interrupt me ok\n", b""),
+    ),
+]
+
+
+def test_programs_are_run_there(tmp_path: Path) -> None:
     with connected(fake_ssh(tmp_path)) as connection:
-        assert run(connection, code) == expected
+        for code, expected in PROGRAMS:
+            assert run(connection, code) == expected
 
 
 def test_what_runs_there_ends_with_the_connection(tmp_path: Path) -> None:

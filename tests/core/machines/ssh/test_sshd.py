@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 from fakes.sshd import HOST, Sshd, shared_sshd, sshd  # noqa: F401 - fixtures
 
-from devexplorer.core.machines.ssh.connection import Connection, TimeLimits
+from devexplorer.core.machines.ssh.connection import Connection
 from devexplorer.core.machines.ssh.records import ConnectionFailed, Report, Said
 
 SCRIPTS = Path(__file__).with_name("login_scripts")
 MARKER = "7" * 32
 
 
-def failure(server: Sshd, reports: list[Report] | None = None, limits: TimeLimits | None = None) -> str:
+def failure(server: Sshd, reports: list[Report] | None = None) -> str:
     """The kind of the failure of a login; empty: it succeeded."""
     report = ([] if reports is None else reports).append
-    connection = Connection(HOST, report, environ=server.environ(), limits=limits)
+    connection = Connection(HOST, report, environ=server.environ())
     with closing(connection):
         try:
             connection.open()
@@ -47,44 +47,23 @@ def test_a_connection_carries_a_program(shared_sshd: Sshd) -> None:  # noqa: F81
 
 @pytest.mark.parametrize(
     ("script", "kind"),
-    [
-        ("picture_in_colours", ""),
-        ("prints_megabytes", ""),
-        ("traps", ""),
-        ("changes_directory", ""),
-        ("leaves_a_process_behind", ""),
-        ("exits", "login ended"),
-        ("asks", "login waits"),
-    ],
+    [("picture_in_colours", ""), ("leaves_a_process_behind", ""), ("exits", "login ended")],
 )
 def test_login_scripts(script: str, kind: str, shared_sshd: Sshd) -> None:  # noqa: F811
     if not pwd.getpwuid(os.getuid()).pw_shell.endswith("bash"):
         pytest.skip("the shell of this login is not bash")
     shared_sshd.login_script((SCRIPTS / f"{script}.sh").read_text())
-    assert failure(shared_sshd, limits=TimeLimits(login=5.0) if kind == "login waits" else None) == kind
-
-
-def test_a_banner_is_passed_on_and_does_not_harm(sshd: Sshd) -> None:  # noqa: F811
-    sshd.stop()
-    (sshd.folder / "banner").write_text("Authorized use only.\n")
-    sshd.start(Banner=str(sshd.folder / "banner"))
-    reports: list[Report] = []
-    assert failure(sshd, reports) == ""
-    assert Said(text="Authorized use only.") in reports
+    assert failure(shared_sshd) == kind
 
 
 @pytest.mark.parametrize(
     ("command", "kind"),
     [
         ("/usr/sbin/nologin", "no shell"),
-        (r"git-shell -c \"$SSH_ORIGINAL_COMMAND\"", "no shell"),
-        ("/bin/echo Only backups here", "login ended"),
         ("internal-sftp", "no shell"),
     ],
 )
 def test_a_forced_command(command: str, kind: str, sshd: Sshd) -> None:  # noqa: F811
-    if "/" not in command and command != "internal-sftp" and shutil.which(command.split()[0]) is None:
-        pytest.skip(f"there is no {command.split()[0]}")
     key = (sshd.folder / "user_key.pub").read_text()
     (sshd.folder / "authorized_keys").write_text(f'command="{command}" {key}')
     assert failure(sshd) == kind
@@ -118,7 +97,6 @@ def test_a_key_that_is_not_known_is_asked_for(sshd: Sshd) -> None:  # noqa: F811
                 return failed.failure.kind
         return ""
 
-    assert answering("no") == "host key unknown"
     assert answering(None) == "host key unknown"
     assert (sshd.folder / "known_hosts").read_text() == ""
     assert answering("yes") == ""
