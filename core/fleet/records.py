@@ -38,8 +38,6 @@ class Rates(Record, omit_defaults=True):
     """Why it could not be measured."""
     former: tuple[float, ...] = ()
     """Medians of this card's former runs, oldest first."""
-    published: float | None = None
-    """What a source gives for such a card, in the same unit."""
 
 
 class LoadReadings(Record, omit_defaults=True):
@@ -71,7 +69,7 @@ class LoadReadings(Record, omit_defaults=True):
     other_utilization_percent: float | None = None
     """Their kernels' share of the time, together."""
     near_memory: bool | None = None
-    """Whether the measuring process ran on CPUs near the card."""
+    """Not read by this version; a field of its documents."""
 
 
 class CardMeasurement(Record, omit_defaults=True):
@@ -104,8 +102,6 @@ class Basis(enum.Enum):
 
     EQUAL_CARDS = "equal cards"
     OWN_HISTORY = "own history"
-    PUBLISHED = "published figure"
-    """Less sure than the others: measured by others, another way."""
 
 
 class WhyUnknown(enum.Enum):
@@ -115,7 +111,6 @@ class WhyUnknown(enum.Enum):
     NOT_MEASURED = "not measured"
     WRONG_VALUES = "wrong values"
     TOO_FEW_EQUAL = "too few equal cards"
-    NEAR_PUBLISHED = "between slow and normal by the published figure"
     ABSURD = "absurd rate"
     """Faster than any card of its kind: the measurement is wrong."""
     NOISY = "noisy"
@@ -133,7 +128,6 @@ class CauseId(enum.Enum):
     OTHER_PROCESS = "other process"
     PCIE_WIDTH = "PCIe width"
     PCIE_GENERATION = "PCIe generation"
-    NUMA = "NUMA"
     LINK = "link"
     CARD = "card"
     """Nothing else explains it: the chip itself."""
@@ -157,19 +151,13 @@ class RateComparison(Record, omit_defaults=True):
     kind: MeasuredKind
     basis: Basis
     ratio: float
-    """To the median of equal cards, to the median of its own history, or to the published figure."""
+    """To the median of equal cards, or of its own history."""
     slow: bool
-    dtype: str = ""
-    statistic: float | None = None
-    """How many scales from the others; None against a published figure."""
-    threshold: float | None = None
-    """Slow below this statistic."""
-    slow_below: float | None = None
+    slow_below: float
     """The ratio from which on it would be called slow."""
+    dtype: str = ""
     others: int = 0
     """Cards, or former runs, that it was compared with."""
-    confidence: float | None = None
-    """1 minus the chance that any healthy card of this check looks as slow as this; None where it cannot be known."""
 
 
 class CardVerdict(Record, omit_defaults=True):
@@ -213,11 +201,6 @@ class GroupCase(enum.Enum):
     """It could not be told, because healthy cards differ too much."""
     FEW = "few equal cards"
     """It could not be told, because so few cards know little of their spread."""
-
-    @property
-    def is_coarse(self) -> bool:
-        """Whether it says what could not be told."""
-        return self in (GroupCase.UNCERTAIN, GroupCase.DIFFER, GroupCase.FEW)
 
 
 class GroupFinding(msgspec.Struct, frozen=True, kw_only=True):

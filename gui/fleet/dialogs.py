@@ -14,7 +14,7 @@ from devexplorer.core.base import BadInput, Findings, count_text, parse_dtype, s
 from devexplorer.core.devices.profiles import load_profiles, parse_virtual
 from devexplorer.core.fleet.check.plan import KINDS, CheckPlan
 from devexplorer.core.fleet.records import MeasuredKind
-from devexplorer.core.fleet.simulated import MOST_NODES, VirtualCards, parse_defect
+from devexplorer.core.fleet.simulated import MOST_NODES, check_defects, parse_defect
 from devexplorer.gui.fleet.room import Simulation
 from devexplorer.gui.forms.dialog import FormDialog
 from devexplorer.gui.widgets import Choice, MenuEdit, check_box, hbox, holder, line_edit, spin_box, vbox
@@ -79,7 +79,7 @@ class SimulatedFleetDialog(FormDialog):
         defects = [findings.checked(partial(parse_defect, text)) for text in texts]
         findings.demand_none()
         known = tuple(defect for defect in defects if defect is not None)
-        VirtualCards(self.nodes.value(), profiles, known)  # there are such cards
+        check_defects(known, self.nodes.value(), len(profiles))
         return Simulation(
             self.nodes.value(), tuple(profiles), known, self.seed.value(), hurries=self.hurries.isChecked()
         )

@@ -17,7 +17,7 @@ from devexplorer.core.base import MISSING, Clock, bytes_text, count_text, list_t
 from devexplorer.core.fleet.check.fleet_check import CheckReport
 from devexplorer.core.fleet.events import MachineState
 from devexplorer.core.fleet.records import CardVerdict, LoadReadings, Verdict
-from devexplorer.core.fleet.report.document import cause_text, group_lines, interrupted_line, line, ratio_text
+from devexplorer.core.fleet.report.document import cause_text, group_line, interrupted_line, line, ratio_text
 from devexplorer.core.fleet.window.watched_fleet import WatchedFleet
 from devexplorer.core.machines.window.link import STATES, age_text
 from devexplorer.core.records import Fact
@@ -102,7 +102,7 @@ def summary(report: CheckReport) -> tuple[str, bool]:
         parts.append(f"None of {total} is slow." if found[Verdict.NORMAL] else f"Nothing can be said of {total}.")
     if found[Verdict.UNKNOWN] and found[Verdict.NORMAL]:
         parts.append(f"Of {len(found[Verdict.UNKNOWN])} nothing can be said.")
-    parts += group_lines(report.verdict.groups)[:1]
+    parts += [group_line(finding) for finding in report.verdict.groups[:1]]
     if report.cancelled:
         parts.insert(0, sentence(interrupted_line(report)))
     return " ".join(parts), wrong
@@ -180,8 +180,8 @@ def _of_card(fleet: WatchedFleet, row: int) -> Iterator[Fact]:
 def _of_verdict(verdict: CardVerdict) -> Iterator[Fact]:
     yield Fact("verdict", line(verdict))
     for one in verdict.comparisons:
-        limit = "" if one.slow_below is None else f"; slow below {100 * one.slow_below:.1f} %"
-        yield Fact("slow" if one.slow else "compared", f"{ratio_text(one)}{limit}")
+        limit = f"slow below {100 * one.slow_below:.1f} %"
+        yield Fact("slow" if one.slow else "compared", f"{ratio_text(one)}; {limit}")
     for cause in verdict.causes:
         yield Fact("cause", f"{cause_text(cause)}, strength {100 * cause.strength:.0f} %")
 

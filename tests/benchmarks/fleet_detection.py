@@ -15,7 +15,7 @@ import csv
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from devexplorer.core.fleet.records import MeasuredKind, Verdict
-from devexplorer.core.fleet.verdicts.causes import find_slow
+from devexplorer.core.fleet.verdicts.causes import slow_in_pairs
 from devexplorer.core.fleet.verdicts.judge import PRIOR_RUNS, PRIORS, judge
 from devexplorer.core.fleet.verdicts.scores import centre_and_error, changes, score, slow
 
@@ -53,7 +53,7 @@ class Setting(NamedTuple):
 
 
 class Fleet(NamedTuple):
-    """One kind of measurement of many fleets; logarithms of the shape (fleets, cards)."""
+    """One kind of measurement of a fleet; logarithms, a value a card."""
 
     now: Floats
     error: Floats
@@ -61,10 +61,11 @@ class Fleet(NamedTuple):
     """One more axis."""
 
 
-def fleets(rng: np.random.Generator, setting: Setting, count: int) -> Iterator[Fleet]:
-    """Each kind of measurement of `count` fleets."""
+def fleets(rng: np.random.Generator, setting: Setting, count: int) -> Iterator[list[Fleet]]:
+    """Each of `count` fleets, with each kind of measurement."""
     noise, shape = setting.noise, (count, setting.cards)
     common = factors(rng, setting, shape)
+    made = []
     for _ in KINDS:
         own = factors(rng, setting, shape) if setting.independent else common
         blocks = (own + rng.normal(0.0, noise.runs, shape))[..., None] + block_noise(rng, (*shape, BLOCKS), noise)
@@ -72,7 +73,9 @@ def fleets(rng: np.random.Generator, setting: Setting, count: int) -> Iterator[F
         # of a former run only its median is kept: that of 30 blocks varies by 1.25 σ/√30
         former_noise = math.hypot(noise.runs, 1.2533 * noise.blocks / math.sqrt(BLOCKS))
         former = own[..., None] + rng.normal(0.0, former_noise, (*shape, FORMER if setting.history else 0))
-        yield Fleet(*centre_and_error(np.exp(blocks)), former)
+        made.append((*centre_and_error(np.exp(blocks)), former))
+    for number in range(count):
+        yield [Fleet(*(array[number] for array in kind)) for kind in made]
 
 
 def factors(rng: np.random.Generator, setting: Setting, shape: tuple[int, ...]) -> Floats:
@@ -83,13 +86,13 @@ def factors(rng: np.random.Generator, setting: Setting, shape: tuple[int, ...]) 
 
 
 def called_slow(fleet: list[Fleet], setting: Setting) -> Bools:
-    """As `judge` does it, for many fleets at once."""
+    """As `judge` does it."""
     number = len(KINDS) * (setting.cards * (2 if setting.history else 1) + setting.history)
     flagged = np.zeros(fleet[0].now.shape, dtype=np.bool_)
     for kind, (now, error, former) in zip(KINDS, fleet, strict=True):
         flagged |= slow(score(now, error, PRIORS[kind], number), number)
         if setting.history:
-            change, change_error = changes(now, former, error, PRIOR_RUNS)
+            change, change_error = changes(now, list(former), error, PRIOR_RUNS)
             scores = score(change, change_error, PRIOR_RUNS, number)
             flagged |= slow(scores, number) & (change < math.log(0.97))
     return flagged
@@ -135,12 +138,11 @@ def count(rng: np.random.Generator, setting: Setting, trials: int, rules: dict[s
     """By rule."""
     sums = {name: np.zeros(2, dtype=int) for name in rules}
     for begun in range(0, trials, BATCH):
-        fleet = list(fleets(rng, setting, min(BATCH, trials - begun)))
-        for name, rule in rules.items():
-            flagged = rule(fleet, setting)
-            sums[name] += (flagged[:, 0].sum(), flagged[:, 1:].any(axis=-1).sum())
-            if setting.factor == 1.0:
-                sums[name][1] += (flagged[:, 0] & ~flagged[:, 1:].any(axis=-1)).sum()
+        for fleet in fleets(rng, setting, min(BATCH, trials - begun)):
+            for name, rule in rules.items():
+                flagged = rule(fleet, setting)
+                healthy = flagged if setting.factor == 1.0 else flagged[1:]
+                sums[name] += (flagged[0], healthy.any())
     return {name: Counted(trials, int(found), int(wrong)) for name, (found, wrong) in sums.items()}
 
 
@@ -258,28 +260,25 @@ def named(rng: np.random.Generator, trials: int) -> None:
 
 
 def linked(rng: np.random.Generator, trials: int) -> None:
-    """A slow card or link among 64 members by group measurements, which vary by 3 %."""
-    members = [f"n{index}" for index in range(CARDS)]
-    print("\ncard or link: one fault of 30 % among 64 members, group measurements with σ 3 %")
-    for what in ("card", "link"):
-        right, measurements, rounds = 0, [], []
+    """A slow machine, or a slow way between two neighbours, among 64; measurements of pairs vary by 3 %."""
+    ring = [(member, (member + 1) % CARDS) for member in range(CARDS)]
+    print("\nmachine or link: one fault of 30 % among 64 machines, pairs of neighbours with σ 3 %")
+    for what in ("machine", "link", "none"):
+        right, measured = 0, 0
         for _ in range(trials):
-            fault = {members[index] for index in rng.choice(CARDS, 1 if what == "card" else 2, replace=False)}
-            result = find_slow(
-                members,
-                100.0,
-                lambda groups, fault=fault: [
-                    (70.0 if fault <= set(group) else 100.0) * math.exp(rng.normal(0, 0.03)) for group in groups
-                ],
-            )
-            named = {*result.cards} if what == "card" else {member for link in result.links for member in link}
-            right += named == fault and not result.unclear and not (result.links if what == "card" else result.cards)
-            measurements.append(result.measurements)
-            rounds.append(result.rounds)
-        print(
-            f"  {what}: {share(right, trials)}, {np.mean(measurements):.1f} measurements in"
-            f" {np.mean(rounds):.1f} rounds (all pairs: {CARDS * (CARDS - 1) // 2})"
-        )
+            member = int(rng.integers(CARDS))
+            fault = {"machine": {member}, "link": set(ring[member]), "none": {-1}}[what]
+
+            def measure(pairs: Sequence[tuple[int, int]], fault: set[int] = fault) -> list[float | None]:
+                nonlocal measured
+                measured += len(pairs)
+                return [(70.0 if fault <= set(pair) else 100.0) * math.exp(rng.normal(0, 0.03)) for pair in pairs]
+
+            rates = {pair: rate or 0.0 for pair, rate in zip(ring, measure(ring), strict=True)}
+            members, links = slow_in_pairs(rates, measure)
+            expected = {"machine": ((member,), ()), "link": ((), (ring[member],)), "none": ((), ())}[what]
+            right += (members, links) == expected
+        print(f"  {what}: {share(right, trials)}, {measured / trials:.1f} measurements of {CARDS * (CARDS - 1) // 2}")
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from turns import load
 
-from devexplorer.core.fleet.check.fleet_check import CheckResults
+from devexplorer.core.fleet.check.fleet_check import OrderResults
 from devexplorer.core.fleet.events import BlocksMeasured, GroupEnded, GroupStarted, MeasureOrder
 from devexplorer.core.fleet.hosts.host_fleet import HostFleet, Member
 from devexplorer.core.fleet.records import MeasuredKind
@@ -65,8 +65,7 @@ class SocketChannel:
 
 def measure(fleet: HostFleet, table: FleetTable, order: MeasureOrder) -> tuple[float | None, list[str]]:
     """The spread of the starts of one order, and what failed."""
-    results = CheckResults()
-    results.expect(order, {})
+    results = OrderResults(order)
     fleet.measure(order)
     over: list[GroupEnded] = []
 

@@ -187,7 +187,6 @@ def _healthy(rng: np.random.Generator, deviation: float, capped: bool) -> LoadRe
         pcie_replays=int(rng.poisson(1.0)),
         other_processes=int(rng.binomial(1, 0.1)),
         other_utilization_percent=float(rng.exponential(0.3)),
-        near_memory=True,
     )
 
 
@@ -234,7 +233,6 @@ def _with_decoy(rng: np.random.Generator, readings: LoadReadings) -> LoadReading
         {"other_processes": 2, "other_utilization_percent": (readings.other_utilization_percent or 0.0) + 1.5},
         {"ecc_corrected": (readings.ecc_corrected or 0) + 6},
         {"pcie_generation": min(4, readings.pcie_generation or 4)},
-        {"near_memory": False},
         {"throttled": None},
         {"power_cap_w": min(690.0, readings.power_cap_w or 690.0)},
     )

@@ -1,7 +1,7 @@
 """Measures all cards of a fleet and says which of them is slow.
 
 The check itself is the thread `fleet-check`, which gives one order after the other and waits for its results. The main
-thread calls `beat` with every event of the source: orders go out and results come in there.
+thread calls `beat` with every event of the source: orders go out and results come in there, and nowhere else.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -34,107 +36,69 @@ from devexplorer.core.fleet.events import (
     GroupStarted,
     MachineChanged,
     MachineLeft,
+    MeasureEvent,
     MeasureOrder,
     MeasuringSource,
     Readings,
 )
 from devexplorer.core.fleet.records import CardMeasurement, FleetVerdict, LoadReadings, MeasuredKind, Rates
 from devexplorer.core.fleet.table import FleetCard, FleetTable
-from devexplorer.core.fleet.verdicts import causes
-from devexplorer.core.fleet.verdicts.judge import judge
+from devexplorer.core.fleet.verdicts.causes import slow_in_pairs
+from devexplorer.core.fleet.verdicts.judge import TOGETHER, judge
 from devexplorer.core.records import DeviceDetails, DeviceInfo, DeviceSample, Problem
 from devexplorer.core.records.base import Record
 
-
-def readings_under_load(
-    samples: Sequence[DeviceSample],
-    details: DeviceDetails | None = None,
-    own_pids: Collection[int] = (),
-    near_memory: bool | None = None,
-) -> LoadReadings | None:
-    """What the samples of one card say, all taken while it was measured and in their order; None without a sample.
-
-    `own_pids`: processes that measure. Counters are the last reading less the first.
-    """
-    if not samples:
-        return None
-    processes, utilization = _others(samples, own_pids)
-    return LoadReadings(
-        sm_clock_mhz=_median_reading(samples, "sm_clock_mhz"),
-        memory_clock_mhz=_median_reading(samples, "memory_clock_mhz"),
-        power_w=_median_reading(samples, "power_w"),
-        power_cap_w=_median_reading(samples, "power_cap_w"),
-        temperature_c=_median_reading(samples, "temperature_c"),
-        memory_temperature_c=_median_reading(samples, "memory_temperature_c"),
-        throttled=_shares(samples),
-        ecc_corrected=_grown(samples, "ecc_corrected"),
-        ecc_uncorrected=_grown(samples, "ecc_uncorrected"),
-        remapping_pending=None if details is None else _pending(details),
-        pcie_generation=_most(samples, "pcie_generation"),
-        pcie_width=_most(samples, "pcie_width"),
-        pcie_generation_max=None if details is None else details.pcie_generation_max,
-        pcie_width_max=None if details is None else details.pcie_width_max,
-        pcie_replays=_grown(samples, "pcie_replays"),
-        other_processes=processes,
-        other_utilization_percent=utilization,
-        near_memory=near_memory,
-    )
-
-
-def _known(samples: Sequence[DeviceSample], field: str) -> list[float]:
-    return [value for sample in samples if (value := getattr(sample, field)) is not None]
-
-
-def _median_reading(samples: Sequence[DeviceSample], field: str) -> float | None:
-    known = _known(samples, field)
-    return float(statistics.median(known)) if known else None
-
-
-def _most(samples: Sequence[DeviceSample], field: str) -> int | None:
-    return int(max(known)) if (known := _known(samples, field)) else None
-
-
-def _grown(samples: Sequence[DeviceSample], field: str) -> int | None:
-    """A counter that starts again has grown by what it shows since."""
-    known = _known(samples, field)
-    if len(known) < 2:
-        return None
-    return int(known[-1] - known[0] if known[-1] >= known[0] else known[-1])
-
-
-def _shares(samples: Sequence[DeviceSample]) -> dict[str, float] | None:
-    read = [sample.throttle_reasons for sample in samples if sample.throttle_reasons is not None]
-    counted = Counter(reason for reasons in read for reason in set(reasons))
-    return {reason: number / len(read) for reason, number in counted.items()} if read else None
-
-
-def _pending(details: DeviceDetails) -> bool | None:
-    known = [flag for flag in (details.remapping_pending, details.retired_pages_pending) if flag is not None]
-    return any(known) if known else None
-
-
-def _others(samples: Sequence[DeviceSample], own_pids: Collection[int]) -> tuple[int | None, float | None]:
-    """How many processes of others there were, and the median of their kernels' share of the time together."""
-    seen: set[int] = set()
-    shares: list[float] = []
-    read = [sample.processes for sample in samples if sample.processes is not None]
-    for processes in read:
-        others = [process for process in processes if process.pid not in own_pids]
-        seen.update(process.pid for process in others)
-        known = [process.utilization_percent for process in others if process.utilization_percent is not None]
-        if known or not others:
-            shares.append(sum(known))
-    return (len(seen) if read else None), (statistics.median(shares) if shares else None)
-
-
 SEARCH_S = 2.0
-"""Of each measurement of the search for a slow link: it takes about 2 log₂ n of them."""
+"""Of each measurement between machines, which are many."""
 LEAST_BLOCKS = 3
 """That a measurement which was cancelled has to have, to say anything: its median is the one in the middle."""
 AWAY_S = 20.0
 """That the link to a machine may be broken before what is measured there is given up."""
+CANCELLED = "it was cancelled"
+"""Why a group has ended that was being measured when the check was."""
 Former = Mapping[tuple[CardKey, MeasuredKind, str], tuple[float, ...]]
 """Medians of former checks, oldest first."""
+
+MEDIANS = ("sm_clock_mhz", "memory_clock_mhz", "power_w", "power_cap_w", "temperature_c", "memory_temperature_c")
+LARGEST = ("pcie_generation", "pcie_width")
+COUNTERS = ("ecc_corrected", "ecc_uncorrected", "pcie_replays")
+
+
+def readings_under_load(samples: Sequence[DeviceSample], details: DeviceDetails | None = None) -> LoadReadings | None:
+    """What the samples of one card say, all taken while it was measured and in their order; None without a sample."""
+    if not samples:
+        return None
+    found: dict[str, Any] = {}
+    for field in (*MEDIANS, *LARGEST, *COUNTERS):
+        known = [value for sample in samples if (value := getattr(sample, field)) is not None]
+        if known and field in MEDIANS:
+            found[field] = float(statistics.median(known))
+        elif known and field in LARGEST:
+            found[field] = max(known)
+        elif len(known) > 1:
+            found[field] = known[-1] - known[0] if known[-1] >= known[0] else known[-1]  # it has started again
+    read = [sample.throttle_reasons for sample in samples if sample.throttle_reasons is not None]
+    if read:
+        counted = Counter(reason for reasons in read for reason in set(reasons))
+        found["throttled"] = {reason: number / len(read) for reason, number in counted.items()}
+    seen: set[int] = set()
+    shares: list[float] = []
+    for sample in samples:
+        if sample.processes is not None:
+            seen.update(process.pid for process in sample.processes)
+            found["other_processes"] = len(seen)
+            of_each = [one.utilization_percent for one in sample.processes if one.utilization_percent is not None]
+            if of_each or not sample.processes:
+                shares.append(sum(of_each))
+    if shares:
+        found["other_utilization_percent"] = statistics.median(shares)
+    if details is not None:
+        flags = [flag for flag in (details.remapping_pending, details.retired_pages_pending) if flag is not None]
+        if flags:
+            found["remapping_pending"] = any(flags)
+        found["pcie_generation_max"] = details.pcie_generation_max
+        found["pcie_width_max"] = details.pcie_width_max
+    return LoadReadings(**found)
 
 
 class GroupRate(Record):
@@ -187,7 +151,6 @@ class FleetCheck:
         source: MeasuringSource,
         cards: Sequence[FleetCard],
         plan: CheckPlan,
-        former: Former | None = None,
         known: FleetTable | None = None,
     ) -> None:
         """`known`: what is known of the fleet, for causes."""
@@ -198,10 +161,12 @@ class FleetCheck:
         """What is being measured."""
         self._over, self._share = 0.0, 0.0
         """Shares of the measurements that are over, and of the present one."""
-        self._source, self._former, self._known = source, former or {}, known or FleetTable()
-        self._order: MeasureOrder | None = None
-        self._orders: deque[MeasureOrder] = deque()
-        self._results = CheckResults()
+        self._source, self._known = source, known or FleetTable()
+        self._former: Former = {}
+        self._present: OrderResults | None = None
+        """The last order, and what has come of it."""
+        self._ordered: OrderResults | None = None
+        """The last one that the source was given."""
         self._gone: dict[str, str] = {}
         """Machines that are lost, and why."""
         self._away: dict[str, tuple[float, str]] = {}
@@ -212,12 +177,13 @@ class FleetCheck:
             self._note(machine, problems)
         self._left_out: list[MeasuredKind] = []
         self._number = 0
-        self._spread_s: float | None = None
+        self._spreads_s: list[float] = []
         self._rates: defaultdict[CardKey, list[Rates]] = defaultdict(list)
         self._samples: defaultdict[CardKey, list[DeviceSample]] = defaultdict(list)
         self._pairs: defaultdict[tuple[CardKey, MeasuredKind], list[Rates]] = defaultdict(list)
         """Of each card with its neighbours: the best of them says how fast the card itself is."""
         self._groups: list[GroupRate] = []
+        self._simulated = {(card.machine, card.info.id) for card in self.cards if card.info.simulated}
         self._slow_links: list[tuple[CardKey, CardKey]] = []
         self._slow_machines: tuple[str, ...] = ()
         self._cancelled = threading.Event()
@@ -233,18 +199,21 @@ class FleetCheck:
 
     def beat(self, events: Sequence[FleetEvent]) -> None:
         """What happened in the fleet since the last call."""
-        while self._orders:
-            self._order = self._orders.popleft()
-            self._source.measure(self._order)
-        for machine, (since_s, why) in list(self._away.items()):
-            if time.monotonic() - since_s > AWAY_S:
-                self._results.lose(machine, why)
+        present = self._present
+        if present is not None and present is not self._ordered:
+            self._ordered = present
+            for machine, why in (*self._gone.items(), *((name, why) for name, (_, why) in self._away.items())):
+                present.lose(machine, why)
+            self._source.measure(present.order)
+        for machine, (since_s, why) in self._away.items():
+            if present is not None and time.monotonic() - since_s > AWAY_S:
+                present.lose(machine, why)
         for event in events:
             match event:
-                case GroupStarted() | BlocksMeasured() | GroupEnded():
-                    self._results.put(event)
-                case Readings():
-                    self._read(event)
+                case GroupStarted() | BlocksMeasured() | GroupEnded() if present is not None:
+                    present.put(event)
+                case Readings() if present is not None:
+                    self._read(event, present)
                 case CardsListed():
                     self._note(event.machine, event.problems)
                 case MachineChanged() if event.machine.state == "connected":
@@ -259,8 +228,9 @@ class FleetCheck:
 
     @property
     def done(self) -> float:
-        """Share of the measurements that is over, 0 to 1; the search for slow links is not counted."""
-        return min(self._over + self._share * self._results.share, 1.0)
+        """Share of the measurements that is over, 0 to 1; those between machines are not counted."""
+        present = 0.0 if self._present is None else self._present.share
+        return min(self._over + self._share * present, 1.0)
 
     def know(self, former: Former) -> None:
         """What earlier checks say of these cards; any time before the end."""
@@ -270,20 +240,19 @@ class FleetCheck:
         """End it; the report has what was measured until then."""
         self._cancelled.set()
         self._source.cancel()
-        self._results.give_up()
+        if self._present is not None:
+            self._present.end(lambda group: True, CANCELLED)
 
     def join(self, deadline_s: float) -> bool:
         """False when the thread still runs at the deadline."""
         self._thread.join(deadline_s)
         return not self._thread.is_alive()
 
-    def _read(self, readings: Readings) -> None:
-        if self._order is None:
-            return
-        if self._order.kind not in ALONE and any(kind in ALONE for kind in self.plan.kinds):
+    def _read(self, readings: Readings, present: OrderResults) -> None:
+        if present.order.kind not in ALONE and any(kind in ALONE for kind in self.plan.kinds):
             return  # cards that work alone work harder, and their readings are not mixed with others
         for sample in readings.samples:
-            if self._results.runs((readings.machine, sample.device)):
+            if present.runs((readings.machine, sample.device)):
                 self._samples[readings.machine, sample.device].append(sample)
 
     def _note(self, machine: str, problems: Sequence[Problem]) -> None:
@@ -293,123 +262,95 @@ class FleetCheck:
 
     def _lose(self, machine: str, why: str) -> None:
         self._gone[machine] = why
-        self._results.lose(machine, why)
+        if self._present is not None:
+            self._present.lose(machine, why)
 
     # --- its thread
 
     def _run(self) -> None:
-        try:
-            self._measure_all()
-            self._compare_machines()
-        except Cancelled:
-            pass
+        with suppress(Cancelled):
+            at_once = getattr(self._source, "at_once", False)
+            planned = [(step, seconds_of(step, self.plan, at_once=at_once)) for step in steps(self.plan, self.cards)]
+            whole_s = sum(seconds for _, seconds in planned)
+            for step, seconds in planned:
+                self._share = seconds / whole_s
+                self._measure(step, self.plan.seconds)
+                self._share, self._over = 0.0, self._over + seconds / whole_s
+            if MeasuredKind.ALLREDUCE in self.plan.kinds:
+                self._compare_machines()
         self.report = self._conclude()
 
-    def _measure_all(self) -> None:
-        at_once = getattr(self._source, "at_once", False)
-        planned = [(step, seconds_of(step, self.plan, at_once=at_once)) for step in steps(self.plan, self.cards)]
-        whole_s = sum(seconds for _, seconds in planned)
-        for step, seconds in planned:
-            self.step, self._share = step, seconds / whole_s
-            if self._is_in_time(step.kind, seconds_of(step, self.plan)):
-                self._measure(step, self.plan.seconds)
-            self._share, self._over = 0.0, self._over + seconds / whole_s
-
-    def _is_in_time(self, kind: MeasuredKind, seconds: float) -> bool:
-        """Whether the budget allows for it; noted where it does not."""
-        budget_s = self.plan.budget_s
-        if budget_s is None or time.monotonic() - self._began_s + seconds <= budget_s:
-            return True
-        if kind not in self._left_out:
-            self._left_out.append(kind)
-        return False
-
-    def _take(self, step: CheckStep, measured: Sequence[Rates]) -> None:
-        for group, until_then in zip(step.groups, measured, strict=True):
-            if (rates := _so_far(until_then)) is None:
-                continue
-            if len(group) == 1:
-                self._rates[group[0]].append(rates)
-                continue
-            self._groups.append(self._group_rate(step.kind, group, rates))
-            if len(group) == 2 and group[0][0] == group[1][0]:
-                for key in group:
-                    self._pairs[key, step.kind].append(rates)
-
-    def _group_rate(self, kind: MeasuredKind, group: tuple[CardKey, ...], rates: Rates) -> GroupRate:
-        simulated = any(card.info.simulated for card in self.cards if (card.machine, card.info.id) in group)
-        return GroupRate(kind=kind, cards=group, rate=_median(rates), failure=rates.failure or "", simulated=simulated)
-
     def _measure(self, step: CheckStep, seconds: float) -> list[Rates]:
-        """One order: the rates of each of its groups, which are taken. Raises `Cancelled`, behind what was measured
-        until then."""
-        if self._cancelled.is_set():
-            raise Cancelled("the check was cancelled")
+        """One order: the rates of each of its groups, which are taken; nothing where the budget is too short. Raises
+        `Cancelled`, after what was measured until then."""
+        self.step = step
+        budget_s = self.plan.budget_s
+        if budget_s is not None and time.monotonic() - self._began_s + seconds_of(step, self.plan) > budget_s:
+            self._left_out.append(step.kind)
+            return []
         self._number += 1
         soak_s = self.plan.soak_s if step.kind is MeasuredKind.MATMUL else 0.0
         order = MeasureOrder(
             number=self._number, kind=step.kind, dtype=step.dtype, seconds=seconds, soak_s=soak_s, groups=step.groups
         )
-        self._results.expect(order, self._gone | {machine: why for machine, (_, why) in list(self._away.items())})
-        if self._cancelled.is_set():
-            raise Cancelled("the check was cancelled")
         self._source.prepare(order)
-        self._orders.append(order)
-        measured = self._results.wait()
-        spread_s = self._results.start_spread_s
-        if spread_s is not None:
-            self._spread_s = max(spread_s, self._spread_s or 0.0)
-        self._take(step, measured)
+        present = self._present = OrderResults(order)
+        if self._cancelled.is_set():  # what is cancelled later ends the order
+            raise Cancelled("the check was cancelled")
+        measured = present.wait()
+        if present.start_spread_s is not None:
+            self._spreads_s.append(present.start_spread_s)
+        for group, rates in zip(step.groups, measured, strict=True):
+            self._take(step.kind, group, rates)
         if self._cancelled.is_set():
             raise Cancelled("the check was cancelled")
         return measured
 
+    def _take(self, kind: MeasuredKind, group: tuple[CardKey, ...], rates: Rates) -> None:
+        if rates.failure == CANCELLED:
+            if len(rates.blocks) < LEAST_BLOCKS:
+                return
+            rates = replace(rates, failure=None)
+        if len(group) == 1:
+            self._rates[group[0]].append(rates)
+            return
+        simulated = group[0] in self._simulated
+        self._groups.append(
+            GroupRate(kind=kind, cards=group, rate=_median(rates), failure=rates.failure or "", simulated=simulated)
+        )
+        if len(group) == 2 and group[0][0] == group[1][0]:
+            for key in group:
+                self._pairs[key, kind].append(rates)
+
     def _compare_machines(self) -> None:
-        """Which machine, or which way between two, slows down what all of them do together."""
-        kind = MeasuredKind.ALLREDUCE
+        """Which machine, or which way between two neighbours, slows down what all of them do together."""
         first = {card.machine: (card.machine, card.info.id) for card in reversed(self.cards)}
         ring = [first[machine] for machine in dict.fromkeys(card.machine for card in self.cards)]
-        if kind not in self.plan.kinds or len(ring) < 2:
-            return
         seconds = min(SEARCH_S, self.plan.seconds)
-        before = len(self._groups)
-        for groups in pair_rounds([ring]):
-            step = self.step = CheckStep(kind=kind, dtype="", groups=groups)
-            if not self._is_in_time(kind, seconds_of(step, self.plan)):
-                return
-            self._measure(step, seconds)
-        reached = [group.rate for group in self._groups[before:] if group.rate is not None]
 
-        def measure(groups: Sequence[causes.Group]) -> list[float]:
-            step = self.step = CheckStep(
-                kind=kind, dtype="", groups=tuple(tuple(first[machine] for machine in group) for group in groups)
-            )
-            return [_median(rates) or 0.0 for rates in self._measure(step, seconds)]
+        def measure(pairs: Sequence[tuple[CardKey, CardKey]]) -> list[float | None]:
+            step = CheckStep(kind=MeasuredKind.ALLREDUCE, dtype="", groups=tuple(pairs))
+            return [_median(rates) for rates in self._measure(step, seconds)] or [None] * len(pairs)
 
-        if len(reached) > 2 and self._is_in_time(kind, seconds * len(ring)):
-            found = causes.find_slow([machine for machine, _ in ring], statistics.median(reached), measure)
-            self._slow_machines = found.cards
-            self._slow_links += [(first[a], first[b]) for a, b in found.links]
-
-    def _slow_pairs(self) -> None:
-        """Pairs within a machine that are slow although both of their cards are fast with others."""
-        for kind in (MeasuredKind.PEER, MeasuredKind.ALLREDUCE):
-            pairs = [
-                (group.cards[0], group.cards[1], group.rate)
-                for group in self._groups
-                if group.kind is kind
-                and len(group.cards) == 2
-                and group.rate is not None
-                and group.cards[0][0] == group.cards[1][0]
-            ]
-            if len(pairs) < 3:
-                continue
-            limit = statistics.median(rate for *_, rate in pairs) * causes.SLOW_BELOW
-            fast = {key for a, b, rate in pairs if rate >= limit for key in (a, b)}
-            self._slow_links += [(a, b) for a, b, rate in pairs if rate < limit and {a, b} <= fast]
+        reached: dict[tuple[CardKey, CardKey], float] = {}
+        for pairs in pair_rounds([ring]):
+            for pair, rate in zip(pairs, measure(pairs), strict=True):
+                if rate is not None:
+                    reached[pair] = rate
+        slow, links = slow_in_pairs(reached, measure)
+        self._slow_machines = tuple(machine for machine, _ in slow)
+        self._slow_links += links
 
     def _conclude(self) -> CheckReport:
-        self._slow_pairs()
+        for kind in TOGETHER:
+            pairs = {
+                (group.cards[0], group.cards[1]): group.rate
+                for group in self._groups
+                if group.kind is kind and len(group.cards) == 2 and group.rate is not None
+            }
+            within = {(a, b): rate for (a, b), rate in pairs.items() if a[0] == b[0]}
+            _, links = slow_in_pairs(within, lambda pairs: [None] * len(pairs))  # a slow card has its own verdict
+            self._slow_links += links
         measurements = tuple(self._measurement(card) for card in self.cards)
         return CheckReport(
             plan=self.plan,
@@ -421,165 +362,117 @@ class FleetCheck:
             groups=tuple(self._groups),
             slow_links=tuple(dict.fromkeys(self._slow_links)),
             slow_machines=self._slow_machines,
-            start_spread_s=self._spread_s,
-            left_out=tuple(self._left_out),
+            start_spread_s=max(self._spreads_s, default=None),
+            left_out=tuple(dict.fromkeys(self._left_out)),
             cancelled=self._cancelled.is_set(),
         )
 
     def _measurement(self, card: FleetCard) -> CardMeasurement:
         key = card.machine, card.info.id
         details = self._known.details.get(key)
-        best = [
-            max(
-                (rates for rates in pairs if not rates.failure),
-                key=lambda rates: _median(rates) or 0.0,
-                default=pairs[0],
-            )
-            for (paired, _), pairs in self._pairs.items()
-            if paired == key
-        ]
+        measured = list(self._rates[key])
+        failed = any(rates.failure for rates in measured)
+        for kind in self.plan.kinds:
+            if pairs := self._pairs.get((key, kind)):
+                measured.append(max(pairs, key=lambda rates: _median(rates) or 0.0))
         return CardMeasurement(
             machine=card.machine,
             device=card.info.id,
             name=card.info.name,
             memory_total_bytes=card.info.memory_total_bytes,
             rates=tuple(
-                Rates(
-                    kind=rates.kind,
-                    dtype=rates.dtype,
-                    blocks=rates.blocks,
-                    block_s=rates.block_s,
-                    wrong_values=rates.wrong_values,
-                    failure=rates.failure,
-                    former=self._former.get((key, rates.kind, rates.dtype), ()),
-                )
-                for rates in (*self._rates[key], *best)
+                replace(rates, former=self._former.get((key, rates.kind, rates.dtype), ())) for rates in measured
             ),
             power_limit_default_w=None if details is None else details.power_limit_default_w,
             readings=readings_under_load(self._samples[key], details),
-            lost=card.machine in self._gone
-            or (key in self._silent and any(rates.failure for rates in self._rates[key])),
+            lost=card.machine in self._gone or (key in self._silent and failed),
             simulated=card.info.simulated,
         )
-
-
-def _so_far(rates: Rates) -> Rates | None:
-    """What was measured; of what was cancelled what came until then, None for too little."""
-    if rates.failure != CANCELLED:
-        return rates
-    return replace(rates, failure=None) if len(rates.blocks) >= LEAST_BLOCKS else None
 
 
 def _median(rates: Rates) -> float | None:
     return statistics.median(rates.blocks) if rates.blocks and not rates.failure else None
 
 
-CANCELLED = "it was cancelled"
-"""Why a group has ended that was being measured when the check was."""
+class OrderResults:
+    """What comes of one order; `wait` on the thread of the check, everything else on the main thread."""
 
-
-class CheckResults:
-    """What came of the present order; `wait` on the thread of the check, everything else on the main thread."""
-
-    def __init__(self) -> None:
-        self.start_spread_s: float | None = None
-        """Between the first and the last start of the last order, if its groups are meant to begin together."""
-        self._changed = threading.Condition()
-        self._order: MeasureOrder | None = None
-        self._blocks: list[list[float]] = []
-        self._block_s: list[float | None] = []
-        self._done: list[float] = []
+    def __init__(self, order: MeasureOrder) -> None:
+        self.order = order
+        self._blocks: list[list[float]] = [[] for _ in order.groups]
+        self._block_s: list[float | None] = [None] * len(order.groups)
+        self._done = [0.0] * len(order.groups)
         """Share of each group that is measured."""
         self._done_sum = 0.0
-        self._groups: dict[CardKey, int] = {}
+        self._of_card = {key: index for index, group in enumerate(order.groups) for key in group}
         """The group of each card; none is in two."""
-        self._since_s = 0.0
+        self._since_s = time.monotonic()
         self._started: dict[int, float] = {}
         self._ended: dict[int, GroupEnded] = {}
+        self._over = threading.Event()
+        if not order.groups:
+            self._over.set()
 
-    def expect(self, order: MeasureOrder, gone: Mapping[str, str]) -> None:
-        """Another order begins."""
-        with self._changed:
-            self._order, self._started, self._ended, self._since_s = order, {}, {}, time.monotonic()
-            self._groups = {key: index for index, group in enumerate(order.groups) for key in group}
-            self._blocks = [[] for _ in order.groups]
-            self._block_s = [None for _ in order.groups]
-            self._done, self._done_sum = [0.0] * len(order.groups), 0.0
-        for machine, why in list(gone.items()):
-            self.lose(machine, why)
-
-    def put(self, event: GroupStarted | BlocksMeasured | GroupEnded) -> None:
+    def put(self, event: MeasureEvent) -> None:
         """An event of a group; those of earlier orders, and of groups that there are not, are nothing."""
-        with self._changed:
-            order = self._order
-            if order is None or event.number != order.number or not 0 <= event.group < len(order.groups):
-                return
-            if isinstance(event, GroupStarted):
-                self._started.setdefault(event.group, event.time_unix_s)
-            elif isinstance(event, GroupEnded):
-                self._ended.setdefault(event.group, event)
-                self._note_done(event.group, 1.0)
-                self._changed.notify()
-            elif event.group not in self._ended:
-                blocks = self._blocks[event.group]
-                blocks += event.rates
-                self._block_s[event.group] = event.block_s
-                self._note_done(event.group, min(len(blocks) * event.block_s / order.seconds, 1.0))
+        group = event.group
+        if event.number != self.order.number or not 0 <= group < len(self._blocks) or group in self._ended:
+            return
+        if isinstance(event, GroupStarted):
+            self._started.setdefault(group, event.time_unix_s)
+            return
+        share = 1.0
+        if isinstance(event, BlocksMeasured):
+            self._blocks[group] += event.rates
+            self._block_s[group] = event.block_s
+            share = min(len(self._blocks[group]) * event.block_s / self.order.seconds, 1.0)
+        self._done_sum += share - self._done[group]
+        self._done[group] = share
+        if isinstance(event, GroupEnded):
+            self._ended[group] = event
+            if len(self._ended) == len(self._blocks):
+                self._over.set()
 
     @property
     def share(self) -> float:
-        """Of the present order that is measured, 0 to 1; of a soak what has passed of its time."""
-        with self._changed:
-            order = self._order
-            if order is None:
-                return 0.0
-            soaked_s = min(time.monotonic() - self._since_s, order.soak_s)
-            measured = self._done_sum / len(self._done) if self._done else 1.0
-            return (soaked_s + order.seconds * measured) / (order.soak_s + order.seconds)
-
-    def _note_done(self, group: int, share: float) -> None:
-        self._done_sum += share - self._done[group]
-        self._done[group] = share
+        """What is measured, 0 to 1; of a soak what has passed of its time."""
+        order = self.order
+        soaked_s = min(time.monotonic() - self._since_s, order.soak_s)
+        return (soaked_s + order.seconds * self._done_sum / max(len(self._done), 1)) / (order.soak_s + order.seconds)
 
     def runs(self, key: CardKey) -> bool:
         """Whether a card is being measured."""
-        with self._changed:
-            group = self._groups.get(key)
-            return group is not None and group in self._started and group not in self._ended
+        group = self._of_card.get(key)
+        return group in self._started and group not in self._ended
 
     def lose(self, machine: str, why: str) -> None:
         """Nothing more comes from this machine."""
-        self._end(lambda group: any(name == machine for name, _ in group), why)
+        self.end(lambda group: any(name == machine for name, _ in group), why)
 
-    def give_up(self) -> None:
-        """Nothing more comes at all."""
-        self._end(lambda group: True, CANCELLED)
+    def end(self, concerned: Callable[[tuple[CardKey, ...]], bool], why: str) -> None:
+        """Nothing more comes of these groups."""
+        for index, group in enumerate(self.order.groups):
+            if concerned(group):
+                self.put(GroupEnded(number=self.order.number, group=index, failure=why))
 
-    def _end(self, concerned: Callable[[tuple[CardKey, ...]], bool], why: str) -> None:
-        with self._changed:
-            if self._order is None:
-                return
-            for index, group in enumerate(self._order.groups):
-                if index not in self._ended and concerned(group):
-                    self._ended[index] = GroupEnded(number=self._order.number, group=index, failure=why)
-            self._changed.notify()
+    @property
+    def start_spread_s(self) -> float | None:
+        """Between the first and the last start, if the groups are meant to begin together."""
+        if self.order.kind in ONE_BY_ONE or not self._started:
+            return None
+        return max(self._started.values()) - min(self._started.values())
 
     def wait(self) -> list[Rates]:
         """When every group has ended: the rates of each."""
-        with self._changed:
-            order = self._order
-            assert order is not None
-            self._changed.wait_for(lambda: len(self._ended) == len(order.groups))
-            starts = () if order.kind in ONE_BY_ONE else self._started.values()
-            self.start_spread_s = max(starts) - min(starts) if starts else None
-            return [
-                Rates(
-                    kind=order.kind,
-                    dtype=order.dtype,
-                    blocks=tuple(self._blocks[index]),
-                    block_s=self._block_s[index],
-                    wrong_values=self._ended[index].verified is False,
-                    failure=self._ended[index].failure or None,
-                )
-                for index in range(len(order.groups))
-            ]
+        self._over.wait()
+        return [
+            Rates(
+                kind=self.order.kind,
+                dtype=self.order.dtype,
+                blocks=tuple(self._blocks[index]),
+                block_s=self._block_s[index],
+                wrong_values=self._ended[index].verified is False,
+                failure=self._ended[index].failure or None,
+            )
+            for index in range(len(self._blocks))
+        ]

@@ -120,25 +120,20 @@ def _rounds(
             yield whole
 
 
-def pair_rounds(rings: Sequence[Sequence[CardKey]]) -> Iterator[tuple[tuple[CardKey, ...], ...]]:
+def pair_rounds(rings: Sequence[Sequence[CardKey]]) -> Iterator[tuple[tuple[CardKey, CardKey], ...]]:
     """Each member of a ring with the next one, so that each is in two pairs; no member is twice in one round.
 
     A member that is slow with both of its neighbours is slow itself; a pair whose members are fast with their other
     neighbours has a slow link.
     """
-    paired = [[(ring[index], ring[(index + 1) % len(ring)]) for index in range(_pairs(len(ring)))] for ring in rings]
-    for turn in range(3):
-        last = [len(pairs) - 1 if len(pairs) % 2 and len(pairs) > 1 else None for pairs in paired]
-        chosen = [
-            pair
-            for pairs, odd in zip(paired, last, strict=True)
-            for index, pair in enumerate(pairs)
-            if (2 if index == odd else index % 2) == turn
-        ]
-        if chosen:
-            yield tuple(chosen)
-
-
-def _pairs(members: int) -> int:
-    """Two members have one pair, a ring of more as many as members."""
-    return members if members > 2 else members - 1
+    rounds: list[list[tuple[CardKey, CardKey]]] = [[], [], []]
+    for ring in rings:
+        pairs = list(zip(ring, (*ring[1:], ring[0]), strict=True))
+        if len(ring) <= 2:
+            del pairs[len(ring) - 1 :]
+        for index, pair in enumerate(pairs):
+            closes = index == len(pairs) - 1 and index % 2 == 0 and index > 0  # it meets the first pair again
+            rounds[2 if closes else index % 2].append(pair)
+    for pairs in rounds:
+        if pairs:
+            yield tuple(pairs)

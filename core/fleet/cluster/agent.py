@@ -3,7 +3,6 @@ come on threads of Ray's."""
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 import platform
@@ -11,10 +10,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 import devexplorer
 from devexplorer.core.base import without_cards
@@ -62,20 +57,6 @@ class Agent:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
             connection.close()
-
-    def read_file(self, path: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """A file of this node, for the object store."""
-        return np.fromfile(path, dtype=np.uint8)
-
-    def write_file(self, path: str, data: np.ndarray[Any, np.dtype[np.uint8]]) -> str:
-        """Write what another node has read; returns its SHA-256."""
-        data.tofile(Path(path))
-        return self.digest(path)
-
-    def digest(self, path: str) -> str:
-        """The SHA-256 of a file of this node."""
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
 
     def close(self) -> bool:
         """End everything on this node."""

@@ -19,14 +19,9 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError
 import devexplorer
 from devexplorer.core.base import LinkError, first_line
 from devexplorer.core.engine.link import frame
-from devexplorer.core.files.records import Load
 from devexplorer.core.fleet.cluster.messages import (
-    Attached,
     CancelMeasuring,
     CannotAttach,
-    CopyObjects,
-    DoneThere,
-    DoThere,
     Frames,
     FromCluster,
     Measure,
@@ -35,9 +30,7 @@ from devexplorer.core.fleet.cluster.messages import (
 from devexplorer.core.fleet.cluster.nodes import LEFT, Nodes
 from devexplorer.core.fleet.events import GroupEnded
 from devexplorer.core.fleet.hosts.host_fleet import HostFleet, Member
-from devexplorer.core.machines.records import ForgetCopy, PlaceCopy, SaveCopy, Text
 from devexplorer.core.machines.window.link import CannotReach
-from devexplorer.core.records import Answer, Command, Event, JobEnded, SentFrom
 
 STEP_S = 0.05
 RESERVE_S = 10.0
@@ -71,7 +64,6 @@ def attached(address: str, virtual: str | None, out: int) -> int:
     nodes = Nodes(virtual)
     try:
         nodes.look()
-        say(Attached(address=address, nodes=len(nodes.alive)))
         _Following(nodes, say).run()
     except BrokenPipeError:
         pass  # who started this process is gone
@@ -101,15 +93,11 @@ class _Following:
     def __init__(self, nodes: Nodes, say: Any) -> None:
         self._nodes, self._say = nodes, say
         self._fleet = HostFleet(())
-        self._fleet.on_other = self._other
         self._orders: deque[ToCluster | None] = deque()
         """None: standard input has ended."""
         self._woken = threading.Event()
         self._measuring = 0
         """Groups that have not ended."""
-        self._requests: dict[tuple[str, int], str] = {}
-        """Commands on nodes, and what was answered."""
-        self._copies: list[_Copy] = []
 
     def run(self) -> None:
         """Until standard input ends."""
@@ -128,7 +116,6 @@ class _Following:
                     self._say(event)
                 if self._measuring <= 0:
                     self._nodes.release()
-                self._copies = [copy for copy in self._copies if not copy.step()]
                 self._woken.wait(STEP_S)
                 self._woken.clear()
         finally:
@@ -169,10 +156,6 @@ class _Following:
                     self._measure(order)
                 case CancelMeasuring():
                     self._fleet.cancel()
-                case DoThere():
-                    self._do(order.machine, order.command)
-                case CopyObjects():
-                    self._copies.append(_Copy(order, self._fleet, self._nodes, self._do, self._say))
         return True
 
     def _measure(self, order: Measure) -> None:
@@ -184,84 +167,6 @@ class _Following:
         for group in range(len(order.order.groups)):
             self._measuring -= 1
             self._say(GroupEnded(number=order.order.number, group=group, failure=why_not))
-
-    def _do(self, machine: str, command: Command) -> None:
-        session = self._fleet.session(machine)
-        request = 0 if session is None else session.send(command)
-        if not request:
-            words = f"{machine} is no node of the cluster" if session is None else session.why_not()
-            self._say(DoneThere(machine=machine, ok=False, words=words))
-        else:
-            self._requests[machine, request] = ""
-
-    def _other(self, machine: str, event: Event) -> None:
-        if not isinstance(event, Answer | JobEnded) or (machine, event.request) not in self._requests:
-            return
-        if isinstance(event, Answer):
-            self._requests[machine, event.request] = event.words
-        else:
-            words = self._requests.pop((machine, event.request))
-            self._say(DoneThere(machine=machine, ok=event.ok, words=words))
-
-
-class _Copy:
-    """Objects on their way from one node to another; `step` until it is over."""
-
-    def __init__(self, order: CopyObjects, fleet: HostFleet, nodes: Nodes, do: Any, say: Any) -> None:
-        self._order, self._fleet, self._nodes, self._do, self._say = order, fleet, nodes, do, say
-        self._from = self._to = ""
-        self._refs: list[Any] = []
-        self._over = False
-        source, target = fleet.session(order.source), fleet.session(order.target)
-        if source is None or target is None:
-            self._fail(f"{order.source if source is None else order.target} is no node of the cluster")
-            return
-        self._source = source
-        source.ask(SaveCopy(targets=order.names), self._saved, self._fail)
-        target.ask(PlaceCopy(name="copy.safetensors"), self._placed, self._fail)
-
-    def step(self) -> bool:
-        """Whether it is over."""
-        if not self._over and self._from and self._to and not self._refs:
-            try:
-                source, target = self._nodes.agent(self._order.source), self._nodes.agent(self._order.target)
-            except (CannotReach, RayError) as error:
-                self._fail(first_line(error))
-                return True
-            data = source.read_file.remote(self._from)  # stays in the object store; only its number passes here
-            self._refs = [target.write_file.remote(self._to, data), source.digest.remote(self._from)]
-        if self._refs:
-            ready, _ = ray.wait(self._refs, num_returns=2, timeout=0)
-            if len(ready) == 2:
-                self._arrived()
-        return self._over
-
-    def _saved(self, result: Text) -> None:
-        self._from = result.text
-
-    def _placed(self, result: Text) -> None:
-        self._to = result.text
-
-    def _arrived(self) -> None:
-        refs, self._refs = self._refs, []
-        try:
-            written, read = ray.get(refs)
-        except RayError as error:
-            self._fail(first_line(error))
-            return
-        self._source.ask(ForgetCopy(path=self._from), lambda _: None)
-        if written != read:
-            self._fail("what arrived differs from what was sent")
-            return
-        self._over = True
-        name = self._order.names[0] if len(self._order.names) == 1 else "objects"
-        origin = SentFrom(machine=self._order.source, path=f"{name}.safetensors", objects=True)
-        self._do(self._order.target, Load(path=self._to, device=self._order.device, sent_from=origin))
-
-    def _fail(self, why: str) -> None:
-        if not self._over:
-            self._over = True
-            self._say(DoneThere(machine=self._order.target, ok=False, words=why))
 
 
 # The way to the host of a node: bytes through the calls of its agent.

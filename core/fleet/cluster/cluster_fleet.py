@@ -12,7 +12,7 @@ import secrets
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import IO, BinaryIO, NamedTuple, Protocol, cast
 
@@ -21,12 +21,8 @@ from msgspec.structs import replace
 from devexplorer.core.base import Cancelled, DevExplorerError, LinkError, Unavailable, module_command
 from devexplorer.core.engine.link import frame
 from devexplorer.core.fleet.cluster.messages import (
-    Attached,
     CancelMeasuring,
     CannotAttach,
-    CopyObjects,
-    DoneThere,
-    DoThere,
     Frames,
     FromCluster,
     Measure,
@@ -37,7 +33,6 @@ from devexplorer.core.fleet.hosts.host_fleet import silently
 from devexplorer.core.machines.ssh.connection import Connection
 from devexplorer.core.machines.ssh.putting import choose, prepare
 from devexplorer.core.machines.ssh.records import ConnectionFailed
-from devexplorer.core.records import Command
 
 MODULE = "devexplorer.core.fleet.cluster"
 QUIET = {"RAY_DEDUP_LOGS": "0", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -136,10 +131,7 @@ class ClusterFleet:
         """`address`: `auto`, or HOST:PORT of the cluster's head. `virtual_spec`: virtual GPUs for each node. `way`: to
         the node on which the process runs; None: it is this machine."""
         self.address = address
-        self.attached = False
         self.problem = ""
-        self.on_done: Callable[[DoneThere], None] = lambda done: None
-        """Told when a command or a copy is over."""
         self._virtual = [] if virtual_spec is None else ["--virtual", virtual_spec]
         self._came: deque[FromCluster] = deque()
         self._way = way or Here()
@@ -159,13 +151,9 @@ class ClusterFleet:
         events: list[FleetEvent] = []
         for _ in range(min(len(self._came), MOST_EVENTS)):
             match record := self._came.popleft():
-                case Attached():
-                    self.attached = True
                 case CannotAttach():
                     self.problem = self.problem or record.reason
                     events += self._lost()
-                case DoneThere():
-                    self.on_done(record)
                 case MachineChanged():
                     self._machines[record.machine.name] = record
                     events.append(record)
@@ -185,14 +173,6 @@ class ClusterFleet:
     def cancel(self) -> None:
         """End what is being measured."""
         self._say(CancelMeasuring())
-
-    def do(self, machine: str, command: Command) -> None:
-        """Have a command carried out by the session of a node; `on_done` is told."""
-        self._say(DoThere(machine=machine, command=command))
-
-    def copy(self, names: tuple[str, ...], source: str, target: str, device: str = "cpu") -> None:
-        """Copy objects from one node to another through the object store; `on_done` is told."""
-        self._say(CopyObjects(names=names, source=source, target=target, device=device))
 
     def close(self, deadline_s: float = LEAVE_S) -> bool:
         """Give the cluster back as it was."""

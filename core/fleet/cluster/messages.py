@@ -12,7 +12,6 @@ from devexplorer.core.engine.link import read_payload, sane
 from devexplorer.core.feature import decoder
 from devexplorer.core.fleet.events import FleetEvent, MeasureOrder
 from devexplorer.core.records.base import Record
-from devexplorer.core.records.messages import Command
 
 LIMIT = 16 << 20
 """Bytes of one frame."""
@@ -29,31 +28,7 @@ class CancelMeasuring(Record, tag="CancelMeasuring"):
     """End what is measured."""
 
 
-class DoThere(Record, tag="DoThere"):
-    """A command for the session of one node; answered with `DoneThere`."""
-
-    machine: str
-    command: Command
-
-
-class CopyObjects(Record, tag="CopyObjects"):
-    """Copy tensors, or the state dicts of models, from one node to another through the object store; answered with
-    `DoneThere` of the other node."""
-
-    names: tuple[str, ...]
-    source: str
-    target: str
-    device: str = "cpu"
-
-
-ToCluster = Measure | CancelMeasuring | DoThere | CopyObjects
-
-
-class Attached(Record, tag="Attached"):
-    """The cluster was joined."""
-
-    address: str
-    nodes: int
+ToCluster = Measure | CancelMeasuring
 
 
 class CannotAttach(Record, tag="CannotAttach"):
@@ -62,16 +37,7 @@ class CannotAttach(Record, tag="CannotAttach"):
     reason: str
 
 
-class DoneThere(Record, tag="DoneThere"):
-    """A command on a node is over."""
-
-    machine: str
-    ok: bool
-    words: str = ""
-    """The answer, or why not."""
-
-
-FromCluster = FleetEvent | Attached | CannotAttach | DoneThere
+FromCluster = FleetEvent | CannotAttach
 
 
 class Frames(Generic[T]):

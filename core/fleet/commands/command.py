@@ -34,10 +34,10 @@ from devexplorer.core.fleet.records import StoredCheck, Verdict
 from devexplorer.core.fleet.report.document import (
     check_document,
     failures,
-    group_lines,
     interrupted_line,
-    key_text,
+    kind_names,
     line,
+    together_lines,
 )
 from devexplorer.core.fleet.report.files import report_file, write_check
 from devexplorer.core.fleet.report.history import TABLE, as_row, fleet_name, former, kept, stored_checks
@@ -77,8 +77,9 @@ def check(arguments: argparse.Namespace) -> int:
             raise Unavailable(_nothing_measured(cards))
         plan = within_budget(plan, measured_cards(cards.cards))
         history = ending.enter_context(Store())
-        before = former(stored_checks(history.rows(TABLE)), measured_cards(cards.cards), plan, fleet_name(source))
-        report = _run(FleetCheck(source, cards.cards, plan, before, cards), source, cards, stopping)
+        running = FleetCheck(source, cards.cards, plan, cards)
+        running.know(former(stored_checks(history.rows(TABLE)), running.cards, plan, fleet_name(source)))
+        report = _run(running, source, cards, stopping)
         if not report.cancelled:
             _keep(history, kept(report, fleet_name(source)))
     if report.cancelled and not report.measured:
@@ -176,14 +177,11 @@ def check_lines(report: CheckReport, width: int | None = None) -> list[Line]:
 
 
 def _together(report: CheckReport) -> list[str]:
-    lines = [f"slow between {key_text(a)} and {key_text(b)}" for a, b in report.slow_links]
-    lines += [f"{machine} slows down what all machines do together" for machine in report.slow_machines]
-    lines += group_lines(report.verdict.groups)
-    lines += failures(report)
+    lines = [*together_lines(report), *failures(report)]
     if report.cancelled:
         lines.append(interrupted_line(report))
     if report.left_out:
-        names = list_text([kind.value for kind in report.left_out])
+        names = list_text(kind_names(report.left_out))
         lines.append(f"left out, for the budget of {report.plan.budget_s:g} s: {names}")
     slow, failed = len(report.verdict.slow), len(report.verdict.failed)
     also = f", {failed} failed" if failed else ""

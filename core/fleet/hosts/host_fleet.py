@@ -179,8 +179,6 @@ class HostFleet:
         self._joint = JointGroups()
         self._start_together = JointStart(clock=clock)
         self._started = False
-        self.on_other: Callable[[str, Event], None] = lambda machine, event: None
-        """Told of what happens on a machine that is no event of a fleet."""
         for member in members:
             self.add(member)
 
@@ -193,12 +191,6 @@ class HostFleet:
     def add(self, member: Member) -> None:
         """Another machine."""
         host = self._hosts[member.name] = _Host(member, self._clock)
-
-        def other(event: Event) -> None:
-            host.take(event)
-            self.on_other(member.name, event)
-
-        host.member.on_other = other
         if self._started:
             host.start()
 
@@ -210,11 +202,6 @@ class HostFleet:
         self._events.append(MachineChanged(machine=host.lost(why)))
         host.session.close(0.0)
         self._leaving.append(host.session)
-
-    def session(self, name: str) -> RemoteSession | None:
-        """The session of a machine."""
-        host = self._hosts.get(name)
-        return None if host is None else host.session
 
     def drain(self) -> Sequence[FleetEvent]:
         """What happened since the last call."""
@@ -261,10 +248,8 @@ class _Host:
 
     def __init__(self, member: Member, clock: Clock) -> None:
         self.session = RemoteSession(member.name, member.route, clock=clock)
-        self.member = SessionMember(
-            member.name,
-            self.session,
-        )
+        self.member = SessionMember(member.name, self.session)
+        self.member.on_other = self._take
         self._rack, self._address, self._virtual = member.rack, member.address, member.virtual
         self._adding = 0
         """The request that adds virtual GPUs."""
@@ -277,7 +262,7 @@ class _Host:
         self.session.start()
         self.session.set_hidden(True)  # readings once a second
 
-    def take(self, event: Event) -> None:
+    def _take(self, event: Event) -> None:
         """What happens there and is no reading."""
         if isinstance(event, JobEnded) and event.request == self._adding and not event.ok:
             self._adding = 0

@@ -14,8 +14,8 @@ import msgspec
 from devexplorer.core.fleet.check.fleet_check import CheckReport, Former
 from devexplorer.core.fleet.check.plan import CheckPlan
 from devexplorer.core.fleet.events import CardKey, FleetSource
-from devexplorer.core.fleet.records import CardMedian, MeasuredKind, StoredCheck
-from devexplorer.core.fleet.report.document import median_rate
+from devexplorer.core.fleet.records import CardMedian, MeasuredKind, StoredCheck, Verdict
+from devexplorer.core.fleet.report.document import median_rate, named
 from devexplorer.core.fleet.simulated import SimulatedFleet
 from devexplorer.core.fleet.table import FleetCard
 from devexplorer.core.history.store import SideRow
@@ -58,8 +58,8 @@ def kept(report: CheckReport, fleet: str = "") -> StoredCheck:
         in_turn=report.plan.in_turn,
         soaked=report.plan.soak_s > 0,
         cards=len(report.measurements),
-        slow=tuple(f"{card.machine}/{card.device}" for card in report.verdict.slow),
-        failed=tuple(f"{card.machine}/{card.device}" for card in report.verdict.failed),
+        slow=tuple(named(report, Verdict.SLOW)),
+        failed=tuple(named(report, Verdict.FAILED)),
     )
 
 

@@ -17,7 +17,6 @@ from devexplorer.core.fleet.alerts import FleetAlerts
 from devexplorer.core.fleet.check.fleet_check import CheckReport, FleetCheck
 from devexplorer.core.fleet.check.plan import CheckPlan, measured_cards
 from devexplorer.core.fleet.events import (
-    MOST_EVENTS,
     BlocksMeasured,
     CardKey,
     CardsListed,
@@ -285,11 +284,10 @@ class WatchedFleet:
         until = self._monotonic() + BEAT_S
         while True:
             events = self.source.drain()
-            if events:
-                self.table.apply(events)
+            self.table.apply(events)
             if self.check is not None:
                 self.check.beat(events)
-            if len(events) < MOST_EVENTS or self._monotonic() >= until:
+            if not events or self._monotonic() >= until:
                 break
         self.left_s = self._left_now_s()
         if self.check is not None and self.check.report is not None:

@@ -25,7 +25,7 @@ from devexplorer.core.cli.run import main
 from devexplorer.core.exporter.prometheus import MachineFigures
 from devexplorer.core.fleet.alerts import Raised
 from devexplorer.core.fleet.check.fleet_check import FleetCheck
-from devexplorer.core.fleet.commands import command, exporting
+from devexplorer.core.fleet.commands import choosing, command, exporting
 from devexplorer.core.fleet.commands.command import fleet
 from devexplorer.core.fleet.events import BlocksMeasured, FleetEvent, FleetMachine, MachineChanged
 from devexplorer.core.fleet.records import StoredCheck
@@ -318,7 +318,10 @@ def test_what_failed_is_counted_and_said(capfd: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.usefixtures("warm_processes")
-def test_this_machine_is_checked_where_no_other_is_named(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_this_machine_is_checked_where_no_other_is_named(
+    capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choosing, "FIRST_S", 120.0)  # a busy machine takes longer to start an engine
     words = ["--virtual", "2x Tesla T4", "--kind", "matmul,memory,copies,peer,model,allreduce", "--seconds", "0.5"]
     assert run("check", *words, "--json") == 2  # measured, but two cards without a history say nothing
     document = json.loads(capfdbinary.readouterr().out)

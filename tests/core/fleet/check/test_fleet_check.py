@@ -9,7 +9,7 @@ import pytest
 
 from devexplorer.core.base import BadInput
 from devexplorer.core.devices.profiles import parse_virtual
-from devexplorer.core.fleet.check.fleet_check import CheckReport, CheckResults, FleetCheck
+from devexplorer.core.fleet.check.fleet_check import CheckReport, FleetCheck, OrderResults
 from devexplorer.core.fleet.check.plan import CheckPlan, CheckStep, parse_kinds, seconds_of, steps, within_budget
 from devexplorer.core.fleet.events import (
     BlocksMeasured,
@@ -275,10 +275,7 @@ def test_how_much_is_done_follows_what_is_measured() -> None:
 
 
 def test_an_order_for_nobody_is_over_at_once() -> None:
-    results = CheckResults()
-    results.expect(MeasureOrder(number=1, kind=MeasuredKind.MATMUL, groups=(), seconds=1.0), {})
-    assert results.share == 1.0
-    assert results.wait() == []
+    assert OrderResults(MeasureOrder(number=1, kind=MeasuredKind.MATMUL)).wait() == []
 
 
 def test_events_of_other_orders_and_groups_are_nothing(playing: Playing) -> None:

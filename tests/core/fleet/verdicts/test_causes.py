@@ -25,7 +25,6 @@ USUAL = LoadReadings(
     pcie_replays=2,
     other_processes=0,
     other_utilization_percent=0.0,
-    near_memory=True,
 )
 CHIP = frozenset({MeasuredKind.MATMUL, MeasuredKind.MEMORY})
 COPIES = frozenset({MeasuredKind.COPIES})
@@ -61,7 +60,6 @@ def cause(slow: frozenset[MeasuredKind], **changed: object) -> CauseId:
         (CauseId.OTHER_PROCESS, COPIES, {"other_processes": 2, "other_utilization_percent": None}),
         (CauseId.PCIE_WIDTH, COPIES, {"pcie_width": 8}),
         (CauseId.PCIE_GENERATION, COPIES, {"pcie_generation": 3}),
-        (CauseId.NUMA, COPIES, {"near_memory": False}),
         (CauseId.LINK, COPIES, {"pcie_replays": 5000}),
         (CauseId.LINK, PEER, {}),
         (CauseId.LINK, COPIES, {}),
@@ -83,7 +81,7 @@ def test_the_table_of_causes(expected: CauseId, slow: frozenset[MeasuredKind], c
 
 
 def test_lanes_that_slow_no_copy_slow_nothing_else() -> None:
-    readings = replace(USUAL, pcie_width=8, near_memory=False)
+    readings = replace(USUAL, pcie_width=8)
     assert likely_causes(readings, [USUAL], PEER)[0].cause is CauseId.PCIE_WIDTH
     assert likely_causes(readings, [USUAL], PEER, normal_kinds=COPIES)[0].cause is CauseId.LINK
 
@@ -98,7 +96,7 @@ def test_every_cause_has_its_row() -> None:
 
 
 def test_what_all_cards_have_explains_nothing() -> None:
-    readings = replace(USUAL, throttled=bits(0x20), power_cap_w=500.0, power_w=498.0, pcie_width=8, near_memory=False)
+    readings = replace(USUAL, throttled=bits(0x20), power_cap_w=500.0, power_w=498.0, pcie_width=8)
     for slow, expected in ((CHIP, CauseId.CARD), (COPIES, CauseId.LINK)):
         assert likely_causes(readings, [readings] * 5, slow)[0].cause is expected
 
