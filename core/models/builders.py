@@ -370,6 +370,7 @@ class SourceRecipe:
         """The model alone, for a separate process: whatever its code changes for the process stays. Raises
         `BadInput`."""
         if self._prepared is not None:
+            torch.default_generator.manual_seed(seed)
             return made(self._prepared, self.source)
         factory = loading.factory_of(self.source, self.folder)
         self._configurations = loading.configurations(self.source, factory)

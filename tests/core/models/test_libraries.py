@@ -41,6 +41,14 @@ def test_the_head_is_the_one_that_was_asked_for_or_that_of_its_kind(source: str,
     assert type(made(source).model).__name__ == expected
 
 
+def test_values_are_those_of_the_seed_where_a_process_of_its_own_builds_it() -> None:
+    first, again, other = (
+        SourceRecipe(parse(SOURCES["gpt2-tiny"]), "").build(seed).get_parameter("lm_head.weight") for seed in (0, 0, 1)
+    )
+    assert first.equal(again)
+    assert not first.equal(other)
+
+
 def test_the_way_that_attention_is_computed_is_an_option_too() -> None:
     one = made(f"transformers:gpt2?{TINY}&attn_implementation=eager")
     assert one.model.config._attn_implementation == "eager"
