@@ -11,6 +11,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from threading import get_ident, get_native_id
 from time import perf_counter_ns
@@ -125,18 +126,22 @@ class _RunQueue:
     so that this is more than on a machine with cards; milliseconds that no script would have spent there."""
 
     def __init__(self) -> None:
-        try:
-            self._file: Any = open(f"/proc/self/task/{get_native_id()}/schedstat", "rb", buffering=0)  # noqa: SIM115
-        except OSError:
-            self._file = None
+        self._file: int | None = None
+        with suppress(OSError):
+            self._file = os.open(f"/proc/self/task/{get_native_id()}/schedstat", os.O_RDONLY)
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            with suppress(OSError):
+                os.close(self._file)
 
     def nanoseconds(self) -> int:
         """Up to now; 0 where it is not counted."""
         if self._file is None:
             return 0
         try:
-            return int(os.pread(self._file.fileno(), 64, 0).split()[1])
-        except (OSError, IndexError, ValueError):  # a script may close what it has not opened
+            return int(os.pread(self._file, 64, 0).split()[1])
+        except (OSError, IndexError, ValueError):  # a script may close what it has not opened: the number is not ours
             self._file = None
             return 0
 

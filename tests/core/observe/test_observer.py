@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -17,7 +18,7 @@ import msgspec
 import pytest
 import torch
 
-from devexplorer.core.observe.clocks import EventClock, _Simulating
+from devexplorer.core.observe.clocks import EventClock, _RunQueue, _Simulating
 from devexplorer.core.observe.memory import virtual_machine
 from devexplorer.core.observe.phases import FORWARD, INPUT, OPTIMIZER, REST, StepFold
 from devexplorer.core.observe.places import is_compiled, stack_of
@@ -801,6 +802,25 @@ def test_who_counts_time_within_virtual_gpus_is_not_taken_for_their_caller() -> 
     for dispatch in (__torch_dispatch__, _Simulating().count(__torch_dispatch__)):
         assert _engine_run_backward(dispatch)
         assert not dispatch()
+
+
+def test_a_clock_closes_its_file_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
+    """Its thread has ended, or the script has closed what it had not opened."""
+    queue = _RunQueue()
+    assert queue.nanoseconds() >= 0
+    file = queue._file
+    del queue
+    gc.collect()
+    if file is not None:
+        with pytest.raises(OSError):
+            os.fstat(file)
+    closed = _RunQueue()
+    if closed._file is not None:
+        os.close(closed._file)
+        assert closed.nanoseconds() == 0
+    del closed
+    gc.collect()
+    assert not [warned for warned in recwarn if issubclass(warned.category, ResourceWarning)]
 
 
 def test_virtual_gpus_are_not_asked_for_while_another_thread_imports_them(monkeypatch: pytest.MonkeyPatch) -> None:
