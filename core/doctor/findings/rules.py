@@ -174,16 +174,19 @@ RULES = {rule.key: rule for rule in _ALL}
 
 
 def verdict(diagnosis: Diagnosis) -> str:
-    """`1 error, 2 warnings, 1 note`, `no problem`, `not checked: the forward; no problem in the rest`."""
+    """`1 error, 2 warnings, 1 note`, `no problem`, `no problem found; not checked: the forward`."""
     errors = sum(item.severity == "error" for item in diagnosis.problems)
     counts = ((errors, "error"), (len(diagnosis.problems) - errors, "warning"), (len(diagnosis.notes), "note"))
-    found = ", ".join(count_text(number, noun) for number, noun in counts if number)
+    found = [count_text(number, noun) for number, noun in counts if number]
     unchecked = list(dict.fromkeys(item.what for item in diagnosis.unchecked))
-    missing = unchecked[0] if len(unchecked) == 1 else count_text(len(unchecked), "thing")
-    if diagnosis.problems:
-        return f"{found}; not checked: {missing}" if unchecked else found
-    nothing = f"not checked: {missing}; no problem in the rest" if unchecked else "no problem"
-    return f"{nothing}, {found}" if found else nothing
+    if not diagnosis.problems:
+        found.insert(0, "no problem found" if unchecked else "no problem")
+    words = ", ".join(found)
+    if len(unchecked) == 1:
+        words += f"; not checked: {unchecked[0]}"
+    elif unchecked:
+        words += f"; {len(unchecked)} items not checked"
+    return words
 
 
 def passes(diagnosis: Diagnosis) -> str:

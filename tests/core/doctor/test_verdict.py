@@ -26,9 +26,10 @@ def not_checked(*things: str) -> tuple[Unchecked, ...]:
         (("error",), 0, (), "1 error"),
         (("error", "error", "warning"), 1, (), "2 errors, 1 warning, 1 note"),
         ((), 2, (), "no problem, 2 notes"),
-        ((), 0, ("the forward",), "not checked: the forward; no problem in the rest"),
-        ((), 0, ("a stream", "a stream"), "not checked: a stream; no problem in the rest"),
-        (("warning",), 0, ("a stream", "the forward"), "1 warning; not checked: 2 things"),
+        ((), 0, ("the forward",), "no problem found; not checked: the forward"),
+        ((), 0, ("a stream", "a stream"), "no problem found; not checked: a stream"),
+        ((), 1, ("a stream", "the forward"), "no problem found, 1 note; 2 items not checked"),
+        (("warning",), 0, ("a stream", "the forward"), "1 warning; 2 items not checked"),
     ],
 )
 def test_it_counts_what_there_is(problems: tuple[str, ...], notes: int, unchecked: tuple[str, ...], words: str) -> None:

@@ -252,12 +252,12 @@ def test_problems_come_first_then_what_was_not_checked_then_notes(panel: DoctorP
         (
             diagnosis(unchecked=(Unchecked(what="the forward", reason="Nobody knows its input."),), operations=0),
             "not checked",
-            "Not checked: the forward; no problem in the rest",
+            "No problem found; not checked: the forward",
         ),
         (
             diagnosis(unchecked=tuple(Unchecked(what=what, reason="…") for what in "abb"), operations=2),
             "not checked",
-            "Not checked: 2 things; no problem in the rest; 2 operations on vgpu:0 (simulated)",
+            "No problem found; 2 items not checked; 2 operations on vgpu:0 (simulated)",
         ),
     ],
 )
