@@ -60,15 +60,6 @@ def test_a_step_is_what_pytorch_does(place: Place, kind: str) -> None:
     assert place.snapshot("mlp").optimizer.startswith({"sgd": "SGD", "momentum": "SGD"}.get(kind, "Adam"))  # type: ignore[union-attr]
 
 
-def test_a_step_with_a_sample_input_has_runnable_code(place: Place) -> None:
-    place.do(BuildModel(recipe="mlp"))
-    twin = copy.deepcopy(model(place))
-    names = {"mlp": twin}
-    exec(place.answer(MakeOptimizer(target="mlp")).code, names)
-    exec(place.answer(TrainStep(target="mlp")).code, names)
-    assert all(torch.equal(own, its) for own, its in zip(model(place).parameters(), twin.parameters(), strict=True))
-
-
 def test_what_changed_and_what_is_kept_is_reported(place: Place) -> None:
     place.do(BuildModel(recipe="mlp", device="vgpu:0"))
     place.do(MakeOptimizer(target="mlp"))
@@ -82,19 +73,19 @@ def test_what_changed_and_what_is_kept_is_reported(place: Place) -> None:
 
 
 def test_undo_and_redo_of_steps(place: Place) -> None:
-    place.do(BuildModel(recipe="resnet18"))
-    place.workspace.add("x", torch.ones(2, 3, 32, 32))
-    place.do(MakeOptimizer(target="resnet18", kind="adam"))
-    stages = [everything(place, "resnet18")]
+    place.workspace.add("net", nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 2)))
+    place.workspace.add("x", torch.ones(2, 3, 8, 8))
+    place.do(MakeOptimizer(target="net", kind="adam"))
+    stages = [everything(place, "net")]
     for _ in range(2):
-        place.do(TrainStep(target="resnet18", input="x"))
-        stages.append(everything(place, "resnet18"))
+        place.do(TrainStep(target="net", input="x"))
+        stages.append(everything(place, "net"))
     place.do(Undo())
-    assert everything(place, "resnet18") == stages[1]
+    assert everything(place, "net") == stages[1]
     place.do(Undo())
-    assert everything(place, "resnet18") == stages[0]
+    assert everything(place, "net") == stages[0]
     place.do(Redo())
-    assert everything(place, "resnet18") == stages[1]
+    assert everything(place, "net") == stages[1]
 
 
 def test_a_step_that_fails_leaves_everything_as_it_was(place: Place) -> None:

@@ -407,12 +407,3 @@ def test_a_redo_that_fails_changes_nothing_and_can_be_tried_again(place: Place) 
     undone = place.do(Undo()).undid
     assert undone is not None
     assert undone.request == 9, "what Undo takes back now has the number of the Redo"
-
-
-def test_a_new_change_makes_an_end_of_what_could_be_redone(place: Place) -> None:
-    place.do(NewTensor(name="x", shape=(2,)))
-    place.do(Undo())
-    place.do(NewTensor(name="y", shape=(2,)))
-    assert place.workspace.history.state().redo_title is None
-    with pytest.raises(BadInput, match="nothing to redo"):
-        place.do(Redo())

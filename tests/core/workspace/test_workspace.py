@@ -29,7 +29,6 @@ from devexplorer.core.records import (
 )
 from devexplorer.core.virtual.backend import meta_empty
 from devexplorer.core.virtual.device.machine import VirtualMachine
-from devexplorer.core.workspace.tensors import try_all_gpus, try_gpu
 
 
 def tensor(place: Place, name: str) -> Tensor:
@@ -221,15 +220,6 @@ def test_a_model_is_built_in_the_device_and_dtype_asked_for(place: Place) -> Non
     assert place.workspace.names == ("small", "mlp", "mlp2")
 
 
-def test_try_gpu(place: Place) -> None:
-    assert try_gpu(place.registry, 1) == ("vgpu:1", None)
-    device, why = try_gpu(place.registry, 3)
-    assert device == "cpu"
-    assert why is not None
-    assert "no GPU 3" in why
-    assert try_all_gpus(place.registry) == ["vgpu:0", "vgpu:1"]
-
-
 # removing
 
 
@@ -238,15 +228,6 @@ def test_removing_several_is_all_or_nothing(place: Place) -> None:
     with pytest.raises(BadInput, match="no object 'b'"):
         place.do(Remove(names=("a", "b")))
     assert place.workspace.names == ("a",)
-
-
-def test_held_bytes_are_published_after_each_change(place: Place) -> None:
-    before = place.workspace.held_bytes_by_device()
-    place.do(NewTensor(shape=(1000,), device="vgpu:0"))
-    assert before == {}
-    assert place.workspace.held_bytes_by_device() == {"vgpu:0": 4000}
-    place.do(Move(targets=("x",), device="vgpu:1", dtype="half"))
-    assert place.workspace.held_bytes_by_device() == {"vgpu:1": 2000}
 
 
 # running
