@@ -13,7 +13,7 @@ from fakes.quiet_window import QuietWindow
 from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QAction, QColor, QIcon, QWheelEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QLabel, QMenu, QSpinBox, QWidget
+from PySide6.QtWidgets import QApplication, QMenu, QSpinBox, QWidget
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.alerts.judging import Alerts, AlertsState, alerts_of
@@ -21,7 +21,7 @@ from devexplorer.core.alerts.records import Alert
 from devexplorer.core.alerts.rules import DEFAULT_RULES, NEW_ECC_ERRORS, QUANTITIES, Rule
 from devexplorer.core.records import DeviceSample, JobEnded, JobStarted, Problem
 from devexplorer.core.session.state import State
-from devexplorer.gui.alerts.page import SIDE_BY_SIDE_PX, AlertsPanel
+from devexplorer.gui.alerts.page import AlertsPanel
 from devexplorer.gui.alerts.rules import AlertRulesForm, _Row
 from devexplorer.gui.alerts.tab import QUIET_S, SETTING, AlarmLine, AlertNews
 from devexplorer.gui.alerts.tab import TAB as ALERTS
@@ -130,27 +130,6 @@ def test_ecc_errors_can_be_dismissed_once_they_are_chosen(qtbot: QtBot, panel: A
     assert [row[0] for row in shown(panel)] == ["✕ Alert", "Cleared"]
 
 
-def test_the_rules_go_below_the_list_where_there_is_no_room_beside_it(panel: AlertsPanel) -> None:
-    panel.resize(SIDE_BY_SIDE_PX, 600)
-    QApplication.processEvents()
-    assert panel.form.geometry().left() > panel.nothing.width() > 0
-    bar = panel.form.scroll_area.verticalScrollBar()
-    panel.resize(SIDE_BY_SIDE_PX, 160)
-    QApplication.processEvents()
-    assert bar.maximum() > 0, "the rules scroll below their heading"
-    heading = next(label for label in panel.form.findChildren(QLabel) if label.text() == "raise at")
-    for at in (0, bar.maximum()):
-        bar.setValue(at)
-        field = panel.form.rows[1].raise_at
-        assert heading.mapTo(panel, heading.rect().topLeft()).y() < 12
-        assert heading.mapTo(panel, QPoint(0, 0)).x() == field.mapTo(panel, QPoint(0, 0)).x()
-    panel.resize(SIDE_BY_SIDE_PX - 1, 600)
-    QApplication.processEvents()
-    assert bar.maximum() == 0, "all rules are in sight where the list has room to spare"
-    assert panel.form.geometry().left() == 0
-    assert panel.form.geometry().top() > 0
-
-
 def test_why_is_in_sight_and_a_click_leads_to_the_device_and_the_moment(
     qtbot: QtBot, panel: AlertsPanel, alerts: Alerts
 ) -> None:
@@ -217,16 +196,6 @@ def type_into(box: QSpinBox, text: str) -> None:
     box.selectAll()
     QTest.keyClicks(box, text)
     QTest.keyClick(box, Qt.Key.Key_Return)
-
-
-def test_a_threshold_that_is_changed_is_reported_with_all_rules(qtbot: QtBot, form: AlertRulesForm) -> None:
-    row = row_of(form, "memory_used_percent")
-    assert (row.raise_at.text(), row.clear_at.text(), row.seconds.text()) == ("95 %", "90 %", "2 s")
-    with qtbot.waitSignal(form.rules_changed) as said:
-        type_into(row.raise_at, "97")
-    (rules,) = said.args
-    assert rule(rules, "memory_used_percent") == Rule(metric="memory_used_percent", raise_at=97, clear_at=90, seconds=2)
-    assert len(form.rules) == len(DEFAULT_RULES)
 
 
 def test_what_is_typed_after_a_click_is_a_new_figure(qtbot: QtBot, form: AlertRulesForm) -> None:

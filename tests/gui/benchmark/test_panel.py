@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from fakes.host import hosted
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QColor, QGuiApplication
+from PySide6.QtGui import QGuiApplication
 from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
-from devexplorer.core.base import MISSING
 from devexplorer.core.benchmark.statistics import STOPPED_EARLY
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.feature import features
@@ -34,7 +33,6 @@ from devexplorer.core.sweep.kind import SweepSpec
 from devexplorer.gui.benchmark.base_page import BenchPage
 from devexplorer.gui.benchmark.page import BenchmarkPanel
 from devexplorer.gui.widgets.table import Cell, Column, RowsModel, TableRow
-from devexplorer.gui.widgets.theme import LIGHT, colour_of, set_theme
 
 NOW = 1_800_000_000.0
 GIB = 1024**3
@@ -145,35 +143,6 @@ def test_bad_input_is_answered_inline_and_nothing_is_sent(
     assert not panel.matmul.message.isVisible()
     assert panel.matmul.hint.full_text == "12.00 MiB, 2.15 GFLOP per product"
     assert panel.matmul.hint.isVisible()
-
-
-def test_everything_that_is_wrong_is_said_at_once(panel: BenchmarkPanel) -> None:
-    panel.matmul.dtype_edit.setText("floaty")
-    panel.matmul.size_edit.setText("0")
-    panel.matmul.seconds_edit.setText("-1")
-    assert all(words in panel.matmul.message.full_text for words in ("'floaty'", "side of 0", "-1 seconds"))
-
-
-def test_memory_that_was_freed_makes_room_again(panel: BenchmarkPanel, state: State) -> None:
-    state.apply(DeviceSample(device="vgpu:0", time_unix_s=NOW, memory_used_bytes=15 * GIB - 1))
-    panel.matmul.size_edit.setText("2048")
-    assert "1 B are free" in panel.matmul.message.full_text
-
-    state.apply(DeviceSample(device="vgpu:0", time_unix_s=NOW + 1, memory_used_bytes=0))
-    panel.refresh()
-    assert not panel.matmul.message.isVisible()
-
-
-def test_a_device_that_is_measured_already_is_refused_only_when_asked_again(
-    qtbot: QtBot, panel: BenchmarkPanel, state: State
-) -> None:
-    start(state, 1)
-    panel.refresh()
-    assert not panel.matmul.message.isVisible()
-
-    with qtbot.assertNotEmitted(panel.start_requested):
-        panel.page.start()
-    assert "running on vgpu:0 already" in panel.matmul.message.full_text
 
 
 def test_devices_come_and_go_and_a_choice_is_kept(panel: BenchmarkPanel, state: State) -> None:
@@ -294,11 +263,6 @@ def test_what_the_device_or_the_mode_cannot_do_is_said(
     assert said in panel.matmul.message.full_text
 
 
-def test_a_batch_is_a_whole_number(panel: BenchmarkPanel) -> None:
-    panel.matmul.batch_edit.setText("0")
-    assert "batch '0' is not a whole number above 0" in panel.matmul.message.full_text
-
-
 def test_conditions_are_next_to_the_number(panel: BenchmarkPanel, state: State) -> None:
     start(state, 1)
     state.runs[1].simulated = False  # readings and noise are those of a real card
@@ -362,15 +326,6 @@ def test_progress_and_the_time_left_are_shown_while_it_runs(panel: BenchmarkPane
     end(state, 1)
     panel.refresh()
     assert panel.matmul.hint.full_text == "12.00 MiB, 2.15 GFLOP per product"
-
-
-def test_the_empty_state_has_one_sentence_and_no_second_start(panel: BenchmarkPanel, state: State) -> None:
-    assert panel.matmul.is_empty
-    assert panel.matmul.empty.sentence.text() == "No matrix product has been measured in this session."
-    assert not panel.matmul.empty.button.isVisible()
-    start(state, 1)
-    panel.refresh()
-    assert not panel.matmul.is_empty
 
 
 def test_a_click_shows_another_kind_and_what_runs_has_a_dot(qtbot: QtBot, panel: BenchmarkPanel, state: State) -> None:
@@ -444,25 +399,6 @@ def test_finished_runs_are_copied_as_the_command_line_prints_them(panel: Benchma
     assert (run["device"], run["shape"], run["simulated"]) == ("vgpu:0", [512, 256, 128], True)
 
 
-def test_another_theme_recolours_the_rows(panel: BenchmarkPanel, state: State) -> None:
-    start(state, 1)
-    panel.refresh()
-    set_theme(LIGHT)
-    colour = panel.matmul.table.rows_model.index(0, 0).data(Qt.ItemDataRole.ForegroundRole)
-    assert colour.name() == LIGHT.devices[0].lower()
-
-
-def test_every_field_has_a_name(panel: BenchmarkPanel) -> None:
-    for widget in (
-        panel.matmul.devices,
-        panel.matmul.dtype_edit,
-        panel.matmul.size_edit,
-        panel.matmul.seconds_edit,
-        panel.matmul.table,
-    ):
-        assert widget.accessibleName()
-
-
 def test_the_rows_model_keeps_qts_rules(qtmodeltester: ModelTester) -> None:
     model = RowsModel([Column("a"), Column("b", is_number=True)])
     qtmodeltester.check(model)
@@ -480,13 +416,6 @@ def test_the_rows_model_keeps_qts_rules(qtmodeltester: ModelTester) -> None:
     changes.clear()
     model.set_rows([*rows("a"), *rows("b", text="y")])
     assert changes == [(1, 1)]
-
-
-def test_what_is_missing_is_dimmed_and_the_first_device_keeps_its_colour(qtbot: QtBot) -> None:
-    model = RowsModel([Column("a"), Column("b"), Column("c")])
-    model.set_rows([TableRow("row", (Cell("1"), Cell(MISSING), Cell("vgpu:0", 0)))])
-    colours = [model.index(0, column).data(Qt.ItemDataRole.ForegroundRole) for column in range(3)]
-    assert colours == [None, QColor(colour_of("dim")), QColor(colour_of(0))]
 
 
 @pytest.mark.parametrize(

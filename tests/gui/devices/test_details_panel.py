@@ -98,45 +98,12 @@ def test_columns_follow_the_width_and_none_is_cut_at_the_side(qtbot: QtBot, widt
     assert all(left + boxes[0].width() <= sheet.viewport().width() for left in lefts)
 
 
-def test_no_title_is_the_last_line_of_a_column(qtbot: QtBot) -> None:
-    panel = panel_for(qtbot, server(1))
-    sheet = panel.sheet
-    sheet.setStyleSheet("QScrollBar:horizontal { height: 10px }")  # as in every theme: not what the style says
-    for height in range(240, 420, 3):
-        panel.resize(panel.width(), height)
-        QApplication.processEvents()
-        for group in sheet.groups:
-            first = item_of(sheet, group.title, group.rows[0].label)
-            title = sheet.item(sheet.row(first) - 1)
-            assert title.text() == group.title
-            assert sheet.visualItemRect(title).left() == sheet.visualItemRect(first).left(), height
-
-
 @pytest.mark.parametrize("height", range(634, 1060, 71))
 def test_groups_are_whole_where_there_is_room_for_their_columns(qtbot: QtBot, height: int) -> None:
     panel = panel_for(qtbot, server(1), width=1478, height=height)
     QApplication.processEvents()
     for group in panel.sheet.groups:
         assert len({box_of(panel.sheet, group.title, row.label).left() for row in group.rows}) == 1, group.title
-
-
-def test_empty_lines_between_groups_are_left_out_before_the_last_rows_are_out_of_sight(qtbot: QtBot) -> None:
-    state = state_with(CPU, VGPU)
-    sample(state, "vgpu:0", GIB)
-    seen = set()
-    for height in range(120, 400, 10):
-        sheet = panel_for(qtbot, state, "vgpu:0", 640, height).sheet
-        QApplication.processEvents()
-        last = sheet.visualItemRect(sheet.item(sheet.count() - 1))
-        seen.add(("apart" if None in sheet.lines else "close", last.right() <= sheet.viewport().width()))
-    assert seen == {("apart", True), ("close", True), ("apart", False)}
-
-
-def test_why_something_is_not_known_is_under_the_pointer(qtbot: QtBot) -> None:
-    sheet = panel_for(qtbot, server(1)).sheet
-    words = item_of(sheet, "Memory errors", "retirement pending").toolTip()
-    assert "Not known: this card replaces rows instead" in words
-    assert "GPU-00000000-1b2c-4d5e-8f90-0123456789ab" in item_of(sheet, "Identity", "UUID").toolTip()
 
 
 def test_the_filter_keeps_what_holds_every_word(qtbot: QtBot) -> None:
@@ -183,15 +150,6 @@ def test_rows_are_walked_with_the_arrow_keys_and_scrolled_to(qtbot: QtBot) -> No
     assert panel.sheet.verticalScrollBar().value() > 0
     qtbot.keyClick(panel.sheet, Qt.Key.Key_Up)
     assert panel.sheet.currentItem() is not current
-
-
-def test_another_device_starts_at_the_top(qtbot: QtBot) -> None:
-    panel = panel_for(qtbot, server(2), width=300, height=200)
-    QApplication.processEvents()
-    panel.sheet.verticalScrollBar().setValue(300)
-    panel.set_device("cuda:1")
-    assert panel.sheet.verticalScrollBar().value() == 0
-    assert value(panel, "Identity", "NVML index") == "1"
 
 
 def test_a_simulated_device_is_marked(qtbot: QtBot) -> None:

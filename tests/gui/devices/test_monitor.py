@@ -196,16 +196,6 @@ def test_alerts_and_work_of_a_device_stand_in_its_row(qtbot: QtBot, state: State
     assert column(panel, "status")[1:5] == ["", "measuring 25 %", "✕ Temperature 101 °C", ""]
 
 
-@pytest.mark.parametrize(("width", "gone"), [(1204, set()), (880, {"fan %", "mem MHz", "processes"})])
-def test_a_narrow_table_goes_without_what_is_wanted_least(
-    qtbot: QtBot, state: State, width: int, gone: set[str]
-) -> None:
-    panel = panel_of(qtbot, state, width)
-    QApplication.processEvents()
-    assert {title for at, title in enumerate(TITLES) if panel.table.isColumnHidden(at)} == gone
-    assert panel.table.horizontalScrollBar().maximum() == 0
-
-
 @pytest.mark.parametrize("count", [1, 2, 8, 16])
 def test_it_asks_for_no_more_height_than_its_rows_have(qtbot: QtBot, count: int) -> None:
     state = State()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -11,7 +10,7 @@ from fakes.diagnoses import CODE, FILE, PATCH, diagnosis, finding, hidden_sync, 
 from fakes.host import hosted
 from fakes.look_records import CPU, CUDA, ENGINE, VGPU, mlp, model, module_row, show, state_with, tensor
 from PySide6.QtCore import QObject, QPoint, Qt, QUrl, Slot
-from PySide6.QtGui import QColor, QDesktopServices, QGuiApplication, QTextBlock
+from PySide6.QtGui import QDesktopServices, QGuiApplication
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.records import (
@@ -33,9 +32,7 @@ from devexplorer.core.records.doctor import CHANGED
 from devexplorer.core.session.state import State
 from devexplorer.gui.doctor.finding import PATH, PLACE, RULE, all_of_it, cost_text, sign_of
 from devexplorer.gui.doctor.page import AT_WORK, CLEAN, NO_MODEL, NOTHING, OLD, ONLY_CPU, WORKING, DoctorPanel
-from devexplorer.gui.widgets.source_view import DiffView
 from devexplorer.gui.widgets.table import ROW_PX, Cell
-from devexplorer.gui.widgets.theme import DARK, LIGHT, Theme, set_theme
 
 LEFT = Qt.MouseButton.LeftButton
 
@@ -195,21 +192,7 @@ def test_a_check_under_way_says_how_it_goes_and_can_be_cancelled(
     assert panel.form.check_button.isEnabled()
 
 
-def test_another_command_under_way_is_no_check(panel: DoctorPanel, state: State) -> None:
-    begun(state, panel, AddVirtual(spec="Tesla T4"))
-    assert panel.form.check_button.isEnabled()
-    assert not panel.form.cancel_button.isVisible()
-
-
 # --- what is listed ---------------------------------------------------------------------------------------------------
-
-
-def test_before_the_first_check_there_is_a_sentence(panel: DoctorPanel) -> None:
-    assert panel.nothing.isVisible()
-    assert panel.nothing.text() == NOTHING
-    assert not any(
-        part.isVisible() for part in (panel.finding, panel.verdict, panel.form.offer_button, panel.form.hint)
-    )
 
 
 def test_problems_come_first_then_what_was_not_checked_then_notes(panel: DoctorPanel, state: State) -> None:
@@ -355,41 +338,6 @@ def test_what_a_rebuild_has_left_of_a_check_is_checked_again_once(
     assert len(sent) == 1, "one check at a time"
 
 
-@pytest.mark.parametrize("width", [1240, 1264, 1900])
-def test_long_paths_and_sentences_do_not_make_the_page_wider(
-    qtbot: QtBot, state: State, sent: list[Command], width: int
-) -> None:
-    panel = panel_for(qtbot, state, sent, width=width)
-    words = f"{'a_very_long_name_that_nothing_can_break' * 8} is wrong."
-    say(state, panel, diagnosis(finding(".".join(["layer"] * 60), message=words, fix=words, file="/" + "x" * 300)))
-    QGuiApplication.processEvents()
-    assert panel.minimumSizeHint().width() <= 1240
-    assert panel.width() == width
-    assert panel.finding.geometry().right() <= width
-    inside = panel.finding.widget()
-    assert inside is not None
-    assert inside.width() <= panel.finding.viewport().width()
-
-
-@pytest.mark.parametrize("theme", [DARK, LIGHT])
-def test_severities_have_their_colour_in_both_themes(
-    qtbot: QtBot, state: State, sent: list[Command], theme: Theme
-) -> None:
-    set_theme(LIGHT if theme is DARK else DARK)
-    panel = panel_for(qtbot, state, sent)
-    say(state, panel, some())
-    panel.table.selectRow(2)
-    set_theme(theme)
-    severities = ["error", "error", "warning", "not checked", "note"]
-    wanted = {"error": theme.error, "warning": theme.warning}
-    colours = [panel.model.index(row, 0).data(Qt.ItemDataRole.ForegroundRole) for row in range(len(severities))]
-    assert colours == [QColor(wanted.get(one, theme.dim)) for one in severities]
-    sign = panel.finding.sign.pixmap().toImage()
-    found = {sign.pixelColor(x, y).rgba() for x in range(sign.width()) for y in range(sign.height())}
-    assert QColor(theme.warning).rgba() in found
-    assert panel.finding.title.text() == "Hidden synchronisation"  # still chosen
-
-
 # --- the finding ------------------------------------------------------------------------------------------------------
 
 
@@ -459,20 +407,6 @@ def test_double_click_and_return_show_the_line_and_what_it_is_about(
     panel.table.selectRow(3)
     qtbot.keyClick(panel.table, Qt.Key.Key_Return)
     assert len(chosen) == 3  # what was not checked is nowhere in the tree
-
-
-def test_the_marked_line_is_on_a_band(qtbot: QtBot, panel: DoctorPanel, state: State) -> None:
-    say(state, panel, some())
-    for theme in (DARK, LIGHT):
-        set_theme(theme)
-        source = panel.finding.source
-        QGuiApplication.processEvents()  # it gets its height
-        image = source.grab().toImage()
-        inside = source.line_rect().center().y()
-        right = source.width() - 24
-        assert image.pixelColor(right, inside) == QColor(theme.selection)
-        assert image.pixelColor(right, inside - 2 * source.fontMetrics().lineSpacing()) != QColor(theme.selection)
-        assert image.pixelColor(8, inside).name() != image.pixelColor(right, inside - 40).name()
 
 
 class Editor(QObject):
@@ -600,41 +534,3 @@ def test_a_patch_for_the_users_file_can_be_applied_and_one_for_a_sample_cannot(
     assert button.isEnabled(), "the file is as it was, if another check says so again"
     say(state, panel, diagnosis(finding("a")))
     assert not button.isVisible()
-
-
-def test_what_can_be_done_is_at_the_top_and_a_patch_is_shown_whole(panel: DoctorPanel, state: State) -> None:
-    long = PATCH.replace("torch.ones(8)", f"torch.ones(8, device={'tokens' * 20}.device)")
-    assert long != PATCH
-    say(state, panel, diagnosis(finding("a", patch=long, digest="ab"), inputs="2x8"))
-    QGuiApplication.processEvents()
-    found = panel.finding
-    assert found.verticalScrollBar().value() == 0
-    for button in (found.apply_button, found.open_button, found.path_button):
-        corner = button.mapTo(found.viewport(), QPoint(button.width(), button.height()))
-        assert found.viewport().rect().contains(corner)
-        assert button.geometry().bottom() < found.message.geometry().top()
-    assert not found.patch.horizontalScrollBar().isVisible()
-    for layout in (block.layout() for block in blocks(found.patch)):
-        widths = [layout.lineAt(line).naturalTextWidth() for line in range(layout.lineCount())]
-        assert max(widths) <= found.patch.viewport().width()
-    assert found.patch.verticalScrollBar().maximum() == 0
-
-
-@pytest.mark.parametrize("theme", [DARK, LIGHT], ids=lambda theme: theme.name)
-def test_a_difference_is_told_by_colours_and_by_signs(qtbot: QtBot, panel: DoctorPanel, theme: Theme) -> None:
-    view = DiffView()
-    qtbot.addWidget(view)
-    view.set_code(PATCH.rstrip("\n"))
-    set_theme(theme)
-    lines = {block.text()[:4]: block.layout().formats() for block in blocks(view)}
-    colours = {text: formats[0].format.foreground().color().name().upper() for text, formats in lines.items()}
-    assert colours["-   "] == theme.error.upper()
-    assert colours["+   "] == theme.added.upper()
-    assert colours["--- "] == colours["+++ "] == theme.dim.upper()
-
-
-def blocks(view: DiffView) -> Iterator[QTextBlock]:
-    block = view.document().begin()
-    while block.isValid():
-        yield block
-        block = block.next()

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from fakes.diagnoses import FILE, diagnosis, finding, hidden_sync, note, some, tell
 from fakes.host import hosted
-from fakes.look_records import CPU, VGPU, mlp, model, module_row, show, state_with, tensor, tensor_row
+from fakes.look_records import CPU, VGPU, mlp, model, module_row, show, state_with, tensor_row
 from PySide6.QtCore import QModelIndex, Qt
-from PySide6.QtGui import QColor, QImage
 from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
@@ -20,7 +19,6 @@ from devexplorer.core.session.row_table import RowTable
 from devexplorer.core.session.state import State
 from devexplorer.gui.objects.item_model import BADGES_ROLE, FINDING_ROLE, TARGET_ROLE, ObjectsModel, TreeColumn
 from devexplorer.gui.objects.panel import ObjectsPanel
-from devexplorer.gui.widgets.theme import DARK, LIGHT, Theme, colour_of, set_theme, severity_tone
 
 LEFT = Qt.MouseButton.LeftButton
 
@@ -149,18 +147,6 @@ def test_the_tree_keeps_qts_rules_whatever_the_doctor_says(tree: ObjectsModel, q
     assert not tree.has_findings
 
 
-def test_what_is_open_stays_open_when_the_doctor_has_spoken(qtbot: QtBot) -> None:
-    state = state_with(CPU, VGPU)
-    show(state, mlp(), tensor("x"))
-    panel = panel_for(qtbot, state)
-    panel.expand("mlp:out")
-    panel.select("mlp:out.weight")
-    tell(state, some())
-    panel.refresh()
-    assert panel.tree.isExpanded(panel.model.index_of("mlp:out"))
-    assert panel.selected_targets() == ("mlp:out.weight",)
-
-
 def test_the_first_finding_is_opened_once(qtbot: QtBot) -> None:
     state = state_with(CPU, VGPU)
     show(state, mlp())
@@ -213,14 +199,6 @@ def test_a_filter_finds_findings(tree: ObjectsModel) -> None:
     assert [line.strip() for line in shown(tree)] == ["mlp", "out", SYNC]
 
 
-def test_sorting_keeps_findings_below_their_modules(tree: ObjectsModel) -> None:
-    fill(tree, mlp(), some())
-    for option in ("name", "bytes"):
-        tree.arrange(Options(sorted_by=option, descending=True))
-        assert tree.finding_index("mlp", 0).parent() == tree.index_of("mlp:hidden")
-        assert tree.index_of("mlp:hidden").siblingAtColumn(TreeColumn.MIB).data() == "3.0"
-
-
 def test_findings_follow_changes_in_place_and_say_when_they_cannot() -> None:
     state = state_with(CPU)
     show(state, mlp())
@@ -270,36 +248,6 @@ def test_a_double_click_or_return_on_a_finding_opens_it(qtbot: QtBot) -> None:
     panel.tree.setCurrentIndex(panel.model.finding_index("mlp", 1))
     qtbot.keyClick(panel.tree, Qt.Key.Key_Return)
     assert opened[1:] == [("mlp", 1)]
-
-
-def painted(panel: ObjectsPanel, index: QModelIndex) -> QImage:
-    row = panel.tree.visualRect(index)
-    row.setLeft(0)
-    row.setRight(panel.tree.viewport().width())
-    return panel.tree.viewport().grab(row).toImage()
-
-
-def has_colour(image: QImage, wanted: str) -> bool:
-    """Whether a pixel is nearly of this colour: thin lines are smoothed."""
-    red, green, blue, _ = QColor(wanted).getRgb()
-    pixels = (image.pixelColor(x, y) for x in range(image.width()) for y in range(image.height()))
-    return any(max(abs(one.red() - red), abs(one.green() - green), abs(one.blue() - blue)) < 60 for one in pixels)
-
-
-@pytest.mark.parametrize("theme", [DARK, LIGHT])
-def test_findings_are_painted_across_the_columns_with_their_sign(qtbot: QtBot, theme: Theme) -> None:
-    set_theme(theme)
-    panel = diagnosed(qtbot)
-    panel.tree.clearSelection()
-    for number, severity in ((0, "error"), (2, "warning")):
-        image = painted(panel, panel.model.finding_index("mlp", number))
-        assert has_colour(image, colour_of(severity_tone(severity)))
-        assert has_colour(image, theme.soft)
-        beyond = panel.tree.columnViewportPosition(TreeColumn.TYPE) + 30
-        across = image.copy(beyond, 0, 60, image.height())
-        assert has_colour(across, theme.soft), "the sentence ends where the first column does"
-    assert has_colour(painted(panel, panel.model.index_of("mlp")), colour_of(severity_tone("error")))
-    assert not has_colour(painted(panel, panel.model.index_of("mlp:hidden.bias")), colour_of(severity_tone("error")))
 
 
 def test_what_is_near_a_path_is_selected(qtbot: QtBot) -> None:

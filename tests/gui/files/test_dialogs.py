@@ -21,7 +21,6 @@ from devexplorer.core.files.records import (
     OpenModel,
     Save,
 )
-from devexplorer.core.isolation.model_classes import Candidate
 from devexplorer.core.isolation.model_source import describe
 from devexplorer.core.parameters.records import Initialise
 from devexplorer.core.records import Row
@@ -51,38 +50,6 @@ def opening(qtbot: QtBot, state: State) -> OpenModelDialog:
     qtbot.addWidget(dialog)
     dialog.show()
     return dialog
-
-
-def test_the_rows_keep_their_places_while_the_message_grows_and_shrinks(
-    opening: OpenModelDialog, qtbot: QtBot, tmp_path: Path
-):
-    rows = (opening.kind, opening.file, opening.factory, opening.options, opening.name)
-
-    def places() -> list[tuple[int, ...]]:
-        qtbot.wait(1)  # posted layout requests
-        return [row.geometry().getRect() for row in rows]
-
-    height, size = opening.file.height(), opening.size()
-    opening.file.set_path(str(tmp_path / "nets.py"))
-    assert opening.file.height() == height
-    (tmp_path / "nets.py").write_text("")
-    opening.file.set_path(f"{tmp_path}/./nets.py")
-    opening.show_candidates(opening.file.path, [Candidate("A", True, ()), Candidate("Net", True, ("size",))])
-    listed = places()
-    assert opening.file.height() == height
-    lengths = set[int]()
-    for name in ("Net", "A"):
-        opening.table.select_key(name)
-        assert (places(), opening.size()) == (listed, size), name
-        lengths.add(len(opening.message.text()) // 100)
-    assert len(lengths) > 1, "messages of one and of several lines"
-    opening.kind.setCurrentIndex(list(KINDS).index("module"))
-    opening.folder.set_path(str(tmp_path))
-    opening.module.setText("nets")
-    opening.factory.setText("Net")
-    qtbot.wait(1)
-    assert "Net() is called" in opening.message.text()
-    assert opening.size() == size
 
 
 def test_what_cannot_be_opened_is_said_before_anything_is_sent(opening: OpenModelDialog, qtbot: QtBot):

@@ -107,23 +107,6 @@ def test_the_only_class_of_a_file_is_chosen_though_it_needs_arguments_and_no_but
         assert dialog.accept_button.pos() == place
 
 
-def test_the_models_in_a_module_are_listed(quiet: QuietWindow, files: Path) -> None:
-    (files / "pack").mkdir()
-    (files / "pack" / "nets.py").write_text(NETS)
-    quiet.window.actions_by_id["open_model"].trigger()
-    [dialog] = dialogs(quiet)
-    assert isinstance(dialog, OpenModelDialog)
-    dialog.kind.setCurrentIndex(dialog.kind.findData("module"))
-    dialog.folder.set_path(str(files))
-    dialog.module.setText("pack.nets")
-    quiet.answered()
-    assert [row.key for row in dialog.table.rows] == ["Block", "Net", "wide"]
-    assert dialog.message.text() == "Choose a class or function of the module."
-    dialog.table.select_key("Net")
-    assert dialog.source() == ("pack.nets:Net", str(files))
-    dialog.reject()
-
-
 def test_the_models_in_a_file_are_listed_and_one_click_chooses(quiet: QuietWindow, files: Path) -> None:
     (files / "nets.py").write_text(NETS)
     assert drop(quiet, files / "nets.py")

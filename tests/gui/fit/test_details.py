@@ -2,19 +2,17 @@
 
 from fakes.bench_runs import CPU, T4S
 from fakes.fit_pages import begun, panel_for, planned, texts, type_into
-from fakes.fits import HELPS, fit, helped, report
+from fakes.fits import HELPS, helped, report
 from msgspec.structs import replace
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QApplication, QPushButton
+from PySide6.QtWidgets import QApplication
 
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.devices.profiles import load_profiles
-from devexplorer.gui.fit.details import TOGETHER
 from devexplorer.gui.fit.rows import (
     CARD,
 )
 
-LEFT = Qt.MouseButton.LeftButton
 T4 = "Tesla T4"
 
 
@@ -44,20 +42,6 @@ def test_the_parts_at_rest_are_beside_those_at_the_peak(qtbot, state):
     planned(narrow, state, report())
     assert not narrow.details.parts.rests["gradients"].isVisible()
     assert "bytes at rest" in narrow.details.parts.numbers["gradients"].toolTip()
-
-
-def test_batch_and_step_of_the_chosen_card_are_said_where_the_table_has_no_room_for_them(panel, state):
-    large = fit(T4, 1 << 30, largest_batch=65536, at_least=True)
-    times = {"step_seconds": 0.5, "step_seconds_low": 0.4, "step_seconds_high": 0.6}
-    rates = {"samples_per_s": 16.0, "samples_per_s_low": 13.3, "samples_per_s_high": 20.0}
-    fits = (replace(large, **times, **rates, bound="launches"),)
-    planned(panel, state, replace(report(), fits=fits))
-    assert panel.details.batch.isVisibleTo(panel.details)
-    words = panel.details.batch.text().replace(TOGETHER, "")
-    assert words == (
-        "Largest batch 65,536 or more. One step 400 to 600 ms, 13.3 to 20.0 samples/s (simulated), bound by launches:"
-        " a larger batch or CUDA graphs would help. 0.190 to 0.286 samples/J at 70 W."
-    )
 
 
 def test_what_would_help_is_asked_for_one_card_and_shown_beside_the_table(qtbot, panel, state, sent):
@@ -111,16 +95,6 @@ def test_a_help_can_be_used_at_once(qtbot, panel, state, sent):
     )
 
 
-def test_what_would_help_is_above_the_fold_at_the_default_height(panel, state):
-    planned(panel, state, helped())
-    QApplication.processEvents()
-    first = panel.details.helps.lines[0]
-    for widget in (first.title, first.takes, first.button):
-        seen = widget.mapTo(panel.details.viewport(), widget.rect().bottomRight())
-        assert panel.details.viewport().rect().contains(seen)
-    assert panel.table.horizontalScrollBar().maximum() == 0
-
-
 def test_where_nothing_helps_or_there_was_no_time_it_says_so(panel, state):
     planned(panel, state, helped(()))
     assert panel.details.helps.nothing.isVisible()
@@ -143,15 +117,3 @@ def test_return_on_a_card_asks_once_what_would_help(qtbot, panel, state, sent):
     planned(panel, state, report(asked.spec, HELPS), request=8)
     qtbot.keyClick(panel.table, Qt.Key.Key_Return)
     assert len(sent) == 1
-
-
-def test_tab_goes_through_the_helps_in_their_order(panel, state):
-    behind = QPushButton("behind the tab", panel.parentWidget())  # made before the helps are
-    planned(panel, state, helped(HELPS * 2))
-    chain, at = [panel.details], panel.details.nextInFocusChain()
-    while at is not panel.details:
-        chain.append(at)
-        at = at.nextInFocusChain()
-    places = [chain.index(line.button) for line in panel.details.helps.lines]
-    assert places == sorted(places)
-    assert places[-1] < chain.index(behind)

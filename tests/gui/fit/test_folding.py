@@ -12,7 +12,6 @@ from devexplorer.gui.fit.rows import (
 )
 
 LEFT = Qt.MouseButton.LeftButton
-T4 = "Tesla T4"
 
 
 def click(qtbot, button):
@@ -61,17 +60,3 @@ def test_the_form_comes_back_for_another_plan(qtbot, state):
     ended(panel, state, failed, request=9)
     assert panel.caption.full_text.startswith("✕")
     assert not panel.is_folded, "what was wrong is in the form"
-
-
-def test_in_one_line_the_form_stays(qtbot, state):
-    panel = panel_for(qtbot, state, 1264, 274)
-    planned(panel, state, report())
-    assert not panel.is_folded
-    assert not panel.fold_button.isVisible()
-    panel.resize(686, 274)
-    QApplication.processEvents()
-    assert panel.is_folded
-    panel.resize(1264, 274)
-    QApplication.processEvents()
-    assert not panel.is_folded
-    assert panel.start_button.isVisible()

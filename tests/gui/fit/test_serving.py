@@ -89,15 +89,6 @@ def test_the_table_says_first_token_and_tokens_a_second(panel, state):
     assert "(simulated)" in panel.caption.full_text
 
 
-def test_a_step_has_its_own_words_again_afterwards(panel, state):
-    planned(panel, state, reported())
-    plain = FitReport(spec=FitSpec(source="mlp", gpus=(L4,)), fits=(fit(L4, 22 * GIB),))
-    planned(panel, state, plain, request=8)
-    heads = [panel.table.rows_model.headerData(column, Qt.Orientation.Horizontal) for column in (STEP, RATE)]
-    assert heads == ["simulated step", "simulated samples/s"]
-    assert panel.details.helps.isVisibleTo(panel.details)
-
-
 def test_the_chosen_card(panel, state):
     planned(panel, state, reported())
     text = panel.details.batch.text().replace("\u2060", "")

@@ -59,13 +59,6 @@ def test_two_runs_are_on_one_axis_in_their_unit(qtbot: QtBot) -> None:
     assert "Compared with #1" in panel.facts.text()
 
 
-def test_small_rates_head_their_column_in_the_unit_of_the_medians(qtbot: QtBot) -> None:
-    model = panel_with(qtbot, stored(matmul(0.005), 1), stored(matmul(0.006), 2)).intervals.rows_model
-    headed = str(model.headerData(INTERVAL, Qt.Orientation.Horizontal))
-    assert headed.endswith("GFLOP/s")
-    assert headed.startswith("4.")
-
-
 def test_the_significance_is_next_to_the_difference(qtbot: QtBot) -> None:
     panel = panel_with(qtbot, *two())
     words = panel.intervals.rows_model.rows[1].cells[INTERVAL].tip
@@ -73,22 +66,6 @@ def test_the_significance_is_next_to_the_difference(qtbot: QtBot) -> None:
     assert "× 1.031 (1.0" in words
     assert "823 TFLOP/s, middle 60 % from 816 to 830" in words
     assert "3.1 % faster" in panel.intervals.rows_model.rows[1].cells[WORDS].text
-
-
-def test_the_intervals_are_a_table_too(qtbot: QtBot) -> None:
-    shown = panel_with(qtbot, *two()).intervals.figures()
-    assert shown is not None
-    medians = [float(row[shown.columns.index("Median")]) for row in shown.rows]
-    assert medians == [798.0, 823.0]
-    assert [row[shown.columns.index("Times the first run")] for row in shown.rows] == ["—", "1.031"]
-    assert "3.1 % faster" in shown.rows[1][-1]
-
-
-def test_equal_runs_are_not_drawn_far_apart(qtbot: QtBot) -> None:
-    panel = panel_with(qtbot, stored(matmul(800.0), 1), stored(matmul(800.4), 2))
-    axis = panel.intervals.axis
-    assert axis.high - axis.low >= 0.04 * 800
-    assert axis.share(800.4) - axis.share(800.0) < 0.02
 
 
 def test_many_quantities_share_an_axis_of_ratios(qtbot: QtBot) -> None:
@@ -174,25 +151,6 @@ def test_conditions_that_differ_are_highlighted(qtbot: QtBot) -> None:
     assert panel.model.headerData(2, Qt.Orientation.Horizontal) == "#2  cuda:0"
 
 
-def test_what_is_not_known_is_not_highlighted(qtbot: QtBot) -> None:
-    runs = [
-        stored(matmul(), 1, throttle_reasons=()),
-        stored(matmul(), 2, throttle_reasons=None),
-        stored(matmul(), 3, throttle_reasons=("heat",)),
-    ]
-    panel = panel_with(qtbot, *runs)
-    [row] = panel.model.rows
-    assert [cell.text for cell in row.cells] == ["throttled by", "nothing", "—", "heat"]
-    assert [panel.model.is_different(panel.model.index(0, column)) for column in (1, 2, 3)] == [False, False, True]
-
-
-def test_runs_under_the_same_conditions_say_so(qtbot: QtBot) -> None:
-    panel = panel_with(qtbot, stored(matmul(798.0), 1), stored(matmul(799.0), 2))
-    assert panel.alike.isVisible()
-    assert not panel.table.isVisible()
-    assert "repeat both" in panel.remarks.text()
-
-
 def test_simulated_beside_measured_runs_are_warned_about(qtbot: QtBot) -> None:
     panel = panel_with(qtbot, stored(matmul(798.0), 1), stored(matmul(700.0, info=T4), 2, T4))
     assert panel.warning.isVisible()
@@ -210,13 +168,3 @@ def test_while_it_is_computed_and_when_it_failed_there_are_words(qtbot: QtBot) -
     assert panel.waiting.text() == "✕ These runs have no figure in common."
     panel.show_comparison(compare(two()))
     assert not panel.waiting.isVisible()
-
-
-def test_the_window_grows_so_that_it_shows_what_there_is(qtbot: QtBot) -> None:
-    dialog = CompareDialog(state_with(HERE_CPU, H200))
-    qtbot.addWidget(dialog)
-    dialog.show()
-    before = dialog.height()
-    dialog.show_comparison(compare([stored(matmul(700.0 + number), number) for number in range(1, 19)]))
-    assert before < dialog.height() <= 760
-    dialog.close()

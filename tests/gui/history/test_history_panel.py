@@ -10,25 +10,20 @@ from typing import Any
 import msgspec
 import pytest
 from fakes.host import hosted
-from fakes.look_records import ENGINE, state_with
+from fakes.look_records import state_with
 from fakes.stored_runs import H200, HERE_CPU, T4, bandwidth, fifty, matmul, model_run, scaling, spread, stored, sweep
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QFontMetrics
 from PySide6.QtWidgets import QApplication, QLineEdit
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.benchmark.kind import kind_name, kind_of
-from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.history.filter import Filter, search_text
 from devexplorer.core.history.store import Store
 from devexplorer.core.history.store_thread import Say, StoreThread
 from devexplorer.core.records import StoredRun
 from devexplorer.core.session.state import State
 from devexplorer.gui.history.page import HistoryPanel
-from devexplorer.gui.history.rows import COLUMNS, TAGS, WIDTHS, history_row, short_when_text
-from devexplorer.gui.widgets import theme as themes
-from devexplorer.gui.widgets.table import PAD_PX
-from devexplorer.gui.widgets.theme import DARK
+from devexplorer.gui.history.rows import COLUMNS, TAGS, history_row
 
 LEFT = Qt.MouseButton.LeftButton
 COLUMN = {column.title: number for number, column in enumerate(COLUMNS)}
@@ -128,14 +123,6 @@ def click_row(
 
 
 # --- what is listed ---------------------------------------------------------------------------------------------------
-
-
-def test_before_the_history_is_open_nothing_can_be_asked_for(qtbot: QtBot) -> None:
-    panel = hosted(qtbot, lambda _: HistoryPanel(here()), 1264, 280)
-    assert panel.nothing.isVisible()
-    assert panel.nothing.text() == "The history is not open yet."
-    assert not panel.import_button.isEnabled()
-    panel.refresh()
 
 
 def test_while_the_runs_are_asked_for_again_it_is_not_said_that_there_are_none(qtbot: QtBot) -> None:
@@ -260,18 +247,6 @@ def test_a_device_that_is_not_here_has_no_device_colour(qtbot: QtBot) -> None:
     assert same_card.model.row(0).cells[COLUMN["device"]].colour == 0, "the UUID says that it is this card"
 
 
-def test_text_from_a_file_is_no_markup(qtbot: QtBot) -> None:
-    panel, _ = panel_with(qtbot, stored(matmul(), 1, tags=("<b>bold</b>",), host="<img src=x>"))
-    assert "<b>" in panel.model.index(0, TAGS).data(Qt.ItemDataRole.ToolTipRole)
-
-
-def test_moments_are_short_and_tell_runs_apart() -> None:
-    now = 1_794_900_000.0
-    assert len(short_when_text(now - 3600, now)) == len("11-18 13:47")
-    assert short_when_text(now - 400 * 86400, now).startswith("2025-")
-    assert len(short_when_text(now + 86400, now)) == len("2026-11-18"), "a clock that goes wrong elsewhere"
-
-
 def test_rows_are_made_when_they_are_looked_at(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
     monkeypatch.setattr(
@@ -281,31 +256,6 @@ def test_rows_are_made_when_they_are_looked_at(qtbot: QtBot, monkeypatch: pytest
     panel, _ = panel_with(qtbot, *runs)
     assert panel.model.rowCount() == 200
     assert 0 < len(set(made)) < 80
-
-
-def test_nothing_is_cut_off_at_the_smallest_window(qtbot: QtBot) -> None:
-    themes.apply(QApplication.instance(), DARK)
-    panel, _ = panel_with(qtbot, *fifty())
-    metrics = QFontMetrics(panel.table.font())
-    cut = set()
-    for row in range(panel.model.rowCount()):
-        for column in range(COLUMN["remarks"]):
-            room = panel.table.columnWidth(column) - (2 * PAD_PX if column == 0 else PAD_PX) - 3
-            text = panel.model.row(row).cells[column].text
-            if metrics.horizontalAdvance(text) > room and column != COLUMN["what"]:
-                cut.add(text)
-    assert not cut
-    assert metrics.horizontalAdvance("4096×4096×4096") <= WIDTHS[COLUMN["what"]] - PAD_PX - 3
-    assert panel.table.horizontalScrollBar().maximum() == 0
-
-
-@pytest.mark.parametrize("width", [920, 1200])
-def test_a_narrow_window_goes_without_the_columns_that_are_wanted_least(qtbot: QtBot, width: int) -> None:
-    panel, _ = panel_with(qtbot, *fifty(), width=width)
-    table = panel.table
-    assert table.horizontalScrollBar().maximum() == 0
-    hidden = {title for title, column in COLUMN.items() if table.isColumnHidden(column)}
-    assert {"W"} <= hidden <= {"W", "MHz", "°C", "% of best", "kind", "noise %"}
 
 
 def test_more_than_a_page_is_listed_when_asked_for(qtbot: QtBot) -> None:
@@ -439,16 +389,6 @@ def test_several_runs_get_tags_added(qtbot: QtBot) -> None:
     assert [run.tags for run in source.runs] == [("a", "b"), ("a", "b")]
 
 
-def test_tags_that_are_none_are_refused_in_one_line(qtbot: QtBot) -> None:
-    panel, source = panel_with(qtbot, stored(matmul(), 1))
-    source.fails = "The tag 'aaaaaaaaaaaaaaaaaaaa…' is no tag; write at most 40 letters."
-    click_row(qtbot, panel, 0)
-    qtbot.mouseClick(panel.tags_button, LEFT)
-    qtbot.keyClicks(panel.question.edit, "a" * 50)
-    qtbot.mouseClick(panel.question.yes, LEFT)
-    assert panel.message.full_text == f"✕ {source.fails}"
-
-
 def test_deleting_is_asked_about_and_return_does_not_do_it(qtbot: QtBot) -> None:
     panel, source = panel_with(qtbot, *(stored(matmul(), number) for number in (3, 2, 1)))
     click_row(qtbot, panel, 0)
@@ -513,15 +453,6 @@ def test_a_report_of_no_runs_asks_for_no_file(qtbot: QtBot) -> None:
     assert source.exported == [("html", Path("runs.html"), (1,), False)]
 
 
-def test_a_file_that_is_no_export_is_refused_in_words(qtbot: QtBot, tmp_path: Path) -> None:
-    panel, source = panel_with(qtbot, stored(matmul(), 1))
-    qtbot.mouseClick(panel.import_button, LEFT)
-    panel.context.chosen(tmp_path / "x.json")  # type: ignore[attr-defined]
-    assert source.imported == [tmp_path / "x.json"]
-    assert panel.message.full_text == "✕ x.json is no export of DevExplorer."
-    assert panel.message.property("words") == "error"
-
-
 def test_rows_can_be_copied(qtbot: QtBot) -> None:
     panel, _ = panel_with(qtbot, stored(matmul(), 2), stored(matmul(), 1))
     click_row(qtbot, panel, 0)
@@ -542,20 +473,6 @@ def test_what_does_not_work_stays_in_sight(qtbot: QtBot) -> None:
     assert panel.message.full_text.startswith("▲ The history is locked"), "an answer does not hide it for good"
     panel.show_problem("")
     assert not panel.message.full_text
-
-
-# --- looks ------------------------------------------------------------------------------------------------------------
-
-
-def test_devices_that_come_later_give_their_runs_a_colour(qtbot: QtBot) -> None:
-    state = state_with(HERE_CPU)
-    panel = hosted(qtbot, lambda _: HistoryPanel(state), 1264, 280)
-    panel.set_source(FakeSource([stored(matmul(), 1)]))
-    assert panel.model.row(0).cells[COLUMN["device"]].colour == "dim"
-    state.apply(ENGINE)
-    state.set_catalog(Catalog((HERE_CPU, H200)))
-    panel.refresh()
-    assert panel.model.row(0).cells[COLUMN["device"]].colour == 0
 
 
 # --- with the real store ----------------------------------------------------------------------------------------------

@@ -20,24 +20,14 @@ from fakes.look_records import (
     tensor_row,
 )
 from PySide6.QtCore import QPoint, Qt
-from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QAbstractScrollArea, QApplication, QWidget
+from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.devices.catalog import Catalog
 from devexplorer.core.experiments.records import Ask
 from devexplorer.core.records import AddVirtual, Answer, Check, Combine, Fact, JobEnded, JobStarted, Offer, Undo
-from devexplorer.core.session.state import State, this_machine
+from devexplorer.core.session.state import State
 from devexplorer.gui.objects.inspector import InspectorPanel, device_facts, selection_facts
-from devexplorer.gui.widgets import FactsTable, TextBlock
-from devexplorer.gui.widgets.keyboard import chain
-from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
-
-
-def is_complete(table: FactsTable) -> bool:
-    """Whether every row is shown."""
-    return table._filled == len(table.facts)
-
 
 LEFT = Qt.MouseButton.LeftButton
 
@@ -88,31 +78,6 @@ def test_each_offer_is_a_button_that_says_which_was_taken(qtbot: QtBot):
     state.apply(Answer(title="t", words="w"))
     panel.refresh()
     assert panel.offers.buttons == []
-
-
-def test_the_code_is_copied_with_one_click(qtbot: QtBot):
-    state = state_with(CPU)
-    panel = panel_for(qtbot, state)
-    state.apply(Answer(title="t", words="w", code="x = x.cpu()"))
-    panel.refresh()
-    qtbot.mouseClick(panel.code.copy_button, LEFT)
-    assert QGuiApplication.clipboard().text() == "x = x.cpu()"
-    assert panel.code.copy_button.text() == "copied"
-
-
-def test_device_names_in_code_have_their_devices_colours(qtbot: QtBot):
-    state = state_with(CPU, CUDA)
-    panel = panel_for(qtbot, state)
-    state.apply(Answer(title="t", words="w", code='x.to("cuda:0")  # "cuda:0" again'))
-    panel.refresh()
-    for theme in (DARK, LIGHT):
-        set_theme(theme)
-        block = panel.code.document().firstBlock()
-        found = {
-            block.text()[f.start : f.start + f.length]: f.format.foreground().color().name()
-            for f in block.layout().formats()
-        }
-        assert found == {'"cuda:0"': theme.devices[0].lower(), '# "cuda:0" again': theme.dim.lower()}
 
 
 def test_the_facts_come_first_and_what_happened_is_one_line_until_its_details_are_wanted(qtbot: QtBot):
@@ -362,99 +327,6 @@ def test_an_answer_alone_does_not_sum_up_the_selection_again(qtbot: QtBot, monke
     show(state, mlp())
     panel.refresh()
     assert asked == ["sums"]
-
-
-LONG = "a_module_whose_name_has_no_place_to_break.AndAClassInItThatIsJustAsLongAsTheModule"
-
-
-def long_answer(title: str) -> Answer:
-    """Everything in it is longer than the panel is wide."""
-    return Answer(
-        title=f"{title} {LONG}",
-        words=f"From {LONG} on. " * 5,
-        facts=tuple(
-            Fact(f"a label of its own, number {at}, {LONG}", f"/home/somebody/{LONG}/{at}.py") for at in range(8)
-        ),
-        code=f"x = {LONG}()\n" * 12,
-        offers=(Offer(f"Move {LONG} to vgpu:0 & go on", Undo()),),
-    )
-
-
-@pytest.mark.parametrize("width", [240, 328])
-def test_nothing_is_cut_off_at_the_right(qtbot: QtBot, width: int):
-    state = state_with(CPU)
-    show(state, msgspec.structs.replace(tensor("x"), values="[" + "1.2345, " * 40 + "]"))
-    panel = panel_for(qtbot, state)
-    panel.resize(width, 420)
-    panel.set_selection(("x",))
-    state.apply(long_answer("What happened to"))
-    panel.refresh()
-    qtbot.mouseClick(panel.details, LEFT)
-    qtbot.waitUntil(lambda: is_complete(panel.facts) and is_complete(panel.placement))
-    for _ in range(3):
-        QApplication.processEvents()
-    area = panel.scroll_area
-    room = area.viewport().width()
-    assert area.widget().width() == room
-    for widget in area.widget().findChildren(QWidget):
-        if widget.isVisible() and not isinstance(widget.parentWidget(), QAbstractScrollArea):
-            assert widget.mapTo(area.widget(), widget.rect().topRight()).x() < room, widget
-    for block in area.widget().findChildren(TextBlock):
-        if block.isVisible():
-            assert block.document().size().width() <= block.viewport().width() + 1, "long words are broken"
-            assert block.height() >= block.heightForWidth(block.width()), "and every line is shown"
-    assert panel.code.horizontalScrollBar().maximum() > 0, "code scrolls by itself"
-    assert panel.code.rect().contains(panel.code.copy_button.geometry())
-    [offer] = panel.offers.buttons
-    assert offer.text().endswith("…")
-    assert LONG in offer.toolTip()
-
-
-def test_a_new_answer_is_shown_from_its_beginning(qtbot: QtBot):
-    state = state_with(CPU)
-    panel = panel_for(qtbot, state)
-    panel.resize(300, 300)
-    state.apply(long_answer("First"))
-    panel.refresh()
-    QApplication.processEvents()
-    bar = panel.scroll_area.verticalScrollBar()
-    bar.setValue(bar.maximum())
-    assert bar.value() > 100
-    panel.refresh()
-    assert bar.value() > 100, "what was scrolled to stays while nothing new is said"
-    state.apply(long_answer("Second"))
-    panel.refresh()
-    QApplication.processEvents()
-    assert bar.value() == 0
-    assert panel.title.text().startswith("Second")
-    chain(panel, panel.scroll_area)
-    panel.offers.buttons[0].setFocus()
-    assert panel.offers.buttons[0].hasFocus()
-    state.apply(msgspec.structs.replace(long_answer("Third"), offers=()))
-    panel.refresh()
-    assert bar.value() == 0, "where the button was, the keyboard goes to what is further down"
-
-
-@pytest.mark.parametrize("width", [290, 328, 420])
-def test_the_longest_name_of_a_fact_about_this_machine_is_whole(qtbot: QtBot, width: int) -> None:
-    state = state_with(CPU, VGPU)
-    panel = hosted(qtbot, lambda _: InspectorPanel(state), width, 520)
-    state.apply(this_machine(ENGINE, (CPU, VGPU), ()))
-    panel.refresh()
-    qtbot.waitUntil(lambda: is_complete(panel.facts))
-    for _ in range(3):
-        QApplication.processEvents()
-    assert "CUDA_VISIBLE_DEVICES" in {name.full_text for name, _ in panel.facts._cells}
-    for name, value in panel.facts._cells:
-        assert name.heightForWidth(name.width()) <= name.height(), name.full_text
-        assert value.width() >= 80
-    state.apply(Answer(title="A name of any length", words="", facts=(Fact("x" * 300, "value"),)))
-    panel.refresh()
-    for _ in range(3):
-        QApplication.processEvents()
-    name, value = panel.facts._cells[0]
-    assert name.fontMetrics().height() * 3 < name.heightForWidth(name.width()) <= name.height(), "in many lines"
-    assert value.width() >= value.fontMetrics().horizontalAdvance("value")
 
 
 def test_two_selected_tensors_are_offered_to_be_added(qtbot: QtBot):

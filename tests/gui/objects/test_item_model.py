@@ -125,13 +125,6 @@ def test_parts_that_changed_places_are_shown_in_their_new_order(tree: ObjectsMod
     assert shown(tree) == ["m", "m:c", "m:a", "m:d"]
 
 
-def test_a_path_that_comes_twice_is_shown_twice(tree: ObjectsModel):
-    rows = [module_row("", 0, "M", ("cpu",)), tensor_row("a", 1), tensor_row("a", 1)]
-    tree.update(objects_of(model("m", *rows)))
-    tree.update(objects_of(model("m", rows[0], rows[1])))
-    assert shown(tree) == ["m", "m:a"]
-
-
 def test_removed_objects_leave_indexes_that_find_nothing(tree: ObjectsModel):
     tree.update(objects_of(mlp(), tensor("x")))
     old = tree.index_of("mlp:hidden")
@@ -420,20 +413,6 @@ def test_a_selection_is_found_again_in_another_arrangement(filled: ObjectsModel)
     assert set(filled.targets(filled.selection(keys))) == {"mlp:hidden", "mlp:out"}
     look_for(filled, "hidden")
     assert filled.targets(filled.selection(keys)) == ("mlp:hidden",)
-
-
-def test_headers_say_how_the_tree_is_sorted(tree: ObjectsModel):
-    def headers() -> list[str]:
-        return [tree.headerData(column, Qt.Orientation.Horizontal) for column in TreeColumn]
-
-    told = []
-    tree.headerDataChanged.connect(lambda *_: told.append(headers()[TreeColumn.MIB]))
-    tree.arrange(Options(sorted_by="bytes", descending=True))
-    assert headers() == ["name", "type", "shape", "dtype", "device", "MiB ↓"]
-    tree.arrange(Options(sorted_by="name"))
-    assert headers()[0] == "name ↑"
-    tree.arrange(Options(sorted_by="name", grouped=True))
-    assert told == ["MiB ↓", "MiB"]
 
 
 def big(layers: int):

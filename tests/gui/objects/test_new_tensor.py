@@ -3,9 +3,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from fakes.look_records import CPU, CUDA, GIB, MIB, OLD, VGPU, allocator, sample, show, state_with, tensor
+from fakes.look_records import CPU, CUDA, GIB, MIB, OLD, VGPU, sample, show, state_with, tensor
 from PySide6.QtCore import Qt
-from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -57,20 +56,6 @@ def test_shapes_that_cannot_be_are_named(text: str, said: str):
         parse_shape(text)
 
 
-def test_the_shape_is_typed_at_once_and_the_buttons_stay_where_they_are_meanwhile(dialog: NewTensorDialog):
-    dialog.show()
-    button = dialog.accept_button
-    before = button.mapTo(dialog, button.rect().topLeft())
-    for letter in "512x":
-        QTest.keyClicks(dialog.focusWidget(), letter)
-        QApplication.processEvents()
-        assert button.mapTo(dialog, button.rect().topLeft()) == before
-    assert dialog.shape.text() == "512x"
-    QTest.keyClicks(dialog.focusWidget(), "512")
-    QTest.keyClick(dialog.focusWidget(), Qt.Key.Key_Return)
-    assert dialog.result() == dialog.DialogCode.Accepted
-
-
 def test_the_dialog_says_what_it_takes_and_what_is_free(dialog: NewTensorDialog):
     dialog.shape.setText("256x1024")
     dialog.choose_device("cuda:0")
@@ -86,23 +71,6 @@ def test_what_does_not_fit_is_refused_with_the_bytes(dialog: NewTensorDialog):
     assert findings(dialog) == ("it needs 4.00 MiB and cuda:0 has 1.00 MiB free; choose a smaller shape or dtype",)
     assert not dialog.accept_button.isEnabled()
     assert "4.00 MiB" in dialog.accept_button.toolTip()
-
-
-def test_values_on_a_virtual_gpu_have_to_fit_into_host_memory(dialog: NewTensorDialog, state: State):
-    sample(state, "cpu", 62 * GIB)
-    dialog.shape.setText("1024x1024x1024")
-    dialog.choose_device("vgpu:0")
-    assert findings(dialog) == (
-        "it needs 4.00 GiB and vgpu:0 keeps values in host memory, which has 2.00 GiB free; choose a smaller shape or"
-        " dtype",
-    )
-
-
-def test_cached_memory_counts_as_free(dialog: NewTensorDialog, state: State):
-    allocator(state, "cuda:0", workspace=0, allocated=0, reserved=3 * MIB, context=0)
-    dialog.shape.setText("1024x1024")
-    dialog.choose_device("cuda:0")
-    assert findings(dialog) == ()
 
 
 def test_everything_that_is_wrong_is_said_at_once(qtbot: QtBot, dialog: NewTensorDialog):
@@ -219,16 +187,6 @@ def test_create_sends_the_command_and_closes(qtbot: QtBot, dialog: NewTensorDial
         NewTensor(name="w", fill="rand", shape=(4, 5), dtype="bfloat16", device="vgpu:0", requires_grad=True)
     ]
     assert dialog.result() == NewTensorDialog.DialogCode.Accepted
-
-
-def test_nothing_is_wrong_before_something_is_typed(dialog: NewTensorDialog):
-    dialog.show()
-    for fill, words in (("text", "Enter the values"), ("file", "Choose a .npy file.")):
-        choose_fill(dialog, fill)
-        assert dialog.message.text().startswith(words)
-        assert dialog.message.property("words") == "dim"
-        assert not dialog.accept_button.isEnabled()
-        assert dialog.accept_button.toolTip()
 
 
 def test_no_field_is_squeezed_however_much_is_wrong(dialog: NewTensorDialog, qtbot: QtBot):

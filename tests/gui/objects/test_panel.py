@@ -2,16 +2,16 @@ from __future__ import annotations
 
 from fakes.host import hosted
 from fakes.look_records import CPU, CUDA, ENGINE, VGPU, mlp, model, module_row, show, state_with, tensor, tensor_row
-from PySide6.QtCore import QEvent, QItemSelection, QItemSelectionModel, QObject, QPoint, QPointF, Qt
-from PySide6.QtGui import QColor, QImage, QMouseEvent, QPaintEvent, QRegion
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtCore import QEvent, QItemSelection, QItemSelectionModel, QPoint, QPointF, Qt
+from PySide6.QtGui import QImage, QMouseEvent
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from devexplorer.core.records import EngineLost, ObjectRemoved
 from devexplorer.core.session.state import State
 from devexplorer.gui.objects.item_model import TARGET_ROLE, TreeColumn
 from devexplorer.gui.objects.panel import WAYS, ObjectsPanel
-from devexplorer.gui.widgets.theme import DARK, LIGHT, set_theme
+from devexplorer.gui.widgets.theme import DARK
 
 LEFT = Qt.MouseButton.LeftButton
 
@@ -194,20 +194,6 @@ def test_a_row_that_is_pulled_is_dragged_with_what_else_is_selected(qtbot: QtBot
     assert panel.selected_targets() == ()
 
 
-def test_chips_have_the_colours_of_their_devices_in_both_themes(qtbot: QtBot):
-    state = state_with(CPU, CUDA, VGPU)
-    show(state, model("m", module_row("", 0, "M", ("cpu", "cuda:0"))), tensor("y", "vgpu:0"))
-    panel = panel_for(qtbot, state)
-    for theme in (DARK, LIGHT):
-        set_theme(theme)
-        for row, devices in enumerate(((theme.cpu, theme.devices[0]), (theme.devices[1],))):
-            where = panel.tree.visualRect(panel.model.index(row, TreeColumn.DEVICE))
-            painted = colours(panel.tree.viewport().grab(where).toImage())
-            assert {QColor(colour).name().upper() for colour in devices} <= painted
-    mixed = panel.tree.visualRect(panel.model.index(0, 0))
-    assert LIGHT.warning in colours(panel.tree.viewport().grab(mixed).toImage())
-
-
 def test_chips_without_room_are_counted(qtbot: QtBot):
     state = state_with(CPU, CUDA, VGPU)
     devices = ("cpu", "cuda:0", "cuda:1", "cuda:2", "vgpu:0")
@@ -217,18 +203,6 @@ def test_chips_without_room_are_counted(qtbot: QtBot):
     painted = panel.tree.viewport().grab(where).toImage()
     assert DARK.devices[1] not in colours(painted)
     assert "cuda:2, vgpu:0" in panel.model.index(0, TreeColumn.DEVICE).data(Qt.ItemDataRole.ToolTipRole)
-
-
-def test_columns_are_narrower_in_a_narrow_panel(qtbot: QtBot):
-    state = state_with(CPU)
-    show(state, tensor("x"))
-    panel = panel_for(qtbot, state)
-    wide = panel.tree.columnWidth(TreeColumn.SHAPE)
-    panel.resize(640, 500)
-    assert panel.tree.columnWidth(TreeColumn.SHAPE) < wide
-    assert panel.tree.columnWidth(TreeColumn.NAME) > 150
-    panel.resize(1400, 500)
-    assert panel.tree.columnWidth(TreeColumn.TYPE) > 200, "long class names have room where there is some"
 
 
 # --- order, groups, totals -------------------------------------------------------------------------------------------
@@ -357,46 +331,3 @@ def test_thousands_of_rows_stay_selected_in_every_order_and_move_as_one(qtbot: Q
     show(state, large(device="vgpu:0"))
     panel.refresh()
     assert panel.selected_targets() == targets
-
-
-class Painted(QObject):
-    """What of a widget was painted."""
-
-    def __init__(self, widget: QWidget) -> None:
-        super().__init__(widget)
-        self.region = QRegion()
-        widget.installEventFilter(self)
-
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if isinstance(event, QPaintEvent):
-            self.region = self.region.united(event.region())
-        return super().eventFilter(watched, event)
-
-
-def test_the_frame_of_the_keyboard_leaves_its_whole_row_with_a_ctrl_click(qtbot: QtBot):
-    state = state_with(CPU)
-    for name in ("a", "b", "c"):
-        show(state, tensor(name))
-    panel = panel_for(qtbot, state)
-    panel.tree.setFocus()
-    click(qtbot, panel, "a")
-    QApplication.processEvents()
-    painted, row = Painted(panel.tree.viewport()), panel.tree.visualRect(panel.model.index_of("a"))
-    click(qtbot, panel, "c", Qt.KeyboardModifier.ControlModifier)
-    QApplication.processEvents()
-    row.setRight(panel.tree.viewport().width() - 1)
-    assert QRegion(row).subtracted(painted.region).isEmpty()
-
-
-def test_the_first_row_in_sight_is_never_cut_off(qtbot: QtBot):
-    state = state_with(CPU)
-    for number in range(40):
-        show(state, tensor(f"x{number}"))
-    panel = panel_for(qtbot, state)
-    tree = panel.tree
-    panel.select("x39")
-    tree.viewport().repaint()
-    first = tree.indexAt(QPoint(4, 0))
-    assert first.row() > 0, "it was scrolled"
-    assert tree.visualRect(first).top() == 0
-    assert tree.visualRect(tree.currentIndex()).bottom() <= tree.viewport().height()

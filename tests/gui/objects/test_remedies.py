@@ -8,48 +8,14 @@ from pathlib import Path
 import pytest
 from fakes.hands import CTRL
 from fakes.learner import Learner, learner_in
-from PySide6.QtCore import QEvent, QObject, Qt
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
-
-from devexplorer.gui.objects.inspector import InspectorPanel
 
 
 @pytest.fixture
 def me(qapp: QApplication, tmp_path: Path) -> Iterator[Learner]:
     with learner_in(qapp, tmp_path, "2x Tesla T4") as learner:
         yield learner
-
-
-class SqueezedRows(QObject):
-    """Notes rows of the inspector that are painted with less height than their text needs."""
-
-    def __init__(self, inspector: InspectorPanel) -> None:
-        super().__init__(inspector)
-        self._tables = inspector.placement, inspector.facts
-        self.painted, self.squeezed = 0, list[str]()
-        for part in (inspector.scroll_area.widget(), *self._tables):
-            part.installEventFilter(self)
-
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if event.type() == QEvent.Type.Paint:
-            values = [value for table in self._tables for _, value in table._cells if value.isVisible()]
-            self.painted += 1
-            self.squeezed += [value.text() for value in values if value.height() < value.heightForWidth(value.width())]
-        return False
-
-
-def test_a_refusal_is_laid_out_before_it_is_painted(me: Learner) -> None:
-    """Its buttons were shown a turn later than its text, and what was clicked meanwhile moved."""
-    me.tensor()
-    me.tensor(device="vgpu:0")
-    inspector = me.window.inspector
-    me.point(*me.state.objects)
-    me.until(lambda: inspector.ways.buttons and not inspector.placement._more.isActive(), "there is an offer")
-    rows = SqueezedRows(inspector)
-    me.click(inspector.ways.buttons[0])
-    me.until(lambda: inspector.offers.buttons and not inspector.facts._more.isActive(), "refused")
-    me.until(lambda: rows.painted > 5, "painted")
-    assert rows.squeezed == []
 
 
 def test_copy_and_add_is_one_click_and_one_undo(me: Learner) -> None:

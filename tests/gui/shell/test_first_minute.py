@@ -134,9 +134,8 @@ def me(qapp: QApplication, tmp_path: Path) -> Iterator[Newcomer]:
     me.end()
 
 
-@pytest.mark.parametrize("size", [(1000, 650), (1440, 900)])
-def test_a_model_is_moved_and_measured_by_the_controls_that_are_pointed_at(me: Newcomer, size: tuple[int, int]) -> None:
-    me.window.resize(*size)
+def test_a_model_is_moved_and_measured_by_the_controls_that_are_pointed_at(me: Newcomer) -> None:
+    me.window.resize(1440, 900)
     me.begin_way(GUIDED)
     me.do()  # two virtual GPUs
     assert len(me.state.usable_devices) == 3
@@ -289,8 +288,7 @@ def test_escape_first_brings_back_the_panels_that_gave_way(me: Newcomer) -> None
     assert me.guide.path is None
 
 
-@pytest.mark.parametrize("theme", ["dark", "light"])
-@pytest.mark.parametrize("size", [(1000, 650), (1440, 900)])
+@pytest.mark.parametrize(("size", "theme"), [((1000, 650), "dark"), ((1440, 900), "light")])
 def test_no_word_of_the_empty_window_is_cut_off(
     qapp: QApplication, tmp_path: Path, size: tuple[int, int], theme: str
 ) -> None:

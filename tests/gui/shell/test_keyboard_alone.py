@@ -58,25 +58,24 @@ def stacks_to_come(me: Keyboard) -> list[str]:
     return [choice for stack in me.window.findChildren(PlotStack) for choice in stack.choices[len(stack.slots) :]]
 
 
-@pytest.mark.parametrize("number", range(1, 1 + len(LAYOUTS)))
-def test_tab_goes_through_the_whole_window_and_comes_round(me: Keyboard, number: int) -> None:
+def test_tab_goes_through_the_whole_window_and_comes_round(me: Keyboard) -> None:
     build(me, "mlp")
-    me.press(Key(Key.Key_0 + number), ALT)
-    assert me.window.workbench.layout_shown is LAYOUTS[number - 1]
-    roots = (me.window.rail, me.window.toolbar, me.window.workbench.root, me.window.status)
-    made: list[bool] = []
-    after_paint(me.window, lambda: made.append(True))  # what the new layout put off comes before this
-    me.until(lambda: bool(made) and not stacks_to_come(me), "made")
-    stops = {stop for root in roots for stop in reading_order(root) if stop.isVisible() and stop.isEnabled()}
-    first, reached = me.focus, []
-    while not reached or me.focus is not first:
-        reached.append(me.focus)
-        me.press(Key.Key_Tab)
-        assert len(reached) <= len(stops) + 20, "Tab does not come round"
-    missed = {stop for stop in stops - set(reached) if stop.isVisible() and stop.isEnabled() and not in_group(stop)}
-    assert {
-        f"{type(stop).__name__} {stop.accessibleName() or getattr(stop, 'text', str)()}" for stop in missed
-    } == set()
+    for number, layout in enumerate(LAYOUTS, start=1):
+        me.press(Key(Key.Key_0 + number), ALT)
+        assert me.window.workbench.layout_shown is layout
+        roots = (me.window.rail, me.window.toolbar, me.window.workbench.root, me.window.status)
+        made: list[bool] = []
+        after_paint(me.window, lambda made=made: made.append(True))  # what the new layout put off comes before this
+        me.until(lambda made=made: bool(made) and not stacks_to_come(me), "made")
+        stops = {stop for root in roots for stop in reading_order(root) if stop.isVisible() and stop.isEnabled()}
+        first, reached = me.focus, []
+        while not reached or me.focus is not first:
+            reached.append(me.focus)
+            me.press(Key.Key_Tab)
+            assert len(reached) <= len(stops) + 20, "Tab does not come round"
+        missed = {stop for stop in stops - set(reached) if stop.isVisible() and stop.isEnabled() and not in_group(stop)}
+        names = {f"{type(stop).__name__} {stop.accessibleName() or getattr(stop, 'text', str)()}" for stop in missed}
+        assert names == set(), layout.name
 
 
 def test_the_arrows_go_from_layout_to_layout_and_from_kind_to_kind(me: Keyboard) -> None:
@@ -91,22 +90,22 @@ def test_the_arrows_go_from_layout_to_layout_and_from_kind_to_kind(me: Keyboard)
     me.tab_to("Sweep")
 
 
-@pytest.mark.parametrize("number", range(1, 1 + len(LAYOUTS)))
-def test_f6_goes_from_panel_to_panel_and_back(me: Keyboard, number: int) -> None:
+def test_f6_goes_from_panel_to_panel_and_back(me: Keyboard) -> None:
     build(me, "mlp")
-    me.press(Key(Key.Key_0 + number), ALT)
     bench = me.window.workbench
-    if bench.shows("exercise"):  # it is made once the layout is painted, and takes the keyboard
-        me.until(lambda: bench.exercise.isAncestorOf(me.focus), "the exercise is there")
-    visited = []
-    panels = [bench.room.place(bench._panel(name)) for name in bench.arrangement.panels]
-    panels = [panel for panel in panels if panel.isVisible()]
-    for _ in panels:
-        me.press(Key.Key_F6)
-        visited.append(me.focus)
-    assert all(sum(panel.isAncestorOf(focus) for focus in visited) == 1 for panel in panels)
-    me.press(Key.Key_F6, SHIFT)
-    assert me.focus is visited[-2 % len(visited)], "the one before, or the only one"
+    for number in range(1, 1 + len(LAYOUTS)):
+        me.press(Key(Key.Key_0 + number), ALT)
+        if bench.shows("exercise"):  # it is made once the layout is painted, and takes the keyboard
+            me.until(lambda: bench.exercise.isAncestorOf(me.focus), "the exercise is there")
+        visited = []
+        panels = [bench.room.place(bench._panel(name)) for name in bench.arrangement.panels]
+        panels = [panel for panel in panels if panel.isVisible()]
+        for _ in panels:
+            me.press(Key.Key_F6)
+            visited.append(me.focus)
+        assert all(sum(panel.isAncestorOf(focus) for focus in visited) == 1 for panel in panels)
+        me.press(Key.Key_F6, SHIFT)
+        assert me.focus is visited[-2 % len(visited)], "the one before, or the only one"
 
 
 def test_the_main_job(me: Keyboard) -> None:

@@ -62,19 +62,19 @@ def test_a_double_click_on_the_heading_enlarges_and_escape_brings_the_rest_back(
     assert sizes(quiet) == before
 
 
-@pytest.mark.parametrize("name", [layout.name for layout in LAYOUTS])
-def test_each_panel_of_each_layout_is_enlarged_and_gives_the_room_back(quiet: QuietWindow, name: str) -> None:
+def test_each_panel_of_each_layout_is_enlarged_and_gives_the_room_back(quiet: QuietWindow) -> None:
     """Those that gave way have no width for a moment, the cards of Monitor too."""
     bench = quiet.window.workbench
-    bench.show_layout(name)
-    quiet.settle()
-    for panel in (bench._panel(part) for part in bench.arrangement.panels):
-        bench.room.enlarge(panel)
+    for layout in LAYOUTS:
+        bench.show_layout(layout.name)
         quiet.settle()
-        assert panel.size() == bench.size()
-        bench.room.restore()
-        quiet.settle()
-        assert all(bench._panel(part).isVisible() for part in bench.arrangement.panels)
+        for panel in (bench._panel(part) for part in bench.arrangement.panels):
+            bench.room.enlarge(panel)
+            quiet.settle()
+            assert panel.size() == bench.size()
+            bench.room.restore()
+            quiet.settle()
+            assert all(bench._panel(part).isVisible() for part in bench.arrangement.panels)
 
 
 def test_a_layout_gets_its_first_places_and_sizes_back(quiet: QuietWindow) -> None:
@@ -144,17 +144,17 @@ def test_a_folded_panel_gives_its_room_to_its_neighbours_and_has_it_again(quiet:
     assert sizes(quiet) == before
 
 
-@pytest.mark.parametrize("name", [layout.name for layout in LAYOUTS])
-def test_the_title_of_a_folded_panel_is_whole(quiet: QuietWindow, name: str) -> None:
+def test_the_title_of_a_folded_panel_is_whole(quiet: QuietWindow) -> None:
     bench = quiet.window.workbench
-    bench.show_layout(name)
-    for part in bench.arrangement.panels:
-        panel = bench._panel(part)
-        bench.room.fold(panel, TITLES.get(part, part.capitalize()))
-        quiet.settle()
-        button = bench.room.folded[panel].button
-        assert button.width() >= button.sizeHint().width(), button.text()
-        bench.room.unfold(panel)
+    for layout in LAYOUTS:
+        bench.show_layout(layout.name)
+        for part in bench.arrangement.panels:
+            panel = bench._panel(part)
+            bench.room.fold(panel, TITLES.get(part, part.capitalize()))
+            quiet.settle()
+            button = bench.room.folded[panel].button
+            assert button.width() >= button.sizeHint().width(), button.text()
+            bench.room.unfold(panel)
 
 
 def test_the_pages_fold_by_key_and_unfold_by_menu(quiet: QuietWindow) -> None:

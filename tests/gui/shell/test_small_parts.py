@@ -24,7 +24,7 @@ from devexplorer.gui.devices.card import DeviceCard
 from devexplorer.gui.devices.panel import DevicesPanel
 from devexplorer.gui.objects.panel import ObjectsPanel
 from devexplorer.gui.shell.main_window import MainWindow
-from devexplorer.gui.widgets import Banner, CodeView, ElidedLabel
+from devexplorer.gui.widgets import Banner, CodeView, ElidedButton, ElidedLabel
 from devexplorer.gui.widgets.icons import Sign
 
 
@@ -48,6 +48,14 @@ def test_a_line_without_room_is_cut_and_its_tooltip_has_all_of_it(qtbot: QtBot):
     assert line.toolTip() == line.full_text == line.accessibleName()
     line.resize(600, 20)
     assert (line.text(), line.toolTip()) == (line.full_text, "")
+
+
+def test_a_button_without_room_is_cut_and_its_tooltip_has_all_of_it(qtbot: QtBot):
+    button = hosted(qtbot, lambda _: ElidedButton("Add two virtual GPUs & go on"), 90, 24)
+    assert button.text().endswith("…")
+    assert button.toolTip() == "Add two virtual GPUs & go on"
+    button.resize(600, 24)
+    assert (button.text(), button.toolTip()) == ("Add two virtual GPUs && go on", "")
 
 
 def test_what_is_missing_is_in_one_line_below_the_cards(qtbot: QtBot):

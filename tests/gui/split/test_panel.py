@@ -37,10 +37,8 @@ from devexplorer.core.split.records import (
     SplitPlanned,
     SplitShare,
 )
-from devexplorer.gui.shell.layouts import LOW_BELOW
 from devexplorer.gui.split.page import SplitPanel
 from devexplorer.gui.split.plan_view import MIME, BlockColumn, decode
-from devexplorer.gui.widgets.theme import LIGHT, set_theme
 
 LEFT = Qt.MouseButton.LeftButton
 MIB = 1 << 20
@@ -417,19 +415,6 @@ def test_a_long_row_of_blocks_becomes_one_box_so_that_hops_are_in_sight(qtbot: Q
     assert picture.tip_at(boxes[3].rect.center()).splitlines()[1] == "from layers.8 to layers.9: planned"
 
 
-def test_in_a_low_window_its_row_needs_no_more_width_than_the_pages_have(qtbot: QtBot) -> None:
-    shown = Shown(qtbot, with_net(net("cpu", "cpu", "cpu", "cpu", name="resnet18"))).planned()
-    assert shown.panel.minimumSizeHint().width() <= LOW_BELOW.least[1]
-
-
-def test_beside_the_devices_the_table_gives_up_columns_before_the_lanes_scroll_sideways(qtbot: QtBot) -> None:
-    panel = Shown(qtbot, with_net(), width=820).planned().panel
-    assert len(panel.picture.lanes) == 2
-    assert panel.picture.width() >= panel.picture.minimumWidth()
-    assert panel.picture.visibleRegion().boundingRect().width() == panel.picture.width()
-    assert panel.table.isColumnHidden(BlockColumn.TYPE)
-
-
 def test_three_lanes_get_narrow_before_they_scroll_sideways(qtbot: QtBot) -> None:
     shown = (
         Shown(qtbot, with_net(), width=820)
@@ -484,19 +469,3 @@ def test_the_page_follows_the_selection_and_keeps_each_models_edits(qtbot: QtBot
     assert shown.panel.models.value == "other"
     shown.apply(ObjectRemoved(name="other"))
     assert shown.panel.empty.isVisibleTo(shown.panel)
-
-
-def test_everything_has_a_name_and_both_themes_paint(qtbot: QtBot) -> None:
-    shown = Shown(qtbot, with_net()).planned().apply(ObjectChanged(snapshot=SPLIT), Hopped(target="net", hops=HOPS))
-    panel = shown.panel
-    for widget in (
-        panel.models,
-        panel.table,
-        panel.picture,
-        *(row.field for row in panel.shares.rows.values()),
-    ):
-        assert widget.accessibleName()
-    assert "from layers.0 on vgpu:0 to layers.1 on vgpu:1" in panel.picture.accessibleDescription()
-    dark = panel.grab().toImage()
-    set_theme(LIGHT)
-    assert panel.grab().toImage() != dark

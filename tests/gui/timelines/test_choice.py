@@ -21,7 +21,7 @@ from devexplorer.core.records import AllocatorSample, DeviceDetails, DeviceInfo,
 from devexplorer.core.session.state import State
 from devexplorer.gui.plots.curves import AreaItem
 from devexplorer.gui.plots.time_axis import TimeAxis
-from devexplorer.gui.timelines.slot import MetricPlot, PartsPlot, PlotSlot, ThroughputPlot
+from devexplorer.gui.timelines.slot import MetricPlot, PartsPlot, PlotSlot
 from devexplorer.gui.widgets.theme import DARK
 
 NOW = 1_800_000_000.0
@@ -164,17 +164,6 @@ def test_the_choice_of_another_machine_offers_memory_instead(show: Show) -> None
     slot.plot.empty.button.click()
     assert slot.choice == "memory_used_bytes"
     assert not slot.plot.is_empty
-
-
-def test_throughput_and_back_keeps_the_time_control(show: Show) -> None:
-    state = make_state("cuda:0")
-    fill(state, "cuda:0")
-    slot = show(state, "tflops")
-    assert isinstance(slot.plot, ThroughputPlot)
-    slot.time_control.spans[600.0].trigger()
-    slot.set_choice("memory_used_bytes")
-    assert slot.time_control.text() == "10 min ▾"
-    assert slot.time_control.isVisible()
 
 
 def test_limits_are_dotted_lines(show: Show) -> None:
@@ -413,14 +402,6 @@ def test_the_menu_zooms_to_the_selection(slot: PlotSlot, axis: TimeAxis) -> None
     assert axis.left_unix_s == pytest.approx(NOW - 61)
     slot.time_control.clear.trigger()
     assert axis.selection is None
-
-
-def test_a_selection_of_nothing_is_none_and_the_future_is_cut_off(axis: TimeAxis) -> None:
-    axis.advance(NOW)
-    axis.select(NOW - 5, NOW - 5)
-    assert axis.selection is None
-    axis.select(NOW + 50, NOW - 5)
-    assert axis.selection == (NOW - 5, NOW)
 
 
 def test_many_devices_in_a_readout_say_simulated_once(show: Show, axis: TimeAxis) -> None:

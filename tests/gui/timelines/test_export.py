@@ -129,13 +129,6 @@ def test_an_svg_has_text_that_can_be_read_and_says_what_is_simulated(slots: list
     assert all(drawings)
 
 
-def test_a_figure_leaves_the_cursor_out_and_where_it_was(slots: list[PlotSlot], axis: TimeAxis) -> None:
-    before = PlotFigure([slots[0].plot]).png()
-    axis.set_cursor(-50.0)
-    assert PlotFigure([slots[0].plot]).png() == before
-    assert slots[0].plot.cursor_box.line.isVisible()
-
-
 def test_the_dialog_offers_what_is_shown_and_says_what_the_file_will_have(
     qtbot: QtBot, state: State, axis: TimeAxis, slots: list[PlotSlot]
 ) -> None:
@@ -347,11 +340,3 @@ def test_a_plot_is_copied_alone_and_paused_by_its_context_menu(
     for words, paused in (("Pause the plots", True), ("Continue", False)):
         chosen_from_menu(slots[0].plot, words)
         assert axis.paused is paused
-
-
-def test_the_foot_of_a_narrow_picture_is_whole(slots: list[PlotSlot]) -> None:
-    slots[0].resize(280, 200)
-    QApplication.processEvents()
-    root = ElementTree.fromstring(PlotFigure([slots[0].plot]).svg())
-    texts = ["".join(text.itertext()).strip() for text in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert any(text.startswith("2027-01-15") and text.endswith("DevExplorer") for text in texts)
