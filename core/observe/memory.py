@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import sys
+from functools import cache
 from itertools import pairwise
 from time import perf_counter_ns
 from typing import Any, NamedTuple
@@ -93,9 +95,11 @@ class MemoryWatch:
                 self._pause *= 2
 
     def look(self) -> dict[str, tuple[int, int | None]]:
-        """Bytes allocated and reserved of every device now; peaks are kept."""
-        found: dict[str, tuple[int, int | None]] = {"cpu": (self._resident(), None)}
-        peaks = dict(found)
+        """Bytes allocated and reserved of every device now; peaks are kept, of the process with what is free in its
+        heap."""
+        resident = self._resident()
+        found: dict[str, tuple[int, int | None]] = {"cpu": (resident - _free_in_heap(), None)}
+        peaks: dict[str, tuple[int, int | None]] = {"cpu": (resident, None)}
         machine = virtual_machine()
         if machine is not None:
             self._simulated = True
@@ -154,6 +158,41 @@ class MemoryWatch:
     def _looks_like_host_values(self, device: str) -> bool:
         """Values of virtual GPUs are in the process: what grows there is said of the card."""
         return device == "cpu" and self._simulated
+
+
+class _HeapCounts(ctypes.Structure):
+    """What glibc counts of its heap; `fordblks`: the bytes that are free in it."""
+
+    _fields_ = (
+        ("arena", ctypes.c_size_t),
+        ("ordblks", ctypes.c_size_t),
+        ("smblks", ctypes.c_size_t),
+        ("hblks", ctypes.c_size_t),
+        ("hblkhd", ctypes.c_size_t),
+        ("usmblks", ctypes.c_size_t),
+        ("fsmblks", ctypes.c_size_t),
+        ("uordblks", ctypes.c_size_t),
+        ("fordblks", ctypes.c_size_t),
+        ("keepcost", ctypes.c_size_t),
+    )
+
+
+@cache
+def _heap_counts() -> Any:
+    """None where the C library is another one, or older."""
+    try:
+        counts = ctypes.CDLL(None).mallinfo2
+    except (OSError, AttributeError, TypeError):
+        return None
+    counts.restype = _HeapCounts
+    return counts
+
+
+def _free_in_heap() -> int:
+    """Bytes that were given back to the heap, which keeps them for later: a process looks larger by them after a window
+    has asked something, and by more or less of them from step to step, though nothing is held."""
+    counts = _heap_counts()
+    return 0 if counts is None else int(counts().fordblks)
 
 
 def _name_of(device: str) -> str:

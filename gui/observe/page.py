@@ -112,8 +112,10 @@ class PhasePlot(StackPlot):
         ]
 
     def _subtitles(self) -> list[str]:
-        simulated = self._last is not None and self._last.simulated
-        return [f"{self._scale.unit.name}{' · simulated' if simulated else ''}"]
+        unit = self._scale.unit.name
+        if self._last is not None and self._last.simulated:
+            unit += " · simulated"
+        return [f"{unit} · shares of the last {RATE_S:.0f} s", unit]
 
     def _readout_titles(self) -> list[str]:
         return ["simulated"] if self._last is not None and self._last.simulated else []

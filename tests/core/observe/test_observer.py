@@ -812,7 +812,7 @@ def test_a_clock_closes_its_file_without_a_warning(recwarn: pytest.WarningsRecor
     del queue
     gc.collect()
     if file is not None:
-        with pytest.raises(OSError):
+        with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(file)
     closed = _RunQueue()
     if closed._file is not None:
